@@ -1,0 +1,23 @@
+-- title: Retries and unsuccessful jobs by job size
+-- question: How often is a job tried again, and how often does it fail in the end?
+-- paper: Philly Fig 9 (ATC'19)
+-- tables: jobs
+-- needs: retries, gpu_count
+-- column gpu_class: class | size class of the job
+-- column jobs: jobs | jobs of this class
+-- column mean_retries: retries | mean of attempts - 1 over the jobs with an attempt
+-- column unsuccessful_share: share | unsuccessful jobs / jobs with a known status
+-- rule:
+-- Retries of a job are its attempts minus one; jobs that never started have none to count and are out of the mean.
+-- Unsuccessful is failed, timeout, node_fail or out_of_memory; a status that is missing or 'unknown' is not known.
+-- Running and waiting jobs have a known status and count as not unsuccessful. Jobs of unknown size are out.
+-- A log with one status a job does not say why an earlier attempt ended: a retry may follow a preemption.
+SELECT
+    gpu_class,
+    count(*) AS jobs,
+    avg(CASE WHEN attempt_count >= 1 THEN attempt_count - 1 END) AS mean_retries,
+    CAST(count(*) FILTER (WHERE unsuccessful) AS DOUBLE) / nullif(count(unsuccessful), 0) AS unsuccessful_share
+FROM job_classes
+WHERE gpu_class IS NOT NULL
+GROUP BY gpu_class, class_order
+ORDER BY class_order

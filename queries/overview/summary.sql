@@ -1,0 +1,93 @@
+-- title: The trace at a glance
+-- question: What does this trace hold: how many jobs, users, nodes and GPU-hours, over how long?
+-- paper: Philly section 2.3 (ATC'19), Helios Table 1 (SC'21)
+-- tables: jobs
+-- also: attempts, placements, nodes, gpu_utilization, capacity
+-- param gpu_time: attempts {attempts, with_gaps} | GPU-hours over attempts, or whole run time times GPUs
+-- column metric: text | name of the metric
+-- column value: see unit | its value; NULL when the trace cannot tell
+-- column unit: text | what the value counts
+-- rule:
+-- Every metric has its row; one that cannot be known has a NULL value, never 0.
+-- gpu_jobs, cpu_jobs: gpu_count above 0, equal to 0; jobs_of_unknown_size: no gpu_count.
+-- users and vcs: distinct ones, told apart by cluster for vcs. attempts: rows of attempts, derived ones included.
+-- gpus_listed: the node list, or else the largest total of the capacity table. gpus_observed: see the view node_gpus.
+-- gpu_hours: sum over attempts of run_s * gpu_count / 3600, or as the parameter says.
+-- run_s and queue_s: over all jobs of any size whose value is known; queue_s is first start minus submission.
+-- completed_share: jobs completed / all jobs. days_covered: last submission minus first submission.
+WITH job_totals AS (
+    SELECT
+        count(*) AS jobs,
+        count(*) FILTER (WHERE gpu_count > 0) AS gpu_jobs,
+        count(*) FILTER (WHERE gpu_count = 0) AS cpu_jobs,
+        count(*) FILTER (WHERE gpu_count IS NULL) AS jobs_of_unknown_size,
+        count(DISTINCT "user") AS users,
+        nullif(count(DISTINCT cluster), 0) AS clusters,
+        sum(CASE WHEN $gpu_time = 'attempts' THEN gpu_s ELSE gpu_s_with_gaps END) AS gpu_s,
+        avg(CAST(run_s AS DECIMAL(38, 6))) AS mean_run_s,
+        quantile_cont(run_s, 0.5) AS median_run_s,
+        avg(CAST(queue_s AS DECIMAL(38, 6))) AS mean_queue_s,
+        quantile_cont(queue_s, 0.5) AS median_queue_s,
+        count(*) FILTER (WHERE status = 'completed') AS completed,
+        epoch_us(max(submit_time)) - epoch_us(min(submit_time)) AS covered_us
+    FROM job_gpu_hours
+),
+
+tenants AS (
+    SELECT count(*) AS vcs
+    FROM (SELECT DISTINCT cluster, vc FROM jobs WHERE vc IS NOT NULL) AS pairs
+),
+
+gpus AS (
+    SELECT
+        coalesce(
+            (SELECT CAST(sum(listed) AS DOUBLE) FROM node_gpus), (SELECT sum(gpus) FROM cluster_gpus)
+        ) AS gpus_listed,
+        (SELECT CAST(sum(observed) AS DOUBLE) FROM node_gpus) AS gpus_observed
+),
+
+metrics AS (
+    SELECT 1 AS place, 'jobs' AS metric, CAST(jobs AS DOUBLE) AS value, 'jobs' AS unit, NULL AS needs FROM job_totals
+    UNION ALL
+    SELECT 2, 'gpu_jobs', gpu_jobs, 'jobs', 'gpu_count' FROM job_totals
+    UNION ALL
+    SELECT 3, 'cpu_jobs', cpu_jobs, 'jobs', 'gpu_count' FROM job_totals
+    UNION ALL
+    SELECT 4, 'jobs_of_unknown_size', jobs_of_unknown_size, 'jobs', NULL FROM job_totals
+    UNION ALL
+    SELECT 5, 'users', users, 'users', 'users' FROM job_totals
+    UNION ALL
+    SELECT 6, 'vcs', vcs, 'VCs', 'tenants' FROM tenants
+    UNION ALL
+    SELECT 7, 'clusters', clusters, 'clusters', NULL FROM job_totals
+    UNION ALL
+    SELECT 8, 'attempts', nullif(count(*), 0), 'attempts', NULL FROM attempts
+    UNION ALL
+    SELECT 9, 'nodes', nullif(count(*), 0), 'nodes', NULL FROM nodes
+    UNION ALL
+    SELECT 10, 'gpus_listed', gpus_listed, 'GPUs', NULL FROM gpus
+    UNION ALL
+    SELECT 11, 'gpus_observed', gpus_observed, 'GPUs', NULL FROM gpus
+    UNION ALL
+    SELECT 12, 'gpu_hours', CAST(gpu_s AS DOUBLE) / 3600, 'GPU-hours', 'gpu_count' FROM job_totals
+    UNION ALL
+    SELECT 13, 'mean_run_s', mean_run_s, 's', 'run_time' FROM job_totals
+    UNION ALL
+    SELECT 14, 'median_run_s', median_run_s, 's', 'run_time' FROM job_totals
+    UNION ALL
+    SELECT 15, 'mean_queue_s', mean_queue_s, 's', 'queueing' FROM job_totals
+    UNION ALL
+    SELECT 16, 'median_queue_s', median_queue_s, 's', 'queueing' FROM job_totals
+    UNION ALL
+    SELECT 17, 'completed_share', CAST(completed AS DOUBLE) / nullif(jobs, 0), 'share', 'statuses' FROM job_totals
+    UNION ALL
+    SELECT 18, 'days_covered', CAST(covered_us AS DOUBLE) / 86400000000, 'days', 'arrivals' FROM job_totals
+)
+
+SELECT
+    m.metric,
+    CASE WHEN m.needs IS NULL OR c.available THEN m.value END AS value,
+    m.unit
+FROM metrics AS m
+LEFT JOIN trace_capabilities AS c ON m.needs = c.name
+ORDER BY m.place

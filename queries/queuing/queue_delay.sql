@@ -1,0 +1,34 @@
+-- title: Queueing delay by tenant and job size
+-- question: How long do jobs wait, in which VC, and do larger jobs wait longer?
+-- paper: Philly Fig 3 (ATC'19)
+-- tables: jobs, attempts
+-- needs: queueing, gpu_count
+-- column vc: text | tenant of the job; NULL when unknown
+-- column gpu_class: class | size class of the job
+-- column waits: waits | waits whose length is known
+-- column mean_s: s | mean wait
+-- column p50_s: s | median
+-- column p75_s: s | 75th percentile
+-- column p90_s: s | 90th percentile
+-- column p95_s: s | 95th percentile
+-- column p99_s: s | 99th percentile
+-- column max_s: s | longest
+-- rule:
+-- Each period of being queued is one wait: from submission to the first start, and from the end of each attempt to
+-- the next start. A wait with an unknown end or beginning is out, a wait of 0 is in. Jobs of unknown size are out.
+-- VCs of one name in several clusters are taken together. Percentiles interpolate linearly.
+SELECT
+    vc,
+    gpu_class,
+    count(*) AS waits,
+    CAST(avg(CAST(wait_s AS DECIMAL(38, 6))) AS DOUBLE) AS mean_s,
+    quantile_cont(wait_s, 0.5) AS p50_s,
+    quantile_cont(wait_s, 0.75) AS p75_s,
+    quantile_cont(wait_s, 0.9) AS p90_s,
+    quantile_cont(wait_s, 0.95) AS p95_s,
+    quantile_cont(wait_s, 0.99) AS p99_s,
+    max(wait_s) AS max_s
+FROM waits
+WHERE wait_s IS NOT NULL AND gpu_class IS NOT NULL
+GROUP BY vc, gpu_class, class_order
+ORDER BY vc NULLS LAST, class_order

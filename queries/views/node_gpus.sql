@@ -1,0 +1,23 @@
+-- title: GPUs of each node, as listed and as observed
+-- tables: nodes, placements, gpu_utilization
+-- column node_id: text | the machine
+-- column listed: GPUs | what the node list says; NULL when the node is not in it or the list does not say
+-- column observed: GPUs | the largest number that any source shows; NULL when none shows any
+-- rule:
+-- observed is the largest of: the highest GPU index in placements plus one; the GPUs of one placement, rounded up,
+-- where it has no indices; the highest GPU index in gpu_utilization plus one; the listed number.
+-- Lists can be stale: Philly's says 2,490 GPUs where jobs and telemetry show more.
+WITH evidence AS (
+    SELECT node_id, gpu_count AS listed, gpu_count AS observed FROM nodes
+    UNION ALL
+    SELECT node_id, NULL, gpu_index + 1
+    FROM (SELECT node_id, unnest(gpu_index) AS gpu_index FROM placements) AS held
+    UNION ALL
+    SELECT node_id, NULL, CAST(ceil(gpu_count) AS BIGINT) FROM placements WHERE gpu_index IS NULL
+    UNION ALL
+    SELECT node_id, NULL, max(gpu_index) + 1 FROM gpu_utilization GROUP BY node_id
+)
+
+SELECT node_id, max(listed) AS listed, max(observed) AS observed
+FROM evidence
+GROUP BY node_id

@@ -1,0 +1,31 @@
+-- title: Jobs and GPU time by the number of GPUs
+-- question: Which numbers of GPUs do people ask for?
+-- paper: Helios Fig 6 (SC'21), Alibaba PAI Fig 3 (NSDI'22)
+-- tables: jobs
+-- also: attempts
+-- needs: gpu_count
+-- param gpu_time: attempts {attempts, with_gaps} | GPU-hours over attempts, or whole run time times GPUs
+-- column gpu_count: GPUs | GPUs of the job, parts of one included; 0 is a CPU job
+-- column jobs: jobs | jobs of this size
+-- column jobs_share: share | jobs / all jobs of known size
+-- column gpu_hours_share: share | their GPU time / all known GPU time of jobs of known size
+-- rule:
+-- Jobs of every status are in, jobs of unknown size are out. A size without known GPU time has a NULL share of it.
+-- GPU time as in overview/status.
+WITH by_count AS (
+    SELECT
+        gpu_count,
+        count(*) AS jobs,
+        sum(CASE WHEN $gpu_time = 'attempts' THEN gpu_s ELSE gpu_s_with_gaps END) AS gpu_s
+    FROM job_gpu_hours
+    WHERE gpu_count IS NOT NULL
+    GROUP BY gpu_count
+)
+
+SELECT
+    gpu_count,
+    jobs,
+    CAST(jobs AS DOUBLE) / CAST(sum(jobs) OVER () AS DOUBLE) AS jobs_share,
+    CAST(gpu_s AS DOUBLE) / nullif(CAST(sum(gpu_s) OVER () AS DOUBLE), 0) AS gpu_hours_share
+FROM by_count
+ORDER BY gpu_count

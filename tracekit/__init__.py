@@ -1,0 +1,44 @@
+"""tracekit turns GPU-cluster logs into answers.
+
+    import tracekit
+
+    trace = tracekit.ingest_logs("logs/", "my-trace")
+    tracekit.run_query(trace, "queuing/run_time")
+
+The names below are the public API; each loads what it needs when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tracekit.analysis import analyze
+    from tracekit.characterize import list_queries, run_query
+    from tracekit.errors import TracekitError
+    from tracekit.ingest import ingest_logs
+    from tracekit.trace import Trace
+
+__version__ = "0.1.0"
+
+__all__ = ["Trace", "TracekitError", "__version__", "analyze", "ingest_logs", "list_queries", "run_query"]
+
+_HOME = {
+    "Trace": "tracekit.trace",
+    "TracekitError": "tracekit.errors",
+    "analyze": "tracekit.analysis",
+    "ingest_logs": "tracekit.ingest",
+    "list_queries": "tracekit.characterize",
+    "run_query": "tracekit.characterize",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 -- each name has its own type, given above
+    if name not in _HOME:
+        raise AttributeError(f"module 'tracekit' has no attribute '{name}'")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,27 @@
+"""Questions asked of a Trace: SQL files with a described header, run in DuckDB.
+
+for query in list_queries():
+    print(query.name, lacks(query, trace) or "can run")
+frame = run_query(trace, "queuing/run_time")
+"""
+
+from __future__ import annotations
+
+from tracekit.characterize.capacity import Capacity, capacity
+from tracekit.characterize.catalog import find_query, list_queries
+from tracekit.characterize.query import Query, QueryColumn, QueryParam
+from tracekit.characterize.run import lacks, run_query
+from tracekit.characterize.views import list_views
+
+__all__ = [
+    "Capacity",
+    "Query",
+    "QueryColumn",
+    "QueryParam",
+    "capacity",
+    "find_query",
+    "lacks",
+    "list_queries",
+    "list_views",
+    "run_query",
+]

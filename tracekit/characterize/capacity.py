@@ -1,0 +1,132 @@
+"""How many GPUs the cluster has, by a named source, since sources differ."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.characterize.views import connect_with_views
+from tracekit.errors import UsageError
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars as pl
+
+    from tracekit.trace import Trace
+
+__all__ = ["Capacity", "capacity"]
+
+_TABLES = ("nodes", "placements", "gpu_utilization", "capacity")
+_SOURCES = "choose 'listed', 'observed' or a CSV file with the columns node_id,gpu_count"
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The number of GPUs by one source."""
+
+    source: str
+    """'listed', 'observed' or the path of a file."""
+    gpus: int
+    """All GPUs [GPUs]."""
+    by_node: pl.DataFrame
+    """node_id and gpu_count [GPUs], ordered by node_id; empty when the source knows totals only."""
+    alternatives: dict[str, int] = field(default_factory=dict)
+    """GPUs by each other source that the trace has [GPUs]."""
+    note: str = ""
+    """How the number came about."""
+
+
+def capacity(trace: Trace, source: str | Path = "listed") -> Capacity:
+    """Return the GPUs of the cluster that a trace comes from.
+
+    Parameters
+    ----------
+    trace : Trace
+        What to read.
+    source : str or Path
+        'listed': the node list, or else the capacity table, of which the largest total over time counts, summed
+        over the clusters. 'observed': for each node the largest of what the list, the placements and the
+        telemetry show. Otherwise the path of a CSV file with the columns node_id and gpu_count.
+
+    Raises
+    ------
+    UsageError
+        The trace does not have this source, or the file cannot be used.
+    """
+    with connect_with_views(trace, also=_TABLES) as con:
+        found = {c.source: c for c in (_listed(con), _observed(con)) if c is not None}
+    chosen = found.get(str(source))
+    if chosen is None:
+        if source in ("listed", "observed"):
+            other = f"use '{next(iter(found))}'" if found else "give a CSV file with the columns node_id,gpu_count"
+            raise UsageError(f"the trace has no {source} capacity", where=trace.path, hint=other)
+        chosen = _from_file(Path(source))
+    others = {name: c.gpus for name, c in found.items() if name != chosen.source}
+    return Capacity(chosen.source, chosen.gpus, chosen.by_node, others, chosen.note)
+
+
+def _listed(con: duckdb.DuckDBPyConnection) -> Capacity | None:
+    nodes = _by_node(con, "listed")
+    if nodes.height:
+        rows = con.execute("SELECT count(*) FROM nodes WHERE gpu_count IS NULL").fetchall()
+        unknown = f"; {rows[0][0]} listed nodes state no GPUs" if rows[0][0] else ""
+        return Capacity("listed", nodes["gpu_count"].sum(), nodes, note=f"the node list, {nodes.height} nodes{unknown}")
+    rows = con.execute("SELECT cluster, gpus FROM cluster_gpus WHERE gpus IS NOT NULL ORDER BY cluster").fetchall()
+    if not rows:
+        return None
+    parts = ", ".join(f"{cluster or 'unnamed cluster'} {gpus:g}" for cluster, gpus in rows)
+    note = f"the capacity table, largest total over time of each cluster: {parts}"
+    return Capacity("listed", round(sum(gpus for _, gpus in rows)), nodes, note=note)
+
+
+def _observed(con: duckdb.DuckDBPyConnection) -> Capacity | None:
+    nodes = _by_node(con, "observed")
+    if not nodes.height:
+        return None
+    query = "SELECT count(*) FROM node_gpus WHERE observed > coalesce(listed, 0)"
+    raised = con.execute(query).fetchall()[0][0]
+    note = (
+        f"the largest of node list, placements and telemetry, {nodes.height} nodes; {raised} show more than is listed"
+    )
+    return Capacity("observed", nodes["gpu_count"].sum(), nodes, note=note)
+
+
+def _by_node(con: duckdb.DuckDBPyConnection, column: str) -> pl.DataFrame:
+    query = f"SELECT node_id, {column} AS gpu_count FROM node_gpus WHERE {column} IS NOT NULL ORDER BY node_id"
+    return con.sql(query).pl()
+
+
+def _from_file(path: Path) -> Capacity:
+    import polars as pl
+
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            counts = _read_counts(csv.DictReader(file), path)
+    except FileNotFoundError as error:
+        raise UsageError("no such capacity source", where=path, hint=_SOURCES) from error
+    except OSError as error:
+        raise UsageError(f"cannot read the capacity: {error.strerror}", where=path, hint=_SOURCES) from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError("is not a CSV file", where=path, hint=_SOURCES) from error
+    frame = pl.DataFrame(sorted(counts.items()), schema={"node_id": pl.String, "gpu_count": pl.Int64}, orient="row")
+    return Capacity(str(path), sum(counts.values()), frame, note=f"the file {path.name}, {len(counts)} nodes")
+
+
+def _read_counts(rows: csv.DictReader[str], path: Path) -> dict[str, int]:
+    if not {"node_id", "gpu_count"}.issubset(rows.fieldnames or ()):
+        raise UsageError("lacks the columns node_id,gpu_count", where=path, line=1, hint=_SOURCES)
+    counts: dict[str, int] = {}
+    for row in rows:
+        node, text = (row["node_id"] or "").strip(), (row["gpu_count"] or "").strip()
+        if not node or node in counts:
+            what = f"the node '{node}' stands twice" if node else "the node has no name"
+            raise UsageError(what, where=path, line=rows.line_num, column="node_id")
+        if not (text.isascii() and text.isdecimal()):
+            what, hint = f"'{text}' is not a number of GPUs", "write a whole number"
+            raise UsageError(what, where=path, line=rows.line_num, column="gpu_count", hint=hint)
+        counts[node] = int(text)
+    if not counts:
+        raise UsageError("names no node", where=path, hint=_SOURCES)
+    return counts

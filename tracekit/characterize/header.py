@@ -1,0 +1,192 @@
+"""Read the header of an SQL file: the comment lines at its start.
+
+    -- title: Run time by job size
+    -- question: How long do jobs run, and do larger jobs run longer?
+    -- paper: Philly Fig 2 (ATC'19)
+    -- tables: jobs                            tables that the Trace must have
+    -- also: attempts                          tables that are used where they exist, else empty
+    -- needs: run_time, gpu_count              capabilities that the Trace must have
+    -- param min_gpus: 0 | smallest job to count, in GPUs
+    -- param rule: clean {clean, notebook} | a choice of words, the default first
+    -- column gpu_class: class | size class of the job
+    -- rule:
+    -- Free text up to the end of the comment: formula, what is in and out, source.
+
+`views` names, in the header of a shared view only, the views that it stands on.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tracekit.characterize.query import CAPABILITIES, RESERVED_PARAMS, Query, QueryColumn, QueryParam
+from tracekit.errors import QueryError, nearest
+from tracekit.schema import COMMON_TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+__all__ = ["QUERY_PARTS", "USER_PARTS", "VIEW_PARTS", "parse_query"]
+
+QUERY_PARTS = ("title", "question", "paper", "tables", "column", "rule")
+"""What the header of a shipped query must have."""
+VIEW_PARTS = ("title", "tables", "column", "rule")
+"""What the header of a shared view must have."""
+USER_PARTS = ()
+"""A user's own file needs no header."""
+
+_KEYS = ("title", "question", "paper", "tables", "also", "needs", "views", "rule", "param", "column")
+_LINE = re.compile(r"--\s*(?P<key>\w+)(?:\s+(?P<name>\S+))?\s*:(?P<text>.*)")
+_DEFAULT = re.compile(r"(?P<default>[^{}]*?)\s*(?:\{(?P<choices>[^{}]*)\})?")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+@dataclass
+class _Header:
+    """The parts of a header while it is read."""
+
+    path: Path
+    texts: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    params: list[QueryParam] = field(default_factory=list)
+    columns: list[QueryColumn] = field(default_factory=list)
+
+    def error(self, what: str, line: int, hint: str | None = None) -> QueryError:
+        return QueryError(what, where=self.path, line=line, hint=hint)
+
+    def read(self, text: str) -> None:
+        """Take in the comment lines at the start of `text`."""
+        for number, raw in enumerate(text.splitlines(), start=1):
+            line = raw.strip()
+            if not line.startswith("--"):
+                if line or self.lines:
+                    return
+            elif "rule" in self.texts:
+                self.texts["rule"] = f"{self.texts['rule']}\n{line[2:].strip()}".strip()
+            else:
+                self._take(line, number)
+
+    def _take(self, line: str, number: int) -> None:
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise self.error("not a header line", number, "write '-- key: text'; free text goes below '-- rule:'")
+        key, name, text = match["key"], match["name"], match["text"].strip()
+        if key not in _KEYS:
+            raise self.error(f"unknown header key '{key}'", number, nearest(key, _KEYS))
+        if (name is not None) != (key in ("param", "column")):
+            form = f"-- {key} NAME: ..." if name is None else f"-- {key}: ..."
+            raise self.error(f"misshapen '{key}' line", number, f"write '{form}'")
+        if key == "param":
+            self.params.append(self._param(name, text, number))
+        elif key == "column":
+            self.columns.append(self._column(name, text, number))
+        elif key in self.texts:
+            raise self.error(f"the header has '{key}' twice", number)
+        elif not text and key != "rule":
+            raise self.error(f"the header's '{key}' is empty", number)
+        else:
+            self.texts[key] = text
+        self.lines.setdefault(key, number)
+
+    def _param(self, name: str, text: str, number: int) -> QueryParam:
+        value, bar, meaning = (part.strip() for part in text.partition("|"))
+        match = _DEFAULT.fullmatch(value)
+        if not bar or not meaning or match is None or not match["default"]:
+            raise self.error(f"misshapen param '{name}'", number, "write '-- param NAME: DEFAULT {A, B} | meaning'")
+        if not name.isidentifier() or name in RESERVED_PARAMS:
+            raise self.error(f"'{name}' cannot name a parameter", number, f"reserved: {', '.join(RESERVED_PARAMS)}")
+        if name in {p.name for p in self.params}:
+            raise self.error(f"the header has the param '{name}' twice", number)
+        choices = _words(match["choices"] or "")
+        default = match["default"]
+        if choices and default not in choices:
+            raise self.error(f"the default '{default}' of '{name}' is none of its choices", number)
+        return QueryParam(name, default if choices else number_or_text(default), meaning, choices)
+
+    def _column(self, name: str, text: str, number: int) -> QueryColumn:
+        unit, _, meaning = (part.strip() for part in text.partition("|"))
+        if not unit or not meaning:
+            raise self.error(f"misshapen column '{name}'", number, "write '-- column NAME: UNIT | meaning'")
+        if name in {c.name for c in self.columns}:
+            raise self.error(f"the header has the column '{name}' twice", number)
+        return QueryColumn(name, unit, meaning)
+
+    def words(self, key: str, known: Iterable[str] | None = None) -> tuple[str, ...]:
+        """Return the comma-separated words of a part, each one of `known`."""
+        found = _words(self.texts.get(key, ""))
+        for word in found:
+            if known is not None and word not in known:
+                raise self.error(f"'{word}' is unknown to '{key}'", self.lines[key], nearest(word, known))
+        return found
+
+
+def parse_query(text: str, path: Path, *, name: str, parts: tuple[str, ...], shipped: bool = True) -> Query:
+    """Return the query that the text of an SQL file holds.
+
+    Parameters
+    ----------
+    text : str
+        The whole file.
+    path : Path
+        Where it stands, for messages.
+    name : str
+        What to call the query.
+    parts : tuple of str
+        Parts that the header must have. When none is asked for, a file that does not open with
+        '-- title:' has no header and its comments are left alone.
+    shipped : bool
+        Whether the file came with tracekit.
+
+    Raises
+    ------
+    QueryError
+        The header is misshapen or lacks a part; names the file and the line.
+    """
+    header = _Header(path)
+    described = bool(parts) or re.match(r"\s*--\s*title\s*:", text) is not None
+    if described:
+        header.read(text)
+        missing = [part for part in parts if part not in header.lines]
+        if missing:
+            raise header.error(f"the header lacks '{missing[0]}'", 1, f"it needs {', '.join(parts)}")
+    return Query(
+        name=name,
+        title=header.texts.get("title", ""),
+        question=header.texts.get("question", ""),
+        paper=header.texts.get("paper", ""),
+        tables=header.words("tables", COMMON_TABLES),
+        also=header.words("also", COMMON_TABLES),
+        needs=header.words("needs", CAPABILITIES),
+        views=header.words("views"),
+        params=tuple(header.params),
+        columns=tuple(header.columns),
+        rule=header.texts.get("rule", ""),
+        sql=text,
+        path=path,
+        shipped=shipped,
+        described=described,
+    )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def number_or_text(text: str) -> int | float | str:
+    """Return the finite number that `text` spells, or else the text.
+
+    Examples
+    --------
+    >>> number_or_text("4"), number_or_text("0.5"), number_or_text("all"), number_or_text("1e999")
+    (4, 0.5, 'all', '1e999')
+    """
+    if _NUMBER.fullmatch(text) is None:
+        return text
+    value = float(text)
+    if not math.isfinite(value):
+        return text
+    return int(text) if text.lstrip("+-").isdecimal() else value

@@ -1,0 +1,87 @@
+"""Give the parameters of a query their values."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tracekit.characterize.header import number_or_text
+from tracekit.characterize.query import RESERVED_PARAMS
+from tracekit.errors import QueryError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.characterize.query import Query, QueryParam
+    from tracekit.trace import Trace
+
+__all__ = ["bind_params"]
+
+Value = int | float | str
+
+
+def bind_params(query: Query, given: Mapping[str, object], used: set[str], trace: Trace) -> dict[str, Value]:
+    """Return the value of each parameter that the SQL uses.
+
+    Parameters
+    ----------
+    query : Query
+        Whose parameters they are.
+    given : mapping of str to object
+        The user's values; a number may be spelled as text.
+    used : set of str
+        Names of the parameters in the SQL.
+    trace : Trace
+        Source of the reserved parameters `timezone` and `time_base`.
+
+    Raises
+    ------
+    QueryError
+        A parameter is unknown, has a value of another type, or has none.
+    """
+    declared = {param.name: param for param in query.params}
+    # A file without a header declares nothing: what its SQL uses is what it takes.
+    known = set(declared) if query.described else used - set(RESERVED_PARAMS)
+    for name in given:
+        if name not in known:
+            raise QueryError(f"{_title(query)} has no parameter '{name}'", hint=nearest(name, known))
+    values: dict[str, Value] = {"timezone": trace.timezone, "time_base": trace.manifest.time_base}
+    values |= {param.name: param.default for param in query.params}
+    for name, value in given.items():
+        values[name] = _typed(declared[name], value) if name in declared else _untyped(name, value)
+    for name in sorted(used):
+        if name not in values:
+            hint = f"give it a value, or declare it with '-- param {name}: DEFAULT | meaning'"
+            raise QueryError(f"the parameter '{name}' has no value", where=query.path, hint=hint)
+    return {name: values[name] for name in sorted(used)}
+
+
+def _typed(param: QueryParam, value: object) -> Value:
+    """Return `value` as the type of the parameter's default."""
+    if param.choices:
+        if not isinstance(value, str) or value not in param.choices:
+            raise QueryError(
+                f"the parameter '{param.name}' cannot be {value!r}", hint=nearest(str(value), param.choices)
+            )
+        return value
+    if isinstance(param.default, str):
+        if not isinstance(value, str):
+            raise QueryError(f"the parameter '{param.name}' is text, not {value!r}", hint=f"default: {param.default!r}")
+        return value
+    number = _untyped(param.name, value)
+    if isinstance(number, str):
+        raise QueryError(f"the parameter '{param.name}' is a number, not {value!r}", hint=f"default: {param.default}")
+    return number
+
+
+def _untyped(name: str, value: object) -> Value:
+    """Return `value` as a finite number where it is or spells one, else as text."""
+    if isinstance(value, str):
+        return number_or_text(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return value
+    raise QueryError(f"the parameter '{name}' cannot be {value!r}", hint="give a finite number or a text")
+
+
+def _title(query: Query) -> str:
+    return f"the query '{query.name}'"

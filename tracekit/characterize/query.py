@@ -1,0 +1,90 @@
+"""What the header of an SQL file states about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["CAPABILITIES", "RESERVED_PARAMS", "Query", "QueryColumn", "QueryParam"]
+
+CAPABILITIES = (
+    "arrivals",
+    "queueing",
+    "run_time",
+    "gpu_count",
+    "retries",
+    "placement",
+    "gpu_index",
+    "utilization",
+    "host_utilization",
+    "capacity",
+    "nodes",
+    "tenants",
+    "users",
+    "statuses",
+    "failures",
+    "gpu_model",
+    "calendar",
+    "hour_of_day",
+)
+"""What a query may need of a Trace, apart from its tables."""
+
+RESERVED_PARAMS = ("time_base", "timezone")
+"""Parameters that are bound to what the manifest says when a query uses them."""
+
+
+@dataclass(frozen=True)
+class QueryParam:
+    """A value that the user of a query may choose."""
+
+    name: str
+    default: int | float | str
+    """Its type is the type of the parameter."""
+    meaning: str
+    choices: tuple[str, ...] = ()
+    """The words allowed; empty when any value is."""
+
+
+@dataclass(frozen=True)
+class QueryColumn:
+    """A column of a result."""
+
+    name: str
+    unit: str
+    """What a number counts; text, class, ... where it is not a number."""
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question, and the SQL that answers it."""
+
+    name: str
+    """'queuing/run_time'; the stem of the file for a user's own."""
+    title: str
+    question: str
+    paper: str
+    """Table or figure that the answer reproduces."""
+    tables: tuple[str, ...]
+    """Tables that the Trace must have."""
+    needs: tuple[str, ...]
+    """Capabilities that the Trace must have."""
+    params: tuple[QueryParam, ...]
+    columns: tuple[QueryColumn, ...]
+    """Columns of the result in order, the key first; empty for a user's file that does not say."""
+    sql: str
+    """The whole file, so that line numbers hold."""
+    path: Path
+    also: tuple[str, ...] = ()
+    """Tables that are read where the Trace has them, and are empty where it has not."""
+    views: tuple[str, ...] = ()
+    """For a shared view: the views it stands on."""
+    rule: str = ""
+    """Formula, what is in and out, and the source, as free text."""
+    shipped: bool = True
+    """Whether the file came with tracekit."""
+    described: bool = True
+    """Whether the file has a header."""

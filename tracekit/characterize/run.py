@@ -1,0 +1,128 @@
+"""Run a query on a Trace."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tracekit.characterize.catalog import find_query
+from tracekit.characterize.parameters import bind_params
+from tracekit.characterize.views import connect_with_views
+from tracekit.errors import QueryError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import duckdb
+    import polars as pl
+
+    from tracekit.characterize.query import Query
+    from tracekit.trace import Trace
+
+__all__ = ["lacks", "run_query"]
+
+
+def lacks(query: Query, trace: Trace) -> list[str]:
+    """Return what `trace` lacks to answer `query`, one sentence a thing; empty when it can run.
+
+    A file without a header states no needs, so nothing is known to be lacking.
+    """
+    sentences = [f"The trace has no table '{table}'." for table in query.tables if not trace.has(table)]
+    for name in query.needs:
+        found = trace.capabilities.get(name)
+        if found is None:
+            sentences.append(f"The trace does not say whether it has {name}.")
+        elif not found.available:
+            note = f": {found.note.rstrip('.')}" if found.note else ""
+            sentences.append(f"The trace has no {name}{note}.")
+    return sentences
+
+
+def run_query(
+    trace: Trace, name_or_path: str | Path, *, memory_limit: str | None = None, **params: object
+) -> pl.DataFrame:
+    """Return the answer of a query.
+
+    Parameters
+    ----------
+    trace : Trace
+        What to ask.
+    name_or_path : str or Path
+        'queuing/run_time', or the path of a user's own .sql file, which may use the tables of the Trace and
+        the shared views.
+    memory_limit : str, optional
+        Most memory DuckDB may use before it spills to disk, such as '2GB'.
+    **params : int, float or str
+        Values of the query's parameters; the others keep their defaults. They are bound, never pasted.
+
+    Returns
+    -------
+    polars.DataFrame
+        The columns that the query's header lists, ordered by its key.
+
+    Raises
+    ------
+    QueryError
+        There is no such query, the trace lacks what it needs, a parameter is unknown or of another type, or
+        the SQL fails.
+    UsageError
+        `memory_limit` is not a size.
+    """
+    query = find_query(name_or_path)
+    missing = lacks(query, trace)
+    if missing:
+        reason = " ".join(missing).rstrip(".")
+        hint = "'tracekit queries TRACE' lists those that can run" if query.shipped else None
+        raise QueryError(f"'{query.name}' cannot run here: {reason}", where=trace.path, hint=hint)
+    values = bind_params(query, params, _params_used(query), trace)
+    with connect_with_views(trace, also=query.also, memory_limit=memory_limit) as con:
+        frame = _answer(con, query, values, trace)
+    expected = [column.name for column in query.columns]
+    if query.shipped and frame.columns != expected:
+        what = f"gives the columns {', '.join(frame.columns)}, its header says {', '.join(expected)}"
+        raise QueryError(what, where=query.path)
+    return frame
+
+
+def _params_used(query: Query) -> set[str]:
+    """Return the names of the parameters in the SQL.
+
+    Raises
+    ------
+    QueryError
+        The file is not one SQL statement that gives rows.
+    """
+    import duckdb
+
+    try:
+        statements = duckdb.extract_statements(query.sql)
+    except duckdb.Error as error:
+        raise _sql_error(error, query) from error
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        found = f"{len(statements)} statements" if len(statements) != 1 else "one that is no SELECT"
+        raise QueryError(f"has {found}", where=query.path, hint="write one SELECT statement a file")
+    return set(statements[0].named_parameters)
+
+
+def _answer(
+    con: duckdb.DuckDBPyConnection, query: Query, values: dict[str, int | float | str], trace: Trace
+) -> pl.DataFrame:
+    import duckdb
+
+    try:
+        # A cursor would lose the connection's time zone; this one serves a single query anyway.
+        return con.sql(query.sql, params=values or None).pl()
+    except duckdb.OutOfMemoryException as error:
+        raise QueryError("ran out of memory", where=query.path, hint="raise --memory-limit") from error
+    except duckdb.CatalogException as error:
+        hint = f"the trace has the tables {', '.join(trace.tables)}"
+        raise _sql_error(error, query, None if query.shipped else hint) from error
+    except duckdb.Error as error:
+        raise _sql_error(error, query) from error
+
+
+def _sql_error(error: duckdb.Error, query: Query, hint: str | None = None) -> QueryError:
+    """Return DuckDB's message as one line, with the line of the file when it gives one."""
+    text = str(error)
+    place = re.search(r"^LINE (\d+):", text, flags=re.MULTILINE)
+    return QueryError(text.splitlines()[0], where=query.path, line=int(place[1]) if place else None, hint=hint)

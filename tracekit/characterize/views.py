@@ -1,0 +1,110 @@
+"""Shared definitions: the views of queries/views/, and the tables that describe the Trace itself.
+
+A query's connection holds, beside the tables of the Trace:
+
+    trace_tables(name)                                      the tables that the Trace really has
+    trace_capabilities(name, available, coverage, note)     what the manifest says it can answer
+    one view for each file of queries/views/ whose tables exist
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit import resources, schema
+from tracekit.characterize.catalog import read_sql
+from tracekit.characterize.header import VIEW_PARTS, parse_query
+from tracekit.characterize.query import Query
+from tracekit.errors import QueryError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import duckdb
+
+    from tracekit.trace import Trace
+
+__all__ = ["connect_with_views", "list_views"]
+
+
+def list_views() -> tuple[Query, ...]:
+    """Return the shared views, each after those that it stands on.
+
+    Raises
+    ------
+    QueryError
+        The header of a view is damaged, or views stand on each other in a circle.
+    """
+    return order_views(_view(path) for path in sorted(resources.folder("queries").glob("views/*.sql")))
+
+
+def order_views(views: Iterable[Query]) -> tuple[Query, ...]:
+    """Return `views`, each after those that it stands on, else in the order given.
+
+    Raises
+    ------
+    QueryError
+        A view stands on one that does not exist, or on itself by way of others.
+    """
+    left = {view.name: view for view in views}
+    names = tuple(left)
+    placed: list[Query] = []
+    while left:
+        ready = [view for view in left.values() if not any(base in left for base in view.views)]
+        if not ready:
+            first = next(iter(left.values()))
+            raise QueryError("stands on itself by way of other views", where=first.path)
+        for view in ready:
+            unknown = [base for base in view.views if base not in names]
+            if unknown:
+                raise QueryError(f"no view '{unknown[0]}'", where=view.path, hint=nearest(unknown[0], names))
+            placed.append(left.pop(view.name))
+    return tuple(placed)
+
+
+@cache
+def _view(path: Path) -> Query:
+    return parse_query(read_sql(path), path, name=path.stem, parts=VIEW_PARTS)
+
+
+def connect_with_views(
+    trace: Trace, *, also: Iterable[str] = (), memory_limit: str | None = None
+) -> duckdb.DuckDBPyConnection:
+    """Return a connection with the tables of `trace` and the shared views.
+
+    Parameters
+    ----------
+    trace : Trace
+        Whose tables to read.
+    also : iterable of str
+        Tables that are empty where the Trace has none, so that queries may name them.
+    memory_limit : str, optional
+        Most memory DuckDB may use before it spills to disk, such as '2GB'.
+    """
+    con = trace.connect(memory_limit)
+    present = set(trace.tables)
+    for table in also:
+        if table not in present:
+            columns = ", ".join(f'"{c.name}" {c.sql}' for c in schema.common(table).columns)
+            con.execute(f"CREATE TABLE {table} ({columns})")
+            present.add(table)
+    _describe(con, trace)
+    created: set[str] = set()
+    for view in list_views():
+        if present.issuperset(view.tables) and created.issuperset(view.views):
+            con.execute(f"CREATE VIEW {view.name} AS {view.sql}")
+            created.add(view.name)
+    return con
+
+
+def _describe(con: duckdb.DuckDBPyConnection, trace: Trace) -> None:
+    con.execute("CREATE TABLE trace_tables (name VARCHAR)")
+    con.execute("CREATE TABLE trace_capabilities (name VARCHAR, available BOOLEAN, coverage DOUBLE, note VARCHAR)")
+    for table in trace.tables:
+        con.execute("INSERT INTO trace_tables VALUES (?)", [table])
+    for name, found in sorted(trace.capabilities.items()):
+        con.execute(
+            "INSERT INTO trace_capabilities VALUES (?, ?, ?, ?)", [name, found.available, found.coverage, found.note]
+        )

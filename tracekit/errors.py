@@ -1,0 +1,155 @@
+"""Errors that a user can cause, each one line: what was wrong, where, what to do.
+
+    TracekitError
+    |-- UsageError (ValueError)           an option or argument that cannot be used
+    |-- SourceError (ValueError)          a raw log that cannot be read
+    |   |-- UnknownFormatError            no format, or several, fit the source
+    |   `-- TooManyRejectsError           more records were unusable than allowed
+    |-- SchemaError (ValueError)          a table that does not fit its schema
+    |-- TraceError (ValueError)           a folder that is not a usable Trace
+    |   `-- MissingTableError (KeyError)  the Trace has no such table
+    |-- QueryError (ValueError)           a query that cannot be found, read or run
+    `-- OutputError (OSError)             an output place that cannot be written
+
+Each class keeps its facts as attributes and survives pickling.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+__all__ = [
+    "MissingTableError",
+    "OutputError",
+    "QueryError",
+    "SchemaError",
+    "SourceError",
+    "TooManyRejectsError",
+    "TraceError",
+    "TracekitError",
+    "UnknownFormatError",
+    "UsageError",
+    "nearest",
+]
+
+
+class TracekitError(Exception):
+    """Root of all errors that tracekit raises on purpose.
+
+    Parameters
+    ----------
+    what : str
+        What was wrong, without a final stop.
+    where : str or Path, optional
+        The file, folder or option it happened at.
+    line, column : int or str, optional
+        Place inside the file: line number from 1, column name or number.
+    hint : str, optional
+        What to do about it.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | Path | None = None,
+        line: int | None = None,
+        column: str | int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.what = what
+        self.where = None if where is None else str(where)
+        self.line = line
+        self.column = column
+        self.hint = hint
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        place = self.where or ""
+        if self.line is not None:
+            place += f", line {self.line}" if place else f"line {self.line}"
+        if self.column is not None:
+            place += f", column {self.column}" if place else f"column {self.column}"
+        text = f"{place}: {self.what}" if place else self.what
+        if self.hint:
+            text += f"; {self.hint}"
+        # A hostile name may hold line breaks or terminal escapes: an error stays one printable line.
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by facts, since the constructor takes keywords."""
+        facts = {"where": self.where, "line": self.line, "column": self.column, "hint": self.hint}
+        return _rebuild, (type(self), self.what, facts)
+
+
+def _rebuild(cls: type[TracekitError], what: str, facts: dict[str, Any]) -> TracekitError:
+    return cls(what, **facts)
+
+
+class UsageError(TracekitError, ValueError):
+    """An option or argument that cannot be used."""
+
+
+class SourceError(TracekitError, ValueError):
+    """A raw log that cannot be read."""
+
+
+class UnknownFormatError(SourceError):
+    """No format, or more than one, fits the source."""
+
+
+class TooManyRejectsError(SourceError):
+    """More of a source's records were unusable than the caller allows."""
+
+
+class SchemaError(TracekitError, ValueError):
+    """A table that does not fit its schema."""
+
+
+class TraceError(TracekitError, ValueError):
+    """A folder that is not a usable Trace."""
+
+
+class MissingTableError(TraceError, KeyError):
+    """The Trace has no such table."""
+
+    __str__ = Exception.__str__  # KeyError would print the repr
+
+
+class QueryError(TracekitError, ValueError):
+    """A query that cannot be found, read or run."""
+
+
+class OutputError(TracekitError, OSError):
+    """An output place that cannot be written."""
+
+    __str__ = Exception.__str__
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """Return a hint that names the likely choice, or all of them.
+
+    Parameters
+    ----------
+    name : str
+        What the user wrote.
+    choices : iterable of str
+        What would have been valid.
+
+    Examples
+    --------
+    >>> nearest("heliso", ["helios", "philly"])
+    "did you mean 'helios'?"
+    >>> nearest("x", ["helios", "philly"])
+    'choose one of: helios, philly'
+    """
+    known = sorted(choices)
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"choose one of: {', '.join(known)}" if known else "there is none"

@@ -1,0 +1,9 @@
+"""Raw logs to a Trace: files -> records -> typed cells -> common tables, with quarantine and accounting."""
+
+from __future__ import annotations
+
+from tracekit.ingest.detect import Detection, all_formats, find_format
+from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
+from tracekit.ingest.run import ingest_logs
+
+__all__ = ["Detection", "Format", "Option", "RawFile", "TimeFrame", "all_formats", "find_format", "ingest_logs"]

@@ -1,0 +1,122 @@
+"""Turn the text of a raw file's cells into typed columns, by the rules of its schema.
+
+Every cell is read as text first. A cell that neither spells an unknown value nor converts makes its
+record unusable, and the first such column of a record is named.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from tracekit.schema import Column, TableSchema
+
+__all__ = ["BadCell", "typed_cells"]
+
+_FIRST_DATE = datetime(1970, 1, 1)  # noqa: DTZ001 -- stored times carry no zone
+_LAST_DATE = datetime(2262, 1, 1)  # noqa: DTZ001 -- the last year that nanosecond tools can hold
+
+
+class BadCell(NamedTuple):
+    """A cell that makes its record unusable."""
+
+    row: int
+    """Row in the frame, from 0."""
+    column: str
+    reason: str
+
+
+def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, list[BadCell]]:
+    """Convert the text columns of `text` to the types of `schema`.
+
+    Parameters
+    ----------
+    text : polars.DataFrame
+        String columns, a subset of the schema's by name.
+    schema : TableSchema
+        Types, spellings of unknown values, and constraints.
+
+    Returns
+    -------
+    frame : polars.DataFrame
+        The same rows and columns, typed; bad cells are NULL.
+    bad : list of BadCell
+        One entry for each unusable row, ordered by row: its first bad column in schema order.
+    """
+    columns = [schema.column(name) for name in text.columns]
+    words = [w for w in schema.missing if w]
+    strip = bool(schema.dialect.get("skipInitialSpace"))
+    cleaned = text.select(_known(c, words, strip) for c in columns)
+    frame = cleaned.select(_converted(c) for c in columns)
+    found: dict[int, BadCell] = {}
+    for column in columns:
+        for rows, reason in _faults(column, cleaned[column.name], frame[column.name]):
+            for row in rows.arg_true().to_list():
+                found.setdefault(row, BadCell(row, column.name, reason))
+    return frame, [found[row] for row in sorted(found)]
+
+
+def _known(column: Column, words: list[str], strip: bool) -> pl.Expr:
+    """Return the cell's text, NULL where it spells an unknown value."""
+    cell = pl.col(column.name)
+    if strip or column.kind != "string":
+        cell = cell.str.strip_chars()
+    return pl.when(cell.is_in(["", *words])).then(None).otherwise(cell).alias(column.name)
+
+
+def _converted(column: Column) -> pl.Expr:
+    cell = pl.col(column.name)
+    if column.kind == "integer":
+        return cell.cast(pl.Int64, strict=False)
+    if column.kind == "number":
+        return cell.cast(pl.Float64, strict=False)
+    if column.kind == "date":
+        return cell.str.to_date(column.format, strict=False)
+    if column.kind == "datetime":
+        return _zoned(cell, column) if column.zones else _instant(cell, column.format)
+    return cell
+
+
+def _instant(cell: pl.Expr, form: str | None) -> pl.Expr:
+    return cell.str.to_datetime(form, strict=False, time_unit="us")
+
+
+def _zoned(cell: pl.Expr, column: Column) -> pl.Expr:
+    """Read a time that ends in a zone word, as UTC; an unlisted word gives NULL.
+
+    strptime's own %Z accepts any word and ignores it, which would shift the time by hours in silence.
+    """
+    width = len(next(iter(column.zones)))
+    hours = cell.str.tail(width).replace_strict(column.zones, default=None, return_dtype=pl.Int64)
+    local = _instant(cell.str.head(-width).str.strip_chars_end(), column.format)
+    return (local - pl.duration(hours=hours)).alias(column.name)
+
+
+def _faults(column: Column, cleaned: pl.Series, value: pl.Series) -> list[tuple[pl.Series, str]]:
+    """Return (mask of rows, reason) for each way in which cells of a column can be unusable."""
+    faults = []
+    if value.null_count() > cleaned.null_count():
+        faults.append((value.is_null() & cleaned.is_not_null(), _not_a(column)))
+    if column.required and cleaned.null_count():
+        faults.append((cleaned.is_null(), "is missing"))
+    if column.kind == "number" and not value.drop_nulls().is_finite().all():
+        faults.append((~value.is_finite(), "is not a finite number"))
+    if column.minimum is not None:
+        faults.append((value < column.minimum, f"is below {column.minimum:g}"))
+    if column.maximum is not None:
+        faults.append((value > column.maximum, f"is above {column.maximum:g}"))
+    if column.kind == "datetime":
+        faults.append(((value < _FIRST_DATE) | (value > _LAST_DATE), "is a date out of range"))
+    if column.kind == "date":
+        faults.append(((value < date(1970, 1, 1)) | (value > date(2262, 1, 1)), "is a date out of range"))
+    return [(mask.fill_null(value=False), reason) for mask, reason in faults]
+
+
+def _not_a(column: Column) -> str:
+    words = {"integer": "a whole number", "number": "a number", "datetime": "a time", "date": "a date"}
+    form = f" like {column.format}" if column.format else ""
+    zones = f" with one of the zones {', '.join(column.zones)}" if column.zones else ""
+    return f"is not {words[column.kind]}{form}{zones}"

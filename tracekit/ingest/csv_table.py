@@ -1,0 +1,238 @@
+"""Read a delimited raw file as typed blocks; records that cannot be used go to the sink with their reason."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from tracekit.errors import SourceError
+from tracekit.ingest.cells import typed_cells
+from tracekit.ingest.records import RecordReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.records import Block
+    from tracekit.ingest.sink import OpenedFile, Sink
+    from tracekit.schema import TableSchema
+
+__all__ = ["header_columns", "read_table"]
+
+
+def read_table(
+    sink: Sink,
+    file: SourceFile,
+    schema: TableSchema,
+    *,
+    delimiter: str = ",",
+    columns: list[str] | None = None,
+    adapt: Callable[[TableSchema, list[str]], TableSchema] | None = None,
+) -> Iterator[pl.DataFrame]:
+    """Yield the usable records of a raw file as frames, in file order.
+
+    Parameters
+    ----------
+    sink : Sink
+        Gets the file's account and its rejects.
+    file : SourceFile
+        The raw file.
+    schema : TableSchema
+        Its columns; the dialect says whether a header line stands first. Records that repeat its primary key
+        are set aside.
+    delimiter : str
+        One character.
+    columns : list of str, optional
+        Column order of a file without header line; the schema's order by default.
+    adapt : function (schema, header) -> schema, optional
+        For files whose columns vary: returns the schema to use for the header met.
+
+    Yields
+    ------
+    polars.DataFrame
+        The schema's columns that the file has, typed, plus `line` (Int64): where the record starts.
+
+    Raises
+    ------
+    SourceError
+        The file is empty where a header is due, or lacks a column.
+    """
+    with sink.opened(file) as opened:
+        reader = RecordReader(opened.stream, delimiter.encode())
+        header = _header(reader, opened, schema, delimiter, columns)
+        if header is None:
+            return
+        if adapt is not None:
+            schema = adapt(schema, header)
+        used = _used_columns(header, schema, opened.path)
+        _tell_unused(sink, header, schema, opened.path)
+        seen = _SeenKeys(schema.primary_key)
+        trailing = bool(schema.dialect.get("trailingDelimiter"))
+        for block, bad in reader.blocks(len(header), trailing=trailing):
+            opened.count(len(block.lines) + len(bad))
+            for record in bad:
+                opened.reject(record.line, None, record.reason, record.raw)
+            if len(block.lines):
+                text, block = _parse(block, opened, len(header) + trailing, delimiter)
+                frame = _usable(opened, block, text.select(pl.nth(i).alias(n) for n, i in used.items()), schema, seen)
+                if frame.height:
+                    yield frame
+
+
+def header_columns(line: bytes, delimiter: str = ",") -> list[str]:
+    """Return the column names in a header line, blanks around them removed."""
+    text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip("\r\n")
+    cells = next(csv.reader([text], delimiter=delimiter), [])
+    return [cell.strip() for cell in cells]
+
+
+def _header(
+    reader: RecordReader, opened: OpenedFile, schema: TableSchema, delimiter: str, columns: list[str] | None
+) -> list[str] | None:
+    first = reader.first_line()
+    if schema.dialect.get("header", True):
+        if first is None:
+            raise SourceError("is empty", where=opened.path, hint="a header line is due: " + delimiter.join(schema.names))
+        names = header_columns(first, delimiter)
+        if schema.dialect.get("trailingDelimiter") and names and not names[-1]:
+            names.pop()
+        return names
+    if first is None:
+        return None
+    names = columns or list(schema.names)
+    # Some copies of headerless files carry a header all the same.
+    if header_columns(first, delimiter) != names:
+        reader.put_back(first)
+    return names
+
+
+def _used_columns(header: list[str], schema: TableSchema, path: str) -> dict[str, int]:
+    """Return the position of each column that is read, in schema order."""
+    for name in header:
+        if header.count(name) > 1 and name in schema.names:
+            raise SourceError(f"the header names '{name}' twice", where=path, line=1, hint="rename one of the columns")
+    optional_after = schema.dialect.get("optionalAfter")
+    optional = False
+    used = {}
+    for name in schema.names:
+        if name in header:
+            used[name] = header.index(name)
+        elif not optional:
+            found = ", ".join(header)[:200].strip() or "nothing"
+            raise SourceError(f"the column '{name}' is missing", where=path, line=1, hint=f"the header has: {found}")
+        optional = optional or name == optional_after
+    return used
+
+
+def _tell_unused(sink: Sink, header: list[str], schema: TableSchema, path: str) -> None:
+    unused = [name[:60] for name in header if name and name not in schema.names]
+    if unused:
+        shown = ", ".join(unused[:8]) + (" ..." if len(unused) > 8 else "")
+        sink.note(f"{path}: columns without a place in the Trace are not read: {shown}")
+
+
+def _parse(block: Block, opened: OpenedFile, width: int, delimiter: str) -> tuple[pl.DataFrame, Block]:
+    """Return the fields of a block as text; what the parser refuses is set aside."""
+    types = {str(i): pl.String for i in range(width)}
+    try:
+        text = pl.read_csv(
+            block.text, has_header=False, schema=types, separator=delimiter
+        )
+    except pl.exceptions.PolarsError:
+        return _parse_one_by_one(block, opened, width, delimiter)
+    if text.height != len(block.lines):
+        return _parse_one_by_one(block, opened, width, delimiter)
+    return text, block
+
+
+def _parse_one_by_one(block: Block, opened: OpenedFile, width: int, delimiter: str) -> tuple[pl.DataFrame, Block]:
+    rows: list[list[str | None]] = []
+    good = np.zeros(len(block.lines), dtype=bool)
+    csv.field_size_limit(1 << 30)
+    for row, line in enumerate(block.lines):
+        raw = block.raw(row)
+        try:
+            parsed = list(csv.reader(io.StringIO(raw.decode("utf-8"), newline=""), delimiter=delimiter, strict=True))
+        except csv.Error as error:
+            opened.reject(int(line), None, f"cannot be parsed: {error}", raw)
+            continue
+        if len(parsed) != 1 or len(parsed[0]) > width:
+            opened.reject(int(line), None, "cannot be parsed: its quotes are misplaced", raw)
+            continue
+        cells = [cell or None for cell in parsed[0]]
+        rows.append(cells + [None] * (width - len(cells)))
+        good[row] = True
+    text = pl.DataFrame(rows, schema={str(i): pl.String for i in range(width)}, orient="row")
+    kept = type(block)(block.text, block.lines[good], block.starts[good], block.ends[good])
+    return text, kept
+
+
+def _usable(
+    opened: OpenedFile, block: Block, text: pl.DataFrame, schema: TableSchema, seen: _SeenKeys
+) -> pl.DataFrame:
+    frame, bad = typed_cells(text, schema)
+    frame = frame.with_columns(pl.Series("line", block.lines, dtype=pl.Int64))
+    for row, column, reason in bad:
+        opened.reject(int(block.lines[row]), column, reason, block.raw(row))
+    rows = np.ones(frame.height, dtype=bool)
+    rows[[b.row for b in bad]] = False
+    if schema.primary_key:
+        key = ", ".join(schema.primary_key)
+        for row in seen.repeats(frame, rows):
+            opened.reject(int(block.lines[row]), key, "repeats the key of an earlier record", block.raw(row))
+            rows[row] = False
+    return frame if rows.all() else frame.filter(pl.Series(rows))
+
+
+class _SeenKeys:
+    """Finds records that repeat the key of an earlier one.
+
+    Keys that only rise, as most logs number their jobs, need no memory beyond the last one; from the first
+    key that does not, the keys are held in a set.
+    """
+
+    def __init__(self, key: tuple[str, ...]) -> None:
+        self._key = list(key)
+        self._risen: list[pl.Series] = []
+        self._last: int | None = None
+        self._seen: set[Any] | None = None
+
+    def repeats(self, frame: pl.DataFrame, usable: np.ndarray[Any, np.dtype[np.bool_]]) -> list[int]:
+        """Return the rows of `frame` whose key was seen before, among the usable ones."""
+        keys = frame.select(self._key).filter(pl.Series(usable))
+        single = keys.to_series() if len(self._key) == 1 else None
+        if single is not None and self._seen is None and single.dtype == pl.Int64 and self._rises(single):
+            return []
+        values = single.to_list() if single is not None else keys.rows()
+        seen = self._as_set()
+        fresh = set(values)
+        if len(fresh) == len(values) and seen.isdisjoint(fresh):
+            seen |= fresh
+            return []
+        found = []
+        for row, value in zip(np.flatnonzero(usable), values, strict=True):
+            if value in seen:
+                found.append(int(row))
+            seen.add(value)
+        return found
+
+    def _rises(self, keys: pl.Series) -> bool:
+        if not len(keys):
+            return True
+        rises = bool((keys.diff().drop_nulls() > 0).all()) and (self._last is None or keys[0] > self._last)
+        if rises:
+            self._risen.append(keys)
+            self._last = keys[-1]
+        return rises
+
+    def _as_set(self) -> set[Any]:
+        if self._seen is None:
+            self._seen = set()
+            for keys in self._risen:
+                self._seen.update(keys.to_list())
+            self._risen.clear()
+        return self._seen

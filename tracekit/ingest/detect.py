@@ -1,0 +1,134 @@
+"""Find out which format a source is in, and say why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module, metadata
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+from tracekit.errors import SourceError, UnknownFormatError, nearest
+from tracekit.ingest.interface import Format, Found
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tracekit.ingest.files import SourceFile
+
+__all__ = ["Detection", "all_formats", "detect", "find_format"]
+
+_GROUP = "tracekit.formats"
+
+
+@dataclass(frozen=True)
+class Detection:
+    """The format of a source, its files, and the reasons."""
+
+    format: Format
+    found: Found
+    reasons: tuple[str, ...]
+
+
+@cache
+def all_formats() -> dict[str, Format]:
+    """Return every format by name: the modules of tracekit.ingest.formats, then installed plug-ins."""
+    from tracekit.ingest import formats
+
+    known: dict[str, Format] = {}
+    for info in iter_modules(formats.__path__):
+        if not info.name.startswith("_"):
+            member = import_module(f"{formats.__name__}.{info.name}").FORMAT
+            known[member.name] = member
+    for entry in metadata.entry_points(group=_GROUP):
+        member = entry.load()
+        known.setdefault(member.name, member)
+    return dict(sorted(known.items()))
+
+
+def find_format(name: str) -> Format:
+    """Return the format called `name`.
+
+    Raises
+    ------
+    UnknownFormatError
+        There is none of that name.
+    """
+    formats = all_formats()
+    if name not in formats:
+        raise UnknownFormatError(f"unknown format '{name}'", hint=nearest(name, formats))
+    return formats[name]
+
+
+def detect(source: Path, files: list[SourceFile], format_name: str | None = None) -> Detection:
+    """Return the format of a source with its files.
+
+    Parameters
+    ----------
+    source : Path
+        For messages.
+    files : list of SourceFile
+        The source's raw files.
+    format_name : str, optional
+        The format to use; without it names decide, then first bytes.
+
+    Raises
+    ------
+    UnknownFormatError
+        No format fits, several do, or the one asked for does not.
+    """
+    if format_name is not None:
+        member = find_format(format_name)
+        found = _by_name(member, files) or _by_content(member, files)
+        if not found:
+            raise UnknownFormatError(
+                f"holds no file of the format {member.name}", where=source, hint=f"expected {_expected(member)}"
+            )
+        return Detection(member, found, (f"--format {member.name}: {_listing(found)}",))
+    for how, why in ((_by_name, "by name"), (_by_content, "by first bytes")):
+        fits = [(f, found) for f in all_formats().values() if (found := how(f, files))]
+        if len(fits) > 1:
+            names = ", ".join(f.name for f, _ in fits)
+            raise UnknownFormatError(
+                f"several formats fit: {names}", where=source, hint="choose with --format, or name one folder"
+            )
+        if fits:
+            return Detection(fits[0][0], fits[0][1], (f"{why}: {_listing(fits[0][1])}",))
+    shown = ", ".join(f.path for f in files[:3]) + (" ..." if len(files) > 3 else "")
+    raise UnknownFormatError(
+        f"no known format fits its files ({shown})",
+        where=source,
+        hint=f"name one with --format: {', '.join(all_formats())}; 'tracekit formats' tells their files",
+    )
+
+
+def _by_name(member: Format, files: list[SourceFile]) -> Found | None:
+    return _found(member, [(f, kind.key) for f in files for kind in member.raw_files if kind.named(f.name)])
+
+
+def _by_content(member: Format, files: list[SourceFile]) -> Found | None:
+    matches = []
+    for file in files[:64]:
+        try:
+            head = file.head()
+        except SourceError:
+            continue
+        matches += [(file, kind.key) for kind in member.raw_files if kind.looks_right(head)][:1]
+    return _found(member, matches)
+
+
+def _found(member: Format, matches: list[tuple[SourceFile, str]]) -> Found | None:
+    by_key: dict[str, list[SourceFile]] = {kind.key: [] for kind in member.raw_files}
+    for file, key in matches:
+        by_key[key].append(file)
+    kept = {key: files for key, files in by_key.items() if files}
+    return Found(kept) if kept else None
+
+
+def _listing(found: Found) -> str:
+    names = [f.path for files in found.files.values() for f in files]
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+
+def _expected(member: Format) -> str:
+    return ", ".join(kind.key for kind in member.raw_files)

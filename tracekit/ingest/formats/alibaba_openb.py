@@ -1,0 +1,200 @@
+"""Alibaba's GPU-sharing cluster (2023), cluster-trace-gpu-v2023, known as openb.
+
+Origin: github.com/alibaba/clusterdata, licence in that repository. Study: Weng et al., Beware of
+Fragmentation, ATC'23. Times are whole seconds since the start of the trace, with neither zone nor date.
+
+Known faults: every pod has a deletion time, also those that ran on (34 equal the end of the trace,
+12,902,960 s, and are right-censored here); Running means "ran until its deletion", so whether it succeeded is
+unknown; the lists are samples of pods alive in the last 34 days, not logs of a queue.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit import schema
+from tracekit.errors import SourceError, UsageError, nearest
+from tracekit.ingest.csv_table import header_columns, read_table
+from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
+
+if TYPE_CHECKING:
+    from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.interface import Found
+    from tracekit.ingest.sink import Sink
+
+__all__ = ["FORMAT", "TRACE_END_S"]
+
+TRACE_END_S = 12_902_960
+"""End of the trace [s since its start]; a deletion then is the cut of the window."""
+
+_STATUS = {"Running": "unknown", "Failed": "failed", "Pending": "pending", "Succeeded": "completed"}
+_CLUSTER = "openb"
+_POD_LIST = r"openb_pod_list_(\w+)\.csv"
+
+
+class AlibabaOpenb(Format):
+    """Pods and nodes of Alibaba's GPU-sharing cluster."""
+
+    name = "alibaba-openb"
+    title = "Alibaba GPU sharing 2023 (cluster-trace-gpu-v2023)"
+    raw_files = (
+        RawFile(
+            "openb_pod_list",
+            "pods; of several lists one is read",
+            _POD_LIST,
+            lambda head: header_columns(head.partition(b"\n")[0])[:5]
+            == ["name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"],
+        ),
+        RawFile(
+            "openb_node_list",
+            "nodes; of several lists the one with most nodes is read",
+            r"openb_node_list_\w+\.csv",
+            lambda head: header_columns(head.partition(b"\n")[0])[:5] == ["sn", "cpu_milli", "memory_mib", "gpu", "model"],
+        ),
+    )
+    options = {
+        "list": Option("default", "which pod list to read where there are several: NAME in openb_pod_list_NAME.csv")
+    }
+
+    def read(self, found: Found, sink: Sink) -> TimeFrame:
+        """Read one pod list and one node list."""
+        if found.get("openb_pod_list"):
+            _read_pods(_chosen_pods(found.get("openb_pod_list"), sink), sink)
+        if found.get("openb_node_list"):
+            _read_nodes(_larger_nodes(found.get("openb_node_list"), sink), sink)
+        return TimeFrame(
+            "relative", "UTC", hour_of_day=False, note="times are seconds since the start of the trace; its date is unknown"
+        )
+
+
+def _list_name(file: SourceFile) -> str:
+    match = re.fullmatch(_POD_LIST, file.name)
+    return match[1] if match else file.name
+
+
+def _chosen_pods(files: list[SourceFile], sink: Sink) -> SourceFile:
+    if len(files) == 1:
+        return files[0]
+    wanted = sink.options["list"]
+    names = [_list_name(f) for f in files]
+    if wanted not in names:
+        raise UsageError(f"there is no pod list '{wanted}'", hint=nearest(wanted, names) + " (--option list=NAME)")
+    if names.count(wanted) > 1:
+        raise SourceError(f"there are several pod lists '{wanted}'", hint="name one folder")
+    others = ", ".join(n for n in names if n != wanted)
+    sink.note(f"pod lists are alternatives: read '{wanted}', left {others} (--option list=NAME chooses)")
+    return files[names.index(wanted)]
+
+
+def _larger_nodes(files: list[SourceFile], sink: Sink) -> SourceFile:
+    chosen = max(files, key=lambda f: (f.size, f.path))
+    if len(files) > 1:
+        others = ", ".join(f.name for f in files if f is not chosen)
+        sink.note(f"node lists are alternatives: read the larger one, {chosen.name}, left {others}")
+    return chosen
+
+
+def _read_pods(file: SourceFile, sink: Sink) -> None:
+    for raw in read_table(sink, file, schema.source("alibaba-openb", "openb_pod_list")):
+        pods = raw if "creation_time" in raw.columns else _without_times(raw)
+        jobs = _jobs(pods)
+        _count_contradictions(pods, sink)
+        sink.write("jobs", jobs)
+        sink.write("attempts", _attempts(jobs))
+
+
+def _without_times(pods: pl.DataFrame) -> pl.DataFrame:
+    """Add the columns that the multigpu lists lack, all unknown."""
+    absent = schema.source("alibaba-openb", "openb_pod_list").columns
+    return pods.with_columns(pl.lit(None, dtype=c.polars).alias(c.name) for c in absent if c.name not in pods.columns)
+
+
+def _jobs(pods: pl.DataFrame) -> pl.DataFrame:
+    phase = pl.col("pod_phase")
+    cut = pl.col("deletion_time") >= TRACE_END_S
+    status = phase.replace_strict(_STATUS, default="unknown", return_dtype=pl.String)
+    end_s = pl.when(cut).then(None).otherwise(pl.col("deletion_time"))
+    started = pl.col("scheduled_time").is_not_null()
+    return pods.select(
+        job_id="name",
+        cluster=pl.lit(_CLUSTER),
+        group="qos",
+        status=pl.when(phase.is_null()).then(None).when((phase == "Running") & cut).then(pl.lit("running")).otherwise(status),
+        source_status=phase,
+        submit_time=_instant(pl.col("creation_time")),
+        start_time=_instant(pl.col("scheduled_time")),
+        end_time=_instant(end_s),
+        queue_s=(pl.col("scheduled_time") - pl.col("creation_time")).cast(pl.Float64),
+        run_s=(end_s - pl.col("scheduled_time")).cast(pl.Float64),
+        gpu_count=pl.col("num_gpu") * pl.col("gpu_milli") / 1000,
+        cpu_count=pl.col("cpu_milli") / 1000,
+        memory_gib=pl.col("memory_mib") / 1024,
+        gpu_model=pl.col("gpu_spec").str.split("|").list.unique(maintain_order=True).list.join("|"),
+        attempt_count=started.cast(pl.Int64),
+        preemptible=pl.col("qos") == "BE",
+    )
+
+
+def _attempts(jobs: pl.DataFrame) -> pl.DataFrame:
+    return jobs.filter(pl.col("start_time").is_not_null()).select(
+        "job_id",
+        attempt=pl.lit(0, dtype=pl.Int64),
+        start_time="start_time",
+        end_time="end_time",
+        run_s="run_s",
+        wait_s="queue_s",
+        gpu_count="gpu_count",
+        status="status",
+    )
+
+
+def _instant(seconds: pl.Expr) -> pl.Expr:
+    """Lay seconds since the start of the trace on 1970-01-01."""
+    return pl.from_epoch(seconds, time_unit="s").cast(pl.Datetime("us"))
+
+
+def _count_contradictions(pods: pl.DataFrame, sink: Sink) -> None:
+    ran = pl.col("pod_phase").is_in(["Running", "Succeeded", "Failed"])
+    odd = pods.select(
+        "name",
+        "pod_phase",
+        unscheduled=ran & pl.col("scheduled_time").is_null() & pl.col("creation_time").is_not_null(),
+        scheduled_pending=(pl.col("pod_phase") == "Pending") & pl.col("scheduled_time").is_not_null(),
+        cut=pl.col("deletion_time") >= TRACE_END_S,
+        unknown_word=pl.col("pod_phase").is_not_null() & ~pl.col("pod_phase").is_in(list(_STATUS)),
+        share_of_many=(pl.col("num_gpu") > 1) & (pl.col("gpu_milli") != 1000),
+        cpu_with_share=(pl.col("num_gpu") == 0) & (pl.col("gpu_milli") > 0),
+        no_memory=pl.col("memory_mib") == 0,
+    ).fill_null(value=False)
+    meanings = {
+        "unscheduled": ("ran_without_schedule", "pods that ran by their phase but were never scheduled by their times"),
+        "scheduled_pending": ("scheduled_but_pending", "pods that are Pending by their phase but were scheduled by their times"),
+        "cut": ("cut_by_window_end", "pods alive at the end of the trace; their end is unknown (right-censored)"),
+        "unknown_word": ("unknown_status_word", "records whose status word is not in the format's description; their status is 'unknown'"),
+        "share_of_many": ("share_of_several_gpus", "pods that ask for a part of each of several GPUs, which the format rules out"),
+        "cpu_with_share": ("share_without_gpu", "pods that ask for a part of a GPU but for no GPU"),
+        "no_memory": ("no_memory_asked", "pods that ask for 0 MiB of memory"),
+    }
+    for column, (name, meaning) in meanings.items():
+        sink.check(name, int(odd[column].sum()), odd.height, meaning, odd["name"].filter(odd[column]))
+
+
+def _read_nodes(file: SourceFile, sink: Sink) -> None:
+    for raw in read_table(sink, file, schema.source("alibaba-openb", "openb_node_list")):
+        sink.write(
+            "nodes",
+            raw.select(
+                node_id="sn",
+                cluster=pl.lit(_CLUSTER),
+                gpu_count="gpu",
+                gpu_model="model",
+                cpu_count=pl.col("cpu_milli") / 1000,
+                memory_gib=pl.col("memory_mib") / 1024,
+            ),
+        )
+
+
+FORMAT = AlibabaOpenb()

@@ -1,0 +1,216 @@
+"""SenseTime's Helios clusters (2020): Venus, Earth, Saturn, Uranus.
+
+Origin: github.com/S-Lab-System-Group/HeliosData, CC BY 4.0. Study: Hu et al., SC'21. Exported from Slurm
+accounting; the cluster's name is only in the folder name (or in front of the file name). Times are naive
+local time; that they are UTC+8 is an assumption of ours, from where the operator is.
+
+Known faults: job ids repeat between clusters and are not quite in order; stated duration and queue can disagree with
+the times; rare SUSPENDED and RUNNING rows carry an end; quotas change from day to day, and running GPUs may exceed
+them; nodes are not named, so nothing is known about placement beyond the number of nodes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit import schema
+from tracekit.errors import SourceError
+from tracekit.ingest.csv_table import header_columns, read_table
+from tracekit.ingest.interface import Format, RawFile, TimeFrame
+from tracekit.ingest.localtime import count_unknown_instants, to_utc
+
+if TYPE_CHECKING:
+    from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.interface import Found
+    from tracekit.ingest.sink import Sink
+    from tracekit.schema import Column, TableSchema
+
+__all__ = ["FORMAT", "TIMEZONE"]
+
+TIMEZONE = "Asia/Shanghai"
+
+_STATUS = {
+    "COMPLETED": "completed",
+    "CANCELLED": "cancelled",
+    "FAILED": "failed",
+    "TIMEOUT": "timeout",
+    "NODE_FAIL": "node_fail",
+    "OUT_OF_MEMORY": "out_of_memory",
+    "PREEMPTED": "preempted",
+    "PENDING": "pending",
+    "RUNNING": "running",
+    "SUSPENDED": "running",
+}
+_LOG = r"(?:(\w+?)_)?cluster_log\.csv"
+_QUOTA = r"(?:(\w+?)_)?cluster_gpu_number\.csv"
+
+
+class Helios(Format):
+    """Job logs and quota tables of one or several Helios clusters."""
+
+    name = "helios"
+    title = "SenseTime Helios 2020"
+    raw_files = (
+        RawFile(
+            "cluster_log",
+            "job log of one cluster",
+            _LOG,
+            lambda head: {"job_id", "gpu_num", "node_num", "submit_time", "queue"}
+            <= set(header_columns(head.partition(b"\n")[0])),
+        ),
+        RawFile(
+            "cluster_gpu_number",
+            "GPUs of each VC by day",
+            _QUOTA,
+            lambda head: (h := header_columns(head.partition(b"\n")[0]))[:1] == ["date"] and h[-1:] == ["total"],
+        ),
+    )
+
+    def read(self, found: Found, sink: Sink) -> TimeFrame:
+        """Read every cluster of the source."""
+        for key, read in (("cluster_log", _read_log), ("cluster_gpu_number", _read_quota)):
+            by_cluster: dict[str, SourceFile] = {}
+            for file in found.get(key):
+                cluster = _cluster(file)
+                if cluster in by_cluster:
+                    raise SourceError(
+                        f"two files for the cluster {cluster}: {by_cluster[cluster].path} and {file.path}",
+                        hint="keep one folder for each cluster",
+                    )
+                by_cluster[cluster] = file
+                read(file, cluster, sink)
+        sink.note(f"times carry no zone and are read as {TIMEZONE} (UTC+8), an assumption from where the operator is")
+        return TimeFrame("absolute", TIMEZONE)
+
+
+def _cluster(file: SourceFile) -> str:
+    """Return the cluster's name: the file name's prefix, else the folder's name."""
+    match = re.fullmatch(_LOG, file.name) or re.fullmatch(_QUOTA, file.name)
+    prefix = match[1] if match else None
+    return prefix or file.parent or file.origin.parent.resolve().name
+
+
+def _read_log(file: SourceFile, cluster: str, sink: Sink) -> None:
+    for raw in read_table(sink, file, schema.source("helios", "cluster_log")):
+        local = raw.select("submit_time", "start_time", "end_time")
+        utc = local.select(to_utc(pl.col(name), TIMEZONE) for name in local.columns)
+        log = raw.with_columns(utc)
+        jobs = _jobs(log, cluster)
+        count_unknown_instants(sink, local, utc, jobs["job_id"])
+        _count_contradictions(log, jobs, sink)
+        sink.write("jobs", jobs)
+        sink.write("attempts", _attempts(jobs))
+
+
+def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
+    status = pl.col("state").replace_strict(_STATUS, default="unknown", return_dtype=pl.String)
+    ended = ~pl.col("state").is_in(["SUSPENDED", "RUNNING", "PENDING"])
+    end = pl.when(ended.fill_null(value=True)).then(pl.col("end_time"))
+    started = pl.col("start_time").is_not_null()
+    return log.select(
+        job_id=pl.lit(cluster + "/") + pl.col("job_id").cast(pl.String),
+        cluster=pl.lit(cluster),
+        vc="vc",
+        user="user",
+        status=pl.when(pl.col("state").is_not_null()).then(status),
+        source_status="state",
+        submit_time="submit_time",
+        start_time="start_time",
+        end_time=end,
+        queue_s=(pl.col("start_time") - pl.col("submit_time")).dt.total_microseconds() / 1e6,
+        run_s=(end - pl.col("start_time")).dt.total_microseconds() / 1e6,
+        gpu_count=pl.col("gpu_num").cast(pl.Float64),
+        cpu_count=pl.col("cpu_num").cast(pl.Float64),
+        node_count="node_num",
+        attempt_count=started.cast(pl.Int64),
+    )
+
+
+def _attempts(jobs: pl.DataFrame) -> pl.DataFrame:
+    return jobs.filter(pl.col("start_time").is_not_null()).select(
+        "job_id",
+        attempt=pl.lit(0, dtype=pl.Int64),
+        start_time="start_time",
+        end_time="end_time",
+        run_s="run_s",
+        wait_s="queue_s",
+        gpu_count="gpu_count",
+        node_count="node_count",
+        status="status",
+    )
+
+
+def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> None:
+    times_s = (log["end_time"] - log["start_time"]).dt.total_microseconds() / 1e6
+    for name, stated, ours, meaning in (
+        ("duration_disagrees", log["duration"], times_s, "jobs whose stated duration is not end minus start; the times are used"),
+        ("queue_disagrees", log["queue"], jobs["queue_s"], "jobs whose stated queue is not start minus submission; the times are used"),
+    ):
+        differ = (stated != ours).fill_null(value=False)
+        compared = int((stated.is_not_null() & ours.is_not_null()).sum())
+        sink.check(name, int(differ.sum()), compared, meaning, jobs["job_id"].filter(differ))
+    state = log["state"]
+    unfinished = state.is_in(["SUSPENDED", "RUNNING"]).fill_null(value=False) & log["end_time"].is_not_null()
+    sink.check(
+        "end_of_unfinished_job",
+        int(unfinished.sum()),
+        log.height,
+        "jobs that carry an end although their state says that they have not ended; the end is not used",
+        jobs["job_id"].filter(unfinished),
+    )
+    unknown = (state.is_not_null() & ~state.is_in(list(_STATUS))).fill_null(value=False)
+    sink.check(
+        "unknown_status_word",
+        int(unknown.sum()),
+        log.height,
+        "records whose status word is not in the format's description; their status is 'unknown'",
+        jobs["job_id"].filter(unknown),
+    )
+
+
+def _read_quota(file: SourceFile, cluster: str, sink: Sink) -> None:
+    days = list(read_table(sink, file, schema.source("helios", "cluster_gpu_number"), adapt=_with_vcs))
+    if not days:
+        return
+    table = pl.concat(days).sort("date")
+    vcs = [name for name in table.columns if name not in ("date", "total", "line")]
+    wrong = table.select(wrong=pl.sum_horizontal(vcs) != pl.col("total"))["wrong"] if vcs else pl.Series([], dtype=pl.Boolean)
+    sink.check(
+        "quota_sum_disagrees",
+        int(wrong.sum()),
+        table.height,
+        "days on which the VCs' GPUs do not add up to the stated total; both are kept",
+        (cluster + " " + table["date"].cast(pl.String)).filter(wrong) if vcs else None,
+    )
+    midnight = to_utc(pl.col("date").cast(pl.Datetime("us")), TIMEZONE)
+    long = (
+        table.unpivot([*vcs, "total"], index="date", variable_name="vc", value_name="gpu_count")
+        .filter(pl.col("gpu_count").is_not_null())
+        .filter((pl.col("gpu_count") != pl.col("gpu_count").shift(1).over("vc", order_by="date")).fill_null(value=True))
+        .select(
+            time=midnight,
+            cluster=pl.lit(cluster),
+            vc=pl.when(pl.col("vc") != "total").then("vc"),
+            gpu_count=pl.col("gpu_count").cast(pl.Float64),
+        )
+        .sort("time", "vc", nulls_last=True)
+    )
+    sink.write("capacity", long)
+
+
+def _with_vcs(spec: TableSchema, header: list[str]) -> TableSchema:
+    """Add one column of GPUs for each VC that the header names."""
+    total = spec.column("total")
+    vcs = tuple(_vc_column(name, total) for name in header if name and name not in spec.names)
+    return replace(spec, columns=(spec.column("date"), *vcs, total))
+
+
+def _vc_column(name: str, total: Column) -> Column:
+    return replace(total, name=name, description=f"GPUs of the VC {name}.", required=False)
+
+
+FORMAT = Helios()

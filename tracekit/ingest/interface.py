@@ -1,0 +1,126 @@
+"""What a source format is: the raw files it knows, its options, and how it fills the common tables."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from tracekit.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.sink import Sink
+    from tracekit.manifest import TimeBase
+
+__all__ = ["Format", "Option", "RawFile", "TimeFrame"]
+
+
+@dataclass(frozen=True)
+class RawFile:
+    """A kind of raw file that a format reads."""
+
+    key: str
+    """Names the kind: 'cluster_log'."""
+    title: str
+    """What it is, a few words."""
+    pattern: str
+    """Regular expression that the file's name must match as a whole."""
+    looks_right: Callable[[bytes], bool]
+    """Whether a file's first bytes fit, for files under another name."""
+
+    def named(self, name: str) -> bool:
+        """Return whether `name` is a name of this kind of file."""
+        return re.fullmatch(self.pattern, name) is not None
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a format, given as `--option name=value`."""
+
+    default: str
+    meaning: str
+    choices: tuple[str, ...] = ()
+    """Values allowed; empty when any is."""
+
+
+@dataclass(frozen=True)
+class TimeFrame:
+    """How the times of a source are to be read."""
+
+    base: TimeBase
+    timezone: str
+    hour_of_day: bool = True
+    """Whether hours of the day mean anything."""
+    note: str = ""
+    """Why calendar dates or hours of the day are not to be trusted."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The raw files of one format in a source."""
+
+    files: Mapping[str, list[SourceFile]] = field(default_factory=dict)
+    """By the key of their kind, ordered by path."""
+
+    def get(self, key: str) -> list[SourceFile]:
+        """Return the files of one kind."""
+        return self.files.get(key, [])
+
+    def first(self, key: str) -> SourceFile | None:
+        """Return the first file of one kind, or None."""
+        files = self.get(key)
+        return files[0] if files else None
+
+    @property
+    def count(self) -> int:
+        """Number of files."""
+        return sum(len(files) for files in self.files.values())
+
+
+class Format(ABC):
+    """A source format.
+
+    A new format is one module in `tracekit/ingest/formats/` with one subclass named `FORMAT`'s type; a
+    format outside this package registers an instance under the entry-point group `tracekit.formats`.
+    """
+
+    name: ClassVar[str]
+    """What --format takes."""
+    title: ClassVar[str]
+    """Whose trace it is, with the year."""
+    raw_files: ClassVar[tuple[RawFile, ...]]
+    options: ClassVar[Mapping[str, Option]] = {}
+    retries: ClassVar[bool] = False
+    """Whether the source records every attempt of a job, or one is derived from its times."""
+
+    @abstractmethod
+    def read(self, found: Found, sink: Sink) -> TimeFrame:
+        """Read the raw files into the sink.
+
+        Raises
+        ------
+        SourceError
+            A file cannot be read as what it claims to be.
+        """
+
+    def fill_options(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Return the options with defaults filled in.
+
+        Raises
+        ------
+        UsageError
+            An option or a value does not exist.
+        """
+        filled = {name: option.default for name, option in self.options.items()}
+        for name, value in given.items():
+            if name not in self.options:
+                raise UsageError(f"the format {self.name} has no option '{name}'", hint=nearest(name, self.options))
+            choices = self.options[name].choices
+            if choices and value not in choices:
+                raise UsageError(f"'{value}' is not a value of the option {name}", hint=nearest(value, choices))
+            filled[name] = value
+        return filled

@@ -1,0 +1,206 @@
+"""Read a JSON array of objects object by object, in bounded memory, and set damaged ones aside.
+
+orjson parses a run of objects at once; where that fails, each object of the run is parsed alone. The ends of
+objects are found by counting braces outside strings.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from tracekit.errors import SourceError
+from tracekit.ingest.records import MAX_RECORD, BadRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from tracekit.ingest.records import Readable
+
+__all__ = ["JsonObject", "json_objects"]
+
+_CHUNK = 8 * 1024 * 1024
+_BETWEEN = b" \t\r\n,"
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL)
+_QUOTE, _OPEN, _CLOSE, _NEWLINE = 34, 123, 125, 10
+
+
+@dataclass(frozen=True)
+class JsonObject:
+    """One object of the array.
+
+    Attributes
+    ----------
+    line : int
+        Line on which it starts, from 1.
+    value : dict
+        What it holds.
+    raw : bytes
+        Its text.
+    """
+
+    line: int
+    value: dict[str, Any]
+    raw: bytes
+
+
+def json_objects(stream: Readable, path: str) -> Iterator[tuple[list[JsonObject], list[BadRecord]]]:
+    """Yield the objects of a JSON array in runs, with what could not be parsed.
+
+    Parameters
+    ----------
+    stream : object with read(size) -> bytes
+        The file's content.
+    path : str
+        For messages.
+
+    Raises
+    ------
+    SourceError
+        The file is no JSON array, or ends inside a record.
+    """
+    carry = _after_bracket(stream, path)
+    line = 1 + carry[0].count(b"\n")
+    rest = carry[1]
+    closed = False
+    while True:
+        chunk = stream.read(_CHUNK)
+        rest += chunk
+        starts, ends = _objects(rest)
+        if len(ends):
+            yield _parsed(rest, starts, ends, line)
+            stop = int(ends[-1])
+            line += rest.count(b"\n", 0, stop)
+            rest = rest[stop:]
+        if b"]" in rest.lstrip(_BETWEEN)[:1]:
+            closed = True
+        if not chunk:
+            break
+        if len(rest) > MAX_RECORD:
+            raise SourceError(f"a record is longer than {MAX_RECORD} bytes", where=path, line=line, hint="is this the job log?")
+    yield from _tail(rest, line, path, closed=closed)
+
+
+def _after_bracket(stream: Readable, path: str) -> tuple[bytes, bytes]:
+    """Return what stands before and after the opening bracket."""
+    head = b""
+    while chunk := stream.read(_CHUNK):
+        head += chunk
+        text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+        if text:
+            if not text.startswith(b"["):
+                raise SourceError("is not a JSON array: it does not begin with '['", where=path, line=1)
+            cut = head.index(b"[") + 1
+            return head[:cut], head[cut:]
+        if len(head) > MAX_RECORD:
+            break
+    raise SourceError("is empty", where=path, hint="a JSON array of job objects is due")
+
+
+def _tail(rest: bytes, line: int, path: str, *, closed: bool) -> Iterator[tuple[list[JsonObject], list[BadRecord]]]:
+    text = rest.lstrip(_BETWEEN)
+    line += rest[: len(rest) - len(text)].count(b"\n")
+    if closed and not text[1:].strip():
+        return
+    if closed:
+        yield [], [BadRecord(line, text[1:].strip(), "text after the end of the array")]
+        return
+    if text.rstrip().endswith(b"]") and b"{" not in text:
+        yield [], [BadRecord(line, text.rstrip()[:-1], "is not a JSON object")]
+        return
+    raise SourceError(
+        "the JSON array ends in the middle: the file is truncated", where=path, line=line, hint="fetch the file again"
+    )
+
+
+def _objects(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where each complete top-level object starts and ends."""
+    braces, steps = _braces_escaped(data) if b"\\" in data else _braces(np.frombuffer(data, dtype=np.uint8))
+    depth = np.cumsum(steps)
+    ends = braces[(depth == 0) & (steps < 0)] + 1
+    opens = braces[(depth == 1) & (steps > 0)]
+    if (depth < 0).any():
+        # A closing brace too many: what comes before it is whole; the stray one is dropped with the gap text.
+        first = int(np.argmax(depth < 0))
+        ends = ends[ends <= braces[first]]
+        if not len(ends) and first == 0:
+            return np.array([int(braces[0])]), np.array([int(braces[0]) + 1])
+    return opens[: len(ends)], ends
+
+
+def _braces(array: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    marks = np.flatnonzero((array == _QUOTE) | (array == _OPEN) | (array == _CLOSE))
+    kinds = array[marks]
+    outside = (np.cumsum(kinds == _QUOTE) & 1) == 0
+    keep = outside & (kinds != _QUOTE)
+    return marks[keep], np.where(kinds[keep] == _OPEN, 1, -1)
+
+
+def _braces_escaped(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find braces where strings hold escapes; slower, so only for chunks that need it."""
+    found = [m.start() for m in _TOKEN.finditer(data) if m.end() - m.start() == 1]
+    places = np.array(found, dtype=np.int64)
+    array = np.frombuffer(data, dtype=np.uint8)
+    return places, np.where(array[places] == _OPEN, 1, -1)
+
+
+def _parsed(
+    data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], line: int
+) -> tuple[list[JsonObject], list[BadRecord]]:
+    newlines = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _NEWLINE)
+    lines = (line + np.searchsorted(newlines, starts)).tolist()
+    pieces = [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+    bad = _between(data, starts, ends, lines)
+    try:
+        with _no_gc():
+            values = orjson.loads(b"[" + b",".join(pieces) + b"]")
+    except orjson.JSONDecodeError:
+        values = [_one(piece) for piece in pieces]
+    good = []
+    for at, value, piece in zip(lines, values, pieces, strict=True):
+        if isinstance(value, dict):
+            good.append(JsonObject(at, value, piece))
+        else:
+            bad.append(BadRecord(at, piece, value if isinstance(value, str) else "is not an object"))
+    return good, bad
+
+
+def _one(piece: bytes) -> dict[str, Any] | str:
+    try:
+        value: dict[str, Any] = orjson.loads(piece)
+    except orjson.JSONDecodeError as error:
+        return f"is not valid JSON: {error.msg}"
+    return value
+
+
+def _between(
+    data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], lines: list[int]
+) -> list[BadRecord]:
+    """Return what stands between objects and is neither blank nor a comma."""
+    found = []
+    before = 0
+    for start, end, line in zip(starts.tolist(), ends.tolist(), lines, strict=True):
+        if start - before > 1 and (text := data[before:start].strip(_BETWEEN)):
+            found.append(BadRecord(line, text, "is not a JSON object"))
+        before = end
+    return found
+
+
+@contextmanager
+def _no_gc() -> Iterator[None]:
+    """Pause the garbage collector, which would walk every new object while millions are made."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

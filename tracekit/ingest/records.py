@@ -1,0 +1,306 @@
+"""Cut a stream of delimited text into records, and set aside those that cannot be one.
+
+A record is a line, or several where a quoted field holds line breaks. Blocks of whole records with the
+right number of fields go on to the CSV parser; everything else is reported with its line and its text.
+The common case - no quotes, no stray bytes, every line complete - is decided with a few passes over
+the bytes in NumPy; only what deviates is looked at one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
+
+__all__ = ["MAX_RECORD", "BadRecord", "Block", "RecordReader"]
+
+MAX_RECORD = 32 * 1024 * 1024
+"""Longest record that is read [bytes]; a longer one is set aside."""
+
+_CHUNK = 8 * 1024 * 1024
+_MAX_QUOTED_LINES = 1_000
+_NEWLINE, _RETURN, _QUOTE = 10, 13, 34
+_UTF8_BOM = b"\xef\xbb\xbf"
+
+
+class Readable(Protocol):
+    """What a stream of bytes must offer."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes, b'' at the end."""
+        ...
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole records, each with the right number of fields.
+
+    Attributes
+    ----------
+    text : bytes
+        The records; each ends with a line feed.
+    lines : int64 array, shape (records,)
+        Line in the file on which each record starts, from 1.
+    starts, ends : int64 array, shape (records,)
+        Where each record stands in `text`, line end excluded.
+    """
+
+    text: bytes
+    lines: Ints
+    starts: Ints
+    ends: Ints
+
+    def raw(self, row: int) -> bytes:
+        """Return the text of one record."""
+        return self.text[self.starts[row] : self.ends[row]]
+
+
+@dataclass(frozen=True)
+class BadRecord:
+    """A record that cannot be parsed.
+
+    Attributes
+    ----------
+    line : int
+        Line on which it starts, from 1.
+    raw : bytes
+        Its text.
+    reason : str
+        What is wrong with it.
+    """
+
+    line: int
+    raw: bytes
+    reason: str
+
+
+class RecordReader:
+    """Read the records of one delimited file.
+
+    Parameters
+    ----------
+    stream : object with read(size) -> bytes
+        The file's content.
+    delimiter : bytes
+        One byte between fields.
+    """
+
+    def __init__(self, stream: Readable, delimiter: bytes = b",") -> None:
+        self._stream = stream
+        self._delimiter = delimiter[0]
+        self._carry = b""
+        self._line = 1
+        self._ended = False
+
+    def first_line(self) -> bytes | None:
+        """Take the first line off the stream, without its line end and byte order mark; None in an empty file."""
+        while b"\n" not in self._carry and len(self._carry) <= MAX_RECORD and self._fill():
+            pass
+        line, found, self._carry = self._carry.partition(b"\n")
+        if not line and not found:
+            return None
+        self._line += 1
+        return line.removeprefix(_UTF8_BOM).removesuffix(b"\r")
+
+    def put_back(self, line: bytes) -> None:
+        """Undo `first_line`: the line was a record."""
+        self._carry = line + b"\n" + self._carry
+        self._line -= 1
+
+    def blocks(self, fields: int, *, trailing: bool = False) -> Iterator[tuple[Block, list[BadRecord]]]:
+        """Yield the remaining records in blocks, with those that were set aside.
+
+        Parameters
+        ----------
+        fields : int
+            Number of fields that a record has.
+        trailing : bool
+            Whether a delimiter may end a record.
+        """
+        while True:
+            more = self._fill()
+            data, self._carry = self._split(more)
+            if data:
+                yield self._examine(data, fields, trailing)
+            if not more and not self._carry:
+                return
+
+    def _fill(self) -> bool:
+        chunk = self._stream.read(_CHUNK)
+        self._carry += chunk
+        return bool(chunk)
+
+    def _split(self, more: bool) -> tuple[bytes, bytes]:
+        """Split what was read into whole lines and the rest."""
+        data = self._carry
+        if not more:
+            return (data if data.endswith(b"\n") or not data else data + b"\n"), b""
+        cut = data.rfind(b"\n") + 1
+        if data.count(b'"', 0, cut) & 1:
+            cut = _before_open_quote(data, cut)
+        if not cut and len(data) > MAX_RECORD:
+            # What is kept of a line without end is set aside later, for its length.
+            return data + b"\n", self._skip_line()
+        return data[:cut], data[cut:]
+
+    def _skip_line(self) -> bytes:
+        while chunk := self._stream.read(_CHUNK):
+            end = chunk.find(b"\n")
+            if end >= 0:
+                return chunk[end + 1 :]
+        return b""
+
+    def _examine(self, data: bytes, fields: int, trailing: bool) -> tuple[Block, list[BadRecord]]:
+        array = np.frombuffer(data, dtype=np.uint8)
+        if b'"' not in data and b"\0" not in data and data.isascii():
+            ends = _regular_ends(array, self._delimiter, fields)
+            if ends is not None:
+                starts = np.concatenate(([0], ends[:-1] + 1))
+                lines = np.arange(self._line, self._line + len(ends))
+                self._line += len(ends)
+                return Block(data, lines, starts, _without_return(array, starts, ends)), []
+        return self._examine_closely(data, array, fields, trailing)
+
+    def _examine_closely(
+        self, data: bytes, array: NDArray[np.uint8], fields: int, trailing: bool
+    ) -> tuple[Block, list[BadRecord]]:
+        newlines = np.flatnonzero(array == _NEWLINE)
+        line_starts = np.concatenate(([0], newlines[:-1] + 1))
+        first, last = _join_quoted_lines(array, newlines, self._delimiter, fields)
+        starts, stops = line_starts[first], newlines[last]
+        ends = _without_return(array, starts, stops)
+        lines = self._line + first
+        self._line += len(newlines)
+        reasons = _reasons(data, array, starts, ends, self._delimiter, fields, trailing)
+        blank = ends == starts
+        bad_rows = [row for row in sorted(reasons) if not blank[row]]
+        bad = [BadRecord(int(lines[r]), data[starts[r] : ends[r]], reasons[r]) for r in bad_rows]
+        good = ~blank
+        good[bad_rows] = False
+        if good.all():
+            return Block(data, lines, starts, ends), bad
+        kept = array[np.repeat(good, stops + 1 - starts)].tobytes()
+        sizes = (stops + 1 - starts)[good]
+        new_starts = np.concatenate(([0], np.cumsum(sizes)[:-1])) if len(sizes) else np.empty(0, dtype=np.int64)
+        return Block(kept, lines[good], new_starts, new_starts + (ends - starts)[good]), bad
+
+
+def _before_open_quote(data: bytes, cut: int) -> int:
+    """Return where the last line with an open quote begins, since its record may go on; else `cut`."""
+    end = cut - 1
+    for _ in range(_MAX_QUOTED_LINES):
+        start = data.rfind(b"\n", 0, end) + 1
+        if data.count(b'"', start, end) & 1:
+            return start if cut - start <= MAX_RECORD else cut
+        if not start:
+            break
+        end = start - 1
+    return cut
+
+
+def _regular_ends(array: NDArray[np.uint8], delimiter: int, fields: int) -> Ints | None:
+    """Return the line ends if every line has exactly `fields` fields, else None."""
+    marks = np.flatnonzero((array == delimiter) | (array == _NEWLINE))
+    if len(marks) % fields:
+        return None
+    ends = marks[fields - 1 :: fields]
+    regular = (array[ends] == _NEWLINE).all() and np.count_nonzero(array == _NEWLINE) == len(ends)
+    # In a table of one column an empty line would pass for a record.
+    if fields == 1 and regular and (np.diff(ends, prepend=-1) == 1).any():
+        return None
+    return ends if regular else None
+
+
+def _without_return(array: NDArray[np.uint8], starts: Ints, ends: Ints) -> Ints:
+    return ends - ((ends > starts) & (array[ends - 1] == _RETURN))
+
+
+def _join_quoted_lines(array: NDArray[np.uint8], newlines: Ints, delimiter: int, fields: int) -> tuple[Ints, Ints]:
+    """Return the first and last line of each record.
+
+    A line with an odd number of quotes goes on until the next such line, if that makes a record with the right
+    number of fields; otherwise its quote is a stray one and the line stands alone.
+    """
+    count = len(newlines)
+    alone = np.arange(count)
+    quotes = np.flatnonzero(array == _QUOTE)
+    if not len(quotes):
+        return alone, alone
+    per_line = np.diff(np.searchsorted(quotes, newlines), prepend=0)
+    odd = np.flatnonzero(per_line & 1)
+    swallowed = np.zeros(count, dtype=bool)
+    last = alone.copy()
+    position = 0
+    while position + 1 < len(odd):
+        begin, end = int(odd[position]), int(odd[position + 1])
+        start = int(newlines[begin - 1]) + 1 if begin else 0
+        if end - begin <= _MAX_QUOTED_LINES and _field_count(array[start : newlines[end]], delimiter) == fields:
+            swallowed[begin + 1 : end + 1] = True
+            last[begin] = end
+            position += 2
+        else:
+            position += 1
+    first = np.flatnonzero(~swallowed)
+    return first, last[first]
+
+
+def _field_count(record: NDArray[np.uint8], delimiter: int) -> int:
+    inside = np.cumsum(record == _QUOTE) & 1
+    return int(np.count_nonzero((record == delimiter) & (inside == 0))) + 1
+
+
+def _reasons(
+    data: bytes,
+    array: NDArray[np.uint8],
+    starts: Ints,
+    ends: Ints,
+    delimiter: int,
+    fields: int,
+    trailing: bool,
+) -> dict[int, str]:
+    """Return what is wrong with each record that cannot be parsed, by row."""
+    found: dict[int, str] = {}
+    counts, unclosed = _fields_per_record(array, starts, ends, delimiter)
+    closed_by_delimiter = (ends > starts) & (array[ends - 1] == delimiter)
+    fits = (counts == fields) | (closed_by_delimiter & (counts == fields + 1)) if trailing else counts == fields
+    for row in np.flatnonzero(~fits):
+        found[int(row)] = f"expected {fields} fields, found {counts[row]}"
+    for row in np.flatnonzero(unclosed):
+        found[int(row)] = "a quote is not closed"
+    for row in _rows_of(np.flatnonzero(array == 0), starts):
+        found[row] = "holds a NUL byte"
+    if not data.isascii():
+        for row in _rows_of(np.flatnonzero(array >= 128), starts):
+            try:
+                data[starts[row] : ends[row]].decode("utf-8")
+            except UnicodeDecodeError:
+                found[row] = "is not valid UTF-8"
+    for row in np.flatnonzero(ends - starts > MAX_RECORD):
+        found[int(row)] = f"longer than {MAX_RECORD} bytes"
+    return found
+
+
+def _fields_per_record(array: NDArray[np.uint8], starts: Ints, ends: Ints, delimiter: int) -> tuple[Ints, Bools]:
+    """Return the number of fields of each record, and whether a quote is left open in it."""
+    marks = np.flatnonzero(array == delimiter)
+    quotes = np.flatnonzero(array == _QUOTE)
+    unclosed = np.zeros(len(starts), dtype=bool)
+    if len(quotes):
+        before = np.searchsorted(quotes, starts)
+        unclosed = ((np.searchsorted(quotes, ends) - before) & 1).astype(bool)
+        row = np.searchsorted(starts, marks, side="right") - 1
+        marks = marks[((np.searchsorted(quotes, marks) - before[row]) & 1) == 0]
+    return np.searchsorted(marks, ends) - np.searchsorted(marks, starts) + 1, unclosed
+
+
+def _rows_of(positions: Ints, starts: Ints) -> list[int]:
+    return [int(row) for row in np.unique(np.searchsorted(starts, positions, side="right") - 1)]

@@ -1,0 +1,171 @@
+"""Ingest: from a raw source to a Trace."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit import __version__
+from tracekit.errors import SourceError, TooManyRejectsError, UsageError
+from tracekit.ingest.capabilities import measure_capabilities
+from tracekit.ingest.checks import run_common_checks
+from tracekit.ingest.detect import detect
+from tracekit.ingest.files import source_files
+from tracekit.ingest.sink import Sink
+from tracekit.manifest import Manifest
+from tracekit.progress import Progress
+from tracekit.schema import SCHEMA_VERSION
+from tracekit.trace import connect_duckdb, is_trace, sql_text
+from tracekit.trace_writer import TraceWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.ingest.detect import Detection
+    from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.interface import TimeFrame
+    from tracekit.trace import Trace
+
+__all__ = ["ingest_logs"]
+
+
+def ingest_logs(
+    source: str | Path,
+    out: str | Path,
+    *,
+    format_name: str | None = None,
+    force: bool = False,
+    options: Mapping[str, str] | None = None,
+    max_reject_share: float = 0.5,
+    memory_limit: str | None = None,
+    progress: Progress | None = None,
+) -> Trace:
+    """Read raw logs and write a Trace.
+
+    Parameters
+    ----------
+    source : str or Path
+        A folder, a file, or an archive with the raw files.
+    out : str or Path
+        Folder of the new Trace.
+    format_name : str, optional
+        The source format; detected from names and first bytes by default.
+    force : bool
+        Replace a Trace that stands at `out`.
+    options : mapping of str to str, optional
+        Options of the format.
+    max_reject_share : float
+        Refuse a source when more than this share of a file's records is unusable [0..1].
+    memory_limit : str, optional
+        Most memory for joins, such as '2GB'.
+    progress : Progress, optional
+        Told what is being done.
+
+    Returns
+    -------
+    Trace
+        Its manifest proves records = kept + rejected for every file.
+
+    Raises
+    ------
+    SourceError
+        The source cannot be read, or its format is unknown (UnknownFormatError), or too much of it is
+        unusable (TooManyRejectsError).
+    OutputError
+        `out` exists or cannot be written.
+    UsageError
+        An option does not exist or has no such value.
+    """
+    if not 0 <= max_reject_share <= 1:
+        raise UsageError(f"{max_reject_share} is not a share", where="--max-reject-share", hint="give a number from 0 to 1")
+    progress = progress or Progress()
+    source, out = Path(source), Path(out)
+    if is_trace(source):
+        raise SourceError("is a Trace already", where=source, hint="use it as it is, or name the raw files")
+    files = source_files(source)
+    detection = detect(source, files, format_name)
+    filled = detection.format.fill_options(options or {})
+    progress.note(f"format {detection.format.name}, {detection.reasons[0]}")
+    with TraceWriter(out, force=force) as writer:
+        sink = Sink(writer, filled, progress)
+        _note_unread(files, detection, sink)
+        frame = detection.format.read(detection.found, sink)
+        sink.flush()
+        writer.drain()
+        _refuse_rejects(source, sink, max_reject_share)
+        manifest = _manifest(detection, frame, sink)
+        _describe(manifest, frame, sink, retries=detection.format.retries, memory_limit=memory_limit)
+        return writer.commit(manifest)
+
+
+def _note_unread(files: list[SourceFile], detection: Detection, sink: Sink) -> None:
+    known = {f.path for found in detection.found.files.values() for f in found}
+    unread = [f.path for f in files if f.path not in known]
+    if unread:
+        shown = ", ".join(unread[:6]) + (f" and {len(unread) - 6} more" if len(unread) > 6 else "")
+        sink.note(f"files that the format {detection.format.name} does not read: {shown}")
+
+
+def _refuse_rejects(source: Path, sink: Sink, max_share: float) -> None:
+    if not any(account.kept for account in sink.accounts):
+        bad = sum(account.rejected for account in sink.accounts)
+        what = f"holds no usable record ({bad} unusable)" if bad else "holds no records"
+        raise TooManyRejectsError(what, where=source, hint=_first_reject(sink) or "is the file complete?")
+    for account in sink.accounts:
+        if account.rejected > max_share * account.records:
+            raise TooManyRejectsError(
+                f"{account.rejected} of {account.records} records are unusable",
+                where=account.path,
+                hint=f"{_first_reject(sink, account.path)}; --max-reject-share {max_share:g} is the limit",
+            )
+
+
+def _first_reject(sink: Sink, path: str | None = None) -> str:
+    """Return the first reject (of one file) in words, '' when there is none."""
+    import polars as pl
+
+    table = sink.folder / "rejects.parquet"
+    if not table.is_file():
+        return ""
+    rows = pl.scan_parquet(table).filter(True if path is None else pl.col("source_file") == path).head(1).collect()
+    if not rows.height:
+        return ""
+    row = rows.row(0, named=True)
+    column = f", column {row['column']}" if row["column"] else ""
+    return f"the first one: line {row['line']}{column}: {row['reason']}"
+
+
+def _manifest(detection: Detection, frame: TimeFrame, sink: Sink) -> Manifest:
+    return Manifest(
+        format=detection.format.name,
+        files=sink.accounts,
+        tracekit_version=__version__,
+        schema_version=SCHEMA_VERSION,
+        time_base=frame.base,
+        timezone=frame.timezone,
+        created=_now(),
+        tables=sink.writer.tables(),
+        checks=sink.checks,
+        options=dict(sink.options),
+        notes=sink.notes,
+    )
+
+
+def _describe(manifest: Manifest, frame: TimeFrame, sink: Sink, *, retries: bool, memory_limit: str | None) -> None:
+    """Run the checks and measure the capabilities on the finished tables."""
+    tables = set(manifest.tables)
+    with connect_duckdb(memory_limit) as con:
+        for table in tables:
+            path = sink.folder / f"{table}.parquet"
+            con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({sql_text(path)})")
+        run_common_checks(con, tables, sink)
+        manifest.capabilities = measure_capabilities(con, tables, frame, retries=retries)
+
+
+def _now() -> str:
+    """Return the time of creation; SOURCE_DATE_EPOCH fixes it for reproducible output."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
+    return moment.replace(tzinfo=None, microsecond=0).isoformat() + "Z"

@@ -1,0 +1,170 @@
+"""Where a reader puts what it reads: rows, rejects, checks, notes, and the account of each raw file."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.ingest.files import HashingReader
+from tracekit.manifest import Check, FileAccount
+from tracekit.trace_writer import output_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from tracekit.ingest.files import SourceFile
+    from tracekit.progress import Progress
+    from tracekit.trace_writer import TraceWriter
+
+__all__ = ["OpenedFile", "Sink"]
+
+_RAW_LIMIT = 65_536
+_FLUSH = 10_000
+_EXAMPLES = 5
+
+
+class OpenedFile:
+    """A raw file being read; counts its records.
+
+    Attributes
+    ----------
+    stream : HashingReader
+        The content.
+    account : FileAccount
+        Its entry in the manifest; `kept` follows from the two others when the file is closed.
+    """
+
+    def __init__(self, stream: HashingReader, account: FileAccount, sink: Sink) -> None:
+        self.stream = stream
+        self.account = account
+        self._sink = sink
+
+    @property
+    def path(self) -> str:
+        """Path relative to the source."""
+        return self.account.path
+
+    def count(self, records: int) -> None:
+        """Say that `records` more records were met, usable or not."""
+        self.account.records += records
+
+    def reject(self, line: int, column: str | None, reason: str, raw: bytes) -> None:
+        """Set one of the counted records aside."""
+        self.account.rejected += 1
+        self._sink.add_reject(self.path, line, column, reason, raw)
+
+
+class Sink:
+    """Collects the output of a reader.
+
+    Parameters
+    ----------
+    writer : TraceWriter
+        The Trace being written.
+    options : mapping
+        The reader's options, defaults filled in.
+    progress : Progress
+        Told what is being read.
+    """
+
+    def __init__(self, writer: TraceWriter, options: Mapping[str, str], progress: Progress) -> None:
+        self.writer = writer
+        self.options = options
+        self.progress = progress
+        self.accounts: list[FileAccount] = []
+        self.checks: dict[str, Check] = {}
+        self.notes: list[str] = []
+        self._rejects: dict[str, list[object]] = {
+            name: [] for name in ("source_file", "line", "column", "reason", "raw")
+        }
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the Trace being written; tables that are complete can be read from it."""
+        return self.writer.folder
+
+    @contextmanager
+    def opened(self, file: SourceFile) -> Iterator[OpenedFile]:
+        """Open a raw file, hash what is read of it, and enter it in the accounts."""
+        self.progress.stage(f"reading {file.path}", file.size)
+        account = FileAccount(path=file.path)
+        with file.open() as stream:
+            reader = HashingReader(stream, self.progress.advance)
+            yield OpenedFile(reader, account, self)
+            account.sha256 = reader.finish()
+        account.bytes = reader.bytes
+        account.kept = account.records - account.rejected
+        self.accounts.append(account)
+
+    def write(self, table: str, frame: pl.DataFrame) -> None:
+        """Append rows to a common table."""
+        self.writer.write(table, frame)
+
+    def stage(self, name: str, frames: Iterable[pl.DataFrame]) -> Path | None:
+        """Keep frames of one shape in a Parquet file for a later join; return it, or None when there are no rows.
+
+        The file is gone when the Trace is finished.
+        """
+        import pyarrow.parquet as pq
+
+        path = self.writer.scratch / f"{name}.parquet"
+        parquet = None
+        for frame in frames:
+            rows = frame.to_arrow()
+            with output_errors(self.writer.target):
+                parquet = parquet or pq.ParquetWriter(path, rows.schema, compression="lz4")
+                parquet.write_table(rows)
+        if parquet is None:
+            return None
+        parquet.close()
+        return path
+
+    def add_reject(self, path: str, line: int, column: str | None, reason: str, raw: bytes) -> None:
+        """Append a row to the rejects table; OpenedFile.reject also counts it."""
+        text = raw[:_RAW_LIMIT].decode("utf-8", "backslashreplace")
+        if len(raw) > _RAW_LIMIT:
+            text += f" [cut, {len(raw)} bytes in all]"
+        for name, value in zip(self._rejects, (path, line, column, reason, text), strict=True):
+            self._rejects[name].append(value)
+        if len(self._rejects["line"]) >= _FLUSH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rejects collected so far."""
+        types = {"source_file": pl.String, "line": pl.Int64, "column": pl.String, "reason": pl.String, "raw": pl.String}
+        self.writer.write("rejects", pl.DataFrame(self._rejects, schema=types))
+        for values in self._rejects.values():
+            values.clear()
+
+    def check(
+        self, name: str, count: int, of: int | None, meaning: str, examples: pl.Series | list[str] | None = None
+    ) -> None:
+        """Add to a check: `count` contradictions more among `of` rows looked at.
+
+        Parameters
+        ----------
+        name : str
+            Identifies the check in the manifest.
+        count, of : int
+            Rows found, and rows looked at (None where rows are not what is counted).
+        meaning : str
+            What a count above zero says, one sentence.
+        examples : Series or list of str, optional
+            Rows found, to look them up; a few are kept.
+        """
+        entry = self.checks.setdefault(name, Check(0, None if of is None else 0, meaning))
+        entry.count += count
+        if of is not None and entry.of is not None:
+            entry.of += of
+        if examples is not None and len(entry.examples) < _EXAMPLES:
+            room = _EXAMPLES - len(entry.examples)
+            entry.examples += [str(e)[:200] for e in list(examples[:room])]
+
+    def note(self, text: str) -> None:
+        """Record a choice or an assumption, and tell the user."""
+        if text not in self.notes:
+            self.notes.append(text)
+            self.progress.note(text)

@@ -1,0 +1,144 @@
+"""The manifest of a Trace: where it came from, what it holds, what is doubtful about it.
+
+manifest.json is the proof of the accounting law: for every source file, records = kept + rejected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import orjson
+
+from tracekit.errors import TraceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Capability", "Check", "FileAccount", "Manifest", "TableInfo"]
+
+TimeBase = Literal["absolute", "shifted", "relative"]
+
+
+@dataclass
+class FileAccount:
+    """What became of the records of one raw file."""
+
+    path: str
+    """Relative to the source; a member of an archive follows the archive's name."""
+    bytes: int = 0
+    """Size of the content read, after decompression."""
+    sha256: str = ""
+    """Of the content read, after decompression."""
+    records: int = 0
+    kept: int = 0
+    rejected: int = 0
+
+
+@dataclass
+class Check:
+    """A contradiction that was looked for in the source, and how often it was found."""
+
+    count: int
+    of: int | None
+    """How many rows were looked at; None when that is not a number of rows."""
+    meaning: str
+    examples: list[str] = field(default_factory=list)
+    """A few of the rows found, to look them up."""
+
+
+@dataclass
+class Capability:
+    """One thing that a Trace can or cannot answer."""
+
+    available: bool
+    coverage: float | None = None
+    """Share of the rows concerned that carry the information [0..1]."""
+    window: tuple[str, str] | None = None
+    """First and last time that the information covers [UTC, ISO 8601]."""
+    note: str = ""
+
+
+@dataclass
+class TableInfo:
+    """Size of one table."""
+
+    rows: int
+    bytes: int
+    columns: list[str]
+
+
+@dataclass
+class Manifest:
+    """Everything that manifest.json states."""
+
+    format: str
+    files: list[FileAccount]
+    tracekit_version: str
+    schema_version: str
+    time_base: TimeBase
+    """absolute: real dates; shifted: only hour and weekday hold; relative: seconds since the trace began."""
+    timezone: str
+    """Zone in which hours of the day are read."""
+    created: str
+    tables: dict[str, TableInfo] = field(default_factory=dict)
+    checks: dict[str, Check] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
+    capabilities: dict[str, Capability] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """Choices that the ingest made and assumptions that it rests on."""
+
+    @property
+    def records(self) -> int:
+        """Source records over all files."""
+        return sum(f.records for f in self.files)
+
+    @property
+    def rejected(self) -> int:
+        """Source records set aside over all files."""
+        return sum(f.rejected for f in self.files)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the manifest as the keys and values of manifest.json."""
+        raw = asdict(self)
+        origin = {"format": raw.pop("format"), "files": raw.pop("files")}
+        head = {"tracekit_version": raw.pop("tracekit_version"), "schema_version": raw.pop("schema_version")}
+        return {**head, "source": origin, **raw}
+
+    def to_json(self) -> bytes:
+        """Return manifest.json's bytes."""
+        return orjson.dumps(self.to_dict(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        """Read a manifest.json.
+
+        Raises
+        ------
+        TraceError
+            The file is missing, is not JSON, or lacks a part.
+        """
+        try:
+            raw = orjson.loads(path.read_bytes())
+            origin = raw.pop("source")
+            return cls(
+                format=origin["format"],
+                files=[FileAccount(**f) for f in origin["files"]],
+                tables={k: TableInfo(**v) for k, v in raw.pop("tables").items()},
+                checks={k: Check(**v) for k, v in raw.pop("checks").items()},
+                capabilities={k: _capability(v) for k, v in raw.pop("capabilities").items()},
+                **raw,
+            )
+        except OSError as error:
+            raise TraceError(
+                f"cannot read the manifest: {error.strerror}", where=path, hint="ingest the source again"
+            ) from error
+        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+            raise TraceError(
+                f"the manifest is damaged: {error}", where=path, hint="ingest the source again"
+            ) from error
+
+
+def _capability(raw: dict[str, Any]) -> Capability:
+    window = raw.pop("window")
+    return Capability(**raw, window=None if window is None else (window[0], window[1]))

@@ -1,0 +1,71 @@
+"""The Vega runtime that a page carries, so that it draws its charts with no network.
+
+vl-convert ships Vega, Vega-Lite and Vega-Embed and bundles them in a second or two; the result is kept in the
+user's cache folder under the version that made it. A cache that cannot be read or written is not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from functools import cache
+from pathlib import Path
+
+__all__ = ["vega_bundle"]
+
+_SNIPPET = "window.vegaEmbed=vegaEmbed;"
+_NOTICE = (
+    "/*! Vega, Vega-Lite, Vega-Embed: BSD-3-Clause, University of Washington Interactive Data Lab;"
+    " D3: ISC, Mike Bostock */\n"
+)
+_END = "\n})();\n"
+
+
+@cache
+def vega_bundle() -> str:
+    """Return one script that defines `vegaEmbed` and no other global name."""
+    import altair
+    import vl_convert
+
+    version = f"{vl_convert.__version__}-{vl_convert.get_vega_embed_version()}-{altair.SCHEMA_VERSION.lstrip('v')}"
+    kept = _cache_file(version)
+    text = _read(kept) if kept else None
+    if text is None:
+        body = str(vl_convert.javascript_bundle(_SNIPPET))
+        # The bundle declares short names at its top level; inside a function they cannot meet the page's own.
+        # '</script' and '<!--' would end or confuse the element that holds the script.
+        safe = body.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+        text = f"{_NOTICE}(function(){{{safe}{_END}"
+        if kept:
+            _keep(kept, text)
+    return text
+
+
+def _cache_file(version: str) -> Path | None:
+    """Return where the bundle is kept: in the user's own folder, since others could write to a shared one."""
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA", "")
+    elif sys.platform == "darwin":
+        base = "~/Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    with contextlib.suppress(RuntimeError):
+        return Path(base).expanduser() / "tracekit" / f"vega-{version}.js" if base else None
+    return None
+
+
+def _read(path: Path) -> str | None:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        text = path.read_text(encoding="utf-8")
+        # A file that another program cut short must not blank the page.
+        return text if text.startswith(_NOTICE) and text.endswith(_END) else None
+    return None
+
+
+def _keep(path: Path, text: str) -> None:
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)

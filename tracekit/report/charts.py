@@ -1,0 +1,302 @@
+"""The pieces that all charts share: panels, axes, and the ranges that stand for a distribution.
+
+A chart is drawn from the rows of report.json. Colours are CSS variables (see `theme`), legends are lists in the
+page (they wrap on a phone and can be read aloud), widths follow the page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tracekit.report.text import duration
+from tracekit.report.theme import chart_config, colour
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import altair as alt
+
+    from tracekit.report.structure import Row
+
+__all__ = [
+    "GPU_CLASSES",
+    "STATUSES",
+    "Panel",
+    "axis_values",
+    "bars",
+    "category",
+    "class_colours",
+    "data",
+    "legend",
+    "number_tooltips",
+    "palette",
+    "pct_axis",
+    "pct_scale",
+    "percent_axis",
+    "ranges",
+    "status_colours",
+    "time_axis",
+    "time_scale",
+    "time_tooltips",
+]
+
+GPU_CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
+"""Size classes of jobs, small to large."""
+
+STATUSES = (
+    "completed",
+    "cancelled",
+    "failed",
+    "timeout",
+    "node_fail",
+    "out_of_memory",
+    "preempted",
+    "running",
+    "pending",
+    "unknown",
+)
+"""Job statuses in the order in which charts stack them."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart and what stands around it."""
+
+    chart: alt.Chart | alt.LayerChart
+    legend: tuple[tuple[str, str], ...] = ()
+    """What each colour means: (words, colour)."""
+    title: str = ""
+    """Heading, when a question has several charts."""
+    note: str = ""
+    """What the marks stand for, and what was left out."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the Vega-Lite specification, without the shared config."""
+        import altair as alt
+
+        with alt.data_transformers.enable(consolidate_datasets=True):
+            return dict(self.chart.properties(width="container", autosize=_AUTOSIZE, config=chart_config()).to_dict())
+
+
+_AUTOSIZE: dict[str, Any] = {"type": "fit-x", "contains": "padding"}
+
+
+def data(rows: Iterable[Row]) -> alt.Data:
+    """Return rows as inlined chart data."""
+    import altair as alt
+
+    return alt.Data(values=list(rows))
+
+
+def class_colours(classes: Iterable[str]) -> dict[str, str]:
+    """Return the colour of each size class that occurs, small to large."""
+    have = set(classes)
+    return {c: colour(f"class-{i}") for i, c in enumerate(GPU_CLASSES) if c in have}
+
+
+def status_colours(statuses: Iterable[str]) -> dict[str, str]:
+    """Return the colour of each status that occurs, in stacking order."""
+    have = set(statuses)
+    return {s: colour(f"status-{s}") for s in STATUSES if s in have}
+
+
+def palette(colours: dict[str, str]) -> alt.Scale:
+    """Return a colour scale with a fixed colour for each value."""
+    import altair as alt
+
+    return alt.Scale(domain=list(colours), range=list(colours.values()))
+
+
+def legend(colours: dict[str, str], words: str = "{}") -> tuple[tuple[str, str], ...]:
+    """Return legend entries; `words` holds a place for the value."""
+    return tuple((words.format(k.replace("_", " ")), v) for k, v in colours.items())
+
+
+_TICKS_S = (0, 1, 10, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400, 365 * 86400)
+
+_TICK_WORDS = (
+    "datum.value === 0 ? '0' : datum.value < 60 ? datum.value + ' s' : datum.value < 3600 ? datum.value / 60 + ' min'"
+    " : datum.value < 86400 ? datum.value / 3600 + ' h' : datum.value / 86400 + ' d'"
+)
+
+
+def axis_values(rows: Iterable[Row], names: Sequence[str]) -> list[float]:
+    """Return the numbers in the named columns."""
+    return [row[n] for row in rows for n in names if isinstance(row.get(n), int | float)]
+
+
+def time_scale(values: Iterable[float]) -> alt.Scale:
+    """Return a logarithmic scale for durations [s] that also has a place for 0.
+
+    Waits of 0 are common and must show: where any value is below 1 s, the scale is linear up to 1 s and
+    logarithmic beyond.
+    """
+    import altair as alt
+
+    known = [v for v in values if v >= 0] or [1]
+    top = max(*known, 60)
+    if min(known) < 1:
+        return alt.Scale(type="symlog", constant=1, domain=[0, top * 1.1], nice=False)
+    return alt.Scale(type="log", domain=[min(known) / 1.1, top * 1.1], nice=False)
+
+
+def time_axis(title: str, values: Iterable[float]) -> alt.Axis:
+    """Return an axis for durations [s] with ticks at 1 min, 1 h, 1 d and between."""
+    import altair as alt
+
+    known = [v for v in values if v >= 0] or [0]
+    low, top = min(known), max(*known, 60) * 1.1
+    ticks = [t for t in _TICKS_S if low / 1.1 <= t <= top]
+    return alt.Axis(title=title, values=ticks, labelExpr=_TICK_WORDS, labelOverlap="greedy", labelSeparation=8)
+
+
+def pct_axis(title: str) -> alt.Axis:
+    """Return an axis for values that count in per cent already."""
+    import altair as alt
+
+    return alt.Axis(title=title, values=[0, 25, 50, 75, 100])
+
+
+def pct_scale() -> alt.Scale:
+    """Return the scale 0..100."""
+    import altair as alt
+
+    return alt.Scale(domain=[0, 100], clamp=True)
+
+
+_WORDS = {"p50": "median", "mean": "mean"}
+
+
+def time_tooltips(key: str, title: str, number: str, columns: Sequence[str]) -> list[alt.Tooltip]:
+    """Return hover text: the category, how many, and each duration in words."""
+    import altair as alt
+
+    return [
+        alt.Tooltip(f"{key}:N", title=title),
+        alt.Tooltip(f"{number}:Q", format=","),
+        *(alt.Tooltip(f"{c}_words:N", title=_word(c)) for c in columns),
+    ]
+
+
+def number_tooltips(keys: dict[str, str], number: str, columns: Sequence[str]) -> list[alt.Tooltip]:
+    """Return hover text: the categories, how many, and each percentage."""
+    import altair as alt
+
+    return [
+        *(alt.Tooltip(f"{k}:N", title=t) for k, t in keys.items()),
+        alt.Tooltip(f"{number}:Q", format=","),
+        *(alt.Tooltip(f"{c}:Q", title=_word(c) + " (%)", format=".1f") for c in columns),
+    ]
+
+
+def _word(column: str) -> str:
+    name = column.rpartition("_")[0]
+    return _WORDS.get(name, f"{name[1:]}th percentile")
+
+
+def percent_axis(title: str) -> alt.Axis:
+    """Return an axis for shares [0..1] printed per cent."""
+    import altair as alt
+
+    return alt.Axis(title=title, format="~%", tickCount=5, labelOverlap="greedy")
+
+
+def category(field: str, values: Sequence[str], title: str | None, **more: Any) -> alt.Y:  # noqa: ANN401 -- Altair's own options
+    """Return a vertical axis of categories in the order given."""
+    import altair as alt
+
+    # A list as `sort` would become an expression that holds names from the log; a domain does not.
+    scale = alt.Scale(domain=list(values), paddingInner=0.25, paddingOuter=0.12)
+    return alt.Y(f"{field}:N", sort=None, scale=scale, axis=alt.Axis(title=title, grid=False), **more)
+
+
+def ranges(
+    rows: list[Row],
+    *,
+    y: alt.Y,
+    wide: tuple[str, str],
+    narrow: tuple[str, str] | None = None,
+    dot: str = "p50_s",
+    scale: alt.Scale,
+    axis: alt.Axis,
+    more: dict[str, Any] | None = None,
+    tooltip: Sequence[alt.Tooltip] = (),
+    sizes: tuple[float, float] = (2, 9),
+) -> alt.LayerChart:
+    """Return distributions as lines: a thin one, a thick one inside it, and a dot for the median.
+
+    Parameters
+    ----------
+    rows : list of dict
+        One distribution a row.
+    y : alt.Y
+        Where a row stands.
+    wide, narrow : tuple of str
+        Columns of the ends of the thin and the thick line.
+    dot : str
+        Column of the dot.
+    scale, axis
+        Of the horizontal axis.
+    more : dict
+        Further encodings, such as yOffset and colour.
+    """
+    import altair as alt
+
+    rows = [{**r, **{f"{c}_words": duration(r[c]) for c in r if c.endswith("_s") and r[c] is not None}} for r in rows]
+    encodings = {"y": y, "tooltip": list(tooltip), **(more or {})}
+    base = alt.Chart(data(rows)).encode(**encodings)
+
+    def line(ends: tuple[str, str], width: float, opacity: float) -> alt.Chart:
+        return base.mark_rule(strokeWidth=width, opacity=opacity).encode(
+            x=alt.X(f"{ends[0]}:Q", scale=scale, axis=axis), x2=alt.X2(f"{ends[1]}:Q")
+        )
+
+    layers = [line(wide, sizes[0], 0.75)]
+    if narrow is not None:
+        layers.append(line(narrow, sizes[1], 0.6))
+    point = base.mark_point(filled=True, size=60, opacity=1, stroke=colour("paper"), strokeWidth=1.5)
+    layers.append(point.encode(x=alt.X(f"{dot}:Q", scale=scale, axis=axis)))
+    return alt.layer(*layers)
+
+
+def bars(
+    rows: list[Row], *, key: str, values: Sequence[str], title: str | None, measures: dict[str, str], axis_title: str
+) -> Panel:
+    """Return horizontal bars, one a measure and category, for shares [0..1].
+
+    Parameters
+    ----------
+    key : str
+        Column of the category.
+    values : sequence of str
+        The categories, top to bottom.
+    measures : dict
+        Column to the words that name it.
+    """
+    import altair as alt
+
+    names = {m: colour(f"series-{i}") for i, m in enumerate(measures.values(), 1)}
+    long = [
+        {"key": row[key], "measure": words, "share": row[column]}
+        for row in rows
+        for column, words in measures.items()
+        if row.get(column) is not None and row[key] in values
+    ]
+    chart = (
+        alt.Chart(data(long))
+        .mark_bar(height=9 if len(measures) > 1 else 14)
+        .encode(
+            y=category("key", values, title),
+            yOffset=alt.YOffset("measure:N", scale=alt.Scale(domain=list(names))),
+            x=alt.X("share:Q", axis=percent_axis(axis_title), scale=alt.Scale(domainMin=0, nice=True)),
+            color=alt.Color("measure:N", scale=palette(names)),
+            tooltip=[
+                alt.Tooltip("key:N", title=title or key),
+                alt.Tooltip("measure:N", title="of"),
+                alt.Tooltip("share:Q", format=".1%", title="share"),
+            ],
+        )
+        .properties(height=alt.Step(14 if len(measures) > 1 else 26))
+    )
+    return Panel(chart, legend(names) if len(names) > 1 else ())

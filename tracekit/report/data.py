@@ -1,0 +1,236 @@
+"""Build the structure that report.json holds and report.html shows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tracekit.report import text
+from tracekit.report.headline import headline
+from tracekit.report.quality import quality
+from tracekit.report.sections import finding, section_title, sections_in_order
+from tracekit.report.structure import REPORT_SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import polars as pl
+
+    from tracekit.report.structure import Answer, CapacityInfo, Report, Section, TimeInfo, Unanswered
+    from tracekit.trace import Trace
+
+__all__ = ["QueryLike", "Result", "build_report", "to_json"]
+
+ROW_LIMIT = 2000
+"""Most rows of a result kept in report.json; tables/ holds all."""
+
+
+class _Param(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def default(self) -> Any: ...  # noqa: ANN401 -- a number, a word or nothing
+    @property
+    def meaning(self) -> str: ...
+
+
+class _Column(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def unit(self) -> str | None: ...
+    @property
+    def meaning(self) -> str: ...
+
+
+class QueryLike(Protocol):
+    """What a report needs to know about a query."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def question(self) -> str: ...
+    @property
+    def paper(self) -> str | None: ...
+    @property
+    def params(self) -> Sequence[_Param]: ...
+    @property
+    def columns(self) -> Sequence[_Column]: ...
+    @property
+    def rule(self) -> str: ...
+    @property
+    def sql(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Result:
+    """A query and what it gave."""
+
+    query: QueryLike
+    frame: pl.DataFrame | None
+    """None when the query could not run."""
+    files: Sequence[str] = ()
+    """Where all rows are, relative to the report."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """The parameters given; the others have their defaults."""
+    reasons: Sequence[str] = ()
+    """Why the query could not run, one sentence each."""
+
+
+def build_report(
+    trace: Trace,
+    results: Iterable[Result],
+    *,
+    capacity: CapacityInfo,
+    source: str,
+    command: str = "",
+    created: datetime | None = None,
+) -> Report:
+    """Return everything that report.json states about a Trace.
+
+    Parameters
+    ----------
+    trace : Trace
+        What was analysed.
+    results : iterable of Result
+        Every query, those that could not run included.
+    capacity : CapacityInfo
+        The number of GPUs used and its alternatives.
+    source : str
+        What the user gave to analyse.
+    command : str
+        The command that makes this report again.
+    created : datetime, optional
+        When the report was made [UTC]; now by default.
+    """
+    from tracekit import __version__
+
+    manifest = trace.manifest
+    every = list(results)
+    answers = [_answer(r) for r in every if r.frame is not None]
+    name = source.rstrip("/\\").replace("\\", "/").rpartition("/")[2] or source
+    return {
+        "schema_version": REPORT_SCHEMA_VERSION,
+        "tracekit_version": __version__,
+        "created": (created or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "command": command,
+        "title": text.shorten(name, 80),
+        "source": {
+            "path": text.cut(source, 1000),
+            "name": text.cut(name),
+            "format": manifest.format,
+            "options": dict(manifest.options),
+            "ingested": manifest.created,
+            "clusters": _clusters(trace),
+        },
+        "time": _time(trace),
+        "headline": headline(answers, capacity),
+        "capacity": capacity,
+        "sections": _sections(answers),
+        "unanswered": [_unanswered(r) for r in every if r.frame is None],
+        "quality": quality(trace),
+    }
+
+
+def to_json(report: Report) -> bytes:
+    """Return report.json's bytes."""
+    return (json.dumps(report, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode("utf-8", "backslashreplace")
+
+
+def _answer(result: Result) -> Answer:
+    query, frame = result.query, result.frame
+    assert frame is not None  # noqa: S101 -- the caller chose the results that have one
+    rows = [{k: text.plain(v) for k, v in row.items()} for row in frame.head(ROW_LIMIT).iter_rows(named=True)]
+    described = {c.name: c for c in query.columns}
+    group = query.name.rpartition("/")[0] or "other"
+    return {
+        "name": query.name,
+        "group": group,
+        "title": query.title,
+        "question": query.question,
+        "paper": query.paper or "",
+        "finding": finding(query.name, rows),
+        "columns": [
+            {
+                "name": name,
+                "unit": described[name].unit if name in described else None,
+                "meaning": described[name].meaning if name in described else "",
+            }
+            for name in frame.columns
+        ],
+        "rows": rows,
+        "row_count": frame.height,
+        "params": [
+            {"name": p.name, "value": text.plain(result.params.get(p.name, p.default)), "meaning": p.meaning}
+            for p in query.params
+        ],
+        "definition": query.rule,
+        "sql": query.sql,
+        "files": list(result.files),
+    }
+
+
+def _unanswered(result: Result) -> Unanswered:
+    query = result.query
+    return {
+        "name": query.name,
+        "title": query.title,
+        "question": query.question,
+        "reasons": [text.cut(r, 1000) for r in result.reasons],
+    }
+
+
+def _sections(answers: list[Answer]) -> list[Section]:
+    groups = sections_in_order(a["group"] for a in answers)
+    return [
+        {"name": g, "title": section_title(g), "answers": [a for a in answers if a["group"] == g]} for g in groups
+    ]
+
+
+def _clusters(trace: Trace) -> list[str]:
+    import polars as pl
+
+    if not trace.has("jobs"):
+        return []
+    names = trace.scan("jobs").select(pl.col("cluster").drop_nulls().unique().sort()).collect().to_series().to_list()
+    return [text.cut(str(n)) for n in names[:100]]
+
+
+_BASES = {
+    "absolute": "{first:%-d %B %Y} to {last:%-d %B %Y}",
+    "shifted": "{days} (dates are shifted; hours and weekdays hold)",
+    "relative": "{days} (times count from the start of the trace)",
+}
+
+
+def _time(trace: Trace) -> TimeInfo:
+    import polars as pl
+
+    manifest = trace.manifest
+    first = last = None
+    if trace.has("jobs"):
+        times = pl.concat_list("submit_time", "start_time", "end_time")
+        span = trace.scan("jobs").select(times.list.min().min().alias("a"), times.list.max().max().alias("b"))
+        first, last = span.collect(engine="streaming").row(0)
+    seconds = (last - first).total_seconds() if first is not None else None
+    words = "no times"
+    if first is not None and seconds is not None:
+        form = _BASES.get(manifest.time_base, _BASES["relative"])
+        words = form.format(first=first, last=last, days=_days(seconds))
+    return {
+        "base": manifest.time_base,
+        "timezone": manifest.timezone,
+        "first": None if first is None else first.isoformat(),
+        "last": None if last is None else last.isoformat(),
+        "span_s": seconds,
+        "text": words,
+    }
+
+
+def _days(seconds: float) -> str:
+    days = seconds / 86400
+    return f"{days:,.0f} days" if days >= 3 else f"{seconds / 3600:,.1f} hours"

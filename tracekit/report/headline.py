@@ -1,0 +1,43 @@
+"""The numbers of the first screen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.report.text import count, duration, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.report.structure import Answer, CapacityInfo, Headline
+
+__all__ = ["headline"]
+
+_CARDS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
+    ("jobs", "jobs", count, "submitted"),
+    ("gpu_hours", "GPU-hours", count, "held by jobs, over all attempts"),
+    ("completed_share", "of jobs completed", percent, "of all jobs, whatever their size"),
+    ("median_queue_s", "median wait", duration, "from submission to the first start"),
+    ("median_run_s", "median run time", duration, "from the first start to the last end"),
+    ("users", "users", count, "who submitted a job"),
+)
+_LIMIT = 6
+
+
+def headline(answers: list[Answer], capacity: CapacityInfo) -> list[Headline]:
+    """Return up to six numbers; one that the trace cannot tell is left out, not shown as 0.
+
+    All come from overview/summary, but for the number of GPUs, which is the capacity that the report uses.
+    """
+    rows = next((a["rows"] for a in answers if a["name"] == "overview/summary"), [])
+    known = {r["metric"]: (r["value"], r["unit"]) for r in rows if r["value"] is not None}
+    cards: list[Headline] = []
+    for metric, label, write, note in _CARDS:
+        if metric in known:
+            value, unit = known[metric]
+            cards.append({"label": label, "value": value, "unit": unit, "text": write(value), "note": note})
+    if capacity["gpus"]:
+        note = f"capacity '{capacity['used']}'"
+        gpus = capacity["gpus"]
+        cards.insert(1, {"label": "GPUs", "value": gpus, "unit": "GPUs", "text": count(gpus), "note": note})
+    return cards[:_LIMIT]

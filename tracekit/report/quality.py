@@ -1,0 +1,105 @@
+"""The data-quality part of a report: what was read, set aside, contradictory or unknown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.report.text import cut
+
+if TYPE_CHECKING:
+    from tracekit.manifest import Manifest
+    from tracekit.report.structure import CapabilityInfo, CheckInfo, FileInfo, Quality, RejectInfo
+    from tracekit.trace import Trace
+
+__all__ = ["quality"]
+
+FILE_LIMIT = 200
+"""Most source files listed; a trace may have one file a node and day."""
+
+EXAMPLES = 3
+"""Examples shown for each reason and each check."""
+
+
+def quality(trace: Trace) -> Quality:
+    """Return the accounting, the rejects by reason, the checks and the capabilities of a Trace."""
+    manifest = trace.manifest
+    return {
+        "files": _files(manifest),
+        "file_count": len(manifest.files),
+        "records": manifest.records,
+        "kept": sum(f.kept for f in manifest.files),
+        "rejected": manifest.rejected,
+        "rejects": _rejects(trace),
+        "checks": _checks(manifest),
+        "capabilities": _capabilities(manifest),
+        "notes": [cut(n, 2000) for n in manifest.notes],
+    }
+
+
+def _files(manifest: Manifest) -> list[FileInfo]:
+    # Files with rejected records come first where the list must end.
+    order = sorted(manifest.files, key=lambda f: (f.rejected == 0, f.path))[:FILE_LIMIT]
+    return [
+        {
+            "path": cut(f.path),
+            "bytes": f.bytes,
+            "sha256": f.sha256,
+            "records": f.records,
+            "kept": f.kept,
+            "rejected": f.rejected,
+        }
+        for f in order
+    ]
+
+
+def _rejects(trace: Trace) -> list[RejectInfo]:
+    import polars as pl
+
+    if not trace.has("rejects"):
+        return []
+    place = pl.format("{}, line {}", pl.col("source_file").str.slice(0, 200), pl.col("line"))
+    example = pl.concat_str(
+        pl.coalesce(place, pl.col("source_file").str.slice(0, 200)),
+        pl.lit(": "),
+        # The raw record may be of any length.
+        pl.col("raw").fill_null("").str.slice(0, 400),
+    )
+    rows = (
+        trace.scan("rejects")
+        .group_by(pl.col("reason").str.slice(0, 400))
+        .agg(pl.len().alias("count"), example.head(EXAMPLES).alias("examples"))
+        .sort("count", "reason", descending=[True, False])
+        .head(FILE_LIMIT)
+        .collect(engine="streaming")
+    )
+    return [
+        {"reason": cut(r["reason"]), "count": r["count"], "examples": [cut(e) for e in r["examples"]]}
+        for r in rows.iter_rows(named=True)
+    ]
+
+
+def _checks(manifest: Manifest) -> list[CheckInfo]:
+    found = sorted(manifest.checks.items(), key=lambda item: (item[1].count == 0, -item[1].count, item[0]))
+    return [
+        {
+            "name": name,
+            "count": check.count,
+            "of": check.of,
+            "meaning": cut(check.meaning, 2000),
+            "examples": [cut(e) for e in check.examples[:EXAMPLES]],
+        }
+        for name, check in found
+    ]
+
+
+def _capabilities(manifest: Manifest) -> list[CapabilityInfo]:
+    return [
+        {
+            "name": name,
+            "available": can.available,
+            "coverage": can.coverage,
+            "window": None if can.window is None else list(can.window),
+            "note": cut(can.note, 2000),
+        }
+        for name, can in sorted(manifest.capabilities.items(), key=lambda item: (not item[1].available, item[0]))
+    ]

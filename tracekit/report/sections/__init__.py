@@ -1,0 +1,19 @@
+"""The sections of a report: for each query, what its numbers say and how they are drawn.
+
+One module a group of queries; a module registers its functions by query name. A query without a function here
+still has its question and its table in the report.
+"""
+
+from __future__ import annotations
+
+from tracekit.report.sections.interface import (
+    chart,
+    finding,
+    has_chart,
+    panels,
+    says,
+    section_title,
+    sections_in_order,
+)
+
+__all__ = ["chart", "finding", "has_chart", "panels", "says", "section_title", "sections_in_order"]

@@ -1,0 +1,129 @@
+"""Overview: what the trace holds, how jobs end, how large they are, when they come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.report.charts import GPU_CLASSES, STATUSES, Panel, bars, data
+from tracekit.report.sections.interface import chart, says
+from tracekit.report.text import count, duration, percent
+from tracekit.report.words import gpu_jobs, largest, status_word
+
+if TYPE_CHECKING:
+    from tracekit.report.structure import Row
+
+_BOTH = {"jobs_share": "share of jobs", "gpu_hours_share": "share of GPU time"}
+_UNKNOWN = "unknown"
+
+
+@says("overview/summary")
+def summary_finding(rows: list[Row]) -> str | None:
+    """Say how much the trace holds."""
+    value = {r["metric"]: r["value"] for r in rows}
+    if not value.get("jobs"):
+        return None
+    text = f"The trace holds {count(value['jobs'])} jobs"
+    if value.get("users"):
+        text += f" of {count(value['users'])} users"
+    if value.get("gpu_hours"):
+        text += f", which held GPUs for {count(value['gpu_hours'])} GPU-hours"
+    if value.get("median_run_s") is not None:
+        text += f"; half of them ran for less than {duration(value['median_run_s'])}"
+    return text + "."
+
+
+@says("overview/status")
+def status_finding(rows: list[Row]) -> str | None:
+    """Say how many jobs complete, and what the others cost."""
+    by = {r["status"]: r for r in rows}
+    done = by.get("completed")
+    if done is None:
+        return None
+    text = f"{percent(done['jobs_share'])} of the jobs completed"
+    if done["gpu_hours_share"] is None:
+        return text + "."
+    text += f" and took {percent(done['gpu_hours_share'])} of the GPU time"
+    other = largest([r for r in rows if r["status"] not in {"completed", "running", "pending"}], "gpu_hours_share")
+    if other and other["status"]:
+        text += (
+            f"; {status_word(other['status'])} jobs, {percent(other['jobs_share'])} of all,"
+            f" took {percent(other['gpu_hours_share'])}"
+        )
+    return text + "."
+
+
+@chart("overview/status")
+def status_chart(rows: list[Row]) -> list[Panel]:
+    """Draw share of jobs beside share of GPU time, by status."""
+    shown = [{**r, "key": status_word(r["status"])} for r in rows]
+    order = [status_word(s) for s in (*STATUSES, None)]
+    have = {r["key"] for r in shown}
+    return [_both(shown, [s for s in dict.fromkeys(order) if s in have], None)]
+
+
+@says("overview/job_size")
+def size_finding(rows: list[Row]) -> str | None:
+    """Say which size is most common and which takes most GPU time."""
+    common, heavy = largest(rows, "jobs_share"), largest(rows, "gpu_hours_share")
+    if common is None or common["gpu_class"] is None:
+        return None
+    text = f"{percent(common['jobs_share'])} of the jobs are {gpu_jobs(common['gpu_class'])}"
+    if heavy is None or heavy["gpu_class"] is None:
+        return text + "."
+    if heavy is common:
+        return f"{text}, and they also take the most GPU time, {percent(heavy['gpu_hours_share'])}."
+    return (
+        f"{text}; the most GPU time, {percent(heavy['gpu_hours_share'])}, goes to {gpu_jobs(heavy['gpu_class'])},"
+        f" which are {percent(heavy['jobs_share'])} of the jobs."
+    )
+
+
+@chart("overview/job_size")
+def size_chart(rows: list[Row]) -> list[Panel]:
+    """Draw share of jobs beside share of GPU time, by size class."""
+    shown = [{**r, "key": r["gpu_class"] or _UNKNOWN} for r in rows]
+    have = {r["key"] for r in shown}
+    return [_both(shown, [c for c in (*GPU_CLASSES, _UNKNOWN) if c in have], "GPUs of the job")]
+
+
+def _both(rows: list[Row], values: list[str], title: str | None) -> Panel:
+    measures = {k: v for k, v in _BOTH.items() if any(r.get(k) is not None for r in rows)}
+    return bars(rows, key="key", values=values, title=title, measures=measures, axis_title="share of the total")
+
+
+@says("overview/arrivals_by_hour")
+def arrivals_finding(rows: list[Row]) -> str | None:
+    """Say when the busiest and the quietest hour are."""
+    high, low = largest(rows, "jobs"), largest(rows, "jobs", sign=-1)
+    if high is None or low is None or high["jobs"] == low["jobs"]:
+        return None
+    text = f"Most jobs are submitted between {_hour(high['hour'])} and {_hour(high['hour'] + 1)} ({count(high['jobs'])})"
+    return f"{text}, fewest between {_hour(low['hour'])} and {_hour(low['hour'] + 1)} ({count(low['jobs'])})."
+
+
+def _hour(hour: int) -> str:
+    return f"{hour % 24:02}:00"
+
+
+@chart("overview/arrivals_by_hour")
+def arrivals_chart(rows: list[Row]) -> list[Panel]:
+    """Draw the mean number of submissions of each hour."""
+    import altair as alt
+
+    ticks = alt.Axis(title="hour of the day", labelAngle=0, values=list(range(0, 24, 3)), labelExpr="datum.value + ':00'")
+    drawn = (
+        alt.Chart(data(rows))
+        .mark_bar()
+        .encode(
+            x=alt.X("hour:O", axis=ticks, scale=alt.Scale(paddingInner=0.18)),
+            y=alt.Y("mean_jobs_per_day:Q", axis=alt.Axis(title="jobs a day in this hour", tickCount=4)),
+            tooltip=[
+                alt.Tooltip("hour:O", title="hour"),
+                alt.Tooltip("mean_jobs_per_day:Q", title="jobs a day", format=",.1f"),
+                alt.Tooltip("jobs:Q", title="jobs, all days", format=","),
+                alt.Tooltip("gpu_jobs:Q", title="of them with GPUs", format=","),
+            ],
+        )
+        .properties(height=200)
+    )
+    return [Panel(drawn)]

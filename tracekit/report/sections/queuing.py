@@ -1,0 +1,130 @@
+"""Queueing: how long jobs run and how long they wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.report.charts import (
+    GPU_CLASSES,
+    Panel,
+    axis_values,
+    category,
+    class_colours,
+    legend,
+    palette,
+    ranges,
+    time_axis,
+    time_scale,
+    time_tooltips,
+)
+from tracekit.report.sections.interface import chart, says
+from tracekit.report.text import count, duration, labels, shorten
+from tracekit.report.words import by_class, enough, gpu_jobs, largest, sample_size
+
+if TYPE_CHECKING:
+    from tracekit.report.structure import Row
+
+TENANTS = 12
+"""Most VCs drawn."""
+
+
+@says("queuing/run_time")
+def run_time_finding(rows: list[Row]) -> str | None:
+    """Compare the median run time of the smallest and the largest GPU jobs."""
+    have = by_class(rows)
+    sized = [have[c] for c in GPU_CLASSES[1:] if c in have and have[c]["p50_s"] is not None]
+    if not sized:
+        return None
+    first = sized[0]
+    text = (
+        f"Half of the {gpu_jobs(first['gpu_class'])} ran for less than {duration(first['p50_s'])}"
+        f"{sample_size(first['jobs'])}"
+    )
+    if len(sized) == 1:
+        return f"{text}; one in ten ran for more than {duration(first['p90_s'])}."
+    last = sized[-1]
+    more = f"half of the {gpu_jobs(last['gpu_class'])} for less than {duration(last['p50_s'])}{sample_size(last['jobs'])}"
+    return f"{text}, {more}."
+
+
+@chart("queuing/run_time")
+def run_time_chart(rows: list[Row]) -> list[Panel]:
+    """Draw the run time's percentiles by size class."""
+    import altair as alt
+
+    shown = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
+    colours = class_colours(r["gpu_class"] for r in shown)
+    values = axis_values(shown, ["p10_s", "p90_s"])
+    drawn = ranges(
+        shown,
+        y=category("gpu_class", list(colours), "GPUs of the job"),
+        wide=("p10_s", "p90_s"),
+        narrow=("p25_s", "p75_s"),
+        dot="p50_s",
+        scale=time_scale(values),
+        axis=time_axis("run time (log scale)", values),
+        more={"color": alt.Color("gpu_class:N", scale=palette(colours))},
+        tooltip=time_tooltips("gpu_class", "GPUs", "jobs", ["p10_s", "p25_s", "p50_s", "p75_s", "p90_s"]),
+    ).properties(height=alt.Step(30))
+    note = "Dot: median. Thick line: middle half of the jobs. Thin line: 10th to 90th percentile."
+    return [Panel(drawn, note=note)] if shown else []
+
+
+@says("queuing/queue_delay")
+def queue_delay_finding(rows: list[Row]) -> str | None:
+    """Name the most common kind of wait and the longest one."""
+    most = largest(rows, "waits")
+    if most is None or most["p50_s"] is None or most["gpu_class"] is None:
+        return None
+    text = f"{_of(most)}: half waited less than {duration(most['p50_s'])}, one in ten more than {duration(most['p90_s'])}"
+    text = f"Most waits ({count(most['waits'])}) are of {text}"
+    worst = largest(enough(rows, "waits"), "p90_s")
+    if worst is None or worst is most or worst["gpu_class"] is None or worst["p90_s"] <= most["p90_s"]:
+        return text + "."
+    return (
+        f"{text}. The longest are those of {_of(worst)}: one in ten more than"
+        f" {duration(worst['p90_s'])}{sample_size(worst['waits'])}."
+    )
+
+
+def _of(row: Row) -> str:
+    where = f" in {shorten(row['vc'], 30)}" if row["vc"] is not None else ""
+    return f"{gpu_jobs(row['gpu_class'])}{where}"
+
+
+@chart("queuing/queue_delay")
+def queue_delay_chart(rows: list[Row]) -> list[Panel]:
+    """Draw median and 90th percentile of the waits by VC and size class."""
+    import altair as alt
+
+    known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
+    if not known:
+        return []
+    waits: dict[str | None, int] = {}
+    for row in known:
+        waits[row["vc"]] = waits.get(row["vc"], 0) + row["waits"]
+    chosen = sorted(waits, key=lambda v: (-waits[v], v or ""))[:TENANTS]
+    named = labels([v for v in chosen if v is not None])
+    words = [named.get(v, "unknown") if v is not None else "all jobs" if len(waits) == 1 else "no VC" for v in chosen]
+    place = dict(zip(chosen, words, strict=True))
+    shown = [{**r, "tenant": place[r["vc"]]} for r in known if r["vc"] in place]
+    colours = class_colours(r["gpu_class"] for r in shown)
+    values = axis_values(shown, ["p50_s", "p90_s"])
+    drawn = ranges(
+        shown,
+        y=category("tenant", words, None),
+        wide=("p50_s", "p90_s"),
+        dot="p50_s",
+        scale=time_scale(values),
+        axis=time_axis("wait (log scale)", values),
+        more={
+            "yOffset": alt.YOffset("gpu_class:N", scale=alt.Scale(domain=list(colours))),
+            "color": alt.Color("gpu_class:N", scale=palette(colours)),
+        },
+        tooltip=[alt.Tooltip("tenant:N", title="VC"), *time_tooltips("gpu_class", "GPUs", "waits", ["p50_s", "p90_s"])],
+        sizes=(3, 3),
+    ).properties(height=alt.Step(11))
+    note = "Dot: median wait. Line: up to the 90th percentile."
+    if len(waits) > len(chosen):
+        note += f" Drawn: the {len(chosen)} VCs with the most waits; {len(waits) - len(chosen)} more in the table."
+    return [Panel(drawn, legend(colours, "{} GPUs"), note=note)]

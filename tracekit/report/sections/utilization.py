@@ -1,0 +1,125 @@
+"""Utilization: how busy the GPUs, CPUs and memories are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.report.charts import (
+    Panel,
+    category,
+    legend,
+    number_tooltips,
+    palette,
+    pct_axis,
+    pct_scale,
+    ranges,
+    status_colours,
+)
+from tracekit.report.sections.interface import chart, says
+from tracekit.report.text import count
+from tracekit.report.theme import colour
+from tracekit.report.words import status_word
+
+if TYPE_CHECKING:
+    from tracekit.report.structure import Row
+
+SIZES = 8
+"""Most job sizes drawn."""
+
+
+@says("utilization/gpu_by_size_status")
+def gpu_finding(rows: list[Row]) -> str | None:
+    """Say the mean over all samples, and the means of the most and the least busy size."""
+    known = [r for r in rows if r["mean_pct"] is not None and r["gpu_count"] is not None]
+    pooled: dict[float, tuple[int, float]] = {}
+    for row in known:
+        n, total = pooled.get(row["gpu_count"], (0, 0.0))
+        pooled[row["gpu_count"]] = (n + row["samples"], total + row["samples"] * row["mean_pct"])
+    samples = sum(n for n, _ in pooled.values())
+    if not samples:
+        return None
+    mean = sum(t for _, t in pooled.values()) / samples
+    text = f"GPUs held by jobs were {mean:.1f} % busy on average"
+    # Sizes that hold next to nothing of the time would name an accident.
+    sizes = {g: t / n for g, (n, t) in pooled.items() if n >= 0.01 * samples}
+    if len(sizes) < 2:
+        return text + "."
+    low, high = min(sizes, key=lambda g: sizes[g]), max(sizes, key=lambda g: sizes[g])
+    return f"{text}: least in jobs of {_gpus(low)} ({sizes[low]:.1f} %), most in jobs of {_gpus(high)} ({sizes[high]:.1f} %)."
+
+
+def _gpus(number: float) -> str:
+    return "1 GPU" if number == 1 else f"{count(number)} GPUs"
+
+
+@chart("utilization/gpu_by_size_status")
+def gpu_chart(rows: list[Row]) -> list[Panel]:
+    """Draw the utilization's percentiles by job size and status."""
+    import altair as alt
+
+    known = [r for r in rows if r["p50_pct"] is not None and r["gpu_count"] is not None]
+    if not known:
+        return []
+    samples: dict[float, int] = {}
+    for row in known:
+        samples[row["gpu_count"]] = samples.get(row["gpu_count"], 0) + row["samples"]
+    kept = sorted(sorted(samples, key=lambda g: (-samples[g], g))[:SIZES])
+    shown = [
+        {**r, "size": count(r["gpu_count"]), "end": r["status"] or "unknown"} for r in known if r["gpu_count"] in kept
+    ]
+    colours = status_colours(r["end"] for r in shown)
+    drawn = ranges(
+        shown,
+        y=category("size", [count(g) for g in kept], "GPUs of the job"),
+        wide=("p5_pct", "p95_pct"),
+        narrow=("p25_pct", "p75_pct"),
+        dot="p50_pct",
+        scale=pct_scale(),
+        axis=pct_axis("GPU utilization (%)"),
+        more={
+            "yOffset": alt.YOffset("end:N", scale=alt.Scale(domain=list(colours))),
+            "color": alt.Color("end:N", scale=palette(colours)),
+        },
+        tooltip=number_tooltips(
+            {"size": "GPUs", "end": "status"}, "samples", ["mean_pct", "p5_pct", "p25_pct", "p50_pct", "p75_pct", "p95_pct"]
+        ),
+        sizes=(2, 6),
+    ).properties(height=alt.Step(15))
+    note = "Dot: median sample. Thick line: middle half. Thin line: 5th to 95th percentile."
+    if len(kept) < len(samples):
+        note += f" Drawn: the {len(kept)} sizes with the most samples; {len(samples) - len(kept)} more in the table."
+    return [Panel(drawn, legend({status_word(k): v for k, v in colours.items()}), note=note)]
+
+
+@says("utilization/host")
+def host_finding(rows: list[Row]) -> str | None:
+    """Say the median and the 95th percentile of each resource."""
+    parts = [
+        f"{r['resource']} use is {r['p50_pct']:.1f} % in the median and {r['p95_pct']:.1f} % at the 95th percentile"
+        for r in rows
+        if r["p50_pct"] is not None
+    ]
+    return f"On the machines, {', '.join(parts)}." if parts else None
+
+
+@chart("utilization/host")
+def host_chart(rows: list[Row]) -> list[Panel]:
+    """Draw median, 90th and 95th percentile of each resource."""
+    import altair as alt
+
+    shown = [r for r in rows if r["p50_pct"] is not None]
+    if not shown:
+        return []
+    words = [r["resource"] for r in shown]
+    drawn = ranges(
+        shown,
+        y=category("resource", words, None),
+        wide=("p50_pct", "p95_pct"),
+        narrow=("p50_pct", "p90_pct"),
+        dot="p50_pct",
+        scale=pct_scale(),
+        axis=pct_axis("use of the machine (%)"),
+        more={"color": alt.value(colour("series-1"))},
+        tooltip=number_tooltips({"resource": "resource"}, "samples", ["mean_pct", "p50_pct", "p90_pct", "p95_pct"]),
+    ).properties(height=alt.Step(34))
+    return [Panel(drawn, note="Dot: median sample. Thick line: up to the 90th percentile. Thin line: up to the 95th.")]

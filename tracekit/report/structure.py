@@ -1,0 +1,182 @@
+"""The shape of report.json; report.html is drawn from nothing else."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+__all__ = ["REPORT_SCHEMA_VERSION", "Answer", "Report", "Row"]
+
+REPORT_SCHEMA_VERSION = "1"
+"""Version of report.json's keys; a change of their meaning raises it."""
+
+Row = dict[str, Any]
+"""One row of a result, by column name."""
+
+
+class ColumnInfo(TypedDict):
+    """One column of a result."""
+
+    name: str
+    unit: str | None
+    meaning: str
+
+
+class ParamInfo(TypedDict):
+    """One parameter of a query and the value used."""
+
+    name: str
+    value: Any
+    meaning: str
+
+
+class Answer(TypedDict):
+    """One question and what the trace says to it."""
+
+    name: str
+    group: str
+    title: str
+    question: str
+    paper: str
+    finding: str | None
+    """One sentence written from the rows; null when there is nothing true and useful to say."""
+    columns: list[ColumnInfo]
+    rows: list[Row]
+    """At most `data.ROW_LIMIT` rows; the files in tables/ hold all."""
+    row_count: int
+    params: list[ParamInfo]
+    definition: str
+    """The rules behind the numbers."""
+    sql: str
+    files: list[str]
+    """Where all rows are, relative to the report."""
+
+
+class Unanswered(TypedDict):
+    """One question that this trace cannot answer."""
+
+    name: str
+    title: str
+    question: str
+    reasons: list[str]
+
+
+class Headline(TypedDict):
+    """One number of the first screen."""
+
+    label: str
+    value: float | None
+    unit: str
+    text: str
+    """The value as printed."""
+    note: str
+
+
+class SourceInfo(TypedDict):
+    """What was analysed."""
+
+    path: str
+    name: str
+    format: str
+    options: dict[str, str]
+    ingested: str
+    clusters: list[str]
+
+
+class TimeInfo(TypedDict):
+    """When it happened."""
+
+    base: str
+    timezone: str
+    first: str | None
+    last: str | None
+    span_s: float | None
+    text: str
+    """The period in words."""
+
+
+class CapacityInfo(TypedDict):
+    """The number of GPUs that shares of the cluster refer to."""
+
+    requested: str
+    used: str | None
+    gpus: float | None
+    alternatives: dict[str, float]
+    note: str
+
+
+class FileInfo(TypedDict):
+    """What became of one source file."""
+
+    path: str
+    bytes: int
+    sha256: str
+    records: int
+    kept: int
+    rejected: int
+
+
+class RejectInfo(TypedDict):
+    """Records set aside for one reason."""
+
+    reason: str
+    count: int
+    examples: list[str]
+
+
+class CheckInfo(TypedDict):
+    """One contradiction that was looked for."""
+
+    name: str
+    count: int
+    of: int | None
+    meaning: str
+    examples: list[str]
+
+
+class CapabilityInfo(TypedDict):
+    """One thing that the trace can or cannot answer."""
+
+    name: str
+    available: bool
+    coverage: float | None
+    window: list[str] | None
+    note: str
+
+
+class Quality(TypedDict):
+    """How far the numbers can be trusted."""
+
+    files: list[FileInfo]
+    file_count: int
+    records: int
+    kept: int
+    rejected: int
+    rejects: list[RejectInfo]
+    checks: list[CheckInfo]
+    capabilities: list[CapabilityInfo]
+    notes: list[str]
+
+
+class Section(TypedDict):
+    """A group of questions, in reading order."""
+
+    name: str
+    title: str
+    answers: list[Answer]
+
+
+class Report(TypedDict):
+    """Everything that report.json states."""
+
+    schema_version: str
+    tracekit_version: str
+    created: str
+    command: str
+    title: str
+    source: SourceInfo
+    time: TimeInfo
+    headline: list[Headline]
+    capacity: CapacityInfo
+    sections: list[Section]
+    unanswered: list[Unanswered]
+    quality: Quality

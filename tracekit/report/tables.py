@@ -1,0 +1,55 @@
+"""Write each result to tables/<query>.parquet and tables/<query>.csv.
+
+Parquet holds the values as they are. A CSV file is often opened in a spreadsheet, which runs a cell that
+looks like a formula; so in CSV files only, a text that begins with `=`, `+`, `-`, `@`, a tab or a carriage
+return gets a single quote in front, and lists are written as JSON.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+
+__all__ = ["csv_safe", "write_tables"]
+
+_FORMULA = r"^[=+\-@\t\r]"
+
+
+def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return `frame` with every text that a spreadsheet would run quoted, and every list as JSON text."""
+    import orjson
+    import polars as pl
+
+    flat = frame.with_columns(
+        pl.Series(n, [None if v is None else orjson.dumps(v, default=str).decode() for v in frame[n].to_list()], pl.String)
+        for n, kind in frame.schema.items()
+        if kind.is_nested()
+    )
+    return flat.with_columns(
+        pl.when(pl.col(n).str.contains(_FORMULA)).then("'" + pl.col(n)).otherwise(pl.col(n)).alias(n)
+        for n, kind in flat.schema.items()
+        if kind == pl.String
+    )
+
+
+def write_tables(folder: Path, name: str, frame: pl.DataFrame) -> list[str]:
+    """Write a result below `folder` and return the files, relative to the report.
+
+    Parameters
+    ----------
+    folder : Path
+        The report's folder.
+    name : str
+        The query's name, such as 'queuing/run_time'.
+    frame : DataFrame
+        The result.
+    """
+    base = folder / "tables" / f"{name}.parquet"
+    base.parent.mkdir(parents=True, exist_ok=True)
+    frame.write_parquet(base, compression="zstd")
+    csv_safe(frame).write_csv(base.with_suffix(".csv"), datetime_format="%Y-%m-%dT%H:%M:%S%.f")
+    return [f"tables/{name}.parquet", f"tables/{name}.csv"]

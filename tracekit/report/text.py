@@ -1,0 +1,248 @@
+"""Numbers and names as people read them.
+
+Numbers keep the precision that a reader can use; names from a log are made visible (control and direction
+characters spelled out) and shortened, so that no name can hide, reorder or flood what stands around it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["clock", "count", "duration", "labels", "percent", "quantity", "shorten", "visible"]
+
+NAME_LIMIT = 48
+"""Most characters of a name shown in a table or on an axis."""
+
+TITLE_LIMIT = 300
+"""Most characters of a name kept in report.json, and so in the hover text."""
+
+MISSING = "–"
+
+
+def visible(text: str) -> str:
+    r"""Return `text` with every character that does not print spelled out.
+
+    Examples
+    --------
+    >>> visible("a\tb")
+    'a\\tb'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def shorten(text: str, limit: int = NAME_LIMIT) -> str:
+    """Return `text` made visible and cut to `limit` characters, the cut marked.
+
+    Examples
+    --------
+    >>> shorten("abcdef", 4)
+    'abc…'
+    """
+    # Cutting first keeps a name of a megabyte cheap; spelling out never makes it shorter.
+    shown = visible(text[: limit + 1])
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def labels(names: Iterable[str], limit: int = 22) -> dict[str, str]:
+    """Return a short label for each name, no two alike, so that no two names share a place on an axis.
+
+    Examples
+    --------
+    >>> labels(["abcdef", "abcdeg"], 5)
+    {'abcdef': 'abcd…', 'abcdeg': 'abcd… (2)'}
+    """
+    out: dict[str, str] = {}
+    used: set[str] = set()
+    for name in dict.fromkeys(names):
+        label, n = shorten(name, limit), 1
+        while label in used:
+            n += 1
+            label = f"{shorten(name, limit)} ({n})"
+        used.add(label)
+        out[name] = label
+    return out
+
+
+def count(value: float) -> str:
+    """Return a count or amount with thousands separators; fractions only where they matter.
+
+    Examples
+    --------
+    >>> count(1234567), count(0.254), count(12.34), count(0.00012)
+    ('1,234,567', '0.254', '12.3', '0.00012')
+    """
+    if float(value).is_integer() or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    if abs(value) >= 10:
+        return f"{value:,.1f}"
+    return f"{value:.3g}"
+
+
+def percent(share: float) -> str:
+    """Return a share [0..1] as a percentage.
+
+    Examples
+    --------
+    >>> percent(0.1234), percent(0), percent(1), percent(0.00004), percent(0.9996)
+    ('12.3 %', '0 %', '100 %', '< 0.1 %', '> 99.9 %')
+    """
+    return f"{_percent_number(share)} %"
+
+
+def _percent_number(share: float) -> str:
+    value = 100 * share
+    if value in {0, 100}:
+        return f"{value:.0f}"
+    if 0 < value < 0.05:
+        return "< 0.1"
+    if 99.95 <= value < 100:
+        return "> 99.9"
+    return f"{value:.1f}"
+
+
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the largest unit that it fills.
+
+    Examples
+    --------
+    >>> duration(0), duration(12), duration(204), duration(7560), duration(200000)
+    ('0 s', '12 s', '3.4 min', '2.1 h', '2.3 d')
+    """
+    for size, unit in _UNITS:
+        # 59.97 s would otherwise be written as '60 s'.
+        if abs(seconds) >= size * 0.9995:
+            value = seconds / size
+            text = f"{value:,.0f}" if value >= 100 or (unit == "s" and value >= 10) else f"{value:.3g}"
+            return f"{text} {unit}"
+    return f"{seconds:.2g} s" if seconds else "0 s"
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as hours, minutes and seconds, which line up in a column.
+
+    Examples
+    --------
+    >>> clock(12), clock(7560), clock(0.25), clock(360000), clock(0.004)
+    ('0:00:12', '2:06:00', '0:00:00.3', '100:00:00', '< 0:00:00.1')
+    """
+    if 0 < seconds < 0.05:
+        return "< 0:00:00.1"
+    sign = "−" if seconds < 0 else ""
+    # Tenths matter only while the whole is a few seconds.
+    tenths = round(abs(seconds) * 10) if abs(seconds) < 9.95 else round(abs(seconds)) * 10
+    whole, rest = divmod(tenths, 10)
+    hours, left = divmod(whole, 3600)
+    tail = f".{rest}" if rest else ""
+    return f"{sign}{hours:,}:{left // 60:02}:{left % 60:02}{tail}"
+
+
+def quantity(value: object, unit: str | None, name: str = "") -> str:
+    """Return a table cell's text: the value in the unit that `heading` gives its column.
+
+    Parameters
+    ----------
+    value : object
+        Any value of report.json.
+    unit : str or None
+        The column's unit.
+    name : str
+        The column's name; its ending states the unit where `unit` does not.
+    """
+    if value is None:
+        return MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        return _number(value, display_unit(unit, name))
+    return shorten(str(value))
+
+
+def _number(value: float, shown: str) -> str:
+    if not math.isfinite(value):
+        return MISSING
+    if shown == "h:mm:ss":
+        return clock(value)
+    if shown == "%":
+        return _percent_number(value)
+    if shown == "% ":
+        return f"{value:.1f}"
+    return count(value)
+
+
+_SHARES = {"share", "0..1", "fraction", "ratio 0..1"}
+
+
+def display_unit(unit: str | None, name: str = "") -> str:
+    """Return the unit in which a column is printed.
+
+    Seconds become h:mm:ss and shares per cent. '% ' with a blank marks a value that counts in per cent already.
+    """
+    word = (unit or "").strip()
+    if word in {"s", "seconds"} or (not word and name.endswith("_s")):
+        return "h:mm:ss"
+    if word.lower() in _SHARES or name.endswith("_share"):
+        return "%"
+    if word in {"percent", "%", "pct"} or (not word and name.endswith("_pct")):
+        return "% "
+    return word
+
+
+_SUFFIXES = ("_s", "_pct", "_share", "_gib", "_gpu_h", "_wh", "_w")
+
+
+def heading(name: str, unit: str | None) -> tuple[str, str]:
+    """Return a column's heading and the unit to print below it.
+
+    Examples
+    --------
+    >>> heading("p50_s", "s"), heading("jobs_share", "share"), heading("gpu_hours", "GPU-hours")
+    (('p50', 'h:mm:ss'), ('jobs', '%'), ('GPU hours', ''))
+    """
+    word = name
+    for suffix in _SUFFIXES:
+        # 'jobs_share' beside 'jobs' stays clear, since the unit below it is per cent.
+        if name.endswith(suffix) and len(name) > len(suffix):
+            word = name.removesuffix(suffix)
+            break
+    text = word.replace("_", " ").replace("gpu", "GPU").replace("cpu", "CPU")
+    shown = display_unit(unit, name).strip()
+    plain = {shown.lower().replace("-", " "), shown.lower().rstrip("s")}
+    return text, "" if plain & {text.lower(), text.lower().rstrip("s")} else shown
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 -- any cell of any query goes in, any JSON value comes out
+    """Return a cell of a result as a JSON value: times as ISO 8601, long text cut, NaN as null."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return cut(value)
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value[:100]]
+    if isinstance(value, dict):
+        return {cut(str(k)): plain(v) for k, v in value.items()}
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return cut(str(value))
+
+
+def cut(text: str, limit: int = TITLE_LIMIT) -> str:
+    """Return `text`, or its beginning and how much follows.
+
+    Examples
+    --------
+    >>> cut("abcdef", 2)
+    'ab… (4 more characters)'
+    """
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"

@@ -1,0 +1,74 @@
+"""Fonts and colours of pages and charts, from reports/theme.json.
+
+Charts name their colours as CSS variables, so that one drawing is right in light, in dark and on paper.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+from tracekit import resources
+
+__all__ = ["chart_config", "colour", "css_variables", "fonts"]
+
+
+@cache
+def _theme() -> dict[str, dict[str, str]]:
+    raw: dict[str, dict[str, str]] = json.loads((resources.folder("reports") / "theme.json").read_text(encoding="utf-8"))
+    return raw
+
+
+def fonts() -> dict[str, str]:
+    """Return the font stacks by use: text, plain, code."""
+    return _theme()["fonts"]
+
+
+def css_variables(mode: str) -> str:
+    """Return the CSS declarations of one mode, 'light' or 'dark'."""
+    return "".join(f"--{name}:{value};" for name, value in _theme()[mode].items())
+
+
+def colour(name: str) -> str:
+    """Return a colour for a chart by its name in the theme.
+
+    Raises
+    ------
+    KeyError
+        The theme has no such colour.
+    """
+    if name not in _theme()["light"]:
+        raise KeyError(name)
+    return f"var(--{name})"
+
+
+def chart_config() -> dict[str, Any]:
+    """Return the Vega-Lite config that every chart shares."""
+    plain = fonts()["plain"]
+    axis = {
+        "labelColor": colour("muted"),
+        "titleColor": colour("ink"),
+        "gridColor": colour("grid"),
+        "domainColor": colour("rule"),
+        "tickColor": colour("rule"),
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+        "labelPadding": 5,
+        "labelLimit": 150,
+        "tickSize": 4,
+        "domain": False,
+    }
+    return {
+        "background": None,
+        "font": plain,
+        "view": {"stroke": None},
+        "axis": axis,
+        "axisY": {"ticks": False},
+        "axisX": {"domain": True},
+        "text": {"color": colour("ink"), "fontSize": 12},
+        "bar": {"color": colour("series-1")},
+        "legend": {"disable": True},
+    }

@@ -1,0 +1,57 @@
+"""Small phrases that several findings share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tracekit.report.structure import Row
+
+__all__ = ["FEW", "by_class", "enough", "gpu_jobs", "largest", "sample_size", "status_word"]
+
+FEW = 30
+"""Below this number of observations a sentence states how many there were."""
+
+
+def gpu_jobs(gpu_class: str) -> str:
+    """Return what jobs of a size class are called.
+
+    Examples
+    --------
+    >>> gpu_jobs("0"), gpu_jobs("1"), gpu_jobs("<1"), gpu_jobs("2-4"), gpu_jobs(">8")
+    ('CPU jobs', '1-GPU jobs', 'jobs of part of a GPU', 'jobs of 2-4 GPUs', 'jobs of more than 8 GPUs')
+    """
+    special = {"0": "CPU jobs", "1": "1-GPU jobs", "<1": "jobs of part of a GPU", ">8": "jobs of more than 8 GPUs"}
+    return special.get(gpu_class, f"jobs of {gpu_class} GPUs")
+
+
+def status_word(status: str | None) -> str:
+    """Return a status as a word; NULL and 'unknown' are told apart from nothing else."""
+    return (status or "unknown").replace("_", " ")
+
+
+def largest(rows: list[Row], column: str, sign: int = 1) -> Row | None:
+    """Return the first row with the largest (sign -1: smallest) known value of a column."""
+    known = [r for r in rows if r.get(column) is not None]
+    return max(known, key=lambda r: sign * r[column], default=None)
+
+
+def by_class(rows: list[Row]) -> dict[str, Row]:
+    """Return rows by size class, jobs of unknown size left out."""
+    return {r["gpu_class"]: r for r in rows if r["gpu_class"] is not None}
+
+
+def enough(rows: list[Row], column: str) -> list[Row]:
+    """Return the rows with at least FEW observations, or all rows when there is none."""
+    return [r for r in rows if (r[column] or 0) >= FEW] or rows
+
+
+def sample_size(number: int) -> str:
+    """Return a remark on a small number of observations; '' for a large one.
+
+    Examples
+    --------
+    >>> sample_size(7), sample_size(3000)
+    (' (n = 7)', '')
+    """
+    return f" (n = {number})" if number < FEW else ""

@@ -1,0 +1,284 @@
+"""The schema of every table: schemas/*.json turned into types, checks and documentation.
+
+`schemas/common/<table>.json` describes the tables of a Trace, `schemas/sources/<format>/<file>.json`
+the raw files that a format reads. Both are Frictionless Table Schemas with four additions: `unit`
+(what a number counts), `arrayItem.type` (what a list holds), `zones` (zone suffixes of a time column
+and their hours from UTC) and `dialect` (how the raw text is laid out).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+
+from tracekit import resources
+from tracekit.errors import SchemaError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+__all__ = ["COMMON_TABLES", "SCHEMA_VERSION", "Column", "TableSchema", "common", "source"]
+
+SCHEMA_VERSION = "1"
+"""Version of the common tables; a change of their columns raises it."""
+
+COMMON_TABLES = (
+    "jobs",
+    "attempts",
+    "placements",
+    "nodes",
+    "capacity",
+    "gpu_utilization",
+    "host_utilization",
+    "job_usage",
+    "failures",
+    "rejects",
+)
+"""The tables that a Trace may have, in the order in which people read them."""
+
+Kind = Literal["string", "integer", "number", "boolean", "datetime", "date", "array"]
+
+_POLARS: dict[str, pl.DataType] = {
+    "string": pl.String(),
+    "integer": pl.Int64(),
+    "number": pl.Float64(),
+    "boolean": pl.Boolean(),
+    "datetime": pl.Datetime("us"),
+    "date": pl.Date(),
+}
+
+_SQL = {
+    "string": "VARCHAR",
+    "integer": "BIGINT",
+    "number": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "datetime": "TIMESTAMP",
+    "date": "DATE",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table."""
+
+    name: str
+    kind: Kind
+    description: str
+    unit: str | None = None
+    """What a number counts: s, GiB, GPUs, percent."""
+    required: bool = False
+    """Whether NULL is an error."""
+    item: str | None = None
+    """What a list holds, for kind 'array'."""
+    format: str | None = None
+    """strptime format of a time or date in a raw file."""
+    zones: Mapping[str, int] = field(default_factory=dict)
+    """Zone suffixes that end a time in a raw file, with their hours from UTC."""
+    minimum: float | None = None
+    maximum: float | None = None
+    enum: tuple[str, ...] = ()
+    """The words allowed; empty when any is."""
+
+    @property
+    def polars(self) -> pl.DataType:
+        """Polars type of the column."""
+        if self.kind == "array":
+            return pl.List(_POLARS.get(self.item or "string", pl.String()))
+        return _POLARS[self.kind]
+
+    @property
+    def sql(self) -> str:
+        """DuckDB type of the column."""
+        if self.kind == "array":
+            return f"{_SQL[self.item or 'string']}[]"
+        return _SQL[self.kind]
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """The columns of a table and what holds for its rows."""
+
+    name: str
+    title: str
+    description: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ("",)
+    """Spellings of an unknown value in a raw file."""
+    dialect: Mapping[str, Any] = field(default_factory=dict)
+    """How a raw file is laid out: header, skipInitialSpace, trailingDelimiter, optionalAfter."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Column names in order."""
+        return tuple(c.name for c in self.columns)
+
+    @property
+    def polars(self) -> dict[str, pl.DataType]:
+        """Polars type by column name, in order."""
+        return {c.name: c.polars for c in self.columns}
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """Arrow schema in column order."""
+        return pl.DataFrame(schema=self.polars).to_arrow().schema
+
+    def column(self, name: str) -> Column:
+        """Return the column called `name`.
+
+        Raises
+        ------
+        SchemaError
+            The table has no such column.
+        """
+        for candidate in self.columns:
+            if candidate.name == name:
+                return candidate
+        raise SchemaError(f"no column '{name}'", where=self.name, hint=nearest(name, self.names))
+
+    def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return `frame` with exactly this table's columns, types and order.
+
+        Columns that the frame lacks become NULL; a column that the schema lacks is an error, since it
+        would be lost in silence.
+
+        Raises
+        ------
+        SchemaError
+            The frame has a column that the table lacks, or one whose values do not convert.
+        """
+        for name in frame.columns:
+            self.column(name)
+        have = set(frame.columns)
+        exprs = [
+            pl.col(c.name).cast(c.polars) if c.name in have else pl.lit(None, dtype=c.polars).alias(c.name)
+            for c in self.columns
+        ]
+        try:
+            return frame.select(exprs)
+        except pl.exceptions.PolarsError as error:
+            raise SchemaError(f"values do not convert: {str(error).splitlines()[0]}", where=self.name) from error
+
+    def problems(self, frame: pl.LazyFrame) -> list[str]:
+        """Return what in `frame` breaks the schema, one sentence a problem; empty when nothing does.
+
+        Types and order of the columns are compared first; the rows are read only when these fit.
+        """
+        have = dict(frame.collect_schema())
+        if have != dict(self.polars):
+            missing = [n for n in self.names if n not in have]
+            extra = [n for n in have if n not in self.names]
+            differ = [n for n in self.names if n in have and have[n] != self.polars[n]]
+            parts = [
+                f"{word} {', '.join(names)}"
+                for word, names in (("lacks", missing), ("has unknown", extra), ("has other types in", differ))
+                if names
+            ] or ["has its columns in another order"]
+            return [f"{self.name} {'; '.join(parts)}"]
+        checks = {text: expr for c in self.columns for text, expr in _rules(c)}
+        if self.primary_key:
+            key = pl.struct(self.primary_key)
+            checks[f"rows repeat the key ({', '.join(self.primary_key)})"] = pl.len() - key.n_unique()
+        if not checks:
+            return []
+        counts = frame.select(
+            expr.cast(pl.Int64).alias(str(i)) for i, expr in enumerate(checks.values())
+        ).collect(engine="streaming")
+        return [f"{self.name}: {n} {text}" for text, n in zip(checks, counts.row(0), strict=True) if n]
+
+
+def _rules(column: Column) -> list[tuple[str, pl.Expr]]:
+    """Return (what is wrong, count of rows where it is) for each constraint of `column`."""
+    value = pl.col(column.name)
+    rules: list[tuple[str, pl.Expr]] = []
+    if column.required:
+        rules.append((f"rows have no {column.name}", value.null_count()))
+    if column.enum:
+        rules.append((f"rows have a {column.name} outside its words", (~value.is_in(list(column.enum))).sum()))
+    if column.minimum is not None:
+        rules.append((f"rows have a {column.name} below {column.minimum:g}", (value < column.minimum).sum()))
+    if column.maximum is not None:
+        rules.append((f"rows have a {column.name} above {column.maximum:g}", (value > column.maximum).sum()))
+    if column.kind == "number":
+        rules.append((f"rows have a {column.name} that is not finite", (~value.is_finite()).sum()))
+    return rules
+
+
+@cache
+def common(name: str) -> TableSchema:
+    """Return the schema of a common table.
+
+    Raises
+    ------
+    SchemaError
+        There is no common table of that name.
+    """
+    if name not in COMMON_TABLES:
+        raise SchemaError(f"no table '{name}'", hint=nearest(name, COMMON_TABLES))
+    return _load(f"common/{name}.json")
+
+
+@cache
+def source(format_name: str, name: str) -> TableSchema:
+    """Return the schema of the raw file `name` of the format `format_name`."""
+    return _load(f"sources/{format_name}/{name}.json")
+
+
+def _load(relative: str) -> TableSchema:
+    text = (resources.folder("schemas") / relative).read_text(encoding="utf-8")
+    raw = json.loads(text)
+    columns = []
+    for entry in raw["fields"]:
+        rules = entry.get("constraints", {})
+        columns.append(
+            Column(
+                name=entry["name"],
+                kind=entry["type"],
+                description=entry["description"],
+                unit=entry.get("unit"),
+                required=rules.get("required", False),
+                item=entry.get("arrayItem", {}).get("type"),
+                format=entry.get("format"),
+                zones=entry.get("zones", {}),
+                minimum=rules.get("minimum"),
+                maximum=rules.get("maximum"),
+                enum=tuple(rules.get("enum", ())),
+            )
+        )
+    return TableSchema(
+        name=raw["name"],
+        title=raw["title"],
+        description=raw["description"],
+        columns=tuple(columns),
+        primary_key=tuple(raw.get("primaryKey", ())),
+        missing=tuple(raw["missingValues"]),
+        dialect=raw.get("dialect", {}),
+    )
+
+
+def reference() -> str:
+    """Return the column reference of all common tables as Markdown; docs/columns.md is this text."""
+    lines = [
+        "# The tables of a Trace",
+        "",
+        f"Schema version {SCHEMA_VERSION}. Generated from `schemas/common/`; edit those files, then run `just docs`.",
+        "Times are UTC without an attached zone. Unknown is NULL. A column marked * is never NULL.",
+    ]
+    for name in COMMON_TABLES:
+        table = common(name)
+        lines += ["", f"## {name}", "", table.description, ""]
+        if table.primary_key:
+            lines += [f"Key: {', '.join(f'`{k}`' for k in table.primary_key)}.", ""]
+        lines += ["| column | type | unit | meaning |", "|---|---|---|---|"]
+        for c in table.columns:
+            star = "*" if c.required else ""
+            words = f" One of: {', '.join(c.enum)}." if c.enum else ""
+            meaning = f"{c.description}{words}".replace("|", "\\|")
+            lines.append(f"| `{c.name}`{star} | {c.sql} | {c.unit or ''} | {meaning} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,254 @@
+"""Write a Trace whole or not at all.
+
+Everything goes into a hidden folder beside the target; the last step renames it. A process that is
+killed leaves that hidden folder, never a half Trace, and the next writer of the same target removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracekit import schema
+from tracekit.errors import OutputError
+from tracekit.manifest import Manifest, TableInfo
+from tracekit.trace import MANIFEST_NAME, Trace, sql_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future
+    from types import TracebackType
+
+    import duckdb
+    import polars as pl
+
+__all__ = ["StagedFolder", "TraceWriter", "output_errors"]
+
+_ROW_GROUP = 131_072
+
+
+@contextlib.contextmanager
+def output_errors(path: Path) -> Iterator[None]:
+    """Turn the failures of writing below `path` into one clear OutputError."""
+    import duckdb
+
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error).splitlines()[0]
+        raise OutputError(f"cannot write: {reason}", where=path, hint="choose another -o, or free the place") from error
+    except duckdb.IOException as error:
+        reason = str(error).splitlines()[0]
+        raise OutputError(f"cannot write: {reason}", where=path, hint="choose another -o, or free the place") from error
+
+
+class StagedFolder:
+    """A folder that appears under its name only when it is complete.
+
+    Parameters
+    ----------
+    target : Path
+        Where the folder shall appear.
+    force : bool
+        Replace an earlier folder of the same kind.
+    marker : str
+        File whose presence tells a folder of this kind, so that `force` never removes anything else.
+    kind : str
+        What to call it in messages.
+
+    Raises
+    ------
+    OutputError
+        The target exists already, or cannot be written.
+    """
+
+    def __init__(self, target: Path, *, force: bool, marker: str, kind: str) -> None:
+        self.target = Path(os.path.abspath(target))  # noqa: PTH100 -- resolve() would follow a link that is to be replaced
+        self._marker = marker
+        self._kind = kind
+        self._check_target(force)
+        self.path = self.target.with_name(f".{self.target.name}.partial-{os.getpid()}")
+        with output_errors(self.target):
+            self.target.parent.mkdir(parents=True, exist_ok=True)
+            self._remove_stale()
+            self.path.mkdir()
+
+    def _check_target(self, force: bool) -> None:
+        if not (self.target.exists() or self.target.is_symlink()):
+            return
+        if self.target.is_dir() and not any(self.target.iterdir()):
+            return
+        if not (self.target / self._marker).is_file():
+            raise OutputError(
+                f"exists and is not {self._kind}, so it will not be replaced", where=self.target, hint="choose another -o"
+            )
+        if not force:
+            raise OutputError("exists already", where=self.target, hint="choose another -o, or add --force to replace it")
+
+    def _remove_stale(self) -> None:
+        for old in self.target.parent.glob(f".{self.target.name}.partial-*"):
+            owner = old.name.rpartition("-")[2]
+            if not owner.isdigit() or int(owner) == os.getpid() or not Path(f"/proc/{owner}").exists():
+                shutil.rmtree(old, ignore_errors=True)
+
+    def commit(self) -> None:
+        """Let the folder appear under its name."""
+        with output_errors(self.target):
+            old = None
+            if self.target.exists():
+                old = self.target.with_name(f".{self.target.name}.old-{os.getpid()}")
+                self.target.rename(old)
+            self.path.rename(self.target)
+            if old is not None:
+                shutil.rmtree(old, ignore_errors=True)
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class TraceWriter:
+    """Append frames to the tables of a new Trace.
+
+    Use it as a context: leaving it without `commit` removes everything.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the new Trace.
+    force : bool
+        Replace a Trace that stands there.
+    """
+
+    def __init__(self, path: Path, *, force: bool = False) -> None:
+        self._staged = StagedFolder(path, force=force, marker=MANIFEST_NAME, kind="a Trace")
+        self._parquet: dict[str, Any] = {}
+        # One thread compresses while the caller parses; more would only reorder the rows.
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="tracekit-write")
+        self._pending: list[Future[None]] = []
+
+    def __enter__(self) -> TraceWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        with contextlib.suppress(Exception):
+            self._close()
+        self._staged.discard()
+
+    @property
+    def folder(self) -> Path:
+        """Where the tables are while the Trace is being written."""
+        return self._staged.path
+
+    @property
+    def target(self) -> Path:
+        """Where the Trace will appear."""
+        return self._staged.target
+
+    @property
+    def scratch(self) -> Path:
+        """A folder for intermediate files; it is removed before the Trace appears."""
+        path = self._staged.path / "scratch"
+        path.mkdir(exist_ok=True)
+        return path
+
+    def write(self, table: str, frame: pl.DataFrame) -> None:
+        """Append the rows of `frame` to a table, in order.
+
+        Raises
+        ------
+        SchemaError
+            The frame does not fit the table.
+        OutputError
+            The disk is full or the place cannot be written.
+        """
+        if frame.height == 0:
+            return
+        conformed = schema.common(table).conform(frame)
+        # Two frames in flight bound the memory and keep both cores busy.
+        while len(self._pending) >= 2:
+            self._wait_one()
+        self._pending.append(self._pool.submit(self._append, table, conformed))
+
+    def copy(self, table: str, con: duckdb.DuckDBPyConnection, query: str) -> None:
+        """Write a table from a DuckDB query whose columns are some of the table's, by name.
+
+        Raises
+        ------
+        OutputError
+            The disk is full or the place cannot be written.
+        """
+        spec = schema.common(table)
+        have = {str(row[0]) for row in con.execute(f"DESCRIBE {query}").fetchall()}
+        quoted = {c.name: f'"{c.name}"' for c in spec.columns}
+        columns = ", ".join(
+            f"CAST({quoted[c.name] if c.name in have else 'NULL'} AS {c.sql}) AS {quoted[c.name]}" for c in spec.columns
+        )
+        target = self.folder / f"{table}.parquet"
+        with output_errors(self._staged.target):
+            con.execute(
+                f"COPY (SELECT {columns} FROM ({query})) TO {sql_text(target)} "
+                f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP})"
+            )
+
+    def drain(self) -> None:
+        """Wait until every appended row is in its Parquet file, and close the files."""
+        while self._pending:
+            self._wait_one()
+        with output_errors(self._staged.target):
+            self._close()
+
+    def tables(self) -> dict[str, TableInfo]:
+        """Return rows, bytes and columns of each table written; call it after `drain`."""
+        import pyarrow.parquet as pq
+
+        found = {}
+        for table in schema.COMMON_TABLES:
+            path = self.folder / f"{table}.parquet"
+            if path.is_file():
+                meta = pq.read_metadata(path)
+                found[table] = TableInfo(meta.num_rows, path.stat().st_size, list(schema.common(table).names))
+        return found
+
+    def commit(self, manifest: Manifest) -> Trace:
+        """Write the manifest, let the Trace appear under its name, and open it.
+
+        Raises
+        ------
+        OutputError
+            The disk is full or the place cannot be written.
+        """
+        self.drain()
+        shutil.rmtree(self.folder / "scratch", ignore_errors=True)
+        with output_errors(self._staged.target):
+            (self.folder / MANIFEST_NAME).write_bytes(manifest.to_json())
+        self._staged.commit()
+        return Trace.open(self._staged.target)
+
+    def _wait_one(self) -> None:
+        with output_errors(self._staged.target):
+            self._pending.pop(0).result()
+
+    def _append(self, table: str, frame: pl.DataFrame) -> None:
+        import pyarrow.parquet as pq
+
+        rows = frame.to_arrow()
+        if table not in self._parquet:
+            self._parquet[table] = pq.ParquetWriter(
+                self.folder / f"{table}.parquet", rows.schema, compression="zstd", compression_level=1
+            )
+        self._parquet[table].write_table(rows, row_group_size=_ROW_GROUP)
+
+    def _close(self) -> None:
+        for writer in self._parquet.values():
+            writer.close()
+        self._parquet.clear()
