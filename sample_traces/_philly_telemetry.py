@@ -1,7 +1,7 @@
 """Per-minute GPU, CPU and memory use of the Philly servers with telemetry.
 
-The means per size follow Table 3 of Jeon et al. (USENIX ATC 2019), those per number of servers its Table 5 as quoted
-by others, and gaps are filled in between. About one GPU-minute in eight of a running job is idle.
+The means per size follow Table 3 of Jeon et al. (USENIX ATC 2019), those per number of servers are
+chosen targets in the spirit of its Table 5. About one GPU-minute in eight of a running job is idle.
 """
 
 from __future__ import annotations

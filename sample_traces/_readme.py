@@ -30,9 +30,9 @@ download and to test readers. Do not use them to draw conclusions about the real
 - **Philly**: Jeon et al., *Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads*, USENIX ATC
   2019, and the notebook released with the trace. Status shares of jobs (69 / 13.5 / 17 %), run times per size class,
   and mean GPU utilization by size (52 % for 1 GPU, 45 % for 4). Its fall with the number of servers of a 16-GPU gang
-  (44, 41 and 29 % on 2, 4 and 8) is set after Table 5 as others quote it, unchecked against the text. Placement comes from a small gang scheduler: GPUs are exclusive, each virtual
-  cluster has a quota, waiting attempts are tried every three minutes, and locality is relaxed after some tries. So
-  jobs wait for quota and for fitting GPUs.
+  (44, 41 and 29 % on 2, 4 and 8) is a chosen target: the paper has such a table, its text was not at hand to check.
+  Placement comes from a small gang scheduler: GPUs are exclusive, each virtual cluster has a quota, waiting attempts
+  are tried every three minutes, and locality is relaxed after some tries. So jobs wait for quota and for fitting GPUs.
 - **Helios**: Hu et al., *Characterization and Prediction of Deep Learning Workloads in Large-Scale GPU Datacenters*,
   SC 2021. Half of the jobs want no GPU; gang sizes, run times, final states and submissions per hour of the day.
 - **PAI**: Weng et al., *MLaaS in the Wild*, NSDI 2022. Shares of states, requests of 25 to 200 % of a GPU, GPU types,

@@ -34,7 +34,7 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 -- each name has its own type, given above
+def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'tracekit' has no attribute '{name}'")
     return getattr(import_module(_HOME[name]), name)

@@ -134,9 +134,7 @@ class Manifest:
                 f"cannot read the manifest: {error.strerror}", where=path, hint="ingest the source again"
             ) from error
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise TraceError(
-                f"the manifest is damaged: {error}", where=path, hint="ingest the source again"
-            ) from error
+            raise TraceError(f"the manifest is damaged: {error}", where=path, hint="ingest the source again") from error
 
 
 def _capability(raw: dict[str, Any]) -> Capability:

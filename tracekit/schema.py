@@ -187,9 +187,9 @@ class TableSchema:
             checks[f"rows repeat the key ({', '.join(self.primary_key)})"] = pl.len() - key.n_unique()
         if not checks:
             return []
-        counts = frame.select(
-            expr.cast(pl.Int64).alias(str(i)) for i, expr in enumerate(checks.values())
-        ).collect(engine="streaming")
+        counts = frame.select(expr.cast(pl.Int64).alias(str(i)) for i, expr in enumerate(checks.values())).collect(
+            engine="streaming"
+        )
         return [f"{self.name}: {n} {text}" for text, n in zip(checks, counts.row(0), strict=True) if n]
 
 

@@ -1,9 +1,9 @@
 """A Trace: a folder of Parquet tables in the common schema, and the manifest that tells where they come from.
 
-    trace = Trace.open("my-trace")
-    trace.scan("jobs").filter(pl.col("gpu_count") > 0).collect()
-    with trace.connect() as con:
-        con.sql("SELECT status, count(*) FROM jobs GROUP BY ALL").pl()
+trace = Trace.open("my-trace")
+trace.scan("jobs").filter(pl.col("gpu_count") > 0).collect()
+with trace.connect() as con:
+    con.sql("SELECT status, count(*) FROM jobs GROUP BY ALL").pl()
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ class Trace:
             The Trace has no such table.
         """
         if not self.has(table):
-            raise MissingTableError(f"the Trace has no table '{table}'", where=self.path, hint=nearest(table, self.tables))
+            raise MissingTableError(
+                f"the Trace has no table '{table}'", where=self.path, hint=nearest(table, self.tables)
+            )
         return self.path / f"{table}.parquet"
 
     def scan(self, table: str) -> pl.LazyFrame:

@@ -11,7 +11,7 @@ import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from tracekit import schema
 from tracekit.errors import OutputError
@@ -86,10 +86,14 @@ class StagedFolder:
             return
         if not (self.target / self._marker).is_file():
             raise OutputError(
-                f"exists and is not {self._kind}, so it will not be replaced", where=self.target, hint="choose another -o"
+                f"exists and is not {self._kind}, so it will not be replaced",
+                where=self.target,
+                hint="choose another -o",
             )
         if not force:
-            raise OutputError("exists already", where=self.target, hint="choose another -o, or add --force to replace it")
+            raise OutputError(
+                "exists already", where=self.target, hint="choose another -o, or add --force to replace it"
+            )
 
     def _remove_stale(self) -> None:
         for old in self.target.parent.glob(f".{self.target.name}.partial-*"):
@@ -133,7 +137,7 @@ class TraceWriter:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tracekit-write")
         self._pending: list[Future[None]] = []
 
-    def __enter__(self) -> TraceWriter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -1,6 +1,6 @@
 -- title: Final status by job size
 -- question: Do larger jobs fail more often?
--- paper: Philly Fig 9 (ATC'19)
+-- paper: Philly Fig 9 (ATC'19), Helios Fig 7 (SC'21)
 -- tables: jobs
 -- also: attempts
 -- needs: statuses, gpu_count

@@ -1,6 +1,6 @@
 -- title: The trace at a glance
 -- question: What does this trace hold: how many jobs, users, nodes and GPU-hours, over how long?
--- paper: Philly section 2.3 (ATC'19), Helios Table 1 (SC'21)
+-- paper: Helios Table 2 (SC'21)
 -- tables: jobs
 -- also: attempts, placements, nodes, gpu_utilization, capacity
 -- param gpu_time: attempts {attempts, with_gaps} | GPU-hours over attempts, or whole run time times GPUs
@@ -21,7 +21,7 @@ WITH job_totals AS (
         count(*) FILTER (WHERE gpu_count > 0) AS gpu_jobs,
         count(*) FILTER (WHERE gpu_count = 0) AS cpu_jobs,
         count(*) FILTER (WHERE gpu_count IS NULL) AS jobs_of_unknown_size,
-        count(DISTINCT "user") AS users,
+        nullif(count(DISTINCT "user"), 0) AS users,
         nullif(count(DISTINCT cluster), 0) AS clusters,
         sum(CASE WHEN $gpu_time = 'attempts' THEN gpu_s ELSE gpu_s_with_gaps END) AS gpu_s,
         avg(CAST(run_s AS DECIMAL(38, 6))) AS mean_run_s,
@@ -34,7 +34,7 @@ WITH job_totals AS (
 ),
 
 tenants AS (
-    SELECT count(*) AS vcs
+    SELECT nullif(count(*), 0) AS vcs
     FROM (SELECT DISTINCT cluster, vc FROM jobs WHERE vc IS NOT NULL) AS pairs
 ),
 

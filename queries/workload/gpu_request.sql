@@ -1,6 +1,6 @@
 -- title: Jobs and GPU time by the number of GPUs
 -- question: Which numbers of GPUs do people ask for?
--- paper: Helios Fig 6 (SC'21), Alibaba PAI Fig 3 (NSDI'22)
+-- paper: Helios Fig 6 (SC'21), Alibaba PAI Fig 5 (NSDI'22)
 -- tables: jobs
 -- also: attempts
 -- needs: gpu_count

@@ -7,8 +7,8 @@ frame = run_query(trace, "queuing/run_time")
 
 from __future__ import annotations
 
-from tracekit.characterize.capacity import Capacity, capacity
 from tracekit.characterize.catalog import find_query, list_queries
+from tracekit.characterize.cluster_size import Capacity, capacity
 from tracekit.characterize.query import Query, QueryColumn, QueryParam
 from tracekit.characterize.run import lacks, run_query
 from tracekit.characterize.views import list_views

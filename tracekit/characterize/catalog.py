@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tracekit import resources
 from tracekit.characterize.header import QUERY_PARTS, USER_PARTS, parse_query
-from tracekit.characterize.query import Query
 from tracekit.errors import QueryError, nearest
+
+if TYPE_CHECKING:
+    from tracekit.characterize.query import Query
 
 __all__ = ["find_query", "list_queries", "read_sql"]
 

@@ -111,7 +111,7 @@ def _answer(
 
     try:
         # A cursor would lose the connection's time zone; this one serves a single query anyway.
-        return con.sql(query.sql, params=values or None).pl()
+        frame: pl.DataFrame = con.sql(query.sql, params=values or None).pl()
     except duckdb.OutOfMemoryException as error:
         raise QueryError("ran out of memory", where=query.path, hint="raise --memory-limit") from error
     except duckdb.CatalogException as error:
@@ -119,6 +119,7 @@ def _answer(
         raise _sql_error(error, query, None if query.shipped else hint) from error
     except duckdb.Error as error:
         raise _sql_error(error, query) from error
+    return frame
 
 
 def _sql_error(error: duckdb.Error, query: Query, hint: str | None = None) -> QueryError:

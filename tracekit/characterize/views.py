@@ -10,20 +10,20 @@ A query's connection holds, beside the tables of the Trace:
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import resources, schema
 from tracekit.characterize.catalog import read_sql
 from tracekit.characterize.header import VIEW_PARTS, parse_query
-from tracekit.characterize.query import Query
 from tracekit.errors import QueryError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     import duckdb
 
+    from tracekit.characterize.query import Query
     from tracekit.trace import Trace
 
 __all__ = ["connect_with_views", "list_views"]

@@ -85,7 +85,9 @@ def measure_capabilities(
     """
     found = {name: _measured(con, measure, tables) for name, measure in _MEASURES.items()}
     told = "attempts" in tables and retries
-    found["retries"] = Capability(told, note="" if told else "the source records no attempts; one is derived for each started job")
+    found["retries"] = Capability(
+        told, note="" if told else "the source records no attempts; one is derived for each started job"
+    )
     dated = frame.base == "absolute"
     found["calendar"] = Capability(dated, note="" if dated else frame.note)
     found["hour_of_day"] = Capability(frame.hour_of_day, note="" if frame.hour_of_day else frame.note)

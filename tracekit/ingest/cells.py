@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BadCell", "typed_cells"]
 
-_FIRST_DATE = datetime(1970, 1, 1)  # noqa: DTZ001 -- stored times carry no zone
-_LAST_DATE = datetime(2262, 1, 1)  # noqa: DTZ001 -- the last year that nanosecond tools can hold
+_FIRST_DATE = datetime(1970, 1, 1)
+_LAST_DATE = datetime(2262, 1, 1)
 
 
 class BadCell(NamedTuple):
@@ -49,8 +49,13 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
     columns = [schema.column(name) for name in text.columns]
     words = [w for w in schema.missing if w]
     strip = bool(schema.dialect.get("skipInitialSpace"))
-    cleaned = text.select(_known(c, words, strip) for c in columns)
-    frame = cleaned.select(_converted(c) for c in columns)
+    # Almost every number and time converts as it stands; blanks and words for unknown are looked for only
+    # in the columns where something did not.
+    plain = text.select(_known(c, words, strip) if c.kind == "string" else pl.col(c.name) for c in columns)
+    frame = plain.select(_converted(c) for c in columns)
+    odd = [c for c in columns if frame[c.name].null_count() > plain[c.name].null_count()]
+    cleaned = plain.with_columns(_known(c, words, strip=True) for c in odd)
+    frame = frame.with_columns(cleaned.select(_converted(c) for c in odd))
     found: dict[int, BadCell] = {}
     for column in columns:
         for rows, reason in _faults(column, cleaned[column.name], frame[column.name]):
@@ -62,7 +67,7 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
 def _known(column: Column, words: list[str], strip: bool) -> pl.Expr:
     """Return the cell's text, NULL where it spells an unknown value."""
     cell = pl.col(column.name)
-    if strip or column.kind != "string":
+    if strip:
         cell = cell.str.strip_chars()
     return pl.when(cell.is_in(["", *words])).then(None).otherwise(cell).alias(column.name)
 

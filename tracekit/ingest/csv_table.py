@@ -77,8 +77,8 @@ def read_table(
             for record in bad:
                 opened.reject(record.line, None, record.reason, record.raw)
             if len(block.lines):
-                text, block = _parse(block, opened, len(header) + trailing, delimiter)
-                frame = _usable(opened, block, text.select(pl.nth(i).alias(n) for n, i in used.items()), schema, seen)
+                text, parsed = _parse(block, opened, len(header) + trailing, delimiter)
+                frame = _usable(opened, parsed, text.select(pl.nth(i).alias(n) for n, i in used.items()), schema, seen)
                 if frame.height:
                     yield frame
 
@@ -96,7 +96,9 @@ def _header(
     first = reader.first_line()
     if schema.dialect.get("header", True):
         if first is None:
-            raise SourceError("is empty", where=opened.path, hint="a header line is due: " + delimiter.join(schema.names))
+            raise SourceError(
+                "is empty", where=opened.path, hint="a header line is due: " + delimiter.join(schema.names)
+            )
         names = header_columns(first, delimiter)
         if schema.dialect.get("trailingDelimiter") and names and not names[-1]:
             names.pop()
@@ -139,9 +141,7 @@ def _parse(block: Block, opened: OpenedFile, width: int, delimiter: str) -> tupl
     """Return the fields of a block as text; what the parser refuses is set aside."""
     types = {str(i): pl.String for i in range(width)}
     try:
-        text = pl.read_csv(
-            block.text, has_header=False, schema=types, separator=delimiter
-        )
+        text = pl.read_csv(block.text, has_header=False, schema=types, separator=delimiter)
     except pl.exceptions.PolarsError:
         return _parse_one_by_one(block, opened, width, delimiter)
     if text.height != len(block.lines):
@@ -171,9 +171,7 @@ def _parse_one_by_one(block: Block, opened: OpenedFile, width: int, delimiter: s
     return text, kept
 
 
-def _usable(
-    opened: OpenedFile, block: Block, text: pl.DataFrame, schema: TableSchema, seen: _SeenKeys
-) -> pl.DataFrame:
+def _usable(opened: OpenedFile, block: Block, text: pl.DataFrame, schema: TableSchema, seen: _SeenKeys) -> pl.DataFrame:
     frame, bad = typed_cells(text, schema)
     frame = frame.with_columns(pl.Series("line", block.lines, dtype=pl.Int64))
     for row, column, reason in bad:

@@ -152,7 +152,9 @@ def _tar_entries(path: Path, shown: str) -> list[SourceFile]:
             if member.isdir():
                 continue
             if not member.isfile():
-                raise SourceError(f"the archive entry '{member.name}' is a link or a device", where=shown, hint="unpack it by hand")
+                raise SourceError(
+                    f"the archive entry '{member.name}' is a link or a device", where=shown, hint="unpack it by hand"
+                )
             _refuse_climbing(member.name, shown)
             _refuse_bomb(member.size, path, shown)
             found.append(_tar_member(path, shown, member.name, member.size))
@@ -179,7 +181,9 @@ def _zip_entries(path: Path, shown: str) -> list[SourceFile]:
             if member.is_dir():
                 continue
             if (member.external_attr >> 16) & 0o170000 == 0o120000:
-                raise SourceError(f"the archive entry '{member.filename}' is a link", where=shown, hint="unpack it by hand")
+                raise SourceError(
+                    f"the archive entry '{member.filename}' is a link", where=shown, hint="unpack it by hand"
+                )
             _refuse_climbing(member.filename, shown)
             _refuse_bomb(member.file_size, path, shown)
             found.append(_zip_member(path, shown, member.filename, member.file_size))
@@ -198,7 +202,9 @@ def _zip_member(path: Path, shown: str, name: str, size: int) -> SourceFile:
 def _refuse_climbing(name: str, shown: str) -> None:
     parts = PurePosixPath(name.replace("\\", "/")).parts
     if name.startswith(("/", "\\")) or ".." in parts or (parts and ":" in parts[0]):
-        raise SourceError(f"the archive entry '{name}' climbs out of the archive", where=shown, hint="do not trust this file")
+        raise SourceError(
+            f"the archive entry '{name}' climbs out of the archive", where=shown, hint="do not trust this file"
+        )
 
 
 def _refuse_bomb(inflated: int, path: Path, shown: str) -> None:

@@ -85,7 +85,9 @@ def json_objects(stream: Readable, path: str) -> Iterator[tuple[list[JsonObject]
         if not chunk:
             break
         if len(rest) > MAX_RECORD:
-            raise SourceError(f"a record is longer than {MAX_RECORD} bytes", where=path, line=line, hint="is this the job log?")
+            raise SourceError(
+                f"a record is longer than {MAX_RECORD} bytes", where=path, line=line, hint="is this the job log?"
+            )
     yield from _tail(rest, line, path, closed=closed)
 
 
@@ -181,9 +183,7 @@ def _one(piece: bytes) -> dict[str, Any] | str:
     return value
 
 
-def _between(
-    data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], lines: list[int]
-) -> list[BadRecord]:
+def _between(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], lines: list[int]) -> list[BadRecord]:
     """Return what stands between objects and is neither blank nor a comma."""
     found = []
     before = 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-import polars as pl
-
 if TYPE_CHECKING:
+    import polars as pl
+
     from tracekit.ingest.sink import Sink
 
 __all__ = ["DOUBLED_HOUR", "DoubledHour", "count_unknown_instants", "to_utc"]

@@ -79,7 +79,9 @@ def ingest_logs(
         An option does not exist or has no such value.
     """
     if not 0 <= max_reject_share <= 1:
-        raise UsageError(f"{max_reject_share} is not a share", where="--max-reject-share", hint="give a number from 0 to 1")
+        raise UsageError(
+            f"{max_reject_share} is not a share", where="--max-reject-share", hint="give a number from 0 to 1"
+        )
     progress = progress or Progress()
     source, out = Path(source), Path(out)
     if is_trace(source):

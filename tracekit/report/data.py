@@ -15,13 +15,14 @@ from tracekit.report.structure import REPORT_SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     import polars as pl
 
     from tracekit.report.structure import Answer, CapacityInfo, Report, Section, TimeInfo, Unanswered
     from tracekit.trace import Trace
 
-__all__ = ["QueryLike", "Result", "build_report", "to_json"]
+__all__ = ["QueryLike", "Result", "build_report", "write_json"]
 
 ROW_LIMIT = 2000
 """Most rows of a result kept in report.json; tables/ holds all."""
@@ -136,9 +137,10 @@ def build_report(
     }
 
 
-def to_json(report: Report) -> bytes:
-    """Return report.json's bytes."""
-    return (json.dumps(report, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode("utf-8", "backslashreplace")
+def write_json(path: Path, content: object) -> None:
+    """Write `content` as JSON text; a name that is not valid text is spelled out."""
+    body = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
+    path.write_text(body + "\n", encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
 def _answer(result: Result) -> Answer:

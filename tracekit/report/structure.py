@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-__all__ = ["REPORT_SCHEMA_VERSION", "Answer", "Report", "Row"]
+__all__ = ["REPORT_SCHEMA_VERSION", "Answer", "IndexEntry", "Report", "Row"]
 
 REPORT_SCHEMA_VERSION = "1"
 """Version of report.json's keys; a change of their meaning raises it."""
@@ -180,3 +180,18 @@ class Report(TypedDict):
     sections: list[Section]
     unanswered: list[Unanswered]
     quality: Quality
+
+
+class IndexEntry(TypedDict):
+    """One source of several, as index.json states it."""
+
+    name: str
+    """Its folder."""
+    source: str
+    report: str | None
+    """The page, relative to index.html; null when the source failed."""
+    format: str | None
+    period: str | None
+    headline: list[Headline]
+    error: str | None
+    """Why there is no report; null when there is one."""

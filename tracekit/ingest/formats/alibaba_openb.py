@@ -11,7 +11,7 @@ unknown; the lists are samples of pods alive in the last 34 days, not logs of a 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import polars as pl
 
@@ -21,6 +21,8 @@ from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import Found
     from tracekit.ingest.sink import Sink
@@ -45,17 +47,21 @@ class AlibabaOpenb(Format):
             "openb_pod_list",
             "pods; of several lists one is read",
             _POD_LIST,
-            lambda head: header_columns(head.partition(b"\n")[0])[:5]
-            == ["name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"],
+            lambda head: (
+                header_columns(head.partition(b"\n")[0])[:5]
+                == ["name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"]
+            ),
         ),
         RawFile(
             "openb_node_list",
             "nodes; of several lists the one with most nodes is read",
             r"openb_node_list_\w+\.csv",
-            lambda head: header_columns(head.partition(b"\n")[0])[:5] == ["sn", "cpu_milli", "memory_mib", "gpu", "model"],
+            lambda head: (
+                header_columns(head.partition(b"\n")[0])[:5] == ["sn", "cpu_milli", "memory_mib", "gpu", "model"]
+            ),
         ),
     )
-    options = {
+    options: ClassVar[Mapping[str, Option]] = {
         "list": Option("default", "which pod list to read where there are several: NAME in openb_pod_list_NAME.csv")
     }
 
@@ -66,7 +72,10 @@ class AlibabaOpenb(Format):
         if found.get("openb_node_list"):
             _read_nodes(_larger_nodes(found.get("openb_node_list"), sink), sink)
         return TimeFrame(
-            "relative", "UTC", hour_of_day=False, note="times are seconds since the start of the trace; its date is unknown"
+            "relative",
+            "UTC",
+            hour_of_day=False,
+            note="times are seconds since the start of the trace; its date is unknown",
         )
 
 
@@ -122,7 +131,11 @@ def _jobs(pods: pl.DataFrame) -> pl.DataFrame:
         job_id="name",
         cluster=pl.lit(_CLUSTER),
         group="qos",
-        status=pl.when(phase.is_null()).then(None).when((phase == "Running") & cut).then(pl.lit("running")).otherwise(status),
+        status=pl.when(phase.is_null())
+        .then(None)
+        .when((phase == "Running") & cut)
+        .then(pl.lit("running"))
+        .otherwise(status),
         source_status=phase,
         submit_time=_instant(pl.col("creation_time")),
         start_time=_instant(pl.col("scheduled_time")),
@@ -171,10 +184,19 @@ def _count_contradictions(pods: pl.DataFrame, sink: Sink) -> None:
     ).fill_null(value=False)
     meanings = {
         "unscheduled": ("ran_without_schedule", "pods that ran by their phase but were never scheduled by their times"),
-        "scheduled_pending": ("scheduled_but_pending", "pods that are Pending by their phase but were scheduled by their times"),
+        "scheduled_pending": (
+            "scheduled_but_pending",
+            "pods that are Pending by their phase but were scheduled by their times",
+        ),
         "cut": ("cut_by_window_end", "pods alive at the end of the trace; their end is unknown (right-censored)"),
-        "unknown_word": ("unknown_status_word", "records whose status word is not in the format's description; their status is 'unknown'"),
-        "share_of_many": ("share_of_several_gpus", "pods that ask for a part of each of several GPUs, which the format rules out"),
+        "unknown_word": (
+            "unknown_status_word",
+            "records whose status word is not in the format's description; their status is 'unknown'",
+        ),
+        "share_of_many": (
+            "share_of_several_gpus",
+            "pods that ask for a part of each of several GPUs, which the format rules out",
+        ),
         "cpu_with_share": ("share_without_gpu", "pods that ask for a part of a GPU but for no GPU"),
         "no_memory": ("no_memory_asked", "pods that ask for 0 MiB of memory"),
     }

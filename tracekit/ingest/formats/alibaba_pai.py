@@ -14,7 +14,7 @@ published notebook; 0 as a start means unknown; machines may be missing from the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tracekit import schema
 from tracekit.errors import SourceError
@@ -23,7 +23,7 @@ from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
 from tracekit.trace import connect_duckdb, sql_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import duckdb
     import polars as pl
@@ -56,7 +56,9 @@ class AlibabaPai(Format):
         RawFile("pai_machine_spec", "machines, no header line", r"pai_machine_spec(\.csv)?", _never),
         RawFile("header", "column order of a table", r"pai_\w+\.header", _never),
     )
-    options = {"unit": Option("job", "what becomes a job: a PAI job, or each of its tasks", ("job", "task"))}
+    options: ClassVar[Mapping[str, Option]] = {
+        "unit": Option("job", "what becomes a job: a PAI job, or each of its tasks", ("job", "task"))
+    }
 
     def read(self, found: Found, sink: Sink) -> TimeFrame:
         """Stage the tables, join them into jobs, attempts and placements, and copy the machines."""
@@ -85,7 +87,9 @@ def _headers(files: list[SourceFile], sink: Sink) -> dict[str, list[str]]:
 
 def _rows(files: list[SourceFile], key: str, headers: dict[str, list[str]], sink: Sink) -> Iterator[pl.DataFrame]:
     if len(files) > 1:
-        raise SourceError(f"several files hold the table {key}: {files[0].path}, {files[1].path}", hint="keep one of them")
+        raise SourceError(
+            f"several files hold the table {key}: {files[0].path}, {files[1].path}", hint="keep one of them"
+        )
     for file in files:
         yield from read_table(sink, file, schema.source("alibaba-pai", key), columns=headers.get(key))
 
@@ -155,7 +159,8 @@ def _unit_sql(unit: str) -> str:
     return """
         SELECT j.job_name AS job_id, j.job_name, NULL::VARCHAR AS task_name, j.user AS "user", NULL::VARCHAR AS name,
                j.status AS source_status, nullif(j.start_time, 0) AS submit_s,
-               w.start_s, coalesce(w.end_s, CASE WHEN NOT EXISTS (FROM instance) THEN nullif(j.end_time, 0) END) AS end_s,
+               w.start_s,
+               coalesce(w.end_s, CASE WHEN NOT EXISTS (FROM instance) THEN nullif(j.end_time, 0) END) AS end_s,
                w.node_count, r.gpu_count, r.cpu_count, r.memory_gib, r.instance_count, r.gpu_model
         FROM job j
         LEFT JOIN (SELECT job_name, min(start_time) AS start_s, max(end_time) AS end_s,
@@ -242,15 +247,17 @@ _CHECKS = (
     (
         "submission_disagrees",
         "jobs whose start_time is not their earliest task's; the job's own is taken as the submission",
-        "SELECT job_name FROM job JOIN (SELECT job_name, min(nullif(start_time, 0)) AS s FROM task GROUP BY job_name) "
-        "USING (job_name) WHERE nullif(start_time, 0) <> s",
+        """SELECT job_name FROM job JOIN (
+            SELECT job_name, min(nullif(start_time, 0)) AS s FROM task GROUP BY job_name) USING (job_name)
+        WHERE nullif(start_time, 0) <> s""",
         "job",
     ),
     (
         "job_end_disagrees",
         "jobs whose end_time is not their latest instance's; the instance's is used",
-        "SELECT job_name FROM job JOIN (SELECT job_name, max(end_time) AS e FROM worker GROUP BY job_name) w "
-        "USING (job_name) WHERE nullif(job.end_time, 0) <> e",
+        """SELECT job_name FROM job JOIN (
+            SELECT job_name, max(end_time) AS e FROM worker GROUP BY job_name) USING (job_name)
+        WHERE nullif(job.end_time, 0) <> e""",
         "job",
     ),
     (
@@ -262,8 +269,9 @@ _CHECKS = (
     (
         "gangs_seen_in_part",
         "tasks of which fewer instances were seen than planned",
-        "SELECT task.job_name || '/' || task_name FROM task JOIN (SELECT job_name, task_name, count(*) AS n FROM worker "
-        "GROUP BY ALL) USING (job_name, task_name) WHERE n < inst_num",
+        """SELECT job_name || '/' || task_name FROM task JOIN (
+            SELECT job_name, task_name, count(*) AS n FROM worker GROUP BY ALL) USING (job_name, task_name)
+        WHERE n < inst_num""",
         "task",
     ),
     (
@@ -275,8 +283,8 @@ _CHECKS = (
     (
         "unknown_status_word",
         "records whose status word is not in the format's description; their status is 'unknown'",
-        f"SELECT job_name FROM job WHERE status NOT IN ({_KNOWN_WORDS}) UNION ALL "
-        f"SELECT worker_name FROM instance WHERE status NOT IN ({_KNOWN_WORDS})",
+        f"""SELECT job_name FROM job WHERE status NOT IN ({_KNOWN_WORDS})
+        UNION ALL SELECT worker_name FROM instance WHERE status NOT IN ({_KNOWN_WORDS})""",
         "instance",
     ),
 )
@@ -284,9 +292,7 @@ _CHECKS = (
 
 def _count_contradictions(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
     for name, meaning, query, table in _CHECKS:
-        found = con.execute(
-            f"SELECT count(*), list(x ORDER BY x)[1:5] FROM ({query}) AS found(x)"
-        ).fetchall()[0]
+        found = con.execute(f"SELECT count(*), list(x ORDER BY x)[1:5] FROM ({query}) AS found(x)").fetchall()[0]
         of = con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
         sink.check(name, found[0], of, meaning, found[1])
 

@@ -59,8 +59,10 @@ class Helios(Format):
             "cluster_log",
             "job log of one cluster",
             _LOG,
-            lambda head: {"job_id", "gpu_num", "node_num", "submit_time", "queue"}
-            <= set(header_columns(head.partition(b"\n")[0])),
+            lambda head: (
+                {"job_id", "gpu_num", "node_num", "submit_time", "queue"}
+                <= set(header_columns(head.partition(b"\n")[0]))
+            ),
         ),
         RawFile(
             "cluster_gpu_number",
@@ -147,8 +149,18 @@ def _attempts(jobs: pl.DataFrame) -> pl.DataFrame:
 def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> None:
     times_s = (log["end_time"] - log["start_time"]).dt.total_microseconds() / 1e6
     for name, stated, ours, meaning in (
-        ("duration_disagrees", log["duration"], times_s, "jobs whose stated duration is not end minus start; the times are used"),
-        ("queue_disagrees", log["queue"], jobs["queue_s"], "jobs whose stated queue is not start minus submission; the times are used"),
+        (
+            "duration_disagrees",
+            log["duration"],
+            times_s,
+            "jobs whose stated duration is not end minus start; the times are used",
+        ),
+        (
+            "queue_disagrees",
+            log["queue"],
+            jobs["queue_s"],
+            "jobs whose stated queue is not start minus submission; the times are used",
+        ),
     ):
         differ = (stated != ours).fill_null(value=False)
         compared = int((stated.is_not_null() & ours.is_not_null()).sum())
@@ -178,7 +190,11 @@ def _read_quota(file: SourceFile, cluster: str, sink: Sink) -> None:
         return
     table = pl.concat(days).sort("date")
     vcs = [name for name in table.columns if name not in ("date", "total", "line")]
-    wrong = table.select(wrong=pl.sum_horizontal(vcs) != pl.col("total"))["wrong"] if vcs else pl.Series([], dtype=pl.Boolean)
+    wrong = (
+        table.select(wrong=pl.sum_horizontal(vcs) != pl.col("total"))["wrong"]
+        if vcs
+        else pl.Series([], dtype=pl.Boolean)
+    )
     sink.check(
         "quota_sum_disagrees",
         int(wrong.sum()),

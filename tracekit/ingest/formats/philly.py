@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 
@@ -25,6 +25,7 @@ from tracekit.ingest.localtime import DOUBLED_HOUR, count_unknown_instants, to_u
 from tracekit.trace import connect_duckdb, sql_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tracekit.ingest.files import SourceFile
@@ -81,11 +82,17 @@ class Philly(Format):
             lambda head: header_columns(head.partition(b"\n")[0])[:3] == ["time", "machine_id", "mem_total"],
         ),
     )
-    options = {
+    options: ClassVar[Mapping[str, Option]] = {
         "doubled_hour": Option(
-            "null", "what a job-log time in the hour that the clock change doubles becomes: unknown, or the first or second hour", DOUBLED_HOUR
+            "null",
+            "what a job-log time in the hour that occurs twice becomes: unknown, or in the first or second one",
+            DOUBLED_HOUR,
         ),
-        "times": Option("utc", "utc: honour zones; naive: take every wall clock as it stands, as the published notebook does", ("utc", "naive")),
+        "times": Option(
+            "utc",
+            "utc: honour zones; naive: take every wall clock as it stands, as the published notebook does",
+            ("utc", "naive"),
+        ),
     }
     retries = True
 
@@ -100,7 +107,9 @@ class Philly(Format):
         _read_host_samples(found, sink)
         naive = sink.options["times"] == "naive"
         if naive:
-            sink.note("wall-clock times are taken as they stand (times=naive): across the clock change they are an hour off")
+            sink.note(
+                "wall-clock times are taken as they stand (times=naive): across the clock change they are an hour off"
+            )
         return TimeFrame("absolute", "UTC" if naive else TIMEZONE)
 
 
@@ -219,14 +228,30 @@ def _write_jobs(extract: _Extract, objects: list[JsonObject], opened: OpenedFile
     times = pl.String
     job = pl.DataFrame(
         extract.job,
-        schema={"row": pl.Int64, "job_id": times, "vc": times, "user": times, "status": times, "submitted": times, "attempts": pl.Int64},
+        schema={
+            "row": pl.Int64,
+            "job_id": times,
+            "vc": times,
+            "user": times,
+            "status": times,
+            "submitted": times,
+            "attempts": pl.Int64,
+        },
     )
     attempt = pl.DataFrame(
         extract.attempt,
-        schema={"row": pl.Int64, "attempt": pl.Int64, "start": times, "end": times, "gpus": pl.Float64, "nodes": pl.Int64},
+        schema={
+            "row": pl.Int64,
+            "attempt": pl.Int64,
+            "start": times,
+            "end": times,
+            "gpus": pl.Float64,
+            "nodes": pl.Int64,
+        },
     )
     detail = pl.DataFrame(
-        extract.detail, schema={"row": pl.Int64, "attempt": pl.Int64, "node_id": pl.String, "gpu_index": pl.List(pl.Int64)}
+        extract.detail,
+        schema={"row": pl.Int64, "attempt": pl.Int64, "node_id": pl.String, "gpu_index": pl.List(pl.Int64)},
     )
     bad: dict[int, str] = {}
     job, submitted = _timed(job, ["submitted"], bad)
@@ -242,7 +267,12 @@ def _write_jobs(extract: _Extract, objects: list[JsonObject], opened: OpenedFile
     jobs = _jobs(job, attempts)
     _count_contradictions(jobs, attempts, sink)
     sink.write("jobs", jobs)
-    sink.write("attempts", attempts.select("job_id", "attempt", "start_time", "end_time", "run_s", "wait_s", "gpu_count", "node_count", "status"))
+    sink.write(
+        "attempts",
+        attempts.select(
+            "job_id", "attempt", "start_time", "end_time", "run_s", "wait_s", "gpu_count", "node_count", "status"
+        ),
+    )
     sink.write("placements", _placements(detail, attempts))
 
 
@@ -267,9 +297,18 @@ def _to_utc(frame: pl.DataFrame, columns: list[str], sink: Sink, names: pl.Serie
 def _attempts(job: pl.DataFrame, attempt: pl.DataFrame) -> pl.DataFrame:
     """Return the attempts of the usable jobs, with `row` for joins."""
     last = pl.col("attempt") == pl.col("attempts") - 1
-    previous = pl.when(pl.col("attempt") == 0).then("submitted").otherwise(pl.col("end").shift(1).over("row", order_by="attempt"))
+    previous = (
+        pl.when(pl.col("attempt") == 0)
+        .then("submitted")
+        .otherwise(pl.col("end").shift(1).over("row", order_by="attempt"))
+    )
     return (
-        attempt.join(job.select("row", "job_id", "submitted", "attempts", source="status"), on="row", how="inner", maintain_order="left")
+        attempt.join(
+            job.select("row", "job_id", "submitted", "attempts", source="status"),
+            on="row",
+            how="inner",
+            maintain_order="left",
+        )
         .with_columns(previous=previous)
         .select(
             "row",
@@ -339,7 +378,7 @@ def _count_contradictions(jobs: pl.DataFrame, attempts: pl.DataFrame, sink: Sink
         "ended_status_without_end",
         int(open_end.sum()),
         jobs.height,
-        "jobs with a final status whose last attempt has no end; the status stands, the end is unknown (right-censored)",
+        "jobs with a final status whose last attempt has no end; the status stands, the end is unknown",
         jobs["job_id"].filter(open_end),
     )
     unknown = (jobs["status"] == "unknown").fill_null(value=False)
@@ -383,7 +422,9 @@ def _read_machines(file: SourceFile, sink: Sink) -> None:
         memory = pl.col("single GPU mem").str.extract(r"^(\d+(?:\.\d+)?)\s*G(?:i?B)?$").cast(pl.Float64)
         sink.write(
             "nodes",
-            raw.select(node_id="machineId", cluster=pl.lit(_CLUSTER), gpu_count="number of GPUs", gpu_memory_gib=memory),
+            raw.select(
+                node_id="machineId", cluster=pl.lit(_CLUSTER), gpu_count="number of GPUs", gpu_memory_gib=memory
+            ),
         )
 
 
@@ -401,12 +442,16 @@ def _read_gpu_samples(file: SourceFile, sink: Sink) -> None:
     cells = [c.name for c in spec.columns if c.name.startswith("gpu")]
     names = pl.Enum(cells)
     for raw in read_table(sink, file, spec):
-        long = raw.unpivot(cells, index=["time", "machineId", "line"], variable_name="gpu", value_name="utilization_pct")
+        long = raw.unpivot(
+            cells, index=["time", "machineId", "line"], variable_name="gpu", value_name="utilization_pct"
+        )
         known = long.filter(pl.col("utilization_pct").is_not_null()).with_columns(
             gpu_index=pl.col("gpu").cast(names).to_physical().cast(pl.Int64)
         )
         odd = (known["utilization_pct"] < 0) | (known["utilization_pct"] > 100)
-        sink.check("gpu_utilization_out_of_range", int(odd.sum()), known.height, "GPU samples below 0 or above 100 percent")
+        sink.check(
+            "gpu_utilization_out_of_range", int(odd.sum()), known.height, "GPU samples below 0 or above 100 percent"
+        )
         sink.write(
             "gpu_utilization",
             known.sort("line", "gpu_index").select("time", "gpu_index", "utilization_pct", node_id="machineId"),

@@ -72,7 +72,7 @@ def _listed(con: duckdb.DuckDBPyConnection) -> Capacity | None:
     if nodes.height:
         rows = con.execute("SELECT count(*) FROM nodes WHERE gpu_count IS NULL").fetchall()
         unknown = f"; {rows[0][0]} listed nodes state no GPUs" if rows[0][0] else ""
-        return Capacity("listed", nodes["gpu_count"].sum(), nodes, note=f"the node list, {nodes.height} nodes{unknown}")
+        return Capacity("listed", _sum(nodes), nodes, note=f"the node list, {nodes.height} nodes{unknown}")
     rows = con.execute("SELECT cluster, gpus FROM cluster_gpus WHERE gpus IS NOT NULL ORDER BY cluster").fetchall()
     if not rows:
         return None
@@ -90,12 +90,17 @@ def _observed(con: duckdb.DuckDBPyConnection) -> Capacity | None:
     note = (
         f"the largest of node list, placements and telemetry, {nodes.height} nodes; {raised} show more than is listed"
     )
-    return Capacity("observed", nodes["gpu_count"].sum(), nodes, note=note)
+    return Capacity("observed", _sum(nodes), nodes, note=note)
+
+
+def _sum(nodes: pl.DataFrame) -> int:
+    return int(nodes["gpu_count"].sum())
 
 
 def _by_node(con: duckdb.DuckDBPyConnection, column: str) -> pl.DataFrame:
     query = f"SELECT node_id, {column} AS gpu_count FROM node_gpus WHERE {column} IS NOT NULL ORDER BY node_id"
-    return con.sql(query).pl()
+    frame: pl.DataFrame = con.sql(query).pl()
+    return frame
 
 
 def _from_file(path: Path) -> Capacity:

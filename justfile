@@ -1,0 +1,50 @@
+# Tests and all checks.
+default: test lint types imports
+
+python := ".venv/bin/python"
+
+# Make .venv with the newest allowed versions.
+setup:
+    python3 -m venv .venv
+    .venv/bin/pip install --quiet --upgrade pip
+    .venv/bin/pip install --quiet --group dev --editable .
+
+# Make .venv with exactly the versions of uv.lock.
+pinned:
+    uv venv --allow-existing .venv
+    uv export --frozen --no-hashes --no-emit-project --group dev --quiet | uv pip install --python .venv --requirement -
+    uv pip install --python .venv --no-deps --editable .
+
+test *arguments:
+    {{python}} -m pytest {{arguments}}
+
+lint:
+    {{python}} -m ruff check .
+    {{python}} -m ruff format --check .
+
+format:
+    {{python}} -m ruff check --fix .
+    {{python}} -m ruff format .
+
+types:
+    {{python}} -m mypy
+
+imports:
+    {{python}} tools/check_imports.py
+
+# Write the generated pages.
+docs:
+    {{python}} -m tracekit schema > docs/columns.md
+
+# Write the sample traces again.
+samples:
+    {{python}} sample_traces/make.py
+
+bench:
+    {{python}} benchmarks/ingest.py
+
+lock:
+    {{python}} tools/lock.py
+
+gate:
+    bash .ci/run

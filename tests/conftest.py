@@ -1,0 +1,118 @@
+"""Fixtures that all tests share: Traces written from rows, sample sources, real files."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
+import polars as pl
+import pytest
+
+from tracekit import schema
+from tracekit.characterize.query import CAPABILITIES
+from tracekit.manifest import Capability, Manifest
+from tracekit.trace_writer import TraceWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tracekit.trace import Trace
+
+_ROOT = Path(__file__).parent.parent
+
+# The same examples each time, and none that fails because the machine is busy.
+hypothesis.settings.register_profile("tracekit", derandomize=True, deadline=None, max_examples=25)
+hypothesis.settings.load_profile("tracekit")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--runslow", action="store_true", help="run the tests marked slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
+    if not config.getoption("--runslow"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="runs only with --runslow"))
+
+
+@pytest.fixture(scope="session")
+def make_trace(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Trace]:
+    """Return a function that writes a Trace from rows.
+
+    `make_trace(jobs=[{"job_id": "a", "submit_time": "2017-10-03 00:00"}], manifest_overrides={...})` gives a Trace
+    with the tables named; a missing key is NULL, times may be ISO text, a table without rows is left out.
+    Every capability is available unless `manifest_overrides["capabilities"]` says otherwise by name.
+    """
+    folder = tmp_path_factory.mktemp("traces")
+    numbers = itertools.count()
+
+    def make(*, manifest_overrides: Mapping[str, Any] | None = None, **tables: list[dict[str, Any]]) -> Trace:
+        manifest = _manifest(dict(manifest_overrides or {}))
+        with TraceWriter(folder / str(next(numbers))) as writer:
+            for table, rows in tables.items():
+                writer.write(table, _frame(table, rows))
+            writer.drain()
+            manifest.tables = writer.tables()
+            return writer.commit(manifest)
+
+    return make
+
+
+def _manifest(overrides: dict[str, Any]) -> Manifest:
+    available = {name: Capability(available=True, coverage=1.0) for name in CAPABILITIES}
+    facts: dict[str, Any] = {
+        "format": "csv",
+        "files": [],
+        "tracekit_version": "0.1.0",
+        "schema_version": schema.SCHEMA_VERSION,
+        "time_base": "absolute",
+        "timezone": "UTC",
+        "created": "2020-01-01T00:00:00Z",
+        **overrides,
+    }
+    facts["capabilities"] = available | dict(overrides.get("capabilities", {}))
+    return Manifest(**facts)
+
+
+def _frame(table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
+    spec = schema.common(table)
+    columns: dict[str, list[Any]] = {name: [] for name in spec.names}
+    for row in rows:
+        unknown = set(row) - set(columns)
+        assert not unknown, f"{table} has no columns {sorted(unknown)}"
+        for column in spec.columns:
+            value = row.get(column.name)
+            if column.kind == "datetime" and isinstance(value, str):
+                value = dt.datetime.fromisoformat(value)
+            columns[column.name].append(value)
+    # strict=False lets a hand-written 4 stand for 4.0.
+    return pl.DataFrame(columns, schema=spec.polars, strict=False)
+
+
+@pytest.fixture(scope="session")
+def sample_source() -> Callable[[str], Path]:
+    """Return a function that gives the folder sample_traces/<name>."""
+
+    def source(name: str) -> Path:
+        folder = _ROOT / "sample_traces" / name
+        assert folder.is_dir(), f"no sample trace '{name}'"
+        return folder
+
+    return source
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Callable[[str], Path]:
+    """Return a function that gives a file or folder of released data beside the repository, or skips the test."""
+
+    def real(name: str) -> Path:
+        path = _ROOT.parent / "shared" / "data" / name
+        if not path.exists():
+            pytest.skip(f"the released data {name} is not beside the repository")
+        return path
+
+    return real

@@ -1,0 +1,37 @@
+"""Renew uv.lock, without the addresses that packages were found at.
+
+    python tools/lock.py
+
+uv writes down where it found each file. Here the lock pins versions only, so that it serves behind any index
+or mirror; `uv export --frozen` reads it as it is.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+_LOCK = Path(__file__).parent.parent / "uv.lock"
+
+
+def without_addresses(text: str) -> str:
+    """Return a lock file's text with every registry and file address removed."""
+    text = re.sub(r'registry = "[^"]*"', 'registry = "."', text)
+    text = re.sub(r"^sdist = .*\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"^wheels = \[\n(?:    .*\n)*\]\n", "", text, flags=re.MULTILINE)
+
+
+def main() -> None:
+    """Lock, then remove the addresses."""
+    _LOCK.unlink(missing_ok=True)
+    subprocess.run(["uv", "lock", "--quiet"], cwd=_LOCK.parent, check=True)
+    text = without_addresses(_LOCK.read_text(encoding="utf-8"))
+    if "://" in text:
+        message = "an address is left in uv.lock"
+        raise SystemExit(message)
+    _LOCK.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

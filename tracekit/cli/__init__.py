@@ -1,0 +1,95 @@
+"""The command line: one module a verb, no logic of its own.
+
+Exit codes: 0 done; 1 `validate` found problems; 2 the input, an option or the output place was at fault;
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracekit import __version__
+from tracekit.cli import analyze, formats, info, ingest, queries, query, schema, validate
+from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="tracekit",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help=(
+        "Turn GPU-cluster logs into answers: why jobs wait, where GPUs idle, what fails.\n\n"
+        "Start with **tracekit analyze LOGS -o out** and open out/report.html. "
+        "LOGS is a folder, file or archive with raw scheduler logs; **tracekit formats** tells which are known.\n\n"
+        "The steps one by one: **ingest** makes a Trace (a folder of Parquet tables) from raw logs, **info** and "
+        "**validate** look at it, **queries** lists the questions it can answer, **query** answers one."
+    ),
+)
+
+for _verb in (analyze, ingest, info, validate, queries, query, formats, schema):
+    _verb.register(app)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"tracekit {__version__}")
+        raise typer.Exit
+
+
+def _set_debug(value: bool) -> None:
+    if value:
+        os.environ["TRACEKIT_DEBUG"] = "1"
+
+
+@app.callback()
+def _global_options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error.", callback=_set_debug)
+    ] = False,
+) -> None:
+    """Options that hold for every command."""
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user ends in one line and exit code 2."""
+    # A killed run must clean up like an interrupted one.
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        app()
+    except TracekitError as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        typer.echo("tracekit: interrupted; nothing was left half-written", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output went away; closing stdout again would raise once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except MemoryError:
+        _fail("memory ran out; give a smaller --memory-limit, or use a larger machine")
+    except OSError as error:
+        _fail(f"{error.filename or 'operating system'}: {error.strerror or error}")
+
+
+def _fail(text: str) -> None:
+    if os.environ.get("TRACEKIT_DEBUG"):
+        raise  # noqa: PLE0704 -- called inside an except block
+    typer.echo(f"tracekit: error: {text}", err=True)
+    sys.exit(2)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- the signature of a handler
+    raise KeyboardInterrupt

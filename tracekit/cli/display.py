@@ -1,0 +1,103 @@
+"""What the commands show: tables on stdout, progress and notes on stderr."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tracekit.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import polars as pl
+    from rich.progress import Progress as RichProgress
+
+__all__ = ["TerminalProgress", "print_frame", "print_table"]
+
+
+class TerminalProgress(Progress):
+    """Shows a bar on a terminal; notes always reach stderr."""
+
+    def __init__(self) -> None:
+        self._bars: RichProgress | None = None
+        self._task: Any = None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bars
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+            self._bars = Bars(*columns, console=Console(stderr=True), transient=True)
+            self._bars.start()
+
+    def stage(self, what: str, total: int | None = None) -> None:
+        """Begin a step."""
+        if self._bars is not None:
+            if self._task is not None:
+                self._bars.remove_task(self._task)
+            from rich.markup import escape
+
+            self._task = self._bars.add_task(escape(what[:80]), total=total)
+
+    def advance(self, amount: int) -> None:
+        """Move the bar."""
+        if self._bars is not None and self._task is not None:
+            self._bars.advance(self._task, amount)
+
+    def note(self, text: str) -> None:
+        """Print a choice or a finding."""
+        line = "".join(c if c.isprintable() else "?" for c in text)
+        if self._bars is not None:
+            self._bars.console.print(f"note: {line}", markup=False, highlight=False)
+        else:
+            typer.echo(f"note: {line}", err=True)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bars is not None:
+            self._bars.stop()
+            self._bars = None
+
+
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+    """Print a table; numbers are aligned right, unknown values are shown as a dash."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = [list(row) for row in rows]
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for index, name in enumerate(headers):
+        numeric = all(isinstance(row[index], int | float) or row[index] is None for row in rows)
+        table.add_column(Text(name), justify="right" if numeric and rows else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_shown(value)) for value in row))
+    # In a pipe there is no width to respect: nothing is wrapped or cut.
+    Console(width=None if sys.stdout.isatty() else 10_000, highlight=False).print(table)
+
+
+def print_frame(frame: pl.DataFrame) -> None:
+    """Print a frame as a table."""
+    print_table(frame.columns, frame.iter_rows())
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return (
+            f"{value:,.0f}"
+            if value.is_integer() and abs(value) < 1e15
+            else f"{value:,.4g}"
+            if abs(value) < 1000
+            else f"{value:,.1f}"
+        )
+    return "".join(c if c.isprintable() else "?" for c in str(value))

@@ -1,0 +1,48 @@
+"""tracekit formats."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tracekit.cli.options import TextFormat
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(formats)
+
+
+def formats(
+    form: Annotated[TextFormat, typer.Option("-f", "--output-format", help="How to write it.")] = TextFormat.table,
+) -> None:
+    """List the source formats: their raw files and their options."""
+    import orjson
+
+    from tracekit.cli.display import print_table
+    from tracekit.ingest import all_formats
+
+    rows = [
+        {
+            "format": member.name,
+            "source": member.title,
+            "raw files": {kind.key: kind.title for kind in member.raw_files},
+            "options": {name: f"{o.meaning} (default {o.default})" for name, o in member.options.items()},
+        }
+        for member in all_formats().values()
+    ]
+    if form is TextFormat.json:
+        typer.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode())
+        return
+    print_table(("format", "source"), [(r["format"], r["source"]) for r in rows])
+    details = [
+        (row["format"], kind, name, text)
+        for row in rows
+        for kind, entries in (("file", row["raw files"]), ("option", row["options"]))
+        if isinstance(entries, dict)
+        for name, text in entries.items()
+    ]
+    print_table(("format", "", "name", "meaning"), details)

@@ -1,0 +1,53 @@
+"""tracekit info."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracekit.cli.options import TextFormat, TraceFolder
+
+if TYPE_CHECKING:
+    from tracekit.trace import Trace
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(info)
+
+
+def info(
+    trace: TraceFolder,
+    form: Annotated[TextFormat, typer.Option("-f", "--output-format", help="How to write it.")] = TextFormat.table,
+) -> None:
+    """Show what a Trace holds: origin, tables, what it can answer, what is doubtful in it."""
+    from tracekit.trace import Trace
+
+    opened = Trace.open(trace)
+    if form is TextFormat.json:
+        typer.echo(opened.manifest.to_json().decode(), nl=False)
+    else:
+        _show(opened)
+
+
+def _show(trace: Trace) -> None:
+    from tracekit.cli.display import print_table
+
+    manifest = trace.manifest
+    typer.echo(f"{trace.path}: {manifest.format}, times {manifest.time_base}, hours read in {manifest.timezone}")
+    files = [(f.path, f.bytes, f.records, f.kept, f.rejected) for f in manifest.files]
+    print_table(("source file", "bytes", "records", "kept", "rejected"), files)
+    print_table(("table", "rows", "bytes"), [(n, t.rows, t.bytes) for n, t in manifest.tables.items()])
+    able = [
+        (name, c.available, c.coverage, " to ".join(c.window) if c.window else None, c.note)
+        for name, c in manifest.capabilities.items()
+    ]
+    print_table(("can answer", "", "coverage", "window (UTC)", "note"), able)
+    found = [(name, c.count, c.of, c.meaning) for name, c in manifest.checks.items() if c.count]
+    if found:
+        print_table(("check", "found", "of", "meaning"), found)
+    for note in manifest.notes:
+        typer.echo(f"note: {note}")

@@ -1,0 +1,59 @@
+"""tracekit ingest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracekit.cli.options import Force, FormatName, FormatOptions, MaxRejectShare, MemoryLimit, pairs
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(ingest)
+
+
+def ingest(
+    source: Annotated[
+        Path, typer.Argument(metavar="SRC", help="Folder, file or archive with raw logs.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("-o", "--output", metavar="TRACE", help="Folder of the new Trace.")],
+    format_name: FormatName = None,
+    option: FormatOptions = None,
+    force: Force = False,
+    max_reject_share: MaxRejectShare = 0.5,
+    memory_limit: MemoryLimit = None,
+) -> None:
+    """Read raw logs into a Trace: a folder of Parquet tables in one common schema.
+
+    Records that cannot be used are set aside in the table 'rejects' with file, line, column and reason; for every file
+    records = kept + rejected.
+
+    Example: tracekit ingest sample_traces/philly -o my-trace
+    """
+    from tracekit.cli.display import TerminalProgress
+    from tracekit.ingest import ingest_logs
+
+    progress = TerminalProgress()
+    try:
+        trace = ingest_logs(
+            source,
+            out,
+            format_name=format_name,
+            force=force,
+            options=pairs(option, "--option"),
+            max_reject_share=max_reject_share,
+            memory_limit=memory_limit,
+            progress=progress,
+        )
+    finally:
+        progress.close()
+    manifest = trace.manifest
+    kept = manifest.records - manifest.rejected
+    tables = ", ".join(f"{info.rows:,} {name}" for name, info in manifest.tables.items())
+    typer.echo(f"{manifest.records:,} records: {kept:,} kept, {manifest.rejected:,} rejected")
+    typer.echo(f"Trace: {out} ({tables})")

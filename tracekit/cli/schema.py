@@ -1,0 +1,33 @@
+"""tracekit schema."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(schema)
+
+
+def schema(
+    table: Annotated[
+        str | None, typer.Argument(help="One table; all as Markdown when left out.", show_default=False)
+    ] = None,
+) -> None:
+    """Show the columns of a Trace's tables, with types, units and meanings."""
+    from tracekit import schema as schemas
+
+    if table is None:
+        typer.echo(schemas.reference(), nl=False)
+        return
+    from tracekit.cli.display import print_table
+
+    found = schemas.common(table)
+    typer.echo(found.description)
+    rows = [(c.name, c.sql, c.unit, c.description) for c in found.columns]
+    print_table(("column", "type", "unit", "meaning"), rows)
