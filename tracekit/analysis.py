@@ -103,48 +103,19 @@ def analyze(
     UsageError
         An option cannot be used, or the output would replace the source.
     """
-    progress = progress or Progress()
-    source, out = Path(source), Path(out)
-    _keep_source(source, out)
-    settings = {
-        "--format": format_name,
-        "--option": [f"{k}={v}" for k, v in (options or {}).items()],
-        "--max-reject-share": None if max_reject_share == 0.5 else f"{max_reject_share:g}",
-        "--capacity": None if capacity == "listed" else capacity,
-        "--memory-limit": memory_limit,
-    }
-    staged = StagedFolder(out, force=force, marker=_REPORT_MARKER, kind="a report")
-    try:
-        place = staged.path / "trace"
-        if is_trace(source):
-            _refuse_ingest_options(format_name, options)
-            trace = _carry_trace(source, place)
-        else:
-            from tracekit.ingest import ingest_logs
-
-            trace = ingest_logs(
-                source,
-                place,
-                format_name=format_name,
-                options=options,
-                max_reject_share=max_reject_share,
-                memory_limit=memory_limit,
-                progress=progress,
-            )
-        size = _capacity(trace, capacity, progress)
-        results = _ask(trace, staged.path, memory_limit, progress)
-        progress.stage("writing the report")
-        _write_report(trace, results, size, staged.path, source=source, command=_command(source, out, settings))
-        staged.commit()
-    finally:
-        staged.discard()
-    return Analysis(
-        folder=out,
-        report=out / "report.html",
-        data=out / _REPORT_MARKER,
-        trace=out / "trace",
-        results={r.query.name: out / r.files[0] for r in results if r.frame is not None},
-        unanswered={r.query.name: tuple(r.reasons) for r in results if r.frame is None},
+    place = Path(out)
+    _keep_source(Path(source), place)
+    return _analyze(
+        Path(source),
+        place,
+        shown=place,
+        format_name=format_name,
+        force=force,
+        options=options,
+        max_reject_share=max_reject_share,
+        capacity=capacity,
+        memory_limit=memory_limit,
+        progress=progress or Progress(),
     )
 
 
@@ -194,10 +165,12 @@ def analyze_many(
         for name, path in zip(_folder_names(paths), paths, strict=True):
             progress.note(f"source {path}")
             try:
-                done = analyze(
+                done = _analyze(
                     path,
                     staged.path / name,
+                    shown=target / name,
                     format_name=format_name,
+                    force=False,
                     options=options,
                     max_reject_share=max_reject_share,
                     capacity=capacity,
@@ -228,6 +201,62 @@ def analyze_many(
             hint=rest,
         )
     return target / "index.html"
+
+
+def _analyze(
+    source: Path,
+    out: Path,
+    *,
+    shown: Path,
+    format_name: str | None,
+    force: bool,
+    options: Mapping[str, str] | None,
+    max_reject_share: float,
+    capacity: str,
+    memory_limit: str | None,
+    progress: Progress,
+) -> Analysis:
+    """Do what `analyze` says; `shown` is where the user will find the folder `out` in the end."""
+    settings = {
+        "--format": format_name,
+        "--option": [f"{k}={v}" for k, v in (options or {}).items()],
+        "--max-reject-share": None if max_reject_share == 0.5 else f"{max_reject_share:g}",
+        "--capacity": None if capacity == "listed" else capacity,
+        "--memory-limit": memory_limit,
+    }
+    staged = StagedFolder(out, force=force, marker=_REPORT_MARKER, kind="a report")
+    try:
+        place = staged.path / "trace"
+        if is_trace(source):
+            _refuse_ingest_options(format_name, options)
+            trace = _carry_trace(source, place)
+        else:
+            from tracekit.ingest import ingest_logs
+
+            trace = ingest_logs(
+                source,
+                place,
+                format_name=format_name,
+                options=options,
+                max_reject_share=max_reject_share,
+                memory_limit=memory_limit,
+                progress=progress,
+            )
+        size = _capacity(trace, capacity, progress)
+        results = _ask(trace, staged.path, memory_limit, progress)
+        progress.stage("writing the report")
+        _write_report(trace, results, size, staged.path, source=source, command=_command(source, shown, settings))
+        staged.commit()
+    finally:
+        staged.discard()
+    return Analysis(
+        folder=out,
+        report=out / "report.html",
+        data=out / _REPORT_MARKER,
+        trace=out / "trace",
+        results={r.query.name: out / r.files[0] for r in results if r.frame is not None},
+        unanswered={r.query.name: tuple(r.reasons) for r in results if r.frame is None},
+    )
 
 
 def _keep_source(source: Path, out: Path) -> None:

@@ -133,7 +133,7 @@ class Manifest:
             raise TraceError(
                 f"cannot read the manifest: {error.strerror}", where=path, hint="ingest the source again"
             ) from error
-        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
             raise TraceError(f"the manifest is damaged: {error}", where=path, hint="ingest the source again") from error
 
 

@@ -7,6 +7,7 @@ killed leaves that hidden folder, never a half Trace, and the next writer of the
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -72,7 +73,8 @@ class StagedFolder:
         self.target = Path(os.path.abspath(target))  # noqa: PTH100 -- resolve() would follow a link that is to be replaced
         self._marker = marker
         self._kind = kind
-        self._check_target(force)
+        with output_errors(self.target):
+            self._check_target(force)
         self.path = self.target.with_name(f".{self.target.name}.partial-{os.getpid()}")
         with output_errors(self.target):
             self.target.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +98,7 @@ class StagedFolder:
             )
 
     def _remove_stale(self) -> None:
-        for old in self.target.parent.glob(f".{self.target.name}.partial-*"):
+        for old in self.target.parent.glob(f".{glob.escape(self.target.name)}.partial-*"):
             owner = old.name.rpartition("-")[2]
             if not owner.isdigit() or int(owner) == os.getpid() or not Path(f"/proc/{owner}").exists():
                 shutil.rmtree(old, ignore_errors=True)
@@ -109,7 +111,9 @@ class StagedFolder:
                 old = self.target.with_name(f".{self.target.name}.old-{os.getpid()}")
                 self.target.rename(old)
             self.path.rename(self.target)
-            if old is not None:
+            if old is not None and old.is_symlink():
+                old.unlink()
+            elif old is not None:
                 shutil.rmtree(old, ignore_errors=True)
 
     def discard(self) -> None:

@@ -63,15 +63,20 @@ def _global_options(
     """Options that hold for every command."""
 
 
+class _InterruptedRun(BaseException):
+    """The run was told to stop; not a KeyboardInterrupt, which the command-line library would swallow."""
+
+
 def main() -> None:
     """Run the command line; a mistake of the user ends in one line and exit code 2."""
     # A killed run must clean up like an interrupted one.
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     try:
         app()
     except TracekitError as error:
         _fail(str(error))
-    except KeyboardInterrupt:
+    except _InterruptedRun:
         typer.echo("tracekit: interrupted; nothing was left half-written", err=True)
         sys.exit(130)
     except BrokenPipeError:
@@ -91,5 +96,5 @@ def _fail(text: str) -> None:
     sys.exit(2)
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- the signature of a handler
-    raise KeyboardInterrupt
+def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- the signature of a handler
+    raise _InterruptedRun

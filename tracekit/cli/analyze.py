@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
 from tracekit.cli.options import Force, FormatName, FormatOptions, MaxRejectShare, MemoryLimit, pairs
 
+if TYPE_CHECKING:
+    from tracekit.progress import Progress
+
 __all__ = ["register"]
+
+
+class _Settings(TypedDict):
+    """What one and several sources are analyzed with."""
+
+    format_name: str | None
+    force: bool
+    options: dict[str, str]
+    max_reject_share: float
+    capacity: str
+    memory_limit: str | None
+    progress: Progress
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +66,7 @@ def analyze(
     from tracekit.cli.display import TerminalProgress
 
     progress = TerminalProgress()
-    settings = {
+    settings: _Settings = {
         "format_name": format_name,
         "force": force,
         "options": pairs(option, "--option"),

@@ -6,12 +6,15 @@ record unusable, and the first such column of a record is named.
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tracekit.schema import Column, TableSchema
 
 __all__ = ["BadCell", "typed_cells"]
@@ -64,6 +67,15 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
     return frame, [found[row] for row in sorted(found)]
 
 
+def limited(schema: TableSchema, largest: Mapping[str, float]) -> TableSchema:
+    """Return `schema` with the columns named held between 0 and a largest value.
+
+    Times and counts that are computed with need it: a cell that overflows must cost its record, not the ingest.
+    """
+    columns = tuple(replace(c, minimum=0, maximum=largest[c.name]) if c.name in largest else c for c in schema.columns)
+    return replace(schema, columns=columns)
+
+
 def _known(column: Column, words: list[str], strip: bool) -> pl.Expr:
     """Return the cell's text, NULL where it spells an unknown value."""
     cell = pl.col(column.name)
@@ -114,9 +126,9 @@ def _faults(column: Column, cleaned: pl.Series, value: pl.Series) -> list[tuple[
     if column.maximum is not None:
         faults.append((value > column.maximum, f"is above {column.maximum:g}"))
     if column.kind == "datetime":
-        faults.append(((value < _FIRST_DATE) | (value > _LAST_DATE), "is a date out of range"))
+        faults.append(((value < FIRST_TIME) | (value > LAST_TIME), "is a date out of range"))
     if column.kind == "date":
-        faults.append(((value < date(1970, 1, 1)) | (value > date(2262, 1, 1)), "is a date out of range"))
+        faults.append(((value < FIRST_TIME.date()) | (value > LAST_TIME.date()), "is a date out of range"))
     return [(mask.fill_null(value=False), reason) for mask, reason in faults]
 
 

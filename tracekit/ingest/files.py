@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING
 
-from tracekit.errors import SourceError
+from tracekit.errors import SourceError, TracekitError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,12 +91,14 @@ def read_errors(path: str | Path) -> Iterator[None]:
     """Turn the failures of reading `path` into one clear SourceError."""
     try:
         yield
-    except SourceError:
+    except TracekitError:
         raise
     except PermissionError as error:
         raise SourceError("cannot be read: permission denied", where=path, hint="check its permissions") from error
     except _DAMAGE as error:
         raise SourceError(f"the archive is damaged: {error}", where=path, hint="fetch it again") from error
+    except OSError as error:
+        raise SourceError(f"cannot be read: {error.strerror or error}", where=path, hint="check the disk") from error
 
 
 def source_files(source: Path) -> list[SourceFile]:
@@ -218,7 +220,7 @@ def _refuse_bomb(inflated: int, path: Path, shown: str) -> None:
 
 
 @contextmanager
-def _limited(stream: IO[bytes], compressed: int, shown: str) -> Iterator[IO[bytes]]:
+def _limited(stream: IO[bytes] | gzip.GzipFile, compressed: int, shown: str) -> Iterator[IO[bytes]]:
     with stream:
         limit = max(_INFLATION_FLOOR, compressed * MAX_INFLATION)
         yield io.BufferedReader(_LimitedRaw(stream, limit, shown), 1 << 20)
@@ -227,7 +229,7 @@ def _limited(stream: IO[bytes], compressed: int, shown: str) -> Iterator[IO[byte
 class _LimitedRaw(io.RawIOBase):
     """Refuse to hand out more bytes than a compressed file may hold."""
 
-    def __init__(self, stream: IO[bytes], limit: int, shown: str) -> None:
+    def __init__(self, stream: IO[bytes] | gzip.GzipFile, limit: int, shown: str) -> None:
         super().__init__()
         self._stream, self._left, self._limit, self._shown = stream, limit, limit, shown
 

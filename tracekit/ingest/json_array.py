@@ -70,7 +70,6 @@ def json_objects(stream: Readable, path: str) -> Iterator[tuple[list[JsonObject]
     carry = _after_bracket(stream, path)
     line = 1 + carry[0].count(b"\n")
     rest = carry[1]
-    closed = False
     while True:
         chunk = stream.read(_CHUNK)
         rest += chunk
@@ -80,15 +79,13 @@ def json_objects(stream: Readable, path: str) -> Iterator[tuple[list[JsonObject]
             stop = int(ends[-1])
             line += rest.count(b"\n", 0, stop)
             rest = rest[stop:]
-        if b"]" in rest.lstrip(_BETWEEN)[:1]:
-            closed = True
         if not chunk:
             break
         if len(rest) > MAX_RECORD:
             raise SourceError(
                 f"a record is longer than {MAX_RECORD} bytes", where=path, line=line, hint="is this the job log?"
             )
-    yield from _tail(rest, line, path, closed=closed)
+    yield from _tail(rest, line, path)
 
 
 def _after_bracket(stream: Readable, path: str) -> tuple[bytes, bytes]:
@@ -107,15 +104,16 @@ def _after_bracket(stream: Readable, path: str) -> tuple[bytes, bytes]:
     raise SourceError("is empty", where=path, hint="a JSON array of job objects is due")
 
 
-def _tail(rest: bytes, line: int, path: str, *, closed: bool) -> Iterator[tuple[list[JsonObject], list[BadRecord]]]:
+def _tail(rest: bytes, line: int, path: str) -> Iterator[tuple[list[JsonObject], list[BadRecord]]]:
     text = rest.lstrip(_BETWEEN)
     line += rest[: len(rest) - len(text)].count(b"\n")
-    if closed and not text[1:].strip():
+    if text.startswith(b"]"):
+        after = text[1:].lstrip()
+        if after:
+            line += text[: len(text) - len(after)].count(b"\n")
+            yield [], [BadRecord(line, after.rstrip(), "text after the end of the array")]
         return
-    if closed:
-        yield [], [BadRecord(line, text[1:].strip(), "text after the end of the array")]
-        return
-    if text.rstrip().endswith(b"]") and b"{" not in text:
+    if text.rstrip().endswith(b"]") and not (_braces_of(text)[1] > 0).any():
         yield [], [BadRecord(line, text.rstrip()[:-1], "is not a JSON object")]
         return
     raise SourceError(
@@ -125,17 +123,22 @@ def _tail(rest: bytes, line: int, path: str, *, closed: bool) -> Iterator[tuple[
 
 def _objects(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return where each complete top-level object starts and ends."""
-    braces, steps = _braces_escaped(data) if b"\\" in data else _braces(np.frombuffer(data, dtype=np.uint8))
+    braces, steps = _braces_of(data)
     depth = np.cumsum(steps)
-    ends = braces[(depth == 0) & (steps < 0)] + 1
-    opens = braces[(depth == 1) & (steps > 0)]
+    closes = steps < 0
     if (depth < 0).any():
-        # A closing brace too many: what comes before it is whole; the stray one is dropped with the gap text.
-        first = int(np.argmax(depth < 0))
-        ends = ends[ends <= braces[first]]
-        if not len(ends) and first == 0:
-            return np.array([int(braces[0])]), np.array([int(braces[0]) + 1])
+        # A closing brace too many ends no object: it lowers the floor and stays in the text between objects.
+        floor = np.minimum(np.minimum.accumulate(depth), 0)
+        closes &= np.diff(floor, prepend=0) == 0
+        depth -= floor
+    ends = braces[(depth == 0) & closes] + 1
+    opens = braces[(depth == 1) & (steps > 0)]
     return opens[: len(ends)], ends
+
+
+def _braces_of(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where braces stand outside strings, and 1 for each opening one, -1 for each closing one."""
+    return _braces_escaped(data) if b"\\" in data else _braces(np.frombuffer(data, dtype=np.uint8))
 
 
 def _braces(array: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -160,7 +163,7 @@ def _parsed(
     newlines = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _NEWLINE)
     lines = (line + np.searchsorted(newlines, starts)).tolist()
     pieces = [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-    bad = _between(data, starts, ends, lines)
+    bad = _between(data, starts, ends, line)
     try:
         with _no_gc():
             values = orjson.loads(b"[" + b",".join(pieces) + b"]")
@@ -187,9 +190,11 @@ def _between(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], li
     """Return what stands between objects and is neither blank nor a comma."""
     found = []
     before = 0
-    for start, end, line in zip(starts.tolist(), ends.tolist(), lines, strict=True):
-        if start - before > 1 and (text := data[before:start].strip(_BETWEEN)):
-            found.append(BadRecord(line, text, "is not a JSON object"))
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        text = data[before:start].lstrip(_BETWEEN)
+        if text:
+            at = line + data.count(b"\n", 0, start - len(text))
+            found.append(BadRecord(at, text.rstrip(_BETWEEN), "is not a JSON object"))
         before = end
     return found
 

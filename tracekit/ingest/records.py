@@ -144,10 +144,12 @@ class RecordReader:
         data = self._carry
         if not more:
             return (data if data.endswith(b"\n") or not data else data + b"\n"), b""
-        cut = data.rfind(b"\n") + 1
+        whole = cut = data.rfind(b"\n") + 1
         if data.count(b'"', 0, cut) & 1:
             cut = _before_open_quote(data, cut)
         if not cut and len(data) > MAX_RECORD:
+            if whole:  # a quote is open since the first line, for longer than a record may be
+                return data[:whole], data[whole:]
             # What is kept of a line without end is set aside later, for its length.
             return data + b"\n", self._skip_line()
         return data[:cut], data[cut:]
@@ -221,7 +223,8 @@ def _regular_ends(array: NDArray[np.uint8], delimiter: int, fields: int) -> Ints
 
 
 def _without_return(array: NDArray[np.uint8], starts: Ints, ends: Ints) -> Ints:
-    return ends - ((ends > starts) & (array[ends - 1] == _RETURN))
+    closed: Ints = ends - ((ends > starts) & (array[ends - 1] == _RETURN))
+    return closed
 
 
 def _join_quoted_lines(array: NDArray[np.uint8], newlines: Ints, delimiter: int, fields: int) -> tuple[Ints, Ints]:
@@ -272,10 +275,10 @@ def _reasons(
     counts, unclosed = _fields_per_record(array, starts, ends, delimiter)
     closed_by_delimiter = (ends > starts) & (array[ends - 1] == delimiter)
     fits = (counts == fields) | (closed_by_delimiter & (counts == fields + 1)) if trailing else counts == fields
-    for row in np.flatnonzero(~fits):
-        found[int(row)] = f"expected {fields} fields, found {counts[row]}"
-    for row in np.flatnonzero(unclosed):
-        found[int(row)] = "a quote is not closed"
+    for row in np.flatnonzero(~fits).tolist():
+        found[row] = f"expected {fields} fields, found {counts[row]}"
+    for row in np.flatnonzero(unclosed).tolist():
+        found[row] = "a quote is not closed"
     for row in _rows_of(np.flatnonzero(array == 0), starts):
         found[row] = "holds a NUL byte"
     if not data.isascii():
@@ -284,8 +287,8 @@ def _reasons(
                 data[starts[row] : ends[row]].decode("utf-8")
             except UnicodeDecodeError:
                 found[row] = "is not valid UTF-8"
-    for row in np.flatnonzero(ends - starts > MAX_RECORD):
-        found[int(row)] = f"longer than {MAX_RECORD} bytes"
+    for row in np.flatnonzero(ends - starts > MAX_RECORD).tolist():
+        found[row] = f"longer than {MAX_RECORD} bytes"
     return found
 
 

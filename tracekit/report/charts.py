@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tracekit.report.text import duration
-from tracekit.report.theme import chart_config, colour
+from tracekit.report.theme import colour
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,6 +28,7 @@ __all__ = [
     "category",
     "class_colours",
     "data",
+    "height",
     "legend",
     "number_tooltips",
     "palette",
@@ -72,11 +73,11 @@ class Panel:
     """What the marks stand for, and what was left out."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the Vega-Lite specification, without the shared config."""
+        """Return the Vega-Lite specification; the config that all charts share is `theme.chart_config`."""
         import altair as alt
 
         with alt.data_transformers.enable(consolidate_datasets=True):
-            return dict(self.chart.properties(width="container", autosize=_AUTOSIZE, config=chart_config()).to_dict())
+            return dict(self.chart.properties(width="container", autosize=_AUTOSIZE).to_dict())
 
 
 _AUTOSIZE: dict[str, Any] = {"type": "fit-x", "contains": "padding"}
@@ -87,6 +88,11 @@ def data(rows: Iterable[Row]) -> alt.Data:
     import altair as alt
 
     return alt.Data(values=list(rows))
+
+
+def height(number: int, step: float) -> float:
+    """Return the height [px] of a chart with `number` categories of `step` pixels."""
+    return max(number, 1) * step
 
 
 def class_colours(classes: Iterable[str]) -> dict[str, str]:
@@ -297,6 +303,6 @@ def bars(
                 alt.Tooltip("share:Q", format=".1%", title="share"),
             ],
         )
-        .properties(height=alt.Step(14 if len(measures) > 1 else 26))
+        .properties(height=height(len(values), 34 if len(measures) > 1 else 26))
     )
     return Panel(chart, legend(names) if len(names) > 1 else ())

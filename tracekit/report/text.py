@@ -12,7 +12,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["clock", "count", "duration", "labels", "percent", "quantity", "shorten", "visible"]
+__all__ = [
+    "clock",
+    "count",
+    "cut",
+    "display_unit",
+    "duration",
+    "heading",
+    "labels",
+    "percent",
+    "plain",
+    "quantity",
+    "shorten",
+    "size",
+    "visible",
+]
 
 NAME_LIMIT = 48
 """Most characters of a name shown in a table or on an axis."""
@@ -124,6 +138,21 @@ def duration(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds else "0 s"
 
 
+def size(number: float) -> str:
+    """Return a number of bytes in the unit that it fills.
+
+    Examples
+    --------
+    >>> size(700), size(20480), size(3 * 2**30)
+    ('700 B', '20.0 KiB', '3.0 GiB')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024 or unit == "GiB":
+            return f"{number:,.0f} B" if unit == "B" else f"{number:,.1f} {unit}"
+        number /= 1024
+    raise AssertionError
+
+
 def clock(seconds: float) -> str:
     """Return a duration as hours, minutes and seconds, which line up in a column.
 
@@ -176,6 +205,7 @@ def _number(value: float, shown: str) -> str:
     return count(value)
 
 
+_NO_UNITS = {"text", "class", "number", "hour", "see unit", "true or false", "utc"}
 _SHARES = {"share", "0..1", "fraction", "ratio 0..1"}
 
 
@@ -191,7 +221,7 @@ def display_unit(unit: str | None, name: str = "") -> str:
         return "%"
     if word in {"percent", "%", "pct"} or (not word and name.endswith("_pct")):
         return "% "
-    return word
+    return "" if word.lower() in _NO_UNITS else word
 
 
 _SUFFIXES = ("_s", "_pct", "_share", "_gib", "_gpu_h", "_wh", "_w")

@@ -17,6 +17,7 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.errors import SourceError, UsageError, nearest
+from tracekit.ingest.cells import LAST_SECOND, limited
 from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
 
@@ -107,7 +108,8 @@ def _larger_nodes(files: list[SourceFile], sink: Sink) -> SourceFile:
 
 
 def _read_pods(file: SourceFile, sink: Sink) -> None:
-    for raw in read_table(sink, file, schema.source("alibaba-openb", "openb_pod_list")):
+    times = dict.fromkeys(("creation_time", "deletion_time", "scheduled_time"), LAST_SECOND)
+    for raw in read_table(sink, file, limited(schema.source("alibaba-openb", "openb_pod_list"), times)):
         pods = raw if "creation_time" in raw.columns else _without_times(raw)
         jobs = _jobs(pods)
         _count_contradictions(pods, sink)
@@ -142,7 +144,7 @@ def _jobs(pods: pl.DataFrame) -> pl.DataFrame:
         end_time=_instant(end_s),
         queue_s=(pl.col("scheduled_time") - pl.col("creation_time")).cast(pl.Float64),
         run_s=(end_s - pl.col("scheduled_time")).cast(pl.Float64),
-        gpu_count=pl.col("num_gpu") * pl.col("gpu_milli") / 1000,
+        gpu_count=pl.col("num_gpu").cast(pl.Float64) * pl.col("gpu_milli") / 1000,
         cpu_count=pl.col("cpu_milli") / 1000,
         memory_gib=pl.col("memory_mib") / 1024,
         gpu_model=pl.col("gpu_spec").str.split("|").list.unique(maintain_order=True).list.join("|"),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tracekit import schema
 from tracekit.errors import SourceError
+from tracekit.ingest.cells import LAST_SECOND, limited
 from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
 from tracekit.trace import connect_duckdb, sql_text
@@ -37,6 +38,9 @@ __all__ = ["FORMAT", "TIMEZONE"]
 TIMEZONE = "Asia/Shanghai"
 
 _STATUS = {"Terminated": "completed", "Failed": "failed", "Running": "running", "Waiting": "pending"}
+_LARGEST = dict.fromkeys(("start_time", "end_time"), LAST_SECOND) | dict.fromkeys(
+    ("inst_num", "plan_cpu", "plan_mem", "plan_gpu"), 1e9
+)
 _TABLES = {"job": "pai_job_table", "task": "pai_task_table", "instance": "pai_instance_table"}
 
 
@@ -91,7 +95,7 @@ def _rows(files: list[SourceFile], key: str, headers: dict[str, list[str]], sink
             f"several files hold the table {key}: {files[0].path}, {files[1].path}", hint="keep one of them"
         )
     for file in files:
-        yield from read_table(sink, file, schema.source("alibaba-pai", key), columns=headers.get(key))
+        yield from read_table(sink, file, limited(schema.source("alibaba-pai", key), _LARGEST), columns=headers.get(key))
 
 
 def _read_machines(file: SourceFile, headers: dict[str, list[str]], sink: Sink) -> None:

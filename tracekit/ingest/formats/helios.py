@@ -222,7 +222,7 @@ def _with_vcs(spec: TableSchema, header: list[str]) -> TableSchema:
     """Add one column of GPUs for each VC that the header names."""
     total = spec.column("total")
     vcs = tuple(_vc_column(name, total) for name in header if name and name not in spec.names)
-    return replace(spec, columns=(spec.column("date"), *vcs, total))
+    return replace(spec, columns=(spec.column("date"), *vcs, total), primary_key=("date",))
 
 
 def _vc_column(name: str, total: Column) -> Column:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import polars as pl
 
 from tracekit import schema
+from tracekit.errors import SourceError
+from tracekit.ingest.cells import FIRST_TIME, LAST_TIME
 from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
 from tracekit.ingest.json_array import json_objects
@@ -98,6 +100,9 @@ class Philly(Format):
 
     def read(self, found: Found, sink: Sink) -> TimeFrame:
         """Read whichever of the five files are there."""
+        for key, files in found.files.items():
+            if len(files) > 1:
+                raise SourceError(f"several files are {key}: {files[0].path}, {files[1].path}", hint="keep one of them")
         for file in found.get("cluster_job_log"):
             _read_jobs(file, sink)
         for file in found.get("cluster_machine_list"):
@@ -253,11 +258,11 @@ def _write_jobs(extract: _Extract, objects: list[JsonObject], opened: OpenedFile
         extract.detail,
         schema={"row": pl.Int64, "attempt": pl.Int64, "node_id": pl.String, "gpu_index": pl.List(pl.Int64)},
     )
-    bad: dict[int, str] = {}
+    bad: dict[int, tuple[str, str]] = {}
     job, submitted = _timed(job, ["submitted"], bad)
     attempt, instants = _timed(attempt, ["start", "end"], bad)
     for row in sorted(bad):
-        opened.reject(objects[row].line, bad[row], f"is not a time like {_TIME}", objects[row].raw)
+        opened.reject(objects[row].line, *bad[row], objects[row].raw)
     usable = ~pl.col("row").is_in(list(bad))
     job, attempt, detail = (frame.filter(usable) for frame in (job, attempt, detail))
     if not naive:
@@ -276,14 +281,18 @@ def _write_jobs(extract: _Extract, objects: list[JsonObject], opened: OpenedFile
     sink.write("placements", _placements(detail, attempts))
 
 
-def _timed(frame: pl.DataFrame, columns: list[str], bad: dict[int, str]) -> tuple[pl.DataFrame, list[str]]:
-    """Parse the columns as times; rows of unreadable ones are entered in `bad` with their column."""
+def _timed(frame: pl.DataFrame, columns: list[str], bad: dict[int, tuple[str, str]]) -> tuple[pl.DataFrame, list[str]]:
+    """Parse the columns as times; rows of unusable ones are entered in `bad` with column and reason."""
     parsed = frame.with_columns(pl.col(c).str.to_datetime(_TIME, strict=False, time_unit="us") for c in columns)
     shown = {"submitted": "submitted_time", "start": "start_time", "end": "end_time"}
     for column in columns:
-        lost = frame.filter(frame[column].is_not_null() & parsed[column].is_null())
-        for row, *number in lost.select("row", *(["attempt"] if "attempt" in lost.columns else [])).iter_rows():
-            bad.setdefault(row, f"attempts[{number[0]}].{shown[column]}" if number else shown[column])
+        unread = frame[column].is_not_null() & parsed[column].is_null()
+        far = ((parsed[column] < FIRST_TIME) | (parsed[column] > LAST_TIME)).fill_null(value=False)
+        for mask, reason in ((unread, f"is not a time like {_TIME}"), (far, "is a date out of range")):
+            lost = frame.filter(mask)
+            for row, *number in lost.select("row", *(["attempt"] if "attempt" in lost.columns else [])).iter_rows():
+                place = f"attempts[{number[0]}].{shown[column]}" if number else shown[column]
+                bad.setdefault(row, (place, reason))
     return parsed, columns
 
 
@@ -419,7 +428,7 @@ def _count_contradictions(jobs: pl.DataFrame, attempts: pl.DataFrame, sink: Sink
 
 def _read_machines(file: SourceFile, sink: Sink) -> None:
     for raw in read_table(sink, file, schema.source("philly", "cluster_machine_list")):
-        memory = pl.col("single GPU mem").str.extract(r"^(\d+(?:\.\d+)?)\s*G(?:i?B)?$").cast(pl.Float64)
+        memory = pl.col("single GPU mem").str.extract(r"^([0-9]+(?:\.[0-9]+)?)\s*G(?:i?B)?$").cast(pl.Float64)
         sink.write(
             "nodes",
             raw.select(

@@ -10,6 +10,7 @@ from tracekit.report.charts import (
     Panel,
     category,
     data,
+    height,
     legend,
     palette,
     percent_axis,
@@ -81,7 +82,7 @@ def status_chart(rows: list[Row]) -> list[Panel]:
                 alt.Tooltip("jobs_share:Q", title="share", format=".1%"),
             ],
         )
-        .properties(height=alt.Step(28))
+        .properties(height=height(len(have), 28))
     )
     return [Panel(drawn, legend({status_word(k): v for k, v in colours.items()}))] if shown else []
 
@@ -139,6 +140,6 @@ def _one(rows: list[Row], classes: list[str], column: str, title: str, *, share:
                 alt.Tooltip("unsuccessful_share:Q", title="unsuccessful", format=".1%"),
             ],
         )
-        .properties(height=alt.Step(26))
+        .properties(height=height(len(classes), 26))
     )
     return Panel(drawn)

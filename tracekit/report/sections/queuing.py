@@ -10,6 +10,7 @@ from tracekit.report.charts import (
     axis_values,
     category,
     class_colours,
+    height,
     legend,
     palette,
     ranges,
@@ -65,7 +66,7 @@ def run_time_chart(rows: list[Row]) -> list[Panel]:
         axis=time_axis("run time (log scale)", values),
         more={"color": alt.Color("gpu_class:N", scale=palette(colours))},
         tooltip=time_tooltips("gpu_class", "GPUs", "jobs", ["p10_s", "p25_s", "p50_s", "p75_s", "p90_s"]),
-    ).properties(height=alt.Step(30))
+    ).properties(height=height(len(colours), 30))
     note = "Dot: median. Thick line: middle half of the jobs. Thin line: 10th to 90th percentile."
     return [Panel(drawn, note=note)] if shown else []
 
@@ -123,7 +124,7 @@ def queue_delay_chart(rows: list[Row]) -> list[Panel]:
         },
         tooltip=[alt.Tooltip("tenant:N", title="VC"), *time_tooltips("gpu_class", "GPUs", "waits", ["p50_s", "p90_s"])],
         sizes=(3, 3),
-    ).properties(height=alt.Step(11))
+    ).properties(height=height(len(words), 11 * len(colours) + 8))
     note = "Dot: median wait. Line: up to the 90th percentile."
     if len(waits) > len(chosen):
         note += f" Drawn: the {len(chosen)} VCs with the most waits; {len(waits) - len(chosen)} more in the table."

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tracekit.report.charts import (
     Panel,
     category,
+    height,
     legend,
     number_tooltips,
     palette,
@@ -84,7 +85,7 @@ def gpu_chart(rows: list[Row]) -> list[Panel]:
             {"size": "GPUs", "end": "status"}, "samples", ["mean_pct", "p5_pct", "p25_pct", "p50_pct", "p75_pct", "p95_pct"]
         ),
         sizes=(2, 6),
-    ).properties(height=alt.Step(15))
+    ).properties(height=height(len(kept), 15 * len(colours) + 10))
     note = "Dot: median sample. Thick line: middle half. Thin line: 5th to 95th percentile."
     if len(kept) < len(samples):
         note += f" Drawn: the {len(kept)} sizes with the most samples; {len(samples) - len(kept)} more in the table."
@@ -121,5 +122,5 @@ def host_chart(rows: list[Row]) -> list[Panel]:
         axis=pct_axis("use of the machine (%)"),
         more={"color": alt.value(colour("series-1"))},
         tooltip=number_tooltips({"resource": "resource"}, "samples", ["mean_pct", "p50_pct", "p90_pct", "p95_pct"]),
-    ).properties(height=alt.Step(34))
+    ).properties(height=height(len(words), 34))
     return [Panel(drawn, note="Dot: median sample. Thick line: up to the 90th percentile. Thin line: up to the 95th.")]

@@ -1,0 +1,203 @@
+"""The command line as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parent.parent.parent
+COMMANDS = ("analyze", "ingest", "info", "validate", "queries", "query", "formats", "schema")
+
+
+def run(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run tracekit as a process of its own and return what it said."""
+    env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
+    command = [sys.executable, "-m", "tracekit", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, check=False)
+
+
+def assert_one_line(result: subprocess.CompletedProcess[str], *parts: str) -> None:
+    """Check that a mistake ended in exit code 2 and one line on stderr with all of `parts`."""
+    assert result.returncode == 2
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("note: ")]
+    assert len(lines) == 1
+    assert lines[0].startswith("tracekit: error: ")
+    for part in parts:
+        assert part in lines[0]
+
+
+@pytest.fixture(scope="session")
+def philly_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    trace = tmp_path_factory.mktemp("cli") / "trace"
+    result = run("ingest", ROOT / "sample_traces" / "philly", "-o", trace)
+    assert result.returncode == 0, result.stderr
+    return trace
+
+
+def test_help_names_every_command_and_each_has_its_own() -> None:
+    top = run("--help").stdout
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for command in COMMANDS:
+        assert f" {command} " in top
+        assert f"tracekit {command} " in readme
+        page = run(command, "--help")
+        assert page.returncode == 0
+        assert "Usage:" in page.stdout
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    result = run()
+    assert "Usage:" in result.stdout + result.stderr
+
+
+def test_version() -> None:
+    assert run("--version").stdout == "tracekit 0.1.0\n"
+
+
+def test_ingest_ends_with_the_account_and_the_trace(philly_trace: Path, tmp_path: Path) -> None:
+    result = run("ingest", ROOT / "sample_traces" / "alibaba-openb", "-o", tmp_path / "t")
+    assert result.returncode == 0
+    records, trace = result.stdout.splitlines()
+    assert records == "775 records: 772 kept, 3 rejected"
+    assert trace.startswith(f"Trace: {tmp_path / 't'} (600 jobs, 537 attempts, 172 nodes")
+    assert "note: format alibaba-openb, by name: " in result.stderr
+    assert "read 'default', left gpuspec33, multigpu20" in result.stderr
+
+
+def test_info_shows_tables_and_checks_and_as_json_the_manifest(philly_trace: Path) -> None:
+    page = run("info", philly_trace).stdout
+    for word in ("cluster_job_log", "gpu_utilization", "hour_of_day", "gpu_held_twice", "America/Los_Angeles"):
+        assert word in page
+    manifest = json.loads(run("info", philly_trace, "-f", "json").stdout)
+    assert manifest == json.loads((philly_trace / "manifest.json").read_text(encoding="utf-8"))
+
+
+def test_validate_passes_on_a_good_trace_and_fails_on_a_damaged_one(philly_trace: Path, tmp_path: Path) -> None:
+    assert run("validate", philly_trace).returncode == 0
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    for file in philly_trace.iterdir():
+        (damaged / file.name).write_bytes(file.read_bytes())
+    pl.read_parquet(damaged / "jobs.parquet").head(10).write_parquet(damaged / "jobs.parquet")
+    result = run("validate", damaged)
+    assert result.returncode == 1
+    assert "jobs has 10 rows, the manifest says 797" in result.stdout
+
+
+def test_query_writes_the_same_rows_in_every_format(philly_trace: Path, tmp_path: Path) -> None:
+    name = "overview/status"
+    from_csv = pl.read_csv(run("query", philly_trace, name, "-f", "csv").stdout.encode())
+    from_json = pl.DataFrame(json.loads(run("query", philly_trace, name, "-f", "json").stdout))
+    assert run("query", philly_trace, name, "-f", "parquet", "-o", tmp_path / "x.parquet").returncode == 0
+    from_parquet = pl.read_parquet(tmp_path / "x.parquet")
+    assert from_csv.columns == ["status", "jobs", "jobs_share", "gpu_hours", "gpu_hours_share"]
+    assert from_csv.rows() == from_json.rows() == from_parquet.rows()
+    assert from_csv["jobs"].sum() == 797
+    assert "completed" in run("query", philly_trace, name).stdout
+
+
+def test_query_runs_a_file_of_the_user(philly_trace: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.sql"
+    mine.write_text("SELECT count(*) AS jobs FROM jobs", encoding="utf-8")
+    assert run("query", philly_trace, mine, "-f", "csv").stdout == "jobs\n797\n"
+
+
+def test_queries_tells_what_a_trace_lacks(tmp_path: Path) -> None:
+    assert run("ingest", ROOT / "sample_traces" / "helios", "-o", tmp_path / "t").returncode == 0
+    rows = {row["name"]: row for row in json.loads(run("queries", tmp_path / "t", "-f", "json").stdout)}
+    assert rows["queuing/run_time"]["can run here"] == "yes"
+    assert rows["failures/retries"]["can run here"].startswith("no, lacks ")
+    assert "gpu_utilization" in rows["utilization/gpu_by_size_status"]["can run here"]
+
+
+def test_formats_and_schema_print(philly_trace: Path) -> None:
+    names = [row["format"] for row in json.loads(run("formats", "-f", "json").stdout)]
+    assert names == ["alibaba-openb", "alibaba-pai", "helios", "philly"]
+    assert "doubled_hour" in run("formats").stdout
+    assert "GPU-hours" not in run("schema", "nodes").stdout
+    assert "gpu_memory_gib" in run("schema", "nodes").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("ingest", "absent", "-o", "t"), ("absent", "no such file or folder")),
+        (("ingest", ".", "-o", "t"), ("holds no files",)),
+        (("ingest", ".", "-o", "t", "--format", "phily"), ("holds no files",)),
+        (("info", "absent"), ("absent", "no such Trace", "tracekit ingest")),
+        (("query", "absent", "overview/status"), ("no such Trace",)),
+        (("schema", "job"), ("no table 'job'", "did you mean 'jobs'?")),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, arguments: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    assert_one_line(run(*arguments, cwd=tmp_path), *parts)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_mistakes_in_queries_are_one_line(philly_trace: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.sql"
+    bad.write_text("SELECT nothing FROM jobs", encoding="utf-8")
+    assert_one_line(run("query", philly_trace, "queuing/runtime"), "queuing/run_time")
+    assert_one_line(run("query", philly_trace, bad), "bad.sql", "nothing")
+    assert_one_line(run("query", philly_trace, "overview/status", "--param", "x"), "--param", "NAME=VALUE")
+    assert_one_line(run("query", philly_trace, "overview/status", "-f", "parquet"), "add -o FILE")
+    assert_one_line(run("query", philly_trace, "overview/status", "--memory-limit", "lots"), "lots", "2GB")
+
+
+def test_an_existing_output_is_refused_and_replaced_by_force(philly_trace: Path, tmp_path: Path) -> None:
+    source = ROOT / "sample_traces" / "alibaba-openb"
+    trace = tmp_path / "t"
+    assert run("ingest", source, "-o", trace).returncode == 0
+    assert_one_line(run("ingest", source, "-o", trace), "exists already", "--force")
+    assert run("ingest", source, "-o", trace, "--force").returncode == 0
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "precious").write_text("x")
+    assert_one_line(run("ingest", source, "-o", other, "--force"), "is not a Trace")
+    assert (other / "precious").read_text() == "x"
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    result = run("--debug", "info", tmp_path / "absent")
+    assert "Traceback" in result.stderr
+    assert "TraceError" in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_ingest_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    big = tmp_path / "Saturn" / "cluster_log.csv"
+    big.parent.mkdir()
+    head = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n"
+    row = "u,v,1,1,1,COMPLETED,2020-04-02 00:00:00,2020-04-02 00:00:00,2020-04-02 00:01:00,60,0\n"
+    with big.open("w") as out:
+        out.write(head)
+        for number_of_job in range(600_000):
+            out.write(f"{number_of_job},{row}")
+    place = tmp_path / "place"
+    command = [sys.executable, "-m", "tracekit", "ingest", str(big), "-o", str(place / "t")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: any(place.glob(".t.partial-*/jobs.parquet")), process)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in said
+    assert "Traceback" not in said
+    assert list(place.iterdir()) == []
+
+
+def wait_until(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Wait for something that a process does, while it lives."""
+    while not happened() and process.poll() is None:
+        time.sleep(0.002)

@@ -1,0 +1,62 @@
+"""The package's public face: what it exports, what it loads, and which way its imports go."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tracekit
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+ROOT = Path(__file__).parent.parent
+HEAVY = ("polars", "duckdb", "altair", "scipy", "pyarrow", "numba", "numpy")
+
+
+@pytest.fixture(scope="module")
+def check_imports() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("check_imports", ROOT / "tools" / "check_imports.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_exported_name_is_there_and_sorted() -> None:
+    assert list(tracekit.__all__) == sorted(tracekit.__all__)
+    for name in tracekit.__all__:
+        assert getattr(tracekit, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = tracekit.nothing
+
+
+@pytest.mark.parametrize("statement", ["import tracekit", "import tracekit.cli"])
+def test_importing_loads_no_heavy_library(statement: str) -> None:
+    code = f"{statement}; import sys; print([m for m in {HEAVY!r} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_imports_inside_the_package_go_one_way(check_imports: ModuleType) -> None:
+    assert check_imports.violations(ROOT / "tracekit") == []
+
+
+def test_the_import_check_finds_an_import_that_goes_up(check_imports: ModuleType, tmp_path: Path) -> None:
+    package = tmp_path / "tracekit"
+    (package / "ingest").mkdir(parents=True)
+    (package / "ingest" / "bad.py").write_text("def f():\n    from tracekit.report import page\n")
+    (package / "stray.py").write_text("")
+    assert check_imports.violations(package) == [
+        "tracekit/ingest/bad.py: ingest imports report",
+        "tracekit/stray.py: 'stray' has no place in ROOMS",
+    ]
