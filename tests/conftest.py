@@ -12,8 +12,7 @@ import polars as pl
 import pytest
 
 from tracekit import schema
-from tracekit.characterize.query import CAPABILITIES
-from tracekit.manifest import Capability, Manifest
+from tracekit.manifest import CAPABILITIES, Capability, Manifest
 from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:

@@ -15,7 +15,29 @@ from tracekit.errors import TraceError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Capability", "Check", "FileAccount", "Manifest", "TableInfo"]
+__all__ = ["CAPABILITIES", "Capability", "Check", "FileAccount", "Manifest", "TableInfo"]
+
+CAPABILITIES = (
+    "arrivals",
+    "queueing",
+    "run_time",
+    "gpu_count",
+    "retries",
+    "placement",
+    "gpu_index",
+    "utilization",
+    "host_utilization",
+    "capacity",
+    "nodes",
+    "tenants",
+    "users",
+    "statuses",
+    "failures",
+    "gpu_model",
+    "calendar",
+    "hour_of_day",
+)
+"""Names of all capabilities; a manifest states each of them."""
 
 TimeBase = Literal["absolute", "shifted", "relative"]
 

@@ -22,8 +22,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tracekit.characterize.query import CAPABILITIES, RESERVED_PARAMS, Query, QueryColumn, QueryParam
+from tracekit.characterize.query import RESERVED_PARAMS, Query, QueryColumn, QueryParam
 from tracekit.errors import QueryError, nearest
+from tracekit.manifest import CAPABILITIES
 from tracekit.schema import COMMON_TABLES
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class _Header:
                 if line or self.lines:
                     return
             elif "rule" in self.texts:
-                self.texts["rule"] = f"{self.texts['rule']}\n{line[2:].strip()}".strip()
+                self.texts["rule"] += f"\n{line[2:].strip()}"
             else:
                 self._take(line, number)
 
@@ -164,7 +165,7 @@ def parse_query(text: str, path: Path, *, name: str, parts: tuple[str, ...], shi
         views=header.words("views"),
         params=tuple(header.params),
         columns=tuple(header.columns),
-        rule=header.texts.get("rule", ""),
+        rule=header.texts.get("rule", "").strip(),
         sql=text,
         path=path,
         shipped=shipped,

@@ -8,29 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["CAPABILITIES", "RESERVED_PARAMS", "Query", "QueryColumn", "QueryParam"]
+__all__ = ["RESERVED_PARAMS", "Query", "QueryColumn", "QueryParam"]
 
-CAPABILITIES = (
-    "arrivals",
-    "queueing",
-    "run_time",
-    "gpu_count",
-    "retries",
-    "placement",
-    "gpu_index",
-    "utilization",
-    "host_utilization",
-    "capacity",
-    "nodes",
-    "tenants",
-    "users",
-    "statuses",
-    "failures",
-    "gpu_model",
-    "calendar",
-    "hour_of_day",
-)
-"""What a query may need of a Trace, apart from its tables."""
 
 RESERVED_PARAMS = ("time_base", "timezone")
 """Parameters that are bound to what the manifest says when a query uses them."""

@@ -114,12 +114,26 @@ def _answer(
         frame: pl.DataFrame = con.sql(query.sql, params=values or None).pl()
     except duckdb.OutOfMemoryException as error:
         raise QueryError("ran out of memory", where=query.path, hint="raise --memory-limit") from error
-    except duckdb.CatalogException as error:
-        hint = f"the trace has the tables {', '.join(trace.tables)}"
-        raise _sql_error(error, query, None if query.shipped else hint) from error
+    except (duckdb.BinderException, duckdb.CatalogException) as error:
+        tables = f"the trace has the tables {', '.join(trace.tables)}"
+        hint = tables if isinstance(error, duckdb.CatalogException) and not query.shipped else None
+        raise _sql_error(_with_line(con, query, values, error), query, hint) from error
     except duckdb.Error as error:
         raise _sql_error(error, query) from error
     return frame
+
+
+def _with_line(
+    con: duckdb.DuckDBPyConnection, query: Query, values: dict[str, int | float | str], error: duckdb.Error
+) -> duckdb.Error:
+    """Return `error` as EXPLAIN words it: relations leave out the line of names that they cannot resolve."""
+    import duckdb
+
+    try:
+        con.execute(f"EXPLAIN {query.sql}", values or None)
+    except duckdb.Error as located:
+        return located
+    return error
 
 
 def _sql_error(error: duckdb.Error, query: Query, hint: str | None = None) -> QueryError:

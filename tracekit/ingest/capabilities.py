@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tracekit.manifest import Capability
+from tracekit.manifest import CAPABILITIES, Capability
 
 if TYPE_CHECKING:
     import duckdb
 
     from tracekit.ingest.interface import TimeFrame
 
-__all__ = ["CAPABILITIES", "measure_capabilities"]
+__all__ = ["measure_capabilities"]
 
 
 class _Measure(NamedTuple):
@@ -63,9 +63,6 @@ _MEASURES = {
     "failures": _Measure(("failures",), "why attempts failed", "SELECT 1.0, min(time), max(time) FROM failures"),
 }
 
-CAPABILITIES = (*_MEASURES, "retries", "calendar", "hour_of_day")
-"""Names of all capabilities."""
-
 
 def measure_capabilities(
     con: duckdb.DuckDBPyConnection, tables: set[str], frame: TimeFrame, *, retries: bool
@@ -91,7 +88,7 @@ def measure_capabilities(
     dated = frame.base == "absolute"
     found["calendar"] = Capability(dated, note="" if dated else frame.note)
     found["hour_of_day"] = Capability(frame.hour_of_day, note="" if frame.hour_of_day else frame.note)
-    return found
+    return {name: found[name] for name in CAPABILITIES}
 
 
 def _measured(con: duckdb.DuckDBPyConnection, measure: _Measure, tables: set[str]) -> Capability:

@@ -17,10 +17,16 @@ if TYPE_CHECKING:
 
     from tracekit.schema import Column, TableSchema
 
-__all__ = ["BadCell", "typed_cells"]
+__all__ = ["FIRST_TIME", "LAST_SECOND", "LAST_TIME", "BadCell", "limited", "typed_cells"]
 
-_FIRST_DATE = datetime(1970, 1, 1)
-_LAST_DATE = datetime(2262, 1, 1)
+FIRST_TIME = datetime(1970, 1, 1)
+"""Earliest time that a record may hold."""
+
+LAST_TIME = datetime(2262, 1, 1)
+"""Latest time that a record may hold: the last year that nanosecond tools can hold."""
+
+LAST_SECOND = (LAST_TIME - FIRST_TIME) // timedelta(seconds=1)
+"""The same in seconds laid on 1970-01-01."""
 
 
 class BadCell(NamedTuple):

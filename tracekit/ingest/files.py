@@ -186,6 +186,10 @@ def _zip_entries(path: Path, shown: str) -> list[SourceFile]:
                 raise SourceError(
                     f"the archive entry '{member.filename}' is a link", where=shown, hint="unpack it by hand"
                 )
+            if member.flag_bits & 1:
+                raise SourceError(
+                    f"the archive entry '{member.filename}' is encrypted", where=shown, hint="unpack it by hand"
+                )
             _refuse_climbing(member.filename, shown)
             _refuse_bomb(member.file_size, path, shown)
             found.append(_zip_member(path, shown, member.filename, member.file_size))

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["JsonObject", "json_objects"]
 
 _CHUNK = 8 * 1024 * 1024
+_UTF8_BOM = b"\xef\xbb\xbf"
 _BETWEEN = b" \t\r\n,"
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL)
+# A string that the data end in runs to their end: its braces are text.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}]', re.DOTALL)
 _QUOTE, _OPEN, _CLOSE, _NEWLINE = 34, 123, 125, 10
 
 
@@ -82,6 +84,7 @@ def json_objects(stream: Readable, path: str) -> Iterator[tuple[list[JsonObject]
         if not chunk:
             break
         if len(rest) > MAX_RECORD:
+            line += rest.count(b"\n", 0, len(rest) - len(rest.lstrip(_BETWEEN)))
             raise SourceError(
                 f"a record is longer than {MAX_RECORD} bytes", where=path, line=line, hint="is this the job log?"
             )
@@ -93,8 +96,8 @@ def _after_bracket(stream: Readable, path: str) -> tuple[bytes, bytes]:
     head = b""
     while chunk := stream.read(_CHUNK):
         head += chunk
-        text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-        if text:
+        text = head.removeprefix(_UTF8_BOM).lstrip()
+        if text and not _UTF8_BOM.startswith(head):
             if not text.startswith(b"["):
                 raise SourceError("is not a JSON array: it does not begin with '['", where=path, line=1)
             cut = head.index(b"[") + 1
@@ -151,7 +154,7 @@ def _braces(array: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int
 
 def _braces_escaped(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Find braces where strings hold escapes; slower, so only for chunks that need it."""
-    found = [m.start() for m in _TOKEN.finditer(data) if m.end() - m.start() == 1]
+    found = [m.start() for m in _TOKEN.finditer(data) if data[m.start()] != _QUOTE]
     places = np.array(found, dtype=np.int64)
     array = np.frombuffer(data, dtype=np.uint8)
     return places, np.where(array[places] == _OPEN, 1, -1)
@@ -186,7 +189,7 @@ def _one(piece: bytes) -> dict[str, Any] | str:
     return value
 
 
-def _between(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], lines: list[int]) -> list[BadRecord]:
+def _between(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], line: int) -> list[BadRecord]:
     """Return what stands between objects and is neither blank nor a comma."""
     found = []
     before = 0

@@ -216,6 +216,8 @@ def _regular_ends(array: NDArray[np.uint8], delimiter: int, fields: int) -> Ints
         return None
     ends = marks[fields - 1 :: fields]
     regular = (array[ends] == _NEWLINE).all() and np.count_nonzero(array == _NEWLINE) == len(ends)
+    if regular and len(array) > MAX_RECORD and (np.diff(ends, prepend=-1) > MAX_RECORD).any():
+        return None
     # In a table of one column an empty line would pass for a record.
     if fields == 1 and regular and (np.diff(ends, prepend=-1) == 1).any():
         return None

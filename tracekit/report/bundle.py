@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 __all__ = ["vega_bundle"]
@@ -25,11 +26,11 @@ _END = "\n})();\n"
 @cache
 def vega_bundle() -> str:
     """Return one script that defines `vegaEmbed` and no other global name."""
-    import altair
+    import altair as alt
     import vl_convert
 
-    version = f"{vl_convert.__version__}-{vl_convert.get_vega_embed_version()}-{altair.SCHEMA_VERSION.lstrip('v')}"
-    kept = _cache_file(version)
+    made_by = f"{version('vl-convert-python')}-{vl_convert.get_vega_embed_version()}-{alt.SCHEMA_VERSION.lstrip('v')}"
+    kept = _cache_file(made_by)
     text = _read(kept) if kept else None
     if text is None:
         body = str(vl_convert.javascript_bundle(_SNIPPET))
@@ -42,7 +43,7 @@ def vega_bundle() -> str:
     return text
 
 
-def _cache_file(version: str) -> Path | None:
+def _cache_file(made_by: str) -> Path | None:
     """Return where the bundle is kept: in the user's own folder, since others could write to a shared one."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA", "")
@@ -51,7 +52,7 @@ def _cache_file(version: str) -> Path | None:
     else:
         base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     with contextlib.suppress(RuntimeError):
-        return Path(base).expanduser() / "tracekit" / f"vega-{version}.js" if base else None
+        return Path(base).expanduser() / "tracekit" / f"vega-{made_by}.js" if base else None
     return None
 
 

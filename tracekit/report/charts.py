@@ -7,10 +7,11 @@ page (they wrap on a phone and can be read aloud), widths follow the page.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tracekit.report.text import duration
 from tracekit.report.theme import colour
+from tracekit.report.words import status_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,9 +28,9 @@ __all__ = [
     "bars",
     "category",
     "class_colours",
+    "class_legend",
     "data",
     "height",
-    "legend",
     "number_tooltips",
     "palette",
     "pct_axis",
@@ -37,6 +38,7 @@ __all__ = [
     "percent_axis",
     "ranges",
     "status_colours",
+    "status_legend",
     "time_axis",
     "time_scale",
     "time_tooltips",
@@ -87,7 +89,7 @@ def data(rows: Iterable[Row]) -> alt.Data:
     """Return rows as inlined chart data."""
     import altair as alt
 
-    return alt.Data(values=list(rows))
+    return alt.Data(values=list(rows))  # type: ignore[no-untyped-call]
 
 
 def height(number: int, step: float) -> float:
@@ -114,9 +116,14 @@ def palette(colours: dict[str, str]) -> alt.Scale:
     return alt.Scale(domain=list(colours), range=list(colours.values()))
 
 
-def legend(colours: dict[str, str], words: str = "{}") -> tuple[tuple[str, str], ...]:
-    """Return legend entries; `words` holds a place for the value."""
-    return tuple((words.format(k.replace("_", " ")), v) for k, v in colours.items())
+def class_legend(colours: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the legend of size classes."""
+    return tuple((f"{c} GPU" if c in {"1", "<1"} else f"{c} GPUs", v) for c, v in colours.items())
+
+
+def status_legend(colours: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the legend of statuses."""
+    return tuple((status_word(s), v) for s, v in colours.items())
 
 
 _TICKS_S = (0, 1, 10, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400, 365 * 86400)
@@ -143,7 +150,7 @@ def time_scale(values: Iterable[float]) -> alt.Scale:
     known = [v for v in values if v >= 0] or [1]
     top = max(*known, 60)
     if min(known) < 1:
-        return alt.Scale(type="symlog", constant=1, domain=[0, top * 1.1], nice=False)
+        return alt.Scale(type="symlog", constant=1, domain=[-0.15, top * 1.1], nice=False)
     return alt.Scale(type="log", domain=[min(known) / 1.1, top * 1.1], nice=False)
 
 
@@ -202,13 +209,14 @@ def _word(column: str) -> str:
 
 
 def percent_axis(title: str) -> alt.Axis:
-    """Return an axis for shares [0..1] printed per cent."""
+    """Return an axis for shares [0..1] printed per cent; the title gets the unit."""
     import altair as alt
 
-    return alt.Axis(title=title, format="~%", tickCount=5, labelOverlap="greedy")
+    words = "format(datum.value * 100, '.4~g')"
+    return alt.Axis(title=f"{title} (%)", labelExpr=words, tickCount=5, labelOverlap="greedy")
 
 
-def category(field: str, values: Sequence[str], title: str | None, **more: Any) -> alt.Y:  # noqa: ANN401 -- Altair's own options
+def category(field: str, values: Sequence[str], title: str | None, **more: Any) -> alt.Y:
     """Return a vertical axis of categories in the order given."""
     import altair as alt
 
@@ -254,16 +262,17 @@ def ranges(
     base = alt.Chart(data(rows)).encode(**encodings)
 
     def line(ends: tuple[str, str], width: float, opacity: float) -> alt.Chart:
-        return base.mark_rule(strokeWidth=width, opacity=opacity).encode(
+        drawn: alt.Chart = base.mark_rule(strokeWidth=width, opacity=opacity).encode(
             x=alt.X(f"{ends[0]}:Q", scale=scale, axis=axis), x2=alt.X2(f"{ends[1]}:Q")
         )
+        return drawn
 
     layers = [line(wide, sizes[0], 0.75)]
     if narrow is not None:
         layers.append(line(narrow, sizes[1], 0.6))
     point = base.mark_point(filled=True, size=60, opacity=1, stroke=colour("paper"), strokeWidth=1.5)
     layers.append(point.encode(x=alt.X(f"{dot}:Q", scale=scale, axis=axis)))
-    return alt.layer(*layers)
+    return cast("alt.LayerChart", alt.layer(*layers))
 
 
 def bars(
@@ -305,4 +314,4 @@ def bars(
         )
         .properties(height=height(len(values), 34 if len(measures) > 1 else 26))
     )
-    return Panel(chart, legend(names) if len(names) > 1 else ())
+    return Panel(chart, tuple(names.items()) if len(names) > 1 else ())

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tracekit.report import text
 from tracekit.report.headline import headline
 from tracekit.report.quality import quality
-from tracekit.report.sections import finding, section_title, sections_in_order
+from tracekit.report.sections import finding, reading_order, section_title, sections_in_order
 from tracekit.report.structure import REPORT_SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -19,59 +19,21 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from tracekit.characterize import Query
     from tracekit.report.structure import Answer, CapacityInfo, Report, Section, TimeInfo, Unanswered
     from tracekit.trace import Trace
 
-__all__ = ["QueryLike", "Result", "build_report", "write_json"]
+__all__ = ["Result", "build_report", "write_json"]
 
 ROW_LIMIT = 2000
 """Most rows of a result kept in report.json; tables/ holds all."""
-
-
-class _Param(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def default(self) -> Any: ...  # noqa: ANN401 -- a number, a word or nothing
-    @property
-    def meaning(self) -> str: ...
-
-
-class _Column(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def unit(self) -> str | None: ...
-    @property
-    def meaning(self) -> str: ...
-
-
-class QueryLike(Protocol):
-    """What a report needs to know about a query."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def title(self) -> str: ...
-    @property
-    def question(self) -> str: ...
-    @property
-    def paper(self) -> str | None: ...
-    @property
-    def params(self) -> Sequence[_Param]: ...
-    @property
-    def columns(self) -> Sequence[_Column]: ...
-    @property
-    def rule(self) -> str: ...
-    @property
-    def sql(self) -> str: ...
 
 
 @dataclass(frozen=True)
 class Result:
     """A query and what it gave."""
 
-    query: QueryLike
+    query: Query
     frame: pl.DataFrame | None
     """None when the query could not run."""
     files: Sequence[str] = ()
@@ -113,6 +75,7 @@ def build_report(
     manifest = trace.manifest
     every = list(results)
     answers = [_answer(r) for r in every if r.frame is not None]
+    answers.sort(key=lambda a: reading_order(a["name"]))
     name = source.rstrip("/\\").replace("\\", "/").rpartition("/")[2] or source
     return {
         "schema_version": REPORT_SCHEMA_VERSION,
@@ -178,19 +141,19 @@ def _answer(result: Result) -> Answer:
 
 def _unanswered(result: Result) -> Unanswered:
     query = result.query
+    # A missing capability explains in words why a table is missing.
+    told = [r for r in result.reasons if not r.startswith("The trace has no table")] or result.reasons
     return {
         "name": query.name,
         "title": query.title,
         "question": query.question,
-        "reasons": [text.cut(r, 1000) for r in result.reasons],
+        "reasons": [text.cut(r, 1000) for r in told],
     }
 
 
 def _sections(answers: list[Answer]) -> list[Section]:
     groups = sections_in_order(a["group"] for a in answers)
-    return [
-        {"name": g, "title": section_title(g), "answers": [a for a in answers if a["group"] == g]} for g in groups
-    ]
+    return [{"name": g, "title": section_title(g), "answers": [a for a in answers if a["group"] == g]} for g in groups]
 
 
 def _clusters(trace: Trace) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.report.text import count, duration, percent
+from tracekit.report.text import count, duration, percent, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,8 @@ def headline(answers: list[Answer], capacity: CapacityInfo) -> list[Headline]:
             value, unit = known[metric]
             cards.append({"label": label, "value": value, "unit": unit, "text": write(value), "note": note})
     if capacity["gpus"]:
-        note = f"capacity '{capacity['used']}'"
+        others = ", ".join(f"{count(n)} by '{k}'" for k, n in capacity["alternatives"].items())
+        note = f"by '{shorten(capacity['used'] or '')}'" + (f"; {others}" if others else "")
         gpus = capacity["gpus"]
         cards.insert(1, {"label": "GPUs", "value": gpus, "unit": "GPUs", "text": count(gpus), "note": note})
     return cards[:_LIMIT]

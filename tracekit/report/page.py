@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -43,16 +44,18 @@ def render_report(report: Report) -> str:
     drawn = {a["name"]: panels(a["name"], a["rows"]) for s in report["sections"] for a in s["answers"]}
     payload = json_for_html(chart_payload(drawn))
     bundle, boot = vega_bundle(), _resource("page.js")
-    sections = [
-        {**s, "answers": [_answer_view(a, drawn[a["name"]]) for a in s["answers"]]} for s in report["sections"]
-    ]
-    return _environment().get_template("report.html.j2").render(
-        report=report,
-        sections=sections,
-        payload=_safe(payload),
-        scripts=[_safe(bundle), _safe(boot)],
-        policy=_policy([bundle, boot]),
-        css=_safe(_css()),
+    sections = [{**s, "answers": [_answer_view(a, drawn[a["name"]]) for a in s["answers"]]} for s in report["sections"]]
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            report=report,
+            sections=sections,
+            payload=_safe(payload),
+            scripts=[_safe(bundle), _safe(boot)],
+            policy=_policy([bundle, boot]),
+            css=_safe(_css()),
+        )
     )
 
 
@@ -202,9 +205,18 @@ def _environment() -> jinja2.Environment:
         "visible": text.visible,
         "short": text.shorten,
         "words": lambda name: name.replace("_", " "),
+        "keep": _keep_together,
         "plural": lambda n, word: f"{text.count(n)} {word}" + ("" if n == 1 else "s"),
     }
     return env
+
+
+_UNIT = re.compile(r"(\d) (?=(?:%|s|min|h|d|GPUs?|GPU-hours|nodes?|jobs)\b|%)")
+
+
+def _keep_together(words: str) -> str:
+    """Return `words` with no line break between a number and its unit."""
+    return _UNIT.sub("\\1\u00a0", words)
 
 
 def _safe(trusted: str) -> str:

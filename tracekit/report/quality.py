@@ -66,14 +66,19 @@ def _rejects(trace: Trace) -> list[RejectInfo]:
     )
     rows = (
         trace.scan("rejects")
-        .group_by(pl.col("reason").str.slice(0, 400))
+        .group_by(pl.col("column").str.slice(0, 100), pl.col("reason").str.slice(0, 400))
         .agg(pl.len().alias("count"), example.head(EXAMPLES).alias("examples"))
-        .sort("count", "reason", descending=[True, False])
+        .sort("count", "column", "reason", descending=[True, False, False])
         .head(FILE_LIMIT)
         .collect(engine="streaming")
     )
     return [
-        {"reason": cut(r["reason"]), "count": r["count"], "examples": [cut(e) for e in r["examples"]]}
+        {
+            "column": r["column"],
+            "reason": cut(r["reason"]),
+            "count": r["count"],
+            "examples": [cut(e) for e in r["examples"]],
+        }
         for r in rows.iter_rows(named=True)
     ]
 

@@ -118,6 +118,8 @@ class FileInfo(TypedDict):
 class RejectInfo(TypedDict):
     """Records set aside for one reason."""
 
+    column: str | None
+    """What in the record was unusable; null when it was the whole."""
     reason: str
     count: int
     examples: list[str]

@@ -25,7 +25,9 @@ def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
     import polars as pl
 
     flat = frame.with_columns(
-        pl.Series(n, [None if v is None else orjson.dumps(v, default=str).decode() for v in frame[n].to_list()], pl.String)
+        pl.Series(
+            n, [None if v is None else orjson.dumps(v, default=str).decode() for v in frame[n].to_list()], pl.String
+        )
         for n, kind in frame.schema.items()
         if kind.is_nested()
     )

@@ -7,6 +7,7 @@ characters spelled out) and shortened, so that no name can hide, reorder or floo
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ NAME_LIMIT = 48
 TITLE_LIMIT = 300
 """Most characters of a name kept in report.json, and so in the hover text."""
 
-MISSING = "–"
+MISSING = "\N{EN DASH}"
 
 
 def visible(text: str) -> str:
@@ -163,7 +164,7 @@ def clock(seconds: float) -> str:
     """
     if 0 < seconds < 0.05:
         return "< 0:00:00.1"
-    sign = "−" if seconds < 0 else ""
+    sign = "\N{MINUS SIGN}" if seconds < 0 else ""
     # Tenths matter only while the whole is a few seconds.
     tenths = round(abs(seconds) * 10) if abs(seconds) < 9.95 else round(abs(seconds)) * 10
     whole, rest = divmod(tenths, 10)
@@ -247,24 +248,21 @@ def heading(name: str, unit: str | None) -> tuple[str, str]:
     return text, "" if plain & {text.lower(), text.lower().rstrip("s")} else shown
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401 -- any cell of any query goes in, any JSON value comes out
+def plain(value: Any) -> Any:  # noqa: PLR0911 -- one return a type of cell
     """Return a cell of a result as a JSON value: times as ISO 8601, long text cut, NaN as null."""
-    if value is None or isinstance(value, bool | int):
-        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if value is None or isinstance(value, int):
+        return value
     if isinstance(value, str):
         return cut(value)
     if isinstance(value, list | tuple):
         return [plain(v) for v in value[:100]]
     if isinstance(value, dict):
         return {cut(str(k)): plain(v) for k, v in value.items()}
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    try:
+    if isinstance(value, Decimal):
         return float(value)
-    except (TypeError, ValueError):
-        return cut(str(value))
+    return value.isoformat() if hasattr(value, "isoformat") else cut(str(value))
 
 
 def cut(text: str, limit: int = TITLE_LIMIT) -> str:

@@ -16,7 +16,9 @@ __all__ = ["chart_config", "colour", "css_variables", "fonts"]
 
 @cache
 def _theme() -> dict[str, dict[str, str]]:
-    raw: dict[str, dict[str, str]] = json.loads((resources.folder("reports") / "theme.json").read_text(encoding="utf-8"))
+    raw: dict[str, dict[str, str]] = json.loads(
+        (resources.folder("reports") / "theme.json").read_text(encoding="utf-8")
+    )
     return raw
 
 
@@ -67,7 +69,7 @@ def chart_config() -> dict[str, Any]:
         "view": {"stroke": None},
         "axis": axis,
         "axisY": {"ticks": False},
-        "axisX": {"domain": True},
+        "axisX": {"domain": True, "labelFlush": False},
         "text": {"color": colour("ink"), "fontSize": 12},
         "bar": {"color": colour("series-1")},
         "legend": {"disable": True},

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tracekit.report.structure import Row
 
-__all__ = ["FEW", "by_class", "enough", "gpu_jobs", "largest", "sample_size", "status_word"]
+__all__ = ["FEW", "SEVERAL", "by_class", "enough", "gpu_jobs", "largest", "sample_size", "scope", "status_word"]
 
 FEW = 30
 """Below this number of observations a sentence states how many there were."""
+
+
+SEVERAL = 5
+"""Below this number of observations a sentence does not mention them."""
 
 
 def gpu_jobs(gpu_class: str) -> str:
@@ -19,9 +23,9 @@ def gpu_jobs(gpu_class: str) -> str:
     Examples
     --------
     >>> gpu_jobs("0"), gpu_jobs("1"), gpu_jobs("<1"), gpu_jobs("2-4"), gpu_jobs(">8")
-    ('CPU jobs', '1-GPU jobs', 'jobs of part of a GPU', 'jobs of 2-4 GPUs', 'jobs of more than 8 GPUs')
+    ('CPU jobs', '1-GPU jobs', 'jobs of less than 1 GPU', 'jobs of 2-4 GPUs', 'jobs of more than 8 GPUs')
     """
-    special = {"0": "CPU jobs", "1": "1-GPU jobs", "<1": "jobs of part of a GPU", ">8": "jobs of more than 8 GPUs"}
+    special = {"0": "CPU jobs", "1": "1-GPU jobs", "<1": "jobs of less than 1 GPU", ">8": "jobs of more than 8 GPUs"}
     return special.get(gpu_class, f"jobs of {gpu_class} GPUs")
 
 
@@ -44,6 +48,11 @@ def by_class(rows: list[Row]) -> dict[str, Row]:
 def enough(rows: list[Row], column: str) -> list[Row]:
     """Return the rows with at least FEW observations, or all rows when there is none."""
     return [r for r in rows if (r[column] or 0) >= FEW] or rows
+
+
+def scope(rows: list[Row], column: str) -> str:
+    """Return the words that say which rows `enough` left in, '' when it left all."""
+    return f" with at least {FEW} {column}" if len(enough(rows, column)) < len(rows) else ""
 
 
 def sample_size(number: int) -> str:

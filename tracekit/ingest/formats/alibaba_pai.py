@@ -95,7 +95,9 @@ def _rows(files: list[SourceFile], key: str, headers: dict[str, list[str]], sink
             f"several files hold the table {key}: {files[0].path}, {files[1].path}", hint="keep one of them"
         )
     for file in files:
-        yield from read_table(sink, file, limited(schema.source("alibaba-pai", key), _LARGEST), columns=headers.get(key))
+        yield from read_table(
+            sink, file, limited(schema.source("alibaba-pai", key), _LARGEST), columns=headers.get(key)
+        )
 
 
 def _read_machines(file: SourceFile, headers: dict[str, list[str]], sink: Sink) -> None:

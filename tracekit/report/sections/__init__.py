@@ -11,9 +11,10 @@ from tracekit.report.sections.interface import (
     finding,
     has_chart,
     panels,
+    reading_order,
     says,
     section_title,
     sections_in_order,
 )
 
-__all__ = ["chart", "finding", "has_chart", "panels", "says", "section_title", "sections_in_order"]
+__all__ = ["chart", "finding", "has_chart", "panels", "reading_order", "says", "section_title", "sections_in_order"]

@@ -11,15 +11,15 @@ from tracekit.report.charts import (
     category,
     data,
     height,
-    legend,
     palette,
     percent_axis,
     status_colours,
+    status_legend,
 )
 from tracekit.report.sections.interface import chart, says
 from tracekit.report.text import percent
 from tracekit.report.theme import colour
-from tracekit.report.words import by_class, enough, gpu_jobs, largest, sample_size, status_word
+from tracekit.report.words import by_class, enough, gpu_jobs, largest, sample_size, scope
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row
@@ -38,13 +38,14 @@ def status_finding(rows: list[Row]) -> str | None:
     if not failed:
         return None
     shares = [{"gpu_class": c, "jobs": n, "share": failed.get(c, 0) / n} for c, n in total.items() if n]
+    among = scope(shares, "jobs")
     shares = enough(shares, "jobs")
     low, high = largest(shares, "share", sign=-1), largest(shares, "share")
     if low is None or high is None or low is high:
         return None
     return (
-        f"{_say(high, 'failed')}, the most of any size; of {gpu_jobs(low['gpu_class'])},"
-        f" {percent(low['share'])}{sample_size(low['jobs'])}."
+        f"{_say(high, 'failed')}, the most of any size{among};"
+        f" the fewest among the {gpu_jobs(low['gpu_class'])}, {percent(low['share'])}{sample_size(low['jobs'])}."
     )
 
 
@@ -71,7 +72,10 @@ def status_chart(rows: list[Row]) -> list[Panel]:
         .encode(
             y=category("gpu_class", [c for c in GPU_CLASSES if c in have], "GPUs of the job"),
             x=alt.X(
-                "jobs_share:Q", stack="zero", scale=alt.Scale(domain=[0, 1]), axis=percent_axis("share of the jobs of a size")
+                "jobs_share:Q",
+                stack="zero",
+                scale=alt.Scale(domain=[0, 1]),
+                axis=percent_axis("share of the jobs of a size"),
             ),
             color=alt.Color("end:N", scale=palette(colours)),
             order=alt.Order("order:Q"),
@@ -84,19 +88,22 @@ def status_chart(rows: list[Row]) -> list[Panel]:
         )
         .properties(height=height(len(have), 28))
     )
-    return [Panel(drawn, legend({status_word(k): v for k, v in colours.items()}))] if shown else []
+    return [Panel(drawn, status_legend(colours))] if shown else []
 
 
 @says("failures/retries")
 def retries_finding(rows: list[Row]) -> str | None:
     """Say which size is tried again most often."""
-    most = largest(enough(list(by_class(rows).values()), "jobs"), "mean_retries")
+    sizes = list(by_class(rows).values())
+    most = largest(enough(sizes, "jobs"), "mean_retries")
     if most is None:
         return None
-    if most["mean_retries"] == 0:
+    if not any(r["mean_retries"] for r in sizes):
         return "No job was tried again."
+    among = scope(sizes, "jobs")
+    of = f" of the sizes{among}" if among else ""
     text = (
-        f"{gpu_jobs(most['gpu_class'])} are tried again most: {most['mean_retries']:.2f} retries a job"
+        f"{gpu_jobs(most['gpu_class'])} are tried again most often{of}: {most['mean_retries']:.2f} retries a job"
         f"{sample_size(most['jobs'])}"
     )
     if most["unsuccessful_share"] is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Says = Callable[[list[Row]], str | None]
     Draws = Callable[[list[Row]], list[Panel]]
 
-__all__ = ["chart", "finding", "has_chart", "panels", "says", "section_title", "sections_in_order"]
+__all__ = ["chart", "finding", "has_chart", "panels", "reading_order", "says", "section_title", "sections_in_order"]
 
 _SAYS: dict[str, Says] = {}
 _DRAWS: dict[str, Draws] = {}
@@ -82,6 +82,13 @@ def has_chart(query: str) -> bool:
 def section_title(group: str) -> str:
     """Return the heading of a group of queries."""
     return _TITLES.get(group, group.replace("_", " ").replace("/", ", ").capitalize())
+
+
+def reading_order(query: str) -> tuple[int, str]:
+    """Return what to sort queries by: those that a section module knows in its order, others after them by name."""
+    _load()
+    known = list(_SAYS)
+    return (known.index(query) if query in known else len(known), query)
 
 
 def sections_in_order(groups: Iterable[str]) -> list[str]:

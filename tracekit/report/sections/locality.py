@@ -9,8 +9,8 @@ from tracekit.report.charts import (
     axis_values,
     category,
     class_colours,
+    class_legend,
     height,
-    legend,
     palette,
     ranges,
     time_axis,
@@ -19,7 +19,7 @@ from tracekit.report.charts import (
 )
 from tracekit.report.sections.interface import chart, says
 from tracekit.report.text import duration
-from tracekit.report.words import FEW, gpu_jobs, sample_size
+from tracekit.report.words import SEVERAL, gpu_jobs, sample_size
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row
@@ -34,13 +34,14 @@ _CLASSES = ("5-8", ">8")
 @says("locality/delay_by_spread")
 def delay_by_spread_finding(rows: list[Row]) -> str | None:
     """Compare the waits of jobs of one class on few and on more nodes."""
-    for gpu_class in ("5-8", ">8", "2-4"):
-        have = [r for r in rows if r["gpu_class"] == gpu_class and r["p50_s"] is not None and r["jobs"] >= FEW]
+    for gpu_class in _CLASSES:
+        known = [r for r in rows if r["gpu_class"] == gpu_class and r["p50_s"] is not None]
+        have = [r for r in known if r["jobs"] >= SEVERAL]
         if len(have) >= 2:
             few, many = have[0], have[-1]
             return (
-                f"Of the {gpu_jobs(gpu_class)}, those on {_nodes(few['node_count'])} had waited"
-                f" {duration(few['p50_s'])} in the median, those on {_nodes(many['node_count'])}"
+                f"Of the {gpu_jobs(gpu_class)}, those on {_nodes(few['node_count'])} had a median wait of"
+                f" {duration(few['p50_s'])}{sample_size(few['jobs'])}, those on {_nodes(many['node_count'])} one of"
                 f" {duration(many['p50_s'])}{sample_size(many['jobs'])}."
             )
     if rows and all(r["node_count"] == 1 for r in rows):
@@ -86,4 +87,4 @@ def delay_by_spread_chart(rows: list[Row]) -> list[Panel]:
     note = "Dot: median wait. Line: up to the 90th percentile."
     if len(kept) < len(counts):
         note += f" Drawn: the {len(kept)} commonest numbers of nodes; {len(counts) - len(kept)} more in the table."
-    return [Panel(drawn, legend(colours, "{} GPUs"), note=note)]
+    return [Panel(drawn, class_legend(colours), note=note)]

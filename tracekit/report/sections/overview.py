@@ -28,7 +28,7 @@ def summary_finding(rows: list[Row]) -> str | None:
     if value.get("gpu_hours"):
         text += f", which held GPUs for {count(value['gpu_hours'])} GPU-hours"
     if value.get("median_run_s") is not None:
-        text += f"; half of them ran for less than {duration(value['median_run_s'])}"
+        text += f"; half of the jobs with a known run time ran for at most {duration(value['median_run_s'])}"
     return text + "."
 
 
@@ -45,10 +45,8 @@ def status_finding(rows: list[Row]) -> str | None:
     text += f" and took {percent(done['gpu_hours_share'])} of the GPU time"
     other = largest([r for r in rows if r["status"] not in {"completed", "running", "pending"}], "gpu_hours_share")
     if other and other["status"]:
-        text += (
-            f"; {status_word(other['status'])} jobs, {percent(other['jobs_share'])} of all,"
-            f" took {percent(other['gpu_hours_share'])}"
-        )
+        who = f"{status_word(other['status'])} jobs" if other["status"] != _UNKNOWN else "jobs of unknown status"
+        text += f"; {who}, {percent(other['jobs_share'])} of all, took {percent(other['gpu_hours_share'])}"
     return text + "."
 
 
@@ -67,7 +65,8 @@ def size_finding(rows: list[Row]) -> str | None:
     common, heavy = largest(rows, "jobs_share"), largest(rows, "gpu_hours_share")
     if common is None or common["gpu_class"] is None:
         return None
-    text = f"{percent(common['jobs_share'])} of the jobs are {gpu_jobs(common['gpu_class'])}"
+    who = gpu_jobs(common["gpu_class"])
+    text = f"{who[0].upper()}{who[1:]} are the most common, {percent(common['jobs_share'])} of all"
     if heavy is None or heavy["gpu_class"] is None:
         return text + "."
     if heavy is common:
@@ -97,12 +96,13 @@ def arrivals_finding(rows: list[Row]) -> str | None:
     high, low = largest(rows, "jobs"), largest(rows, "jobs", sign=-1)
     if high is None or low is None or high["jobs"] == low["jobs"]:
         return None
-    text = f"Most jobs are submitted between {_hour(high['hour'])} and {_hour(high['hour'] + 1)} ({count(high['jobs'])})"
-    return f"{text}, fewest between {_hour(low['hour'])} and {_hour(low['hour'] + 1)} ({count(low['jobs'])})."
+    busy = f"{_hours(high['hour'])} ({count(high['jobs'])} jobs)"
+    quiet = f"{_hours(low['hour'])} ({count(low['jobs'])})"
+    return f"Most jobs are submitted between {busy}, fewest between {quiet}."
 
 
-def _hour(hour: int) -> str:
-    return f"{hour % 24:02}:00"
+def _hours(hour: int) -> str:
+    return f"{hour:02}:00 and {(hour + 1) % 24:02}:00"
 
 
 @chart("overview/arrivals_by_hour")
@@ -110,7 +110,14 @@ def arrivals_chart(rows: list[Row]) -> list[Panel]:
     """Draw the mean number of submissions of each hour."""
     import altair as alt
 
-    ticks = alt.Axis(title="hour of the day", labelAngle=0, values=list(range(0, 24, 3)), labelExpr="datum.value + ':00'")
+    ticks = alt.Axis(
+        title="hour of the day",
+        labelAngle=0,
+        values=list(range(0, 24, 3)),
+        labelExpr="datum.value + ':00'",
+        labelOverlap="greedy",
+        labelSeparation=6,
+    )
     drawn = (
         alt.Chart(data(rows))
         .mark_bar()

@@ -10,8 +10,8 @@ from tracekit.report.charts import (
     axis_values,
     category,
     class_colours,
+    class_legend,
     height,
-    legend,
     palette,
     ranges,
     time_axis,
@@ -20,7 +20,7 @@ from tracekit.report.charts import (
 )
 from tracekit.report.sections.interface import chart, says
 from tracekit.report.text import count, duration, labels, shorten
-from tracekit.report.words import by_class, enough, gpu_jobs, largest, sample_size
+from tracekit.report.words import by_class, enough, gpu_jobs, largest, sample_size, scope
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row
@@ -38,13 +38,13 @@ def run_time_finding(rows: list[Row]) -> str | None:
         return None
     first = sized[0]
     text = (
-        f"Half of the {gpu_jobs(first['gpu_class'])} ran for less than {duration(first['p50_s'])}"
+        f"Half of the {gpu_jobs(first['gpu_class'])} ran for at most {duration(first['p50_s'])}"
         f"{sample_size(first['jobs'])}"
     )
     if len(sized) == 1:
-        return f"{text}; one in ten ran for more than {duration(first['p90_s'])}."
+        return f"{text}; one in ten ran for {duration(first['p90_s'])} or longer."
     last = sized[-1]
-    more = f"half of the {gpu_jobs(last['gpu_class'])} for less than {duration(last['p50_s'])}{sample_size(last['jobs'])}"
+    more = f"half of the {gpu_jobs(last['gpu_class'])} for at most {duration(last['p50_s'])}{sample_size(last['jobs'])}"
     return f"{text}, {more}."
 
 
@@ -73,19 +73,27 @@ def run_time_chart(rows: list[Row]) -> list[Panel]:
 
 @says("queuing/queue_delay")
 def queue_delay_finding(rows: list[Row]) -> str | None:
-    """Name the most common kind of wait and the longest one."""
+    """Name the most common kind of wait of GPU jobs and the longest one."""
+    rows = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None and r["p90_s"] is not None]
+    rows = [r for r in rows if r["gpu_class"] != "0"] or rows
     most = largest(rows, "waits")
-    if most is None or most["p50_s"] is None or most["gpu_class"] is None:
+    if most is None:
         return None
-    text = f"{_of(most)}: half waited less than {duration(most['p50_s'])}, one in ten more than {duration(most['p90_s'])}"
-    text = f"Most waits ({count(most['waits'])}) are of {text}"
+    text = f"The commonest waits ({count(most['waits'])}) are those of {_of(most)}: {_waited(most)}"
     worst = largest(enough(rows, "waits"), "p90_s")
-    if worst is None or worst is most or worst["gpu_class"] is None or worst["p90_s"] <= most["p90_s"]:
+    if worst is None or worst is most or worst["p90_s"] <= most["p90_s"]:
         return text + "."
-    return (
-        f"{text}. The longest are those of {_of(worst)}: one in ten more than"
-        f" {duration(worst['p90_s'])}{sample_size(worst['waits'])}."
-    )
+    among = f" of the groups{scope(rows, 'waits')}" if scope(rows, "waits") else ""
+    return f"{text}. The longest{among} are those of {_of(worst)}: {_waited(worst)}{sample_size(worst['waits'])}."
+
+
+def _waited(row: Row) -> str:
+    """Return median and 90th percentile in words; a wait of 0 is no wait."""
+    if row["p90_s"] <= 0:
+        return "at least nine in ten did not wait at all"
+    tail = f"one in ten waited {duration(row['p90_s'])} or longer"
+    middle = "half did not wait at all" if row["p50_s"] <= 0 else f"half waited {duration(row['p50_s'])} or less"
+    return f"{middle}, {tail}"
 
 
 def _of(row: Row) -> str:
@@ -128,4 +136,4 @@ def queue_delay_chart(rows: list[Row]) -> list[Panel]:
     note = "Dot: median wait. Line: up to the 90th percentile."
     if len(waits) > len(chosen):
         note += f" Drawn: the {len(chosen)} VCs with the most waits; {len(waits) - len(chosen)} more in the table."
-    return [Panel(drawn, legend(colours, "{} GPUs"), note=note)]
+    return [Panel(drawn, class_legend(colours), note=note)]

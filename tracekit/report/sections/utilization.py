@@ -8,18 +8,17 @@ from tracekit.report.charts import (
     Panel,
     category,
     height,
-    legend,
     number_tooltips,
     palette,
     pct_axis,
     pct_scale,
     ranges,
     status_colours,
+    status_legend,
 )
 from tracekit.report.sections.interface import chart, says
 from tracekit.report.text import count
 from tracekit.report.theme import colour
-from tracekit.report.words import status_word
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row
@@ -46,7 +45,8 @@ def gpu_finding(rows: list[Row]) -> str | None:
     if len(sizes) < 2:
         return text + "."
     low, high = min(sizes, key=lambda g: sizes[g]), max(sizes, key=lambda g: sizes[g])
-    return f"{text}: least in jobs of {_gpus(low)} ({sizes[low]:.1f} %), most in jobs of {_gpus(high)} ({sizes[high]:.1f} %)."
+    least, most = f"{_gpus(low)} ({sizes[low]:.1f} %)", f"{_gpus(high)} ({sizes[high]:.1f} %)"
+    return f"{text}: least in jobs of {least}, most in jobs of {most}."
 
 
 def _gpus(number: float) -> str:
@@ -82,25 +82,31 @@ def gpu_chart(rows: list[Row]) -> list[Panel]:
             "color": alt.Color("end:N", scale=palette(colours)),
         },
         tooltip=number_tooltips(
-            {"size": "GPUs", "end": "status"}, "samples", ["mean_pct", "p5_pct", "p25_pct", "p50_pct", "p75_pct", "p95_pct"]
+            {"size": "GPUs", "end": "status"},
+            "samples",
+            ["mean_pct", "p5_pct", "p25_pct", "p50_pct", "p75_pct", "p95_pct"],
         ),
         sizes=(2, 6),
     ).properties(height=height(len(kept), 15 * len(colours) + 10))
     note = "Dot: median sample. Thick line: middle half. Thin line: 5th to 95th percentile."
     if len(kept) < len(samples):
         note += f" Drawn: the {len(kept)} sizes with the most samples; {len(samples) - len(kept)} more in the table."
-    return [Panel(drawn, legend({status_word(k): v for k, v in colours.items()}), note=note)]
+    return [Panel(drawn, status_legend(colours), note=note)]
 
 
 @says("utilization/host")
 def host_finding(rows: list[Row]) -> str | None:
     """Say the median and the 95th percentile of each resource."""
     parts = [
-        f"{r['resource']} use is {r['p50_pct']:.1f} % in the median and {r['p95_pct']:.1f} % at the 95th percentile"
+        f"{_resource(r)} use is {r['p50_pct']:.1f} % in the median and {r['p95_pct']:.1f} % at the 95th percentile"
         for r in rows
         if r["p50_pct"] is not None
     ]
     return f"On the machines, {', '.join(parts)}." if parts else None
+
+
+def _resource(row: Row) -> str:
+    return "CPU" if row["resource"] == "cpu" else str(row["resource"])
 
 
 @chart("utilization/host")
@@ -111,6 +117,7 @@ def host_chart(rows: list[Row]) -> list[Panel]:
     shown = [r for r in rows if r["p50_pct"] is not None]
     if not shown:
         return []
+    shown = [{**r, "resource": _resource(r)} for r in shown]
     words = [r["resource"] for r in shown]
     drawn = ranges(
         shown,

@@ -28,7 +28,9 @@ def gpu_request_finding(rows: list[Row]) -> str | None:
         return text + "."
     if heavy is common:
         return f"{text}, which also takes the most GPU time ({percent(heavy['gpu_hours_share'])})."
-    return f"{text}; most GPU time goes to requests for {_gpus(heavy['gpu_count'])} ({percent(heavy['gpu_hours_share'])})."
+    return (
+        f"{text}; most GPU time goes to requests for {_gpus(heavy['gpu_count'])} ({percent(heavy['gpu_hours_share'])})."
+    )
 
 
 def _gpus(number: float) -> str:

@@ -1,0 +1,113 @@
+"""How many GPUs a cluster has, by source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tracekit.characterize import capacity
+from tracekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tracekit.trace import Trace
+
+    MakeTrace = Callable[..., Trace]
+
+NODES: list[dict[str, Any]] = [{"node_id": n, "gpu_count": g} for n, g in (("a", 2), ("b", 8), ("c", None), ("d", 0))]
+PLACEMENTS: list[dict[str, Any]] = [
+    {"node_id": "a", "gpu_index": [0, 6], "gpu_count": 2},  # shows GPUs 0..6 of a: 7
+    {"node_id": "b", "gpu_index": [3], "gpu_count": 1},  # the list says more
+    {"node_id": "c", "gpu_count": 2.5},  # no indices: 2.5 GPUs need 3
+    {"node_id": "e", "gpu_index": [], "gpu_count": None},  # shows nothing
+]
+SAMPLES = [
+    {"time": "2017-10-03", "node_id": "a", "gpu_index": 5},
+    {"time": "2017-10-03", "node_id": "f", "gpu_index": 3, "utilization_pct": 1},  # only telemetry knows f: 4
+]
+
+
+@pytest.fixture
+def trace(make_trace: MakeTrace) -> Trace:
+    placements = [{"job_id": "j", "attempt": 0, **p} for p in PLACEMENTS]
+    return make_trace(jobs=[{"job_id": "j"}], nodes=NODES, placements=placements, gpu_utilization=SAMPLES)
+
+
+def test_listed_is_the_node_list(trace: Trace) -> None:
+    found = capacity(trace)
+    assert (found.source, found.gpus, found.alternatives) == ("listed", 10, {"observed": 22})
+    assert found.by_node.rows() == [("a", 2), ("b", 8), ("d", 0)]
+    assert found.note == "the node list, 3 nodes; 1 listed nodes state no GPUs"
+
+
+def test_observed_is_the_largest_that_any_source_shows(trace: Trace) -> None:
+    found = capacity(trace, "observed")
+    # a 7 by index, b 8 by the list, c 3 by a placement, d 0 by the list, f 4 by telemetry; e shows nothing.
+    assert found.by_node.rows() == [("a", 7), ("b", 8), ("c", 3), ("d", 0), ("f", 4)]
+    assert (found.gpus, found.alternatives) == (22, {"listed": 10})
+    assert found.note.endswith("5 nodes; 3 show more than is listed")
+
+
+def test_a_file_is_a_source(trace: Trace, tmp_path: Path) -> None:
+    path = tmp_path / "gpus.csv"
+    path.write_text("rack,gpu_count,node_id\nr,4,b\nr, 8 ,a\n", encoding="utf-8-sig")
+    found = capacity(trace, str(path))
+    assert (found.source, found.gpus, found.by_node.rows()) == (str(path), 12, [("a", 8), ("b", 4)])
+    assert found.alternatives == {"listed": 10, "observed": 22}
+    assert found.note == "the file gpus.csv, 2 nodes"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("node,gpus\na,1\n", "line 1: lacks the columns node_id,gpu_count"),
+        ("node_id,gpu_count\n", "names no node"),
+        ("", "line 1: lacks the columns"),
+        ("node_id,gpu_count\na,1\n\na,2\n", "line 4, column node_id: the node 'a' stands twice"),
+        ("node_id,gpu_count\n,1\n", "line 2, column node_id: the node has no name"),
+        ("node_id,gpu_count\na,-1\n", "line 2, column gpu_count: '-1' is not a number of GPUs; write a whole number"),
+        ("node_id,gpu_count\na\n", "line 2, column gpu_count: '' is not a number of GPUs"),
+        ("node_id,gpu_count\na,2.5\n", "'2.5' is not a number of GPUs"),
+        ("node_id,gpu_count\na,\x00\xff\n", "is not a CSV file"),
+    ],
+)
+def test_a_wrong_file_is_named_by_line(trace: Trace, tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "gpus.csv"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(UsageError, match=message):
+        capacity(trace, path)
+
+
+def test_a_source_that_is_no_file_gets_the_choices(trace: Trace) -> None:
+    with pytest.raises(UsageError, match="no such capacity source; choose 'listed', 'observed' or a CSV file"):
+        capacity(trace, "guessed")
+    with pytest.raises(UsageError, match="cannot read the capacity: Is a directory"):
+        capacity(trace, trace.path)
+
+
+def test_a_source_that_the_trace_lacks_is_an_error(make_trace: MakeTrace) -> None:
+    jobs = [{"job_id": "j"}]
+    with pytest.raises(UsageError, match="the trace has no listed capacity; give a CSV file"):
+        capacity(make_trace(jobs=jobs))
+    only_capacity = make_trace(jobs=jobs, capacity=[{"time": "2020-04-01", "gpu_count": 8}])
+    with pytest.raises(UsageError, match="the trace has no observed capacity; use 'listed'"):
+        capacity(only_capacity, "observed")
+    nodes_of_unknown_size = make_trace(jobs=jobs, nodes=[{"node_id": "a"}])
+    with pytest.raises(UsageError, match="the trace has no listed capacity"):
+        capacity(nodes_of_unknown_size, "listed")
+
+
+def test_without_nodes_the_largest_total_of_each_cluster_counts(make_trace: MakeTrace) -> None:
+    def row(day: int, cluster: str, vc: str | None, gpus: float) -> dict[str, Any]:
+        return {"time": f"2020-04-0{day}", "cluster": cluster, "vc": vc, "gpu_count": gpus}
+
+    # Earth states totals 64, 72, 40. Venus has none: v 8, then v 16 and w 8 together, then v 16 and w 0.
+    rows = [row(1, "Earth", None, 64), row(2, "Earth", None, 72), row(3, "Earth", None, 40), row(1, "Earth", "v", 99)]
+    rows += [row(1, "Venus", "v", 8), row(2, "Venus", "v", 16), row(2, "Venus", "w", 8), row(3, "Venus", "w", 0)]
+    found = capacity(make_trace(jobs=[{"job_id": "j"}], capacity=rows))
+    assert (found.gpus, found.alternatives, found.by_node.height) == (96, {}, 0)
+    assert found.by_node.columns == ["node_id", "gpu_count"]
+    assert found.note == "the capacity table, largest total over time of each cluster: Earth 72, Venus 24"

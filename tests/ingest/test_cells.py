@@ -1,0 +1,106 @@
+"""Cells become typed values by their schema; the first cell that does not names its record's fault."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import polars as pl
+import pytest
+
+from tracekit.ingest.cells import BadCell, limited, typed_cells
+from tracekit.schema import Column, TableSchema
+
+TIME = "%Y-%m-%d %H:%M:%S"
+
+
+def table(*columns: Column, missing: tuple[str, ...] = ("", "NA"), strip: bool = False) -> TableSchema:
+    return TableSchema("t", "T", "A table.", columns, missing=missing, dialect={"skipInitialSpace": strip})
+
+
+def convert(column: Column, *cells: str | None, strip: bool = False) -> tuple[list[object], list[tuple[int, str]]]:
+    frame = pl.DataFrame({column.name: cells}, schema={column.name: pl.String})
+    typed, bad = typed_cells(frame, table(column, strip=strip))
+    assert typed.schema[column.name] == column.polars
+    return typed[column.name].to_list(), [(cell.row, cell.reason) for cell in bad]
+
+
+def test_whole_numbers_are_read_and_others_set_aside() -> None:
+    column = Column("n", "integer", "A count.")
+    assert convert(column, "7", " -3 ", "NA", None, "1.5", "x", "9223372036854775808") == (
+        [7, -3, None, None, None, None, None],
+        [(4, "is not a whole number"), (5, "is not a whole number"), (6, "is not a whole number")],
+    )
+
+
+def test_numbers_must_be_finite() -> None:
+    column = Column("n", "number", "A size.")
+    assert convert(column, "1.5", "2e3", "", "1e999", "x") == (
+        [1.5, 2000.0, None, float("inf"), None],
+        [(3, "is not a finite number"), (4, "is not a number")],
+    )
+
+
+def test_numbers_keep_to_their_bounds() -> None:
+    column = Column("n", "integer", "A share.", minimum=0, maximum=1000)
+    assert convert(column, "0", "1000", "-1", "1001") == (
+        [0, 1000, -1, 1001],
+        [(2, "is below 0"), (3, "is above 1000")],
+    )
+
+
+def test_text_keeps_its_blanks_unless_the_dialect_drops_them() -> None:
+    column = Column("s", "string", "A name.")
+    assert convert(column, " a ", "NA", "", None) == ([" a ", None, None, None], [])
+    assert convert(column, " a ", " NA", strip=True) == (["a", None], [])
+
+
+def test_a_required_cell_must_be_known() -> None:
+    column = Column("s", "string", "A name.", required=True)
+    assert convert(column, "a", "", "NA") == (["a", None, None], [(1, "is missing"), (2, "is missing")])
+
+
+def test_times_follow_their_format() -> None:
+    column = Column("t", "datetime", "A time.", format=TIME)
+    reason = f"is not a time like {TIME}"
+    assert convert(column, "2017-10-03 01:02:03", "2017-10-33 01:02:03", "2017-10-03", "2017-10-03 01:02:03 PDT") == (
+        [dt.datetime(2017, 10, 3, 1, 2, 3), None, None, None],
+        [(1, reason), (2, reason), (3, reason)],
+    )
+
+
+def test_times_and_dates_beyond_what_tools_hold_are_set_aside() -> None:
+    moment = Column("t", "datetime", "A time.", format=TIME)
+    day = Column("d", "date", "A day.", format="%Y-%m-%d")
+    out = "is a date out of range"
+    assert convert(moment, "1969-12-31 23:59:59", "1970-01-01 00:00:00", "2262-01-01 00:00:01")[1] == [(0, out), (2, out)]
+    assert convert(day, "1969-12-31", "1970-01-01", "2262-01-02", "2020-02-30")[1] == [
+        (0, out),
+        (2, out),
+        (3, "is not a date like %Y-%m-%d"),
+    ]
+
+
+def test_a_zone_word_is_honoured_and_an_unlisted_one_set_aside() -> None:
+    column = Column("t", "datetime", "A time.", format=TIME, zones={"PST": -8, "PDT": -7})
+    assert convert(column, "2017-11-05 01:30:00 PDT", "2017-11-05 01:30:00 PST", "2017-11-05 01:30:00 CET") == (
+        [dt.datetime(2017, 11, 5, 8, 30), dt.datetime(2017, 11, 5, 9, 30), None],
+        [(2, f"is not a time like {TIME} with one of the zones PST, PDT")],
+    )
+
+
+def test_the_first_bad_column_in_schema_order_is_named_once_for_a_record() -> None:
+    spec = table(Column("a", "integer", "A."), Column("b", "integer", "B."))
+    frame = pl.DataFrame({"b": ["x", "2", "x"], "a": ["x", "1", "3"]})
+    _, bad = typed_cells(frame.select("a", "b"), spec)
+    assert bad == [BadCell(0, "a", "is not a whole number"), BadCell(2, "b", "is not a whole number")]
+
+
+def test_limits_hold_for_the_columns_named_and_no_other() -> None:
+    spec = limited(table(Column("a", "integer", "A."), Column("b", "integer", "B.")), {"b": 9})
+    _, bad = typed_cells(pl.DataFrame({"a": ["-1", "99"], "b": ["-1", "99"]}), spec)
+    assert bad == [BadCell(0, "b", "is below 0"), BadCell(1, "b", "is above 9")]
+
+
+@pytest.mark.parametrize("cell", ["0x10", "1_000", "1,5", "٣", "--1"])
+def test_spellings_of_numbers_that_logs_do_not_use_are_set_aside(cell: str) -> None:
+    assert convert(Column("n", "integer", "A count."), cell) == ([None], [(0, "is not a whole number")])
