@@ -196,10 +196,9 @@ def analyze_many(
         staged.discard()
     if failed:
         rest = "nothing was written" if len(failed) == len(entries) else f"the others are in {target}"
-        raise SourceError(
-            f"{len(failed)} of {len(entries)} sources failed, first {failed[0]['source']}: {failed[0]['error']}",
-            hint=rest,
-        )
+        source, reason = failed[0]["source"], failed[0]["error"] or ""
+        first = reason if source in reason else f"{source}: {reason}"
+        raise SourceError(f"{len(failed)} of {len(entries)} sources failed, first {first}", hint=rest)
     return target / "index.html"
 
 

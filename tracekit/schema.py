@@ -171,7 +171,7 @@ class TableSchema:
         Types and order of the columns are compared first; the rows are read only when these fit.
         """
         have = dict(frame.collect_schema())
-        if have != dict(self.polars):
+        if list(have.items()) != list(self.polars.items()):
             missing = [n for n in self.names if n not in have]
             extra = [n for n in have if n not in self.names]
             differ = [n for n in self.names if n in have and have[n] != self.polars[n]]

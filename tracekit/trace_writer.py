@@ -27,9 +27,14 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
+    from tracekit.schema import Column
+
 __all__ = ["StagedFolder", "TraceWriter", "output_errors"]
 
 _ROW_GROUP = 131_072
+
+_DISTINCT = frozenset({"job_id", "name", "instance", "raw"})
+"""Text columns whose values hardly repeat, so that a dictionary of them only costs time and space."""
 
 
 @contextlib.contextmanager
@@ -252,7 +257,14 @@ class TraceWriter:
         rows = frame.to_arrow()
         if table not in self._parquet:
             self._parquet[table] = pq.ParquetWriter(
-                self.folder / f"{table}.parquet", rows.schema, compression="zstd", compression_level=1
+                self.folder / f"{table}.parquet",
+                rows.schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=[c.name for c in schema.common(table).columns if _repeats(c)],
+                column_encoding={
+                    c.name: "DELTA_BINARY_PACKED" for c in schema.common(table).columns if c.kind == "datetime"
+                },
             )
         self._parquet[table].write_table(rows, row_group_size=_ROW_GROUP)
 
@@ -260,3 +272,8 @@ class TraceWriter:
         for writer in self._parquet.values():
             writer.close()
         self._parquet.clear()
+
+
+def _repeats(column: Column) -> bool:
+    """Return whether a dictionary of the column's values pays."""
+    return column.kind not in ("datetime", "array") and column.name not in _DISTINCT

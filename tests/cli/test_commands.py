@@ -124,7 +124,8 @@ def test_queries_tells_what_a_trace_lacks(tmp_path: Path) -> None:
 
 def test_formats_and_schema_print(philly_trace: Path) -> None:
     names = [row["format"] for row in json.loads(run("formats", "-f", "json").stdout)]
-    assert names == ["alibaba-openb", "alibaba-pai", "helios", "philly"]
+    assert names == sorted(names)
+    assert {"alibaba-openb", "alibaba-pai", "helios", "philly"} <= set(names)
     assert "doubled_hour" in run("formats").stdout
     assert "GPU-hours" not in run("schema", "nodes").stdout
     assert "gpu_memory_gib" in run("schema", "nodes").stdout

@@ -39,12 +39,12 @@ class BadCell(NamedTuple):
 
 
 def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, list[BadCell]]:
-    """Convert the text columns of `text` to the types of `schema`.
+    """Convert the columns of `text` to the types of `schema`.
 
     Parameters
     ----------
     text : polars.DataFrame
-        String columns, a subset of the schema's by name.
+        A subset of the schema's columns by name: text, or numbers that were parsed already.
     schema : TableSchema
         Types, spellings of unknown values, and constraints.
 
@@ -61,7 +61,7 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
     # Almost every number and time converts as it stands; blanks and words for unknown are looked for only
     # in the columns where something did not.
     plain = text.select(_known(c, words, strip) if c.kind == "string" else pl.col(c.name) for c in columns)
-    frame = plain.select(_converted(c) for c in columns)
+    frame = plain.select(pl.col(c.name) if plain[c.name].dtype == c.polars else _converted(c) for c in columns)
     odd = [c for c in columns if frame[c.name].null_count() > plain[c.name].null_count()]
     cleaned = plain.with_columns(_known(c, words, strip=True) for c in odd)
     frame = frame.with_columns(cleaned.select(_converted(c) for c in odd))

@@ -85,11 +85,11 @@ class Panel:
 _AUTOSIZE: dict[str, Any] = {"type": "fit-x", "contains": "padding"}
 
 
-def data(rows: Iterable[Row]) -> alt.Data:
+def data(rows: Iterable[Row]) -> alt.InlineData:
     """Return rows as inlined chart data."""
     import altair as alt
 
-    return alt.Data(values=list(rows))  # type: ignore[no-untyped-call]
+    return alt.InlineData(values=list(rows))
 
 
 def height(number: int, step: float) -> float:

@@ -35,10 +35,22 @@ def headline(answers: list[Answer], capacity: CapacityInfo) -> list[Headline]:
     for metric, label, write, note in _CARDS:
         if metric in known:
             value, unit = known[metric]
+            note = _unknown_statuses(answers) or note if metric == "completed_share" else note
             cards.append({"label": label, "value": value, "unit": unit, "text": write(value), "note": note})
     if capacity["gpus"]:
-        others = ", ".join(f"{count(n)} by '{k}'" for k, n in capacity["alternatives"].items())
-        note = f"by '{shorten(capacity['used'] or '')}'" + (f"; {others}" if others else "")
+        others = "".join(f"; {count(n)} {_by(source)}" for source, n in capacity["alternatives"].items())
+        note = _by(capacity["used"] or "") + others
         gpus = capacity["gpus"]
         cards.insert(1, {"label": "GPUs", "value": gpus, "unit": "GPUs", "text": count(gpus), "note": note})
     return cards[:_LIMIT]
+
+
+def _unknown_statuses(answers: list[Answer]) -> str:
+    """Return a warning when so many statuses are unknown that the share of completed jobs says little."""
+    rows = next((a["rows"] for a in answers if a["name"] == "overview/status"), [])
+    share = sum(r["jobs_share"] or 0 for r in rows if r["status"] in {None, "unknown"})
+    return f"{percent(share)} have no known status" if share >= 0.01 else ""
+
+
+def _by(source: str) -> str:
+    return f"as {source}" if source in {"listed", "observed"} else f"by {shorten(source)}"

