@@ -35,8 +35,8 @@ def headline(answers: list[Answer], capacity: CapacityInfo) -> list[Headline]:
     for metric, label, write, note in _CARDS:
         if metric in known:
             value, unit = known[metric]
-            note = _unknown_statuses(answers) or note if metric == "completed_share" else note
-            cards.append({"label": label, "value": value, "unit": unit, "text": write(value), "note": note})
+            warning = _unknown_statuses(answers) if metric == "completed_share" else ""
+            cards.append({"label": label, "value": value, "unit": unit, "text": write(value), "note": warning or note})
     if capacity["gpus"]:
         others = "".join(f"; {count(n)} {_by(source)}" for source, n in capacity["alternatives"].items())
         note = _by(capacity["used"] or "") + others

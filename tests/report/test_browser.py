@@ -1,0 +1,153 @@
+"""The page in a real browser, without a network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tracekit.analysis import analyze_many
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page, Route
+
+    from tracekit.analysis import Analysis
+    from tracekit.trace import Trace
+
+pytestmark = pytest.mark.browser
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+
+def _missing(reason: str) -> None:
+    if os.environ.get("TRACEKIT_REQUIRE_BROWSER") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = next(filter(None, map(shutil.which, _NAMES)), None)
+    if found is None:
+        _missing(f"no browser: none of {', '.join(_NAMES)} is on the PATH")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        _missing("no playwright: install the dev dependencies")
+    with sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=found, args=list(_FLAGS))
+        yield started
+        started.close()
+
+
+class _Visit:
+    """A page opened with no network, what it asked for and what it complained about."""
+
+    def __init__(self, browser: Browser, path: Path, *, width: int = 1400, dark: bool = False) -> None:
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900}, offline=True, color_scheme="dark" if dark else "light"
+        )
+        self.page: Page = self.context.new_page()
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.page.route("**/*", self._route)
+        self.page.on("console", lambda m: self.complaints.append(m.text) if m.type in {"error", "warning"} else None)
+        self.page.on("pageerror", lambda e: self.complaints.append(str(e)))
+        self.page.goto(path.as_uri())
+
+    def _route(self, route: Route) -> None:
+        if route.request.url.startswith("file://"):
+            route.continue_()
+        else:
+            self.requests.append(route.request.url)
+            route.abort()
+
+    def charts(self) -> str:
+        self.page.wait_for_function("document.documentElement.dataset.charts", timeout=30_000)
+        return str(self.page.evaluate("document.documentElement.dataset.charts"))
+
+
+@pytest.fixture
+def visit(browser: Browser, analysis: Analysis, request: pytest.FixtureRequest) -> Iterator[_Visit]:
+    opened = _Visit(browser, analysis.report, **getattr(request, "param", {}))
+    yield opened
+    opened.context.close()
+
+
+@pytest.mark.parametrize("visit", [{}, {"width": 375}, {"dark": True}], indirect=True, ids=["wide", "phone", "dark"])
+def test_every_chart_draws_and_nothing_is_asked_of_a_network(visit: _Visit) -> None:
+    assert visit.charts() == "READY 10"
+    marks = visit.page.evaluate(
+        "[...document.querySelectorAll('.plot')].map(p => p.querySelectorAll('svg .role-mark path').length)"
+    )
+    assert len(marks) == 10
+    assert min(marks) > 0
+    assert visit.requests == []
+    assert visit.complaints == []
+
+
+@pytest.mark.parametrize("visit", [{"width": 375}], indirect=True)
+def test_a_phone_needs_no_sideways_scrolling_even_with_all_unfolded(visit: _Visit) -> None:
+    visit.charts()
+    visit.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 375
+
+
+def test_colours_follow_the_scheme_of_the_reader(visit: _Visit) -> None:
+    visit.charts()
+    colour = "getComputedStyle(document.querySelector('.plot svg .mark-rect path')).fill"
+    light = visit.page.evaluate(colour)
+    visit.page.emulate_media(color_scheme="dark")
+    dark = visit.page.evaluate(colour)
+    visit.page.emulate_media(color_scheme="dark", media="print")
+    assert (light, dark) == ("rgb(0, 114, 178)", "rgb(86, 180, 233)")
+    assert visit.page.evaluate(colour) == light
+
+
+def test_paper_has_no_navigation_and_shows_the_tables(visit: _Visit) -> None:
+    visit.charts()
+    table = visit.page.locator("#q-overview-status table")
+    assert not table.is_visible()
+    visit.page.emulate_media(media="print")
+    assert not visit.page.locator("nav").is_visible()
+    assert table.evaluate("t => t.getBoundingClientRect().height") > 0
+    widest = "Math.max(...[...document.querySelectorAll('.plot svg')].map(s => s.getBoundingClientRect().right))"
+    visit.page.set_viewport_size({"width": 680, "height": 900})
+    assert visit.page.evaluate(widest) <= 680
+
+
+def test_the_keyboard_reaches_the_report_first(visit: _Visit) -> None:
+    visit.page.keyboard.press("Tab")
+    assert visit.page.evaluate("document.activeElement.textContent") == "Skip to the report"
+
+
+def test_no_name_from_the_log_ran(visit: _Visit) -> None:
+    visit.charts()
+    assert visit.page.evaluate("document.querySelectorAll('img, [onerror]').length") == 0
+    assert visit.page.evaluate("document.scripts.length") == 3
+
+
+def test_the_page_of_several_reports_leads_to_each(browser: Browser, hostile_trace: Trace, tmp_path: Path) -> None:
+    index = analyze_many([hostile_trace.path, hostile_trace.path], tmp_path / "out")
+    opened = _Visit(browser, index, width=375)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 375
+    links = opened.page.locator("main a")
+    assert links.count() == 2
+    links.nth(1).click()
+    assert opened.charts() == "READY 10"
+    assert (opened.requests, opened.complaints) == ([], [])
+    opened.context.close()

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tracekit.report import bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Count how often the bundle is made, and make a small one."""
+    import vl_convert
+
+    calls: list[str] = []
+
+    def small(snippet: str) -> str:
+        calls.append(snippet)
+        return "var a='</script><!--';"
+
+    monkeypatch.setattr(vl_convert, "javascript_bundle", small)
+    bundle.vega_bundle.cache_clear()
+    yield calls
+    bundle.vega_bundle.cache_clear()
+
+
+def _fresh() -> str:
+    bundle.vega_bundle.cache_clear()
+    return bundle.vega_bundle()
+
+
+def test_the_bundle_is_one_function_that_cannot_end_its_element(
+    made: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    script = _fresh()
+    assert script.partition("\n")[2] == "(function(){var a='<\\/script><\\!--';\n})();\n"
+    assert "BSD-3-Clause" in script.partition("\n")[0]
+
+
+def test_the_bundle_is_made_once_and_then_read(
+    made: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert _fresh() == _fresh()
+    assert len(made) == 1
+    assert len(list((tmp_path / "tracekit").iterdir())) == 1
+
+
+def test_a_damaged_cache_file_is_made_again(made: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    script = _fresh()
+    kept = next((tmp_path / "tracekit").iterdir())
+    for damage in (script[:-20].encode(), b"", b"\xff\xfe"):
+        kept.write_bytes(damage)
+        assert _fresh() == script
+    assert len(made) == 4
+
+
+def test_a_cache_folder_that_cannot_be_written_is_not_used(
+    made: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert _fresh() == _fresh()
+    assert len(made) == 2

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tracekit import resources
+from tracekit.characterize import list_queries
+from tracekit.report.page import chart_payload
+from tracekit.report.sections import panels
+
+if TYPE_CHECKING:
+    from tracekit.report import Report
+    from tracekit.report.charts import Panel
+
+WITHOUT_CHART = {"overview/summary"}
+
+
+def _one(query: str, rows: list[dict[str, Any]]) -> tuple[Panel, dict[str, Any], list[dict[str, Any]]]:
+    """Return the only panel of a query, its specification and its data."""
+    (panel,) = panels(query, rows)
+    spec = panel.to_dict()
+    (values,) = spec["datasets"].values()
+    return panel, spec, values
+
+
+def test_shares_are_drawn_beside_each_other_in_the_order_of_the_sizes() -> None:
+    rows: list[dict[str, Any]] = [
+        {"gpu_class": ">8", "jobs": 1, "jobs_share": 0.25, "gpu_hours": 9.0, "gpu_hours_share": 0.9},
+        {"gpu_class": "1", "jobs": 2, "jobs_share": 0.5, "gpu_hours": 1.0, "gpu_hours_share": 0.1},
+        {"gpu_class": None, "jobs": 1, "jobs_share": 0.25, "gpu_hours": None, "gpu_hours_share": None},
+    ]
+    panel, spec, values = _one("overview/job_size", rows)
+    assert values == [
+        {"key": ">8", "measure": "share of jobs", "share": 0.25},
+        {"key": ">8", "measure": "share of GPU time", "share": 0.9},
+        {"key": "1", "measure": "share of jobs", "share": 0.5},
+        {"key": "1", "measure": "share of GPU time", "share": 0.1},
+        {"key": "unknown", "measure": "share of jobs", "share": 0.25},
+    ]
+    encoding = spec["encoding"]
+    assert encoding["y"]["scale"]["domain"] == ["1", ">8", "unknown"]
+    assert encoding["x"]["axis"]["title"] == "share of the total (%)"
+    assert (spec["width"], spec["height"]) == ("container", 3 * 34)
+    assert panel.legend == (("share of jobs", "var(--series-1)"), ("share of GPU time", "var(--series-2)"))
+
+
+def _run_time(low: float, high: float) -> list[dict[str, Any]]:
+    return [
+        {"gpu_class": "1", "jobs": 9, "p10_s": low, "p25_s": 20.0, "p50_s": 60.0, "p75_s": 90.0, "p90_s": high},
+        {"gpu_class": "0", "jobs": 9, "p10_s": 30.0, "p25_s": 30.0, "p50_s": 30.0, "p75_s": 30.0, "p90_s": 30.0},
+    ]
+
+
+def test_durations_stand_on_a_log_scale_with_ticks_that_people_use() -> None:
+    _, spec, values = _one("queuing/run_time", _run_time(10.0, 7200.0))
+    x = spec["layer"][0]["encoding"]["x"]
+    assert x["scale"] == {"type": "log", "domain": [10.0 / 1.1, 7200.0 * 1.1], "nice": False}
+    assert x["axis"]["values"] == [10, 60, 600, 3600]
+    assert x["axis"]["title"] == "run time (log scale)"
+    assert spec["layer"][0]["encoding"]["y"]["scale"]["domain"] == ["0", "1"]
+    assert values[0]["p90_s_words"] == "2 h"
+    assert [layer["mark"]["type"] for layer in spec["layer"]] == ["rule", "rule", "point"]
+
+
+def test_a_duration_of_0_has_a_place_on_the_scale() -> None:
+    _, spec, _ = _one("queuing/run_time", _run_time(0.0, 60.0))
+    x = spec["layer"][0]["encoding"]["x"]
+    assert x["scale"] == {"type": "symlog", "constant": 1, "domain": [-0.15, 60.0 * 1.1], "nice": False}
+    assert x["axis"]["values"] == [0, 1, 10, 60]
+
+
+def _wait(vc: str | None, gpu_class: str, waits: int) -> dict[str, Any]:
+    return {"vc": vc, "gpu_class": gpu_class, "waits": waits, "p50_s": 5.0, "p90_s": 50.0}
+
+
+def test_only_the_vcs_with_most_waits_are_drawn_and_the_others_are_counted() -> None:
+    rows = [_wait(f"vc{i:02}", "1", 100 + i) for i in range(30)]
+    panel, spec, values = _one("queuing/queue_delay", rows)
+    drawn = [f"vc{i:02}" for i in range(29, 17, -1)]
+    assert spec["layer"][0]["encoding"]["y"]["scale"]["domain"] == drawn
+    assert {v["vc"] for v in values} == set(drawn)
+    assert panel.note.endswith("Drawn: the 12 VCs with the most waits; 18 more in the table.")
+
+
+def test_hostile_names_stay_apart_short_and_visible() -> None:
+    rows = [_wait("L" * 100_000 + "a", "1", 3), _wait("L" * 100_000 + "b", "1", 2), _wait("\u202eabc", ">8", 1)]
+    _, spec, values = _one("queuing/queue_delay", rows)
+    names = spec["layer"][0]["encoding"]["y"]["scale"]["domain"]
+    assert names == ["L" * 21 + "…", "L" * 21 + "… (2)", "\\u202eabc"]
+    assert [v["tenant"] for v in values] == names
+
+
+def test_jobs_without_a_vc_have_their_own_line() -> None:
+    _, spec, _ = _one("queuing/queue_delay", [_wait("a", "1", 3), _wait(None, "1", 2)])
+    assert spec["layer"][0]["encoding"]["y"]["scale"]["domain"] == ["a", "no VC"]
+    _, spec, _ = _one("queuing/queue_delay", [_wait(None, "1", 2)])
+    assert spec["layer"][0]["encoding"]["y"]["scale"]["domain"] == ["all jobs"]
+
+
+def test_the_classes_of_the_paper_are_drawn_for_spread() -> None:
+    columns = ("gpu_class", "node_count", "jobs", "p50_s", "p90_s")
+    table = [("1", 1, 99, 1.0, 2.0), ("5-8", 1, 9, 1.0, 2.0), (">8", 2, 9, 5.0, 9.0)]
+    rows: list[dict[str, Any]] = [dict(zip(columns, row, strict=True)) for row in table]
+    panel, _, values = _one("locality/delay_by_spread", rows)
+    assert [v["gpu_class"] for v in values] == ["5-8", ">8"]
+    assert panel.legend == (("5-8 GPUs", "var(--class-4)"), (">8 GPUs", "var(--class-5)"))
+    _, _, values = _one("locality/delay_by_spread", rows[:2])
+    assert [v["gpu_class"] for v in values] == ["1", "5-8"]
+
+
+def test_statuses_stack_in_a_fixed_order() -> None:
+    rows: list[dict[str, Any]] = [
+        {"gpu_class": "1", "status": s, "jobs": 1, "jobs_share": 0.25, "gpu_hours": None}
+        for s in ("failed", None, "completed", "out_of_memory")
+    ]
+    panel, spec, values = _one("failures/status_by_size", rows)
+    assert [v["order"] for v in values] == [2, 9, 0, 5]
+    assert spec["encoding"]["color"]["scale"]["domain"] == ["completed", "failed", "out_of_memory", "unknown"]
+    assert [words for words, _ in panel.legend] == ["completed", "failed", "out of memory", "unknown"]
+
+
+def test_two_measures_of_different_kinds_are_two_charts() -> None:
+    rows = [{"gpu_class": "1", "jobs": 5, "mean_retries": 0.5, "unsuccessful_share": 0.2}]
+    titles = [p.to_dict()["encoding"]["x"]["axis"]["title"] for p in panels("failures/retries", rows)]
+    assert titles == ["retries a job (mean)", "share of jobs that end unsuccessfully (%)"]
+    rows[0]["unsuccessful_share"] = None
+    assert len(panels("failures/retries", rows)) == 1
+
+
+def test_the_commonest_requests_are_drawn_in_order_of_size() -> None:
+    rows = [{"gpu_count": g, "jobs": 100 - g, "jobs_share": 0.1, "gpu_hours_share": None} for g in range(20)]
+    panel, spec, _ = _one("workload/gpu_request", rows)
+    assert spec["encoding"]["y"]["scale"]["domain"] == [str(g) for g in range(14)]
+    assert panel.note == "Drawn: the 14 commonest requests; 6 more in the table."
+
+
+@pytest.mark.parametrize("query", sorted({q.name for q in list_queries()}))
+def test_a_result_without_rows_draws_nothing(query: str) -> None:
+    assert panels(query, []) == []
+
+
+def test_every_answered_query_that_knows_a_chart_draws_one(report: Report) -> None:
+    answers = {a["name"]: a for s in report["sections"] for a in s["answers"]}
+    drawn = {name for name, a in answers.items() if panels(name, a["rows"])}
+    expected = {
+        "overview/status",
+        "overview/job_size",
+        "overview/arrivals_by_hour",
+        "queuing/run_time",
+        "queuing/queue_delay",
+        "locality/delay_by_spread",
+        "utilization/gpu_by_size_status",
+        "utilization/host",
+        "failures/status_by_size",
+        "workload/gpu_request",
+    }
+    assert drawn == expected
+    assert set(answers) >= WITHOUT_CHART
+
+
+def test_each_dataset_is_in_the_page_once(report: Report) -> None:
+    rows = {a["name"]: a["rows"] for s in report["sections"] for a in s["answers"]}
+    payload = chart_payload({name: panels(name, r) for name, r in rows.items()})
+    used = {name for c in payload["charts"] for name in re.findall(r'"name": "(data-\w+)"', json.dumps(c["spec"]))}
+    assert used == set(payload["datasets"])
+    assert all("datasets" not in c["spec"] and "config" not in c["spec"] for c in payload["charts"])
+    assert sum(len(d) for d in payload["datasets"].values()) < 5000
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(one: str, other: str) -> float:
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_colours_can_be_told_from_the_paper(mode: str) -> None:
+    theme = json.loads((resources.folder("reports") / "theme.json").read_text(encoding="utf-8"))
+    assert set(theme["light"]) == set(theme["dark"])
+    colours = theme[mode]
+    for ground in ("paper", "surface"):
+        for name in ("ink", "muted", "accent", "warn"):
+            assert _contrast(colours[name], colours[ground]) >= 4.5, (name, ground)
+    for name, value in colours.items():
+        if name.startswith(("series-", "class-", "status-")):
+            assert _contrast(value, colours["paper"]) >= 3, name

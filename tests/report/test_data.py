@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import datetime as dt
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+from tracekit.analysis import analyze
+from tracekit.characterize import Query, QueryColumn, QueryParam, list_queries
+from tracekit.report import build_report
+from tracekit.report.data import ROW_LIMIT, Result
+from tracekit.report.sections import section_title, sections_in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.report import Report
+    from tracekit.report.structure import CapacityInfo
+    from tracekit.trace import Trace
+
+NO_CAPACITY: CapacityInfo = {"requested": "listed", "used": None, "gpus": None, "alternatives": {}, "note": "unknown"}
+
+
+def own_query(name: str = "mine/own") -> Query:
+    """Return a query that no section module knows."""
+    return Query(
+        name=name,
+        title="Own table",
+        question="What about x?",
+        paper="",
+        tables=("jobs",),
+        needs=(),
+        params=(QueryParam("limit", 3, "how many"),),
+        columns=(QueryColumn("x", "s", "a duration"),),
+        sql="SELECT 1 AS x",
+        path=Path("own.sql"),
+        rule="x is counted.",
+    )
+
+
+def _build(trace: Trace, results: list[Result], **more: Any) -> Report:
+    return build_report(trace, results, capacity=NO_CAPACITY, source="logs/site", **more)
+
+
+@pytest.fixture(scope="module")
+def plain_trace(make_trace: Callable[..., Trace]) -> Trace:
+    jobs = [{"job_id": "a", "submit_time": "2020-01-01 00:00", "end_time": "2020-01-11 00:00", "cluster": "c1"}]
+    return make_trace(jobs=jobs)
+
+
+def test_an_answer_states_question_rule_parameters_columns_and_rows(plain_trace: Trace) -> None:
+    result = Result(own_query(), pl.DataFrame({"x": [1.5, None]}), files=["tables/mine/own.csv"], params={"limit": 7})
+    (section,) = _build(plain_trace, [result])["sections"]
+    assert section == {
+        "name": "mine",
+        "title": "Mine",
+        "answers": [
+            {
+                "name": "mine/own",
+                "group": "mine",
+                "title": "Own table",
+                "question": "What about x?",
+                "paper": "",
+                "finding": None,
+                "columns": [{"name": "x", "unit": "s", "meaning": "a duration"}],
+                "rows": [{"x": 1.5}, {"x": None}],
+                "row_count": 2,
+                "params": [{"name": "limit", "value": 7, "meaning": "how many"}],
+                "definition": "x is counted.",
+                "sql": "SELECT 1 AS x",
+                "files": ["tables/mine/own.csv"],
+            }
+        ],
+    }
+
+
+def test_a_report_keeps_a_limited_number_of_rows_and_says_how_many_there_are(plain_trace: Trace) -> None:
+    frame = pl.DataFrame({"x": range(ROW_LIMIT + 5)})
+    (answer,) = _build(plain_trace, [Result(own_query(), frame)])["sections"][0]["answers"]
+    assert (len(answer["rows"]), answer["row_count"]) == (ROW_LIMIT, ROW_LIMIT + 5)
+
+
+def test_a_question_without_an_answer_has_its_reasons_in_words(plain_trace: Trace) -> None:
+    both = ["The trace has no table 'nodes'.", "The trace has no placement: nothing tells it."]
+    results = [Result(own_query(), None, reasons=both), Result(own_query("mine/other"), None, reasons=both[:1])]
+    found = _build(plain_trace, results)
+    assert found["sections"] == []
+    assert [(u["name"], u["reasons"]) for u in found["unanswered"]] == [
+        ("mine/own", both[1:]),
+        ("mine/other", both[:1]),
+    ]
+
+
+def test_known_sections_come_in_reading_order_and_new_ones_after_them() -> None:
+    assert sections_in_order(["zebra", "workload", "apple", "overview"]) == ["overview", "workload", "apple", "zebra"]
+    assert (section_title("queuing"), section_title("my_group")) == ("Queueing", "My group")
+
+
+def test_answers_stand_in_the_order_in_which_they_are_read(report: Report) -> None:
+    assert [a["name"] for a in report["sections"][0]["answers"]] == [
+        "overview/summary",
+        "overview/status",
+        "overview/job_size",
+        "overview/arrivals_by_hour",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("base", "words"),
+    [
+        ("absolute", "1 January 2020 to 11 January 2020"),
+        ("shifted", "10 days (dates are shifted; hours and weekdays hold)"),
+        ("relative", "10 days (times count from the start of the trace)"),
+    ],
+)
+def test_the_period_is_told_as_far_as_the_dates_hold(make_trace: Callable[..., Trace], base: str, words: str) -> None:
+    jobs = [{"job_id": "a", "submit_time": "2020-01-01 00:00", "end_time": "2020-01-11 00:00"}]
+    trace = make_trace(jobs=jobs, manifest_overrides={"time_base": base})
+    assert _build(trace, [])["time"]["text"] == words
+
+
+def test_a_trace_without_times_or_jobs_has_a_report(make_trace: Callable[..., Trace]) -> None:
+    no_times = make_trace(jobs=[{"job_id": "a"}])
+    assert _build(no_times, [])["time"]["text"] == "no times"
+    empty = make_trace()
+    found = _build(empty, [])
+    assert (found["headline"], found["source"]["clusters"]) == ([], [])
+
+
+def test_headline_numbers_are_those_of_the_summary(report: Report) -> None:
+    (summary,) = [a for s in report["sections"] for a in s["answers"] if a["name"] == "overview/summary"]
+    value = {r["metric"]: r["value"] for r in summary["rows"]}
+    shown = {h["label"]: h["value"] for h in report["headline"]}
+    assert shown == {
+        "jobs": value["jobs"],
+        "GPUs": report["capacity"]["gpus"],
+        "GPU-hours": value["gpu_hours"],
+        "of jobs completed": value["completed_share"],
+        "median wait": value["median_queue_s"],
+        "median run time": value["median_run_s"],
+    }
+
+
+def test_a_share_of_completed_jobs_warns_of_unknown_statuses(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
+    jobs = [{"job_id": str(i), "status": "completed" if i else "unknown"} for i in range(4)]
+    done = analyze(make_trace(jobs=jobs).path, tmp_path / "out")
+    cards = {h["label"]: h for h in json.loads(done.data.read_text())["headline"]}
+    assert (cards["of jobs completed"]["value"], cards["of jobs completed"]["note"]) == (
+        0.75,
+        "25.0 % have no known status",
+    )
+
+
+def test_quality_repeats_the_accounting_of_the_manifest(report: Report) -> None:
+    quality = report["quality"]
+    assert (quality["records"], quality["kept"], quality["rejected"], quality["file_count"]) == (142, 140, 2, 1)
+    assert [(r["column"], r["reason"], r["count"]) for r in quality["rejects"]] == [
+        (None, "expected 3 fields, found 2", 1),
+        ("time", "is no time", 1),
+    ]
+    assert [(c["name"], c["count"]) for c in quality["checks"]] == [("bad", 3), ("fine", 0)]
+    assert quality["capabilities"][-1]["name"] == "retries"
+
+
+def test_a_megabyte_of_name_does_not_reach_the_report(report: Report) -> None:
+    def longest(value: object) -> int:
+        if isinstance(value, dict):
+            return max(map(longest, value.values()), default=0)
+        if isinstance(value, list):
+            return max(map(longest, value), default=0)
+        return len(value) if isinstance(value, str) else 0
+
+    rows = [s["answers"] for s in report["sections"]]
+    assert longest([report["quality"], report["source"], rows]) < 10_000
+
+
+def test_the_time_of_making_is_written_in_utc(plain_trace: Trace) -> None:
+    made = dt.datetime(2020, 5, 6, 7, 8, 9, tzinfo=dt.UTC)
+    assert _build(plain_trace, [], created=made)["created"] == "2020-05-06T07:08:09Z"
+
+
+def test_every_shipped_query_is_answered_or_has_a_reason(report: Report) -> None:
+    answered = {a["name"] for s in report["sections"] for a in s["answers"]}
+    unanswered = {u["name"] for u in report["unanswered"]}
+    assert answered | unanswered == {q.name for q in list_queries()}
+    assert not answered & unanswered
+    assert all(u["reasons"] for u in report["unanswered"])

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import html
+import json
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tracekit.report import render_index, render_report
+from tracekit.report.page import TABLE_LIMIT, json_for_html
+from tracekit.report.text import visible
+
+if TYPE_CHECKING:
+    from tracekit.analysis import Analysis
+    from tracekit.report import Report
+    from tracekit.report.structure import IndexEntry
+
+
+class _Reader(HTMLParser):
+    """Collects elements, the text of scripts and the text that is shown."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.shown = ""
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts[-1] += data
+        elif self._inside != "style":
+            self.shown += data
+
+
+@pytest.fixture(scope="module")
+def reader(page: str) -> _Reader:
+    return _Reader(page)
+
+
+def test_the_page_is_drawn_from_report_json_alone(report: Report, page: str) -> None:
+    assert render_report(report) == page
+
+
+def test_every_headline_number_of_the_page_is_in_report_json(report: Report, page: str) -> None:
+    shown = [html.unescape(v) for v in re.findall(r'<dd class="value">(.*?)</dd>', page)]
+    assert shown == [h["text"] for h in report["headline"]]
+    assert len(shown) == 6
+
+
+def test_every_finding_is_in_the_page_and_beside_its_chart(report: Report, reader: _Reader) -> None:
+    told = [a["finding"] for s in report["sections"] for a in s["answers"] if a["finding"]]
+    assert len(told) >= 9
+    shown = reader.shown.replace("\N{NO-BREAK SPACE}", " ").replace("\N{WORD JOINER}", "")
+    labels = " ".join(a.get("aria-label") or "" for _, a in reader.elements)
+    assert [t for t in told if t not in shown] == []
+    assert [t for t in told[1:] if t not in labels] == []
+
+
+def test_no_name_from_the_log_becomes_markup(reader: _Reader, page: str) -> None:
+    tags = [tag for tag, _ in reader.elements]
+    assert "img" not in tags
+    assert tags.count("script") == 3
+    assert not [a for _, attrs in reader.elements for a in attrs if a.startswith("on")]
+    assert "\u202e" not in page
+    assert "\u2028" not in page
+    assert "{{ 7*7 }}" in html.unescape(page)
+
+
+def test_a_long_name_is_shortened_and_its_beginning_is_in_the_title(page: str) -> None:
+    assert "L" * 400 not in page
+    assert f'title="{"L" * 300}… (99,700 more characters)"' in page
+    assert f"<bdi>{'L' * 47}…</bdi>" in page
+
+
+def test_a_direction_mark_is_shown_spelled_out(reader: _Reader) -> None:
+    assert visible("\u202ereversed\u2066") in reader.shown
+
+
+def test_the_data_of_the_charts_cannot_end_its_element(reader: _Reader) -> None:
+    payload = reader.scripts[0]
+    assert not set("<>&\u2028") & set(payload)
+    assert set(json.loads(payload)) == {"config", "datasets", "charts"}
+
+
+def test_only_the_two_scripts_of_the_page_may_run_and_nothing_may_be_fetched(reader: _Reader) -> None:
+    (policy,) = [a["content"] for t, a in reader.elements if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policy is not None
+    hashes = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in reader.scripts[1:]]
+    assert policy.startswith(f"default-src 'none'; script-src {' '.join(repr(f'sha256-{h}') for h in hashes)};")
+
+
+def test_the_page_loads_nothing_from_elsewhere(reader: _Reader) -> None:
+    assert [a for _, a in reader.elements if "src" in a or "srcset" in a] == []
+    assert [tag for tag, _ in reader.elements if tag in {"link", "iframe", "object", "embed"}] == []
+    links = [a["href"] or "" for t, a in reader.elements if t == "a"]
+    assert [h for h in links if not h.startswith(("#", "tables/", "report.json"))] == []
+
+
+def test_every_link_has_a_target(reader: _Reader, analysis: Analysis) -> None:
+    ids = {a["id"] for _, a in reader.elements if "id" in a}
+    links = {a["href"] or "" for t, a in reader.elements if t == "a"}
+    assert {h[1:] for h in links if h.startswith("#")} <= ids
+    assert [h for h in links if not h.startswith("#") and not (analysis.folder / h).is_file()] == []
+
+
+def test_headings_go_down_one_level_at_a_time(reader: _Reader) -> None:
+    levels = [int(t[1]) for t, _ in reader.elements if re.fullmatch(r"h[1-6]", t)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def test_tables_have_captions_and_charts_have_words(reader: _Reader) -> None:
+    tags = [t for t, _ in reader.elements]
+    assert tags.count("table") == tags.count("caption") > 9
+    plots = [a for _, a in reader.elements if a.get("class") == "plot"]
+    assert plots
+    assert all(a["role"] == "img" and (a["aria-label"] or "").startswith("Chart. ") for a in plots)
+    assert {"header", "nav", "main", "footer"} <= set(tags)
+
+
+def test_the_page_weighs_little_more_than_its_script_bundle(page: str) -> None:
+    assert len(page.encode()) < 1_250_000
+
+
+def test_a_query_without_a_chart_shows_question_and_open_table(report: Report) -> None:
+    own = copy.deepcopy(report)
+    answer: Any = {
+        **own["sections"][0]["answers"][0],
+        "name": "mine/own",
+        "question": "What about x?",
+        "finding": None,
+        "columns": [{"name": "x_s", "unit": "s", "meaning": "a duration"}],
+        "rows": [{"x_s": i} for i in range(TABLE_LIMIT + 10)],
+        "row_count": 12_345,
+        "files": ["tables/mine/own.parquet", "tables/mine/own.csv"],
+    }
+    own["sections"].append({"name": "mine", "title": "Mine", "answers": [answer]})
+    text = render_report(own)
+    article = text[
+        text.index('<article id="q-mine-own"') : text.index("</article>", text.index('<article id="q-mine-own"'))
+    ]
+    assert "What about x?" in article
+    assert '<details class="wide" data-print open>' in article
+    assert article.count("<tr>") == 1 + TABLE_LIMIT
+    assert '12,295 more rows in <a href="tables/mine/own.csv">tables/mine/own.csv</a>' in article
+
+
+def test_json_for_html_gives_the_value_back() -> None:
+    value = {"</script>": ["<!--", "&amp;", "\u2028", "é", 1.5, None]}
+    assert json.loads(json_for_html(value)) == value
+
+
+def test_an_index_lists_reports_and_failures() -> None:
+    entries: list[IndexEntry] = [
+        {
+            "name": "a b",
+            "source": "logs/a b",
+            "report": "a b/report.html",
+            "format": "philly",
+            "period": "10 days",
+            "headline": [{"label": "jobs", "value": 5, "unit": "jobs", "text": "5", "note": "submitted"}],
+            "error": None,
+        },
+        {
+            "name": "bad",
+            "source": "<b>",
+            "report": None,
+            "format": None,
+            "period": None,
+            "headline": [],
+            "error": "no format fits <script>",
+        },
+    ]
+    reader = _Reader(render_index(entries))
+    assert [a["href"] for t, a in reader.elements if t == "a"] == ["a%20b/report.html"]
+    assert "script" not in [t for t, _ in reader.elements]
+    for words in ("2 sources", "5", "submitted", "10 days", "no format fits <script>"):
+        assert words in reader.shown

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+import tracekit.characterize
+from tracekit.analysis import analyze, analyze_many
+from tracekit.characterize import list_queries
+from tracekit.errors import OutputError, QueryError, SourceError, TraceError, UsageError
+from tracekit.progress import Progress
+from tracekit.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def small_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare these tests the script bundle, which others look at."""
+    monkeypatch.setattr("tracekit.report.page.vega_bundle", lambda: "/* bundle */")
+
+
+@pytest.fixture(scope="module")
+def small_trace(make_trace: Callable[..., Trace]) -> Trace:
+    shared = {
+        "job_id": "a",
+        "start_time": "2020-01-01 00:01",
+        "end_time": "2020-01-01 01:01",
+        "gpu_count": 2,
+        "run_s": 3600,
+    }
+    job = {**shared, "vc": "=v", "user": "u", "status": "completed", "submit_time": "2020-01-01 00:00", "queue_s": 60}
+    attempt = {**shared, "attempt": 0, "wait_s": 60, "node_count": 1, "status": "completed"}
+    return make_trace(jobs=[job], attempts=[attempt])
+
+
+@pytest.fixture(scope="module")
+def with_nodes(make_trace: Callable[..., Trace]) -> Trace:
+    place = {"job_id": "a", "attempt": 0, "node_id": "n", "gpu_index": [0, 1, 2], "gpu_count": 3}
+    return make_trace(jobs=[{"job_id": "a"}], attempts=[{"job_id": "a", "attempt": 0}], placements=[place])
+
+
+class Heard(Progress):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def _left(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_a_trace_gives_a_page_its_data_the_tables_and_a_trace_of_its_own(small_trace: Trace, tmp_path: Path) -> None:
+    done = analyze(small_trace.path, tmp_path / "out")
+    assert _left(tmp_path) == ["out"]
+    assert _left(done.folder) == ["report.html", "report.json", "tables", "trace"]
+    assert done.report.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert Trace.open(done.trace).validate() == []
+    assert set(done.results) | set(done.unanswered) == {q.name for q in list_queries()}
+    wait = pl.read_parquet(done.results["queuing/queue_delay"])
+    assert wait.select("vc", "gpu_class", "waits", "p50_s").rows() == [("=v", "2-4", 1, 60.0)]
+    csv = (tmp_path / "out/tables/queuing/queue_delay.csv").read_text(encoding="utf-8")
+    assert csv.splitlines()[1].startswith("'=v,2-4,1,")
+
+
+def test_the_report_stays_complete_when_the_trace_goes(small_trace: Trace, tmp_path: Path) -> None:
+    source = tmp_path / "trace"
+    shutil.copytree(small_trace.path, source)
+    done = analyze(source, tmp_path / "out")
+    shutil.rmtree(source)
+    assert Trace.open(done.trace).validate() == []
+
+
+def test_tables_that_cannot_be_linked_are_copied(
+    small_trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr("os.link", refuse)
+    assert Trace.open(analyze(small_trace.path, tmp_path / "out").trace).validate() == []
+
+
+def test_raw_logs_are_read_first(sample_source: Callable[[str], Path], tmp_path: Path) -> None:
+    source = sample_source("helios")
+    done = analyze(source, tmp_path / "out dir", format_name="helios", capacity="listed", memory_limit="1GB")
+    report = json.loads(done.data.read_text(encoding="utf-8"))
+    assert report["source"]["format"] == "helios"
+    expected = f"tracekit analyze {source} -o '{tmp_path}/out dir' --format helios --memory-limit 1GB"
+    assert report["command"] == expected
+    assert report["quality"]["records"] == report["quality"]["kept"] + report["quality"]["rejected"]
+    assert done.results
+
+
+def test_an_output_that_exists_is_refused_before_any_work(
+    small_trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    analyze(small_trace.path, out)
+    before = (out / "report.json").read_bytes()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tracekit.analysis._carry_trace", lambda *_: pytest.fail("work was done"))
+        with pytest.raises(OutputError, match="exists already"):
+            analyze(small_trace.path, out)
+    assert (out / "report.json").read_bytes() == before
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    assert json.loads(analyze(small_trace.path, out, force=True).data.read_text())["created"] == "1970-01-01T00:00:00Z"
+    assert _left(tmp_path) == ["out"]
+
+
+def test_a_folder_that_is_no_report_is_never_replaced(small_trace: Trace, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("precious")
+    with pytest.raises(OutputError, match="is not a report"):
+        analyze(small_trace.path, tmp_path / "out", force=True)
+    assert (tmp_path / "out" / "thesis.txt").read_text() == "precious"
+
+
+def test_a_report_can_be_made_again_from_its_own_trace(small_trace: Trace, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = analyze(small_trace.path, out)
+    again = analyze(first.trace, out, force=True)
+    assert Trace.open(again.trace).validate() == []
+
+
+@pytest.mark.parametrize("inside", ["out", "out/logs", "out/trace/deeper"])
+def test_a_source_inside_the_output_is_refused(tmp_path: Path, inside: str) -> None:
+    source = tmp_path / inside
+    source.mkdir(parents=True)
+    with pytest.raises(UsageError, match="lies in the output folder"):
+        analyze(source, tmp_path / "out", force=True)
+
+
+def test_a_failure_leaves_nothing(small_trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tracekit.report.render_report", stop)
+    with pytest.raises(KeyboardInterrupt):
+        analyze(small_trace.path, tmp_path / "out")
+    assert _left(tmp_path) == []
+    with pytest.raises(SourceError):
+        analyze(tmp_path / "missing", tmp_path / "out")
+    assert _left(tmp_path) == []
+
+
+def test_one_failing_query_is_named_and_the_others_are_answered(
+    small_trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tracekit.characterize.run_query
+
+    def fail_one(trace: Trace, name: str, *, memory_limit: str | None = None) -> pl.DataFrame:
+        if name == "overview/status":
+            raise QueryError("ran out of memory", hint="raise --memory-limit")
+        return run(trace, name, memory_limit=memory_limit)
+
+    monkeypatch.setattr(tracekit.characterize, "run_query", fail_one)
+    heard = Heard()
+    done = analyze(small_trace.path, tmp_path / "out", progress=heard)
+    assert done.unanswered["overview/status"] == ("The query failed: ran out of memory.",)
+    assert "overview/job_size" in done.results
+    assert heard.notes[-1].startswith("overview/status failed: ran out of memory")
+
+
+def test_a_capacity_that_the_trace_lacks_is_replaced_by_the_other_and_said(with_nodes: Trace, tmp_path: Path) -> None:
+    heard = Heard()
+    done = analyze(with_nodes.path, tmp_path / "out", progress=heard)
+    capacity = json.loads(done.data.read_text())["capacity"]
+    assert (capacity["requested"], capacity["used"], capacity["gpus"]) == ("listed", "observed", 3.0)
+    assert heard.notes == ["capacity 'observed' is used, since the trace has no listed capacity"]
+    assert "the trace has no listed capacity" in done.report.read_text(encoding="utf-8")
+
+
+def test_a_capacity_that_nothing_tells_is_unknown(small_trace: Trace, tmp_path: Path) -> None:
+    done = analyze(small_trace.path, tmp_path / "out")
+    capacity = json.loads(done.data.read_text())["capacity"]
+    assert (capacity["used"], capacity["gpus"], capacity["alternatives"]) == (None, None, {})
+
+
+def test_a_capacity_file_is_used_or_refused(with_nodes: Trace, tmp_path: Path) -> None:
+    (tmp_path / "gpus.csv").write_text("node_id,gpu_count\nn,8\n")
+    done = analyze(with_nodes.path, tmp_path / "out", capacity=str(tmp_path / "gpus.csv"))
+    capacity = json.loads(done.data.read_text())["capacity"]
+    assert (capacity["gpus"], capacity["alternatives"]) == (8.0, {"observed": 3.0})
+    with pytest.raises(UsageError, match="no such capacity source"):
+        analyze(with_nodes.path, tmp_path / "other", capacity=str(tmp_path / "nothing.csv"))
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("given", [{"format_name": "philly"}, {"options": {"a": "b"}}])
+def test_a_trace_takes_no_options_of_a_source_format(
+    small_trace: Trace, tmp_path: Path, given: dict[str, object]
+) -> None:
+    with pytest.raises(UsageError, match="is a Trace already"):
+        analyze(small_trace.path, tmp_path / "out", **given)  # type: ignore[arg-type]
+
+
+def test_several_sources_have_a_report_each_and_a_page_that_lists_them(small_trace: Trace, tmp_path: Path) -> None:
+    sources = []
+    for site in ("north", "south"):
+        source = tmp_path / site / "logs"
+        shutil.copytree(small_trace.path, source)
+        sources.append(source)
+    other = tmp_path / "other site"
+    shutil.copytree(small_trace.path, other)
+    index = analyze_many([*sources, other], tmp_path / "out")
+    assert index == tmp_path / "out" / "index.html"
+    assert _left(tmp_path / "out") == ["index.html", "index.json", "north-logs", "other-site", "south-logs"]
+    entries = json.loads((tmp_path / "out" / "index.json").read_text())["reports"]
+    assert [(e["name"], e["report"], e["error"]) for e in entries] == [
+        ("north-logs", "north-logs/report.html", None),
+        ("south-logs", "south-logs/report.html", None),
+        ("other-site", "other-site/report.html", None),
+    ]
+    command = json.loads((tmp_path / "out" / "north-logs" / "report.json").read_text())["command"]
+    assert command == f"tracekit analyze {sources[0]} -o {tmp_path}/out/north-logs"
+
+
+def test_the_same_source_twice_has_two_folders(small_trace: Trace, tmp_path: Path) -> None:
+    source = tmp_path / "logs"
+    shutil.copytree(small_trace.path, source)
+    analyze_many([source, source], tmp_path / "out")
+    names = [n for n in _left(tmp_path / "out") if not n.startswith("index")]
+    assert names == [f"{tmp_path.name}-logs", f"{tmp_path.name}-logs-2"]
+
+
+def test_a_source_that_fails_is_listed_and_raised_after_the_others(small_trace: Trace, tmp_path: Path) -> None:
+    heard = Heard()
+    with pytest.raises(SourceError, match=r"1 of 2 sources failed, first .*missing: .*the others are in") as caught:
+        analyze_many([tmp_path / "missing", small_trace.path], tmp_path / "out", progress=heard)
+    assert "\n" not in str(caught.value)
+    bad, good = json.loads((tmp_path / "out" / "index.json").read_text())["reports"]
+    assert bad["report"] is None
+    assert bad["error"]
+    assert (tmp_path / "out" / good["report"]).is_file()
+    assert any(n.startswith("source ") and "failed" in n for n in heard.notes)
+
+
+def test_when_every_source_fails_nothing_is_written(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"2 of 2 sources failed, .*nothing was written"):
+        analyze_many([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
+    assert _left(tmp_path) == []
+
+
+def test_no_source_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no source"):
+        analyze_many([], tmp_path / "out")
+
+
+def test_several_reports_are_replaced_only_on_request(small_trace: Trace, tmp_path: Path) -> None:
+    analyze_many([small_trace.path], tmp_path / "out")
+    with pytest.raises(OutputError, match="exists already"):
+        analyze_many([small_trace.path], tmp_path / "out")
+    analyze_many([small_trace.path], tmp_path / "out", force=True)
+    assert _left(tmp_path) == ["out"]
+
+
+def test_a_damaged_trace_is_a_clear_error(small_trace: Trace, tmp_path: Path) -> None:
+    source = tmp_path / "trace"
+    shutil.copytree(small_trace.path, source)
+    (source / "jobs.parquet").unlink()
+    with pytest.raises(TraceError, match="the table jobs is missing"):
+        analyze(source, tmp_path / "out")
+    assert _left(tmp_path) == ["trace"]
