@@ -72,7 +72,10 @@ def test_times_and_dates_beyond_what_tools_hold_are_set_aside() -> None:
     moment = Column("t", "datetime", "A time.", format=TIME)
     day = Column("d", "date", "A day.", format="%Y-%m-%d")
     out = "is a date out of range"
-    assert convert(moment, "1969-12-31 23:59:59", "1970-01-01 00:00:00", "2262-01-01 00:00:01")[1] == [(0, out), (2, out)]
+    assert convert(moment, "1969-12-31 23:59:59", "1970-01-01 00:00:00", "2262-01-01 00:00:01")[1] == [
+        (0, out),
+        (2, out),
+    ]
     assert convert(day, "1969-12-31", "1970-01-01", "2262-01-02", "2020-02-30")[1] == [
         (0, out),
         (2, out),

@@ -51,7 +51,13 @@ def test_a_file_knows_its_name_and_its_folder(tmp_path: Path) -> None:
     (tmp_path / "Earth").mkdir()
     (tmp_path / "Earth" / "log.csv").write_bytes(b"12")
     (file,) = source_files(tmp_path)
-    assert (file.path, file.name, file.parent, file.size, file.head(1)) == ("Earth/log.csv", "log.csv", "Earth", 2, b"1")
+    assert (file.path, file.name, file.parent, file.size, file.head(1)) == (
+        "Earth/log.csv",
+        "log.csv",
+        "Earth",
+        2,
+        b"1",
+    )
 
 
 def test_a_single_file_is_a_source(tmp_path: Path) -> None:
@@ -65,7 +71,8 @@ def test_a_gzipped_file_goes_under_its_own_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "mode"), [("a.tar", "w"), ("a.tar.gz", "w:gz"), ("a.tgz", "w:gz"), ("a.tar.bz2", "w:bz2"), ("a.tar.xz", "w:xz")]
+    ("name", "mode"),
+    [("a.tar", "w"), ("a.tar.gz", "w:gz"), ("a.tgz", "w:gz"), ("a.tar.bz2", "w:bz2"), ("a.tar.xz", "w:xz")],
 )
 def test_a_tar_archive_gives_its_members(tmp_path: Path, name: str, mode: str) -> None:
     source = write_tar(tmp_path / name, {"Earth/log.csv": b"1", "Venus/log.csv": b"22"}, mode)
@@ -166,7 +173,10 @@ def test_a_truncated_tar_archive_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (PermissionError(13, "Permission denied"), "^log.csv: cannot be read: permission denied; check its permissions$"),
+        (
+            PermissionError(13, "Permission denied"),
+            "^log.csv: cannot be read: permission denied; check its permissions$",
+        ),
         (OSError(5, "Input/output error"), "^log.csv: cannot be read: Input/output error; check the disk$"),
     ],
 )

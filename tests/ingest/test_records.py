@@ -191,9 +191,7 @@ def test_an_open_quote_does_not_swallow_more_than_a_record_may_hold(monkeypatch:
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 1000])
-def test_the_first_line_comes_without_byte_order_mark_and_line_end(
-    monkeypatch: pytest.MonkeyPatch, chunk: int
-) -> None:
+def test_the_first_line_comes_without_byte_order_mark_and_line_end(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr(records, "_CHUNK", chunk)
     reader = RecordReader(io.BytesIO(b"\xef\xbb\xbfx,y\r\na,b\n"))
     assert reader.first_line() == b"x,y"

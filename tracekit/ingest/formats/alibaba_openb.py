@@ -110,15 +110,15 @@ def _larger_nodes(files: list[SourceFile], sink: Sink) -> SourceFile:
 def _read_pods(file: SourceFile, sink: Sink) -> None:
     times = dict.fromkeys(("creation_time", "deletion_time", "scheduled_time"), LAST_SECOND)
     for raw in read_table(sink, file, limited(schema.source("alibaba-openb", "openb_pod_list"), times)):
-        pods = raw if "creation_time" in raw.columns else _without_times(raw)
+        pods = _with_absent_columns(raw)
         jobs = _jobs(pods)
         _count_contradictions(pods, sink)
         sink.write("jobs", jobs)
         sink.write("attempts", _attempts(jobs))
 
 
-def _without_times(pods: pl.DataFrame) -> pl.DataFrame:
-    """Add the columns that the multigpu lists lack, all unknown."""
+def _with_absent_columns(pods: pl.DataFrame) -> pl.DataFrame:
+    """Add the columns that the list lacks, all unknown: the multigpu lists have requests only."""
     absent = schema.source("alibaba-openb", "openb_pod_list").columns
     return pods.with_columns(pl.lit(None, dtype=c.polars).alias(c.name) for c in absent if c.name not in pods.columns)
 

@@ -193,7 +193,7 @@ def _attempt_rows(row: int, attempts: object) -> tuple[list[tuple[Any, ...]], li
         gpus = sum(len(g) for _, g in held)
         # Philly ran no CPU jobs: no GPUs in the log means that the log does not say.
         rows.append((row, number, *times, gpus or None, len(held) or None))
-        details += [(row, number, node, gpus_held) for node, gpus_held in held]
+        details += [(row, number, node, gpus_held or None) for node, gpus_held in held]
     return rows, details
 
 

@@ -1,0 +1,67 @@
+"""Fixtures of the ingest tests: raw files from text, and the rows that come out."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tracekit.ingest import ingest_logs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from tracekit.trace import Trace
+
+
+@pytest.fixture
+def write_source(tmp_path: Path) -> Callable[[Mapping[str, str | bytes]], Path]:
+    """Return a function that writes raw files by path into a new folder."""
+    numbers = itertools.count()
+
+    def write(files: Mapping[str, str | bytes]) -> Path:
+        folder = tmp_path / f"source-{next(numbers)}"
+        for name, content in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def ingest(tmp_path: Path, write_source: Callable[[Mapping[str, str | bytes]], Path]) -> Callable[..., Trace]:
+    """Return a function that ingests raw files given as text, and checks that the Trace is valid."""
+    numbers = itertools.count()
+
+    def run(files: Mapping[str, str | bytes], **arguments: Any) -> Trace:
+        trace = ingest_logs(write_source(files), tmp_path / f"trace-{next(numbers)}", **arguments)
+        assert trace.validate() == []
+        return trace
+
+    return run
+
+
+@pytest.fixture
+def rows() -> Callable[[Trace, str], list[dict[str, Any]]]:
+    """Return a function that gives a table's rows in order: NULL cells left out, times as text."""
+
+    def read(trace: Trace, table: str) -> list[dict[str, Any]]:
+        if not trace.has(table):
+            return []
+        return [
+            {k: str(v) if isinstance(v, dt.datetime) else v for k, v in row.items() if v is not None}
+            for row in trace.scan(table).collect().to_dicts()
+        ]
+
+    return read
+
+
+@pytest.fixture
+def found_checks() -> Callable[[Trace], dict[str, tuple[int, int | None]]]:
+    """Return a function that gives the checks that found something: how many, of how many."""
+    return lambda trace: {k: (c.count, c.of) for k, c in trace.manifest.checks.items() if c.count}

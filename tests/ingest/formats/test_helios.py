@@ -1,0 +1,290 @@
+"""Helios: what becomes of each oddity of its job logs and quota tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tracekit.errors import SourceError, TooManyRejectsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tracekit.trace import Trace
+
+    Ingest = Callable[..., Trace]
+    Rows = Callable[[Trace, str], list[dict[str, Any]]]
+    FoundChecks = Callable[[Trace], dict[str, tuple[int, int | None]]]
+
+LOG = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n"
+# Waits 10 s from 08:00:00 in UTC+8, runs 90 s on 4 GPUs.
+JOB = "1,u1,vcA,4,16,1,COMPLETED,2020-04-02 08:00:00,2020-04-02 08:00:10,2020-04-02 08:01:40,90,10\n"
+JOB_ROW = {
+    "job_id": "Earth/1",
+    "cluster": "Earth",
+    "vc": "vcA",
+    "user": "u1",
+    "status": "completed",
+    "source_status": "COMPLETED",
+    "submit_time": "2020-04-02 00:00:00",
+    "start_time": "2020-04-02 00:00:10",
+    "end_time": "2020-04-02 00:01:40",
+    "queue_s": 10.0,
+    "run_s": 90.0,
+    "gpu_count": 4.0,
+    "cpu_count": 16.0,
+    "node_count": 1,
+    "attempt_count": 1,
+}
+ATTEMPT_ROW = {
+    "job_id": "Earth/1",
+    "attempt": 0,
+    "start_time": "2020-04-02 00:00:10",
+    "end_time": "2020-04-02 00:01:40",
+    "run_s": 90.0,
+    "wait_s": 10.0,
+    "gpu_count": 4.0,
+    "node_count": 1,
+    "status": "completed",
+}
+
+
+def test_a_job_gives_one_job_and_one_attempt_in_utc(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    trace = ingest({"Earth/cluster_log.csv": LOG + JOB})
+    assert trace.tables == ("jobs", "attempts")
+    assert rows(trace, "jobs") == [JOB_ROW]
+    assert rows(trace, "attempts") == [ATTEMPT_ROW]
+    assert found_checks(trace) == {}
+    assert (trace.manifest.time_base, trace.timezone) == ("absolute", "Asia/Shanghai")
+
+
+def test_the_cluster_is_the_folder_or_the_prefix_of_the_file(ingest: Ingest, rows: Rows) -> None:
+    trace = ingest({"Earth/cluster_log.csv": LOG + JOB, "data/Venus_cluster_log.csv": LOG + JOB})
+    assert [(row["job_id"], row["cluster"]) for row in rows(trace, "jobs")] == [
+        ("Earth/1", "Earth"),
+        ("Venus/1", "Venus"),
+    ]
+    assert [row["job_id"] for row in rows(trace, "attempts")] == ["Earth/1", "Venus/1"]
+
+
+def test_a_log_at_the_top_of_the_source_takes_the_source_folders_name(ingest: Ingest, rows: Rows) -> None:
+    assert [row["cluster"] for row in rows(ingest({"cluster_log.csv": LOG + JOB}), "jobs")] == ["source-0"]
+
+
+def test_two_logs_of_one_cluster_are_refused(ingest: Ingest) -> None:
+    with pytest.raises(
+        SourceError, match=r"^two files for the cluster Earth: Earth/cluster_log\.csv and Earth_cluster_log\.csv"
+    ):
+        ingest({"Earth/cluster_log.csv": LOG + JOB, "Earth_cluster_log.csv": LOG + JOB})
+
+
+def test_a_job_cancelled_before_it_started_has_no_attempt(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    line = "2,u1,vcA,8,32,1,CANCELLED,2020-04-02 08:00:00,,2020-04-02 08:05:00,0,300\n"
+    trace = ingest({"Earth/cluster_log.csv": LOG + line})
+    assert rows(trace, "jobs") == [
+        {
+            "job_id": "Earth/2",
+            "cluster": "Earth",
+            "vc": "vcA",
+            "user": "u1",
+            "status": "cancelled",
+            "source_status": "CANCELLED",
+            "submit_time": "2020-04-02 00:00:00",
+            "end_time": "2020-04-02 00:05:00",
+            "gpu_count": 8.0,
+            "cpu_count": 32.0,
+            "node_count": 1,
+            "attempt_count": 0,
+        }
+    ]
+    assert rows(trace, "attempts") == []
+    assert found_checks(trace) == {}
+
+
+@pytest.mark.parametrize("blank", ["", "None", "NULL"])
+def test_every_spelling_of_an_unknown_time_is_unknown(ingest: Ingest, rows: Rows, blank: str) -> None:
+    line = f"2,u1,vcA,8,32,1,CANCELLED,2020-04-02 08:00:00,{blank},{blank},{blank},{blank}\n"
+    (row,) = rows(ingest({"Earth/cluster_log.csv": LOG + line}), "jobs")
+    assert {"start_time", "end_time", "queue_s", "run_s"}.isdisjoint(row)
+
+
+@pytest.mark.parametrize("state", ["SUSPENDED", "RUNNING"])
+def test_the_end_of_a_job_that_has_not_ended_is_not_used(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks, state: str
+) -> None:
+    trace = ingest({"Earth/cluster_log.csv": LOG + JOB.replace("COMPLETED", state)})
+    changed = {"status": "running", "source_status": state}
+    assert rows(trace, "jobs") == [{k: v for k, v in JOB_ROW.items() if k not in ("end_time", "run_s")} | changed]
+    assert rows(trace, "attempts") == [
+        {k: v for k, v in ATTEMPT_ROW.items() if k not in ("end_time", "run_s")} | {"status": "running"}
+    ]
+    assert found_checks(trace) == {"end_of_unfinished_job": (1, 1)}
+    assert trace.manifest.checks["end_of_unfinished_job"].examples == ["Earth/1"]
+
+
+@pytest.mark.parametrize(
+    ("word", "status"),
+    [
+        ("COMPLETED", "completed"),
+        ("CANCELLED", "cancelled"),
+        ("FAILED", "failed"),
+        ("TIMEOUT", "timeout"),
+        ("NODE_FAIL", "node_fail"),
+        ("OUT_OF_MEMORY", "out_of_memory"),
+        ("PREEMPTED", "preempted"),
+    ],
+)
+def test_state_words_become_statuses(ingest: Ingest, rows: Rows, word: str, status: str) -> None:
+    trace = ingest({"Earth/cluster_log.csv": LOG + JOB.replace("COMPLETED", word)})
+    assert rows(trace, "jobs") == [JOB_ROW | {"status": status, "source_status": word}]
+
+
+def test_an_unknown_state_is_kept_and_counted(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    trace = ingest({"Earth/cluster_log.csv": LOG + JOB.replace("COMPLETED", "EXPLODED")})
+    assert rows(trace, "jobs") == [JOB_ROW | {"status": "unknown", "source_status": "EXPLODED"}]
+    assert found_checks(trace) == {"unknown_status_word": (1, 1)}
+
+
+def test_stated_durations_are_checked_and_the_times_used(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    agreeing = JOB.replace("1,u1", "2,u1", 1)
+    trace = ingest({"Earth/cluster_log.csv": LOG + JOB.replace(",90,10\n", ",91,11\n") + agreeing})
+    assert rows(trace, "jobs") == [JOB_ROW, JOB_ROW | {"job_id": "Earth/2"}]
+    assert found_checks(trace) == {"duration_disagrees": (1, 2), "queue_disagrees": (1, 2)}
+
+
+def test_an_end_before_the_start_is_kept_and_counted(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    line = "1,u1,vcA,4,16,1,COMPLETED,2020-04-02 08:00:20,2020-04-02 08:00:10,2020-04-02 08:00:00,-10,-10\n"
+    trace = ingest({"Earth/cluster_log.csv": LOG + line})
+    assert [(row["run_s"], row["wait_s"]) for row in rows(trace, "attempts")] == [(-10.0, -10.0)]
+    assert found_checks(trace) == {"ends_before_start": (1, 1), "starts_before_queued": (1, 1)}
+
+
+def test_the_header_may_name_its_columns_in_any_order(ingest: Ingest, rows: Rows) -> None:
+    names, cells = LOG.strip().split(","), JOB.strip().split(",")
+    turned = ",".join(reversed(names)) + "\n" + ",".join(reversed(cells)) + "\n"
+    assert rows(ingest({"Earth/cluster_log.csv": turned}), "jobs") == [JOB_ROW]
+
+
+def test_a_column_more_is_told_and_not_read(ingest: Ingest, rows: Rows) -> None:
+    trace = ingest({"Earth/cluster_log.csv": LOG.strip() + ",mood\n" + JOB.strip() + ",good\n"})
+    assert rows(trace, "jobs") == [JOB_ROW]
+    assert "Earth/cluster_log.csv: columns without a place in the Trace are not read: mood" in trace.manifest.notes
+
+
+def test_a_missing_column_is_refused_in_one_line(ingest: Ingest) -> None:
+    with pytest.raises(
+        SourceError,
+        match=r"^Earth/cluster_log\.csv, line 1: the column 'vc' is missing; the header has: job_id, user, gpu_num",
+    ):
+        ingest({"Earth/cluster_log.csv": LOG.replace("vc,", "") + JOB.replace("vcA,", "")})
+
+
+def test_a_column_named_twice_is_refused(ingest: Ingest) -> None:
+    with pytest.raises(SourceError, match=r"line 1: the header names 'vc' twice; rename one of the columns$"):
+        ingest({"Earth/cluster_log.csv": LOG.replace("user", "vc") + JOB})
+
+
+def test_a_repeated_id_is_set_aside_within_a_cluster_only(ingest: Ingest, rows: Rows) -> None:
+    out_of_order = JOB.replace("1,u1", "0,u1", 1)
+    trace = ingest({"Earth/cluster_log.csv": LOG + JOB + out_of_order + JOB, "Venus/cluster_log.csv": LOG + JOB})
+    assert [row["job_id"] for row in rows(trace, "jobs")] == ["Earth/1", "Earth/0", "Venus/1"]
+    assert rows(trace, "rejects") == [
+        {
+            "source_file": "Earth/cluster_log.csv",
+            "line": 4,
+            "column": "job_id",
+            "reason": "repeats the key of an earlier record",
+            "raw": JOB.strip(),
+        }
+    ]
+
+
+def test_a_log_without_jobs_is_refused(ingest: Ingest) -> None:
+    with pytest.raises(TooManyRejectsError, match=r"holds no records; is the file complete\?$"):
+        ingest({"Earth/cluster_log.csv": LOG})
+
+
+def test_quotas_become_capacity_at_their_changes(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    trace = ingest(
+        {
+            "Earth/cluster_gpu_number.csv": "date,vcA,vcB,total\n"
+            "2020-04-01,8,0,8\n2020-04-02,8,0,8\n2020-04-03,8,16,24\n2020-04-04,0,16,16\n"
+        }
+    )
+    # Local midnight in UTC+8 is 16:00 of the day before.
+    assert rows(trace, "capacity") == [
+        {"time": "2020-03-31 16:00:00", "cluster": "Earth", "vc": "vcA", "gpu_count": 8.0},
+        {"time": "2020-03-31 16:00:00", "cluster": "Earth", "vc": "vcB", "gpu_count": 0.0},
+        {"time": "2020-03-31 16:00:00", "cluster": "Earth", "gpu_count": 8.0},
+        {"time": "2020-04-02 16:00:00", "cluster": "Earth", "vc": "vcB", "gpu_count": 16.0},
+        {"time": "2020-04-02 16:00:00", "cluster": "Earth", "gpu_count": 24.0},
+        {"time": "2020-04-03 16:00:00", "cluster": "Earth", "vc": "vcA", "gpu_count": 0.0},
+        {"time": "2020-04-03 16:00:00", "cluster": "Earth", "gpu_count": 16.0},
+    ]
+    assert found_checks(trace) == {}
+
+
+def test_days_out_of_order_are_sorted(ingest: Ingest, rows: Rows) -> None:
+    trace = ingest({"Earth/cluster_gpu_number.csv": "date,vcA,total\n2020-04-02,16,16\n2020-04-01,8,8\n"})
+    assert [(row["time"], row.get("vc"), row["gpu_count"]) for row in rows(trace, "capacity")] == [
+        ("2020-03-31 16:00:00", "vcA", 8.0),
+        ("2020-03-31 16:00:00", None, 8.0),
+        ("2020-04-01 16:00:00", "vcA", 16.0),
+        ("2020-04-01 16:00:00", None, 16.0),
+    ]
+
+
+def test_a_total_that_is_no_sum_is_kept_and_counted(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    trace = ingest({"Earth/cluster_gpu_number.csv": "date,vcA,vcB,total\n2020-04-01,8,8,17\n2020-04-02,8,8,16\n"})
+    assert [row["gpu_count"] for row in rows(trace, "capacity")] == [8.0, 8.0, 17.0, 16.0]
+    assert found_checks(trace) == {"quota_sum_disagrees": (1, 2)}
+    assert trace.manifest.checks["quota_sum_disagrees"].examples == ["Earth 2020-04-01"]
+
+
+def test_a_day_that_comes_twice_is_set_aside(ingest: Ingest, rows: Rows) -> None:
+    trace = ingest({"Earth/cluster_gpu_number.csv": "date,vcA,total\n2020-04-01,8,8\n2020-04-01,16,16\n"})
+    assert [row["gpu_count"] for row in rows(trace, "capacity")] == [8.0, 8.0]
+    assert [(row["line"], row["column"]) for row in rows(trace, "rejects")] == [(3, "date")]
+
+
+def test_more_running_gpus_than_the_quota_are_counted(ingest: Ingest, found_checks: FoundChecks) -> None:
+    trace = ingest(
+        {
+            "Earth/cluster_log.csv": LOG + JOB + JOB.replace("1,u1", "2,u1", 1),
+            "Earth/cluster_gpu_number.csv": "date,vcA,total\n2020-04-01,4,4\n",
+        }
+    )
+    # Both jobs hold 4 GPUs from the same second on; the second of them exceeds 4.
+    assert found_checks(trace) == {"running_over_capacity": (1, 2)}
+    assert trace.manifest.checks["running_over_capacity"].examples == ["Earth/2"]
+
+
+def test_the_released_quota_of_earth_adds_up(
+    real_data: Callable[[str], Path], tmp_path: Path, rows: Rows, found_checks: FoundChecks
+) -> None:
+    import csv
+
+    from tracekit.ingest import ingest_logs
+
+    file = real_data("helios/Earth_cluster_gpu_number.csv")
+    with file.open(newline="") as handle:
+        header, *days = csv.reader(handle)
+    assert (len(days), header[0], header[-1]) == (181, "date", "total")
+    changes = sum(
+        sum(day[i] != before[i] for i in range(1, len(header)))
+        for before, day in zip([[""] * len(header), *days], days, strict=False)
+    )
+    trace = ingest_logs(file, tmp_path / "trace")
+    capacity = rows(trace, "capacity")
+    assert len(capacity) == changes
+    assert {row["cluster"] for row in capacity} == {"Earth"}
+    first = [row for row in capacity if row["time"] == "2020-03-31 16:00:00"]
+    assert sum(row["gpu_count"] for row in first if "vc" in row) == 784
+    assert [row["gpu_count"] for row in first if "vc" not in row] == [784]
+    assert found_checks(trace) == {}
+    assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(181, 181, 0)]
+    assert trace.validate() == []
