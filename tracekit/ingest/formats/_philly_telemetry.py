@@ -1,0 +1,88 @@
+"""Philly's telemetry: GPU, CPU and memory samples by minute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit import schema
+from tracekit.ingest.csv_table import read_table
+from tracekit.trace import connect_duckdb, sql_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.interface import Found
+    from tracekit.ingest.sink import Sink
+    from tracekit.schema import TableSchema
+
+__all__ = ["read_gpu_samples", "read_host_samples"]
+
+_KIB_PER_GIB = 1024 * 1024
+
+
+def _telemetry_schema(name: str, sink: Sink) -> TableSchema:
+    spec = schema.source("philly", name)
+    if sink.options["times"] == "utc":
+        return spec
+    columns = tuple(replace(c, zones=dict.fromkeys(c.zones, 0)) if c.zones else c for c in spec.columns)
+    return replace(spec, columns=columns)
+
+
+def read_gpu_samples(file: SourceFile, sink: Sink) -> None:
+    """Read the GPU file: one row for each cell with a number."""
+    spec = _telemetry_schema("cluster_gpu_util", sink)
+    spec = replace(spec, primary_key=())  # repeated samples are counted below, not set aside
+    cells = [c.name for c in spec.columns if c.name.startswith("gpu")]
+    names = pl.Enum(cells)
+    for raw in read_table(sink, file, spec):
+        long = raw.unpivot(
+            cells, index=["time", "machineId", "line"], variable_name="gpu", value_name="utilization_pct"
+        )
+        known = long.filter(pl.col("utilization_pct").is_not_null()).with_columns(
+            gpu_index=pl.col("gpu").cast(names).to_physical().cast(pl.Int64)
+        )
+        odd = (known["utilization_pct"] < 0) | (known["utilization_pct"] > 100)
+        sink.check(
+            "gpu_utilization_out_of_range", int(odd.sum()), known.height, "GPU samples below 0 or above 100 percent"
+        )
+        sink.write(
+            "gpu_utilization",
+            known.sort("line", "gpu_index").select("time", "gpu_index", "utilization_pct", node_id="machineId"),
+        )
+
+
+def read_host_samples(found: Found, sink: Sink) -> None:
+    """Join the CPU and memory files on time and machine; a sample that only one of them has is kept."""
+    staged = {key: _stage(found.get(key), key, sink) for key in ("cluster_cpu_util", "cluster_mem_util")}
+    if not any(staged.values()):
+        return
+    with connect_duckdb() as con:
+        cpu, memory = (_samples_sql(path, key) for key, path in staged.items())
+        sink.writer.copy(
+            "host_utilization",
+            con,
+            "SELECT coalesce(c.time, m.time) AS time, coalesce(c.machine_id, m.machine_id) AS node_id, "
+            f"c.cpu_util AS cpu_pct, (m.mem_total - m.mem_free) / {_KIB_PER_GIB} AS memory_used_gib, "
+            f"m.mem_total / {_KIB_PER_GIB} AS memory_total_gib "
+            f"FROM ({cpu}) c FULL JOIN ({memory}) m ON c.time = m.time AND c.machine_id = m.machine_id ORDER BY 1, 2",
+        )
+
+
+def _stage(files: list[SourceFile], key: str, sink: Sink) -> Path | None:
+    spec = _telemetry_schema(key, sink)
+    return sink.stage(key, (rows for file in files for rows in read_table(sink, file, spec)))
+
+
+def _samples_sql(path: Path | None, key: str) -> str:
+    """Return the query for one file's samples; of repeated ones the last in the file stands, as published."""
+    values = ["cpu_util"] if key == "cluster_cpu_util" else ["mem_total", "mem_free"]
+    if path is None:
+        nulls = ", ".join(f"NULL::DOUBLE AS {v}" for v in values)
+        return f"SELECT NULL::TIMESTAMP AS time, NULL::VARCHAR AS machine_id, {nulls} WHERE false"
+    # max_by over a struct keeps a NULL of the last row, which max_by over the value would skip.
+    last = ", ".join(f"max_by({{'v': {v}}}, line).v AS {v}" for v in values)
+    return f"SELECT time, machine_id, {last} FROM read_parquet({sql_text(path)}) GROUP BY time, machine_id"
