@@ -14,7 +14,7 @@ __all__ = ["write_readme"]
 
 INTRODUCTION = """# Sample traces
 
-Small **synthetic** traces in the raw formats of four public GPU-cluster releases. No record comes from a release:
+Small **synthetic** traces in the raw formats of public GPU-cluster releases. No record comes from a release:
 `make.py` draws every job, user and machine from seeded random numbers. Use them to try tracekit without a
 download and to test readers. Do not use them to draw conclusions about the real clusters.
 
@@ -24,6 +24,11 @@ download and to test readers. Do not use them to draw conclusions about the real
 | `helios/` | SenseTime Helios, 2020 | two clusters of about 1,500 jobs in four weeks, and daily quotas |
 | `alibaba-pai/` | Alibaba PAI, cluster-trace-gpu-v2020 | 400 jobs with tasks, instances and machines |
 | `alibaba-openb/` | Alibaba openb, cluster-trace-gpu-v2023 | three pod lists of about 600 pods and two node lists |
+| `alibaba-dlrm/` | Alibaba disaggregated DLRM, cluster-trace-gpu-v2025 | 300 inference instances |
+| `alibaba-spot/` | Alibaba spot GPU, cluster-trace-v2026-spot-gpu | 300 jobs and 47 nodes |
+| `acme/` | Shanghai AI Laboratory Acme, 2023 | 120 jobs of each of two clusters |
+| `swf/` | Standard Workload Format 2.2 | 200 jobs, one of them swapped out |
+| `slurm/` | Slurm accounting, sacct --parsable | about 270 jobs of one week, with steps, arrays and requeues |
 
 ## What shaped them
 

@@ -1,4 +1,4 @@
-"""Write one small synthetic trace in each of four public raw formats.
+"""Write one small synthetic trace in each of several public raw formats.
 
 Run as ``python sample_traces/make.py [--seed 2017] [-o DIR]`` from any folder. Equal seeds give equal bytes.
 """
@@ -20,15 +20,23 @@ def main() -> None:
     options = parser.parse_args()
     # A script sees only its own folder; its modules are imported by the name under which type checkers know them.
     sys.path.insert(0, str(HERE.parent))
+    from sample_traces._acme import write_acme
+    from sample_traces._dlrm import write_dlrm
     from sample_traces._helios import write_helios
     from sample_traces._openb import write_openb
     from sample_traces._pai import write_pai
     from sample_traces._philly import write_philly
     from sample_traces._readme import write_readme
+    from sample_traces._slurm import write_slurm
+    from sample_traces._spot import write_spot
+    from sample_traces._swf import write_swf
 
     quirks = []
     for write in (write_philly, write_helios, write_pai, write_openb):
         quirks += write(options.output, options.seed)
+    for write in (write_dlrm, write_spot, write_acme, write_swf):
+        quirks += write(options.output, options.seed)
+    quirks += write_slurm(options.output, options.seed)
     write_readme(options.output, options.seed, quirks)
     for path in sorted({quirk.file for quirk in quirks}):
         print(f"{(options.output / path).stat().st_size:>8} bytes  {path}")

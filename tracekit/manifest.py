@@ -22,6 +22,7 @@ CAPABILITIES = (
     "queueing",
     "run_time",
     "gpu_count",
+    "node_count",
     "retries",
     "placement",
     "gpu_index",

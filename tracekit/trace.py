@@ -120,10 +120,25 @@ class Trace:
         ----------
         memory_limit : str, optional
             Most memory DuckDB may use before it spills to disk, such as '2GB'.
+
+        Raises
+        ------
+        TraceError
+            A table's file is damaged.
         """
+        import duckdb
+
         con = connect_duckdb(memory_limit)
         for table in self.tables:
-            con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({sql_text(self.file(table))})")
+            try:
+                con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({sql_text(self.file(table))})")
+            except duckdb.Error as error:
+                con.close()
+                raise TraceError(
+                    f"the table {table} cannot be read: {str(error).splitlines()[0]}",
+                    where=self.path,
+                    hint="'tracekit validate TRACE' tells more; ingest the source again",
+                ) from error
         return con
 
     def validate(self) -> list[str]:

@@ -2,7 +2,7 @@
 -- question: Do jobs that wait longer end up on fewer nodes?
 -- paper: Philly Fig 4 (ATC'19)
 -- tables: jobs, attempts
--- needs: queueing, gpu_count
+-- needs: queueing, gpu_count, node_count
 -- column gpu_class: class | size class of the job
 -- column node_count: nodes | nodes of the job's first attempt
 -- column jobs: jobs | jobs with a known first wait

@@ -108,6 +108,68 @@ def test_query_writes_the_same_rows_in_every_format(philly_trace: Path, tmp_path
     assert "completed" in run("query", philly_trace, name).stdout
 
 
+def test_query_replaces_a_file_only_by_force(philly_trace: Path, tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    file.write_text("precious")
+    arguments = ("query", philly_trace, "overview/status", "-f", "csv", "-o", file)
+    assert_one_line(run(*arguments), "x.csv", "exists already", "--force")
+    assert file.read_text() == "precious"
+    assert run(*arguments, "--force").returncode == 0
+    assert file.read_text().startswith("status,jobs,")
+    assert [f.name for f in tmp_path.iterdir()] == ["x.csv"]
+
+
+def test_a_damaged_table_is_one_line(philly_trace: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    damaged.mkdir()
+    for file in philly_trace.iterdir():
+        (damaged / file.name).write_bytes(file.read_bytes())
+    (damaged / "jobs.parquet").write_bytes(b"junk")
+    assert_one_line(run("query", damaged, "overview/status"), "the table jobs cannot be read")
+    assert run("validate", damaged).returncode == 1
+
+
+def test_a_mapping_file_reads_any_log(tmp_path: Path) -> None:
+    template = run("formats", "--template", "csv").stdout
+    assert "[jobs.columns]" in template
+    (tmp_path / "log.csv").write_text("id,created,state\na,100,ok\nb,200,bad\n")
+    (tmp_path / "my.toml").write_text(
+        """
+        [source]
+        time_format = "epoch_s"
+        time_base = "relative"
+        [jobs]
+        files = "log.csv"
+        [jobs.columns]
+        job_id = "id"
+        submit_time = "created"
+        [jobs.status]
+        column = "state"
+        completed = ["ok"]
+        failed = ["bad"]
+        """
+    )
+    result = run("ingest", tmp_path / "log.csv", "--map", tmp_path / "my.toml", "-o", tmp_path / "t")
+    assert result.returncode == 0, result.stderr
+    assert pl.read_parquet(tmp_path / "t" / "jobs.parquet").select("job_id", "status").rows() == [
+        ("a", "completed"),
+        ("b", "failed"),
+    ]
+    assert_one_line(run("ingest", tmp_path / "log.csv", "--format", "csv", "-o", tmp_path / "u"), "mapping file")
+    assert_one_line(
+        run("ingest", tmp_path / "log.csv", "--map", "m", "--format", "swf", "-o", tmp_path / "u"), "--map", "swf"
+    )
+    assert_one_line(run("formats", "--template", "swf"), "only csv has a template")
+
+
+def test_an_output_inside_the_source_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "cluster_machine_list").write_text("machineId, number of GPUs, single GPU mem\nm0,2, 12GB\n")
+    assert_one_line(run("ingest", source, "-o", source / "t"), "lies inside the source")
+    assert [f.name for f in source.iterdir()] == ["cluster_machine_list"]
+
+
 def test_query_runs_a_file_of_the_user(philly_trace: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.sql"
     mine.write_text("SELECT count(*) AS jobs FROM jobs", encoding="utf-8")

@@ -18,7 +18,7 @@ def test_summary() -> None:
         ("median_run_s", 204, "s"),
     )
     assert finding("overview/summary", rows) == (
-        "The trace holds 1,200 jobs of 40 users, which held GPUs for 5,000 GPU-hours;"
+        "The trace holds 1,200 jobs of 40 users, which took 5,000 GPU-hours;"
         " half of the jobs with a known run time ran for at most 3.4 min."
     )
 
@@ -79,7 +79,7 @@ def test_a_wait_of_nothing_is_called_no_wait() -> None:
     rows = _rows(_WAITS, ("a", "1", 500, 0.0, 0.0), ("b", ">8", 40, 0.0, 86400.0), ("b", "5-8", 2, 9e9, 9e9))
     assert finding("queuing/queue_delay", rows) == (
         "The commonest waits (500) are those of 1-GPU jobs in a: at least nine in ten did not wait at all."
-        " The longest of the groups with at least 10 waits are those of jobs of more than 8 GPUs in b:"
+        " The longest tail of the groups with at least 10 waits is that of jobs of more than 8 GPUs in b:"
         " half did not wait at all, one in ten waited 1 d or longer."
     )
 
@@ -111,7 +111,7 @@ def test_gpu_utilization_pools_samples() -> None:
         (16, "completed", 1, 0.0),
     )
     expected = (
-        "GPUs held by jobs were 49.9 % busy on average: least in jobs of 1 GPU (45.0 %),"
+        "Over 501 samples, GPUs held by jobs were 49.9 % busy on average: least in jobs of 1 GPU (45.0 %),"
         " most in jobs of 8 GPUs (70.0 %)."
     )
     assert finding("utilization/gpu_by_size_status", rows) == expected
@@ -131,12 +131,15 @@ def test_failed_share_by_size_leaves_out_sizes_with_few_jobs_and_says_so() -> No
         ("1", "completed", 90),
         ("1", "failed", 10),
         ("2-4", "completed", 50),
-        ("2-4", "failed", 50),
+        ("2-4", "failed", 30),
+        ("2-4", "timeout", 20),
+        ("2-4", "unknown", 900),
         (">8", "failed", 2),
         (None, "failed", 9),
     )
     assert finding("failures/status_by_size", rows) == (
-        "50.0 % of the jobs of 2-4 GPUs failed, the most of any size with at least 30 jobs;"
+        "50.0 % of the jobs of 2-4 GPUs with a known status ended in failure,"
+        " the most of any size with at least 30 jobs;"
         " the fewest among the 1-GPU jobs, 10.0 %."
     )
 
@@ -152,7 +155,8 @@ def test_retries() -> None:
 def test_gpu_request() -> None:
     rows = _rows("gpu_count jobs jobs_share gpu_hours_share", (0, 6, 0.6, None), (0.5, 1, 0.1, 0.1), (8, 3, 0.3, 0.9))
     expected = (
-        "The commonest request is no GPU (60.0 % of the jobs); most GPU time goes to requests for 8 GPUs (90.0 %)."
+        "The commonest request is no GPU (60.0 % of the jobs);"
+        " the largest share of GPU time goes to requests for 8 GPUs (90.0 %)."
     )
     assert finding("workload/gpu_request", rows) == expected
 

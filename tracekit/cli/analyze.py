@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
-from tracekit.cli.options import Force, FormatName, FormatOptions, MaxRejectShare, MemoryLimit, pairs
+from tracekit.cli.options import Force, FormatName, FormatOptions, MapFile, MaxRejectShare, MemoryLimit, pairs, with_map
 
 if TYPE_CHECKING:
     from tracekit.progress import Progress
@@ -43,6 +43,7 @@ def analyze(
     ],
     out: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Folder for the report and its tables.")],
     format_name: FormatName = None,
+    map_file: MapFile = None,
     option: FormatOptions = None,
     force: Force = False,
     max_reject_share: MaxRejectShare = 0.5,
@@ -65,11 +66,12 @@ def analyze(
     from tracekit.analysis import analyze_many
     from tracekit.cli.display import TerminalProgress
 
+    format_name, options = with_map(map_file, format_name, pairs(option, "--option"))
     progress = TerminalProgress()
     settings: _Settings = {
         "format_name": format_name,
         "force": force,
-        "options": pairs(option, "--option"),
+        "options": options,
         "max_reject_share": max_reject_share,
         "capacity": capacity,
         "memory_limit": memory_limit,

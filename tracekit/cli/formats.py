@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tracekit.cli.options import TextFormat
+from tracekit.errors import UsageError
 
 __all__ = ["register"]
 
@@ -18,6 +19,10 @@ def register(app: typer.Typer) -> None:
 
 def formats(
     form: Annotated[TextFormat, typer.Option("-f", "--output-format", help="How to write it.")] = TextFormat.table,
+    template: Annotated[
+        str | None,
+        typer.Option("--template", metavar="NAME", help="Print a commented mapping file; for the format csv."),
+    ] = None,
 ) -> None:
     """List the source formats: their raw files and their options."""
     import orjson
@@ -25,6 +30,9 @@ def formats(
     from tracekit.cli.display import print_table
     from tracekit.ingest import all_formats
 
+    if template is not None:
+        _print_template(template)
+        return
     rows = [
         {
             "format": member.name,
@@ -46,3 +54,11 @@ def formats(
         for name, text in entries.items()
     ]
     print_table(("format", "", "name", "meaning"), details)
+
+
+def _print_template(name: str) -> None:
+    from tracekit.ingest import find_format, mapping
+
+    if find_format(name).name != "csv":
+        raise UsageError(f"the format {name} needs no mapping file", where="--template", hint="only csv has a template")
+    typer.echo(mapping.template(), nl=False)

@@ -45,7 +45,8 @@ def _show(trace: Trace) -> None:
         (name, c.available, c.coverage, " to ".join(c.window) if c.window else None, c.note)
         for name, c in manifest.capabilities.items()
     ]
-    print_table(("can answer", "", "coverage", "window (UTC)", "note"), able)
+    window = "window (UTC)" if manifest.time_base == "absolute" else f"window ({manifest.time_base} times)"
+    print_table(("can answer", "", "coverage", window, "note"), able)
     found = [(name, c.count, c.of, c.meaning) for name, c in manifest.checks.items() if c.count]
     if found:
         print_table(("check", "found", "of", "meaning"), found)

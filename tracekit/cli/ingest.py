@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.options import Force, FormatName, FormatOptions, MaxRejectShare, MemoryLimit, pairs
+from tracekit.cli.options import Force, FormatName, FormatOptions, MapFile, MaxRejectShare, MemoryLimit, pairs, with_map
 
 __all__ = ["register"]
 
@@ -23,6 +23,7 @@ def ingest(
     ],
     out: Annotated[Path, typer.Option("-o", "--output", metavar="TRACE", help="Folder of the new Trace.")],
     format_name: FormatName = None,
+    map_file: MapFile = None,
     option: FormatOptions = None,
     force: Force = False,
     max_reject_share: MaxRejectShare = 0.5,
@@ -38,6 +39,7 @@ def ingest(
     from tracekit.cli.display import TerminalProgress
     from tracekit.ingest import ingest_logs
 
+    format_name, options = with_map(map_file, format_name, pairs(option, "--option"))
     progress = TerminalProgress()
     try:
         trace = ingest_logs(
@@ -45,7 +47,7 @@ def ingest(
             out,
             format_name=format_name,
             force=force,
-            options=pairs(option, "--option"),
+            options=options,
             max_reject_share=max_reject_share,
             memory_limit=memory_limit,
             progress=progress,

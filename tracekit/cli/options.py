@@ -14,12 +14,14 @@ __all__ = [
     "Force",
     "FormatName",
     "FormatOptions",
+    "MapFile",
     "MaxRejectShare",
     "MemoryLimit",
     "TableFormat",
     "TextFormat",
     "TraceFolder",
     "pairs",
+    "with_map",
 ]
 
 TraceFolder = Annotated[
@@ -35,6 +37,15 @@ FormatOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--option", metavar="NAME=VALUE", help="Option of the source format; may be repeated. See 'tracekit formats'."
+    ),
+]
+
+MapFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--map",
+        metavar="FILE",
+        help="Mapping file (TOML) for a log of any other layout; 'tracekit formats --template csv' prints one.",
     ),
 ]
 
@@ -65,6 +76,25 @@ class TextFormat(StrEnum):
 
     table = "table"
     json = "json"
+
+
+def with_map(
+    map_file: Path | None, format_name: str | None, options: dict[str, str]
+) -> tuple[str | None, dict[str, str]]:
+    """Return the format and its options when a mapping file may be given.
+
+    Raises
+    ------
+    UsageError
+        A mapping file is given together with another format.
+    """
+    if map_file is None:
+        return format_name, options
+    if format_name not in (None, "csv"):
+        raise UsageError(
+            f"a mapping file does not go with --format {format_name}", where="--map", hint="use --format csv"
+        )
+    return "csv", {**options, "map": str(map_file)}
 
 
 def pairs(given: list[str] | None, option: str) -> dict[str, str]:

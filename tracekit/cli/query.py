@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tracekit.cli.options import MemoryLimit, TableFormat, TraceFolder, pairs
-from tracekit.errors import UsageError
+from tracekit.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -36,6 +37,7 @@ def query(
     param: Annotated[
         list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="Parameter of the query; may be repeated.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file that -o names.")] = False,
     memory_limit: MemoryLimit = None,
 ) -> None:
     """Answer one question about a Trace.
@@ -45,8 +47,11 @@ def query(
     from tracekit.characterize import run_query
     from tracekit.trace import Trace
 
+    file = None if out is None or str(out) == "-" else out
+    if file is not None and file.exists() and not force:
+        raise OutputError("exists already", where=file, hint="choose another -o, or add --force to replace it")
     frame = run_query(Trace.open(trace), name, memory_limit=memory_limit, **pairs(param, "--param"))
-    _write(frame, form, None if out is None or str(out) == "-" else out)
+    _write(frame, form, file)
 
 
 def _write(frame: pl.DataFrame, form: TableFormat, out: Path | None) -> None:
@@ -65,11 +70,16 @@ def _write(frame: pl.DataFrame, form: TableFormat, out: Path | None) -> None:
             raise UsageError("Parquet needs a file", where="-f parquet", hint="add -o FILE")
         typer.echo(_text(frame, form), nl=False)
     else:
-        with output_errors(out):
-            if form is TableFormat.parquet:
-                frame.write_parquet(out)
-            else:
-                out.write_text(_text(frame, form), encoding="utf-8")
+        part = out.with_name(f".{out.name[:200]}.partial-{os.getpid()}")
+        try:
+            with output_errors(out):
+                if form is TableFormat.parquet:
+                    frame.write_parquet(part)
+                else:
+                    part.write_text(_text(frame, form), encoding="utf-8")
+                part.replace(out)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def _text(frame: pl.DataFrame, form: TableFormat) -> str:

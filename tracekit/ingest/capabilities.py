@@ -35,6 +35,7 @@ _MEASURES = {
     "queueing": _Measure(("attempts",), "how long attempts waited", _share("wait_s IS NOT NULL", "attempts")),
     "run_time": _Measure(("jobs",), "how long jobs ran", _share("run_s IS NOT NULL", "jobs")),
     "gpu_count": _Measure(("jobs",), "how many GPUs jobs asked for", _share("gpu_count IS NOT NULL", "jobs")),
+    "node_count": _Measure(("jobs",), "how many nodes jobs ran on", _share("node_count IS NOT NULL", "jobs")),
     "tenants": _Measure(("jobs",), "which VC a job belongs to", _share("vc IS NOT NULL", "jobs")),
     "users": _Measure(("jobs",), "who submitted a job", _share('"user" IS NOT NULL', "jobs")),
     "statuses": _Measure(("jobs",), "how jobs ended", _share("status IS NOT NULL AND status <> 'unknown'", "jobs")),

@@ -86,7 +86,7 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
             )
         return Detection(member, found, (f"--format {member.name}: {_listing(found)}",))
     for how, why in ((_by_name, "by name"), (_by_content, "by first bytes")):
-        fits = [(f, found) for f in all_formats().values() if (found := how(f, files))]
+        fits = [(f, found) for f in all_formats().values() if f.detected and (found := how(f, files))]
         if len(fits) > 1:
             names = ", ".join(f.name for f, _ in fits)
             raise UnknownFormatError(

@@ -92,10 +92,10 @@ class Format(ABC):
     """What --format takes."""
     title: ClassVar[str]
     """Whose trace it is, with the year."""
+    detected: ClassVar[bool] = True
+    """Whether a source can be told to be in this format; otherwise it is read on request only."""
     raw_files: ClassVar[tuple[RawFile, ...]]
     options: ClassVar[Mapping[str, Option]] = {}
-    retries: ClassVar[bool] = False
-    """Whether the source records every attempt of a job, or one is derived from its times."""
 
     @abstractmethod
     def read(self, found: Found, sink: Sink) -> TimeFrame:

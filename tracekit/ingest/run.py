@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import __version__
-from tracekit.errors import SourceError, TooManyRejectsError, UsageError
+from tracekit.errors import OutputError, SourceError, TooManyRejectsError, UsageError
 from tracekit.ingest.capabilities import measure_capabilities
 from tracekit.ingest.checks import run_common_checks
 from tracekit.ingest.detect import detect
@@ -74,7 +74,7 @@ def ingest_logs(
         The source cannot be read, or its format is unknown (UnknownFormatError), or too much of it is
         unusable (TooManyRejectsError).
     OutputError
-        `out` exists or cannot be written.
+        `out` exists, lies inside the source, or cannot be written.
     UsageError
         An option does not exist or has no such value.
     """
@@ -87,6 +87,10 @@ def ingest_logs(
     if is_trace(source):
         raise SourceError("is a Trace already", where=source, hint="use it as it is, or name the raw files")
     files = source_files(source)
+    if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
+        raise OutputError(
+            "lies inside the source", where=out, hint="choose an -o outside, or the Trace becomes part of the logs"
+        )
     detection = detect(source, files, format_name)
     filled = detection.format.fill_options(options or {})
     progress.note(f"format {detection.format.name}, {detection.reasons[0]}")
@@ -98,7 +102,7 @@ def ingest_logs(
         writer.drain()
         _refuse_rejects(source, sink, max_reject_share)
         manifest = _manifest(detection, frame, sink)
-        _describe(manifest, frame, sink, retries=detection.format.retries, memory_limit=memory_limit)
+        _describe(manifest, frame, sink, memory_limit)
         return writer.commit(manifest)
 
 
@@ -155,7 +159,7 @@ def _manifest(detection: Detection, frame: TimeFrame, sink: Sink) -> Manifest:
     )
 
 
-def _describe(manifest: Manifest, frame: TimeFrame, sink: Sink, *, retries: bool, memory_limit: str | None) -> None:
+def _describe(manifest: Manifest, frame: TimeFrame, sink: Sink, memory_limit: str | None) -> None:
     """Run the checks and measure the capabilities on the finished tables."""
     tables = set(manifest.tables)
     with connect_duckdb(memory_limit) as con:
@@ -163,7 +167,7 @@ def _describe(manifest: Manifest, frame: TimeFrame, sink: Sink, *, retries: bool
             path = sink.folder / f"{table}.parquet"
             con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({sql_text(path)})")
         run_common_checks(con, tables, sink)
-        manifest.capabilities = measure_capabilities(con, tables, frame, retries=retries)
+        manifest.capabilities = measure_capabilities(con, tables, frame, retries=sink.retries)
 
 
 def _now() -> str:

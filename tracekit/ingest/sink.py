@@ -68,12 +68,18 @@ class Sink:
         The reader's options, defaults filled in.
     progress : Progress
         Told what is being read.
+
+    Attributes
+    ----------
+    retries : bool
+        Whether the source records every attempt of a job; a reader sets it, else one is derived from the job's times.
     """
 
     def __init__(self, writer: TraceWriter, options: Mapping[str, str], progress: Progress) -> None:
         self.writer = writer
         self.options = options
         self.progress = progress
+        self.retries = False
         self.accounts: list[FileAccount] = []
         self.checks: dict[str, Check] = {}
         self.notes: list[str] = []

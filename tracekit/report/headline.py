@@ -15,7 +15,7 @@ __all__ = ["headline"]
 
 _CARDS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     ("jobs", "jobs", count, "submitted"),
-    ("gpu_hours", "GPU-hours", count, "held by jobs, over all attempts"),
+    ("gpu_hours", "GPU-hours", count, "run time times GPUs, over all attempts"),
     ("completed_share", "of jobs completed", percent, "of all jobs, whatever their size"),
     ("median_queue_s", "median wait", duration, "from submission to the first start"),
     ("median_run_s", "median run time", duration, "from the first start to the last end"),

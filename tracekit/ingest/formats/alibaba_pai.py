@@ -8,8 +8,9 @@ submission; when it got resources shows only in its instances. A job here is a P
 tasks of instances times their plan; `--option unit=task` makes each task a job, as the study's figures count.
 
 Known faults: waiting jobs have no times, running rows no end, most failed jobs no end either, so the ends come from
-the instances; a worker that was retried has several rows, the last by (status, start, end) counts, as in the
-published notebook; 0 as a start means unknown; machines may be missing from the specification.
+the instances; a worker that was retried has several rows, the last by (status, start, end) is its placement, as in
+the published notebook, while a job starts and ends with the first and last of all rows; 0 as a start means unknown;
+machines may be missing from the specification.
 """
 
 from __future__ import annotations
@@ -133,6 +134,12 @@ def _stage(
 def _define_workers(con: duckdb.DuckDBPyConnection) -> None:
     """Keep one row of each worker, and turn 0 and blanks into unknown times."""
     con.execute(
+        """CREATE VIEW try AS
+        SELECT job_name, task_name, machine, status,
+               nullif(start_time, 0) AS start_time, nullif(end_time, 0) AS end_time
+        FROM instance"""
+    )
+    con.execute(
         """CREATE TABLE worker AS
         SELECT job_name, task_name, inst_name, worker_name, status, machine,
                nullif(start_time, 0) AS start_time, nullif(end_time, 0) AS end_time
@@ -167,11 +174,12 @@ def _unit_sql(unit: str) -> str:
                j.status AS source_status, nullif(j.start_time, 0) AS submit_s,
                w.start_s,
                coalesce(w.end_s, CASE WHEN NOT EXISTS (FROM instance) THEN nullif(j.end_time, 0) END) AS end_s,
-               w.node_count, r.gpu_count, r.cpu_count, r.memory_gib, r.instance_count, r.gpu_model
+               n.node_count, r.gpu_count, r.cpu_count, r.memory_gib, r.instance_count, r.gpu_model
         FROM job j
-        LEFT JOIN (SELECT job_name, min(start_time) AS start_s, max(end_time) AS end_s,
-                          count(DISTINCT machine) AS node_count
-                   FROM worker GROUP BY job_name) w USING (job_name)
+        LEFT JOIN (SELECT job_name, min(start_time) AS start_s, max(end_time) AS end_s
+                   FROM try GROUP BY job_name) w USING (job_name)
+        LEFT JOIN (SELECT job_name, count(DISTINCT machine) AS node_count
+                   FROM worker GROUP BY job_name) n USING (job_name)
         LEFT JOIN (SELECT job_name, sum(gpus) AS gpu_count, sum(cpus) AS cpu_count, sum(memory) AS memory_gib,
                           sum(inst_num) AS instance_count,
                           CASE WHEN count(DISTINCT gpu_type) FILTER (WHERE gpus > 0) = 1
@@ -262,7 +270,7 @@ _CHECKS = (
         "job_end_disagrees",
         "jobs whose end_time is not their latest instance's; the instance's is used",
         """SELECT job_name FROM job JOIN (
-            SELECT job_name, max(end_time) AS e FROM worker GROUP BY job_name) USING (job_name)
+            SELECT job_name, max(end_time) AS e FROM try GROUP BY job_name) USING (job_name)
         WHERE nullif(job.end_time, 0) <> e""",
         "job",
     ),

@@ -60,7 +60,7 @@ class Helios(Format):
             "job log of one cluster",
             _LOG,
             lambda head: (
-                {"job_id", "gpu_num", "node_num", "submit_time", "queue"}
+                {"job_id", "vc", "gpu_num", "node_num", "submit_time", "queue"}
                 <= set(header_columns(head.partition(b"\n")[0]))
             ),
         ),

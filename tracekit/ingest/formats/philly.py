@@ -82,10 +82,10 @@ class Philly(Format):
             ("utc", "naive"),
         ),
     }
-    retries = True
 
     def read(self, found: Found, sink: Sink) -> TimeFrame:
         """Read whichever of the five files are there."""
+        sink.retries = True
         for key, files in found.files.items():
             if len(files) > 1:
                 raise SourceError(f"several files are {key}: {files[0].path}, {files[1].path}", hint="keep one of them")

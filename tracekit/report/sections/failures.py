@@ -25,15 +25,19 @@ if TYPE_CHECKING:
     from tracekit.report.structure import Row
 
 
+UNSUCCESSFUL = ("failed", "timeout", "node_fail", "out_of_memory")
+"""Statuses that count as a failure, as the Helios study counts them; the view job_classes says the same."""
+
+
 @says("failures/status_by_size")
 def status_finding(rows: list[Row]) -> str | None:
-    """Compare the share of failed jobs between sizes."""
+    """Compare the share of unsuccessful jobs between sizes, among jobs whose status is known."""
     total: dict[str, int] = {}
     failed: dict[str, int] = {}
     for row in rows:
-        if row["gpu_class"] is not None:
+        if row["gpu_class"] is not None and row["status"] not in (None, "unknown"):
             total[row["gpu_class"]] = total.get(row["gpu_class"], 0) + row["jobs"]
-            if row["status"] == "failed":
+            if row["status"] in UNSUCCESSFUL:
                 failed[row["gpu_class"]] = failed.get(row["gpu_class"], 0) + row["jobs"]
     if not failed:
         return None
@@ -44,7 +48,7 @@ def status_finding(rows: list[Row]) -> str | None:
     if low is None or high is None or low is high:
         return None
     return (
-        f"{_say(high, 'failed')}, the most of any size{among};"
+        f"{_say(high, 'with a known status ended in failure')}, the most of any size{among};"
         f" the fewest among the {gpu_jobs(low['gpu_class'])}, {percent(low['share'])}{sample_size(low['jobs'])}."
     )
 

@@ -26,7 +26,7 @@ def summary_finding(rows: list[Row]) -> str | None:
     if value.get("users"):
         text += f" of {count(value['users'])} users"
     if value.get("gpu_hours"):
-        text += f", which held GPUs for {count(value['gpu_hours'])} GPU-hours"
+        text += f", which took {count(value['gpu_hours'])} GPU-hours"
     if value.get("median_run_s") is not None:
         text += f"; half of the jobs with a known run time ran for at most {duration(value['median_run_s'])}"
     return text + "."

@@ -76,7 +76,7 @@ def run_time_chart(rows: list[Row]) -> list[Panel]:
 
 @says("queuing/queue_delay")
 def queue_delay_finding(rows: list[Row]) -> str | None:
-    """Name the most common kind of wait of GPU jobs and the longest one."""
+    """Name the most common kind of wait of GPU jobs and the one with the longest tail (90th percentile)."""
     rows = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None and r["p90_s"] is not None]
     rows = [r for r in rows if r["gpu_class"] != "0"] or rows
     most = largest(rows, "waits")
@@ -88,7 +88,7 @@ def queue_delay_finding(rows: list[Row]) -> str | None:
         return text + "."
     among = scope(rows, "waits", LEAST)
     among = f" of the groups{among}" if among else ""
-    return f"{text}. The longest{among} are those of {_of(worst)}: {_waited(worst)}{sample_size(worst['waits'])}."
+    return f"{text}. The longest tail{among} is that of {_of(worst)}: {_waited(worst)}{sample_size(worst['waits'])}."
 
 
 def _waited(row: Row) -> str:

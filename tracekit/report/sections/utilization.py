@@ -39,7 +39,7 @@ def gpu_finding(rows: list[Row]) -> str | None:
     if not samples:
         return None
     mean = sum(t for _, t in pooled.values()) / samples
-    text = f"GPUs held by jobs were {mean:.1f} % busy on average"
+    text = f"Over {count(samples)} samples, GPUs held by jobs were {mean:.1f} % busy on average"
     # Sizes that hold next to nothing of the time would name an accident.
     sizes = {g: t / n for g, (n, t) in pooled.items() if n >= 0.01 * samples}
     if len(sizes) < 2:

@@ -28,9 +28,8 @@ def gpu_request_finding(rows: list[Row]) -> str | None:
         return text + "."
     if heavy is common:
         return f"{text}, which also takes the most GPU time ({percent(heavy['gpu_hours_share'])})."
-    return (
-        f"{text}; most GPU time goes to requests for {_gpus(heavy['gpu_count'])} ({percent(heavy['gpu_hours_share'])})."
-    )
+    who = f"{_gpus(heavy['gpu_count'])} ({percent(heavy['gpu_hours_share'])})"
+    return f"{text}; the largest share of GPU time goes to requests for {who}."
 
 
 def _gpus(number: float) -> str:

@@ -1,0 +1,232 @@
+"""The mapping file: every mistake is one line with the file and the key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tracekit.errors import UsageError
+from tracekit.ingest.mapping import load_mapping, template
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JOBS = '[jobs.columns]\njob_id = "id"\n'
+LONG = '[telemetry.x]\nlayout = "long"\ntime = "t"\nmetric = "m"\nvalue = "v"\nnode = "n"\n'
+
+
+def refusal(tmp_path: Path, text: str | bytes) -> str:
+    path = tmp_path / "map.toml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(UsageError) as raised:
+        load_mapping(path)
+    message = str(raised.value)
+    assert "\n" not in message
+    assert message.startswith(str(path))
+    return message.removeprefix(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[source\n", ", line 1: is not TOML: Expected ']' at the end of a table declaration; see docs/mapping.md"),
+        ('[source]\n\nx = "', ", line 3: is not TOML: Unterminated string; see docs/mapping.md"),
+        (b"\xff", ": the mapping file is not UTF-8 text; save it as UTF-8"),
+        ("", ": maps no table; write [jobs.columns]; tables: jobs, nodes, capacity, job_usage, telemetry"),
+        ("[job.columns]", ", key job: no such key; did you mean 'jobs'?"),
+        ("[source]\ntimezon = 'UTC'", ", key source.timezon: no such key; did you mean 'timezone'?"),
+        (
+            "[source]\ntimezone = 'Europe/Berln'",
+            ", key source.timezone: 'Europe/Berln' is not a time zone; did you mean 'Europe/Berlin'?",
+        ),
+        (
+            "[source]\ntimezone = 'qqqq'",
+            ", key source.timezone: 'qqqq' is not a time zone; give an IANA name such as Europe/Berlin",
+        ),
+        ("[source]\ntimezone = 5", ', key source.timezone: is not a text; write it in quotes: "..."'),
+        (
+            "[source]\ntime_base = 'relativ'",
+            ", key source.time_base: 'relativ' is not one of its values; did you mean 'relative'?",
+        ),
+        (
+            "[source]\ntime_base = 'relative'\ntimezone = 'UTC'",
+            ", key source.timezone: relative times have no zone; remove it",
+        ),
+        (
+            "[source]\ntime_base = 'relative'\ntime_format = 'iso8601'",
+            ", key source.time_format: relative times are numbers; use one of: epoch_s, epoch_ms, epoch_us",
+        ),
+        (
+            "[source]\ntime_format = '%H:%M'",
+            (
+                ", key source.time_format: '%H:%M' is not a time format; use iso8601, epoch_s, epoch_ms, epoch_us, "
+                "or a date such as %Y-%m-%d %H:%M:%S"
+            ),
+        ),
+        ("[source]\nmissing = [1]", ', key source.missing: is not a text or a list of texts; write ["...", "..."]'),
+        (
+            "[source]\ndelimiter = '||'",
+            r', key source.delimiter: is not one plain character; such as ",", ";", "|" or "\\t"'.replace(
+                r"\\t", r"\t"
+            ),
+        ),
+        (
+            "[source]\nheader = false",
+            ', key source.header: is not a list of column names; without header line write ["a", "b", ...]',
+        ),
+        ("jobs = 3", ", key jobs: is not a table; write [jobs]"),
+        ("[jobs]\nfiles = 'a'", ", key jobs: has no columns; write [jobs.columns]"),
+        ("[jobs.columns]\nuser = 'u'", ', key jobs.columns: does not say what job_id is; add job_id = "..."'),
+        (JOBS + "gpus = 'g'", ", key jobs.columns.gpus: no such key; choose one of: "),
+        (JOBS + "gpu_cuont = 'g'", ", key jobs.columns.gpu_cuont: no such key; did you mean 'gpu_count'?"),
+        (
+            JOBS + "status = 's'",
+            ", key jobs.columns.status: is not mapped here; write [jobs.status] with column and lists of words",
+        ),
+        (
+            JOBS + "user = 3",
+            ', key jobs.columns.user: is neither a column name nor a table; write "column" or {column = "..."}',
+        ),
+        (JOBS + "user = {colum = 'x'}", ", key jobs.columns.user.colum: no such key; did you mean 'column'?"),
+        (
+            JOBS + "user = {regex = 'x'}",
+            ", key jobs.columns.user: needs exactly one of column, expression, line and value",
+        ),
+        (
+            JOBS + "run_s = {column = 'x', unit = 'minutes'}",
+            ", key jobs.columns.run_s.unit: 'minutes' is not one of its values; did you mean 'min'?",
+        ),
+        (
+            JOBS + "user = {column = 'x', unit = 's'}",
+            ", key jobs.columns.user.unit: has no meaning for user with column; remove it",
+        ),
+        (
+            JOBS + "run_s = {expression = 'x', unit = 'clock'}",
+            (
+                ", key jobs.columns.run_s.unit: 'clock' reads text, and an expression is a number; "
+                "use column, or another unit"
+            ),
+        ),
+        (
+            JOBS + "gpu_count = {column = 'x', regex = '(a'}",
+            (
+                ", key jobs.columns.gpu_count.regex: bad regular expression '(a': unclosed group; "
+                "the syntax is that of Rust, without look-around"
+            ),
+        ),
+        (
+            JOBS + "gpu_count = {expression = 'a **'}",
+            (
+                ", key jobs.columns.gpu_count.expression: 'a **' is not arithmetic: numbers, column names, + - * / "
+                "and parentheses"
+            ),
+        ),
+        (
+            JOBS + "user = {expression = 'a'}",
+            ', key jobs.columns.user.expression: user is not a number; use column = "..."',
+        ),
+        (
+            JOBS + "gpu_count = {line = true}",
+            ", key jobs.columns.gpu_count.line: line = true numbers records, for a column of names or whole numbers",
+        ),
+        (
+            JOBS + "gpu_count = {value = 'x'}",
+            ", key jobs.columns.gpu_count.value: 'x' does not fit gpu_count (number)",
+        ),
+        (JOBS + "gpu_count = {value = -1}", ", key jobs.columns.gpu_count.value: is below 0"),
+        (
+            JOBS + "workload = {value = 'train'}",
+            ", key jobs.columns.workload.value: 'train' is not a workload; did you mean 'training'?",
+        ),
+        (
+            JOBS + "submit_time = {value = 'x'}",
+            ', key jobs.columns.submit_time.value: submit_time cannot be constant; use column = "..."',
+        ),
+        (
+            JOBS + "workload = {column = 'x', words = {trainin = ['a']}}",
+            ", key jobs.columns.workload.words.trainin: no such key; did you mean 'training'?",
+        ),
+        (JOBS + "[jobs.status]\ncompleted = ['a']", ", key jobs.status: does not say which column holds the status"),
+        (JOBS + "[jobs.status]\ncolumn = 's'\ncomplete = ['a']", ", key jobs.status.complete: no such key; did you"),
+        (
+            JOBS + "[jobs.status]\ncolumn = 's'\ncompleted = ['a']\nfailed = ['a']",
+            ", key jobs.status.failed: 'a' also stands under completed; keep one of them",
+        ),
+        (
+            JOBS + "[jobs.status]\ncolumn = 's'\nwhen_missing = 'run'",
+            ", key jobs.status.when_missing: 'run' is not one of its values; ",
+        ),
+        (JOBS + "[jobs.nodes]\nseparator = ';'", ", key jobs.nodes: does not say which column holds the nodes"),
+        (
+            JOBS + "[jobs.nodes]\ncolumn = 'h'\npattern = '(.*)'",
+            ", key jobs.nodes.pattern: the group '1' has no meaning; name groups node, gpu_index, gpu_count",
+        ),
+        (
+            JOBS + "[jobs.nodes]\ncolumn = 'h'\npattern = '(?<gpu_count>.*)'",
+            ", key jobs.nodes.pattern: has no group 'node'; write (?<node>...)",
+        ),
+        ("[telemetry.x]\ntime = 't'", ", key telemetry.x: has no layout; write layout = "),
+        ("[telemetry]\nx = 3", ", key telemetry.x: is not a table; write [telemetry.x]"),
+        (LONG, ", key telemetry.x: maps no metric; write gpu_metrics = {...} or host_metrics = {...}"),
+        (LONG + "host_metrics = {cpu = 'c'}", ", key telemetry.x.host_metrics.cpu: no such key; did you mean"),
+        (
+            LONG + "gpu_metrics = {power_w = 'c'}",
+            ', key telemetry.x: does not say which column is the gpu; add gpu = "..." or uuid = "..."',
+        ),
+        (
+            LONG + "uuid = 'u'\ngpu_metrics = {power_w = 'c'}",
+            ", key telemetry.x.uuid: a UUID stands for node and gpu; keep either",
+        ),
+        (
+            LONG.replace('node = "n"', 'uuid = "n"') + "gpu_metrics = {power_w = 'c'}",
+            ", key telemetry.x: names UUIDs and no table of GPUs; add [gpus] with uuid, node and gpu",
+        ),
+        (
+            LONG.replace('metric = "m"', "") + "host_metrics = {cpu_pct = 'c'}",
+            ', key telemetry.x: does not say which column is the metric; add metric = "..."',
+        ),
+        (
+            LONG + "gpu = 'g'\nhost_metrics = {cpu_pct = 'c'}",
+            ", key telemetry.x.host_metrics: host metrics have no gpu; put them into a section of their own",
+        ),
+        (
+            "[telemetry.x]\nlayout = 'wide'\ngpu_metrics = {power_w = '*'}",
+            ", key telemetry.x.server: does not tell the GPUs apart; write a pattern with (?<node>...) (?<gpu>...)",
+        ),
+        (
+            "[telemetry.x]\nlayout = 'wide'\nhost_metrics = {cpu_pct = '*', memory_used_gib = '*'}",
+            ", key telemetry.x: a wide file holds one metric; write one section for each file",
+        ),
+        (
+            "[telemetry.x]\nlayout = 'wide'\nhost_metrics = {cpu_pct = {value = 3}}",
+            ", key telemetry.x.host_metrics.cpu_pct: takes column and unit only",
+        ),
+        (JOBS + "[gpus]\nuuid = 'u'\nnode = 'n'", ', key gpus: does not say which column is the gpu; add gpu = "..."'),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_file_and_the_key(tmp_path: Path, text: str, message: str) -> None:
+    assert refusal(tmp_path, text).startswith(message)
+
+
+def test_a_mapping_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"nothing\.toml: the mapping file cannot be read: No such file or directory"):
+        load_mapping(tmp_path / "nothing.toml")
+
+
+def test_the_template_is_a_mapping_that_holds(tmp_path: Path) -> None:
+    path = tmp_path / "map.toml"
+    path.write_text(template())
+    found = load_mapping(path)
+    assert [table.table for table in found.tables] == ["jobs", "nodes"]
+    assert [(section.name, section.layout) for section in found.telemetry] == [("dcgm", "long"), ("cpu", "wide")]
+    assert found.gpus is not None
+    assert found.tables[0].reading.missing == ("None", "NULL", "N/A")
+    assert all("session" not in line for line in template().splitlines())
+
+
+def test_a_table_overrides_what_the_source_says(tmp_path: Path) -> None:
+    path = tmp_path / "map.toml"
+    path.write_text("[source]\ntimezone = 'UTC'\ndelimiter = ';'\n[jobs]\ntimezone = 'Asia/Tokyo'\n" + JOBS)
+    reading = load_mapping(path).tables[0].reading
+    assert (reading.timezone, reading.delimiter, reading.files) == ("Asia/Tokyo", ";", ("*",))

@@ -1,0 +1,271 @@
+"""From the rows of `sacct` to jobs, attempts, placements, nodes and measured use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.trace import sql_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import duckdb
+
+    from tracekit.ingest.sink import Sink
+
+__all__ = ["REUSED_AFTER", "write_tables"]
+
+REUSED_AFTER = "1 day"
+"""A row submitted longer than this after every earlier row of the same id ended is another job.
+
+A requeue is submitted when the run before it ends, give or take minutes; ids wrap around after 67 million jobs.
+"""
+
+# A row that stands in several exports is the same run of the same job: the one with an end counts, else the last. A
+# row without a start tells an earlier moment when a later row has the same submission.
+_ALLOCATIONS = """
+CREATE TABLE allocation AS
+SELECT ord, cluster, key, component, submit_local, start_local, end_local FROM sacct WHERE step IS NULL
+QUALIFY row_number() OVER (
+        PARTITION BY cluster, key, component, submit_local, start_local ORDER BY (end_local IS NULL), ord DESC) = 1
+    AND (start_local IS NOT NULL OR ord = max(ord) OVER (PARTITION BY cluster, key, component, submit_local))"""
+
+_NUMBERED = f"""
+CREATE TABLE numbered AS
+WITH life AS (
+    SELECT *, max(coalesce(end_local, 'infinity'::TIMESTAMP)) OVER (
+        PARTITION BY cluster, key ORDER BY submit_local, start_local NULLS LAST, ord
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS over_since
+    FROM allocation),
+told AS (
+    SELECT *, count(*) FILTER (
+        WHERE isfinite(over_since) AND submit_local > over_since + INTERVAL '{REUSED_AFTER}') OVER (
+        PARTITION BY cluster, key ORDER BY submit_local, start_local NULLS LAST, ord
+        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS generation
+    FROM life)
+SELECT ord, generation,
+       cluster || '/' || key || CASE WHEN generation > 0 THEN '#' || (generation + 1) ELSE '' END AS job_id,
+       row_number() OVER (
+           PARTITION BY cluster, key, generation, component
+           ORDER BY start_local NULLS LAST, submit_local, ord) - 1 AS attempt
+FROM told"""
+
+_PART = """CREATE TABLE part AS SELECT * FROM sacct JOIN numbered USING (ord)"""
+
+# A heterogeneous job is the sum of its components; what cannot be added comes from the first.
+_RUN = """
+CREATE VIEW run AS
+SELECT job_id, attempt, cluster, vc, "user", name, "array", status, word, submit, submit_local, origin, "start",
+       start_local, "end", gpu_count, gpu_model, cpu_count, memory_gib, node_count, instance_count, priority,
+       time_limit_s
+FROM part WHERE component IS NULL
+UNION ALL BY NAME
+SELECT job_id, attempt, any_value(cluster) AS cluster, arg_min_null(vc, component) AS vc,
+       arg_min_null("user", component) AS "user", arg_min_null(name, component) AS name,
+       arg_min_null("array", component) AS "array", arg_min_null(status, component) AS status,
+       arg_min_null(word, component) AS word, min(submit) AS submit, min(submit_local) AS submit_local,
+       min(origin) AS origin, min("start") AS "start", min(start_local) AS start_local,
+       CASE WHEN count(*) = count("end") THEN max("end") END AS "end",
+       CASE WHEN count(*) = count(gpu_count) THEN sum(gpu_count) END AS gpu_count,
+       nullif(array_to_string(list_sort(list_distinct(string_split(string_agg(gpu_model, '|'), '|'))), '|'), '')
+           AS gpu_model,
+       CASE WHEN count(*) = count(cpu_count) THEN sum(cpu_count) END AS cpu_count,
+       CASE WHEN count(*) = count(memory_gib) THEN sum(memory_gib) END AS memory_gib,
+       CASE WHEN count(*) = count(node_count) THEN sum(node_count)::BIGINT END AS node_count,
+       sum(instance_count)::BIGINT AS instance_count, arg_min_null(priority, component) AS priority,
+       arg_min_null(time_limit_s, component) AS time_limit_s
+FROM part WHERE component IS NOT NULL GROUP BY job_id, attempt"""
+
+_ROUTES = {
+    # Most jobs have one row: only the others need to be summed up.
+    "again": """
+        SELECT job_id, min(submit) AS submit, min(origin) AS origin, count(start_local) AS attempts,
+               arg_max_null("end", attempt) FILTER (WHERE start_local IS NOT NULL) AS "end",
+               arg_max_null(status, attempt) AS status, arg_max_null(word, attempt) AS word
+        FROM run WHERE job_id IN (SELECT job_id FROM run WHERE attempt > 0) GROUP BY job_id""",
+    "job": """
+        SELECT r.* EXCLUDE (submit, origin, "end", status, word),
+               CASE WHEN a.job_id IS NULL THEN r.submit ELSE a.submit END AS submit,
+               CASE WHEN a.job_id IS NULL THEN r.origin ELSE a.origin END AS origin,
+               CASE WHEN a.attempts > 0 THEN a."end" ELSE r."end" END AS last_end,
+               CASE WHEN a.job_id IS NULL THEN r.status ELSE a.status END AS status,
+               CASE WHEN a.job_id IS NULL THEN r.word ELSE a.word END AS word,
+               coalesce(a.attempts, (r.start_local IS NOT NULL)::BIGINT) AS attempt_count
+        FROM run r LEFT JOIN again a USING (job_id) WHERE r.attempt = 0""",
+}
+
+
+def _seconds(later: str, earlier: str) -> str:
+    return f"(epoch_us({later}) - epoch_us({earlier})) / 1e6"
+
+
+def write_tables(con: duckdb.DuckDBPyConnection, rows: Path, sink: Sink) -> int:
+    """Write every table that the rows allow; return the number of jobs with several attempts.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        Gets the intermediate tables.
+    rows : Path
+        Parquet file of the frames of `read_rows`.
+    sink : Sink
+        Gets the tables and the checks.
+    """
+    con.execute(f"CREATE VIEW sacct AS SELECT * FROM read_parquet({sql_text(rows)})")
+    for statement in (_ALLOCATIONS, _NUMBERED, _PART, _RUN):
+        con.execute(statement)
+    for name, query in _ROUTES.items():
+        con.execute(f"CREATE TABLE {name} AS {query}")
+    _write_jobs(con, sink)
+    _write_attempts(con, sink)
+    _write_nodes(con, sink)
+    _write_usage(con, sink)
+    _count_contradictions(con, sink)
+    return _one(con, "SELECT count(*) FROM job WHERE attempt_count > 1")
+
+
+def _one(con: duckdb.DuckDBPyConnection, query: str) -> int:
+    return int(con.execute(query).fetchall()[0][0])
+
+
+def _write_jobs(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
+    known_end = "CASE WHEN status NOT IN ('running', 'pending') OR status IS NULL THEN last_end END"
+    sink.writer.copy(
+        "jobs",
+        con,
+        f"""SELECT job_id, cluster, vc, "user", name, "array" AS "group", status, word AS source_status,
+            submit AS submit_time, "start" AS start_time, {known_end} AS end_time,
+            {_seconds('"start"', "origin")} AS queue_s, {_seconds(known_end, '"start"')} AS run_s,
+            gpu_count, cpu_count, memory_gib, gpu_model, node_count, instance_count, attempt_count, priority,
+            time_limit_s
+        FROM job ORDER BY submit_local, job_id""",
+    )
+
+
+def _write_attempts(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
+    # A run that was requeued has ended, though its job has not, and nobody states how.
+    sink.writer.copy(
+        "attempts",
+        con,
+        f"""SELECT r.job_id, r.attempt, r."start" AS start_time, r."end" AS end_time,
+            {_seconds('r."end"', 'r."start"')} AS run_s,
+            {_seconds('r."start"', 'CASE WHEN r.attempt = 0 THEN j.origin ELSE p."end" END')} AS wait_s,
+            r.gpu_count, r.node_count,
+            CASE WHEN r.word = 'REQUEUED' AND r."end" IS NOT NULL THEN 'unknown' ELSE r.status END AS status
+        FROM run r JOIN job j USING (job_id)
+        LEFT JOIN run p ON p.job_id = r.job_id AND p.attempt = r.attempt - 1 AND r.attempt > 0
+        WHERE r.start_local IS NOT NULL ORDER BY j.submit_local, r.job_id, r.attempt""",
+    )
+
+
+_PLACED = """FROM part WHERE start_local IS NOT NULL AND len(node_list) > 0"""
+
+
+def _write_nodes(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
+    """Write where each attempt ran, and the machines that are named there."""
+    if not _one(con, f"SELECT count(*) {_PLACED}"):
+        return
+    # Machines of two clusters may share their names.
+    several = _one(con, f"SELECT count(DISTINCT cluster) {_PLACED}") > 1
+    name = "cluster || '/' || node" if several else "node"
+    con.execute(
+        f"""CREATE TABLE placed AS
+        SELECT job_id, attempt, component::VARCHAR AS task, {name} AS node_id, cluster, gpu_model, submit_local,
+               CASE WHEN len(node_list) = 1 THEN gpu_count
+                    WHEN gpu_count % len(node_list) = 0 THEN gpu_count / len(node_list) END AS gpu_count,
+               "start", "end"
+        FROM (SELECT *, unnest(node_list) AS node {_PLACED})"""
+    )
+    sink.writer.copy(
+        "placements",
+        con,
+        """SELECT job_id, attempt, task, node_id, gpu_count, "start" AS start_time, "end" AS end_time
+        FROM placed ORDER BY submit_local, job_id, attempt, task NULLS FIRST, node_id""",
+    )
+    sink.writer.copy(
+        "nodes",
+        con,
+        """WITH event AS (
+            SELECT node_id, "start" AS time, gpu_count AS gpus FROM placed
+            WHERE gpu_count > 0 AND "start" IS NOT NULL AND ("end" > "start" OR "end" IS NULL)
+            UNION ALL
+            SELECT node_id, "end", -gpu_count FROM placed WHERE gpu_count > 0 AND "end" > "start"),
+        step AS (SELECT node_id, time, sum(gpus) AS gpus FROM event GROUP BY node_id, time),
+        held AS (
+            SELECT node_id, max(gpus) AS gpus FROM (
+                SELECT node_id, sum(gpus) OVER (PARTITION BY node_id ORDER BY time) AS gpus FROM step)
+            GROUP BY node_id)
+        SELECT p.node_id, p.cluster, ceil(h.gpus - 1e-6)::BIGINT AS gpu_count, p.gpu_model
+        FROM (SELECT node_id, min(cluster) AS cluster,
+                     CASE WHEN min(gpu_model) = max(gpu_model) AND NOT contains(min(gpu_model), '|')
+                          THEN min(gpu_model) END AS gpu_model
+              FROM placed GROUP BY node_id) p
+        LEFT JOIN held h USING (node_id) ORDER BY p.node_id""",
+    )
+
+
+_MEASURED = "gpu_util_pct IS NOT NULL OR gpu_memory_used_gib IS NOT NULL OR memory_used_gib IS NOT NULL"
+
+
+def _write_usage(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
+    """Write the measured use of steps, each beside the job of its id that was submitted last before it."""
+    if not _one(con, f"SELECT count(*) FROM sacct WHERE {_MEASURED}"):
+        return
+    con.execute(
+        """CREATE TABLE born AS
+        SELECT cluster, key, job_id, generation,
+               CASE WHEN generation = 0 THEN '-infinity'::TIMESTAMP ELSE min(submit_local) END AS since
+        FROM part GROUP BY cluster, key, job_id, generation"""
+    )
+    sink.writer.copy(
+        "job_usage",
+        con,
+        f"""WITH used AS (
+            SELECT *, coalesce(start_local, submit_local, '-infinity'::TIMESTAMP) AS moment FROM sacct
+            WHERE {_MEASURED}
+            QUALIFY row_number() OVER (
+                PARTITION BY cluster, key, component, step, start_local ORDER BY (end_local IS NULL), ord DESC) = 1)
+        SELECT b.job_id, u.component::VARCHAR AS task, u.step AS instance, u.gpu_util_pct,
+               u.gpu_memory_used_gib AS gpu_memory_gib, u.memory_used_gib AS memory_gib
+        FROM used u ASOF JOIN born b ON u.cluster = b.cluster AND u.key = b.key AND u.moment >= b.since
+        ORDER BY b.job_id, u.component NULLS FIRST, u.ord""",
+    )
+
+
+_CHECKS = (
+    (
+        "superseded_rows",
+        "rows that tell an earlier moment of a run which a later row tells too; the later one is used",
+        """SELECT s.cluster || '/' || s.key FROM sacct s ANTI JOIN allocation a ON s.ord = a.ord
+        WHERE s.step IS NULL""",
+        "SELECT count(*) FROM sacct WHERE step IS NULL",
+    ),
+    (
+        "reused_job_ids",
+        f"jobs whose id had another job that ended more than {REUSED_AFTER} before; their job_id ends in #2, #3, ...",
+        "SELECT DISTINCT job_id FROM numbered WHERE generation > 0",
+        "SELECT count(*) FROM job",
+    ),
+    (
+        "steps_without_job",
+        "steps whose job is not in the source",
+        """SELECT s.cluster || '/' || s.key || '.' || s.step FROM sacct s
+        ANTI JOIN (SELECT DISTINCT cluster, key FROM part) p ON s.cluster = p.cluster AND s.key = p.key
+        WHERE s.step IS NOT NULL""",
+        "SELECT count(*) FROM sacct WHERE step IS NOT NULL",
+    ),
+    (
+        "gpus_not_divisible",
+        "runs whose GPUs do not divide evenly among their nodes; the GPUs on each node are unknown",
+        "SELECT job_id FROM part WHERE len(node_list) > 1 AND gpu_count % len(node_list) <> 0",
+        "SELECT count(*) FROM part WHERE len(node_list) > 0",
+    ),
+)
+
+
+def _count_contradictions(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
+    for name, meaning, query, of in _CHECKS:
+        count, examples = con.execute(
+            f"SELECT count(*), list(x ORDER BY x)[1:5] FROM ({query}) AS found(x)"
+        ).fetchall()[0]
+        sink.check(name, count, _one(con, of), meaning, examples)

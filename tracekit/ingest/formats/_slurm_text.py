@@ -1,0 +1,299 @@
+"""What the cells of `sacct` spell: durations, counts, memory, TRES and GRES lists, states, arrays and node lists.
+
+Each function takes the text of one cell and raises ValueError, with the reason, when it cannot be read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import NamedTuple
+
+__all__ = [
+    "MAX_NODES",
+    "STATUS",
+    "Gres",
+    "Memory",
+    "State",
+    "Tres",
+    "Usage",
+    "array_size",
+    "count",
+    "duration_s",
+    "expand_nodes",
+    "gres",
+    "limit_s",
+    "memory",
+    "state",
+    "tres",
+    "usage",
+    "used_gib",
+]
+
+MAX_NODES = 65_536
+"""Most nodes that a list may name; a cluster of Slurm has no more."""
+
+STATUS = {
+    "COMPLETED": "completed",
+    "CANCELLED": "cancelled",
+    "REVOKED": "cancelled",
+    "FAILED": "failed",
+    "TIMEOUT": "timeout",
+    "DEADLINE": "timeout",
+    "NODE_FAIL": "node_fail",
+    "BOOT_FAIL": "node_fail",
+    "OUT_OF_MEMORY": "out_of_memory",
+    "PREEMPTED": "preempted",
+    "RUNNING": "running",
+    "COMPLETING": "running",
+    "RESIZING": "running",
+    "STOPPED": "running",
+    "SUSPENDED": "running",
+    "PENDING": "pending",
+    "CONFIGURING": "pending",
+    "REQUEUED": "pending",
+}
+
+_NO_DURATION = frozenset({"UNLIMITED", "Partition_Limit", "INVALID", "NOT_SET"})
+_DURATION = re.compile(
+    r"(?:(?P<days>\d{1,7})-(?P<h>\d{1,9})(?::(?P<m>\d{1,9})(?::(?P<s>\d{1,9}(?:\.\d{1,9})?))?)?"
+    r"|(?:(?P<hours>\d{1,9}):)?(?P<minutes>\d{1,9}):(?P<seconds>\d{1,9}(?:\.\d{1,9})?))",
+    re.ASCII,
+)
+_NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMGTPE]?)[Bb]?", re.ASCII)
+# Slurm divides by 1024 for counts too: 1.5K is 1,536.
+_SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50, "E": 1 << 60}
+_GIB = 1 << 30
+_RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?", re.ASCII)
+_TASKS = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
+
+
+class Tres(NamedTuple):
+    """What a TRES list states for a whole job."""
+
+    cpus: float | None
+    memory_gib: float | None
+    nodes: float | None
+    gpus: float
+    """`gres/gpu` if listed, else the sum of its typed entries; both describe the same GPUs."""
+    typed_gpus: float | None
+    """Sum of the typed entries, None without any."""
+    model: str | None
+    shards: float
+    mps: float
+
+
+class Gres(NamedTuple):
+    """What a GRES list states for each node."""
+
+    gpus: float
+    model: str | None
+
+
+class Memory(NamedTuple):
+    """An amount of memory."""
+
+    gib: float
+    per: str
+    """'c' for each CPU, 'n' for each node, '' for the job."""
+
+
+class Usage(NamedTuple):
+    """What a TRES list of measured use states."""
+
+    gpu_util_pct: float | None
+    gpu_memory_gib: float | None
+    memory_gib: float | None
+
+
+class State(NamedTuple):
+    """A state word and the common status that it stands for."""
+
+    word: str
+    status: str
+
+
+def duration_s(text: str) -> float | None:
+    """Return a duration like `1-02:03:04`, `02:03:04` or `03:04.5` [s]; None for a word that states none."""
+    if text in _NO_DURATION:
+        return None
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError("is not a duration like 1-02:03:04")
+    days, *with_days, hours, minutes, seconds = match.groups()
+    h, m, s = with_days if days is not None else (hours, minutes, seconds)
+    total = int(days or 0) * 86_400 + int(h or 0) * 3600 + int(m or 0) * 60 + float(s or 0)
+    if total > 1e10:
+        raise ValueError("is a duration out of range")
+    return total
+
+
+def limit_s(minutes: str) -> float | None:
+    """Return a limit that is given in minutes [s]; None for a word that states none."""
+    if minutes in _NO_DURATION:
+        return None
+    if not re.fullmatch(r"\d{1,9}", minutes, re.ASCII):
+        raise ValueError("is not a whole number of minutes")
+    return int(minutes) * 60.0
+
+
+def count(text: str) -> float:
+    """Return a count like `4` or `1.5K`."""
+    return _scaled(text, "is not a count")
+
+
+def memory(text: str) -> Memory:
+    """Return a request like `4000Mc`, `4Gn` or `256G`; a bare number is in MiB."""
+    per = text[-1:] if text[-1:] in {"c", "n"} else ""
+    return Memory(_scaled(text.removesuffix(per), "is not an amount of memory", "M") / _GIB, per)
+
+
+def used_gib(text: str) -> float:
+    """Return measured memory like `1234K` [GiB]; a bare number is in bytes."""
+    return _scaled(text, "is not an amount of memory") / _GIB
+
+
+def _scaled(text: str, reason: str, unit: str = "") -> float:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise ValueError(reason)
+    return float(match[1]) * _SCALE[match[2] or unit]
+
+
+def tres(text: str) -> Tres:
+    """Return what a list like `cpu=32,gres/gpu:a100=4,gres/gpu=4,mem=256G,node=1` states."""
+    entries = _entries(text)
+    typed = {name.removeprefix("gres/gpu:"): count(v) for name, v in entries.items() if name.startswith("gres/gpu:")}
+    held = {name for name, number in typed.items() if number} if any(typed.values()) else set()
+    typed_gpus = sum(typed.values()) if typed else None
+    return Tres(
+        cpus=count(entries["cpu"]) if "cpu" in entries else None,
+        memory_gib=memory(entries["mem"]).gib if "mem" in entries else None,
+        nodes=count(entries["node"]) if "node" in entries else None,
+        gpus=count(entries["gres/gpu"]) if "gres/gpu" in entries else typed_gpus or 0.0,
+        typed_gpus=typed_gpus,
+        model="|".join(sorted(held)) or None,
+        shards=sum(count(v) for name, v in entries.items() if _is_kind(name, "gres/shard")),
+        mps=sum(count(v) for name, v in entries.items() if _is_kind(name, "gres/mps")),
+    )
+
+
+def usage(text: str) -> Usage:
+    """Return the use that a list like `gres/gpumem=1G,gres/gpuutil=87,mem=2G` states."""
+    entries = _entries(text)
+    gpu_memory, used = entries.get("gres/gpumem"), entries.get("mem")
+    return Usage(
+        gpu_util_pct=count(entries["gres/gpuutil"]) if "gres/gpuutil" in entries else None,
+        gpu_memory_gib=None if gpu_memory is None else used_gib(gpu_memory),
+        memory_gib=None if used is None else used_gib(used),
+    )
+
+
+def _entries(text: str) -> dict[str, str]:
+    entries = {}
+    for part in text.split(","):
+        name, found, value = part.strip().partition("=")
+        if not found or not name or not value:
+            raise ValueError("is not a list like cpu=4,gres/gpu=1")
+        entries[name] = value
+    return entries
+
+
+def _is_kind(name: str, kind: str) -> bool:
+    return name == kind or name.startswith(kind + ":")
+
+
+def gres(text: str) -> Gres:
+    """Return the GPUs in a list like `gpu:2` or `gpu:a100:4(S:0-1)`."""
+    total, models = 0.0, set()
+    for part in re.sub(r"\([^)]*\)", "", text).split(","):
+        words = [word for word in part.strip().split(":") if word not in {"PER_NODE", "PER_JOB", "gres"}]
+        if words[:1] != ["gpu"]:
+            continue
+        numbered = words[1:] and _NUMBER.fullmatch(words[-1])
+        number = count(words[-1]) if numbered else 1.0
+        total += number
+        model = ":".join(words[1 : -1 if numbered else None])
+        if model and number:
+            models.add(model)
+    return Gres(total, "|".join(sorted(models)) or None)
+
+
+def state(text: str) -> State:
+    """Return the state in a cell like `CANCELLED by 1000`; one cut with a plus is completed when it is clear."""
+    word = text.split(" ", 1)[0]
+    if word.endswith("+"):
+        word = word[:-1]
+        fits = [known for known in STATUS if known.startswith(word)]
+        if word not in STATUS and len(fits) == 1:
+            word = fits[0]
+    return State(word, STATUS.get(word, "unknown"))
+
+
+def array_size(text: str) -> int | None:
+    """Return the number of tasks in `[8-20%4]`, `[1,3,5-9:2]`; None when the list was cut."""
+    total = 0
+    for part in text.strip("[]").partition("%")[0].split(","):
+        match = _TASKS.fullmatch(part)
+        if match is None:
+            if "..." in part:
+                return None
+            raise ValueError("is not a list of array tasks")
+        first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+        if last < first or step < 1:
+            raise ValueError("is not a list of array tasks")
+        total += (last - first) // step + 1
+    return total
+
+
+def expand_nodes(text: str, limit: int = MAX_NODES) -> list[str]:
+    """Return the nodes in a list like `gpu[01-03,07],login1` or `a[1-2]b[3-4]`, in order, each once.
+
+    Parameters
+    ----------
+    text : str
+        Host list; the zeros in front of a number belong to the name.
+    limit : int
+        Most nodes that the list may name; it is counted before anything is expanded.
+    """
+    groups = [_groups(part) for part in re.split(r",(?![^\[]*\])", text)]
+    sizes = 0
+    for parts in groups:
+        product = 1
+        for part in parts:
+            product *= sum(last - first + 1 for first, last, _ in part) if isinstance(part, list) else 1
+        sizes += product
+    if sizes > limit:
+        raise ValueError(f"names more than {limit} nodes")
+    names = (
+        "".join(name)
+        for parts in groups
+        for name in itertools.product(*([part] if isinstance(part, str) else _numbers(part) for part in parts))
+    )
+    return list(dict.fromkeys(names))
+
+
+def _groups(text: str) -> list[str | list[tuple[int, int, int]]]:
+    """Return the literals and the ranges (first, last, digits) that a name consists of."""
+    parts: list[str | list[tuple[int, int, int]]] = []
+    for piece in re.split(r"(\[[^\[\]]*\])", text):
+        if piece.startswith("["):
+            parts.append([_range(item) for item in piece[1:-1].split(",")])
+        elif re.search(r"[\[\]\s]", piece):
+            raise ValueError("is not a node list")
+        elif piece:
+            parts.append(piece)
+    if not parts:
+        raise ValueError("is not a node list")
+    return parts
+
+
+def _range(text: str) -> tuple[int, int, int]:
+    match = _RANGE.fullmatch(text)
+    if match is None or (match[2] and int(match[2]) < int(match[1])):
+        raise ValueError("is not a node list")
+    return int(match[1]), int(match[2] or match[1]), len(match[1])
+
+
+def _numbers(ranges: list[tuple[int, int, int]]) -> list[str]:
+    return [str(number).zfill(digits) for first, last, digits in ranges for number in range(first, last + 1)]

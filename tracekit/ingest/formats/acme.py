@@ -1,0 +1,200 @@
+"""Acme (Shanghai AI Laboratory, 2023): the clusters Seren and Kalos, used to develop large language models.
+
+Origin: github.com/InternLM/AcmeTrace, licence in that repository. Study: Hu et al., Characterization of Large Language
+Model Development in the Datacenter, NSDI'24. Seren runs Slurm, Kalos Kubernetes; the cluster's name is only in the
+file name. Every time carries its offset from UTC, +08:00 in Seren and +00:00 in Kalos; hours of the day are read in
+Asia/Shanghai for both.
+
+Known faults: in the published rows of Kalos the stated duration is end minus submission, so that stated GPU time holds
+the wait as well, and the queue is a decimal; totals of jobs differ between the release's description and its own
+summary; GPUs in use, rebuilt from the log of Kalos, stay far below its size, so jobs may be missing. There are neither
+tenants nor a list of nodes. Utilization is a separate download of wide files, which are not read.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit import schema
+from tracekit.errors import SourceError
+from tracekit.ingest.csv_table import header_columns, read_table
+from tracekit.ingest.interface import Format, RawFile, TimeFrame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.interface import Found
+    from tracekit.ingest.sink import Sink
+
+__all__ = ["FORMAT", "TIMEZONE"]
+
+TIMEZONE = "Asia/Shanghai"
+
+_CLUSTERS = {"trace_seren": "Seren", "trace_kalos": "Kalos"}
+_STATUS = {
+    "COMPLETED": "completed",
+    "CANCELLED": "cancelled",
+    "FAILED": "failed",
+    "TIMEOUT": "timeout",
+    "NODE_FAIL": "node_fail",
+    "OUT_OF_MEMORY": "out_of_memory",
+    "PREEMPTED": "preempted",
+    "PENDING": "pending",
+    "RUNNING": "running",
+    "SUSPENDED": "running",
+}
+_UNFINISHED = ["SUSPENDED", "RUNNING", "PENDING"]
+_WORKLOAD = {
+    "Pretrain": "training",
+    "SFT": "training",
+    "MLLM": "training",
+    "Debug": "training",
+    "Eval": "inference",
+    "Other": "other",
+}
+_TOLERANCE_S = 1.0
+"""Stated spans may differ by this much from the times, which are whole seconds [s]."""
+
+
+def _is_log(*, kalos: bool) -> Callable[[bytes], bool]:
+    def looks_right(head: bytes) -> bool:
+        names = header_columns(head.partition(b"\n")[0])
+        return {"job_id", "type", "gpu_time", "queue"} <= set(names) and ("fail_time" in names) == kalos
+
+    return looks_right
+
+
+class Acme(Format):
+    """Job logs of the Acme clusters."""
+
+    name = "acme"
+    title = "Shanghai AI Laboratory Acme 2023"
+    raw_files = (
+        RawFile("trace_seren", "job log of Seren", r"(?i:trace_seren\.csv)", _is_log(kalos=False)),
+        RawFile("trace_kalos", "job log of Kalos", r"(?i:trace_kalos\.csv)", _is_log(kalos=True)),
+    )
+
+    def read(self, found: Found, sink: Sink) -> TimeFrame:
+        """Read the logs of both clusters."""
+        for key, cluster in _CLUSTERS.items():
+            files = found.get(key)
+            if len(files) > 1:
+                raise SourceError(
+                    f"two files for the cluster {cluster}: {files[0].path} and {files[1].path}",
+                    hint="keep one file for each cluster",
+                )
+            for file in files:
+                _tell_cluster(file, cluster, sink)
+                _read_log(file, key, cluster, sink)
+        sink.note("utilization files and memory per pod are not read; the source has neither tenants nor nodes")
+        return TimeFrame("absolute", TIMEZONE)
+
+
+def _tell_cluster(file: SourceFile, cluster: str, sink: Sink) -> None:
+    if not re.search(cluster, file.name, re.IGNORECASE):
+        sink.note(f"{file.path} is taken for the cluster {cluster} by its columns; its name does not say")
+
+
+def _read_log(file: SourceFile, key: str, cluster: str, sink: Sink) -> None:
+    for log in read_table(sink, file, schema.source("acme", key)):
+        jobs = _jobs(log, cluster)
+        _count_contradictions(log, jobs, sink)
+        sink.write("jobs", jobs)
+        sink.write("attempts", _attempts(jobs))
+
+
+def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
+    state, kind = pl.col("state"), pl.col("type")
+    status = state.replace_strict(_STATUS, default="unknown", return_dtype=pl.String)
+    end = pl.when(~state.is_in(_UNFINISHED).fill_null(value=False)).then(pl.col("end_time"))
+    started = pl.col("start_time").is_not_null()
+    return log.select(
+        job_id=pl.lit(cluster + "/") + pl.col("job_id"),
+        cluster=pl.lit(cluster),
+        user="user",
+        group=kind,
+        workload=kind.replace_strict(_WORKLOAD, default=None, return_dtype=pl.String),
+        status=pl.when(state.is_not_null()).then(status),
+        source_status=state,
+        submit_time="submit_time",
+        start_time="start_time",
+        end_time=end,
+        queue_s=_seconds(pl.col("start_time") - pl.col("submit_time")),
+        run_s=_seconds(end - pl.col("start_time")),
+        gpu_count=pl.col("gpu_num").cast(pl.Float64),
+        cpu_count="cpu_num",
+        node_count="node_num",
+        attempt_count=started.cast(pl.Int64),
+    )
+
+
+def _attempts(jobs: pl.DataFrame) -> pl.DataFrame:
+    return jobs.filter(pl.col("start_time").is_not_null()).select(
+        "job_id",
+        attempt=pl.lit(0, dtype=pl.Int64),
+        start_time="start_time",
+        end_time="end_time",
+        run_s="run_s",
+        wait_s="queue_s",
+        gpu_count="gpu_count",
+        node_count="node_count",
+        status="status",
+    )
+
+
+def _seconds(span: pl.Expr) -> pl.Expr:
+    return span.dt.total_microseconds() / 1e6
+
+
+def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> None:
+    start, end, gpus = pl.col("start_time"), pl.col("end_time"), pl.col("gpu_num")
+    run_s, queue_s = _seconds(end - start), _seconds(start - pl.col("submit_time"))
+    sojourn_s = _seconds(end - pl.col("submit_time"))
+    stated_s = pl.col("duration")
+    spans = log.select(
+        duration_disagrees=(stated_s - run_s).abs() > _TOLERANCE_S,
+        # The wait must be long enough to tell the two readings of the duration apart.
+        duration_includes_queue=pl.when(queue_s.abs() > _TOLERANCE_S).then(
+            ((stated_s - sojourn_s).abs() <= _TOLERANCE_S) & ((stated_s - run_s).abs() > _TOLERANCE_S)
+        ),
+        queue_disagrees=(pl.col("queue") - queue_s).abs() > _TOLERANCE_S,
+        gpu_time_disagrees=(pl.col("gpu_time") - run_s * gpus).abs() > _TOLERANCE_S * gpus,
+    )
+    # Marks are compared only where the file has them, which is Kalos.
+    marks = [name for name in ("fail_time", "stop_time") if name in log.columns]
+    state, kind = pl.col("state"), pl.col("type")
+    words = log.select(
+        end_of_unfinished_job=state.is_in(_UNFINISHED) & end.is_not_null(),
+        unknown_status_word=state.is_not_null() & ~state.is_in(list(_STATUS)),
+        unknown_type_word=kind.is_not_null() & ~kind.is_in(list(_WORKLOAD)),
+        **{
+            f"{name}_disagrees": pl.col(name).is_not_null() & (pl.col(name) != end).fill_null(value=True)
+            for name in marks
+        },
+    )
+    for frame, compared in ((spans, True), (words, False)):
+        for column in frame:
+            found = column.fill_null(value=False)
+            of = len(column) - column.null_count() if compared else len(column)
+            sink.check(column.name, int(found.sum()), of, _MEANINGS[column.name], jobs["job_id"].filter(found))
+
+
+_MEANINGS = {
+    "duration_disagrees": "jobs whose stated duration is not end minus start, by more than 1 s; the times are used",
+    "duration_includes_queue": "jobs whose stated duration is end minus submission, so it holds the wait as well",
+    "queue_disagrees": "jobs whose stated queue is not start minus submission, by more than 1 s; the times are used",
+    "gpu_time_disagrees": "jobs whose stated GPU time is not end minus start times GPUs, by more than 1 s of each GPU; "
+    "it is not used",
+    "end_of_unfinished_job": "jobs that carry an end although their state says that they have not ended; the end is "
+    "not used",
+    "unknown_status_word": "records whose status word is not in the format's description; their status is 'unknown'",
+    "unknown_type_word": "jobs whose type is not in the format's description; what they are for is unknown",
+    "fail_time_disagrees": "jobs whose time of failure is not their end; the end is used",
+    "stop_time_disagrees": "jobs whose time of cancellation is not their end; the end is used",
+}
+
+FORMAT = Acme()

@@ -1,0 +1,154 @@
+"""Alibaba's disaggregated recommendation inference (2025), cluster-trace-gpu-v2025.
+
+Origin: github.com/alibaba/clusterdata, licence in that repository. Study: Yang et al., GPU-Disaggregated Serving for
+Deep Learning Recommendation Models at Scale, NSDI'25. Times are seconds since the start of the trace, about 31 days,
+with neither zone nor date.
+
+Known faults, with the counts of the release: creation and scheduling are blank for 7,280 instances that existed before
+the trace began, the deletion for 8,878 that were alive at its end, all three for 4,677; times carry the noise of a
+floating-point sum in their last digits; nodes are not named. RDMA, disk, the limit of instances per node and the
+coupling of an application's two parts have no place in a Trace.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit import schema
+from tracekit.ingest.cells import LAST_SECOND, limited
+from tracekit.ingest.csv_table import header_columns, read_table
+from tracekit.ingest.interface import Format, RawFile, TimeFrame
+
+if TYPE_CHECKING:
+    from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.interface import Found
+    from tracekit.ingest.sink import Sink
+
+__all__ = ["FORMAT"]
+
+_CLUSTER = "dlrm"
+_FILE = "disaggregated_DLRM_trace"
+_GPUS = {"CN": 0, "HN": 1}
+"""GPUs of an instance by its role."""
+_TIMES = ("creation_time", "scheduled_time", "deletion_time")
+
+
+class AlibabaDlrm(Format):
+    """Instances of recommendation models that Alibaba serves."""
+
+    name = "alibaba-dlrm"
+    title = "Alibaba disaggregated DLRM 2025 (cluster-trace-gpu-v2025)"
+    raw_files = (
+        RawFile(
+            _FILE,
+            "inference instances",
+            r"disaggregated_DLRM_trace\.csv",
+            lambda head: header_columns(head.partition(b"\n")[0])[:3] == ["instance_sn", "role", "app_name"],
+        ),
+    )
+
+    def read(self, found: Found, sink: Sink) -> TimeFrame:
+        """Read the instances."""
+        for file in found.get(_FILE):
+            _read_instances(file, sink)
+        sink.note("RDMA, disk, limits and max_instance_per_node have no place in a Trace and are left out")
+        return TimeFrame(
+            "relative",
+            "UTC",
+            hour_of_day=False,
+            note="times are seconds since the start of the trace; its date is unknown",
+        )
+
+
+def _read_instances(file: SourceFile, sink: Sink) -> None:
+    spec = limited(schema.source("alibaba-dlrm", _FILE), dict.fromkeys(_TIMES, LAST_SECOND))
+    for raw in read_table(sink, file, spec):
+        jobs = _jobs(raw.with_columns(_instant(name) for name in _TIMES))
+        _count_contradictions(raw, sink)
+        sink.write("jobs", jobs)
+        sink.write("attempts", _attempts(jobs))
+
+
+def _instant(name: str) -> pl.Expr:
+    """Lay seconds since the start of the trace on 1970-01-01; microseconds drop the noise in the last digits."""
+    return (pl.col(name) * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us")).alias(name)
+
+
+def _jobs(instances: pl.DataFrame) -> pl.DataFrame:
+    created, scheduled, deleted = (pl.col(name) for name in _TIMES)
+    ran = scheduled.is_not_null() | created.is_null()
+    return instances.select(
+        job_id="instance_sn",
+        cluster=pl.lit(_CLUSTER),
+        group="app_name",
+        workload=pl.lit("inference"),
+        status=pl.when(ran & deleted.is_not_null())
+        .then(pl.lit("completed"))
+        .when(ran)
+        .then(pl.lit("running"))
+        .when(deleted.is_null())
+        .then(pl.lit("pending"))
+        .otherwise(pl.lit("unknown")),
+        submit_time=created,
+        start_time=scheduled,
+        end_time=deleted,
+        queue_s=_seconds(scheduled - created),
+        run_s=_seconds(deleted - scheduled),
+        gpu_count="gpu_request",
+        cpu_count="cpu_request",
+        memory_gib="memory_request",
+        attempt_count=ran.cast(pl.Int64),
+    )
+
+
+def _attempts(jobs: pl.DataFrame) -> pl.DataFrame:
+    # An instance from before the trace ran, so it has an attempt, although nobody knows since when.
+    return jobs.filter(pl.col("attempt_count") > 0).select(
+        "job_id",
+        attempt=pl.lit(0, dtype=pl.Int64),
+        start_time="start_time",
+        end_time="end_time",
+        run_s="run_s",
+        wait_s="queue_s",
+        gpu_count="gpu_count",
+        status="status",
+    )
+
+
+def _seconds(span: pl.Expr) -> pl.Expr:
+    return span.dt.total_microseconds() / 1e6
+
+
+def _count_contradictions(instances: pl.DataFrame, sink: Sink) -> None:
+    created, scheduled, deleted = (pl.col(name).is_not_null() for name in _TIMES)
+    role = pl.col("role")
+    limits = ("cpu", "gpu", "rdma", "memory")
+    odd = instances.select(
+        "instance_sn",
+        began_before_window=~created & ~scheduled,
+        cut_by_window_end=~deleted,
+        created_without_schedule=created & ~scheduled,
+        scheduled_without_creation=scheduled & ~created,
+        unknown_role=role.is_not_null() & ~role.is_in(list(_GPUS)),
+        gpus_against_role=role.replace_strict(_GPUS, default=None, return_dtype=pl.Float64) != pl.col("gpu_request"),
+        request_against_limit=pl.any_horizontal(pl.col(f"{c}_request") != pl.col(f"{c}_limit") for c in limits),
+    ).fill_null(value=False)
+    for name, meaning in _MEANINGS.items():
+        sink.check(name, int(odd[name].sum()), odd.height, meaning, odd["instance_sn"].filter(odd[name]))
+
+
+_MEANINGS = {
+    "began_before_window": "instances that existed before the trace; their submission and start are unknown "
+    "(left-censored)",
+    "cut_by_window_end": "instances alive at the end of the trace; their end is unknown (right-censored)",
+    "created_without_schedule": "instances that were created but never scheduled by their times; they have no attempt",
+    "scheduled_without_creation": "instances that were scheduled but have no creation; their wait is unknown",
+    "unknown_role": "records whose role is neither CN nor HN",
+    "gpus_against_role": "instances whose GPUs do not fit their role: none for CN, one for HN",
+    "request_against_limit": "instances whose limit of CPU, GPUs, RDMA or memory is not their request; "
+    "the request is used",
+}
+
+FORMAT = AlibabaDlrm()

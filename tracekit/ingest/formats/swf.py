@@ -1,0 +1,438 @@
+"""Standard Workload Format, version 2.2, of the Parallel Workloads Archive.
+
+Origin: the archive at www.cs.huji.ac.il/labs/parallel/workload; each log names its own source and terms. Study:
+Chapin et al., Benchmarks and Standards for the Evaluation of Parallel Job Schedulers, JSSPP'99. Times are seconds since
+UnixStartTime, which a log may lack; hours of the day are read in TimeZoneString, which it may lack as well.
+
+Known faults of logs in this format: -1 is unknown in every field; the words for failed (0) and cancelled (5) are used
+loosely; both processor counts can be missing; keys of the header repeat or are missing. A job that was swapped out
+has a line for the whole and then one for each part, whose wait counts from the end of the part before. The format
+knows no GPUs: the option processors_are_gpus says that processors are. CPU time, used memory, programs, partitions
+and the dependence on earlier jobs have no place in a Trace.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar
+from zoneinfo import available_timezones
+
+import numpy as np
+import polars as pl
+
+from tracekit import schema
+from tracekit.errors import SourceError
+from tracekit.ingest.cells import limited, typed_cells
+from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from tracekit.ingest.files import HashingReader, SourceFile
+    from tracekit.ingest.interface import Found
+    from tracekit.ingest.sink import OpenedFile, Sink
+
+__all__ = ["FORMAT", "MAX_LINE"]
+
+MAX_LINE = 65_536
+"""Longest line that is read [bytes]; a longer one is set aside."""
+
+_CHUNK = 4 * 1024 * 1024
+_UNKNOWN = ["-1", "-1.0", "-1.00"]
+_STATUS = {0: "failed", 1: "completed", 5: "cancelled"}
+_PART_STATUS = {2: "preempted", 3: "completed", 4: "failed"}
+_CANCELLED = 5
+_LATEST_START = 4_000_000_000
+"""Latest start of a log [s since 1970]; later ones would take its last times out of range."""
+_LARGEST = {"processors": 1e9, "requested_processors": 1e9, "requested_memory": 1e15}
+_KEY = re.compile(r";\s*([A-Za-z]+)\s*:\s*(.*?)\s*")
+_HEADER_LINES = 10_000
+
+
+def _looks_right(head: bytes) -> bool:
+    for line in head.split(b"\n")[:1000]:
+        text = line.strip()
+        if text and not text.startswith(b";"):
+            return len(text.split()) == 18 and re.fullmatch(rb"[-+.\d\s]+", text) is not None
+    return re.search(rb"(?m)^;\s*(UnixStartTime|MaxJobs|MaxProcs)\s*:", head) is not None
+
+
+class Swf(Format):
+    """One log in the Standard Workload Format."""
+
+    name = "swf"
+    title = "Standard Workload Format 2.2"
+    raw_files = (RawFile("swf", "job log", r".+\.swf", _looks_right),)
+    options: ClassVar[Mapping[str, Option]] = {
+        "processors_are_gpus": Option("no", "whether the log's processors are GPUs", ("no", "yes")),
+        "vc": Option("queue", "which number is the tenant unit", ("queue", "group")),
+    }
+
+    def read(self, found: Found, sink: Sink) -> TimeFrame:
+        """Read one log."""
+        files = found.get("swf")
+        if len(files) > 1:
+            raise SourceError(
+                f"holds several logs: {', '.join(f.path for f in files[:4])}", hint="job numbers repeat; name one file"
+            )
+        header = _Header()
+        _read_log(files[0], header, sink)
+        header.tell(sink)
+        return header.frame()
+
+
+class _Header:
+    """The keys in the comments that stand before the first job."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, list[str]] = {}
+        self._lines = 0
+
+    def add(self, comment: str) -> None:
+        self._lines += 1
+        match = _KEY.fullmatch(comment)
+        if match and match[2] and self._lines <= _HEADER_LINES:
+            self.keys.setdefault(match[1], []).append(match[2][:200])
+
+    def text(self, key: str) -> str | None:
+        return self.keys.get(key, [None])[0]
+
+    def number(self, key: str) -> int | None:
+        """Return the number that a key begins with; archives add remarks behind it."""
+        match = re.match(r"\d{1,15}\b", self.text(key) or "")
+        return int(match[0]) if match else None
+
+    @property
+    def start_s(self) -> int | None:
+        """Start of the log [s since 1970]; a start of 0 is an unknown one."""
+        start = self.number("UnixStartTime")
+        return start if start and start <= _LATEST_START else None
+
+    @property
+    def zone(self) -> str | None:
+        zone = self.text("TimeZoneString")
+        return zone if zone in available_timezones() else None
+
+    def names(self, key: str) -> dict[str, str]:
+        """Return the names of numbered queues, without those that two of them share."""
+        pairs = [text.split(maxsplit=1) for text in self.keys.get(key, [])]
+        named = {p[0]: p[1] for p in pairs if len(p) == 2 and p[0].isdigit()}
+        given = list(named.values())
+        return {number: name for number, name in named.items() if given.count(name) == 1}
+
+    def tell(self, sink: Sink) -> None:
+        for key in ("MaxNodes", "MaxProcs"):
+            if self.text(key):
+                sink.note(f"the header states {key}: {self.text(key)}; a total without machines, so not a table")
+        sink.note(
+            "CPU time, used memory, programs, partitions and dependences have no place in a Trace and are left out"
+        )
+        if self.start_s and not self.zone:
+            sink.note("the header names no time zone that is known (TimeZoneString); hours of the day mean nothing")
+
+    def frame(self) -> TimeFrame:
+        if self.start_s is None:
+            note = "times are seconds since the start of the log; its date is unknown (no UnixStartTime)"
+            return TimeFrame("relative", "UTC", hour_of_day=False, note=note)
+        note = "" if self.zone else "the log names no known time zone"
+        return TimeFrame("absolute", self.zone or "UTC", hour_of_day=self.zone is not None, note=note)
+
+
+def _read_log(file: SourceFile, header: _Header, sink: Sink) -> None:
+    held: pl.DataFrame | None = None
+    seen = _SeenNumbers()
+    with sink.opened(file) as opened:
+        for typed in _typed_lines(opened, header):
+            rows = _grouped(typed if held is None else pl.concat([held, typed]))
+            # The parts of a job may go on in the next block.
+            last = rows["bundle"] == rows["bundle"].max()
+            held = rows.filter(last).drop("bundle", "part")
+            _write(rows.filter(~last), header, seen, opened, sink)
+        if held is not None:
+            _write(_grouped(held), header, seen, opened, sink)
+        stated = header.number("MaxRecords")
+        if stated is not None:
+            sink.check(
+                "header_record_count_disagrees",
+                abs(stated - opened.account.records),
+                None,
+                "records more or fewer than the header states (MaxRecords)",
+            )
+
+
+def _lines(stream: HashingReader) -> Iterator[list[bytes]]:
+    """Yield all lines in blocks; of a line without end only the first bytes are kept."""
+    carry = b""
+    while chunk := stream.read(_CHUNK):
+        *whole, carry = (carry + chunk).split(b"\n")
+        carry = carry[: MAX_LINE + 1]
+        yield whole
+    if carry:
+        yield [carry]
+
+
+def _typed_lines(opened: OpenedFile, header: _Header) -> Iterator[pl.DataFrame]:
+    """Yield the usable records with `line` and `raw`, and collect the header."""
+    spec = limited(schema.source("swf", "swf"), _LARGEST)
+    number = 1
+    begun = False
+    for lines in _lines(opened.stream):
+        if number == 1 and lines:
+            lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
+        raw = pl.DataFrame({"raw": lines}, schema={"raw": pl.Binary}).with_row_index("line", number)
+        number += len(lines)
+        texts = raw.with_columns(pl.col("line").cast(pl.Int64), text=_decoded(raw["raw"]).str.strip_chars())
+        comment = texts["text"].str.starts_with(";").fill_null(texts["raw"].bin.starts_with(b";"))
+        record = ~comment & (texts["text"] != "").fill_null(value=True)
+        first = int(record.arg_true()[0]) if record.any() else texts.height
+        if not begun:
+            for text in texts["text"].head(first).filter(comment.head(first)).drop_nulls():
+                header.add(text[:MAX_LINE])
+        records = texts.filter(record)
+        if records.height:
+            begun = True
+            opened.count(records.height)
+            yield from _typed(records, opened, spec)
+
+
+def _decoded(raw: pl.Series) -> pl.Series:
+    """Return lines as text, NULL where they are none; comments often hold other encodings."""
+    try:
+        return raw.cast(pl.String)
+    except pl.exceptions.ComputeError:
+        return pl.Series([_text(line) for line in raw], dtype=pl.String)
+
+
+def _text(line: bytes) -> str | None:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _typed(records: pl.DataFrame, opened: OpenedFile, spec: schema.TableSchema) -> Iterator[pl.DataFrame]:
+    width = len(spec.names)
+    size = records["raw"].bin.size()
+    # A line that is too long is not cut into fields: they could be many.
+    text = pl.when(size <= MAX_LINE).then(pl.col("text"))
+    fields = records.select(fields=text.str.replace_all(r"\s+", " ").str.split(" "))["fields"]
+    whole = (fields.list.len() == width).fill_null(value=False)
+    for row in (~whole).arg_true():
+        line, raw, words = records.row(row)
+        if size[row] > MAX_LINE:
+            reason = f"longer than {MAX_LINE} bytes"
+        elif words is None:
+            reason = "is not valid UTF-8"
+        else:
+            reason = f"expected {width} fields, found {len(fields[row])}"
+        opened.reject(line, None, reason, raw[:MAX_LINE].removesuffix(b"\r"))
+    good, cells = records.filter(whole), fields.filter(whole)
+    known = pl.DataFrame({name: cells.list.get(i) for i, name in enumerate(spec.names)}).with_columns(
+        pl.when(~pl.all().is_in(_UNKNOWN)).then(pl.all())
+    )
+    frame, bad = typed_cells(known, spec)
+    for cell in bad:
+        line, raw, _ = good.row(cell.row)
+        opened.reject(line, cell.column, cell.reason, raw.removesuffix(b"\r"))
+    usable = np.ones(frame.height, dtype=bool)
+    usable[[cell.row for cell in bad]] = False
+    frame = frame.with_columns(good["line"], good["raw"]).filter(pl.Series(usable))
+    if frame.height:
+        yield frame
+
+
+def _grouped(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add `part`, and `bundle`: a line for a whole job with the lines of its parts."""
+    rows = rows.with_columns(part=pl.col("status").is_in(list(_PART_STATUS)).fill_null(value=False))
+    begins = ~pl.col("part") | (pl.col("job") != pl.col("job").shift(1)).fill_null(value=True)
+    return rows.with_columns(bundle=begins.cast(pl.Int64).cum_sum())
+
+
+class _SeenNumbers:
+    """Finds job numbers that came before; numbers that only rise need no search."""
+
+    def __init__(self) -> None:
+        self._blocks: list[NDArray[np.int64]] = []
+        self._largest = -1
+
+    def fresh(self, jobs: pl.Series) -> pl.Series:
+        """Return where a number comes for the first time."""
+        new = jobs.is_first_distinct()
+        numbers = jobs.to_numpy()
+        if len(numbers) and numbers.min() <= self._largest:
+            new &= pl.Series(~np.isin(numbers, np.concatenate(self._blocks)))
+        if len(numbers):
+            self._blocks.append(numbers)
+            self._largest = max(self._largest, int(numbers.max()))
+        return new
+
+
+def _write(rows: pl.DataFrame, header: _Header, seen: _SeenNumbers, opened: OpenedFile, sink: Sink) -> None:
+    heads = rows.group_by("bundle", maintain_order=True).first()
+    fresh = heads.filter(seen.fresh(heads["job"]))
+    repeated = rows.join(fresh, on="bundle", how="anti", maintain_order="left")
+    for line, raw in repeated.select("line", "raw").iter_rows():
+        opened.reject(line, "job", "repeats the key of an earlier record", raw.removesuffix(b"\r"))
+    if not fresh.height:
+        return
+    parts = rows.filter("part").join(fresh.select("bundle"), on="bundle", how="semi", maintain_order="left")
+    sink.retries = sink.retries or parts.height > 0
+    attempts = _parts(parts, fresh)
+    jobs = _jobs(_with_parts(fresh, attempts), header, sink)
+    _count_contradictions(fresh, attempts, header, sink)
+    sink.write("jobs", jobs.drop("started"))
+    base = header.start_s or 0
+    gpus = _gpus(sink)
+    of_parts = attempts.select(
+        job_id=pl.col("job").cast(pl.String),
+        attempt="attempt",
+        start_time=_instant(pl.col("start"), base),
+        end_time=_instant(pl.col("end"), base),
+        run_s="run",
+        wait_s="wait",
+        gpu_count=gpus,
+        status=pl.col("status").replace_strict(_PART_STATUS, return_dtype=pl.String),
+    )
+    derived = jobs.filter("started").select(
+        "job_id",
+        attempt=pl.lit(0, dtype=pl.Int64),
+        start_time="start_time",
+        end_time="end_time",
+        run_s="run_s",
+        wait_s="queue_s",
+        gpu_count="gpu_count",
+        status="status",
+    )
+    sink.write("attempts", pl.concat([derived, of_parts]))
+
+
+def _processors() -> pl.Expr:
+    return pl.coalesce("processors", "requested_processors")
+
+
+def _gpus(sink: Sink) -> pl.Expr:
+    yes = sink.options["processors_are_gpus"] == "yes"
+    return _processors() if yes else pl.lit(None, dtype=pl.Float64)
+
+
+def _instant(seconds: pl.Expr, base: int) -> pl.Expr:
+    return ((seconds * 1e6).round().cast(pl.Int64) + base * 1_000_000).cast(pl.Datetime("us"))
+
+
+def _parts(parts: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
+    """Return the parts as attempts, times still in seconds: each starts `wait` after the end of the one before."""
+    first = pl.col("attempt") == 0
+    head = heads.select("bundle", head_submit="submit", head_wait="wait")
+    steps = (
+        parts.join(head, on="bundle", how="left", maintain_order="left")
+        .with_columns(attempt=pl.int_range(pl.len()).over("bundle"))
+        .with_columns(wait=pl.when(first).then(pl.coalesce("wait", "head_wait")).otherwise("wait"))
+        .with_columns(step=pl.col("wait") + pl.col("run"))
+    )
+    # After a part of unknown length nobody knows when the next ones ran.
+    lost = pl.col("step").is_null().cast(pl.Int64).cum_sum().over("bundle") > 0
+    ended = steps.with_columns(end=pl.when(~lost).then(pl.col("head_submit") + pl.col("step").cum_sum().over("bundle")))
+    before = pl.when(first).then("head_submit").otherwise(pl.col("end").shift(1).over("bundle"))
+    return ended.with_columns(start=before + pl.col("wait"))
+
+
+def _with_parts(heads: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
+    """Add to the jobs what follows from their parts."""
+    summed = attempts.group_by("bundle").agg(
+        parts=pl.len().cast(pl.Int64),
+        first_start=pl.col("start").first(),
+        first_wait=pl.col("wait").first(),
+        last_end=pl.col("end").last(),
+        last_status=pl.col("status").last(),
+    )
+    return heads.join(summed, on="bundle", how="left", maintain_order="left")
+
+
+def _never_started() -> pl.Expr:
+    """Whether a job was cancelled in the queue: it ran for no time on no processor."""
+    idle = pl.col("run").is_null() | ((pl.col("run") == 0) & ~(pl.col("processors") > 0).fill_null(value=False))
+    return (pl.col("status") == _CANCELLED).fill_null(value=False) & idle & ~pl.col("part")
+
+
+def _jobs(heads: pl.DataFrame, header: _Header, sink: Sink) -> pl.DataFrame:
+    base = header.start_s or 0
+    split, waiting = pl.col("parts").is_not_null(), _never_started()
+    start = pl.col("submit") + pl.col("wait")
+    # A job cancelled in the queue left it after its wait.
+    alone_end = start + pl.when(waiting).then(pl.col("run").fill_null(0)).otherwise("run")
+    goes_on = pl.col("part") & (pl.col("last_status") == 2)
+    timed = heads.with_columns(
+        instant_start=pl.when(split).then("first_start").when(~waiting).then(start),
+        instant_end=pl.when(split & ~goes_on.fill_null(value=False)).then("last_end").when(~split).then(alone_end),
+        whole_run=pl.when(~waiting).then("run"),
+        started=~split & ~waiting,
+    )
+    word = pl.when(~pl.col("part")).then("status").otherwise("last_status")
+    words = _STATUS | {3: "completed", 4: "failed"}
+    gpus = _gpus(sink)
+    asked = pl.coalesce("requested_processors", "processors")
+    vc = sink.options["vc"]
+    names = header.names("Queue") if vc == "queue" else {}
+    return timed.select(
+        "started",
+        job_id=pl.col("job").cast(pl.String),
+        cluster=pl.lit(header.text("Computer"), dtype=pl.String),
+        vc=pl.col(vc).cast(pl.String).replace(names),
+        user=pl.col("user").cast(pl.String),
+        group=pl.col("group").cast(pl.String),
+        status=word.replace_strict(words, default="unknown", return_dtype=pl.String),
+        source_status=word.cast(pl.String),
+        submit_time=_instant(pl.col("submit"), base),
+        start_time=_instant(pl.col("instant_start"), base),
+        end_time=_instant(pl.col("instant_end"), base),
+        queue_s=pl.when(split).then("first_wait").when(~waiting).then("wait"),
+        run_s=pl.when(split).then(pl.col("instant_end") - pl.col("instant_start")).otherwise("whole_run"),
+        gpu_count=gpus,
+        cpu_count=pl.lit(None, dtype=pl.Float64) if sink.options["processors_are_gpus"] == "yes" else _processors(),
+        memory_gib=pl.col("requested_memory") * asked / 1024**2,
+        attempt_count=pl.when(split).then("parts").otherwise((~waiting).cast(pl.Int64)),
+        time_limit_s="requested_time",
+    )
+
+
+def _count_contradictions(heads: pl.DataFrame, attempts: pl.DataFrame, header: _Header, sink: Sink) -> None:
+    ran = attempts.group_by("bundle").agg(parts_s=pl.when(pl.col("run").is_not_null().all()).then(pl.col("run").sum()))
+    limit = header.number("MaxProcs")
+    word = pl.col("status")
+    odd = heads.join(ran, on="bundle", how="left", maintain_order="left").select(
+        job=pl.col("job").cast(pl.String),
+        unknown_status_word=word.is_not_null() & ~word.is_in([*_STATUS, *_PART_STATUS]),
+        cancelled_before_start=_never_started(),
+        parts_without_job=pl.col("part"),
+        parts_run_disagrees=~pl.col("part") & (pl.col("parts_s") != pl.col("run")),
+        processors_over_header=pl.col("processors") > pl.lit(limit, dtype=pl.Int64),
+        no_processors=_processors().is_null(),
+    )
+    for name, meaning in _MEANINGS.items():
+        found = odd[name].fill_null(value=False)
+        sink.check(name, int(found.sum()), odd.height, meaning, odd["job"].filter(found))
+    dated = attempts.join(
+        heads.filter(~pl.col("part")).select("bundle"), on="bundle", how="semi", maintain_order="left"
+    )
+    with_submit = dated["submit"].is_not_null()
+    sink.check(
+        "part_with_submission",
+        int(with_submit.sum()),
+        dated.height,
+        "parts of a job that state a submission of their own; it is not used",
+        dated["job"].cast(pl.String).filter(with_submit),
+    )
+
+
+_MEANINGS = {
+    "unknown_status_word": "records whose status number is not in the format's description; their status is 'unknown'",
+    "cancelled_before_start": "jobs cancelled in the queue: they ran for no time on no processor and have no attempt",
+    "parts_without_job": "jobs of which only parts are in the log, without a line for the whole",
+    "parts_run_disagrees": "jobs whose run time is not the sum of their parts'; the parts are used",
+    "processors_over_header": "jobs with more processors than the header gives the machine (MaxProcs)",
+    "no_processors": "jobs whose processors are unknown, both allocated and asked for",
+}
+
+FORMAT = Swf()

@@ -1,0 +1,245 @@
+"""Raw files of a mapped log as blocks of cells: delimited text, JSON lines and Parquet."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import polars as pl
+
+from tracekit.errors import SourceError
+from tracekit.ingest.csv_table import _parse as parse_block
+from tracekit.ingest.csv_table import header_columns
+from tracekit.ingest.records import MAX_RECORD, RecordReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from tracekit.ingest.mapping.model import Reading
+    from tracekit.ingest.sink import OpenedFile
+
+    Choose = Callable[[list[str] | None], list[str]]
+
+__all__ = ["RawRows", "kind_of", "read_rows"]
+
+_CHUNK = 8 * 1024 * 1024
+_BATCH = 65_536
+
+
+@dataclass(frozen=True)
+class RawRows:
+    """Some records of a file.
+
+    Attributes
+    ----------
+    frame : polars.DataFrame
+        The columns chosen, under their own names: text, or the types of a Parquet file.
+    lines : int64 array, shape (records,)
+        Line (Parquet: row) of each record, from 1.
+    raw : function (row) -> bytes
+        The text of a record.
+    """
+
+    frame: pl.DataFrame
+    lines: NDArray[np.int64]
+    raw: Callable[[int], bytes]
+
+
+def kind_of(name: str, reading: Reading) -> str:
+    """Return how a file is to be read: csv, jsonl or parquet."""
+    if reading.type:
+        return reading.type
+    lower = name.lower()
+    if lower.endswith((".jsonl", ".ndjson", ".json")):
+        return "jsonl"
+    return "parquet" if lower.endswith((".parquet", ".pq")) else "csv"
+
+
+def read_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[RawRows]:
+    """Yield the records of a file in blocks; those that cannot be parsed are rejected.
+
+    Parameters
+    ----------
+    opened : OpenedFile
+        The file; its records are counted here.
+    reading : Reading
+        Its layout.
+    choose : function (header or None) -> list of str
+        Given the file's columns (None for JSON lines, where each record has its own), returns those to read.
+
+    Raises
+    ------
+    SourceError
+        The file is not what it claims to be.
+    """
+    kind = kind_of(opened.path, reading)
+    if kind == "parquet":
+        yield from _parquet_rows(opened, choose)
+    elif kind == "jsonl":
+        yield from _json_rows(opened, choose)
+    else:
+        yield from _csv_rows(opened, reading, choose)
+
+
+def _csv_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[RawRows]:
+    delimiter = reading.delimiter or ("\t" if opened.path.lower().endswith(".tsv") else ",")
+    reader = RecordReader(opened.stream, delimiter.encode())
+    header = list(reading.header)
+    if not header:
+        first = reader.first_line()
+        if first is None:
+            raise SourceError("is empty", where=opened.path, hint="a header line is due")
+        header = header_columns(first, delimiter)
+    wanted = choose(header)
+    for name in wanted:
+        if header.count(name) > 1:
+            raise SourceError(
+                f"the header names '{name}' twice", where=opened.path, line=1, hint="rename one of the columns"
+            )
+    for block, bad in reader.blocks(len(header)):
+        opened.count(len(block.lines) + len(bad))
+        for record in bad:
+            opened.reject(record.line, None, record.reason, record.raw)
+        if len(block.lines):
+            text, parsed = parse_block(block, opened, len(header), delimiter)
+            frame = text.select(pl.nth(header.index(name)).alias(name) for name in wanted)
+            yield RawRows(frame, parsed.lines, parsed.raw)
+
+
+def _json_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
+    wanted = choose(None)
+    line = 1
+    for block in _line_blocks(opened):
+        columns: dict[str, list[str | None]] = {name: [] for name in wanted}
+        lines, raws = [], []
+        for raw in block:
+            here, line = line, line + 1
+            if not raw.strip():
+                continue
+            opened.count(1)
+            record, reason = _json_record(raw)
+            if record is None:
+                opened.reject(here, None, reason, raw)
+                continue
+            for name, cells in columns.items():
+                cells.append(_json_text(_dig(record, name)))
+            lines.append(here)
+            raws.append(raw)
+        if lines:
+            frame = pl.DataFrame(columns, schema=dict.fromkeys(wanted, pl.String))
+            yield RawRows(frame, np.array(lines, dtype=np.int64), raws.__getitem__)
+
+
+def _line_blocks(opened: OpenedFile) -> Iterator[list[bytes]]:
+    carry = b""
+    while chunk := opened.stream.read(_CHUNK):
+        head, found, tail = chunk.rpartition(b"\n")
+        if found:
+            yield (carry + head).split(b"\n")
+            carry = tail
+        else:
+            # One byte more than a record may have is enough to reject it.
+            carry = (carry + tail)[: MAX_RECORD + 1]
+    if carry:
+        yield [carry]
+
+
+def _json_record(raw: bytes) -> tuple[dict[str, Any] | None, str]:
+    if len(raw) > MAX_RECORD:
+        return None, f"longer than {MAX_RECORD} bytes"
+    try:
+        record = orjson.loads(raw.removeprefix(b"\xef\xbb\xbf"))
+    except orjson.JSONDecodeError:
+        return None, "is not JSON"
+    return (record, "") if isinstance(record, dict) else (None, "is not a JSON object")
+
+
+def _dig(value: Any, path: str) -> Any:
+    """Return what stands at a dotted path; keys may hold dots themselves, and a number picks from a list."""
+    if isinstance(value, dict):
+        if path in value:
+            return value[path]
+        dot = path.find(".")
+        while dot >= 0:
+            if path[:dot] in value:
+                return _dig(value[path[:dot]], path[dot + 1 :])
+            dot = path.find(".", dot + 1)
+    elif isinstance(value, list):
+        head, _, rest = path.partition(".")
+        if head.removeprefix("-").isdecimal() and -len(value) <= int(head) < len(value):
+            return _dig(value[int(head)], rest) if rest else value[int(head)]
+    return None
+
+
+def _json_text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list) and all(isinstance(v, str | int | float) for v in value):
+        return ",".join(str(v) for v in value)
+    return str(value) if isinstance(value, int | float) else orjson.dumps(value).decode()
+
+
+def _parquet_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with tempfile.TemporaryFile() as copy:
+        # Parquet starts at its end, and the source may be a stream inside an archive.
+        shutil.copyfileobj(_Stream(opened), copy, _CHUNK)
+        copy.seek(0)
+        try:
+            file = pq.ParquetFile(copy)
+            wanted = choose(list(file.schema_arrow.names))
+            row = 0
+            for batch in file.iter_batches(_BATCH, columns=wanted):
+                opened.count(batch.num_rows)
+                frame = _plain(pl.DataFrame(pa.Table.from_batches([batch])).select(wanted))
+                lines = np.arange(row + 1, row + 1 + frame.height)
+                row += frame.height
+                yield RawRows(frame, lines, _RowText(frame))
+        except pa.ArrowException as error:
+            what = str(error).splitlines()[0][:200]
+            raise SourceError(f"cannot be read as Parquet: {what}", where=opened.path, hint="fetch it again") from error
+
+
+class _Stream:
+    """The reader of an opened file, as copyfileobj takes it."""
+
+    def __init__(self, opened: OpenedFile) -> None:
+        self._opened = opened
+
+    def read(self, size: int = _CHUNK) -> bytes:
+        return self._opened.stream.read(size)
+
+
+class _RowText:
+    """The text of a Parquet row."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self._frame = frame
+
+    def __call__(self, row: int) -> bytes:
+        return ", ".join(f"{k}={v}" for k, v in self._frame.row(row, named=True).items()).encode()
+
+
+def _plain(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the frame with numbers, times and text only."""
+    found = []
+    for name, kind in frame.schema.items():
+        column = pl.col(name)
+        if isinstance(kind, pl.List):
+            column = column.cast(pl.List(pl.String)).list.join(",")
+        elif isinstance(kind, pl.Decimal):
+            column = column.cast(pl.Float64)
+        elif not (kind.is_numeric() or kind in (pl.String, pl.Boolean, pl.Datetime, pl.Date)):
+            column = column.cast(pl.String, strict=False)
+        found.append(column)
+    return frame.select(found)

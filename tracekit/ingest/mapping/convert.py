@@ -1,0 +1,214 @@
+"""Cells of a raw file to typed columns, by the rules of a mapping file; what does not fit rejects its record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from tracekit.ingest.cells import FIRST_TIME, LAST_SECOND
+from tracekit.ingest.mapping.times import read_times
+from tracekit.ingest.mapping.units import FACTORS, clock_seconds, quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from tracekit.ingest.mapping.blocks import RawRows
+    from tracekit.ingest.mapping.model import Reading
+    from tracekit.ingest.mapping.rules import Rule
+    from tracekit.ingest.sink import OpenedFile
+
+__all__ = ["Converted", "cell_text", "converted", "reject_rows"]
+
+_LARGEST = 1e15
+"""Most that a number may be: what is computed from it must stay finite."""
+
+
+class Converted(NamedTuple):
+    """The columns that rules give for some records.
+
+    Attributes
+    ----------
+    frame : polars.DataFrame
+        One column a rule, under the name of its target.
+    local : polars.DataFrame
+        Wall clocks of the times that were given without zone.
+    bad : dict of row to (column, reason)
+        Records that cannot be used, with the first thing wrong in them.
+    """
+
+    frame: pl.DataFrame
+    local: pl.DataFrame
+    bad: dict[int, tuple[str, str]]
+
+
+class _Cells(NamedTuple):
+    values: pl.Series
+    faults: list[tuple[pl.Series, str]]
+    local: pl.Series | None = None
+
+
+def converted(rules: Iterable[Rule], rows: RawRows, reading: Reading, prefix: str = "") -> Converted:
+    """Apply rules to records.
+
+    Parameters
+    ----------
+    rules : iterable of Rule
+        The columns to fill.
+    rows : RawRows
+        The records.
+    reading : Reading
+        Missing words, time format and zone.
+    prefix : str
+        Stands before line numbers that are names, where a source has several files.
+    """
+    columns, clocks = [], []
+    bad: dict[int, tuple[str, str]] = {}
+    for rule in rules:
+        cells = _cells(rule, rows, reading, prefix)
+        columns.append(cells.values.alias(rule.target.name))
+        if cells.local is not None:
+            clocks.append(cells.local.alias(rule.target.name))
+        for mask, reason in [*cells.faults, *_limits(rule, cells.values)]:
+            for row in mask.fill_null(value=False).arg_true().to_list():
+                bad.setdefault(row, (rule.shown, reason))
+    return Converted(pl.DataFrame(columns), pl.DataFrame(clocks), bad)
+
+
+def reject_rows(opened: OpenedFile, rows: RawRows, bad: dict[int, tuple[str, str]]) -> NDArray[np.bool_]:
+    """Reject the bad records; return which records are usable."""
+    usable = np.ones(rows.frame.height, dtype=bool)
+    for row in sorted(bad):
+        column, reason = bad[row]
+        opened.reject(int(rows.lines[row]), column, reason, rows.raw(row))
+        usable[row] = False
+    return usable
+
+
+def cell_text(name: str, rows: RawRows, reading: Reading, regex: str | None = None) -> pl.Series:
+    """Return a column's cells, blanks around text removed, NULL where unknown; cut to what a regex finds."""
+    cells = rows.frame[name]
+    if regex is not None and cells.dtype != pl.String:
+        cells = cells.cast(pl.String)
+    if cells.dtype != pl.String:
+        return cells
+    text = pl.col(name).str.strip_chars()
+    known = pl.when(text.is_in(["", *reading.missing])).then(None).otherwise(text)
+    if regex is not None:
+        groups = pl.Series([""]).str.extract_groups(regex).struct.fields
+        known = known.str.extract(regex, 1 if groups else 0)
+    return cells.to_frame(name).select(known.alias(name)).to_series()
+
+
+def _cells(rule: Rule, rows: RawRows, reading: Reading, prefix: str) -> _Cells:  # noqa: PLR0911 -- one a kind of rule
+    height, target = rows.frame.height, rule.target
+    if rule.line:
+        lines = pl.Series(rows.lines, dtype=pl.Int64)
+        if target.kind == "integer":
+            return _Cells(lines, [])
+        return _Cells(lines.to_frame("x").select(pl.lit(prefix) + pl.col("x").cast(pl.String)).to_series(), [])
+    if rule.value is not None:
+        return _Cells(pl.Series([rule.value], dtype=target.polars).new_from_index(0, height), [])
+    if rule.expression is not None:
+        return _expression(rule, rows, reading)
+    assert rule.column is not None  # noqa: S101 -- the parser leaves no other kind
+    text = cell_text(rule.column, rows, reading, rule.regex)
+    if target.kind == "datetime":
+        times = read_times(text, rule.format or reading.time_format, reading)
+        form = rule.format or reading.time_format
+        faults = [(times.unread, f"is not a time like {form}"), (times.out_of_range, "is a date out of range")]
+        return _Cells(times.utc, faults, times.local)
+    if target.kind == "string":
+        return _words(rule, text.cast(pl.String))
+    if target.kind == "boolean":
+        return _boolean(rule, text.cast(pl.String))
+    return _finish(rule, _number(rule, text), text.is_not_null())
+
+
+def _number(rule: Rule, cells: pl.Series) -> pl.Series:
+    unit = rule.target.unit
+    if rule.unit == "clock":
+        return clock_seconds(cells.cast(pl.String))
+    if rule.unit == "quantity" and unit:
+        return quantity(cells.cast(pl.String), unit)
+    number = cells.cast(pl.Float64, strict=False)
+    return number * FACTORS[unit][rule.unit] if unit and rule.unit else number
+
+
+def _finish(rule: Rule, number: pl.Series, stated: pl.Series) -> _Cells:
+    """Add faults and the default to a column of numbers, and make it whole where its target is."""
+    whole = rule.target.kind == "integer"
+    word = (
+        "a whole number"
+        if whole
+        else "a number" + {"clock": " like 1-02:03:04", "quantity": " like 16Gi"}.get(rule.unit or "", "")
+    )
+    faults = [
+        (stated & number.is_null(), f"is not {word}"),
+        (~number.is_finite(), "is not a finite number"),
+        (number.abs() > _LARGEST, f"is above {_LARGEST:g}"),
+    ]
+    if rule.default is not None:
+        number = number.fill_null(float(rule.default))
+    if whole:
+        faults.append((number != number.round(), f"is not {word}"))
+        number = number.cast(pl.Int64, strict=False)
+    return _Cells(number, faults)
+
+
+def _expression(rule: Rule, rows: RawRows, reading: Reading) -> _Cells:
+    assert rule.expression is not None  # noqa: S101 -- the caller looked
+    faults, columns = [], []
+    for name in rule.expression.names:
+        text = cell_text(name, rows, reading)
+        number = text.cast(pl.Float64, strict=False)
+        faults.append((text.is_not_null() & number.is_null(), f"'{name}' is not a number"))
+        columns.append(number.alias(name))
+    frame = pl.DataFrame(columns)
+    value = frame.select(rule.expression.polars.alias("x")).to_series()
+    unit = rule.target.unit
+    if unit and rule.unit:
+        value = value * FACTORS[unit][rule.unit]
+    stated = pl.Series(np.zeros(rows.frame.height, dtype=bool))
+    finished = _finish(rule, value, stated)
+    return _Cells(finished.values, [*faults, *finished.faults])
+
+
+def _words(rule: Rule, text: pl.Series) -> _Cells:
+    faults = []
+    if rule.words:
+        words = text.replace_strict(rule.words, default=None, return_dtype=pl.String)
+        if rule.target.enum:
+            faults.append((text.is_not_null() & words.is_null(), f"is not a listed word for {rule.target.name}"))
+        text = words if rule.target.enum else words.fill_null(text)
+    return _Cells(text if rule.default is None else text.fill_null(rule.default), faults)
+
+
+def _boolean(rule: Rule, text: pl.Series) -> _Cells:
+    words = {**{w.lower(): v == "true" for w, v in rule.words.items()}}
+    value = text.str.to_lowercase().replace_strict(words, default=None, return_dtype=pl.Boolean)
+    fault = (text.is_not_null() & value.is_null(), f"is not one of {', '.join(rule.words)}")
+    return _Cells(value if rule.default is None else value.fill_null(rule.default), [fault])
+
+
+def _limits(rule: Rule, values: pl.Series) -> list[tuple[pl.Series, str]]:
+    target = rule.target
+    faults = []
+    # A wall clock that names no instant is a time all the same: it is unknown, and does not reject its record.
+    if target.required and target.kind != "datetime":
+        faults.append((values.is_null(), "is missing"))
+    if target.minimum is not None:
+        faults.append((values < target.minimum, f"is below {target.minimum:g}"))
+    if target.unit == "s":
+        # Durations are added to times, which must not overflow; a negative one is a spelling of unknown.
+        faults += [(values < 0, "is below 0"), (values > LAST_SECOND, f"is above {LAST_SECOND}")]
+    if target.maximum is not None:
+        faults.append((values > target.maximum, f"is above {target.maximum:g}"))
+    if target.kind == "datetime":
+        faults.append((values < FIRST_TIME, "is a date out of range"))
+        if target.required:
+            faults.append((values.is_null(), "is missing, or names no instant"))
+    return faults

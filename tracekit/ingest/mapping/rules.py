@@ -1,0 +1,214 @@
+"""How one column of a Trace is filled: the entries of a mapping file's `columns` tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tracekit.errors import nearest
+from tracekit.ingest.mapping.document import Section
+from tracekit.ingest.mapping.expression import Expression, parse_expression
+from tracekit.ingest.mapping.times import EPOCHS, format_fault
+from tracekit.ingest.mapping.units import TEXT_UNITS, units_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tracekit.schema import Column
+
+__all__ = ["Rule", "checked_format", "checked_regex", "parse_rule", "word_table"]
+
+_KEYS = ("column", "default", "expression", "format", "line", "regex", "unit", "value", "words")
+_SOURCES = ("column", "expression", "line", "value")
+_BOOLEAN = {"true": "true", "yes": "true", "1": "true", "false": "false", "no": "false", "0": "false"}
+_PYTHON = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Where the values of one column come from."""
+
+    target: Column
+    """The column that is filled."""
+    key: str
+    """Dotted key in the mapping file."""
+    file: Path
+    """The mapping file, for messages."""
+    column: str | None = None
+    expression: Expression | None = None
+    line: bool = False
+    """The value is the record's number in its file."""
+    value: Any = None
+    """A constant."""
+    regex: str | None = None
+    format: str | None = None
+    """Time format, where it is not that of the file."""
+    unit: str | None = None
+    default: Any = None
+    """What a record without a value gets."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Source word to word of the Trace."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The columns of the raw file that it reads."""
+        if self.expression is not None:
+            return self.expression.names
+        return () if self.column is None else (self.column,)
+
+    @property
+    def shown(self) -> str:
+        """What to call the column in a reject."""
+        return ", ".join(self.sources) or self.target.name
+
+
+def parse_rule(section: Section, name: str, target: Column, *, relative: bool = False) -> Rule:
+    """Read the entry `name` of a `columns` table.
+
+    Raises
+    ------
+    UsageError
+        The entry is wrong.
+    """
+    raw = section.data[name]
+    if isinstance(raw, str):
+        raw = {"column": raw}
+    if not isinstance(raw, dict):
+        raise section.error("is neither a column name nor a table", name, 'write "column" or {column = "..."}')
+    entry = Section(raw, section.file, section.key(name))
+    entry.only(_KEYS)
+    given = [key for key in _SOURCES if key in raw]
+    if len(given) != 1:
+        raise entry.error("needs exactly one of column, expression, line and value")
+    if "line" in raw and (raw["line"] is not True or target.kind not in ("string", "integer")):
+        raise entry.error("line = true numbers records, for a column of names or whole numbers", "line")
+    _refuse_idle(entry, given[0], target)
+    return Rule(
+        target=target,
+        key=entry.path,
+        file=section.file,
+        column=entry.text("column"),
+        expression=_expression(entry, target),
+        line="line" in raw,
+        value=_constant(entry, "value", target),
+        regex=checked_regex(entry, "regex"),
+        format=checked_format(entry, "format", relative=relative),
+        unit=_unit(entry, target),
+        default=_constant(entry, "default", target),
+        words=_words(entry, target),
+    )
+
+
+def _refuse_idle(entry: Section, given: str, target: Column) -> None:
+    """Refuse keys that would have no effect."""
+    fits = {
+        "regex": given == "column",
+        "format": given == "column" and target.kind == "datetime",
+        "unit": given in ("column", "expression") and bool(units_of(target.unit)),
+        "words": given == "column" and target.kind in ("string", "boolean"),
+        "default": given in ("column", "expression") and target.kind != "datetime",
+    }
+    for key, useful in fits.items():
+        if key in entry.data and not useful:
+            raise entry.error(f"has no meaning for {target.name} with {given}", key, "remove it")
+
+
+def _expression(entry: Section, target: Column) -> Expression | None:
+    text = entry.text("expression")
+    if text is None:
+        return None
+    if target.kind not in ("number", "integer"):
+        raise entry.error(f"{target.name} is not a number", "expression", 'use column = "..."')
+    try:
+        return parse_expression(text)
+    except ValueError as error:
+        raise entry.error(f"'{text}' {error}", "expression") from error
+
+
+def _constant(entry: Section, key: str, target: Column) -> Any:
+    value = entry.data.get(key)
+    if value is None:
+        return None
+    kinds = _PYTHON.get(target.kind)
+    if kinds is None:
+        raise entry.error(f"{target.name} cannot be constant", key, 'use column = "..."')
+    if not isinstance(value, kinds) or (isinstance(value, bool) and target.kind != "boolean"):
+        raise entry.error(f"{value!r} does not fit {target.name} ({target.kind})", key)
+    if target.enum and value not in target.enum:
+        raise entry.error(f"'{value}' is not a {target.name}", key, nearest(str(value), target.enum))
+    if isinstance(value, int | float) and target.minimum is not None and value < target.minimum:
+        raise entry.error(f"is below {target.minimum:g}", key)
+    return value
+
+
+def _unit(entry: Section, target: Column) -> str | None:
+    unit = entry.choice("unit", units_of(target.unit))
+    if unit is not None and "expression" in entry.data and unit in TEXT_UNITS.values():
+        raise entry.error(f"'{unit}' reads text, and an expression is a number", "unit", "use column, or another unit")
+    return unit
+
+
+def checked_regex(entry: Section, key: str, named: tuple[str, ...] = ()) -> str | None:
+    """Return a regular expression that Polars can run; `named` are the group names that it may have."""
+    pattern = entry.text(key)
+    if pattern is None:
+        return None
+    try:
+        groups = pl.Series([""]).str.extract_groups(pattern).struct.fields
+        pl.Series([""]).str.extract(pattern, 0)
+    except pl.exceptions.PolarsError as error:
+        reason = next((row for row in str(error).splitlines() if row.startswith("error:")), "error: cannot be used")
+        raise entry.error(
+            f"bad regular expression '{pattern}': {reason.removeprefix('error:').strip()}",
+            key,
+            "the syntax is that of Rust, without look-around",
+        ) from error
+    for group in groups if named else ():
+        if group not in named:
+            raise entry.error(f"the group '{group}' has no meaning", key, f"name groups {', '.join(named)}")
+    if named and named[0] not in groups:
+        raise entry.error(f"has no group '{named[0]}'", key, f"write (?<{named[0]}>...)")
+    return pattern
+
+
+def checked_format(entry: Section, key: str, *, relative: bool) -> str | None:
+    """Return a time format that works."""
+    form = entry.text(key)
+    if form is None:
+        return None
+    fault = format_fault(form)
+    if fault:
+        raise entry.error(f"'{form}' is not a time format", key, fault)
+    if relative and form not in EPOCHS:
+        raise entry.error("relative times are numbers", key, f"use one of: {', '.join(EPOCHS)}")
+    return form
+
+
+def _words(entry: Section, target: Column) -> dict[str, str]:
+    table = entry.section("words")
+    if table is None:
+        # Without a list the source's words must be the Trace's own.
+        return _BOOLEAN if target.kind == "boolean" else {word: word for word in target.enum}
+    if target.kind == "boolean":
+        table.only(("false", "true"))
+    elif target.enum:
+        table.only(target.enum)
+    return word_table(table, table.data)
+
+
+def word_table(table: Section, names: Mapping[str, Any] | tuple[str, ...]) -> dict[str, str]:
+    """Return source word to common word from lists of source words by common word."""
+    found: dict[str, str] = {}
+    for name in names:
+        for word in table.texts(name) or ():
+            if found.setdefault(word, name) != name:
+                raise table.error(f"'{word}' also stands under {found[word]}", name, "keep one of them")
+    return found

@@ -1,0 +1,311 @@
+"""Fill jobs, attempts, placements and the plain tables from mapped files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit import schema
+from tracekit.errors import UsageError, nearest
+from tracekit.ingest.cells import LAST_TIME
+from tracekit.ingest.csv_table import _SeenKeys as SeenKeys
+from tracekit.ingest.localtime import count_unknown_instants
+from tracekit.ingest.mapping.blocks import read_rows
+from tracekit.ingest.mapping.convert import cell_text, converted, reject_rows
+from tracekit.ingest.mapping.units import FACTORS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.mapping.blocks import RawRows
+    from tracekit.ingest.mapping.model import LogMap, NodeList, StatusWords, TableMap
+    from tracekit.ingest.mapping.rules import Rule
+    from tracekit.ingest.sink import OpenedFile, Sink
+
+__all__ = ["chooser", "read_mapped_table"]
+
+_UNFINISHED = ("running", "pending")
+
+
+def chooser(rules: Iterable[Rule], path: str, sink: Sink) -> Callable[[list[str] | None], list[str]]:
+    """Return a function that picks the columns of the rules from a file's header, and refuses a missing one."""
+    needed = {name: rule for rule in reversed(list(rules)) for name in rule.sources}
+
+    def choose(header: list[str] | None) -> list[str]:
+        if header is None:
+            return list(needed)
+        for name, rule in needed.items():
+            if name not in header:
+                raise UsageError(
+                    f"{path} has no column '{name}'",
+                    where=f"{rule.file}, key {rule.key}",
+                    hint=nearest(name, header)[:200],
+                )
+        unused = [name[:60] for name in header if name and name not in needed]
+        if unused:
+            shown = ", ".join(unused[:8]) + (" ..." if len(unused) > 8 else "")
+            sink.note(f"{path}: columns that the mapping does not name are not read: {shown}")
+        return list(needed)
+
+    return choose
+
+
+def read_mapped_table(table: TableMap, files: list[SourceFile], log_map: LogMap, sink: Sink) -> None:
+    """Read the files of one table into the sink.
+
+    Raises
+    ------
+    UsageError
+        The mapping names a column that a file lacks.
+    SourceError
+        A file cannot be read.
+    """
+    rules = list(table.rules)
+    rules += [table.status.rule] if table.status else []
+    rules += [table.nodes.rule] if table.nodes else []
+    seen = SeenKeys(schema.common(table.table).primary_key)
+    for file in files:
+        prefix = f"{file.path}:" if len(files) > 1 else ""
+        with sink.opened(file) as opened:
+            for rows in read_rows(opened, table.reading, chooser(rules, file.path, sink)):
+                _write(table, log_map, sink, opened, rows, prefix, seen)
+
+
+def _write(
+    table: TableMap, log_map: LogMap, sink: Sink, opened: OpenedFile, rows: RawRows, prefix: str, seen: SeenKeys
+) -> None:
+    cells = converted(table.rules, rows, table.reading, prefix)
+    bad = dict(cells.bad)
+    nodes = None
+    if table.nodes is not None:
+        nodes = _node_parts(table.nodes, cell_text(table.nodes.rule.column or "", rows, table.reading))
+        for row in nodes.filter(pl.col("node").is_null())["row"].unique().to_list():
+            bad.setdefault(row, (table.nodes.rule.shown, f"is no list of nodes like {table.nodes.pattern or '...'}"))
+    frame = schema.common(table.table).conform(cells.frame)
+    frame = _with_cluster(table, frame, log_map)
+    usable = np.ones(frame.height, dtype=bool)
+    usable[list(bad)] = False
+    key = schema.common(table.table).primary_key
+    if key:
+        for row in seen.repeats(frame, usable):
+            bad[row] = (", ".join(key), "repeats the key of an earlier record")
+    usable = reject_rows(opened, rows, bad)
+    kept = pl.Series(usable)
+    frame = frame.filter(kept)
+    names = frame.to_series(0).cast(pl.String)
+    if cells.local.width:
+        local = cells.local.filter(kept)
+        count_unknown_instants(sink, local, frame.select(local.columns), names)
+    if table.table != "jobs":
+        sink.write(table.table, frame)
+        return
+    source = None
+    if table.status is not None:
+        source = cell_text(table.status.rule.column or "", rows, table.reading, table.status.rule.regex)
+        source = source.cast(pl.String).filter(kept)
+    _write_jobs(table, frame, source, None if nodes is None else _of_kept(nodes, kept), sink)
+
+
+def _with_cluster(table: TableMap, frame: pl.DataFrame, log_map: LogMap) -> pl.DataFrame:
+    if "cluster" not in frame.columns:
+        return frame
+    if table.rule("cluster") is None:
+        return frame.with_columns(cluster=pl.lit(log_map.cluster, dtype=pl.String))
+    rule = table.rule("cluster")
+    if table.table == "jobs" and rule is not None and rule.column is not None:
+        # Ids of several clusters may repeat.
+        front = (pl.col("cluster") + "/").fill_null("")
+        return frame.with_columns(job_id=front + pl.col("job_id"))
+    return frame
+
+
+def _write_jobs(
+    table: TableMap, frame: pl.DataFrame, source: pl.Series | None, nodes: pl.DataFrame | None, sink: Sink
+) -> None:
+    if source is not None and table.status is not None:
+        frame = _with_status(frame, source, table.status, sink)
+    jobs = _with_times(frame, table)
+    if nodes is not None and table.rule("node_count") is None:
+        counts = nodes.group_by("row").agg(n=pl.col("node").n_unique().cast(pl.Int64))
+        jobs = (
+            jobs.with_row_index("row")
+            .with_columns(pl.col("row").cast(pl.Int64))
+            .join(counts, on="row", how="left", maintain_order="left")
+            .with_columns(node_count=pl.col("n"))
+            .drop("row", "n")
+        )
+    _count_contradictions(frame, jobs, table, sink)
+    sink.write("jobs", jobs)
+    started = pl.col("attempt_count") == 1
+    if nodes is not None:
+        sink.write("placements", _placements(jobs, nodes))
+    sink.write(
+        "attempts",
+        jobs.filter(started).select(
+            "job_id",
+            attempt=pl.lit(0, dtype=pl.Int64),
+            start_time="start_time",
+            end_time="end_time",
+            run_s="run_s",
+            wait_s="queue_s",
+            gpu_count="gpu_count",
+            node_count="node_count",
+            status="status",
+        ),
+    )
+
+
+def _with_status(frame: pl.DataFrame, source: pl.Series, words: StatusWords, sink: Sink) -> pl.DataFrame:
+    known = source.replace_strict(words.words, default="unknown", return_dtype=pl.String)
+    status = pl.select(
+        pl.when(source.is_not_null()).then(known).otherwise(pl.lit(words.when_missing, dtype=pl.String))
+    ).to_series()
+    unlisted = source.is_not_null() & ~source.is_in(list(words.words))
+    found = source.filter(unlisted).unique(maintain_order=True)
+    sink.check(
+        "unknown_status_word",
+        int(unlisted.sum()),
+        frame.height,
+        "records whose status word the mapping does not list; their status is 'unknown'",
+        found,
+    )
+    return frame.with_columns(status.alias("status"), source.alias("source_status"))
+
+
+def _seconds(value: pl.Expr) -> pl.Expr:
+    return pl.duration(microseconds=(value * 1e6).round().cast(pl.Int64))
+
+
+def _difference(later: str, earlier: str) -> pl.Expr:
+    return (pl.col(later) - pl.col(earlier)).dt.total_microseconds() / 1e6
+
+
+def _with_times(frame: pl.DataFrame, table: TableMap) -> pl.DataFrame:
+    """Derive what the log states otherwise: a start from the wait, an end from the run, both spans from times."""
+    unfinished = pl.col("status").is_in(_UNFINISHED).fill_null(value=False)
+    ran = (pl.col("run_s") > 0).fill_null(value=False)
+    if table.rule("start_time") is None:
+        # A job that was cancelled in the queue waited too, and never started.
+        start = pl.col("submit_time") + _seconds(pl.col("queue_s"))
+        frame = frame.with_columns(start_time=pl.when(ran & (start <= LAST_TIME)).then(start))
+    end = pl.col("end_time")
+    if table.rule("end_time") is None:
+        end = pl.col("start_time") + _seconds(pl.col("run_s"))
+        end = pl.when(end <= LAST_TIME).then(end)
+    frame = frame.with_columns(end_time=pl.when(~unfinished).then(end))
+    run, queue = _difference("end_time", "start_time"), _difference("start_time", "submit_time")
+    started = pl.col("start_time").is_not_null() | ran
+    return frame.with_columns(
+        run_s=pl.coalesce(run, pl.when(~unfinished).then("run_s")),
+        queue_s=pl.coalesce(queue, "queue_s"),
+        attempt_count=started.cast(pl.Int64),
+    )
+
+
+def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: TableMap, sink: Sink) -> None:
+    for name, column, meaning in (
+        ("duration_disagrees", "run_s", "jobs whose stated duration is not end minus start; the times are used"),
+        ("queue_disagrees", "queue_s", "jobs whose stated wait is not start minus submission; the times are used"),
+    ):
+        rule = table.rule(column)
+        if rule is None:
+            continue
+        # A duration in minutes agrees with times in seconds when it is less than a minute off.
+        slack = max(1.0, FACTORS["s"].get(rule.unit or "s", 1.0))
+        compared = frame[column].is_not_null() & jobs[column].is_not_null()
+        differ = ((frame[column] - jobs[column]).abs() >= slack).fill_null(value=False)
+        sink.check(name, int(differ.sum()), int(compared.sum()), meaning, jobs["job_id"].filter(differ))
+    if table.rule("end_time") is not None:
+        ended = frame["end_time"].is_not_null() & frame["status"].is_in(_UNFINISHED).fill_null(value=False)
+        sink.check(
+            "end_of_unfinished_job",
+            int(ended.sum()),
+            frame.height,
+            "jobs that carry an end although their state says that they have not ended; the end is not used",
+            jobs["job_id"].filter(ended),
+        )
+
+
+def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
+    """Return one row a listed node: row, node (NULL where the text is none), gpu_index text, gpu_count text."""
+    parts = (
+        cells.cast(pl.String)
+        .alias("cell")
+        .to_frame()
+        .with_row_index("row")
+        .with_columns(pl.col("row").cast(pl.Int64))
+        .drop_nulls("cell")
+        .with_columns(part=pl.col("cell").str.split(nodes.separator))
+        .select("row", "part")
+        .explode("part")
+        .with_columns(part=pl.col("part").str.strip_chars())
+        .filter(pl.col("part") != "")
+    )
+    text = pl.lit(None, dtype=pl.String)
+    if nodes.pattern is None:
+        return parts.select("row", node="part", gpu_index=text, gpu_count=text)
+    # The whole part must match: a leftover is a sign of another layout.
+    groups = parts["part"].str.extract_groups(f"^(?:{nodes.pattern})$").struct.unnest()
+    have = groups.columns
+    return pl.concat([parts.select("row"), groups], how="horizontal").select(
+        "row",
+        node=pl.when(pl.col("node") != "").then("node"),
+        gpu_index=pl.col("gpu_index") if "gpu_index" in have else text,
+        gpu_count=pl.col("gpu_count") if "gpu_count" in have else text,
+    )
+
+
+def _of_kept(nodes: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
+    """Return the nodes of the kept rows, rows counted anew."""
+    old = pl.DataFrame({"row": kept.arg_true().cast(pl.Int64)}).with_row_index("new")
+    return nodes.join(old, on="row", how="inner", maintain_order="left").with_columns(row=pl.col("new").cast(pl.Int64))
+
+
+def _placements(jobs: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+    """Return one row a node of each started job; a node that is listed twice is one."""
+    spans = r"(\d+)(?:\s*-\s*(\d+))?"
+    named = nodes.with_row_index("part").with_columns(
+        low=pl.col("gpu_index").str.extract_all(r"\d+(?:\s*-\s*\d+)?"),
+    )
+    indices = (
+        named.explode("low")
+        .with_columns(
+            first=pl.col("low").str.extract(spans, 1).cast(pl.Int64, strict=False),
+            last=pl.col("low").str.extract(spans, 2).cast(pl.Int64, strict=False),
+        )
+        .with_columns(last=pl.coalesce("last", "first"))
+        # An absurd range is no list of GPUs.
+        .with_columns(
+            index=pl.when(pl.col("last") - pl.col("first") < 1024).then(pl.int_ranges("first", pl.col("last") + 1))
+        )
+        .explode("index")
+        .group_by("row", "node", maintain_order=True)
+        .agg(index=pl.col("index").drop_nulls().unique().sort())
+        .with_columns(index=pl.when(pl.col("index").list.len() > 0).then("index"))
+    )
+    counts = nodes.group_by("row", "node", maintain_order=True).agg(
+        stated=pl.when(pl.col("gpu_count").is_not_null().any()).then(
+            pl.col("gpu_count").cast(pl.Float64, strict=False).sum()
+        )
+    )
+    held = indices.join(counts, on=["row", "node"], how="left", maintain_order="left").with_columns(
+        alone=pl.len().over("row") == 1
+    )
+    numbered = (
+        jobs.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64)).filter(pl.col("attempt_count") == 1)
+    )
+    numbered = numbered.select("row", "job_id", "gpu_count", "start_time", "end_time")
+    return held.join(numbered, on="row", how="inner", maintain_order="left").select(
+        "job_id",
+        attempt=pl.lit(0, dtype=pl.Int64),
+        node_id="node",
+        gpu_index="index",
+        gpu_count=pl.coalesce(
+            pl.col("index").list.len().cast(pl.Float64), "stated", pl.when("alone").then("gpu_count")
+        ),
+        start_time="start_time",
+        end_time="end_time",
+    )

@@ -1,0 +1,235 @@
+"""Fill gpu_utilization and host_utilization from samples of any layout.
+
+Samples are first brought to one shape - time, node, GPU, metric, value - and kept in a Parquet file; DuckDB then
+joins the metrics of a GPU or host at a time into one row, with its own limit of memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit import schema
+from tracekit.errors import UsageError
+from tracekit.ingest.mapping.blocks import read_rows
+from tracekit.ingest.mapping.convert import converted, reject_rows
+from tracekit.ingest.mapping.rules import Rule
+from tracekit.ingest.mapping.tables import chooser
+from tracekit.ingest.mapping.units import FACTORS
+from tracekit.schema import Column
+from tracekit.trace import connect_duckdb, sql_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.mapping.model import GpuTable, LogMap, TelemetryMap
+    from tracekit.ingest.sink import OpenedFile, Sink
+
+__all__ = ["read_telemetry"]
+
+_STAGED = {
+    "time": pl.Datetime("us"),
+    "node_id": pl.String(),
+    "gpu_index": pl.Int64(),
+    "metric": pl.String(),
+    "value": pl.Float64(),
+}
+_GPU, _HOST = "gpu_utilization", "host_utilization"
+
+
+def read_telemetry(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink: Sink) -> None:
+    """Read every telemetry section into the sink.
+
+    Parameters
+    ----------
+    log_map : LogMap
+        The mapping.
+    files : mapping of str to list of SourceFile
+        Files by the dotted key of their section.
+    sink : Sink
+        Gets the rows.
+    """
+    gpus = None if log_map.gpus is None else _read_gpus(log_map.gpus, files[log_map.gpus.key], sink)
+
+    def samples() -> Iterator[pl.DataFrame]:
+        for section in log_map.telemetry:
+            for file in files[section.key]:
+                with sink.opened(file) as opened:
+                    for frame in (
+                        _wide(section, opened, sink)
+                        if section.layout == "wide"
+                        else _narrow(section, gpus, opened, sink)
+                    ):
+                        yield frame.select(pl.col(name).cast(kind) for name, kind in _STAGED.items())
+
+    staged = sink.stage("mapped_telemetry", samples())
+    if staged is not None:
+        _join(staged, log_map, sink)
+
+
+def _read_gpus(table: GpuTable, files: list[SourceFile], sink: Sink) -> pl.DataFrame:
+    """Return where each UUID is; of a repeated one the first stands."""
+    found = [pl.DataFrame(schema={"uuid": pl.String, "node_id": pl.String, "gpu_index": pl.Int64})]
+    for file in files:
+        with sink.opened(file) as opened:
+            for rows in read_rows(opened, table.reading, chooser(table.rules, file.path, sink)):
+                cells = converted(table.rules, rows, table.reading)
+                found.append(cells.frame.filter(pl.Series(reject_rows(opened, rows, cells.bad))))
+    return pl.concat(found).unique("uuid", keep="first", maintain_order=True)
+
+
+def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile, sink: Sink) -> Iterator[pl.DataFrame]:
+    """Yield samples of files with one record for a metric (long) or for all metrics of a server (row)."""
+    metrics = _of_table(section)
+    in_row = section.layout == "row"
+    rules = [*section.rules, *(metrics.values() if in_row else ())]
+    for rows in read_rows(opened, section.reading, chooser(rules, opened.path, sink)):
+        cells = converted(rules, rows, section.reading)
+        bad = dict(cells.bad)
+        frame = cells.frame
+        if gpus is not None and "uuid" in frame.columns:
+            frame = frame.join(gpus, on="uuid", how="left", maintain_order="left")
+            for row in frame["node_id"].is_null().arg_true().to_list():
+                bad.setdefault(row, ("uuid", "is not in the table of GPUs"))
+        if "gpu_index" not in frame.columns:
+            frame = frame.with_columns(gpu_index=pl.lit(None, dtype=pl.Int64))
+        if in_row:
+            wide = frame.filter(pl.Series(reject_rows(opened, rows, bad)))
+            # Unpivoting hides which metric is a GPU's, so it carries the table in its name.
+            wide = wide.rename({rule.target.name: name for name, rule in metrics.items()})
+            kept = wide.unpivot(
+                list(metrics), index=["time", "node_id", "gpu_index"], variable_name="metric", value_name="value"
+            ).drop_nulls("value")
+        else:
+            frame, unread = _long_values(metrics, frame)
+            for row, reason in unread.items():
+                bad.setdefault(row, ("value", reason))
+            kept = frame.filter(pl.Series(reject_rows(opened, rows, bad)))
+            _count_unmapped(kept, sink)
+            kept = kept.drop_nulls(["metric", "value"])
+        yield kept
+
+
+def _of_table(section: TelemetryMap) -> dict[str, Rule]:
+    """Return the metrics by table and column: 'gpu_utilization.power_w'."""
+    return {
+        f"{_GPU if gpu else _HOST}.{rule.target.name}": rule
+        for rule, gpu in zip(section.metrics, section.of_gpu, strict=True)
+    }
+
+
+def _long_values(metrics: Mapping[str, Rule], frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, str]]:
+    """Return the frame with metrics named as in the Trace and values as numbers in its units."""
+    names = {rule.column or "": name for name, rule in metrics.items()}
+    factors = {
+        name: FACTORS[rule.target.unit][rule.unit] if rule.unit and rule.target.unit else 1.0
+        for name, rule in metrics.items()
+    }
+    metric = frame["metric"].replace_strict(names, default=None, return_dtype=pl.String)
+    number = frame["value"].cast(pl.Float64, strict=False)
+    # A metric of no interest may hold anything.
+    unread = metric.is_not_null() & frame["value"].is_not_null() & ~number.is_finite().fill_null(value=False)
+    # As in the other layouts, only what the Trace holds to be non-negative is refused below 0.
+    bounded = [name for name, rule in metrics.items() if rule.target.minimum is not None]
+    least = metric.is_in(bounded) & (number < 0).fill_null(value=False)
+    bad = dict.fromkeys(unread.arg_true().to_list(), "is not a finite number")
+    bad |= dict.fromkeys(least.arg_true().to_list(), "is below 0")
+    factor = metric.replace_strict(factors, default=None, return_dtype=pl.Float64)
+    return (
+        frame.with_columns(source_metric=frame["metric"]).with_columns(
+            metric.alias("metric"), (number * factor).alias("value")
+        ),
+        bad,
+    )
+
+
+def _count_unmapped(frame: pl.DataFrame, sink: Sink) -> None:
+    other = frame["metric"].is_null()
+    sink.check(
+        "unmapped_metric",
+        int(other.sum()),
+        frame.height,
+        "samples of metrics that the mapping does not name; they are not used",
+        frame["source_metric"].filter(other).unique(maintain_order=True),
+    )
+
+
+def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.DataFrame]:
+    """Yield samples of a matrix: times down, servers across."""
+    ((name, metric),) = _of_table(section).items()
+    rules: list[Rule] = []
+    servers: list[str] = []
+
+    def choose(header: list[str] | None) -> list[str]:
+        if header is None:
+            raise UsageError(
+                f"{opened.path} holds JSON lines, which have no columns",
+                where=f"{metric.file}, key {section.key}",
+                hint='use layout = "row"',
+            )
+        time = section.rules[0] if section.rules else None
+        first = header[0] if time is None or time.column is None else time.column
+        spec = Column("time", "datetime", "", required=True)
+        rules.append(time or Rule(spec, f"{section.key}.time", metric.file, column=first))
+        chooser(rules, opened.path, sink)([first] if first in header else header)
+        servers.extend(c for c in dict.fromkeys(header) if c and c != first and _is_server(c, section.server))
+        if not servers:
+            raise UsageError(
+                f"no column of {opened.path} is a server",
+                where=f"{metric.file}, key {section.key}.server",
+                hint="the pattern must match a column's whole name",
+            )
+        for server in servers:
+            value = replace(metric.target, name=server, required=False)
+            rules.append(replace(metric, target=value, column=server))
+        return [first, *servers]
+
+    for rows in read_rows(opened, section.reading, choose):
+        cells = converted(rules, rows, section.reading)
+        frame = cells.frame.filter(pl.Series(reject_rows(opened, rows, cells.bad)))
+        tall = frame.unpivot(servers, index="time", variable_name="server", value_name="value").drop_nulls("value")
+        text = pl.lit(None, dtype=pl.String)
+        if section.server is None:
+            yield tall.with_columns(node_id="server", gpu_index=text, metric=pl.lit(name))
+            continue
+        names = pl.Series("server", servers)
+        parts = names.str.extract_groups(f"^(?:{section.server})$").struct.unnest()
+        where = pl.concat([names.to_frame(), parts], how="horizontal").select(
+            "server", node_id="node", gpu_index=pl.col("gpu") if "gpu" in parts.columns else text
+        )
+        yield tall.join(where, on="server", how="left").with_columns(metric=pl.lit(name))
+
+
+def _is_server(name: str, pattern: str | None) -> bool:
+    return pattern is None or bool(pl.Series([name]).str.contains(f"^(?:{pattern})$")[0])
+
+
+def _join(staged: Path, log_map: LogMap, sink: Sink) -> None:
+    """Write one row for each time and GPU (host) with its metrics."""
+    mapped = {name for section in log_map.telemetry for name in _of_table(section)}
+    for table in (_GPU, _HOST):
+        columns = [c.name for c in schema.common(table).columns]
+        metrics = [c for c in columns if f"{table}.{c}" in mapped]
+        if not metrics:
+            continue
+        key = "time, node_id, gpu_index" if table == _GPU else "time, node_id"
+        rows = f"FROM read_parquet({sql_text(staged)}) WHERE starts_with(metric, '{table}.')"
+        values = ", ".join(f"max(value) FILTER (WHERE metric = '{table}.{c}') AS {c}" for c in metrics)
+        with connect_duckdb() as con:
+            query = (
+                f"SELECT count(*), coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n {rows} GROUP BY {key}, metric)"
+            )
+            groups, repeats = con.execute(query).fetchall()[0]
+            if not groups:
+                continue
+            sink.check(
+                f"repeated_{table}_values",
+                int(repeats),
+                int(groups + repeats),
+                "values of a metric that stands there twice for one time and place; the largest is used",
+            )
+            sink.writer.copy(table, con, f"SELECT {key}, {values} {rows} GROUP BY {key} ORDER BY {key}")

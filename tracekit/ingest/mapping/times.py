@@ -1,0 +1,165 @@
+"""Times of a mapped log: epochs, ISO 8601 and strptime formats, to naive UTC."""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+from typing import TYPE_CHECKING, NamedTuple
+from zoneinfo import available_timezones
+
+import polars as pl
+
+from tracekit.ingest.cells import FIRST_TIME, LAST_TIME
+from tracekit.ingest.localtime import to_utc
+
+if TYPE_CHECKING:
+    from tracekit.ingest.mapping.model import Reading
+
+__all__ = ["EPOCHS", "Times", "format_fault", "read_times", "zone_fault"]
+
+EPOCHS = {"epoch_s": 1e6, "epoch_ms": 1e3, "epoch_us": 1.0}
+"""Microseconds in one unit of each epoch format."""
+
+_ISO = (
+    r"^\s*(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(?::(\d\d))?(?:[.,](\d{1,9}))?)?"
+    r"\s*(?:(Z|z|UTC)|([+-])(\d\d):?(\d\d)?)?\s*$"
+)
+
+
+class Times(NamedTuple):
+    """A column of times.
+
+    Attributes
+    ----------
+    utc : polars.Series
+        Naive UTC, microseconds.
+    local : polars.Series or None
+        The wall clock where the text gave one without zone; None for other formats.
+    unread : polars.Series
+        Whether a cell is there but is no time.
+    out_of_range : polars.Series
+        Whether a time is one that no record may hold.
+    """
+
+    utc: pl.Series
+    local: pl.Series | None
+    unread: pl.Series
+    out_of_range: pl.Series
+
+
+def read_times(cells: pl.Series, form: str, reading: Reading) -> Times:
+    """Return a column of times read by its format.
+
+    Parameters
+    ----------
+    cells : polars.Series
+        Text with NULL for unknown, or times of a Parquet file, whose own type stands above `form`.
+    form : str
+        epoch_s, epoch_ms, epoch_us, iso8601, or a strptime format.
+    reading : Reading
+        Zone of wall clocks.
+    """
+    local: pl.Series | None = None
+    if cells.dtype in (pl.Datetime, pl.Date):
+        moments = cells.cast(pl.Datetime("us", getattr(cells.dtype, "time_zone", None)))
+        aware = getattr(moments.dtype, "time_zone", None) is not None
+        local, utc = (None, _naive(moments)) if aware else (moments, None)
+    elif form in EPOCHS:
+        utc = _from_epoch(cells, EPOCHS[form])
+    elif form == "iso8601":
+        return _from_iso(cells, reading)
+    else:
+        moments = cells.cast(pl.String).str.to_datetime(form, strict=False, time_unit="us")
+        local, utc = (None, _naive(moments)) if "%z" in form else (moments, None)
+    if utc is None:
+        local, outside = _in_range(local if local is not None else cells)
+        utc = _to_utc(local, reading)
+        unread = cells.is_not_null() & local.is_null() & ~outside
+    else:
+        utc, outside = _in_range(utc)
+        unread = cells.is_not_null() & utc.is_null() & ~outside
+    return Times(utc, local, unread, outside)
+
+
+def _naive(aware: pl.Series) -> pl.Series:
+    return aware.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+
+
+def _to_utc(local: pl.Series, reading: Reading) -> pl.Series:
+    if reading.timezone == "UTC":
+        return local
+    return local.to_frame("x").select(to_utc(pl.col("x"), reading.timezone, reading.doubled_hour)).to_series()
+
+
+def _in_range(moments: pl.Series) -> tuple[pl.Series, pl.Series]:
+    outside = ((moments < FIRST_TIME) | (moments > LAST_TIME)).fill_null(value=False)
+    if not outside.any():
+        return moments, outside
+    return moments.set(outside, None), outside
+
+
+def _from_epoch(cells: pl.Series, factor: float) -> pl.Series:
+    """Return the times; those beyond what Datetime holds become its ends, which are out of range."""
+    micros = cells.cast(pl.Float64, strict=False) * factor
+    known = micros.is_finite()
+    whole = micros.clip(-1e15, 1e17).round().cast(pl.Int64, strict=False)
+    return whole.cast(pl.Datetime("us")).set(~known.fill_null(value=False), None)
+
+
+def _from_iso(cells: pl.Series, reading: Reading) -> Times:
+    parts = cells.cast(pl.String).to_frame("x").select(pl.col("x").str.extract_groups(_ISO).alias("g")).unnest("g")
+    date, clock, second, fraction, zulu, sign, hours, minutes = (pl.col(name) for name in parts.columns)
+    zero = pl.lit("00")
+    moment = (
+        (date + "T" + clock.fill_null("00:00") + ":" + second.fill_null(zero)).str.to_datetime(
+            "%Y-%m-%dT%H:%M:%S", strict=False, time_unit="us"
+        )
+    ) + pl.duration(microseconds=fraction.str.pad_end(9, "0").str.head(6).cast(pl.Int64).fill_null(0))
+    ahead = pl.duration(minutes=hours.cast(pl.Int64) * 60 + minutes.cast(pl.Int64).fill_null(0))
+    frame = parts.select(
+        moment=moment,
+        offset=pl.when(sign == "-")
+        .then(-ahead)
+        .when(sign == "+")
+        .then(ahead)
+        .when(zulu.is_not_null())
+        .then(pl.duration(minutes=0)),
+    )
+    aware = frame["offset"].is_not_null()
+    local, outside_local = _in_range(frame["moment"].set(aware, None))
+    utc, outside_utc = _in_range(frame.select(pl.col("moment") - pl.col("offset")).to_series())
+    unread = cells.is_not_null() & frame["moment"].is_null()
+    merged = pl.select(pl.when(aware).then(utc).otherwise(_to_utc(local, reading))).to_series()
+    return Times(merged, local, unread, outside_local | outside_utc)
+
+
+def zone_fault(zone: str) -> str | None:
+    """Return what to do about a time zone that does not exist, None when it does."""
+    known = available_timezones()
+    if zone in known:
+        try:
+            pl.Series([FIRST_TIME]).dt.replace_time_zone(zone)
+        except pl.exceptions.PolarsError:
+            return "give an IANA name such as Europe/Berlin"
+        return None
+    close = difflib.get_close_matches(zone, known, n=1)
+    return f"did you mean '{close[0]}'?" if close else "give an IANA name such as Europe/Berlin"
+
+
+def format_fault(form: str) -> str | None:
+    """Return what is wrong with a time format, None when nothing is.
+
+    A format that cannot give back a time that it wrote itself would turn every record into a reject.
+    """
+    if form in EPOCHS or form == "iso8601":
+        return None
+    probe = pl.Series([dt.datetime(2017, 10, 23, 14, 5, 6)])
+    if "%z" in form:
+        probe = probe.dt.replace_time_zone("UTC")
+    try:
+        back = probe.dt.to_string(form).str.to_datetime(form, strict=False, time_unit="us")[0]
+    except (pl.exceptions.PolarsError, ValueError):
+        back = None
+    if back is None or back.date() != dt.date(2017, 10, 23):
+        return "use iso8601, epoch_s, epoch_ms, epoch_us, or a date such as %Y-%m-%d %H:%M:%S"
+    return None
