@@ -17,7 +17,7 @@ from tracekit.ingest.sink import Sink
 from tracekit.manifest import Manifest
 from tracekit.progress import Progress
 from tracekit.schema import SCHEMA_VERSION
-from tracekit.trace import connect_duckdb, is_trace, sql_text
+from tracekit.trace import is_trace, sql_text
 from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
@@ -95,14 +95,14 @@ def ingest_logs(
     filled = detection.format.fill_options(options or {})
     progress.note(f"format {detection.format.name}, {detection.reasons[0]}")
     with TraceWriter(out, force=force) as writer:
-        sink = Sink(writer, filled, progress)
+        sink = Sink(writer, filled, progress, memory_limit)
         _note_unread(files, detection, sink)
         frame = detection.format.read(detection.found, sink)
         sink.flush()
         writer.drain()
         _refuse_rejects(source, sink, max_reject_share)
         manifest = _manifest(detection, frame, sink)
-        _describe(manifest, frame, sink, memory_limit)
+        _describe(manifest, frame, sink)
         return writer.commit(manifest)
 
 
@@ -159,10 +159,10 @@ def _manifest(detection: Detection, frame: TimeFrame, sink: Sink) -> Manifest:
     )
 
 
-def _describe(manifest: Manifest, frame: TimeFrame, sink: Sink, memory_limit: str | None) -> None:
+def _describe(manifest: Manifest, frame: TimeFrame, sink: Sink) -> None:
     """Run the checks and measure the capabilities on the finished tables."""
     tables = set(manifest.tables)
-    with connect_duckdb(memory_limit) as con:
+    with sink.connect() as con:
         for table in tables:
             path = sink.folder / f"{table}.parquet"
             con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({sql_text(path)})")

@@ -9,11 +9,14 @@ import polars as pl
 
 from tracekit.ingest.files import HashingReader
 from tracekit.manifest import Check, FileAccount
+from tracekit.trace import connect_duckdb
 from tracekit.trace_writer import output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
+
+    import duckdb
 
     from tracekit.ingest.files import SourceFile
     from tracekit.progress import Progress
@@ -24,6 +27,9 @@ __all__ = ["OpenedFile", "Sink"]
 _RAW_LIMIT = 65_536
 _FLUSH = 10_000
 _EXAMPLES = 5
+
+_JOIN_MEMORY = "1GB"
+"""Memory for joins when the user names none: a log of any size is to be ingested within 2 GiB."""
 
 
 class OpenedFile:
@@ -68,6 +74,8 @@ class Sink:
         The reader's options, defaults filled in.
     progress : Progress
         Told what is being read.
+    memory_limit : str, optional
+        Most memory for joins before they spill to disk.
 
     Attributes
     ----------
@@ -75,8 +83,15 @@ class Sink:
         Whether the source records every attempt of a job; a reader sets it, else one is derived from the job's times.
     """
 
-    def __init__(self, writer: TraceWriter, options: Mapping[str, str], progress: Progress) -> None:
+    def __init__(
+        self,
+        writer: TraceWriter,
+        options: Mapping[str, str],
+        progress: Progress,
+        memory_limit: str | None = None,
+    ) -> None:
         self.writer = writer
+        self.memory_limit = memory_limit or _JOIN_MEMORY
         self.options = options
         self.progress = progress
         self.retries = False
@@ -91,6 +106,10 @@ class Sink:
     def folder(self) -> Path:
         """Folder of the Trace being written; tables that are complete can be read from it."""
         return self.writer.folder
+
+    def connect(self) -> duckdb.DuckDBPyConnection:
+        """Return a DuckDB connection for joins of staged tables, with the memory that this ingest may use."""
+        return connect_duckdb(self.memory_limit)
 
     @contextmanager
     def opened(self, file: SourceFile) -> Iterator[OpenedFile]:

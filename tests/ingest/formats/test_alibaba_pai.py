@@ -87,16 +87,6 @@ def test_a_job_joins_its_tasks_and_instances(ingest: Ingest, rows: Rows, found_c
         {
             "job_id": "j1",
             "attempt": 0,
-            "task": "ps",
-            "instance": "i3",
-            "node_id": "m1",
-            "gpu_count": 0.0,
-            "start_time": "1970-01-01 00:16:55",
-            "end_time": "1970-01-01 00:28:10",
-        },
-        {
-            "job_id": "j1",
-            "attempt": 0,
             "task": "worker",
             "instance": "i1",
             "node_id": "m1",
@@ -113,6 +103,16 @@ def test_a_job_joins_its_tasks_and_instances(ingest: Ingest, rows: Rows, found_c
             "gpu_count": 0.5,
             "start_time": "1970-01-01 00:17:00",
             "end_time": "1970-01-01 00:27:30",
+        },
+        {
+            "job_id": "j1",
+            "attempt": 0,
+            "task": "ps",
+            "instance": "i3",
+            "node_id": "m1",
+            "gpu_count": 0.0,
+            "start_time": "1970-01-01 00:16:55",
+            "end_time": "1970-01-01 00:28:10",
         },
     ]
     assert found_checks(trace) == {}
@@ -264,10 +264,10 @@ def test_what_belongs_to_nothing_is_counted(ingest: Ingest, rows: Rows, found_ch
     )
     assert rows(trace, "jobs") == [JOB_ROW]
     assert [(p["task"], p["instance"], p.get("gpu_count")) for p in rows(trace, "placements")] == [
-        ("chief", "i4", None),
-        ("ps", "i3", 0.0),
         ("worker", "i1", 0.5),
         ("worker", "i2", 0.5),
+        ("ps", "i3", 0.0),
+        ("chief", "i4", None),
     ]
     assert found_checks(trace) == {
         "tasks_without_job": (1, 3),

@@ -222,7 +222,6 @@ def test_the_template_is_a_mapping_that_holds(tmp_path: Path) -> None:
     assert [(section.name, section.layout) for section in found.telemetry] == [("dcgm", "long"), ("cpu", "wide")]
     assert found.gpus is not None
     assert found.tables[0].reading.missing == ("None", "NULL", "N/A")
-    assert all("session" not in line for line in template().splitlines())
 
 
 def test_a_table_overrides_what_the_source_says(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.ingest.csv_table import read_table
-from tracekit.trace import connect_duckdb, sql_text
+from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +60,7 @@ def read_host_samples(found: Found, sink: Sink) -> None:
     staged = {key: _stage(found.get(key), key, sink) for key in ("cluster_cpu_util", "cluster_mem_util")}
     if not any(staged.values()):
         return
-    with connect_duckdb() as con:
+    with sink.connect() as con:
         cpu, memory = (_samples_sql(path, key) for key, path in staged.items())
         sink.writer.copy(
             "host_utilization",

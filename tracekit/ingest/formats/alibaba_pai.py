@@ -22,7 +22,7 @@ from tracekit.errors import SourceError
 from tracekit.ingest.cells import LAST_SECOND, limited
 from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
-from tracekit.trace import connect_duckdb, sql_text
+from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,7 +70,7 @@ class AlibabaPai(Format):
         headers = _headers(found.get("header"), sink)
         for file in found.get("pai_machine_spec"):
             _read_machines(file, headers, sink)
-        with connect_duckdb() as con:
+        with sink.connect() as con:
             for view, key in _TABLES.items():
                 _stage(con, view, key, found, headers, sink)
             if found.get("pai_job_table"):
@@ -132,18 +132,25 @@ def _stage(
 
 
 def _define_workers(con: duckdb.DuckDBPyConnection) -> None:
-    """Keep one row of each worker, and turn 0 and blanks into unknown times."""
+    """Keep one row of each worker, and turn 0 and blanks into unknown times.
+
+    Few workers have several rows, so only rows that share a hash are ranked; all others pass as they are.
+    """
     con.execute(
         """CREATE VIEW try AS
-        SELECT job_name, task_name, machine, status,
+        SELECT job_name, task_name, inst_name, worker_name, machine, status, line, hash(worker_name) AS worker,
                nullif(start_time, 0) AS start_time, nullif(end_time, 0) AS end_time
         FROM instance"""
     )
     con.execute(
-        """CREATE TABLE worker AS
-        SELECT job_name, task_name, inst_name, worker_name, status, machine,
-               nullif(start_time, 0) AS start_time, nullif(end_time, 0) AS end_time
-        FROM instance
+        """CREATE TABLE repeated AS
+        SELECT worker FROM (SELECT hash(worker_name) AS worker FROM instance) GROUP BY worker HAVING count(*) > 1"""
+    )
+    con.execute(
+        """CREATE VIEW worker AS
+        SELECT * FROM try ANTI JOIN repeated USING (worker)
+        UNION ALL
+        SELECT * FROM try SEMI JOIN repeated USING (worker)
         QUALIFY row_number() OVER (
             PARTITION BY worker_name
             ORDER BY status DESC NULLS FIRST, start_time DESC NULLS FIRST, end_time DESC NULLS FIRST, line DESC) = 1"""
@@ -226,14 +233,14 @@ def _write_tables(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
     placements = f"""FROM worker w JOIN unit u ON u.job_name = w.job_name {of_task}
         LEFT JOIN task t ON t.job_name = w.job_name AND t.task_name = w.task_name
         WHERE w.machine IS NOT NULL"""
-    if con.execute(f"SELECT count(*) {placements}").fetchall()[0][0]:
+    if con.execute(f"SELECT 1 {placements} LIMIT 1").fetchall():
         sink.writer.copy(
             "placements",
             con,
             f"""SELECT u.job_id, 0 AS attempt, w.task_name AS task, w.inst_name AS instance, w.machine AS node_id,
                 CASE WHEN t.job_name IS NOT NULL THEN coalesce(t.plan_gpu, 0) / 100 END AS gpu_count,
                 {_instant("w.start_time")} AS start_time, {_instant("w.end_time")} AS end_time
-            {placements} ORDER BY u.submit_s, u.job_id, w.task_name, w.inst_name, w.worker_name""",
+            {placements} ORDER BY w.line""",
         )
 
 
@@ -255,7 +262,7 @@ _CHECKS = (
     (
         "superseded_instance_rows",
         "rows of a worker that another row of the same worker replaces; the last by (status, start, end) counts",
-        "SELECT worker_name FROM instance GROUP BY worker_name HAVING count(*) > 1",
+        "SELECT worker_name FROM try SEMI JOIN repeated USING (worker) GROUP BY worker_name HAVING count(*) > 1",
         "instance",
     ),
     (

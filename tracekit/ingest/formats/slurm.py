@@ -24,7 +24,6 @@ from tracekit.ingest.formats._slurm_rows import read_rows
 from tracekit.ingest.formats._slurm_tables import write_tables
 from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
 from tracekit.ingest.localtime import DOUBLED_HOUR
-from tracekit.trace import connect_duckdb
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +71,7 @@ class Slurm(Format):
         rows = sink.stage("sacct", read_rows(found.get("sacct"), sink))
         requeued = 0
         if rows is not None:
-            with connect_duckdb() as con:
+            with sink.connect() as con:
                 requeued = write_tables(con, rows, sink)
         # Only --duplicates makes sacct list every run.
         sink.retries = requeued > 0

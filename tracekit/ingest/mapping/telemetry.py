@@ -19,7 +19,7 @@ from tracekit.ingest.mapping.rules import Rule
 from tracekit.ingest.mapping.tables import chooser
 from tracekit.ingest.mapping.units import FACTORS
 from tracekit.schema import Column
-from tracekit.trace import connect_duckdb, sql_text
+from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -219,7 +219,7 @@ def _join(staged: Path, log_map: LogMap, sink: Sink) -> None:
         key = "time, node_id, gpu_index" if table == _GPU else "time, node_id"
         rows = f"FROM read_parquet({sql_text(staged)}) WHERE starts_with(metric, '{table}.')"
         values = ", ".join(f"max(value) FILTER (WHERE metric = '{table}.{c}') AS {c}" for c in metrics)
-        with connect_duckdb() as con:
+        with sink.connect() as con:
             query = (
                 f"SELECT count(*), coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n {rows} GROUP BY {key}, metric)"
             )
