@@ -232,6 +232,16 @@ def test_an_existing_output_is_refused_and_replaced_by_force(philly_trace: Path,
     assert (other / "precious").read_text() == "x"
 
 
+@pytest.mark.parametrize("arguments", [("schema",), ("schema", "jobs"), ("info", "TRACE"), ("validate", "TRACE")])
+def test_a_reader_who_goes_away_is_no_failure(philly_trace: Path, arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "tracekit", *(str(philly_trace) if a == "TRACE" else a for a in arguments)]
+    reading, writing = os.pipe()
+    os.close(reading)
+    result = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     result = run("--debug", "info", tmp_path / "absent")
     assert "Traceback" in result.stderr

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
 
@@ -63,6 +63,34 @@ def _global_options(
     """Options that hold for every command."""
 
 
+class _ReaderGoneError(BaseException):
+    """Who read our output went away; not a BrokenPipeError, which the libraries between turn into exit code 1."""
+
+
+class _Output:
+    """Standard output that tells a reader who went away from every other failure."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, or raise when nobody reads."""
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            raise _ReaderGoneError from None
+
+    def flush(self) -> None:
+        """Flush, or raise when nobody reads."""
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            raise _ReaderGoneError from None
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+
 class _InterruptedRun(BaseException):
     """The run was told to stop; not a KeyboardInterrupt, which the command-line library would swallow."""
 
@@ -72,16 +100,21 @@ def main() -> None:
     # A killed run must clean up like an interrupted one.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
+    stream = sys.stdout
+    sys.stdout = cast("TextIO", _Output(stream))
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except TracekitError as error:
         _fail(str(error))
     except _InterruptedRun:
         typer.echo("tracekit: interrupted; nothing was left half-written", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output went away; closing stdout again would raise once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except _ReaderGoneError:
+        # What is still buffered would fail once more when Python closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         sys.exit(0)
     except MemoryError:
         _fail("memory ran out; give a smaller --memory-limit, or use a larger machine")

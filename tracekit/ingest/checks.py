@@ -93,14 +93,6 @@ _COMMON = (
         "SELECT node_id FROM nodes ANTI JOIN (SELECT DISTINCT node_id FROM gpu_utilization) USING (node_id)",
     ),
     _CommonCheck(
-        "repeated_gpu_samples",
-        "GPU samples whose time, machine and GPU stand in the telemetry more than once",
-        ("gpu_utilization",),
-        "SELECT count(*) FROM gpu_utilization",
-        """SELECT node_id || ' gpu' || gpu_index || ' at ' || time FROM gpu_utilization
-        GROUP BY time, node_id, gpu_index HAVING count(*) > 1""",
-    ),
-    _CommonCheck(
         "running_over_capacity",
         "starts at which the cluster's running GPUs exceed the total that its quota table states",
         ("attempts", "capacity", "jobs"),

@@ -13,6 +13,7 @@ from tracekit.ingest.capabilities import measure_capabilities
 from tracekit.ingest.checks import run_common_checks
 from tracekit.ingest.detect import detect
 from tracekit.ingest.files import source_files
+from tracekit.ingest.samples import keep_last_samples
 from tracekit.ingest.sink import Sink
 from tracekit.manifest import Manifest
 from tracekit.progress import Progress
@@ -101,6 +102,7 @@ def ingest_logs(
         sink.flush()
         writer.drain()
         _refuse_rejects(source, sink, max_reject_share)
+        keep_last_samples(sink)
         manifest = _manifest(detection, frame, sink)
         _describe(manifest, frame, sink)
         return writer.commit(manifest)

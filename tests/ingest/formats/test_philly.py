@@ -258,8 +258,7 @@ def test_naive_times_are_taken_as_they_stand(ingest: Ingest, rows: Rows) -> None
         3600.0,
     )
     assert [(s["time"], s["utilization_pct"]) for s in rows(trace, "gpu_utilization")] == [
-        ("2017-11-05 01:30:00", 50.0),
-        ("2017-11-05 01:30:00", 60.0),
+        ("2017-11-05 01:30:00", 60.0),  # the second hour replaces the first, as in the published notebook
     ]
     assert trace.timezone == "UTC"
 
@@ -385,10 +384,12 @@ def test_telemetry_in_the_doubled_hour_is_told_apart_by_its_zone(
     assert found_checks(trace) == {}
 
 
-def test_a_repeated_gpu_sample_is_kept_and_counted(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+def test_of_a_repeated_gpu_sample_the_last_stands_and_the_others_are_counted(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
     line = "2017-11-05 01:30:00 PDT,m1,{},,,,,,,,\n"
     trace = ingest({"cluster_gpu_util": GPU_HEADER + line.format(10) + line.format(20)})
-    assert [s["utilization_pct"] for s in rows(trace, "gpu_utilization")] == [10.0, 20.0]
+    assert [s["utilization_pct"] for s in rows(trace, "gpu_utilization")] == [20.0]
     assert found_checks(trace) == {"repeated_gpu_samples": (1, 2)}
 
 
