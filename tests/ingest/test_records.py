@@ -141,6 +141,14 @@ def test_a_final_delimiter_may_be_allowed() -> None:
     )
 
 
+def test_where_a_delimiter_ends_every_record_no_further_field_passes_for_it() -> None:
+    assert read(b"a,b,\nc,d,\r\n", 2, trailing=True) == ([(1, b"a,b,"), (2, b"c,d,")], [])
+    assert read(b"a,b,\nc,d,e\n", 2, trailing=True) == (
+        [(1, b"a,b,")],
+        [(2, b"c,d,e", "expected 2 fields, found 3")],
+    )
+
+
 def test_a_stray_quote_costs_its_own_line_only() -> None:
     assert read(b'a,b\nc,"d\ne,f\n', 2) == ([(1, b"a,b"), (3, b"e,f")], [(2, b'c,"d', "a quote is not closed")])
 

@@ -164,8 +164,9 @@ class RecordReader:
     def _examine(self, data: bytes, fields: int, trailing: bool) -> tuple[Block, list[BadRecord]]:
         array = np.frombuffer(data, dtype=np.uint8)
         if b'"' not in data and b"\0" not in data and data.isascii():
-            ends = _regular_ends(array, self._delimiter, fields)
-            if ends is not None:
+            ends = _regular_ends(array, self._delimiter, fields + trailing)
+            # A record with a delimiter behind it has one field more, and that is empty.
+            if ends is not None and (not trailing or _all_closed(array, ends, self._delimiter)):
                 starts = np.concatenate(([0], ends[:-1] + 1))
                 lines = np.arange(self._line, self._line + len(ends))
                 self._line += len(ends)
@@ -207,6 +208,12 @@ def _before_open_quote(data: bytes, cut: int) -> int:
             break
         end = start - 1
     return cut
+
+
+def _all_closed(array: NDArray[np.uint8], ends: Ints, delimiter: int) -> bool:
+    """Return whether a delimiter stands before every line end, or before the carriage return there."""
+    last = array[ends - 1]
+    return bool(((last == delimiter) | ((last == _RETURN) & (array[ends - 2] == delimiter))).all())
 
 
 def _regular_ends(array: NDArray[np.uint8], delimiter: int, fields: int) -> Ints | None:
