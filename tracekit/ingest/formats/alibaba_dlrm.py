@@ -19,6 +19,7 @@ import polars as pl
 from tracekit import schema
 from tracekit.ingest.cells import LAST_SECOND, limited
 from tracekit.ingest.csv_table import header_columns, read_table
+from tracekit.ingest.derived import single_attempts
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def _read_instances(file: SourceFile, sink: Sink) -> None:
         jobs = _jobs(raw.with_columns(_instant(name) for name in _TIMES))
         _count_contradictions(raw, sink)
         sink.write("jobs", jobs)
-        sink.write("attempts", _attempts(jobs))
+        # An instance from before the trace ran, so it has an attempt, although nobody knows since when.
+        sink.write("attempts", single_attempts(jobs.filter(pl.col("attempt_count") > 0)))
 
 
 def _instant(name: str) -> pl.Expr:
@@ -100,20 +102,6 @@ def _jobs(instances: pl.DataFrame) -> pl.DataFrame:
         cpu_count="cpu_request",
         memory_gib="memory_request",
         attempt_count=ran.cast(pl.Int64),
-    )
-
-
-def _attempts(jobs: pl.DataFrame) -> pl.DataFrame:
-    # An instance from before the trace ran, so it has an attempt, although nobody knows since when.
-    return jobs.filter(pl.col("attempt_count") > 0).select(
-        "job_id",
-        attempt=pl.lit(0, dtype=pl.Int64),
-        start_time="start_time",
-        end_time="end_time",
-        run_s="run_s",
-        wait_s="queue_s",
-        gpu_count="gpu_count",
-        status="status",
     )
 
 

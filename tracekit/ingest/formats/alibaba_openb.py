@@ -19,6 +19,7 @@ from tracekit import schema
 from tracekit.errors import SourceError, UsageError, nearest
 from tracekit.ingest.cells import LAST_SECOND, limited
 from tracekit.ingest.csv_table import header_columns, read_table
+from tracekit.ingest.derived import single_attempts
 from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _read_pods(file: SourceFile, sink: Sink) -> None:
         jobs = _jobs(pods)
         _count_contradictions(pods, sink)
         sink.write("jobs", jobs)
-        sink.write("attempts", _attempts(jobs))
+        sink.write("attempts", single_attempts(jobs.filter(pl.col("start_time").is_not_null())))
 
 
 def _with_absent_columns(pods: pl.DataFrame) -> pl.DataFrame:
@@ -150,19 +151,6 @@ def _jobs(pods: pl.DataFrame) -> pl.DataFrame:
         gpu_model=pl.col("gpu_spec").str.split("|").list.unique(maintain_order=True).list.join("|"),
         attempt_count=started.cast(pl.Int64),
         preemptible=pl.col("qos") == "BE",
-    )
-
-
-def _attempts(jobs: pl.DataFrame) -> pl.DataFrame:
-    return jobs.filter(pl.col("start_time").is_not_null()).select(
-        "job_id",
-        attempt=pl.lit(0, dtype=pl.Int64),
-        start_time="start_time",
-        end_time="end_time",
-        run_s="run_s",
-        wait_s="queue_s",
-        gpu_count="gpu_count",
-        status="status",
     )
 
 

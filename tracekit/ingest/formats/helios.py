@@ -20,6 +20,7 @@ import polars as pl
 from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.csv_table import header_columns, read_table
+from tracekit.ingest.derived import single_attempts
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
 from tracekit.ingest.localtime import count_unknown_instants, to_utc
 
@@ -105,7 +106,7 @@ def _read_log(file: SourceFile, cluster: str, sink: Sink) -> None:
         count_unknown_instants(sink, local, utc, jobs["job_id"])
         _count_contradictions(log, jobs, sink)
         sink.write("jobs", jobs)
-        sink.write("attempts", _attempts(jobs))
+        sink.write("attempts", single_attempts(jobs.filter(pl.col("start_time").is_not_null())))
 
 
 def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
@@ -129,20 +130,6 @@ def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
         cpu_count=pl.col("cpu_num").cast(pl.Float64),
         node_count="node_num",
         attempt_count=started.cast(pl.Int64),
-    )
-
-
-def _attempts(jobs: pl.DataFrame) -> pl.DataFrame:
-    return jobs.filter(pl.col("start_time").is_not_null()).select(
-        "job_id",
-        attempt=pl.lit(0, dtype=pl.Int64),
-        start_time="start_time",
-        end_time="end_time",
-        run_s="run_s",
-        wait_s="queue_s",
-        gpu_count="gpu_count",
-        node_count="node_count",
-        status="status",
     )
 
 

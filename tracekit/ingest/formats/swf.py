@@ -23,6 +23,7 @@ import polars as pl
 from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import limited, typed_cells
+from tracekit.ingest.derived import single_attempts
 from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
 
 if TYPE_CHECKING:
@@ -295,16 +296,7 @@ def _write(rows: pl.DataFrame, header: _Header, seen: _SeenNumbers, opened: Open
         gpu_count=gpus,
         status=pl.col("status").replace_strict(_PART_STATUS, return_dtype=pl.String),
     )
-    derived = jobs.filter("started").select(
-        "job_id",
-        attempt=pl.lit(0, dtype=pl.Int64),
-        start_time="start_time",
-        end_time="end_time",
-        run_s="run_s",
-        wait_s="queue_s",
-        gpu_count="gpu_count",
-        status="status",
-    )
+    derived = single_attempts(jobs.filter("started"))
     sink.write("attempts", pl.concat([derived, of_parts]))
 
 

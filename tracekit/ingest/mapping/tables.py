@@ -11,6 +11,7 @@ from tracekit import schema
 from tracekit.errors import UsageError, nearest
 from tracekit.ingest.cells import LAST_TIME
 from tracekit.ingest.csv_table import _SeenKeys as SeenKeys
+from tracekit.ingest.derived import single_attempts
 from tracekit.ingest.localtime import count_unknown_instants
 from tracekit.ingest.mapping.blocks import read_rows
 from tracekit.ingest.mapping.convert import cell_text, converted, reject_rows
@@ -142,20 +143,7 @@ def _write_jobs(
     started = pl.col("attempt_count") == 1
     if nodes is not None:
         sink.write("placements", _placements(jobs, nodes))
-    sink.write(
-        "attempts",
-        jobs.filter(started).select(
-            "job_id",
-            attempt=pl.lit(0, dtype=pl.Int64),
-            start_time="start_time",
-            end_time="end_time",
-            run_s="run_s",
-            wait_s="queue_s",
-            gpu_count="gpu_count",
-            node_count="node_count",
-            status="status",
-        ),
-    )
+    sink.write("attempts", single_attempts(jobs.filter(started)))
 
 
 def _with_status(frame: pl.DataFrame, source: pl.Series, words: StatusWords, sink: Sink) -> pl.DataFrame:
