@@ -105,7 +105,7 @@ class StagedFolder:
     def _remove_stale(self) -> None:
         for old in self.target.parent.glob(f".{glob.escape(self.target.name)}.partial-*"):
             owner = old.name.rpartition("-")[2]
-            if not owner.isdigit() or int(owner) == os.getpid() or not Path(f"/proc/{owner}").exists():
+            if not owner.isdigit() or int(owner) == os.getpid() or not _alive(int(owner)):
                 shutil.rmtree(old, ignore_errors=True)
 
     def commit(self) -> None:
@@ -277,3 +277,14 @@ class TraceWriter:
 def _repeats(column: Column) -> bool:
     """Return whether a dictionary of the column's values pays."""
     return column.kind not in ("datetime", "array") and column.name not in _DISTINCT
+
+
+def _alive(process: int) -> bool:
+    """Return whether a process of this number runs on this machine."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it runs, and belongs to somebody else
+        return True
+    return True

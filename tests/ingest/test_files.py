@@ -25,7 +25,7 @@ def contents(source: Path) -> list[tuple[str, bytes]]:
 
 
 def write_tar(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> Path:
-    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]  # the stubs want a literal
         for name, content in members.items():
             info = tarfile.TarInfo(name)
             info.size = len(content)

@@ -12,6 +12,7 @@ import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -322,6 +323,27 @@ def test_a_failure_in_the_middle_leaves_nothing_and_keeps_the_old_trace(
             ingest_logs(write_source({"E/cluster_log.csv": LOG + JOB.format(2)}), out, force=True)
     assert leftovers(out.parent) == ["trace"]
     assert [job["job_id"] for job in rows(Trace.open(out), "jobs")] == ["E/1"]
+
+
+@pytest.mark.parametrize(
+    ("error", "part"),
+    [
+        (duckdb.OutOfMemoryException("Out of Memory Error: 1 GB used\nmore"), "give a larger --memory-limit"),
+        (duckdb.IOException("IO Error: No space left\nmore"), "free the temporary folder"),
+    ],
+)
+def test_a_join_that_does_not_fit_is_one_line_and_leaves_nothing(
+    write_source: WriteSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, part: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("tracekit.ingest.run.run_common_checks", fail)
+    source = write_source({"cluster_machine_list": "machineId, number of GPUs, single GPU mem\nm0,2, 12GB\n"})
+    with pytest.raises(TracekitError, match=part) as caught:
+        ingest_logs(source, tmp_path / "place" / "t")
+    assert "more" not in str(caught.value)
+    assert list((tmp_path / "place").iterdir()) == []
 
 
 def test_what_a_killed_writer_left_is_removed_by_the_next(write_source: WriteSource, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ def read_table(
     delimiter: str = ",",
     columns: list[str] | None = None,
     adapt: Callable[[TableSchema, list[str]], TableSchema] | None = None,
+    inspect: Callable[[bytes], None] | None = None,
 ) -> Iterator[pl.DataFrame]:
     """Yield the usable records of a raw file as frames, in file order.
 
@@ -50,6 +51,8 @@ def read_table(
         Column order of a file without header line; the schema's order by default.
     adapt : function (schema, header) -> schema, optional
         For files whose columns vary: returns the schema to use for the header met.
+    inspect : function (text) -> None, optional
+        Shown the text of the records with the right number of fields, block by block, before it is parsed.
 
     Yields
     ------
@@ -77,6 +80,8 @@ def read_table(
             for record in bad:
                 opened.reject(record.line, None, record.reason, record.raw)
             if len(block.lines):
+                if inspect is not None:
+                    inspect(block.text)
                 cells = _numbers(block, len(header) + trailing, delimiter, schema, used)
                 parsed = block
                 if cells is None:

@@ -240,7 +240,7 @@ class _LimitedRaw(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # a buffered reader hands out no other kind
         data = self._stream.read(len(buffer))
         self._left -= len(data)
         if self._left < 0:

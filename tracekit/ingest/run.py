@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from tracekit.trace import is_trace, sql_text
 from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tracekit.ingest.detect import Detection
     from tracekit.ingest.files import SourceFile
@@ -95,7 +96,7 @@ def ingest_logs(
     detection = detect(source, files, format_name)
     filled = detection.format.fill_options(options or {})
     progress.note(f"format {detection.format.name}, {detection.reasons[0]}")
-    with TraceWriter(out, force=force) as writer:
+    with TraceWriter(out, force=force) as writer, _join_errors(out):
         sink = Sink(writer, filled, progress, memory_limit)
         _note_unread(files, detection, sink)
         frame = detection.format.read(detection.found, sink)
@@ -106,6 +107,23 @@ def ingest_logs(
         manifest = _manifest(detection, frame, sink)
         _describe(manifest, frame, sink)
         return writer.commit(manifest)
+
+
+@contextmanager
+def _join_errors(out: Path) -> Iterator[None]:
+    """Turn what stops a join that spills to disk into one clear error."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"a join ran out of memory: {reason}", hint="give a larger --memory-limit") from error
+    except duckdb.IOException as error:
+        reason = str(error).splitlines()[0]
+        raise OutputError(
+            f"a join cannot spill to disk: {reason}", where=out, hint="free the temporary folder"
+        ) from error
 
 
 def _note_unread(files: list[SourceFile], detection: Detection, sink: Sink) -> None:

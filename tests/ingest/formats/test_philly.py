@@ -363,7 +363,8 @@ def test_gpu_samples_skip_na_and_empty_cells_with_and_without_the_final_comma(
         {"time": "2017-10-03 07:00:00", "node_id": "m1", "gpu_index": 3, "utilization_pct": 100.0},
         {"time": "2017-10-03 07:01:00", "node_id": "m1", "gpu_index": 7, "utilization_pct": 7.0},
     ]
-    assert found_checks(trace) == {}
+    # One NA in the first row, two in each of the others; the empty cells are no GPUs.
+    assert found_checks(trace) == {"offline_gpu_cells": (5, None)}
     assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(3, 3, 0)]
 
 

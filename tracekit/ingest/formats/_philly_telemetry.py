@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["read_gpu_samples", "read_host_samples"]
 
 _KIB_PER_GIB = 1024 * 1024
+_NOT_AVAILABLE = re.compile(rb",[ \t]*NA[ \t]*(?=[,\r\n])")
 
 
 def _telemetry_schema(name: str, sink: Sink) -> TableSchema:
@@ -38,7 +40,17 @@ def read_gpu_samples(file: SourceFile, sink: Sink) -> None:
     spec = replace(spec, primary_key=())  # repeated samples are counted below, not set aside
     cells = [c.name for c in spec.columns if c.name.startswith("gpu")]
     names = pl.Enum(cells)
-    for raw in read_table(sink, file, spec):
+
+    def count_offline(text: bytes) -> None:
+        sink.check(
+            "offline_gpu_cells",
+            len(_NOT_AVAILABLE.findall(text)),
+            None,
+            "GPU cells that say NA: the GPU was offline; unlike empty cells, which say that there is no such GPU. "
+            "Neither gives a sample",
+        )
+
+    for raw in read_table(sink, file, spec, inspect=count_offline):
         long = raw.unpivot(
             cells, index=["time", "machineId", "line"], variable_name="gpu", value_name="utilization_pct"
         )

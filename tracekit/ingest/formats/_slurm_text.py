@@ -9,9 +9,10 @@ import itertools
 import re
 from typing import NamedTuple
 
+from tracekit.ingest.formats._slurm_status import SLURM_STATUS
+
 __all__ = [
     "MAX_NODES",
-    "STATUS",
     "Gres",
     "Memory",
     "State",
@@ -32,27 +33,6 @@ __all__ = [
 
 MAX_NODES = 65_536
 """Most nodes that a list may name; a cluster of Slurm has no more."""
-
-STATUS = {
-    "COMPLETED": "completed",
-    "CANCELLED": "cancelled",
-    "REVOKED": "cancelled",
-    "FAILED": "failed",
-    "TIMEOUT": "timeout",
-    "DEADLINE": "timeout",
-    "NODE_FAIL": "node_fail",
-    "BOOT_FAIL": "node_fail",
-    "OUT_OF_MEMORY": "out_of_memory",
-    "PREEMPTED": "preempted",
-    "RUNNING": "running",
-    "COMPLETING": "running",
-    "RESIZING": "running",
-    "STOPPED": "running",
-    "SUSPENDED": "running",
-    "PENDING": "pending",
-    "CONFIGURING": "pending",
-    "REQUEUED": "pending",
-}
 
 _NO_DURATION = frozenset({"UNLIMITED", "Partition_Limit", "INVALID", "NOT_SET"})
 _DURATION = re.compile(
@@ -224,10 +204,10 @@ def state(text: str) -> State:
     word = text.split(" ", 1)[0]
     if word.endswith("+"):
         word = word[:-1]
-        fits = [known for known in STATUS if known.startswith(word)]
-        if word not in STATUS and len(fits) == 1:
+        fits = [known for known in SLURM_STATUS if known.startswith(word)]
+        if word not in SLURM_STATUS and len(fits) == 1:
             word = fits[0]
-    return State(word, STATUS.get(word, "unknown"))
+    return State(word, SLURM_STATUS.get(word, "unknown"))
 
 
 def array_size(text: str) -> int | None:

@@ -22,6 +22,7 @@ from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.derived import single_attempts
+from tracekit.ingest.formats._slurm_status import SLURM_STATUS, SLURM_UNFINISHED
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
 
 if TYPE_CHECKING:
@@ -36,19 +37,6 @@ __all__ = ["FORMAT", "TIMEZONE"]
 TIMEZONE = "Asia/Shanghai"
 
 _CLUSTERS = {"trace_seren": "Seren", "trace_kalos": "Kalos"}
-_STATUS = {
-    "COMPLETED": "completed",
-    "CANCELLED": "cancelled",
-    "FAILED": "failed",
-    "TIMEOUT": "timeout",
-    "NODE_FAIL": "node_fail",
-    "OUT_OF_MEMORY": "out_of_memory",
-    "PREEMPTED": "preempted",
-    "PENDING": "pending",
-    "RUNNING": "running",
-    "SUSPENDED": "running",
-}
-_UNFINISHED = ["SUSPENDED", "RUNNING", "PENDING"]
 _WORKLOAD = {
     "Pretrain": "training",
     "SFT": "training",
@@ -110,8 +98,8 @@ def _read_log(file: SourceFile, key: str, cluster: str, sink: Sink) -> None:
 
 def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
     state, kind = pl.col("state"), pl.col("type")
-    status = state.replace_strict(_STATUS, default="unknown", return_dtype=pl.String)
-    end = pl.when(~state.is_in(_UNFINISHED).fill_null(value=False)).then(pl.col("end_time"))
+    status = state.replace_strict(SLURM_STATUS, default="unknown", return_dtype=pl.String)
+    end = pl.when(~state.is_in(SLURM_UNFINISHED).fill_null(value=False)).then(pl.col("end_time"))
     started = pl.col("start_time").is_not_null()
     return log.select(
         job_id=pl.lit(cluster + "/") + pl.col("job_id"),
@@ -155,8 +143,8 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
     marks = [name for name in ("fail_time", "stop_time") if name in log.columns]
     state, kind = pl.col("state"), pl.col("type")
     words = log.select(
-        end_of_unfinished_job=state.is_in(_UNFINISHED) & end.is_not_null(),
-        unknown_status_word=state.is_not_null() & ~state.is_in(list(_STATUS)),
+        end_of_unfinished_job=state.is_in(SLURM_UNFINISHED) & end.is_not_null(),
+        unknown_status_word=state.is_not_null() & ~state.is_in(list(SLURM_STATUS)),
         unknown_type_word=kind.is_not_null() & ~kind.is_in(list(_WORKLOAD)),
         **{
             f"{name}_disagrees": pl.col(name).is_not_null() & (pl.col(name) != end).fill_null(value=True)

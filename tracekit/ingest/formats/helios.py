@@ -21,6 +21,7 @@ from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.derived import single_attempts
+from tracekit.ingest.formats._slurm_status import SLURM_STATUS, SLURM_UNFINISHED
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
 from tracekit.ingest.localtime import count_unknown_instants, to_utc
 
@@ -34,18 +35,6 @@ __all__ = ["FORMAT", "TIMEZONE"]
 
 TIMEZONE = "Asia/Shanghai"
 
-_STATUS = {
-    "COMPLETED": "completed",
-    "CANCELLED": "cancelled",
-    "FAILED": "failed",
-    "TIMEOUT": "timeout",
-    "NODE_FAIL": "node_fail",
-    "OUT_OF_MEMORY": "out_of_memory",
-    "PREEMPTED": "preempted",
-    "PENDING": "pending",
-    "RUNNING": "running",
-    "SUSPENDED": "running",
-}
 _LOG = r"(?:(\w+?)_)?cluster_log\.csv"
 _QUOTA = r"(?:(\w+?)_)?cluster_gpu_number\.csv"
 
@@ -110,8 +99,8 @@ def _read_log(file: SourceFile, cluster: str, sink: Sink) -> None:
 
 
 def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
-    status = pl.col("state").replace_strict(_STATUS, default="unknown", return_dtype=pl.String)
-    ended = ~pl.col("state").is_in(["SUSPENDED", "RUNNING", "PENDING"])
+    status = pl.col("state").replace_strict(SLURM_STATUS, default="unknown", return_dtype=pl.String)
+    ended = ~pl.col("state").is_in(SLURM_UNFINISHED)
     end = pl.when(ended.fill_null(value=True)).then(pl.col("end_time"))
     started = pl.col("start_time").is_not_null()
     return log.select(
@@ -161,7 +150,7 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
         "jobs that carry an end although their state says that they have not ended; the end is not used",
         jobs["job_id"].filter(unfinished),
     )
-    unknown = (state.is_not_null() & ~state.is_in(list(_STATUS))).fill_null(value=False)
+    unknown = (state.is_not_null() & ~state.is_in(list(SLURM_STATUS))).fill_null(value=False)
     sink.check(
         "unknown_status_word",
         int(unknown.sum()),
