@@ -142,9 +142,9 @@ class TraceWriter:
     def __init__(self, path: Path, *, force: bool = False) -> None:
         self._staged = StagedFolder(path, force=force, marker=MANIFEST_NAME, kind="a Trace")
         self._parquet: dict[str, Any] = {}
-        # One thread compresses while the caller parses; more would only reorder the rows.
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="tracekit-write")
-        self._pending: list[Future[None]] = []
+        # A thread for each table compresses while the caller parses; more would only reorder the rows.
+        self._threads: dict[str, ThreadPoolExecutor] = {}
+        self._pending: dict[str, list[Future[None]]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -152,7 +152,8 @@ class TraceWriter:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        for thread in self._threads.values():
+            thread.shutdown(wait=True, cancel_futures=True)
         with contextlib.suppress(Exception):
             self._close()
         self._staged.discard()
@@ -187,10 +188,13 @@ class TraceWriter:
         if frame.height == 0:
             return
         conformed = schema.common(table).conform(frame)
-        # Two frames in flight bound the memory and keep both cores busy.
-        while len(self._pending) >= 2:
-            self._wait_one()
-        self._pending.append(self._pool.submit(self._append, table, conformed))
+        if table not in self._threads:
+            self._threads[table] = ThreadPoolExecutor(1, thread_name_prefix=f"tracekit-{table}")
+        pending = self._pending.setdefault(table, [])
+        # Two frames of a table in flight bound the memory and keep all cores busy.
+        while len(pending) >= 2:
+            self._wait_one(pending)
+        pending.append(self._threads[table].submit(self._append, table, conformed))
 
     def copy(self, table: str, con: duckdb.DuckDBPyConnection, query: str) -> None:
         """Write a table from a DuckDB query whose columns are some of the table's, by name.
@@ -215,8 +219,9 @@ class TraceWriter:
 
     def drain(self) -> None:
         """Wait until every appended row is in its Parquet file, and close the files."""
-        while self._pending:
-            self._wait_one()
+        for pending in self._pending.values():
+            while pending:
+                self._wait_one(pending)
         with output_errors(self._staged.target):
             self._close()
 
@@ -247,20 +252,23 @@ class TraceWriter:
         self._staged.commit()
         return Trace.open(self._staged.target)
 
-    def _wait_one(self) -> None:
+    def _wait_one(self, pending: list[Future[None]]) -> None:
         with output_errors(self._staged.target):
-            self._pending.pop(0).result()
+            pending.pop(0).result()
 
     def _append(self, table: str, frame: pl.DataFrame) -> None:
+        import polars as pl
         import pyarrow.parquet as pq
 
-        rows = frame.to_arrow()
+        rows = frame.to_arrow(compat_level=pl.CompatLevel.newest())
         if table not in self._parquet:
             self._parquet[table] = pq.ParquetWriter(
                 self.folder / f"{table}.parquet",
                 rows.schema,
+                store_schema=False,  # plain Parquet types, whatever Arrow types the frames had
                 compression="zstd",
                 compression_level=1,
+                write_statistics=[c.name for c in schema.common(table).columns if c.kind != "string"],
                 use_dictionary=[c.name for c in schema.common(table).columns if _repeats(c)],
                 column_encoding={
                     c.name: "DELTA_BINARY_PACKED" for c in schema.common(table).columns if c.kind == "datetime"

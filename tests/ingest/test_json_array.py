@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tracekit.errors import SourceError
 from tracekit.ingest import json_array
-from tracekit.ingest.json_array import json_objects
+from tracekit.ingest.json_array import json_runs
 
 CHUNKS = (1, 2, 3, 7, 8 * 1024 * 1024)
 NOT_OBJECT = "is not a JSON object"
@@ -29,10 +29,12 @@ OBJECTS = st.dictionaries(st.text(alphabet='ab{}"\\', max_size=4), VALUES, max_s
 def read(content: bytes, chunk: int = 8 * 1024 * 1024) -> Result:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_array, "_CHUNK", chunk)
-        runs = list(json_objects(io.BytesIO(content), "log"))
-    objects = [item for good, _ in runs for item in good]
+        runs = [(run, *run.objects()) for run in json_runs(io.BytesIO(content), "log")]
+    objects = [item for _, good, _ in runs for item in good]
     assert [json.loads(item.raw) for item in objects] == [item.value for item in objects]
-    return [(i.line, i.value) for i in objects], [(b.line, b.raw, b.reason) for _, bad in runs for b in bad]
+    return [(i.line, i.value) for i in objects], sorted(
+        (b.line, b.raw, b.reason) for run, _, damaged in runs for b in (*run.bad, *damaged)
+    )
 
 
 def read_in_every_chunk_size(content: bytes) -> Result:

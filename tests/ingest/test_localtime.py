@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+from zoneinfo import ZoneInfo
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tracekit.ingest.localtime import to_utc
 
@@ -48,3 +51,33 @@ def test_other_times_follow_the_zone_of_their_season(local: str, expected: dt.da
 
 def test_a_zone_without_clock_changes_has_one_offset() -> None:
     assert utc("2020-04-01 00:00", zone="Asia/Shanghai") == dt.datetime(2020, 3, 31, 16)
+
+
+@given(
+    times=st.lists(st.none() | st.datetimes(dt.datetime(2017, 10, 1), dt.datetime(2018, 4, 1)), max_size=8),
+    doubled_hour=st.sampled_from(["null", "first", "second"]),
+    zone=st.sampled_from(["America/Los_Angeles", "Australia/Lord_Howe", "Asia/Kolkata", "UTC"]),
+)
+def test_a_column_of_times_converts_as_each_of_them_does(
+    times: list[dt.datetime | None], doubled_hour: str, zone: str
+) -> None:
+    def instant(local: dt.datetime) -> dt.datetime | None:
+        """Return the instant by the standard library, which knows two readings of each wall-clock time."""
+        readings = [local.replace(tzinfo=ZoneInfo(zone), fold=fold).astimezone(dt.UTC) for fold in (0, 1)]
+        if any(r.astimezone(ZoneInfo(zone)).replace(tzinfo=None) != local for r in readings):
+            return None
+        if readings[0] != readings[1] and doubled_hour == "null":
+            return None
+        return readings[doubled_hour == "second"].replace(tzinfo=None)
+
+    column = pl.DataFrame({"t": times}, schema={"t": pl.Datetime("us")})
+    found = column.select(to_utc(pl.col("t"), zone, doubled_hour))["t"].to_list()
+    assert found == [None if t is None else instant(t) for t in times]
+
+
+def test_a_span_of_many_years_keeps_the_offset_of_each() -> None:
+    column = pl.DataFrame({"t": [dt.datetime(1975, 1, 1), dt.datetime(2017, 8, 7, 12)]})
+    assert column.select(to_utc(pl.col("t"), "America/Los_Angeles"))["t"].to_list() == [
+        dt.datetime(1975, 1, 1, 8),
+        dt.datetime(2017, 8, 7, 19),
+    ]

@@ -104,7 +104,8 @@ def _converted(column: Column) -> pl.Expr:
 
 
 def _instant(cell: pl.Expr, form: str | None) -> pl.Expr:
-    return cell.str.to_datetime(form, strict=False, time_unit="us")
+    # Times of a log hardly repeat, so that a cache of those met before only costs.
+    return cell.str.to_datetime(form, strict=False, time_unit="us", cache=False)
 
 
 def _zoned(cell: pl.Expr, column: Column) -> pl.Expr:
@@ -112,10 +113,20 @@ def _zoned(cell: pl.Expr, column: Column) -> pl.Expr:
 
     strptime's own %Z accepts any word and ignores it, which would shift the time by hours in silence.
     """
+    return cell.map_batches(lambda texts: _zoned_times(texts, column), return_dtype=pl.Datetime("us"))
+
+
+def _zoned_times(texts: pl.Series, column: Column) -> pl.Series:
+    """Parse each run of equal texts once: telemetry states the same minute for one machine after the other."""
+    begins = texts.ne_missing(texts.shift(1))
+    if len(begins):
+        begins[0] = True
     width = len(next(iter(column.zones)))
-    hours = cell.str.tail(width).replace_strict(column.zones, default=None, return_dtype=pl.Int64)
-    local = _instant(cell.str.head(-width).str.strip_chars_end(), column.format)
-    return (local - pl.duration(hours=hours)).alias(column.name)
+    text = pl.col("text")
+    hours = text.str.tail(width).replace_strict(column.zones, default=None, return_dtype=pl.Int64)
+    local = _instant(text.str.head(-width).str.strip_chars_end(), column.format)
+    utc = texts.filter(begins).to_frame("text").select((local - pl.duration(hours=hours)).alias(texts.name)).to_series()
+    return utc.gather(begins.cum_sum() - 1)
 
 
 def _faults(column: Column, cleaned: pl.Series, value: pl.Series) -> list[tuple[pl.Series, str]]:

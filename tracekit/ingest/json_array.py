@@ -1,7 +1,7 @@
-"""Read a JSON array of objects object by object, in bounded memory, and set damaged ones aside.
+"""Read a JSON array of objects in runs, in bounded memory, and set damaged objects aside.
 
-orjson parses a run of objects at once; where that fails, each object of the run is parsed alone. The ends of
-objects are found by counting braces outside strings.
+The ends of objects are found by counting braces outside strings. A run of objects that all have the expected shape
+becomes a table at once; any other is parsed object by object.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ import numpy as np
 import orjson
 
 from tracekit.errors import SourceError
+from tracekit.ingest.ahead import ahead
 from tracekit.ingest.records import MAX_RECORD, BadRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from tracekit.ingest.records import Readable
 
-__all__ = ["JsonObject", "json_objects"]
+__all__ = ["JsonObject", "JsonRun", "json_runs"]
 
 _CHUNK = 8 * 1024 * 1024
 _UTF8_BOM = b"\xef\xbb\xbf"
@@ -41,6 +43,8 @@ class JsonObject:
 
     Attributes
     ----------
+    row : int
+        Its number in the run, from 0; damaged objects count.
     line : int
         Line on which it starts, from 1.
     value : dict
@@ -49,13 +53,87 @@ class JsonObject:
         Its text.
     """
 
+    row: int
     line: int
     value: dict[str, Any]
     raw: bytes
 
 
-def json_objects(stream: Readable, path: str) -> Iterator[tuple[list[JsonObject], list[BadRecord]]]:
-    """Yield the objects of a JSON array in runs, with what could not be parsed.
+class JsonRun:
+    """Objects of the array that follow each other.
+
+    Parameters
+    ----------
+    text : bytes
+        What holds them.
+    starts, ends : int64 array, shape (objects,)
+        Where each object begins and ends in `text`.
+    line : int
+        Line on which `text` begins, from 1.
+
+    Attributes
+    ----------
+    bad : list of BadRecord
+        What stands between the objects and should not.
+    """
+
+    def __init__(self, text: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], line: int) -> None:
+        self._pieces = [text[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+        newlines = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == _NEWLINE)
+        self._lines = line + np.searchsorted(newlines, starts)
+        self.bad = _between(text, starts, ends, line)
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def line(self, row: int) -> int:
+        """Return the line on which an object starts, from 1."""
+        return int(self._lines[row])
+
+    def raw(self, row: int) -> bytes:
+        """Return the text of an object."""
+        return self._pieces[row]
+
+    def table(self, shape: pa.Schema) -> pa.Table | None:
+        """Return the objects as rows of a table, or None when one of them deviates from `shape`.
+
+        A field that `shape` does not name is a deviation, one that is absent is NULL.
+        """
+        import pyarrow as pa
+        import pyarrow.json
+
+        text = b"\n".join(self._pieces)
+        try:
+            text.decode("utf-8")  # Arrow does not look at it
+            found = pyarrow.json.read_json(
+                pa.BufferReader(text),
+                read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
+                parse_options=pyarrow.json.ParseOptions(
+                    explicit_schema=shape, newlines_in_values=True, unexpected_field_behavior="error"
+                ),
+            )
+        except (pa.ArrowException, UnicodeDecodeError):
+            return None
+        return found if found.num_rows == len(self) else None
+
+    def objects(self) -> tuple[list[JsonObject], list[BadRecord]]:
+        """Return the objects one by one, and those that are damaged."""
+        try:
+            with _no_gc():
+                values = orjson.loads(b"[" + b",".join(self._pieces) + b"]")
+        except orjson.JSONDecodeError:
+            values = [_one(piece) for piece in self._pieces]
+        good, bad = [], []
+        for row, (at, value, piece) in enumerate(zip(self._lines.tolist(), values, self._pieces, strict=True)):
+            if isinstance(value, dict):
+                good.append(JsonObject(row, at, value, piece))
+            else:
+                bad.append(BadRecord(at, piece, value if isinstance(value, str) else "is not an object"))
+        return good, bad
+
+
+def json_runs(stream: Readable, path: str) -> Iterator[JsonRun]:
+    """Return the objects of a JSON array in runs, with what stands between them and should not.
 
     Parameters
     ----------
@@ -69,6 +147,10 @@ def json_objects(stream: Readable, path: str) -> Iterator[tuple[list[JsonObject]
     SourceError
         The file is no JSON array, or ends inside a record.
     """
+    return ahead(_runs(stream, path))
+
+
+def _runs(stream: Readable, path: str) -> Iterator[JsonRun]:
     carry = _after_bracket(stream, path)
     line = 1 + carry[0].count(b"\n")
     rest = carry[1]
@@ -77,7 +159,7 @@ def json_objects(stream: Readable, path: str) -> Iterator[tuple[list[JsonObject]
         rest += chunk
         starts, ends = _objects(rest)
         if len(ends):
-            yield _parsed(rest, starts, ends, line)
+            yield JsonRun(rest, starts, ends, line)
             stop = int(ends[-1])
             line += rest.count(b"\n", 0, stop)
             rest = rest[stop:]
@@ -107,21 +189,28 @@ def _after_bracket(stream: Readable, path: str) -> tuple[bytes, bytes]:
     raise SourceError("is empty", where=path, hint="a JSON array of job objects is due")
 
 
-def _tail(rest: bytes, line: int, path: str) -> Iterator[tuple[list[JsonObject], list[BadRecord]]]:
+def _tail(rest: bytes, line: int, path: str) -> Iterator[JsonRun]:
     text = rest.lstrip(_BETWEEN)
     line += rest[: len(rest) - len(text)].count(b"\n")
     if text.startswith(b"]"):
         after = text[1:].lstrip()
         if after:
             line += text[: len(text) - len(after)].count(b"\n")
-            yield [], [BadRecord(line, after.rstrip(), "text after the end of the array")]
+            yield _no_objects(BadRecord(line, after.rstrip(), "text after the end of the array"))
         return
     if text.rstrip().endswith(b"]") and not (_braces_of(text)[1] > 0).any():
-        yield [], [BadRecord(line, text.rstrip()[:-1], "is not a JSON object")]
+        yield _no_objects(BadRecord(line, text.rstrip()[:-1], "is not a JSON object"))
         return
     raise SourceError(
         "the JSON array ends in the middle: the file is truncated", where=path, line=line, hint="fetch the file again"
     )
+
+
+def _no_objects(bad: BadRecord) -> JsonRun:
+    nowhere = np.empty(0, dtype=np.int64)
+    run = JsonRun(b"", nowhere, nowhere, bad.line)
+    run.bad.append(bad)
+    return run
 
 
 def _objects(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -160,27 +249,6 @@ def _braces_escaped(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return places, np.where(array[places] == _OPEN, 1, -1)
 
 
-def _parsed(
-    data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], line: int
-) -> tuple[list[JsonObject], list[BadRecord]]:
-    newlines = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _NEWLINE)
-    lines = (line + np.searchsorted(newlines, starts)).tolist()
-    pieces = [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-    bad = _between(data, starts, ends, line)
-    try:
-        with _no_gc():
-            values = orjson.loads(b"[" + b",".join(pieces) + b"]")
-    except orjson.JSONDecodeError:
-        values = [_one(piece) for piece in pieces]
-    good = []
-    for at, value, piece in zip(lines, values, pieces, strict=True):
-        if isinstance(value, dict):
-            good.append(JsonObject(at, value, piece))
-        else:
-            bad.append(BadRecord(at, piece, value if isinstance(value, str) else "is not an object"))
-    return good, bad
-
-
 def _one(piece: bytes) -> dict[str, Any] | str:
     try:
         value: dict[str, Any] = orjson.loads(piece)
@@ -191,7 +259,10 @@ def _one(piece: bytes) -> dict[str, Any] | str:
 
 def _between(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], line: int) -> list[BadRecord]:
     """Return what stands between objects and is neither blank nor a comma."""
-    found = []
+    found: list[BadRecord] = []
+    gaps = zip([0, *ends[:-1].tolist()], starts.tolist(), strict=True) if len(ends) else ()
+    if not b"".join(data[a:b] for a, b in gaps).translate(None, _BETWEEN):
+        return found
     before = 0
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         text = data[before:start].lstrip(_BETWEEN)

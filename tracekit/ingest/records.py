@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from tracekit.ingest.ahead import ahead
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -99,7 +101,6 @@ class RecordReader:
         self._delimiter = delimiter[0]
         self._carry = b""
         self._line = 1
-        self._ended = False
 
     def first_line(self) -> bytes | None:
         """Take the first line off the stream, without its line end and byte order mark; None in an empty file."""
@@ -117,7 +118,7 @@ class RecordReader:
         self._line -= 1
 
     def blocks(self, fields: int, *, trailing: bool = False) -> Iterator[tuple[Block, list[BadRecord]]]:
-        """Yield the remaining records in blocks, with those that were set aside.
+        """Return the remaining records in blocks, with those that were set aside.
 
         Parameters
         ----------
@@ -126,6 +127,9 @@ class RecordReader:
         trailing : bool
             Whether a delimiter may end a record.
         """
+        return ahead(self._blocks(fields, trailing))
+
+    def _blocks(self, fields: int, trailing: bool) -> Iterator[tuple[Block, list[BadRecord]]]:
         while True:
             more = self._fill()
             data, self._carry = self._split(more)
@@ -145,7 +149,7 @@ class RecordReader:
         if not more:
             return (data if data.endswith(b"\n") or not data else data + b"\n"), b""
         whole = cut = data.rfind(b"\n") + 1
-        if data.count(b'"', 0, cut) & 1:
+        if b'"' in data and data.count(b'"', 0, cut) & 1:
             cut = _before_open_quote(data, cut)
         if not cut and len(data) > MAX_RECORD:
             if whole:  # a quote is open since the first line, for longer than a record may be

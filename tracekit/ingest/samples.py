@@ -4,12 +4,46 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from tracekit.ingest.sink import Sink
 
-__all__ = ["keep_last_samples"]
+__all__ = ["RepeatProof", "keep_last_samples"]
+
+
+_REPEATED = "GPU samples that another one with the same time, machine and GPU follows; the last in the file stands"
+
+
+class RepeatProof:
+    """Shows while a file is read that none of its samples repeats, where that can be shown without keeping them.
+
+    It holds as long as each machine's times lie, block after block, behind those of the blocks before, as they do in
+    files ordered by time, by machine, or by both.
+
+    Attributes
+    ----------
+    holds : bool
+        Whether no sample seen so far repeats another; False when that cannot be told.
+    """
+
+    def __init__(self) -> None:
+        self.holds = True
+        self._last = pl.DataFrame(schema={"node_id": pl.String, "last": pl.Datetime("us")})
+
+    def see(self, samples: pl.DataFrame) -> None:
+        """Look at the next block of rows: `time` and `node_id`, one row for each moment of a machine."""
+        if not self.holds:
+            return
+        # Different rows that share a hash only cost the proof.
+        keys = samples.select(pl.col("time").hash(seed=1) ^ pl.col("node_id").hash(seed=2)).to_series()
+        spans = samples.group_by("node_id").agg(first=pl.col("time").min(), last=pl.col("time").max())
+        before = spans.join(self._last, on="node_id", how="full", coalesce=True, suffix="_before")
+        later = before.select(((pl.col("first") > pl.col("last_before")) | pl.col("first").is_null()).all()).item()
+        self.holds = keys.n_unique() == len(keys) and bool(later)
+        self._last = before.select("node_id", last=pl.max_horizontal("last", "last_before"))
 
 
 def keep_last_samples(sink: Sink) -> None:
@@ -21,6 +55,9 @@ def keep_last_samples(sink: Sink) -> None:
     """
     path = sink.folder / "gpu_utilization.parquet"
     if not path.is_file():
+        return
+    if sink.distinct_samples:
+        sink.check("repeated_gpu_samples", 0, sink.writer.tables()["gpu_utilization"].rows, _REPEATED)
         return
     sink.progress.stage("looking for repeated samples")
     with sink.connect() as con:
@@ -40,7 +77,7 @@ def keep_last_samples(sink: Sink) -> None:
             "repeated_gpu_samples",
             count,
             total,
-            "GPU samples that another one with the same time, machine and GPU follows; the last in the file stands",
+            _REPEATED,
             examples,
         )
         if count:

@@ -81,6 +81,8 @@ class Sink:
     ----------
     retries : bool
         Whether the source records every attempt of a job; a reader sets it, else one is derived from the job's times.
+    distinct_samples : bool
+        Whether the reader has shown that no GPU sample repeats, so that none needs to be looked for.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Sink:
         self.options = options
         self.progress = progress
         self.retries = False
+        self.distinct_samples = False
         self.accounts: list[FileAccount] = []
         self.checks: dict[str, Check] = {}
         self.notes: list[str] = []

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from tracekit.ingest.cells import FIRST_TIME, LAST_TIME
-from tracekit.ingest.json_array import json_objects
+from tracekit.ingest.formats._philly_records import read_records
+from tracekit.ingest.json_array import json_runs
 from tracekit.ingest.localtime import count_unknown_instants, to_utc
 
 if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.json_array import JsonObject
+    from tracekit.ingest.formats._philly_records import Records
+    from tracekit.ingest.json_array import JsonRun
     from tracekit.ingest.sink import OpenedFile, Sink
 
 __all__ = ["CLUSTER", "TIMEZONE", "read_jobs"]
@@ -23,156 +23,25 @@ CLUSTER = "philly"
 TIMEZONE = "America/Los_Angeles"
 
 _STATUS = {"Pass": "completed", "Killed": "cancelled", "Failed": "failed"}
-_UNKNOWN = (None, "", "None")
 _TIME = "%Y-%m-%d %H:%M:%S"
-
-
-@dataclass
-class _Extract:
-    """The job log's records as columns, before their times are parsed."""
-
-    job: dict[str, list[Any]] = field(
-        default_factory=lambda: {k: [] for k in ("row", "job_id", "vc", "user", "status", "submitted", "attempts")}
-    )
-    attempt: dict[str, list[Any]] = field(
-        default_factory=lambda: {k: [] for k in ("row", "attempt", "start", "end", "gpus", "nodes")}
-    )
-    detail: dict[str, list[Any]] = field(
-        default_factory=lambda: {k: [] for k in ("row", "attempt", "node_id", "gpu_index")}
-    )
-
-
-class _Unusable(Exception):  # noqa: N818 -- not an error but a verdict on one record
-    """A record of the job log cannot be used."""
-
-    def __init__(self, column: str, reason: str) -> None:
-        super().__init__(column, reason)
-        self.column = column
-        self.reason = reason
 
 
 def read_jobs(file: SourceFile, sink: Sink) -> None:
     """Read the job log; the records that cannot be used are set aside."""
     seen: set[str] = set()
     with sink.opened(file) as opened:
-        for objects, bad in json_objects(opened.stream, file.path):
-            opened.count(len(objects) + len(bad))
-            for record in bad:
-                opened.reject(record.line, None, record.reason, record.raw)
-            _write_jobs(_extract(objects, opened, seen), objects, opened, sink)
+        for run in json_runs(opened.stream, file.path):
+            _write_jobs(read_records(run, opened, seen), run, opened, sink)
 
 
-def _extract(objects: list[JsonObject], opened: OpenedFile, seen: set[str]) -> _Extract:
-    """Pull the fields out of the objects; records of a wrong shape are set aside."""
-    extract = _Extract()
-    for row, item in enumerate(objects):
-        try:
-            job_id = _word(item.value.get("jobid"), "jobid")
-            if job_id is None:
-                raise _Unusable("jobid", "is missing")
-            if job_id in seen:
-                raise _Unusable("jobid", "repeats the key of an earlier record")
-            attempts, details = _attempt_rows(row, item.value.get("attempts"))
-            fields = [_word(item.value.get(k), k) for k in ("vc", "user", "status", "submitted_time")]
-        except _Unusable as verdict:
-            opened.reject(item.line, verdict.column, verdict.reason, item.raw)
-            continue
-        seen.add(job_id)
-        for values, value in zip(extract.job.values(), (row, job_id, *fields, len(attempts)), strict=True):
-            values.append(value)
-        for columns, rows in ((extract.attempt, attempts), (extract.detail, details)):
-            for values, added in zip(columns.values(), zip(*rows, strict=True) if rows else (), strict=bool(rows)):
-                values.extend(added)
-    return extract
-
-
-def _attempt_rows(row: int, attempts: object) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """Return (row, attempt, start, end, gpus, nodes) and (row, attempt, node, GPU indices) of a job's attempts."""
-    if attempts in _UNKNOWN:
-        return [], []
-    if not isinstance(attempts, list):
-        raise _Unusable("attempts", "is not a list")
-    rows, details = [], []
-    for number, attempt in enumerate(attempts):
-        place = f"attempts[{number}]"
-        if not isinstance(attempt, dict):
-            raise _Unusable(place, "is not an object")
-        parts = attempt.get("detail")
-        held = [] if parts in _UNKNOWN else [_node_and_gpus(p, place) for p in _list(parts, f"{place}.detail")]
-        times = (_word(attempt.get(k), f"{place}.{k}") for k in ("start_time", "end_time"))
-        gpus = sum(len(g) for _, g in held)
-        # Philly ran no CPU jobs: no GPUs in the log means that the log does not say.
-        rows.append((row, number, *times, gpus or None, len(held) or None))
-        details += [(row, number, node, gpus_held or None) for node, gpus_held in held]
-    return rows, details
-
-
-def _node_and_gpus(part: object, place: str) -> tuple[str, list[int]]:
-    if not isinstance(part, dict):
-        raise _Unusable(f"{place}.detail", "is not an object")
-    node = _word(part.get("ip"), f"{place}.detail.ip")
-    if node is None:
-        raise _Unusable(f"{place}.detail.ip", "is missing")
-    names = part.get("gpus")
-    return node, [] if names in _UNKNOWN else [_gpu_index(n, place) for n in _list(names, f"{place}.detail.gpus")]
-
-
-def _gpu_index(name: object, place: str) -> int:
-    match = re.fullmatch(r"gpu(\d{1,3})", name) if isinstance(name, str) else None
-    if match is None:
-        raise _Unusable(f"{place}.detail.gpus", "is not a GPU like gpu0")
-    return int(match[1])
-
-
-def _list(value: object, place: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise _Unusable(place, "is not a list")
-    return value
-
-
-def _word(value: object, place: str) -> str | None:
-    if value in _UNKNOWN:
-        return None
-    if not isinstance(value, str):
-        raise _Unusable(place, "is not text")
-    return value
-
-
-def _write_jobs(extract: _Extract, objects: list[JsonObject], opened: OpenedFile, sink: Sink) -> None:
+def _write_jobs(records: Records, run: JsonRun, opened: OpenedFile, sink: Sink) -> None:
     naive = sink.options["times"] == "naive"
-    times = pl.String
-    job = pl.DataFrame(
-        extract.job,
-        schema={
-            "row": pl.Int64,
-            "job_id": times,
-            "vc": times,
-            "user": times,
-            "status": times,
-            "submitted": times,
-            "attempts": pl.Int64,
-        },
-    )
-    attempt = pl.DataFrame(
-        extract.attempt,
-        schema={
-            "row": pl.Int64,
-            "attempt": pl.Int64,
-            "start": times,
-            "end": times,
-            "gpus": pl.Float64,
-            "nodes": pl.Int64,
-        },
-    )
-    detail = pl.DataFrame(
-        extract.detail,
-        schema={"row": pl.Int64, "attempt": pl.Int64, "node_id": pl.String, "gpu_index": pl.List(pl.Int64)},
-    )
+    job, attempt, detail = records
     bad: dict[int, tuple[str, str]] = {}
     job, submitted = _timed(job, ["submitted"], bad)
     attempt, instants = _timed(attempt, ["start", "end"], bad)
     for row in sorted(bad):
-        opened.reject(objects[row].line, *bad[row], objects[row].raw)
+        opened.reject(run.line(row), *bad[row], run.raw(row))
     usable = ~pl.col("row").is_in(list(bad))
     job, attempt, detail = (frame.filter(usable) for frame in (job, attempt, detail))
     if not naive:
@@ -193,7 +62,9 @@ def _write_jobs(extract: _Extract, objects: list[JsonObject], opened: OpenedFile
 
 def _timed(frame: pl.DataFrame, columns: list[str], bad: dict[int, tuple[str, str]]) -> tuple[pl.DataFrame, list[str]]:
     """Parse the columns as times; rows of unusable ones are entered in `bad` with column and reason."""
-    parsed = frame.with_columns(pl.col(c).str.to_datetime(_TIME, strict=False, time_unit="us") for c in columns)
+    parsed = frame.with_columns(
+        pl.col(c).str.to_datetime(_TIME, strict=False, time_unit="us", cache=False) for c in columns
+    )
     shown = {"submitted": "submitted_time", "start": "start_time", "end": "end_time"}
     for column in columns:
         unread = frame[column].is_not_null() & parsed[column].is_null()

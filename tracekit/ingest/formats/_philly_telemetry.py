@@ -6,10 +6,12 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from tracekit import schema
 from tracekit.ingest.csv_table import read_table
+from tracekit.ingest.samples import RepeatProof
 from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ __all__ = ["read_gpu_samples", "read_host_samples"]
 
 _KIB_PER_GIB = 1024 * 1024
 _NOT_AVAILABLE = re.compile(rb",[ \t]*NA[ \t]*(?=[,\r\n])")
+_CELL_ENDS = np.frombuffer(b",\r\n", dtype=np.uint8)
 
 
 def _telemetry_schema(name: str, sink: Sink) -> TableSchema:
@@ -39,32 +42,45 @@ def read_gpu_samples(file: SourceFile, sink: Sink) -> None:
     spec = _telemetry_schema("cluster_gpu_util", sink)
     spec = replace(spec, primary_key=())  # repeated samples are counted below, not set aside
     cells = [c.name for c in spec.columns if c.name.startswith("gpu")]
-    names = pl.Enum(cells)
 
     def count_offline(text: bytes) -> None:
         sink.check(
             "offline_gpu_cells",
-            len(_NOT_AVAILABLE.findall(text)),
+            _count_not_available(text),
             None,
             "GPU cells that say NA: the GPU was offline; unlike empty cells, which say that there is no such GPU. "
             "Neither gives a sample",
         )
 
+    proof = RepeatProof()
     for raw in read_table(sink, file, spec, inspect=count_offline):
-        long = raw.unpivot(
-            cells, index=["time", "machineId", "line"], variable_name="gpu", value_name="utilization_pct"
-        )
-        known = long.filter(pl.col("utilization_pct").is_not_null()).with_columns(
-            gpu_index=pl.col("gpu").cast(names).to_physical().cast(pl.Int64)
-        )
-        odd = (known["utilization_pct"] < 0) | (known["utilization_pct"] > 100)
+        proof.see(raw.select("time", node_id="machineId"))
+        samples = _long(raw, cells)
+        odd = (samples["utilization_pct"] < 0) | (samples["utilization_pct"] > 100)
         sink.check(
-            "gpu_utilization_out_of_range", int(odd.sum()), known.height, "GPU samples below 0 or above 100 percent"
+            "gpu_utilization_out_of_range", int(odd.sum()), samples.height, "GPU samples below 0 or above 100 percent"
         )
-        sink.write(
-            "gpu_utilization",
-            known.sort("line", "gpu_index").select("time", "gpu_index", "utilization_pct", node_id="machineId"),
-        )
+        sink.write("gpu_utilization", samples)
+    sink.distinct_samples = proof.holds
+
+
+def _long(raw: pl.DataFrame, cells: list[str]) -> pl.DataFrame:
+    """Return one row for each cell with a number, row by row."""
+    values = raw.select(cells).to_numpy(order="c").ravel()
+    known = np.flatnonzero(~np.isnan(values))
+    row, gpu = np.divmod(known, len(cells))
+    return raw.select("time", node_id="machineId")[row].with_columns(
+        gpu_index=pl.Series(gpu, dtype=pl.Int64), utilization_pct=pl.Series(values[known], dtype=pl.Float64)
+    )
+
+
+def _count_not_available(text: bytes) -> int:
+    """Return how many cells say NA, blanks around it allowed."""
+    array = np.frombuffer(text + b"\n\n", dtype=np.uint8)
+    at = np.flatnonzero(array == ord("N"))
+    plain = (array[at - 1] == ord(",")) & (array[at + 1] == ord("A")) & np.isin(array[at + 2], _CELL_ENDS)
+    # Cells with blanks, and machines with an N in their name, are told from NA one by one.
+    return len(at) if plain.all() else len(_NOT_AVAILABLE.findall(text))
 
 
 def read_host_samples(found: Found, sink: Sink) -> None:

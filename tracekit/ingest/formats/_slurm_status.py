@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["SLURM_STATUS", "SLURM_UNFINISHED"]
+import polars as pl
+
+__all__ = ["SLURM_STATUS", "has_ended", "slurm_status"]
 
 SLURM_STATUS = {
     "COMPLETED": "completed",
@@ -26,5 +28,13 @@ SLURM_STATUS = {
 }
 """The common status of each word of sacct's State."""
 
-SLURM_UNFINISHED = tuple(word for word, status in SLURM_STATUS.items() if status in ("running", "pending"))
-"""Words of jobs that have not ended; an end beside one of them is a contradiction."""
+
+def slurm_status(state: pl.Expr) -> pl.Expr:
+    """Return the common status of a state word: 'unknown' where the word is not Slurm's, NULL where there is none."""
+    status = state.replace_strict(SLURM_STATUS, default="unknown", return_dtype=pl.String)
+    return pl.when(state.is_not_null()).then(status)
+
+
+def has_ended(status: pl.Expr) -> pl.Expr:
+    """Return whether a job of this common status may have an end; an end beside another is a contradiction."""
+    return (status.ne_missing("running")) & (status.ne_missing("pending"))

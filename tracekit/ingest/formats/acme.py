@@ -20,9 +20,10 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.errors import SourceError
+from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.derived import single_attempts
-from tracekit.ingest.formats._slurm_status import SLURM_STATUS, SLURM_UNFINISHED
+from tracekit.ingest.formats._slurm_status import has_ended, slurm_status
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ def _tell_cluster(file: SourceFile, cluster: str, sink: Sink) -> None:
 
 
 def _read_log(file: SourceFile, key: str, cluster: str, sink: Sink) -> None:
-    for log in read_table(sink, file, schema.source("acme", key)):
+    counts = ("node_num", "gpu_num", "cpu_num", "mem_per_pod_GB")
+    for log in read_table(sink, file, limited(schema.source("acme", key), dict.fromkeys(counts, 1e9))):
         jobs = _jobs(log, cluster)
         _count_contradictions(log, jobs, sink)
         sink.write("jobs", jobs)
@@ -98,16 +100,15 @@ def _read_log(file: SourceFile, key: str, cluster: str, sink: Sink) -> None:
 
 def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
     state, kind = pl.col("state"), pl.col("type")
-    status = state.replace_strict(SLURM_STATUS, default="unknown", return_dtype=pl.String)
-    end = pl.when(~state.is_in(SLURM_UNFINISHED).fill_null(value=False)).then(pl.col("end_time"))
+    end = pl.when(has_ended(pl.col("status"))).then(pl.col("end_time"))
     started = pl.col("start_time").is_not_null()
-    return log.select(
+    return log.with_columns(status=slurm_status(state)).select(
         job_id=pl.lit(cluster + "/") + pl.col("job_id"),
         cluster=pl.lit(cluster),
         user="user",
         group=kind,
         workload=kind.replace_strict(_WORKLOAD, default=None, return_dtype=pl.String),
-        status=pl.when(state.is_not_null()).then(status),
+        status="status",
         source_status=state,
         submit_time="submit_time",
         start_time="start_time",
@@ -141,10 +142,10 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
     )
     # Marks are compared only where the file has them, which is Kalos.
     marks = [name for name in ("fail_time", "stop_time") if name in log.columns]
-    state, kind = pl.col("state"), pl.col("type")
+    kind = pl.col("type")
     words = log.select(
-        end_of_unfinished_job=state.is_in(SLURM_UNFINISHED) & end.is_not_null(),
-        unknown_status_word=state.is_not_null() & ~state.is_in(list(SLURM_STATUS)),
+        end_of_unfinished_job=end.is_not_null() & jobs["end_time"].is_null(),
+        unknown_status_word=jobs["status"] == "unknown",
         unknown_type_word=kind.is_not_null() & ~kind.is_in(list(_WORKLOAD)),
         **{
             f"{name}_disagrees": pl.col(name).is_not_null() & (pl.col(name) != end).fill_null(value=True)

@@ -19,9 +19,10 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.errors import SourceError
+from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.derived import single_attempts
-from tracekit.ingest.formats._slurm_status import SLURM_STATUS, SLURM_UNFINISHED
+from tracekit.ingest.formats._slurm_status import has_ended, slurm_status
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
 from tracekit.ingest.localtime import count_unknown_instants, to_utc
 
@@ -87,7 +88,8 @@ def _cluster(file: SourceFile) -> str:
 
 
 def _read_log(file: SourceFile, cluster: str, sink: Sink) -> None:
-    for raw in read_table(sink, file, schema.source("helios", "cluster_log")):
+    spec = limited(schema.source("helios", "cluster_log"), dict.fromkeys(("gpu_num", "cpu_num", "node_num"), 1e9))
+    for raw in read_table(sink, file, spec):
         local = raw.select("submit_time", "start_time", "end_time")
         utc = local.select(to_utc(pl.col(name), TIMEZONE) for name in local.columns)
         log = raw.with_columns(utc)
@@ -99,16 +101,14 @@ def _read_log(file: SourceFile, cluster: str, sink: Sink) -> None:
 
 
 def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
-    status = pl.col("state").replace_strict(SLURM_STATUS, default="unknown", return_dtype=pl.String)
-    ended = ~pl.col("state").is_in(SLURM_UNFINISHED)
-    end = pl.when(ended.fill_null(value=True)).then(pl.col("end_time"))
+    end = pl.when(has_ended(pl.col("status"))).then(pl.col("end_time"))
     started = pl.col("start_time").is_not_null()
-    return log.select(
+    return log.with_columns(status=slurm_status(pl.col("state"))).select(
         job_id=pl.lit(cluster + "/") + pl.col("job_id").cast(pl.String),
         cluster=pl.lit(cluster),
         vc="vc",
         user="user",
-        status=pl.when(pl.col("state").is_not_null()).then(status),
+        status="status",
         source_status="state",
         submit_time="submit_time",
         start_time="start_time",
@@ -141,8 +141,7 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
         differ = (stated != ours).fill_null(value=False)
         compared = int((stated.is_not_null() & ours.is_not_null()).sum())
         sink.check(name, int(differ.sum()), compared, meaning, jobs["job_id"].filter(differ))
-    state = log["state"]
-    unfinished = state.is_in(["SUSPENDED", "RUNNING"]).fill_null(value=False) & log["end_time"].is_not_null()
+    unfinished = log["end_time"].is_not_null() & jobs["end_time"].is_null()
     sink.check(
         "end_of_unfinished_job",
         int(unfinished.sum()),
@@ -150,7 +149,7 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
         "jobs that carry an end although their state says that they have not ended; the end is not used",
         jobs["job_id"].filter(unfinished),
     )
-    unknown = (state.is_not_null() & ~state.is_in(list(SLURM_STATUS))).fill_null(value=False)
+    unknown = (jobs["status"] == "unknown").fill_null(value=False)
     sink.check(
         "unknown_status_word",
         int(unknown.sum()),
