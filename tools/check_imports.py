@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOMS = (
     ("errors", "resources", "progress"),
-    ("schema", "manifest"),
+    ("schema", "manifest", "datasets"),
     ("trace",),
     ("trace_writer",),
     ("ingest", "characterize", "fit", "replay", "policies", "export"),

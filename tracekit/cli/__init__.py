@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO, cast
 import typer
 
 from tracekit import __version__
-from tracekit.cli import analyze, formats, info, ingest, queries, query, schema, validate
+from tracekit.cli import analyze, datasets, formats, info, ingest, queries, query, schema, validate
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -30,13 +30,14 @@ app = typer.Typer(
     help=(
         "Turn GPU-cluster logs into answers: why jobs wait, where GPUs idle, what fails.\n\n"
         "Start with **tracekit analyze LOGS -o out** and open out/report.html. "
-        "LOGS is a folder, file or archive with raw scheduler logs; **tracekit formats** tells which are known.\n\n"
+        "LOGS is a folder, file or archive with raw scheduler logs; **tracekit formats** tells which are known, and "
+        "**tracekit datasets** fetches public ones.\n\n"
         "The steps one by one: **ingest** makes a Trace (a folder of Parquet tables) from raw logs, **info** and "
         "**validate** look at it, **queries** lists the questions it can answer, **query** answers one."
     ),
 )
 
-for _verb in (analyze, ingest, info, validate, queries, query, formats, schema):
+for _verb in (analyze, ingest, info, validate, queries, query, formats, datasets, schema):
     _verb.register(app)
 
 

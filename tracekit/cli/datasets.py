@@ -1,0 +1,145 @@
+"""tracekit datasets."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracekit.cli.options import TextFormat
+
+if TYPE_CHECKING:
+    from tracekit.datasets import Dataset, FetchedFile
+
+__all__ = ["register"]
+
+_CHECKED = {
+    "publisher": "SHA-256 as published",
+    "git-lfs": "SHA-256 as in the publisher's repository",
+    "recorded": "SHA-256 as recorded from copies of this revision; none is published",
+    "nothing": "no SHA-256 is published: compare it with that of a colleague",
+}
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A dataset, as 'tracekit datasets' lists it.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group of commands."""
+    group = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
+    group.callback()(datasets)
+    group.command()(show)
+    group.command()(fetch)
+    app.add_typer(group, name="datasets")
+
+
+def datasets(
+    context: typer.Context,
+    form: Annotated[TextFormat, typer.Option("-f", "--output-format", help="How to write it.")] = TextFormat.table,
+) -> None:
+    """List the public traces with size, licence, study and origin; fetch one.
+
+    Without a command it lists them. **show** tells more about one, **fetch** downloads it.
+
+    Example: tracekit datasets fetch helios -o helios-raw
+    """
+    if context.invoked_subcommand is not None:
+        return
+    import orjson
+
+    from tracekit.cli.display import print_table
+    from tracekit.datasets import all_datasets
+
+    known = list(all_datasets().values())
+    if form is TextFormat.json:
+        typer.echo(orjson.dumps([asdict(d) for d in known], option=orjson.OPT_INDENT_2).decode())
+        return
+    print_table(
+        ("dataset", "size", "licence", "cite", "origin"),
+        [(d.name, _size(d), d.licence, d.citation, d.origin) for d in known],
+    )
+    typer.echo("Fetch one with 'tracekit datasets fetch NAME -o DIR'; 'tracekit datasets show NAME' lists its files.")
+
+
+def show(name: Name) -> None:
+    """Tell what a public trace is, and list its files, their checksums and their sources.
+
+    Example: tracekit datasets show alibaba-pai
+    """
+    from tracekit.cli.display import print_table
+    from tracekit.datasets import find_dataset
+
+    dataset = find_dataset(name)
+    typer.echo(dataset.title)
+    for what, text in (
+        ("format", dataset.format),
+        ("size", _size(dataset)),
+        ("licence", dataset.licence),
+        ("cite", f"{dataset.citation}, {dataset.paper}"),
+        ("origin", dataset.origin),
+        ("remark", dataset.remark),
+    ):
+        if text:
+            typer.echo(f"  {what:8}{text}")
+    print_table(
+        ("file", "bytes", "SHA-256", "from"), [(f.name, f.bytes, f.sha256, f.sha256_from) for f in dataset.files]
+    )
+    print_table(("file", "sources, in this order"), [(f.name, url) for f in dataset.files for url in f.urls])
+
+
+def fetch(
+    name: Name,
+    out: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for the files; made when absent.")],
+    file: Annotated[
+        list[str] | None,
+        typer.Option("--file", metavar="PATTERN", help="Only files that fit, such as '*.csv'; may be repeated."),
+    ] = None,
+    mirror: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="A folder on a server that has the files under their names; tried first."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there with other content.")] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Give up on a server that is silent for so long.")
+    ] = 60.0,
+) -> None:
+    """Download a public trace as its publisher released it.
+
+    A download that was stopped goes on where it was when you run the command again. What came is compared with the
+    SHA-256 where one is known, and else its SHA-256 is shown; DIR/tracekit-dataset.json keeps both, with licence and
+    study. When one source fails the next is tried.
+
+    Example: tracekit datasets fetch alibaba-spot -o spot-raw && tracekit analyze spot-raw -o out
+    """
+    from tracekit.cli.display import TerminalProgress
+    from tracekit.datasets import choose_files, fetch_dataset, find_dataset
+
+    dataset = find_dataset(name)
+    choose_files(dataset, file or ())
+    typer.echo(f"licence: {dataset.licence}", err=True)
+    typer.echo(f"cite: {dataset.citation}, {dataset.paper}", err=True)
+    if dataset.remark:
+        typer.echo(f"remark: {dataset.remark}", err=True)
+    progress = TerminalProgress()
+    try:
+        found = fetch_dataset(
+            dataset, out, only=file or (), mirror=mirror, force=force, timeout=timeout, progress=progress
+        )
+    finally:
+        progress.close()
+    for each in found:
+        typer.echo(_line(each))
+    typer.echo(f"Next: tracekit analyze {shlex.quote(str(out))} -o out --format {dataset.format}")
+
+
+def _line(file: FetchedFile) -> str:
+    where = "was there" if file.was_there else "fetched"
+    return f"{file.path.name}: {where}, {file.bytes:,} bytes, {file.sha256} ({_CHECKED[file.checked]})"
+
+
+def _size(dataset: Dataset) -> str:
+    about = "" if dataset.size_is_exact else "about "
+    size = dataset.bytes / 1e6
+    return f"{about}{size / 1e3:.2f} GB" if size >= 1000 else f"{about}{size:.3g} MB"

@@ -1,0 +1,20 @@
+"""The public traces: what each is and where it comes from, and fetching one.
+
+from tracekit import datasets
+datasets.fetch_dataset("helios", "helios-raw")
+"""
+
+from __future__ import annotations
+
+from tracekit.datasets.catalog import Dataset, RemoteFile, all_datasets, find_dataset
+from tracekit.datasets.fetch import FetchedFile, choose_files, fetch_dataset
+
+__all__ = [
+    "Dataset",
+    "FetchedFile",
+    "RemoteFile",
+    "all_datasets",
+    "choose_files",
+    "fetch_dataset",
+    "find_dataset",
+]

@@ -1,0 +1,236 @@
+"""Fetch a public trace into a folder: nothing unfinished under a final name, nothing replaced unasked."""
+
+from __future__ import annotations
+
+import datetime as dt
+import errno
+import hashlib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from tracekit.datasets.catalog import find_dataset
+from tracekit.datasets.mirrors import fetch_file
+from tracekit.datasets.record import RECORD_NAME, FileRecord, Record
+from tracekit.errors import OutputError, TracekitError, UsageError
+from tracekit.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tracekit.datasets.catalog import Dataset, RemoteFile
+
+__all__ = ["STAGING_NAME", "FetchedFile", "choose_files", "fetch_dataset"]
+
+STAGING_NAME = ".tracekit-fetch"
+"""Hidden folder inside the output for what is unfinished; readers of raw logs pass over it."""
+
+
+@dataclass(frozen=True)
+class FetchedFile:
+    """A file of a dataset that is whole in its folder."""
+
+    path: Path
+    bytes: int
+    sha256: str
+    checked: str
+    """What the SHA-256 was compared with: 'publisher', 'git-lfs', 'recorded', or 'nothing'."""
+    was_there: bool
+    """An earlier run had fetched it."""
+
+
+def fetch_dataset(
+    dataset: str | Dataset,
+    folder: str | Path,
+    *,
+    only: Sequence[str] = (),
+    mirror: str | None = None,
+    force: bool = False,
+    timeout: float = 60.0,
+    progress: Progress | None = None,
+) -> list[FetchedFile]:
+    """Fetch the files of a public trace.
+
+    A file is first collected in a hidden folder, checked, and then put in place; a run that was stopped goes on where
+    it stopped when the server allows it. A file that is there already is not fetched again when its SHA-256 is the
+    known one, or the one that an earlier run recorded.
+
+    Parameters
+    ----------
+    dataset : str or Dataset
+        Which one, by name or as an entry of your own.
+    folder : path
+        Where to; made when absent.
+    only : sequence of str
+        Patterns such as '*.csv'; the files whose names fit one of them are fetched. All by default.
+    mirror : str, optional
+        Address of a folder that holds the files under their names; tried first.
+    force : bool
+        Replace a file that is there with other content.
+    timeout : float
+        Longest silence of a server [s].
+    progress : Progress, optional
+        Receives the steps.
+
+    Returns
+    -------
+    list of FetchedFile
+        In the order of the catalog.
+
+    Raises
+    ------
+    UsageError
+        No such dataset, no file fits `only`, the mirror is no address, or the folder holds another dataset.
+    SourceError
+        No source gave a file.
+    OutputError
+        The folder cannot be written, or holds another file of that name.
+    """
+    chosen = find_dataset(dataset) if isinstance(dataset, str) else dataset
+    files, folder, progress = choose_files(chosen, only), Path(folder), progress or Progress()
+    if mirror is not None and (urlsplit(mirror).scheme not in ("http", "https") or not urlsplit(mirror).hostname):
+        raise UsageError(f"'{mirror}' is not an http or https address", where="--mirror")
+    with _output_errors(folder), _staging(folder) as staging:
+        record = Record(folder, chosen)
+        found = []
+        for file in files:
+            urls = ([f"{mirror.rstrip('/')}/{file.name}"] if mirror else []) + list(file.urls)
+            there = _already(file, folder, record, force=force, progress=progress)
+            found.append(there or _fetch(file, urls, folder, staging, record, timeout, progress))
+            if there and file.name not in record.files:
+                record.add(file.name, FileRecord("", there.bytes, there.sha256, there.checked, _now()), staging)
+    return found
+
+
+def choose_files(dataset: Dataset, only: Sequence[str] = ()) -> list[RemoteFile]:
+    """Return the files of a dataset whose names fit one of the patterns, all without patterns.
+
+    Raises
+    ------
+    UsageError
+        A pattern fits none.
+    OutputError
+        A file's name would lead out of the output folder.
+    """
+    for file in dataset.files:
+        if Path(file.name).name != file.name or "\\" in file.name or file.name.startswith("."):
+            raise OutputError("a file name that leads elsewhere is refused", where=file.name)
+    for pattern in only:
+        if not any(fnmatchcase(file.name, pattern) for file in dataset.files):
+            names = ", ".join(file.name for file in dataset.files)
+            raise UsageError(f"no file of {dataset.name} fits '{pattern}'", where="--file", hint=f"it has {names}")
+    return [file for file in dataset.files if not only or any(fnmatchcase(file.name, p) for p in only)]
+
+
+def _already(file: RemoteFile, folder: Path, record: Record, *, force: bool, progress: Progress) -> FetchedFile | None:
+    """Return the file when it is there and known to be whole."""
+    path, earlier = folder / file.name, record.files.get(file.name)
+    if not path.exists():
+        return None
+    if path.is_dir():
+        raise OutputError("is a folder", where=path, hint="choose another folder with -o")
+    known = file.sha256 or (earlier.sha256 if earlier else None)
+    size = file.bytes or (earlier.bytes if earlier else None)
+    fits = known is not None and size in (None, path.stat().st_size)
+    if known is not None and fits and _sha256(path, progress) == known:
+        checked = file.sha256_from or (earlier.checked if earlier else "nothing")
+        return FetchedFile(path, path.stat().st_size, known, checked, was_there=True)
+    if force:
+        return None
+    raise OutputError(
+        "is there with other content" if known else "is there, and nothing tells whether it is whole",
+        where=path,
+        hint="--force replaces it, or choose another folder with -o",
+    )
+
+
+def _fetch(
+    file: RemoteFile,
+    urls: Sequence[str],
+    folder: Path,
+    staging: Path,
+    record: Record,
+    timeout: float,
+    progress: Progress,
+) -> FetchedFile:
+    url, file = fetch_file(file, urls, staging, timeout=timeout, progress=progress)
+    path, whole = folder / file.name, staging / file.name
+    size, checked = whole.stat().st_size, file.sha256_from or "nothing"
+    sha256 = file.sha256 or _sha256(whole, progress)
+    whole.replace(path)
+    record.add(file.name, FileRecord(url, size, sha256, checked, _now()), staging)
+    return FetchedFile(path, size, sha256, checked, was_there=False)
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+
+
+def _sha256(path: Path, progress: Progress) -> str:
+    progress.stage(f"checking {path.name}", total=path.stat().st_size)
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+            progress.advance(len(chunk))
+    return digest.hexdigest()
+
+
+@contextmanager
+def _staging(folder: Path) -> Iterator[Path]:
+    """Give the hidden folder for what is unfinished to one run at a time; remove it when nothing is left in it."""
+    made = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    staging = folder / STAGING_NAME
+    if staging.is_symlink():
+        raise OutputError("is a link and may lead elsewhere", where=staging, hint="remove it")
+    staging.mkdir(exist_ok=True)
+    with (staging / "lock").open("wb") as lock:
+        _lock(lock, folder)
+        for path in staging.iterdir():
+            # A killed run leaves the temporary file that pooch moves into place.
+            if path.name.startswith("tmp") or path.name == RECORD_NAME:
+                path.unlink()
+        try:
+            yield staging
+        finally:
+            if {path.name for path in staging.iterdir()} == {"lock"}:
+                (staging / "lock").unlink()
+                staging.rmdir()
+                if made and not any(folder.iterdir()):
+                    folder.rmdir()
+
+
+def _lock(file: IO[bytes], folder: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # not on Windows: there two runs into one folder are not told apart
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise OutputError(
+            "another run fetches into it", where=folder, hint="wait for it, or choose another folder"
+        ) from error
+
+
+@contextmanager
+def _output_errors(folder: Path) -> Iterator[None]:
+    """Turn a disk that does not take a file into one clear error."""
+    try:
+        yield
+    except TracekitError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise OutputError(
+                "the disk is full", where=folder, hint="free some space and run it again: what came is kept"
+            ) from error
+        raise OutputError(
+            f"cannot be written: {error.strerror or error}",
+            where=error.filename or folder,
+            hint="choose another folder",
+        ) from error

@@ -1,0 +1,37 @@
+"""Tell what a server sent instead of the file that was asked for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+__all__ = ["LfsPointer", "RefusedError", "is_html", "lfs_pointer"]
+
+_LFS = b"version https://git-lfs.github.com/spec/v1"
+_HTML = re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
+
+
+class RefusedError(Exception):
+    """One URL did not give the file; the text is the reason, without the URL."""
+
+
+@dataclass(frozen=True)
+class LfsPointer:
+    """What a Git-LFS pointer says of the file that it stands for."""
+
+    sha256: str
+    size: int
+
+
+def lfs_pointer(head: bytes) -> LfsPointer | None:
+    """Return the pointer that a content begins with, or None for any other content."""
+    if not head.startswith(_LFS):
+        return None
+    oid = re.search(rb"^oid sha256:([0-9a-f]{64})$", head, re.MULTILINE)
+    size = re.search(rb"^size (\d{1,18})$", head, re.MULTILINE)
+    return LfsPointer(oid[1].decode(), int(size[1])) if oid and size else LfsPointer("", 0)
+
+
+def is_html(head: bytes, content_type: str) -> bool:
+    """Return whether a content is a web page: what error and log-in pages are, and no raw log is."""
+    return content_type.partition(";")[0].strip().lower() == "text/html" or _HTML.match(head) is not None
