@@ -1,49 +1,83 @@
-"""Make Helios-format job logs of any size from the published statistics, seeded.
+"""Make the logs of the four Helios clusters at the released size from the published statistics, seeded.
 
-    python benchmarks/helios_log.py --jobs 3400000 -o DIR
+    python benchmarks/helios_logs.py -o DIR [--jobs 3362981]
 
-Shapes follow Hu et al., SC'21: more than half of the jobs ask for no GPU, most GPU jobs ask for one, run times are
-heavy-tailed with a median of minutes, and arrivals follow the hour of the day.
+Numbers of jobs, VCs and GPUs by cluster are those of Hu et al., SC'21, Table 1. Shapes follow the same study: more than
+half of the jobs ask for no GPU, most GPU jobs ask for one, and run times are heavy-tailed with a median of minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
+RELEASED_JOBS = 3_362_981
 _STATES = ["COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL"]
 _BATCH = 500_000
+_DAYS = 180
 
 
-def write_helios_log(folder: Path, jobs: int, seed: int = 2020, cluster: str = "Saturn") -> Path:
-    """Write one cluster's log and return its path.
+class Cluster(NamedTuple):
+    """One cluster of Table 1."""
+
+    name: str
+    jobs_thousand: int
+    vcs: int
+    gpus: int
+
+
+CLUSTERS = (
+    Cluster("Venus", 247, 27, 1064),
+    Cluster("Earth", 873, 25, 1144),
+    Cluster("Saturn", 1753, 28, 2096),
+    Cluster("Uranus", 490, 25, 2112),
+)
+
+
+def write_helios_logs(folder: Path, jobs: int = RELEASED_JOBS, seed: int = 2020) -> list[Path]:
+    """Write the log and the quota table of each cluster; return the paths of the logs.
 
     Parameters
     ----------
     folder : Path
-        Gets `<cluster>/cluster_log.csv`.
+        Gets `<cluster>/cluster_log.csv` and `<cluster>/cluster_gpu_number.csv`.
     jobs : int
-        Number of jobs.
+        Number of jobs of all clusters together.
     seed : int
         Same seed, same bytes.
-    cluster : str
-        Name of the folder.
     """
     rng = np.random.default_rng(seed)
-    path = folder / cluster / "cluster_log.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as out:
-        for first in range(0, jobs, _BATCH):
-            frame = _batch(rng, first, min(_BATCH, jobs - first), jobs)
-            frame.write_csv(out, include_header=first == 0, datetime_format="%Y-%m-%d %H:%M:%S")
-    return path
+    total = sum(cluster.jobs_thousand for cluster in CLUSTERS)
+    ends = np.cumsum([cluster.jobs_thousand for cluster in CLUSTERS]) * jobs // total
+    logs = []
+    for cluster, count in zip(CLUSTERS, np.diff(ends, prepend=0).tolist(), strict=True):
+        place = folder / cluster.name
+        place.mkdir(parents=True, exist_ok=True)
+        logs.append(place / "cluster_log.csv")
+        with logs[-1].open("wb") as out:
+            for first in range(0, count, _BATCH):
+                frame = _batch(rng, cluster, first, min(_BATCH, count - first), count)
+                frame.write_csv(out, include_header=first == 0, datetime_format="%Y-%m-%d %H:%M:%S")
+        _quotas(cluster).write_csv(place / "cluster_gpu_number.csv")
+    return logs
 
 
-def _batch(rng: np.random.Generator, first: int, count: int, total: int) -> pl.DataFrame:
-    span_s = 180 * 86_400
+def _quotas(cluster: Cluster) -> pl.DataFrame:
+    """Share the GPUs out in nodes of 8, the same on every day."""
+    nodes = cluster.gpus // 8
+    each = [nodes // cluster.vcs + (vc < nodes % cluster.vcs) for vc in range(cluster.vcs)]
+    days = np.datetime64("2020-04-01") + np.arange(_DAYS)
+    return pl.DataFrame(
+        {"date": days, **{f"vc{vc}": np.full(_DAYS, 8 * count) for vc, count in enumerate(each)}}
+    ).with_columns(total=pl.lit(8 * sum(each)))
+
+
+def _batch(rng: np.random.Generator, cluster: Cluster, first: int, count: int, total: int) -> pl.DataFrame:
+    span_s = _DAYS * 86_400
     number = np.arange(first, first + count)
     submit = np.datetime64("2020-04-01T00:00:00") + (number * span_s // total).astype("timedelta64[s]")
     gpus = rng.choice([0, 1, 2, 4, 8, 16, 32, 64], count, p=[0.53, 0.30, 0.05, 0.04, 0.06, 0.012, 0.006, 0.002])
@@ -54,7 +88,7 @@ def _batch(rng: np.random.Generator, first: int, count: int, total: int) -> pl.D
         {
             "job_id": number + 1,
             "user": np.char.add("u", rng.zipf(1.4, count).clip(1, 1200).astype(str)),
-            "vc": np.char.add("vc", rng.integers(0, 28, count).astype(str)),
+            "vc": np.char.add("vc", rng.integers(0, cluster.vcs, count).astype(str)),
             "gpu_num": gpus,
             "cpu_num": np.maximum(1, gpus * 6),
             "node_num": np.maximum(1, -(-gpus // 8)),
@@ -70,8 +104,9 @@ def _batch(rng: np.random.Generator, first: int, count: int, total: int) -> pl.D
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=3_400_000)
+    parser.add_argument("--jobs", type=int, default=RELEASED_JOBS)
     parser.add_argument("--seed", type=int, default=2020)
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
-    print(write_helios_log(given.output, given.jobs, given.seed))
+    for path in write_helios_logs(given.output, given.jobs, given.seed):
+        print(path)

@@ -1,54 +1,138 @@
-"""Measure ingest against DuckDB copying the same file to Parquet without any conversion of ours.
+"""Measure ingest against DuckDB copying the same files to Parquet without any conversion of ours.
 
-    python benchmarks/ingest.py [--jobs 3400000] [--runs 3]
+    python benchmarks/ingest.py [CASE ...] [--runs 5] [--scale 1] [--keep DIR]
 
-Both run as whole processes, in turn, on the same file in the page cache; the ratio is taken pair by pair, since
-absolute times drift on shared machines.
+Both run as whole processes, in turn, on the same files in the page cache; the ratio is taken pair by pair, since
+absolute times drift on shared machines. Peak memory is the operating system's. The case 'growth' reads a utilization
+file four times as long as the case 'utilization' does.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import statistics
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from _process import run
-from helios_log import write_helios_log
+from _process import Usage, run
+from helios_logs import RELEASED_JOBS, write_helios_logs
+from pai_tables import write_pai_tables
+from philly_files import write_gpu_file, write_job_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _BOUND = """
-import duckdb, sys
+import duckdb, json, sys
 duckdb.sql("SET preserve_insertion_order = false")
-duckdb.sql(f"COPY (SELECT * FROM read_csv('{sys.argv[1]}')) TO '{sys.argv[2]}' (FORMAT parquet, COMPRESSION zstd)")
+for number, source in enumerate(json.loads(sys.argv[1])):
+    duckdb.sql(f"COPY (SELECT * FROM {source}) TO '{sys.argv[2]}/{number}.parquet' (FORMAT parquet, COMPRESSION zstd)")
 """
 
 
-def measure(folder: Path, jobs: int, runs: int) -> None:
-    """Print wall time, CPU time and peak memory of both, and the ratios."""
-    log = write_helios_log(folder / "source", jobs)
-    megabytes = log.stat().st_size / 1e6
-    print(f"{log.name}: {jobs:,} jobs, {megabytes:.0f} MB")
-    print(f"{'run':>3} {'bound s':>8} {'ingest s':>9} {'ratio':>6} {'bound MiB':>10} {'ingest MiB':>11}")
-    ratios = []
+class Case(NamedTuple):
+    """One kind of source at its released size."""
+
+    make: Callable[[Path, float], object]
+    """Writes the files into a folder, at a share of the released size."""
+    format: str
+    most: float
+    """The ratio to stay below."""
+    tables: tuple[tuple[str, str], ...]
+    """What the bound reads: a pattern of files, and the DuckDB function call with {} for the list of paths."""
+
+
+def _philly_log(folder: Path, scale: float) -> None:
+    write_job_log(folder / "cluster_job_log", int(117_325 * scale))
+
+
+def _philly_gpus(folder: Path, scale: float) -> None:
+    write_gpu_file(folder / "cluster_gpu_util", int(2_800_000 * scale))
+
+
+def _philly_gpus_four_times(folder: Path, scale: float) -> None:
+    _philly_gpus(folder, 4 * scale)
+
+
+def _pai(folder: Path, scale: float) -> None:
+    write_pai_tables(folder, int(1_261_050 * scale), int(7_522_002 * scale))
+
+
+def _helios(folder: Path, scale: float) -> None:
+    write_helios_logs(folder, int(RELEASED_JOBS * scale))
+
+
+_UTILIZATION = (("cluster_gpu_util", "read_csv({}, header = true)"),)
+CASES = {
+    "helios": Case(_helios, "helios", 2.0, (("*/cluster_log.csv", "read_csv({})"),)),
+    "pai": Case(
+        _pai,
+        "alibaba-pai",
+        2.5,
+        tuple((f"pai_{name}_table.csv", "read_csv({}, header = false)") for name in ("job", "task", "instance")),
+    ),
+    "philly-jobs": Case(_philly_log, "philly", 2.5, (("cluster_job_log", "read_json({})"),)),
+    "utilization": Case(_philly_gpus, "philly", 2.0, _UTILIZATION),
+    "growth": Case(_philly_gpus_four_times, "philly", 2.0, _UTILIZATION),
+}
+
+
+def measure(name: str, case: Case, folder: Path, runs: int, scale: float) -> str:
+    """Print each run of both, and return a row of the table of results."""
+    source, bound = folder / "source", folder / "bound"
+    for place in (source, bound):
+        place.mkdir(parents=True, exist_ok=True)
+    if not any(source.iterdir()):
+        case.make(source, scale)
+    found = [(sorted(str(p) for p in source.glob(pattern)), call) for pattern, call in case.tables]
+    megabytes = sum(Path(path).stat().st_size for paths, _ in found for path in paths) / 1e6
+    sources = json.dumps([call.format(paths) for paths, call in found])
+    print(f"{name}: {megabytes:.0f} MB")
+    pairs: list[tuple[Usage, Usage]] = []
     for number in range(runs):
-        bound = run("-c", _BOUND, str(log), str(folder / "bound.parquet"))
-        ours = run("-m", "tracekit", "ingest", str(log.parent), "-o", str(folder / "trace"), "--force")
-        ratios.append(ours.wall_s / bound.wall_s)
-        print(
-            f"{number:>3} {bound.wall_s:>8.2f} {ours.wall_s:>9.2f} {ratios[-1]:>6.2f} "
-            f"{bound.peak_mib:>10.0f} {ours.peak_mib:>11.0f}"
+        theirs = run("-c", _BOUND, sources, str(bound))
+        ours = run(
+            "-m", "tracekit", "ingest", str(source), "-o", str(folder / "trace"), "--format", case.format, "--force"
         )
-    print(f"median ratio {statistics.median(ratios):.2f} (at most 3), {megabytes / ours.wall_s:.0f} MB/s")
+        pairs.append((theirs, ours))
+        print(
+            f"  {number}: bound {theirs.wall_s:.2f} s, {theirs.peak_mib:.0f} MiB; ingest {ours.wall_s:.2f} s "
+            f"({ours.cpu_s:.2f} s CPU), {ours.peak_mib:.0f} MiB; ratio {ours.wall_s / theirs.wall_s:.2f}",
+            flush=True,
+        )
+    ratios = [ours.wall_s / theirs.wall_s for theirs, ours in pairs]
+    seconds = statistics.median(ours.wall_s for _, ours in pairs)
+    return (
+        f"| {name} | {megabytes:.0f} MB | {statistics.median(t.wall_s for t, _ in pairs):.2f} s | {seconds:.2f} s | "
+        f"{megabytes / seconds:.0f} MB/s | {statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f}) | "
+        f"{case.most} | {max(ours.peak_mib for _, ours in pairs):.0f} MiB |"
+    )
+
+
+def main() -> None:
+    """Measure the cases asked for and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all by default")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1, help="share of the released size")
+    parser.add_argument("--keep", type=Path, help="keep the files here, and use those that are there")
+    given = parser.parse_args()
+    unknown = set(given.cases) - CASES.keys()
+    if unknown:
+        parser.error(f"no such case: {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
+    place = given.keep or Path(tempfile.mkdtemp(prefix="tracekit-bench-"))
+    try:
+        rows = [measure(name, CASES[name], place / name, given.runs, given.scale) for name in given.cases or CASES]
+    finally:
+        if given.keep is None:
+            shutil.rmtree(place)
+    print("| case | input | bound | ingest | speed | ratio: median (range) | at most | peak memory |")
+    print("|---|---|---|---|---|---|---|---|")
+    print("\n".join(rows))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=3_400_000)
-    parser.add_argument("--runs", type=int, default=3)
-    given = parser.parse_args()
-    place = Path(tempfile.mkdtemp(prefix="tracekit-bench-"))
-    try:
-        measure(place, given.jobs, given.runs)
-    finally:
-        shutil.rmtree(place)
+    main()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import csv
-import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import typed_cells
+from tracekit.ingest.fields import parse_block
+from tracekit.ingest.keys import SeenKeys
 from tracekit.ingest.records import RecordReader
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def read_table(
             schema = adapt(schema, header)
         used = _used_columns(header, schema, opened.path)
         _tell_unused(sink, header, schema, opened.path)
-        seen = _SeenKeys(schema.primary_key)
+        seen = SeenKeys(schema.primary_key)
         trailing = bool(schema.dialect.get("trailingDelimiter"))
         for block, bad in reader.blocks(len(header), trailing=trailing):
             opened.count(len(block.lines) + len(bad))
@@ -85,7 +86,7 @@ def read_table(
                 cells = _numbers(block, len(header) + trailing, delimiter, schema, used)
                 parsed = block
                 if cells is None:
-                    cells, parsed = _parse(block, opened, len(header) + trailing, delimiter)
+                    cells, parsed = parse_block(block, opened, len(header) + trailing, delimiter)
                 frame = _usable(opened, parsed, cells.select(pl.nth(i).alias(n) for n, i in used.items()), schema, seen)
                 if frame.height:
                     yield frame
@@ -168,41 +169,7 @@ def _numbers(
     return cells if cells.height == len(block.lines) else None
 
 
-def _parse(block: Block, opened: OpenedFile, width: int, delimiter: str) -> tuple[pl.DataFrame, Block]:
-    """Return the fields of a block as text; what the parser refuses is set aside."""
-    types = {str(i): pl.String for i in range(width)}
-    try:
-        text = pl.read_csv(block.text, has_header=False, schema=types, separator=delimiter)
-    except pl.exceptions.PolarsError:
-        return _parse_one_by_one(block, opened, width, delimiter)
-    if text.height != len(block.lines):
-        return _parse_one_by_one(block, opened, width, delimiter)
-    return text, block
-
-
-def _parse_one_by_one(block: Block, opened: OpenedFile, width: int, delimiter: str) -> tuple[pl.DataFrame, Block]:
-    rows: list[list[str | None]] = []
-    good = np.zeros(len(block.lines), dtype=bool)
-    csv.field_size_limit(1 << 30)
-    for row, line in enumerate(block.lines):
-        raw = block.raw(row)
-        try:
-            parsed = list(csv.reader(io.StringIO(raw.decode("utf-8"), newline=""), delimiter=delimiter, strict=True))
-        except csv.Error as error:
-            opened.reject(int(line), None, f"cannot be parsed: {error}", raw)
-            continue
-        if len(parsed) != 1 or len(parsed[0]) > width:
-            opened.reject(int(line), None, "cannot be parsed: its quotes are misplaced", raw)
-            continue
-        cells = [cell or None for cell in parsed[0]]
-        rows.append(cells + [None] * (width - len(cells)))
-        good[row] = True
-    text = pl.DataFrame(rows, schema={str(i): pl.String for i in range(width)}, orient="row")
-    kept = type(block)(block.text, block.lines[good], block.starts[good], block.ends[good])
-    return text, kept
-
-
-def _usable(opened: OpenedFile, block: Block, text: pl.DataFrame, schema: TableSchema, seen: _SeenKeys) -> pl.DataFrame:
+def _usable(opened: OpenedFile, block: Block, text: pl.DataFrame, schema: TableSchema, seen: SeenKeys) -> pl.DataFrame:
     frame, bad = typed_cells(text, schema)
     frame = frame.with_columns(pl.Series("line", block.lines, dtype=pl.Int64))
     for row, column, reason in bad:
@@ -215,53 +182,3 @@ def _usable(opened: OpenedFile, block: Block, text: pl.DataFrame, schema: TableS
             opened.reject(int(block.lines[row]), key, "repeats the key of an earlier record", block.raw(row))
             rows[row] = False
     return frame if rows.all() else frame.filter(pl.Series(rows))
-
-
-class _SeenKeys:
-    """Finds records that repeat the key of an earlier one.
-
-    Keys that only rise, as most logs number their jobs, need no memory beyond the last one; from the first
-    key that does not, the keys are held in a set.
-    """
-
-    def __init__(self, key: tuple[str, ...]) -> None:
-        self._key = list(key)
-        self._risen: list[pl.Series] = []
-        self._last: int | None = None
-        self._seen: set[Any] | None = None
-
-    def repeats(self, frame: pl.DataFrame, usable: np.ndarray[Any, np.dtype[np.bool_]]) -> list[int]:
-        """Return the rows of `frame` whose key was seen before, among the usable ones."""
-        keys = frame.select(self._key).filter(pl.Series(usable))
-        single = keys.to_series() if len(self._key) == 1 else None
-        if single is not None and self._seen is None and single.dtype == pl.Int64 and self._rises(single):
-            return []
-        values = single.to_list() if single is not None else keys.rows()
-        seen = self._as_set()
-        fresh = set(values)
-        if len(fresh) == len(values) and seen.isdisjoint(fresh):
-            seen |= fresh
-            return []
-        found = []
-        for row, value in zip(np.flatnonzero(usable), values, strict=True):
-            if value in seen:
-                found.append(int(row))
-            seen.add(value)
-        return found
-
-    def _rises(self, keys: pl.Series) -> bool:
-        if not len(keys):
-            return True
-        rises = bool((keys.diff().drop_nulls() > 0).all()) and (self._last is None or keys[0] > self._last)
-        if rises:
-            self._risen.append(keys)
-            self._last = keys[-1]
-        return rises
-
-    def _as_set(self) -> set[Any]:
-        if self._seen is None:
-            self._seen = set()
-            for keys in self._risen:
-                self._seen.update(keys.to_list())
-            self._risen.clear()
-        return self._seen

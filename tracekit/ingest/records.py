@@ -94,11 +94,14 @@ class RecordReader:
         The file's content.
     delimiter : bytes
         One byte between fields.
+    quoting : bool
+        Whether a field in quotes may hold delimiters and line ends; else a quote is a letter like any other.
     """
 
-    def __init__(self, stream: Readable, delimiter: bytes = b",") -> None:
+    def __init__(self, stream: Readable, delimiter: bytes = b",", *, quoting: bool = True) -> None:
         self._stream = stream
         self._delimiter = delimiter[0]
+        self._quoting = quoting
         self._carry = b""
         self._line = 1
 
@@ -149,7 +152,7 @@ class RecordReader:
         if not more:
             return (data if data.endswith(b"\n") or not data else data + b"\n"), b""
         whole = cut = data.rfind(b"\n") + 1
-        if b'"' in data and data.count(b'"', 0, cut) & 1:
+        if self._quoted(data) and data.count(b'"', 0, cut) & 1:
             cut = _before_open_quote(data, cut)
         if not cut and len(data) > MAX_RECORD:
             if whole:  # a quote is open since the first line, for longer than a record may be
@@ -157,6 +160,9 @@ class RecordReader:
             # What is kept of a line without end is set aside later, for its length.
             return data + b"\n", self._skip_line()
         return data[:cut], data[cut:]
+
+    def _quoted(self, data: bytes) -> bool:
+        return self._quoting and b'"' in data
 
     def _skip_line(self) -> bytes:
         while chunk := self._stream.read(_CHUNK):
@@ -167,7 +173,7 @@ class RecordReader:
 
     def _examine(self, data: bytes, fields: int, trailing: bool) -> tuple[Block, list[BadRecord]]:
         array = np.frombuffer(data, dtype=np.uint8)
-        if b'"' not in data and b"\0" not in data and data.isascii():
+        if not self._quoted(data) and b"\0" not in data and data.isascii():
             ends = _regular_ends(array, self._delimiter, fields + trailing)
             # A record with a delimiter behind it has one field more, and that is empty.
             if ends is not None and (not trailing or _all_closed(array, ends, self._delimiter)):
@@ -182,12 +188,13 @@ class RecordReader:
     ) -> tuple[Block, list[BadRecord]]:
         newlines = np.flatnonzero(array == _NEWLINE)
         line_starts = np.concatenate(([0], newlines[:-1] + 1))
-        first, last = _join_quoted_lines(array, newlines, self._delimiter, fields)
+        quotes = np.flatnonzero(array == _QUOTE) if self._quoting else np.empty(0, dtype=np.int64)
+        first, last = _join_quoted_lines(array, newlines, quotes, self._delimiter, fields)
         starts, stops = line_starts[first], newlines[last]
         ends = _without_return(array, starts, stops)
         lines = self._line + first
         self._line += len(newlines)
-        reasons = _reasons(data, array, starts, ends, self._delimiter, fields, trailing)
+        reasons = _reasons(data, array, quotes, starts, ends, self._delimiter, fields, trailing)
         blank = ends == starts
         bad_rows = [row for row in sorted(reasons) if not blank[row]]
         bad = [BadRecord(int(lines[r]), data[starts[r] : ends[r]], reasons[r]) for r in bad_rows]
@@ -240,7 +247,9 @@ def _without_return(array: NDArray[np.uint8], starts: Ints, ends: Ints) -> Ints:
     return closed
 
 
-def _join_quoted_lines(array: NDArray[np.uint8], newlines: Ints, delimiter: int, fields: int) -> tuple[Ints, Ints]:
+def _join_quoted_lines(
+    array: NDArray[np.uint8], newlines: Ints, quotes: Ints, delimiter: int, fields: int
+) -> tuple[Ints, Ints]:
     """Return the first and last line of each record.
 
     A line with an odd number of quotes goes on until the next such line, if that makes a record with the right
@@ -248,7 +257,6 @@ def _join_quoted_lines(array: NDArray[np.uint8], newlines: Ints, delimiter: int,
     """
     count = len(newlines)
     alone = np.arange(count)
-    quotes = np.flatnonzero(array == _QUOTE)
     if not len(quotes):
         return alone, alone
     per_line = np.diff(np.searchsorted(quotes, newlines), prepend=0)
@@ -277,6 +285,7 @@ def _field_count(record: NDArray[np.uint8], delimiter: int) -> int:
 def _reasons(
     data: bytes,
     array: NDArray[np.uint8],
+    quotes: Ints,
     starts: Ints,
     ends: Ints,
     delimiter: int,
@@ -285,7 +294,7 @@ def _reasons(
 ) -> dict[int, str]:
     """Return what is wrong with each record that cannot be parsed, by row."""
     found: dict[int, str] = {}
-    counts, unclosed = _fields_per_record(array, starts, ends, delimiter)
+    counts, unclosed = _fields_per_record(array, quotes, starts, ends, delimiter)
     closed_by_delimiter = (ends > starts) & (array[ends - 1] == delimiter)
     fits = (counts == fields) | (closed_by_delimiter & (counts == fields + 1)) if trailing else counts == fields
     for row in np.flatnonzero(~fits).tolist():
@@ -305,10 +314,11 @@ def _reasons(
     return found
 
 
-def _fields_per_record(array: NDArray[np.uint8], starts: Ints, ends: Ints, delimiter: int) -> tuple[Ints, Bools]:
+def _fields_per_record(
+    array: NDArray[np.uint8], quotes: Ints, starts: Ints, ends: Ints, delimiter: int
+) -> tuple[Ints, Bools]:
     """Return the number of fields of each record, and whether a quote is left open in it."""
     marks = np.flatnonzero(array == delimiter)
-    quotes = np.flatnonzero(array == _QUOTE)
     unclosed = np.zeros(len(starts), dtype=bool)
     if len(quotes):
         before = np.searchsorted(quotes, starts)

@@ -14,7 +14,7 @@ from tracekit.ingest.records import RecordReader
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tracekit.ingest.records import BadRecord, Block, Readable
+    from tracekit.ingest.records import BadRecord, Block
     from tracekit.ingest.sink import OpenedFile, Sink
     from tracekit.schema import TableSchema
 
@@ -35,19 +35,6 @@ _FREE_TEXT = frozenset(
     {"jobname", "comment", "admincomment", "systemcomment", "constraints", "extra", "submitline", "workdir"}
     | {"container", "stdin", "stdout", "stderr"}
 )
-# sacct never quotes, so a quote is a letter. RecordReader takes it for a bracket around line ends; a control
-# character that no name holds stands in for it meanwhile.
-_HIDE, _SHOW = bytes.maketrans(b'"', b"\x02"), bytes.maketrans(b"\x02", b'"')
-
-
-class _Unquoted:
-    """A stream in which another character stands for the quote."""
-
-    def __init__(self, stream: Readable) -> None:
-        self._stream = stream
-
-    def read(self, size: int, /) -> bytes:
-        return self._stream.read(size).translate(_HIDE)
 
 
 @dataclass(frozen=True)
@@ -93,9 +80,9 @@ def read_records(opened: OpenedFile, sink: Sink) -> Iterator[tuple[Layout, Recor
     Raises
     ------
     SourceError
-        There is no header line, or it lacks a column.
+        There is no header line, or it lacks a column or names one twice.
     """
-    reader = RecordReader(_Unquoted(opened.stream), b"|")
+    reader = RecordReader(opened.stream, b"|", quoting=False)  # sacct never quotes: a quote is a letter
     layout = _layout(reader.first_line(), opened.path, sink)
     for block, bad in reader.blocks(layout.fields + layout.trailing):
         opened.count(len(block.lines) + len(bad))
@@ -113,6 +100,10 @@ def _layout(line: bytes | None, path: str, sink: Sink) -> Layout:
     names = names[:-1] if trailing else names
     spec = schema.source("slurm", "sacct")
     columns = {name: names.index(name.lower()) for name in spec.names if name.lower() in names}
+    for name in columns:
+        if names.count(name.lower()) > 1:
+            hint = "name each column once after --format"
+            raise SourceError(f"the header names '{name}' twice", where=path, line=1, hint=hint)
     for name in _NEEDED:
         if name not in columns:
             raise SourceError(f"the column '{name}' is missing", where=path, line=1, hint=f"write it with: {_COMMAND}")
@@ -140,7 +131,7 @@ def _part(block: Block, bad: list[BadRecord], layout: Layout, opened: OpenedFile
     for record in bad:
         fields = _mend(record, layout)
         if fields is None:
-            opened.reject(record.line, None, record.reason, record.raw.translate(_SHOW))
+            opened.reject(record.line, None, record.reason, record.raw)
         else:
             mended.append([cell or None for cell in fields])
             whole.append(record)
@@ -159,13 +150,11 @@ def _part(block: Block, bad: list[BadRecord], layout: Layout, opened: OpenedFile
             "records with more delimiters than columns; the free-text column is taken to hold the rest",
             [fields[layout.columns["JobID"]] or "" for fields in mended],
         )
-    if b"\x02" in block.text or any(b"\x02" in record.raw for record in whole):
-        text = text.with_columns(pl.all().str.replace_all("\x02", '"', literal=True))
     text = text.select(pl.nth(i).alias(name) for name, i in layout.columns.items())
     count = len(block.lines)
 
     def raw(row: int) -> bytes:
-        return (block.raw(row) if row < count else whole[row - count].raw).translate(_SHOW)
+        return block.raw(row) if row < count else whole[row - count].raw
 
     return Records(text, [*block.lines.tolist(), *(record.line for record in whole)], raw)
 

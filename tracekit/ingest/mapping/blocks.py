@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,8 @@ import orjson
 import polars as pl
 
 from tracekit.errors import SourceError
-from tracekit.ingest.csv_table import _parse as parse_block
 from tracekit.ingest.csv_table import header_columns
+from tracekit.ingest.fields import parse_block
 from tracekit.ingest.records import MAX_RECORD, RecordReader
 
 if TYPE_CHECKING:
@@ -195,19 +196,36 @@ def _parquet_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
         # Parquet starts at its end, and the source may be a stream inside an archive.
         shutil.copyfileobj(_Stream(opened), copy, _CHUNK)
         copy.seek(0)
-        try:
+        with _parquet_errors(opened.path):
             file = pq.ParquetFile(copy)
-            wanted = choose(list(file.schema_arrow.names))
-            row = 0
-            for batch in file.iter_batches(_BATCH, columns=wanted):
-                opened.count(batch.num_rows)
+            names = list(file.schema_arrow.names)
+        wanted = choose(names)
+        with _parquet_errors(opened.path):
+            batches = file.iter_batches(_BATCH, columns=wanted)
+        row = 0
+        while True:
+            with _parquet_errors(opened.path):
+                batch = next(batches, None)
+                if batch is None:
+                    return
                 frame = _plain(pl.DataFrame(pa.Table.from_batches([batch])).select(wanted))
-                lines = np.arange(row + 1, row + 1 + frame.height)
-                row += frame.height
-                yield RawRows(frame, lines, _RowText(frame))
-        except pa.ArrowException as error:
-            what = str(error).splitlines()[0][:200]
-            raise SourceError(f"cannot be read as Parquet: {what}", where=opened.path, hint="fetch it again") from error
+            opened.count(frame.height)
+            lines = np.arange(row + 1, row + 1 + frame.height)
+            row += frame.height
+            yield RawRows(frame, lines, _RowText(frame))
+
+
+@contextmanager
+def _parquet_errors(path: str) -> Iterator[None]:
+    """Turn the failures of reading a Parquet file into one clear error; a damaged one is an OSError to pyarrow."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, pl.exceptions.PolarsError, OSError, ValueError) as error:
+        # What follows a colon is the reader's own talk.
+        what = str(error).splitlines()[0].partition(":")[0][:200]
+        raise SourceError(f"cannot be read as Parquet: {what}", where=path, hint="fetch it again") from error
 
 
 class _Stream:

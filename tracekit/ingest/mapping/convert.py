@@ -149,7 +149,8 @@ def _finish(rule: Rule, number: pl.Series, stated: pl.Series) -> _Cells:
     faults = [
         (stated & number.is_null(), f"is not {word}"),
         (~number.is_finite(), "is not a finite number"),
-        (number.abs() > _LARGEST, f"is above {_LARGEST:g}"),
+        (number > _LARGEST, f"is above {_LARGEST:g}"),
+        (number < -_LARGEST, f"is below {-_LARGEST:g}"),
     ]
     if rule.default is not None:
         number = number.fill_null(float(rule.default))
