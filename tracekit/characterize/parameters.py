@@ -10,9 +10,10 @@ from tracekit.characterize.query import RESERVED_PARAMS
 from tracekit.errors import QueryError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tracekit.characterize.query import Query, QueryParam
+    from tracekit.characterize.sweep import Sweep
     from tracekit.trace import Trace
 
 __all__ = ["bind_params"]
@@ -20,8 +21,10 @@ __all__ = ["bind_params"]
 Value = int | float | str
 
 
-def bind_params(query: Query, given: Mapping[str, object], used: set[str], trace: Trace) -> dict[str, Value]:
-    """Return the value of each parameter that the SQL uses.
+def bind_params(
+    query: Query, given: Mapping[str, object], in_sql: set[str], trace: Trace, sweeps: Iterable[Sweep] = ()
+) -> dict[str, Value]:
+    """Return the value of each parameter that the SQL, or a sweep named in it, uses.
 
     Parameters
     ----------
@@ -29,24 +32,28 @@ def bind_params(query: Query, given: Mapping[str, object], used: set[str], trace
         Whose parameters they are.
     given : mapping of str to object
         The user's values; a number may be spelled as text.
-    used : set of str
+    in_sql : set of str
         Names of the parameters in the SQL.
     trace : Trace
         Source of the reserved parameters `timezone` and `time_base`.
+    sweeps : iterable of Sweep
+        The sweeps named in the SQL. A parameter that the query declares as well has the query's default.
 
     Raises
     ------
     QueryError
         A parameter is unknown, has a value of another type, or has none.
     """
-    declared = {param.name: param for param in query.params}
+    swept = {param.name: param for sweep in sweeps for param in sweep.params}
+    declared = swept | {param.name: param for param in query.params}
+    used = in_sql | set(swept)
     # A file without a header declares nothing: what its SQL uses is what it takes.
-    known = set(declared) if query.described else used - set(RESERVED_PARAMS)
+    known = set(declared) if query.described else (used | set(declared)) - set(RESERVED_PARAMS)
     for name in given:
         if name not in known:
             raise QueryError(f"{_title(query)} has no parameter '{name}'", hint=nearest(name, known))
     values: dict[str, Value] = {"timezone": trace.timezone, "time_base": trace.manifest.time_base}
-    values |= {param.name: param.default for param in query.params}
+    values |= {param.name: param.default for param in declared.values()}
     for name, value in given.items():
         values[name] = _typed(declared[name], value) if name in declared else _untyped(name, value)
     for name in sorted(used):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tracekit.characterize.catalog import find_query
 from tracekit.characterize.parameters import bind_params
+from tracekit.characterize.sweep import sweeps_in
 from tracekit.characterize.views import connect_with_views
 from tracekit.errors import QueryError
 
@@ -19,7 +21,19 @@ if TYPE_CHECKING:
     from tracekit.characterize.query import Query
     from tracekit.trace import Trace
 
-__all__ = ["lacks", "run_query"]
+__all__ = ["QueryAnswer", "answer_query", "lacks", "run_query"]
+
+
+@dataclass(frozen=True)
+class QueryAnswer:
+    """A result, and how it came about."""
+
+    frame: pl.DataFrame
+    """The columns that the query's header lists, ordered by its key."""
+    params: dict[str, int | float | str]
+    """The value of every parameter that was used."""
+    notes: tuple[str, ...] = ()
+    """Choices made and things left out, one sentence each."""
 
 
 def lacks(query: Query, trace: Trace) -> list[str]:
@@ -27,7 +41,8 @@ def lacks(query: Query, trace: Trace) -> list[str]:
 
     A file without a header states no needs, so nothing is known to be lacking.
     """
-    sentences = [f"The trace has no table '{table}'." for table in query.tables if not trace.has(table)]
+    tables = dict.fromkeys([*query.tables, *(table for sweep in sweeps_in(query) for table in sweep.tables)])
+    sentences = [f"The trace has no table '{table}'." for table in tables if not trace.has(table)]
     for name in query.needs:
         found = trace.capabilities.get(name)
         if found is None:
@@ -41,24 +56,26 @@ def lacks(query: Query, trace: Trace) -> list[str]:
 def run_query(
     trace: Trace, name_or_path: str | Path, *, memory_limit: str | None = None, **params: object
 ) -> pl.DataFrame:
-    """Return the answer of a query.
+    """Return the result of a query; `answer_query` also tells how it came about."""
+    return answer_query(trace, name_or_path, memory_limit=memory_limit, **params).frame
+
+
+def answer_query(
+    trace: Trace, name_or_path: str | Path, *, memory_limit: str | None = None, **params: object
+) -> QueryAnswer:
+    """Answer a query.
 
     Parameters
     ----------
     trace : Trace
         What to ask.
     name_or_path : str or Path
-        'queuing/run_time', or the path of a user's own .sql file, which may use the tables of the Trace and
-        the shared views.
+        'queuing/run_time', or the path of a user's own .sql file, which may use the tables of the Trace, the
+        shared views and the sweeps.
     memory_limit : str, optional
         Most memory DuckDB may use before it spills to disk, such as '2GB'.
     **params : int, float or str
         Values of the query's parameters; the others keep their defaults. They are bound, never pasted.
-
-    Returns
-    -------
-    polars.DataFrame
-        The columns that the query's header lists, ordered by its key.
 
     Raises
     ------
@@ -74,14 +91,22 @@ def run_query(
         reason = " ".join(missing).rstrip(".")
         hint = "'tracekit queries TRACE' lists those that can run" if query.shipped else None
         raise QueryError(f"'{query.name}' cannot run here: {reason}", where=trace.path, hint=hint)
-    values = bind_params(query, params, _params_used(query), trace)
-    with connect_with_views(trace, also=query.also, memory_limit=memory_limit) as con:
-        frame = _answer(con, query, values, trace)
+    sweeps = sweeps_in(query)
+    in_sql = _params_used(query)
+    values = bind_params(query, params, in_sql, trace, sweeps)
+    also = {*query.also, *(table for sweep in sweeps for table in sweep.also)}
+    notes: list[str] = []
+    with connect_with_views(trace, also=sorted(also), memory_limit=memory_limit) as con:
+        for sweep in sweeps:
+            swept = sweep.compute(con, {param.name: values[param.name] for param in sweep.params})
+            con.register(sweep.name, swept.frame.to_arrow())
+            notes += [note for note in swept.notes if note not in notes]
+        frame = _answer(con, query, {name: values[name] for name in sorted(in_sql)}, trace)
     expected = [column.name for column in query.columns]
     if query.shipped and frame.columns != expected:
         what = f"gives the columns {', '.join(frame.columns)}, its header says {', '.join(expected)}"
         raise QueryError(what, where=query.path)
-    return frame
+    return QueryAnswer(frame, values, tuple(notes))
 
 
 def _params_used(query: Query) -> set[str]:

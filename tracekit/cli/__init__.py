@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from typing import TYPE_CHECKING, Annotated, TextIO, cast
 
 import typer
@@ -96,11 +97,15 @@ class _InterruptedRun(BaseException):
     """The run was told to stop; not a KeyboardInterrupt, which the command-line library would swallow."""
 
 
+_told_to_stop = threading.Event()
+
+
 def main() -> None:
     """Run the command line; a mistake of the user ends in one line and exit code 2."""
     # A killed run must clean up like an interrupted one.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
+    sys.unraisablehook = _tell_unraisable
     stream = sys.stdout
     sys.stdout = cast("TextIO", _Output(stream))
     try:
@@ -111,8 +116,12 @@ def main() -> None:
     except TracekitError as error:
         _fail(str(error))
     except _InterruptedRun:
-        typer.echo("tracekit: interrupted; nothing was left half-written", err=True)
-        sys.exit(130)
+        _tell_stopped()
+    except SystemExit:
+        # Some libraries notice the signal first and raise what they have for it.
+        if _told_to_stop.is_set():
+            _tell_stopped()
+        raise
     except _ReaderGoneError:
         # What is still buffered would fail once more when Python closes the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -130,5 +139,17 @@ def _fail(text: str) -> None:
     sys.exit(2)
 
 
+def _tell_stopped() -> None:
+    typer.echo("tracekit: interrupted; nothing was left half-written", err=True)
+    sys.exit(130)
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- the signature of a handler
+    _told_to_stop.set()
     raise _InterruptedRun
+
+
+def _tell_unraisable(found: sys.UnraisableHookArgs) -> None:
+    """Keep quiet about an interruption that met a generator being closed; the run is ending anyway."""
+    if found.exc_type is not _InterruptedRun:
+        sys.__unraisablehook__(found)

@@ -44,14 +44,16 @@ def query(
 
     Example: tracekit query my-trace queuing/run_time -f csv -o run_time.csv
     """
-    from tracekit.characterize import run_query
+    from tracekit.characterize import answer_query
     from tracekit.trace import Trace
 
     file = None if out is None or str(out) == "-" else out
     if file is not None and file.exists() and not force:
         raise OutputError("exists already", where=file, hint="choose another -o, or add --force to replace it")
-    frame = run_query(Trace.open(trace), name, memory_limit=memory_limit, **pairs(param, "--param"))
-    _write(frame, form, file)
+    answer = answer_query(Trace.open(trace), name, memory_limit=memory_limit, **pairs(param, "--param"))
+    _write(answer.frame, form, file)
+    for note in answer.notes:
+        typer.echo(f"note: {note}", err=True)
 
 
 def _write(frame: pl.DataFrame, form: TableFormat, out: Path | None) -> None:

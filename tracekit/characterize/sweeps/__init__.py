@@ -1,0 +1,3 @@
+"""One module a sweep; each has an object named SWEEP."""
+
+from __future__ import annotations
