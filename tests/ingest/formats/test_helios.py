@@ -258,9 +258,20 @@ def test_more_running_gpus_than_the_quota_are_counted(ingest: Ingest, found_chec
             "Earth/cluster_gpu_number.csv": "date,vcA,total\n2020-04-01,4,4\n",
         }
     )
-    # Both jobs hold 4 GPUs from the same second on; the second of them exceeds 4.
-    assert found_checks(trace) == {"running_over_capacity": (1, 2)}
-    assert trace.manifest.checks["running_over_capacity"].examples == ["Earth/2"]
+    # Both jobs hold 4 GPUs from the same second on: neither is the first, and together they exceed 4.
+    assert found_checks(trace) == {"running_over_capacity": (2, 2)}
+    assert trace.manifest.checks["running_over_capacity"].examples == ["Earth/1", "Earth/2"]
+
+
+def test_jobs_that_follow_each_other_do_not_run_together(ingest: Ingest, found_checks: FoundChecks) -> None:
+    later = "2,u1,vcA,4,16,1,COMPLETED,2020-04-02 08:00:00,2020-04-02 08:01:40,2020-04-02 08:02:40,60,100\n"
+    trace = ingest(
+        {
+            "Earth/cluster_log.csv": LOG + JOB + later,
+            "Earth/cluster_gpu_number.csv": "date,vcA,total\n2020-04-01,4,4\n",
+        }
+    )
+    assert found_checks(trace).get("running_over_capacity", (0, 2)) == (0, 2)
 
 
 def test_the_released_quota_of_earth_adds_up(

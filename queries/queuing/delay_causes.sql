@@ -1,0 +1,38 @@
+-- title: Causes of queueing delay
+-- question: Do jobs wait because their VC is at its quota, or because free GPUs are scattered?
+-- paper: Philly Table 2 (ATC'19)
+-- tables: jobs, attempts
+-- needs: queueing, gpu_count
+-- param quota: auto {auto, capacity, peak, p95} | what a VC may use: stated, or as a proxy its peak or 95th percentile
+-- param capacity: observed {observed, listed} | GPUs of a node: the largest number any source shows, or the node list
+-- column gpu_class: class | size class of the job
+-- column waits: waits | waits longer than 0 s
+-- column fair_share_waits: waits | those of them of which the quota explains the largest part
+-- column fragmentation_waits: waits | those explained most by fragmentation; NULL when no nodes are known
+-- column other_waits: waits | the others; the three add up to waits
+-- column fair_share_share: share | fair_share_waits / waits
+-- column fragmentation_share: share | fragmentation_waits / waits
+-- column fair_share_wait_s: s | time of all waits while the VC was at its quota
+-- column fragmentation_wait_s: s | time of all waits while no nodes with the wanted locality were free
+-- rule:
+-- At each moment of a wait for g GPUs in the VC v: fair share while (GPUs that v holds) + g > (quota of v); else
+-- fragmentation while no nodes could take g GPUs on the fewest nodes that can hold them; else other.
+-- The first three counts go by the main cause of a wait, the last two columns by seconds: Philly uses both countings.
+-- Quotas are rarely published: the note beside the result names the source, and says when it is a proxy.
+-- Waits of 0 s, unknown waits, and jobs of unknown size are out.
+SELECT
+    gpu_class,
+    count(*) AS waits,
+    count(*) FILTER (WHERE cause = 'fair_share') AS fair_share_waits,
+    CASE WHEN count(fragmentation_us) > 0 THEN count(*) FILTER (WHERE cause = 'fragmentation') END
+        AS fragmentation_waits,
+    count(*) FILTER (WHERE cause = 'other') AS other_waits,
+    count(*) FILTER (WHERE cause = 'fair_share') / count(*) AS fair_share_share,
+    CASE WHEN count(fragmentation_us) > 0 THEN count(*) FILTER (WHERE cause = 'fragmentation') / count(*) END
+        AS fragmentation_share,
+    CAST(sum(fair_share_us) AS DOUBLE) / 1000000 AS fair_share_wait_s,
+    CAST(sum(fragmentation_us) AS DOUBLE) / 1000000 AS fragmentation_wait_s
+FROM wait_causes
+WHERE wait_us > 0 AND gpu_class IS NOT NULL
+GROUP BY gpu_class, class_order
+ORDER BY class_order

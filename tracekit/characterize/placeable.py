@@ -1,0 +1,150 @@
+"""Whether a gang of GPUs would have fitted on the nodes at a moment, with the locality it wants.
+
+A gang wants the fewest nodes that can hold it: on one node where nodes are large enough, else whole nodes and, for
+the rest, one more node with enough free GPUs. Philly (ATC'19) and its successors schedule by this rule first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.characterize.occupancy import Steps
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars as pl
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+
+__all__ = ["FreeNodes", "free_nodes"]
+
+
+@dataclass(frozen=True)
+class FreeNodes:
+    """How many GPUs are free on each node of a pool through time.
+
+    Attributes
+    ----------
+    node_gpus : float64 array, shape (nodes,)
+        GPUs of each node.
+    size : float
+        GPUs of the largest node.
+    node, time, free : arrays, shape (n,)
+        The node's free GPUs from each time [us] on, ordered by node and time.
+    """
+
+    node_gpus: Floats
+    node: Ints
+    time: Ints
+    free: Floats
+
+    @property
+    def size(self) -> float:
+        """GPUs of the largest node; 0 without nodes."""
+        return float(self.node_gpus.max(initial=0))
+
+    def with_at_least(self, gpus: float) -> Steps:
+        """Return the number of nodes with at least so many free GPUs."""
+        enough = self.free >= gpus - 1e-9
+        first = np.ones(len(self.node), dtype=bool)
+        first[1:] = self.node[1:] != self.node[:-1]
+        previous = np.empty(len(self.node), dtype=bool)
+        previous[1:] = enough[:-1]
+        previous[first] = self.node_gpus[self.node[first]] >= gpus - 1e-9
+        changed = enough != previous
+        times, change = self.time[changed], np.where(enough[changed], 1.0, -1.0)
+        moments, index = np.unique(times, return_inverse=True)
+        sums = np.bincount(index, weights=change, minlength=len(moments))
+        whole = float((self.node_gpus >= gpus - 1e-9).sum())
+        return Steps(moments, np.concatenate([[whole], whole + np.cumsum(sums)]))
+
+    def fits(self, gang: float) -> Steps:
+        """Return whether a gang of so many GPUs fits with the locality it wants: 1 where it does, else 0."""
+        size = self.size
+        none = np.empty(0, dtype=np.int64)
+        if size <= 0:
+            return Steps(none, np.array([0.0]))
+        if gang <= size:
+            counts = self.with_at_least(gang)
+            return _compressed(counts.times, counts.values >= 1)
+        whole, rest = divmod(gang, size)
+        full = self.with_at_least(size)
+        if rest < 1e-9:
+            return _compressed(full.times, full.values >= whole)
+        partly = self.with_at_least(rest)
+        times = np.union1d(full.times, partly.times)
+        ends = np.concatenate([[(full.values[0] >= whole) & (partly.values[0] >= whole + 1)]])
+        return _compressed(times, np.concatenate([ends, (full.at(times) >= whole) & (partly.at(times) >= whole + 1)]))
+
+
+def _compressed(times: Ints, holds: NDArray[np.bool_]) -> Steps:
+    """Keep the steps at which something changes."""
+    changed = holds[1:] != holds[:-1]
+    return Steps(times[changed], np.concatenate([holds[:1], holds[1:][changed]]).astype(np.float64))
+
+
+def free_nodes(con: duckdb.DuckDBPyConnection, capacity: str) -> tuple[dict[str | None, FreeNodes], list[str]]:
+    """Return the free GPUs of the nodes of each cluster, and what had to be left out, one sentence each.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        Has attempts, jobs, placements and the view node_gpus.
+    capacity : str
+        'observed' or 'listed': which number of GPUs a node has.
+    """
+    import polars as pl
+
+    nodes = con.sql(f"""SELECT node_id, {capacity} AS gpus FROM node_gpus WHERE {capacity} > 0 ORDER BY node_id""").pl()
+    # Where a placement has times of its own, as each instance of a gang may, these count.
+    held = con.sql(
+        """SELECT node_id, any_value(cluster) AS cluster, epoch_us(since) AS start, epoch_us(until) AS "end",
+                  sum(gpu_count) AS gpus
+           FROM (SELECT p.node_id, p.job_id, p.attempt, j.cluster, p.gpu_count,
+                        coalesce(p.start_time, a.start_time) AS since, coalesce(p.end_time, a.end_time) AS until
+                 FROM placements AS p
+                 INNER JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
+                 INNER JOIN jobs AS j ON a.job_id = j.job_id)
+           WHERE until > since AND gpu_count > 0
+           GROUP BY node_id, since, until"""
+    ).pl()
+    unlisted = held.filter(~pl.col("node_id").is_in(nodes["node_id"].implode()))
+    notes = (
+        [f"{unlisted.height:,} placements are on nodes of unknown size and hold nothing here"] if len(unlisted) else []
+    )
+    owners = con.sql("SELECT node_id, cluster FROM nodes").pl()
+    seen = held.group_by("node_id").agg(pl.col("cluster").min())
+    owner = nodes.join(owners.unique("node_id", keep="first"), on="node_id", how="left").join(
+        seen, on="node_id", how="left", suffix="_seen"
+    )
+    owner = owner.with_columns(cluster=pl.coalesce("cluster", "cluster_seen"))
+    clusters = owner["cluster"].unique().sort().to_list()
+    found = {}
+    for cluster in clusters:
+        members = owner.filter(pl.col("cluster").eq_missing(cluster)).sort("node_id").with_row_index("number")
+        own = held.join(members.select("node_id", "number"), on="node_id", how="inner")
+        found[cluster] = _free(members["gpus"].cast(pl.Float64).to_numpy(), own)
+    return found, notes
+
+
+def _free(node_gpus: Floats, held: pl.DataFrame) -> FreeNodes:
+    number = held["number"].to_numpy().astype(np.int64)
+    gpus = held["gpus"].cast(float).to_numpy()
+    node = np.concatenate([number, number])
+    time = np.concatenate([held["start"].to_numpy(), held["end"].to_numpy()]).astype(np.int64)
+    change = np.concatenate([-gpus, gpus])
+    order = np.lexsort((time, node))
+    node, time, change = node[order], time[order], change[order]
+    # The state after all that happens on a node at one moment is what counts.
+    last = np.ones(len(node), dtype=bool)
+    last[:-1] = (node[1:] != node[:-1]) | (time[1:] != time[:-1])
+    sums = np.cumsum(change)
+    begins = np.searchsorted(node, np.arange(len(node_gpus)))
+    before = np.where(begins > 0, sums[np.maximum(begins - 1, 0)], 0.0)
+    free = np.round(node_gpus[node] + sums - before[node], 6)
+    return FreeNodes(node_gpus, node[last], time[last], free[last])

@@ -1,0 +1,154 @@
+"""Why each wait was as long as it was: the VC was at its quota, or no nodes with the wanted locality were free."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.characterize.occupancy import Steps, group_codes, held_gpus, time_true
+from tracekit.characterize.placeable import free_nodes
+from tracekit.characterize.query import QueryColumn, QueryParam
+from tracekit.characterize.quotas import QUOTA, quotas
+from tracekit.characterize.sweep import Sweep, Swept
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import duckdb
+    from numpy.typing import NDArray
+
+    from tracekit.characterize.placeable import FreeNodes
+
+    Ints = NDArray[np.int64]
+
+__all__ = ["SWEEP"]
+
+
+def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> Swept:
+    waits = con.sql(
+        """SELECT w.job_id, w.attempt, w.cluster, w.vc, w.gpu_count, w.gpu_class, w.class_order,
+                  epoch_us(a.start_time) AS until, CAST(round(w.wait_s * 1000000) AS BIGINT) AS wait_us
+           FROM waits AS w INNER JOIN attempts AS a ON w.job_id = a.job_id AND w.attempt = a.attempt
+           WHERE w.wait_s IS NOT NULL AND a.start_time IS NOT NULL"""
+    ).pl()
+    held, notes = held_gpus(con)
+    negative = waits.filter(pl.col("wait_us") < 0).height
+    if negative:
+        notes.append(f"{negative:,} waits below zero are contradictions of the source and are left out")
+        waits = waits.filter(pl.col("wait_us") >= 0)
+    groups = pl.concat([waits.select("cluster", "vc"), held.select("cluster", "vc")]).unique(maintain_order=True)
+    holder, waiter = group_codes(held, groups), group_codes(waits, groups)
+    start, end = held["start"].to_numpy(), held["end"].to_numpy()
+    gpus = held["gpu_count"].to_numpy()
+    used = [Steps.of_intervals(start[m], end[m], gpus[m]) for m in (holder == g for g in range(groups.height))]
+    allowed, source = quotas(con, groups, used, str(params["quota"]))
+    notes.append(source)
+    nodes: dict[str | None, FreeNodes] | None = None
+    if con.execute("SELECT 1 FROM placements LIMIT 1").fetchall():
+        nodes, lost = free_nodes(con, str(params["capacity"]))
+        notes += [f"nodes: the {params['capacity']} number of GPUs of each", *lost]
+    else:
+        notes.append("the trace names no nodes, so that fragmentation cannot be told from other causes")
+    fair, fragmented = _shares(waits, waiter, groups, used, allowed, nodes)
+    wait_us = waits["wait_us"].to_numpy()
+    other = wait_us - fair - fragmented
+    frame = waits.select(
+        "job_id",
+        "attempt",
+        "cluster",
+        "vc",
+        "gpu_count",
+        "gpu_class",
+        "class_order",
+        wait_us="wait_us",
+        fair_share_us=pl.Series(fair, dtype=pl.Int64),
+        fragmentation_us=pl.Series(fragmented, dtype=pl.Int64) if nodes else pl.lit(None, dtype=pl.Int64),
+        other_us=pl.Series(other, dtype=pl.Int64),
+        cause=pl.Series(_main_cause(wait_us, fair, fragmented, other), dtype=pl.String),
+    )
+    return Swept(frame, tuple(notes))
+
+
+def _shares(
+    waits: pl.DataFrame,
+    waiter: Ints,
+    groups: pl.DataFrame,
+    used: list[Steps],
+    allowed: list[Steps],
+    nodes: dict[str | None, FreeNodes] | None,
+) -> tuple[Ints, Ints]:
+    """Return how long each wait was due to the quota, and how long to fragmentation [us]."""
+    until = waits["until"].to_numpy()
+    since = until - waits["wait_us"].to_numpy()
+    size = waits["gpu_count"].fill_null(0).to_numpy()
+    fair, fragmented = np.zeros(len(until), dtype=np.int64), np.zeros(len(until), dtype=np.int64)
+    fits: dict[tuple[str | None, float], Steps] = {}
+    order = np.lexsort((size, waiter))
+    cuts = np.flatnonzero((np.diff(waiter[order]) != 0) | (np.diff(size[order]) != 0)) + 1
+    for rows in np.split(order, cuts) if len(order) else []:
+        gpus, group = float(size[rows[0]]), int(waiter[rows[0]])
+        # A job without GPUs waits for neither.
+        rows = rows[until[rows] > since[rows]]  # noqa: PLW2901 -- the rest of the loop is about these
+        if gpus <= 0 or not len(rows):
+            continue
+        cluster = groups["cluster"][group]
+        times = np.union1d(used[group].times, allowed[group].times)
+        pool = None if nodes is None else nodes.get(cluster)
+        if pool is not None:
+            if (cluster, gpus) not in fits:
+                fits[cluster, gpus] = pool.fits(gpus)
+            times = np.union1d(times, fits[cluster, gpus].times)
+        # Nothing changes before the first step, and a wait may begin there.
+        times = np.union1d(times, since[rows].min())
+        full = used[group].at(times) + gpus > allowed[group].at(times) + 1e-9
+        for share, holds in (
+            (fair, full),
+            *(((fragmented, ~full & (fits[cluster, gpus].at(times) < 1)),) if pool is not None else ()),
+        ):
+            share[rows] = time_true(times, holds, until[rows]) - time_true(times, holds, since[rows])
+    return fair, fragmented
+
+
+def _main_cause(wait_us: Ints, fair: Ints, fragmented: Ints, other: Ints) -> NDArray[np.str_]:
+    """Return the cause of most of each wait; the first of equal ones."""
+    names = np.array(["fair_share", "fragmentation", "other"])
+    main = names[np.argmax(np.stack([fair, fragmented, other]), axis=0)]
+    return np.where(wait_us > 0, main, "none")
+
+
+SWEEP = Sweep(
+    name="wait_causes",
+    title="The causes of each wait",
+    tables=("jobs", "attempts"),
+    also=("placements", "nodes", "capacity", "gpu_utilization"),
+    params=(
+        QUOTA,
+        QueryParam(
+            "capacity",
+            "observed",
+            "how many GPUs a node has: as the node list says, or the largest number that any source shows",
+            ("observed", "listed"),
+        ),
+    ),
+    columns=(
+        QueryColumn("job_id", "text", "the job"),
+        QueryColumn("attempt", "number", "the attempt that ended the wait"),
+        QueryColumn("cluster", "text", "the job's cluster"),
+        QueryColumn("vc", "text", "the job's tenant"),
+        QueryColumn("gpu_count", "GPUs", "the job's size"),
+        QueryColumn("gpu_class", "class", "the job's size class"),
+        QueryColumn("class_order", "number", "order of the class"),
+        QueryColumn("wait_us", "us", "the wait; the next three add up to it exactly"),
+        QueryColumn("fair_share_us", "us", "while the VC held so much that the job would have exceeded its quota"),
+        QueryColumn("fragmentation_us", "us", "while the quota had room, but no nodes with the wanted locality did"),
+        QueryColumn("other_us", "us", "the rest"),
+        QueryColumn("cause", "text", "the cause of most of the wait: fair_share, fragmentation, other; none for 0 s"),
+    ),
+    rule="""At each moment of a wait for g GPUs in the VC v: fair_share while (GPUs that v holds) + g > (quota of v);
+else fragmentation while no nodes of the cluster could take g GPUs on the fewest nodes that can hold g; else other.
+Waits with unknown ends and waits below zero are out; a job of unknown or no GPUs waits for other reasons only.
+Source: the two kinds of delay are those of Philly (ATC'19); the test is ours, since quotas are not published.""",
+    compute=_compute,
+)
