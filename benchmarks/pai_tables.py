@@ -1,11 +1,16 @@
 """Make PAI-format tables at the released size, seeded.
 
-python benchmarks/pai_tables.py -o DIR [--tasks 1261050] [--instances 7522002]
+python benchmarks/pai_tables.py -o DIR [--tasks 1261050] [--instances 7522002] [--sensors 3033232] [--tags 1055032]
+                                       [--metrics 2009423]
+
+A count of 0 leaves that table out. Names are as long as the release's: 24 digits for jobs and machines, 60 for
+aliases, instances and workers.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +22,39 @@ if TYPE_CHECKING:
 
 _BATCH = 500_000
 _STATUS = ["Terminated", "Failed", "Running"]
+_MACHINES = 1897
+_JOB, _ALIAS, _INSTANCE, _WORKER, _MACHINE, _GROUP = range(1, 7)
+"""Kinds of names."""
+_DIGITS = {_JOB: 24, _ALIAS: 60, _INSTANCE: 60, _WORKER: 60, _MACHINE: 24, _GROUP: 32}
 
 
-def write_pai_tables(folder: Path, tasks: int, instances: int, seed: int = 2020) -> None:
-    """Write pai_job_table.csv, pai_task_table.csv and pai_instance_table.csv, without header lines."""
+@dataclass(frozen=True)
+class _Workers:
+    """Every instance, in the order of the instance table; arrays of shape (instances,)."""
+
+    job: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    """-1 while it runs [s]."""
+    machine: NDArray[np.int64]
+
+
+def write_pai_tables(
+    folder: Path, tasks: int, instances: int, *, sensors: int = 0, tags: int = 0, metrics: int = 0, seed: int = 2020
+) -> None:
+    """Write the tables of jobs, tasks and instances, and those of the others with a count, without header lines.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the files pai_*.csv go.
+    tasks, instances : int
+        Rows of those tables; jobs follow from the tasks.
+    sensors, tags, metrics : int
+        Rows of the sensor, group tag and machine metric table, at most one for each instance or job.
+    seed : int
+        Of all random choices.
+    """
     rng = np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
     jobs = int(tasks / 1.195)
@@ -32,8 +66,8 @@ def write_pai_tables(folder: Path, tasks: int, instances: int, seed: int = 2020)
     with (folder / "pai_job_table.csv").open("wb") as out:
         for part in _parts(jobs):
             _frame(
-                job=_hex(part, 1),
-                alias=_hex(part, 2),
+                job=_names(part, _JOB),
+                alias=_names(part, _ALIAS),
                 user=user[part],
                 status=status[part],
                 start=begin[part],
@@ -45,7 +79,7 @@ def write_pai_tables(folder: Path, tasks: int, instances: int, seed: int = 2020)
         for part in _parts(tasks):
             owner = job_of_task[part]
             _frame(
-                job=_hex(owner, 1),
+                job=_names(owner, _JOB),
                 task=np.where(first[part], "worker", np.char.add("ps", part.astype(str))),
                 number=rng.choice([1, 2, 4, 8, 16], len(part)),
                 status=status[owner],
@@ -56,37 +90,120 @@ def write_pai_tables(folder: Path, tasks: int, instances: int, seed: int = 2020)
                 gpu=rng.choice([25.0, 50.0, 100.0, 200.0], len(part)),
                 model=rng.choice(["T4", "P100", "V100", "MISC"], len(part)),
             ).write_csv(out, include_header=False)
-    _write_instances(rng, folder / "pai_instance_table.csv", instances, jobs, begin, end)
-
-
-def _write_instances(
-    rng: np.random.Generator, path: Path, instances: int, jobs: int, begin: NDArray[Any], end: NDArray[Any]
-) -> None:
     owners = np.concatenate([np.arange(jobs), np.sort(rng.integers(0, jobs, instances - jobs))])
+    start = begin[owners] + rng.integers(0, 600, instances)
+    workers = _Workers(owners, start, end[owners], rng.integers(0, _MACHINES, instances))
+    _write_instances(folder / "pai_instance_table.csv", workers)
+    if sensors:
+        _write_sensors(rng, folder / "pai_sensor_table.csv", workers, min(sensors, instances))
+    if tags:
+        _write_tags(rng, folder / "pai_group_tag_table.csv", user, min(tags, jobs))
+    if metrics:
+        _write_metrics(rng, folder / "pai_machine_metric.csv", workers, min(metrics, instances))
+
+
+def _write_instances(path: Path, workers: _Workers) -> None:
     with path.open("wb") as out:
-        for part in _parts(instances):
-            owner = owners[part]
+        for part in _parts(len(workers.job)):
+            owner = workers.job[part]
             _frame(
-                job=_hex(owner, 1),
+                job=_names(owner, _JOB),
                 task=np.full(len(part), "worker"),
-                instance=_hex(part, 3),
-                worker=_hex(part, 4),
-                alias=_hex(owner, 2),
-                status=np.where(end[owner] < 0, "Running", "Terminated"),
-                start=begin[owner] + rng.integers(0, 600, len(part)),
-                end=end[owner],
-                machine=_hex(rng.integers(0, 1897, len(part)), 5),
+                instance=_names(part, _INSTANCE),
+                worker=_names(part, _WORKER),
+                alias=_names(owner, _ALIAS),
+                status=np.where(workers.end[part] < 0, "Running", "Terminated"),
+                start=workers.start[part],
+                end=workers.end[part],
+                machine=_names(workers.machine[part], _MACHINE),
             ).write_csv(out, include_header=False)
+
+
+def _write_sensors(rng: np.random.Generator, path: Path, workers: _Workers, rows: int) -> None:
+    """Write the use of some workers in no particular order; one in five has no GPU values."""
+    measured = rng.permutation(len(workers.job))[:rows]
+    with path.open("wb") as out:
+        for part in _parts(rows):
+            worker = measured[part]
+            gpus = pl.Series(rng.random(len(part)) < 0.8)
+            cpu, memory, gpu, gpu_memory = (rng.gamma(0.8, scale, len(part)) for scale in (300, 12, 30, 2.5))
+            frame = pl.DataFrame(
+                {
+                    "job": _names(workers.job[worker], _JOB),
+                    "task": np.full(len(part), "worker"),
+                    "worker": _names(worker, _WORKER),
+                    "alias": _names(workers.job[worker], _ALIAS),
+                    "machine": _names(workers.machine[worker], _MACHINE),
+                    "gpu_name": np.full(len(part), "/dev/nvidia0"),
+                    "cpu": cpu,
+                    "gpu": gpu,
+                    "memory": memory,
+                    "memory_most": memory * 1.5,
+                    "gpu_memory": gpu_memory,
+                    "gpu_memory_most": gpu_memory * 1.5,
+                    **{f"io{n}": rng.gamma(0.5, 1e6, len(part)) for n in range(4)},
+                }
+            )
+            frame.with_columns(
+                pl.when(gpus).then(pl.col(c)).alias(c) for c in ("gpu_name", "gpu", "gpu_memory", "gpu_memory_most")
+            ).write_csv(out, include_header=False)
+
+
+def _write_tags(rng: np.random.Generator, path: Path, user: NDArray[Any], rows: int) -> None:
+    """Write the tags of some jobs in no particular order; one in eleven names a model."""
+    tagged = rng.permutation(len(user))[:rows]
+    with path.open("wb") as out:
+        for part in _parts(rows):
+            job = tagged[part]
+            pl.DataFrame(
+                {
+                    "alias": _names(job, _ALIAS),
+                    "user": user[job],
+                    "spec": _sometimes(rng, rng.choice(["T4", "P100", "V100"], len(part)), 0.15),
+                    "group": _names(rng.integers(0, len(user) // 5 + 1, len(part)), _GROUP),
+                    "workload": _sometimes(rng, rng.choice(["ctr", "graphlearn", "bert", "nmt"], len(part)), 0.09),
+                }
+            ).write_csv(out, include_header=False)
+
+
+def _write_metrics(rng: np.random.Generator, path: Path, workers: _Workers, rows: int) -> None:
+    """Write the use of machines over the lives of some workers, in no particular order."""
+    measured = rng.permutation(len(workers.job))[:rows]
+    with path.open("wb") as out:
+        for part in _parts(rows):
+            worker = measured[part]
+            iowait, kernel, user = (rng.gamma(0.8, scale, len(part)).clip(0, 33) for scale in (0.1, 4, 20))
+            _frame(
+                worker=_names(worker, _WORKER),
+                machine=_names(workers.machine[worker], _MACHINE),
+                start=workers.start[worker],
+                end=workers.end[worker],
+                iowait=iowait,
+                kernel=kernel,
+                user=user,
+                gpu=rng.gamma(0.8, 100, len(part)).clip(0, 800),
+                load=rng.gamma(1.0, 15, len(part)),
+                network=rng.gamma(0.8, 1e8, len(part)),
+                workers=rng.gamma(2.0, 3, len(part)),
+                cpu=iowait + kernel + user,
+            ).write_csv(out, include_header=False)
+
+
+def _sometimes(rng: np.random.Generator, words: NDArray[Any], share: float) -> pl.Series:
+    """Return the words with all but a share of them unknown."""
+    return pl.select(pl.when(pl.Series(rng.random(len(words)) < share)).then(pl.Series(words))).to_series()
 
 
 def _parts(total: int) -> list[NDArray[np.int64]]:
     return [np.arange(first, min(first + _BATCH, total)) for first in range(0, total, _BATCH)]
 
 
-def _hex(number: NDArray[Any], salt: int) -> pl.Series:
-    """Return 24 hexadecimal digits for each number, the same for the same number and salt."""
-    mixed = pl.Series(number.astype(np.uint64)).hash(seed=salt)
-    return pl.select(pl.format("{}{}", mixed.cast(pl.String).str.zfill(20), pl.lit(f"{salt:04d}"))).to_series()
+def _names(number: NDArray[Any], kind: int) -> pl.Series:
+    """Return a name of digits for each number, the same for the same number and kind."""
+    numbers = pl.Series(number.astype(np.uint64))
+    parts = [numbers.hash(seed=kind + 10 * n).cast(pl.String).str.zfill(20) for n in range(_DIGITS[kind] // 20)]
+    rest = _DIGITS[kind] % 20
+    return pl.select(pl.concat_str([*parts, pl.lit(str(kind) * rest)] if rest else parts)).to_series()
 
 
 def _frame(**columns: Any) -> pl.DataFrame:
@@ -98,6 +215,16 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=1_261_050)
     parser.add_argument("--instances", type=int, default=7_522_002)
+    parser.add_argument("--sensors", type=int, default=3_033_232)
+    parser.add_argument("--tags", type=int, default=1_055_032)
+    parser.add_argument("--metrics", type=int, default=2_009_423)
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
-    write_pai_tables(given.output, given.tasks, given.instances)
+    write_pai_tables(
+        given.output,
+        given.tasks,
+        given.instances,
+        sensors=given.sensors,
+        tags=given.tags,
+        metrics=given.metrics,
+    )

@@ -1,4 +1,4 @@
-"""Write the synthetic job, task, instance and machine tables in the form of the Alibaba PAI 2020 release.
+"""Write the synthetic tables of the Alibaba PAI 2020 release; those of measured use and tags are in _pai_use.
 
 Shares of states, requests, GPU types and run times follow Weng et al. (NSDI 2022). Times are seconds that read as
 hour and weekday in UTC+8, as in the release; the date means nothing.
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sample_traces._draw import Draw, Quirk, Table, one_file_tar_gz, write_rows
+from sample_traces._pai_use import USE_COLUMNS, PaiWork, write_pai_use
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +35,7 @@ COLUMNS = {
     "pai_task_table": "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type",
     "pai_instance_table": "job_name,task_name,inst_name,worker_name,inst_id,status,start_time,end_time,machine",
     "pai_machine_spec": "machine,gpu_type,cap_cpu,cap_mem,cap_gpu",
+    **USE_COLUMNS,
 }
 HOURLY = (6, 5, 4, 4, 3, 3, 3, 4, 5, 8, 10, 11, 9, 9, 11, 12, 12, 11, 9, 9, 10, 10, 9, 7)
 STATUS = (("Terminated", 69.4), ("Failed", 24.0), ("Running", 5.6), ("Waiting", 1.0))
@@ -81,7 +83,7 @@ class _Job:
 
 
 def write_pai(folder: Path, seed: int) -> list[Quirk]:
-    """Write the four tables and their headers below `folder` and return what was planted."""
+    """Write the seven tables and their headers below `folder` and return what was planted."""
     draw = Draw(seed, "pai")
     machines = _machines(draw)
     users = draw.words(60, 12)
@@ -101,7 +103,21 @@ def write_pai(folder: Path, seed: int) -> list[Quirk]:
     spec_rows = [",".join([name, kind, *(str(n) for n in SHAPES[kind][1:])]) for name, kind in machines]
     (folder / MACHINE_FILE).write_bytes(one_file_tar_gz("pai_machine_spec.csv", spec_rows))
     quirks.append(Quirk(MACHINE_FILE, machines[0][0], "cpu-machine", "gpu_type CPU, no GPU"))
-    return quirks
+    return quirks + write_pai_use(folder, seed, _work(jobs))
+
+
+def _work(jobs: list[_Job]) -> PaiWork:
+    """Return what the tables of measured use and tags need to know of the jobs."""
+    return PaiWork(
+        jobs=[(job.inst_id, job.user, job.tasks[-1].gpu_type) for job in jobs if job.tasks[-1].gpu],
+        instances=[
+            cells
+            for job in jobs
+            for cells in job.instances
+            if cells[7] and cells[6] != "0.0" and sum(other[3] == cells[3] for other in job.instances) == 1
+        ],
+        gpu_tasks={(job.name, task.name) for job in jobs for task in job.tasks if task.gpu},
+    )
 
 
 def _time(seconds: int) -> str:

@@ -22,7 +22,7 @@ download and to test readers. Do not use them to draw conclusions about the real
 |---|---|---|
 | `philly/` | Microsoft Philly, 2017 | about 800 jobs with GPU placement in five weeks, telemetry of 8 servers, 16 h |
 | `helios/` | SenseTime Helios, 2020 | two clusters of about 1,500 jobs in four weeks, and daily quotas |
-| `alibaba-pai/` | Alibaba PAI, cluster-trace-gpu-v2020 | 400 jobs with tasks, instances and machines |
+| `alibaba-pai/` | Alibaba PAI, cluster-trace-gpu-v2020 | 400 jobs, tasks, instances, machines; tags and use of some |
 | `alibaba-openb/` | Alibaba openb, cluster-trace-gpu-v2023 | three pod lists of about 600 pods and two node lists |
 | `alibaba-dlrm/` | Alibaba disaggregated DLRM, cluster-trace-gpu-v2025 | 300 inference instances |
 | `alibaba-spot/` | Alibaba spot GPU, cluster-trace-v2026-spot-gpu | 300 jobs and 47 nodes |
@@ -41,7 +41,7 @@ download and to test readers. Do not use them to draw conclusions about the real
 - **Helios**: Hu et al., *Characterization and Prediction of Deep Learning Workloads in Large-Scale GPU Datacenters*,
   SC 2021. Half of the jobs want no GPU; gang sizes, run times, final states and submissions per hour of the day.
 - **PAI**: Weng et al., *MLaaS in the Wild*, NSDI 2022. Shares of states, requests of 25 to 200 % of a GPU, GPU types,
-  run times and waits.
+  run times and waits. What workers and machines use is chosen, and only a part of the jobs has it.
 - **openb**: Weng et al., *Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
   Descent*, USENIX ATC 2023. Shares of requests, service classes and phases, waits and lifetimes.
 

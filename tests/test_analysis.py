@@ -269,3 +269,12 @@ def test_a_damaged_trace_is_a_clear_error(small_trace: Trace, tmp_path: Path) ->
     with pytest.raises(TraceError, match="the table jobs is missing"):
         analyze(source, tmp_path / "out")
     assert _left(tmp_path) == ["trace"]
+
+
+def test_the_limit_of_inflation_reaches_the_reader_of_files(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    for run in (analyze, lambda source, out, **given: analyze_many([source], out, **given)):
+        with pytest.raises(
+            (UsageError, SourceError), match=r"--max-inflation: 0\.5 is too small; give a number from 1"
+        ):
+            run(tmp_path / "log", tmp_path / "out", max_inflation=0.5)

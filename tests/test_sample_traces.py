@@ -468,6 +468,83 @@ def test_pai_headers_name_the_columns() -> None:
     assert read_csv(PAI / "pai_machine_spec.header") == [["machine", "gpu_type", "cap_cpu", "cap_mem", "cap_gpu"]]
 
 
+PAI_USE = {"pai_sensor_table": 16, "pai_group_tag_table": 5, "pai_machine_metric": 12}
+"""Columns of the tables of measured use and tags."""
+
+
+def pai_use(name: str) -> list[list[str]]:
+    """Return the rows of full length of such a table."""
+    return [row for row in read_csv(PAI / f"{name}.csv") if len(row) == PAI_USE[name]]
+
+
+def pai_planted(table: str, kind: str) -> str:
+    (found,) = records_of(f"alibaba-pai/{table}.csv", kind)
+    return found
+
+
+def test_pai_measured_use_holds_its_oddities() -> None:
+    jobs, _, instances = pai_tables()
+    rows = pai_use("pai_sensor_table")
+    by_worker = {row[2]: row for row in rows}
+    machines = {row[3]: row[8] for row in instances}
+    assert by_worker[pai_planted("pai_sensor_table", "no-gpu-values")][5] == ""
+    assert all((row[5] == "") == (row[7] == "") == (row[10] == "") for row in rows if row[7] != "high")
+    assert {row[0] for row in rows} - {row[0] for row in jobs} == {pai_planted("pai_sensor_table", "use-without-job")}
+    strays = {row[2] for row in rows if row[0] in {job[0] for job in jobs}} - set(machines)
+    assert strays == {pai_planted("pai_sensor_table", "use-without-instance")}
+    moved = [row[2] for row in rows if machines.get(row[2], row[4]) != row[4]]
+    assert moved == [pai_planted("pai_sensor_table", "other-machine")]
+    twice = [worker for worker, count in Counter(row[2] for row in rows if row[7] != "high").items() if count > 1]
+    assert twice == [pai_planted("pai_sensor_table", "repeated-worker")]
+
+
+def test_pai_group_tags_hold_their_oddities() -> None:
+    jobs, tasks, _ = pai_tables()
+    rows = pai_use("pai_group_tag_table")
+    first = {row[0]: row for row in reversed(rows)}
+    users = {row[1]: row[2] for row in reversed(jobs)}
+    types: dict[str, set[str]] = defaultdict(set)
+    for row in tasks:
+        types[row[0]] |= {row[9]} if row[8] else set()
+    assert first[pai_planted("pai_group_tag_table", "model-tag")][4] == "bert"
+    assert {row[0] for row in rows} - set(users) == {pai_planted("pai_group_tag_table", "tag-without-job"), ""}
+    assert [row[0] for row in rows if users.get(row[0], row[1]) != row[1]] == [
+        pai_planted("pai_group_tag_table", "other-user")
+    ]
+    other = [row[1] for row in jobs if row[1] in first and first[row[1]][2] not in types[row[0]] | {""}]
+    assert other == [pai_planted("pai_group_tag_table", "other-type")]
+    assert [alias for alias, count in Counter(row[0] for row in rows).items() if count > 1] == [
+        pai_planted("pai_group_tag_table", "repeated-tag")
+    ]
+    assert [row[0] for row in rows].index("") == 40
+
+
+def test_pai_machine_use_holds_its_oddities() -> None:
+    rows = pai_use("pai_machine_metric")
+    machines = {row[0] for row in read_archive("pai_machine_spec")}
+    assert [row[0] for row in rows if row[2] == "0"] == [pai_planted("pai_machine_metric", "start-zero")]
+    assert [row[0] for row in rows if not row[11]] == [pai_planted("pai_machine_metric", "no-value")]
+    assert [row[0] for row in rows if int(row[3]) < int(row[2])] == [
+        pai_planted("pai_machine_metric", "end-before-start")
+    ]
+    numbers = [row for row in rows if row[11] not in {"", "n/a"}]
+    assert [row[0] for row in numbers if float(row[11]) > 100] == [pai_planted("pai_machine_metric", "above-100")]
+    unknown = pai_planted("pai_machine_metric", "unknown-machine")
+    assert unknown in [row[0] for row in rows if row[1] not in machines]
+    again = next(row for row in rows if row[0] == pai_planted("pai_machine_metric", "repeated-interval"))
+    assert sum(row[1:3] == again[1:3] for row in rows) == 2
+    parts = [row for row in numbers if row[0] != again[0]]
+    assert all(sum(map(float, row[4:7])) == pytest.approx(float(row[11]), abs=1e-6) for row in parts)
+
+
+@pytest.mark.parametrize(("name", "width"), PAI_USE.items())
+def test_pai_tables_of_use_and_tags_hold_two_unusable_rows_each(name: str, width: int) -> None:
+    rows = read_csv(PAI / f"{name}.csv")
+    assert sum(len(row) != width for row in rows) == 1
+    assert sum(row.usable == "no" for row in quirks(f"alibaba-pai/{name}.csv")) == 2
+    assert [len(row) for row in read_csv(PAI / f"{name}.header")] == [width]
+
+
 def openb_pods(name: str) -> list[dict[str, str]]:
     """Return the usable pods of one list."""
     rows = read_csv(OPENB / f"openb_pod_list_{name}.csv")

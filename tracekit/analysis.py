@@ -64,6 +64,7 @@ def analyze(
     force: bool = False,
     options: Mapping[str, str] | None = None,
     max_reject_share: float = 0.5,
+    max_inflation: float = 200,
     capacity: str = "listed",
     memory_limit: str | None = None,
     progress: Progress | None = None,
@@ -86,6 +87,8 @@ def analyze(
         Options of the source format.
     max_reject_share : float
         Refuse a source when more than this share of a file's records is unusable [0..1].
+    max_inflation : float
+        Most bytes that one byte of a compressed file may become.
     capacity : str
         Where the number of GPUs comes from: 'listed', 'observed' or a CSV file. Where 'listed' or 'observed' is
         not available and the other is, that one is used and the report says so.
@@ -113,6 +116,7 @@ def analyze(
         force=force,
         options=options,
         max_reject_share=max_reject_share,
+        max_inflation=max_inflation,
         capacity=capacity,
         memory_limit=memory_limit,
         progress=progress or Progress(),
@@ -127,6 +131,7 @@ def analyze_many(
     force: bool = False,
     options: Mapping[str, str] | None = None,
     max_reject_share: float = 0.5,
+    max_inflation: float = 200,
     capacity: str = "listed",
     memory_limit: str | None = None,
     progress: Progress | None = None,
@@ -173,6 +178,7 @@ def analyze_many(
                     force=False,
                     options=options,
                     max_reject_share=max_reject_share,
+                    max_inflation=max_inflation,
                     capacity=capacity,
                     memory_limit=memory_limit,
                     progress=progress,
@@ -211,6 +217,7 @@ def _analyze(
     force: bool,
     options: Mapping[str, str] | None,
     max_reject_share: float,
+    max_inflation: float,
     capacity: str,
     memory_limit: str | None,
     progress: Progress,
@@ -220,6 +227,7 @@ def _analyze(
         "--format": format_name,
         "--option": [f"{k}={v}" for k, v in (options or {}).items()],
         "--max-reject-share": None if max_reject_share == 0.5 else f"{max_reject_share:g}",
+        "--max-inflation": None if max_inflation == 200 else f"{max_inflation:g}",
         "--capacity": None if capacity == "listed" else capacity,
         "--memory-limit": memory_limit,
     }
@@ -238,6 +246,7 @@ def _analyze(
                 format_name=format_name,
                 options=options,
                 max_reject_share=max_reject_share,
+                max_inflation=max_inflation,
                 memory_limit=memory_limit,
                 progress=progress,
             )

@@ -15,7 +15,7 @@ from tracekit.errors import TraceError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["CAPABILITIES", "Capability", "Check", "FileAccount", "Manifest", "TableInfo"]
+__all__ = ["CAPABILITIES", "Addition", "Capability", "Check", "FileAccount", "Manifest", "TableInfo"]
 
 CAPABILITIES = (
     "arrivals",
@@ -92,6 +92,23 @@ class TableInfo:
 
 
 @dataclass
+class Addition:
+    """A newer export that was added to the Trace."""
+
+    created: str
+    """When it was added."""
+    tracekit_version: str
+    files: list[str]
+    """Paths of its files among the files of the source; those that were read before are left out."""
+    jobs_added: int
+    """Jobs that the Trace did not know."""
+    jobs_replaced: int
+    """Jobs that the Trace knew, and whose newer record stands."""
+    jobs_older: int
+    """Jobs that the Trace knew further than this export does; what it knew stands."""
+
+
+@dataclass
 class Manifest:
     """Everything that manifest.json states."""
 
@@ -110,6 +127,8 @@ class Manifest:
     capabilities: dict[str, Capability] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     """Choices that the ingest made and assumptions that it rests on."""
+    additions: list[Addition] = field(default_factory=list)
+    """Newer exports added since it was created, oldest first."""
 
     @property
     def records(self) -> int:
@@ -150,6 +169,7 @@ class Manifest:
                 tables={k: TableInfo(**v) for k, v in raw.pop("tables").items()},
                 checks={k: Check(**v) for k, v in raw.pop("checks").items()},
                 capabilities={k: _capability(v) for k, v in raw.pop("capabilities").items()},
+                additions=[Addition(**a) for a in raw.pop("additions", [])],
                 **raw,
             )
         except OSError as error:

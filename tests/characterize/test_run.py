@@ -12,6 +12,7 @@ import pytest
 import tracekit.characterize
 from tracekit.characterize import find_query, lacks, list_queries, run_query
 from tracekit.characterize.query import RESERVED_PARAMS
+from tracekit.characterize.sweep import sweeps_in
 from tracekit.errors import QueryError, UsageError
 from tracekit.manifest import Capability
 
@@ -70,7 +71,9 @@ def test_a_capability_that_the_manifest_does_not_name_is_lacking(trace: Trace) -
 def test_shipped_queries_declare_the_parameters_they_use() -> None:
     for query in list_queries():
         (statement,) = duckdb.extract_statements(query.sql)
-        assert statement.named_parameters - set(RESERVED_PARAMS) == {p.name for p in query.params}, query.name
+        swept = {p.name for sweep in sweeps_in(query) for p in sweep.params}
+        used = set(statement.named_parameters) - set(RESERVED_PARAMS) | swept
+        assert used == {p.name for p in query.params}, query.name
 
 
 @pytest.mark.parametrize("limit", [None, "1GB"])

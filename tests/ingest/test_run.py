@@ -211,8 +211,8 @@ def test_a_source_without_one_usable_record_is_refused_whatever_the_share(ingest
         ("cluster_job_log", bytes(range(256)), r"^cluster_job_log, line 1: is not a JSON array"),
         ("cluster_job_log", b"[]", r"holds no records; is the file complete\?$"),
         ("pai_job_table.csv", bytes(range(256)), r"holds no usable record \(2 unusable\)"),
-        ("openb_pod_list_default.csv", b"\xff\xfe" * 50, r"line 1: the column 'name' is missing"),
-        ("cluster_log.csv.gz", b"no gzip", r"^cluster_log\.csv: the archive is damaged"),
+        ("openb_pod_list_default.csv", b"\xfe\xfe" * 50, r"line 1: the column 'name' is missing"),
+        ("cluster_log.csv.gz", b"no gzip", r"^cluster_log\.csv\.gz: the archive is damaged"),
     ],
 )
 def test_junk_under_a_known_name_is_refused_and_leaves_nothing(

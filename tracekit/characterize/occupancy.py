@@ -67,15 +67,23 @@ class Steps:
         found: Floats = self.values[np.searchsorted(self.times, moments, side="left")]
         return found
 
-    def integral(self, moments: Ints) -> Floats:
-        """Return the integral from the first step to each moment [value * us]; 0 before it."""
+    def means(self, edges: Ints) -> Floats:
+        """Return the mean over each interval between successive edges [us], weighted by time."""
+        found: Floats = np.diff(self._integral(edges)) / np.diff(edges)
+        return found
+
+    def _integral(self, moments: Ints) -> Floats:
+        """Return the integral from the first step, or from 0 where there is none, to each moment [value * us]."""
         if not len(self.times):
-            return np.zeros(len(moments))
+            flat: Floats = self.values[0] * moments
+            return flat
         areas = np.concatenate([[0.0], np.cumsum(self.values[1:-1] * np.diff(self.times))])
         index = np.searchsorted(self.times, moments, side="right") - 1
         inside = np.maximum(index, 0)
-        found = areas[inside] + self.values[inside + 1] * (moments - self.times[inside])
-        return np.where(index >= 0, found, 0.0)
+        after = areas[inside] + self.values[inside + 1] * (moments - self.times[inside])
+        before = self.values[0] * (moments - self.times[0])
+        found: Floats = np.where(index >= 0, after, before)
+        return found
 
 
 def time_true(times: Ints, holds: Bools, moments: Ints) -> Ints:

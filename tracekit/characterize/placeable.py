@@ -81,6 +81,26 @@ class FreeNodes:
         ends = np.concatenate([[(full.values[0] >= whole) & (partly.values[0] >= whole + 1)]])
         return _compressed(times, np.concatenate([ends, (full.at(times) >= whole) & (partly.at(times) >= whole + 1)]))
 
+    def at_moments(self, moments: Ints) -> tuple[Floats, Ints, Floats]:
+        """Return free GPUs, nodes that are wholly free, and the largest gang that fits, at each moment [us].
+
+        The largest gang with the locality it wants fills all wholly free nodes and the best of the others.
+        """
+        free = np.zeros(len(moments))
+        whole, whole_gpus = np.zeros(len(moments), dtype=np.int64), np.zeros(len(moments))
+        best = np.zeros(len(moments))
+        cuts = np.searchsorted(self.node, np.arange(len(self.node_gpus) + 1))
+        for number, gpus in enumerate(self.node_gpus):
+            own = slice(cuts[number], cuts[number + 1])
+            left = np.concatenate([[gpus], self.free[own]])[np.searchsorted(self.time[own], moments, side="right")]
+            left = np.maximum(left, 0)  # a node that holds more than it has is not short of less than nothing
+            idle = left >= gpus - 1e-9
+            free += left
+            whole += idle
+            whole_gpus += np.where(idle, gpus, 0)
+            best = np.maximum(best, np.where(idle, 0, left))
+        return free, whole, whole_gpus + best
+
 
 def _compressed(times: Ints, holds: NDArray[np.bool_]) -> Steps:
     """Keep the steps at which something changes."""
@@ -88,7 +108,9 @@ def _compressed(times: Ints, holds: NDArray[np.bool_]) -> Steps:
     return Steps(times[changed], np.concatenate([holds[:1], holds[1:][changed]]).astype(np.float64))
 
 
-def free_nodes(con: duckdb.DuckDBPyConnection, capacity: str) -> tuple[dict[str | None, FreeNodes], list[str]]:
+def free_nodes(
+    con: duckdb.DuckDBPyConnection, capacity: str, *, half_steps: bool = False
+) -> tuple[dict[str | None, FreeNodes], list[str]]:
     """Return the free GPUs of the nodes of each cluster, and what had to be left out, one sentence each.
 
     Parameters
@@ -97,6 +119,9 @@ def free_nodes(con: duckdb.DuckDBPyConnection, capacity: str) -> tuple[dict[str 
         Has attempts, jobs, placements and the view node_gpus.
     capacity : str
         'observed' or 'listed': which number of GPUs a node has.
+    half_steps : bool
+        Count time in half microseconds, and let what starts at a moment start half a microsecond after what ends
+        then, so that the state between the two can be looked at.
     """
     import polars as pl
 
@@ -128,6 +153,8 @@ def free_nodes(con: duckdb.DuckDBPyConnection, capacity: str) -> tuple[dict[str 
     for cluster in clusters:
         members = owner.filter(pl.col("cluster").eq_missing(cluster)).sort("node_id").with_row_index("number")
         own = held.join(members.select("node_id", "number"), on="node_id", how="inner")
+        if half_steps:
+            own = own.with_columns(start=pl.col("start") * 2 + 1, end=pl.col("end") * 2)
         found[cluster] = _free(members["gpus"].cast(pl.Float64).to_numpy(), own)
     return found, notes
 
@@ -143,8 +170,7 @@ def _free(node_gpus: Floats, held: pl.DataFrame) -> FreeNodes:
     # The state after all that happens on a node at one moment is what counts.
     last = np.ones(len(node), dtype=bool)
     last[:-1] = (node[1:] != node[:-1]) | (time[1:] != time[:-1])
-    sums = np.cumsum(change)
-    begins = np.searchsorted(node, np.arange(len(node_gpus)))
-    before = np.where(begins > 0, sums[np.maximum(begins - 1, 0)], 0.0)
-    free = np.round(node_gpus[node] + sums - before[node], 6)
+    sums = np.concatenate([[0.0], np.cumsum(change)])
+    before = sums[np.searchsorted(node, np.arange(len(node_gpus)))]
+    free = np.round(node_gpus[node] + sums[1:] - before[node], 6)
     return FreeNodes(node_gpus, node[last], time[last], free[last])

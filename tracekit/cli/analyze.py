@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
-from tracekit.cli.options import Force, FormatName, FormatOptions, MapFile, MaxRejectShare, MemoryLimit, pairs, with_map
+from tracekit.cli.options import (
+    Force,
+    FormatName,
+    FormatOptions,
+    MapFile,
+    MaxInflation,
+    MaxRejectShare,
+    MemoryLimit,
+    pairs,
+    with_map,
+)
 
 if TYPE_CHECKING:
     from tracekit.progress import Progress
@@ -22,6 +32,7 @@ class _Settings(TypedDict):
     force: bool
     options: dict[str, str]
     max_reject_share: float
+    max_inflation: float
     capacity: str
     memory_limit: str | None
     progress: Progress
@@ -47,6 +58,7 @@ def analyze(
     option: FormatOptions = None,
     force: Force = False,
     max_reject_share: MaxRejectShare = 0.5,
+    max_inflation: MaxInflation = 200,
     capacity: Annotated[
         str,
         typer.Option(
@@ -73,6 +85,7 @@ def analyze(
         "force": force,
         "options": options,
         "max_reject_share": max_reject_share,
+        "max_inflation": max_inflation,
         "capacity": capacity,
         "memory_limit": memory_limit,
         "progress": progress,

@@ -50,5 +50,12 @@ def _show(trace: Trace) -> None:
     found = [(name, c.count, c.of, c.meaning) for name, c in manifest.checks.items() if c.count]
     if found:
         print_table(("check", "found", "of", "meaning"), found)
+    if manifest.additions:
+        added = [
+            (a.created, ", ".join(a.files[:3]) + (" ..." if len(a.files) > 3 else ""), a.jobs_added, a.jobs_replaced,
+             a.jobs_older)
+            for a in manifest.additions
+        ]  # fmt: skip
+        print_table(("added (UTC)", "files", "jobs added", "replaced", "known further"), added)
     for note in manifest.notes:
         typer.echo(f"note: {note}")

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.options import Force, FormatName, FormatOptions, MapFile, MaxRejectShare, MemoryLimit, pairs, with_map
+from tracekit.cli.options import (
+    Force,
+    FormatName,
+    FormatOptions,
+    MapFile,
+    MaxInflation,
+    MaxRejectShare,
+    MemoryLimit,
+    pairs,
+    with_map,
+)
 
 __all__ = ["register"]
 
@@ -26,13 +36,23 @@ def ingest(
     map_file: MapFile = None,
     option: FormatOptions = None,
     force: Force = False,
+    append: Annotated[
+        bool,
+        typer.Option(
+            "--append", help="Add a newer export to TRACE; jobs seen again are replaced by their newer record."
+        ),
+    ] = False,
     max_reject_share: MaxRejectShare = 0.5,
+    max_inflation: MaxInflation = 200,
     memory_limit: MemoryLimit = None,
 ) -> None:
     """Read raw logs into a Trace: a folder of Parquet tables in one common schema.
 
     Records that cannot be used are set aside in the table 'rejects' with file, line, column and reason; for every file
     records = kept + rejected.
+
+    With --append a dump of every day builds a history: files that TRACE holds already change nothing, a job that is
+    exported again is told once, and where no TRACE is yet, it is made.
 
     Example: tracekit ingest sample_traces/philly -o my-trace
     """
@@ -47,8 +67,10 @@ def ingest(
             out,
             format_name=format_name,
             force=force,
+            append=append,
             options=options,
             max_reject_share=max_reject_share,
+            max_inflation=max_inflation,
             memory_limit=memory_limit,
             progress=progress,
         )

@@ -15,6 +15,7 @@ __all__ = [
     "FormatName",
     "FormatOptions",
     "MapFile",
+    "MaxInflation",
     "MaxRejectShare",
     "MemoryLimit",
     "TableFormat",
@@ -54,6 +55,11 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an earlier output 
 MaxRejectShare = Annotated[
     float,
     typer.Option(min=0, max=1, help="Refuse a file when more than this share of its records is unusable."),
+]
+
+MaxInflation = Annotated[
+    float,
+    typer.Option(metavar="N", min=1, help="Most bytes that one byte of a compressed file may become."),
 ]
 
 MemoryLimit = Annotated[

@@ -25,6 +25,8 @@ FIRST_TIME = datetime(1970, 1, 1)
 LAST_TIME = datetime(2262, 1, 1)
 """Latest time that a record may hold: the last year that nanosecond tools can hold."""
 
+_SHOWN_ZONES = 4
+
 LAST_SECOND = (LAST_TIME - FIRST_TIME) // timedelta(seconds=1)
 """The same in seconds laid on 1970-01-01."""
 
@@ -152,5 +154,7 @@ def _faults(column: Column, cleaned: pl.Series, value: pl.Series) -> list[tuple[
 def _not_a(column: Column) -> str:
     words = {"integer": "a whole number", "number": "a number", "datetime": "a time", "date": "a date"}
     form = f" like {column.format}" if column.format else ""
-    zones = f" with one of the zones {', '.join(column.zones)}" if column.zones else ""
+    listed = list(column.zones)
+    known = ", ".join(listed) if len(listed) <= _SHOWN_ZONES else f"{', '.join(listed[:_SHOWN_ZONES])}, ..."
+    zones = f" with one of the zones {known}" if column.zones else ""
     return f"is not {words[column.kind]}{form}{zones}"

@@ -1,19 +1,23 @@
 """Contradictions that any source may hold, looked for in the finished tables.
 
 They are counted and shown, never clipped or dropped. Each check is a query over the common tables that
-returns one text column: the rows found.
+returns one text column, the rows found, or a function that returns them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tracekit.ingest.over_capacity import starts_over_capacity
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import duckdb
 
     from tracekit.ingest.sink import Sink
 
-__all__ = ["run_common_checks"]
+__all__ = ["COMMON_CHECKS", "run_common_checks"]
 
 
 class _CommonCheck(NamedTuple):
@@ -22,7 +26,7 @@ class _CommonCheck(NamedTuple):
     tables: tuple[str, ...]
     of: str
     """Query for the number of rows looked at."""
-    query: str
+    query: str | Callable[[duckdb.DuckDBPyConnection], list[str]]
 
 
 _COMMON = (
@@ -97,19 +101,12 @@ _COMMON = (
         "starts at which the cluster's running GPUs exceed the total that its quota table states",
         ("attempts", "capacity", "jobs"),
         "SELECT count(*) FROM attempts WHERE gpu_count > 0 AND run_s > 0",
-        """WITH total AS (SELECT time, cluster, gpu_count FROM capacity WHERE vc IS NULL),
-        step AS (
-            SELECT j.cluster, a.job_id, e.time, e.gpus, sum(e.gpus) OVER (
-                PARTITION BY j.cluster ORDER BY e.time, e.gpus, a.job_id
-                ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS running
-            FROM attempts a JOIN jobs j USING (job_id),
-                 unnest([{'time': a.start_time, 'gpus': a.gpu_count},
-                         {'time': a.end_time, 'gpus': -a.gpu_count}]) AS u(e)
-            WHERE a.gpu_count > 0 AND a.run_s > 0)
-        SELECT s.job_id FROM step s ASOF JOIN total t ON s.cluster = t.cluster AND s.time >= t.time
-        WHERE s.gpus > 0 AND s.running > t.gpu_count""",
+        starts_over_capacity,
     ),
 )
+
+COMMON_CHECKS = frozenset(check.name for check in _COMMON)
+"""Names of the checks that are counted on the finished tables."""
 
 
 def run_common_checks(con: duckdb.DuckDBPyConnection, tables: set[str], sink: Sink) -> None:
@@ -127,6 +124,11 @@ def run_common_checks(con: duckdb.DuckDBPyConnection, tables: set[str], sink: Si
     for check in _COMMON:
         if tables.issuperset(check.tables):
             sink.progress.stage(f"checking {check.name}")
-            found = con.execute(f"SELECT count(*), min(x, 5) FROM ({check.query}) AS found(x)").fetchall()[0]
             of = con.execute(check.of).fetchall()[0][0]
-            sink.check(check.name, found[0], of, check.meaning, found[1])
+            if isinstance(check.query, str):
+                query = f"SELECT count(*), min(x, 5) FROM ({check.query}) AS found(x)"
+                count, examples = con.execute(query).fetchall()[0]
+            else:
+                rows = check.query(con)
+                count, examples = len(rows), sorted(rows)[:5]
+            sink.check(check.name, count, of, check.meaning, examples)

@@ -87,7 +87,9 @@ def read_table(
                 parsed = block
                 if cells is None:
                     cells, parsed = parse_block(block, opened, len(header) + trailing, delimiter)
-                frame = _usable(opened, parsed, cells.select(pl.nth(i).alias(n) for n, i in used.items()), schema, seen)
+                frame = _usable(
+                    opened, parsed, cells.select(pl.col(str(i)).alias(n) for n, i in used.items()), schema, seen
+                )
                 if frame.height:
                     yield frame
 
@@ -152,7 +154,7 @@ def _tell_unused(sink: Sink, header: list[str], schema: TableSchema, path: str) 
 def _numbers(
     block: Block, width: int, delimiter: str, schema: TableSchema, used: dict[str, int]
 ) -> pl.DataFrame | None:
-    """Return the fields of a block with its numbers parsed, or None when some field is not the number it should be.
+    """Return the used fields of a block with its numbers parsed, or None when one is not the number it should be.
 
     Most blocks are clean, and parsing their numbers at once is quicker than by way of text.
     """
@@ -162,8 +164,17 @@ def _numbers(
         if column.kind in ("integer", "number"):
             types[str(position)] = column.polars
     words = [word for word in schema.missing if word]
+    positions = sorted(used.values())
     try:
-        cells = pl.read_csv(block.text, has_header=False, schema=types, separator=delimiter, null_values=words)
+        cells = pl.read_csv(
+            block.text,
+            has_header=False,
+            columns=positions,
+            schema=types,
+            separator=delimiter,
+            null_values=words,
+            missing_columns="insert",  # the empty one behind a final delimiter, where no record has it
+        )
     except pl.exceptions.PolarsError:
         return None
     return cells if cells.height == len(block.lines) else None

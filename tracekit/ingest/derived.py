@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-__all__ = ["single_attempts"]
+__all__ = ["most_held", "single_attempts"]
 
 
 def single_attempts(started: pl.DataFrame) -> pl.DataFrame:
@@ -33,3 +33,29 @@ def single_attempts(started: pl.DataFrame) -> pl.DataFrame:
         *nodes,
         "status",
     )
+
+
+def most_held(placements: str, start: str, end: str) -> str:
+    """Return a query for the most GPUs that were held at once on each machine, for sources that list no machines.
+
+    Parameters
+    ----------
+    placements : str
+        A relation with node_id and gpu_count [GPUs], and with the two columns that follow.
+    start, end : str
+        SQL names of the columns with the times. An end that is unknown never comes; a row without a start, or
+        that ends when it starts, holds nothing.
+
+    Returns
+    -------
+    str
+        SQL that gives node_id and gpu_count, rounded up to whole GPUs.
+    """
+    return f"""WITH event AS (
+        SELECT node_id, {start} AS time, gpu_count AS gpus FROM {placements}
+        WHERE gpu_count > 0 AND {start} IS NOT NULL AND ({end} > {start} OR {end} IS NULL)
+        UNION ALL
+        SELECT node_id, {end}, -gpu_count FROM {placements} WHERE gpu_count > 0 AND {end} > {start}),
+    step AS (SELECT node_id, time, sum(gpus) AS gpus FROM event GROUP BY node_id, time),
+    running AS (SELECT node_id, sum(gpus) OVER (PARTITION BY node_id ORDER BY time) AS gpus FROM step)
+    SELECT node_id, ceil(max(gpus) - 1e-6)::BIGINT AS gpu_count FROM running GROUP BY node_id"""

@@ -1,36 +1,61 @@
-"""The raw files of a source: a folder, a file, or an archive, read as streams and never unpacked to disk."""
+"""The raw files of a source: a folder, a file, or an archive, read as streams and never unpacked to disk.
+
+Files that were cut in parts are joined under the name of the whole; .gz, .bz2 and .xz files go under the name
+that they would be unpacked to, also inside an archive. An archive inside an archive is not opened.
+"""
 
 from __future__ import annotations
 
+import codecs
+import errno
 import gzip
 import hashlib
 import io
 import lzma
 import os
+import struct
 import tarfile
 import zipfile
 import zlib
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING
 
-from tracekit.errors import SourceError, TracekitError
+from tracekit.errors import SourceError, TracekitError, UsageError
+from tracekit.ingest.archives import Container, tar_members, zip_members
+from tracekit.ingest.parts import Parts, find_parts, find_pieces
+from tracekit.ingest.streams import Inflated, Joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
     from contextlib import AbstractContextManager
 
+    from tracekit.ingest.streams import ByteStream
+
 __all__ = ["MAX_INFLATION", "HashingReader", "SourceFile", "source_files"]
 
-MAX_INFLATION = 200
+MAX_INFLATION = 200.0
 """Most bytes that one compressed byte may become; text logs stay far below, bombs do not."""
 
-_INFLATION_FLOOR = 64 * 1024 * 1024
-_TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-_DAMAGE = (EOFError, gzip.BadGzipFile, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
+_TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+_BUFFER = 1 << 20
+_UTF_16 = {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}
+_DAMAGE = (
+    EOFError,
+    gzip.BadGzipFile,
+    lzma.LZMAError,
+    struct.error,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 @dataclass(frozen=True)
@@ -44,13 +69,18 @@ class SourceFile:
     size : int
         Bytes, of the content where that is known, else of the compressed file.
     origin : Path
-        The file on disk that holds it.
+        The file on disk that holds it, or the first part of it.
+    opener : function
+        Opens the content, unbuffered.
+    note : str
+        What the user should know about where it came from, '' when that is plain.
     """
 
     path: str
     size: int
     origin: Path
-    opener: Callable[[], AbstractContextManager[IO[bytes]]]
+    opener: Callable[[], AbstractContextManager[ByteStream]]
+    note: str = ""
 
     @property
     def name(self) -> str:
@@ -69,10 +99,12 @@ class SourceFile:
         Raises
         ------
         SourceError
-            The file cannot be read, or its compression is damaged.
+            The file cannot be read, or its compression is damaged; also later, while the stream is read.
         """
-        with read_errors(self.path), self.opener() as stream:
-            yield stream
+        with ExitStack() as stack:
+            with read_errors(self.path):
+                stream = stack.enter_context(self.opener())
+            yield io.BufferedReader(_Checked(stream, self.path), _BUFFER)
 
     def head(self, size: int = 65_536) -> bytes:
         """Return the first bytes of the content.
@@ -86,6 +118,26 @@ class SourceFile:
             return stream.read(size)
 
 
+class _Checked(io.RawIOBase):
+    """Hand a stream on, its failures turned into SourceErrors; those of whoever reads it are not touched."""
+
+    def __init__(self, stream: ByteStream, path: str) -> None:
+        super().__init__()
+        self._stream, self._path = stream, path
+        self._begun = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # a buffered reader hands out no other kind
+        with read_errors(self._path):
+            count = self._stream.readinto(buffer) or 0
+        if not self._begun and bytes(buffer[:2]) in _UTF_16 and count > 1:
+            raise SourceError("is UTF-16 text", where=self._path, hint="convert it with 'iconv -f UTF-16 -t UTF-8'")
+        self._begun = True
+        return count
+
+
 @contextmanager
 def read_errors(path: str | Path) -> Iterator[None]:
     """Turn the failures of reading `path` into one clear SourceError."""
@@ -97,28 +149,51 @@ def read_errors(path: str | Path) -> Iterator[None]:
         raise SourceError("cannot be read: permission denied", where=path, hint="check its permissions") from error
     except _DAMAGE as error:
         raise SourceError(f"the archive is damaged: {error}", where=path, hint="fetch it again") from error
+    except NotImplementedError as error:
+        raise SourceError(f"the archive cannot be read: {error}", where=path, hint="unpack it by hand") from error
     except OSError as error:
+        if error.errno == errno.EINVAL:  # a damaged archive that points outside itself
+            what = "the archive is damaged: it points outside itself"
+            raise SourceError(what, where=path, hint="fetch it again") from error
         raise SourceError(f"cannot be read: {error.strerror or error}", where=path, hint="check the disk") from error
 
 
-def source_files(source: Path) -> list[SourceFile]:
+def source_files(source: Path, max_inflation: float = MAX_INFLATION) -> list[SourceFile]:
     """Return the raw files of a source, ordered by path; archives are listed by their members.
+
+    Parameters
+    ----------
+    source : Path
+        A folder, a file, an archive, or one part of any file: the other parts are taken along.
+    max_inflation : float
+        Most bytes that one compressed byte may become; what stays below 64 MiB is read in any case.
 
     Raises
     ------
     SourceError
-        There is no such source, it is empty, cannot be read, or holds an archive that is damaged or unsafe.
+        There is no such source, it is empty, cannot be read, lacks a part, or holds an archive that is damaged or
+        unsafe.
+    UsageError
+        `max_inflation` is below 1.
     """
+    if not max_inflation >= 1:
+        raise UsageError(f"{max_inflation} is too small", where="--max-inflation", hint="give a number from 1 on")
     if not source.exists():
         raise SourceError("no such file or folder", where=source)
     if source.is_file():
-        found = _entries(source, source.name)
+        found = _single(source, max_inflation)
     else:
         found = []
-        for path in _walk(source):
-            found += _entries(path, path.relative_to(source).as_posix())
+        for folder, paths in groupby(_walk(source), key=lambda path: path.parent):
+            shown = PurePosixPath(folder.relative_to(source).as_posix())
+            found += _in_folder(list(paths), shown, max_inflation)
     if not found:
         raise SourceError("holds no files", where=source, hint="name the folder with the raw log files")
+    path, count = Counter(file.path for file in found).most_common(1)[0]
+    if count > 1:
+        raise SourceError(
+            f"'{path}' is there {count} times, compressed in different ways", where=source, hint="keep one of them"
+        )
     return sorted(found, key=lambda f: f.path)
 
 
@@ -134,121 +209,67 @@ def _walk(folder: Path) -> Iterator[Path]:
                 yield path
 
 
-def _entries(path: Path, shown: str) -> list[SourceFile]:
-    lower = path.name.lower()
+def _single(source: Path, max_inflation: float) -> list[SourceFile]:
+    """Return the files of a source that is one file, or one part of it."""
+    with read_errors(source):
+        pieces = find_pieces(source)
+    for parts in find_parts(pieces):
+        if source in parts.pieces:
+            return _joined(parts, PurePosixPath(), max_inflation)
+    return _entries(source, source.name, max_inflation)
+
+
+def _in_folder(paths: list[Path], shown: PurePosixPath, max_inflation: float) -> list[SourceFile]:
+    found = []
+    joined: set[Path] = set()
+    for parts in find_parts(paths):
+        joined.update(parts.pieces)
+        found += _joined(parts, shown, max_inflation)
+    for path in paths:
+        if path not in joined:
+            found += _entries(path, (shown / path.name).as_posix(), max_inflation)
+    return found
+
+
+def _joined(parts: Parts, folder: PurePosixPath, max_inflation: float) -> list[SourceFile]:
+    shown = (folder / parts.path.name).as_posix()
     with read_errors(shown):
-        if lower.endswith(_TAR):
-            return _tar_entries(path, shown)
-        if lower.endswith(".zip"):
-            return _zip_entries(path, shown)
+        size = sum(path.stat().st_size for path in parts.pieces)
+    container = Container(shown, size, max_inflation, partial(Joined, parts.pieces))
+    first, last = parts.pieces[0], parts.pieces[-1]
+    note = f"{shown} is read from its {len(parts.pieces)} parts, {first.name} to {last.name}"
+    return [replace(file, note=note) for file in _contained(container, first)]
+
+
+def _entries(path: Path, shown: str, max_inflation: float) -> list[SourceFile]:
+    with read_errors(shown):
         size = path.stat().st_size
-    if lower.endswith(".gz"):
-        return [SourceFile(shown[:-3], size, path, lambda: _limited(gzip.open(path, "rb"), size, shown))]
-    return [SourceFile(shown, size, path, lambda: path.open("rb"))]
+    return _contained(Container(shown, size, max_inflation, lambda: path.open("rb", buffering=0)), path)
 
 
-def _tar_entries(path: Path, shown: str) -> list[SourceFile]:
-    found = []
-    with tarfile.open(path, "r:*") as archive:
-        for member in archive:
-            if member.isdir():
-                continue
-            if not member.isfile():
-                raise SourceError(
-                    f"the archive entry '{member.name}' is a link or a device", where=shown, hint="unpack it by hand"
-                )
-            _refuse_climbing(member.name, shown)
-            _refuse_bomb(member.size, path, shown)
-            found.append(_tar_member(path, shown, member.name, member.size))
-    return found
+def _contained(container: Container, origin: Path) -> list[SourceFile]:
+    """Return what a file holds: the members of an archive, or itself."""
+    shown = container.path
+    lower = shown.lower()
+    if lower.endswith(_TAR) or lower.endswith(".zip"):
+        with read_errors(shown):
+            members = tar_members(container) if lower.endswith(_TAR) else zip_members(container)
+        return [_unpacked(SourceFile(f"{shown}/{m.name}", m.size, origin, m.opener), container.limit) for m in members]
+    return [_unpacked(SourceFile(shown, container.size, origin, container.opener), container.limit)]
 
 
-def _tar_member(path: Path, shown: str, name: str, size: int) -> SourceFile:
+def _unpacked(file: SourceFile, limit: float) -> SourceFile:
+    """Return a compressed file as its content, under the name without the ending; any other file as it is."""
+    stem, dot, ending = file.path.rpartition(".")
+    if dot + ending.lower() not in _COMPRESSED or file.path.lower().endswith(_TAR):
+        return file
+
     @contextmanager
-    def opener() -> Iterator[IO[bytes]]:
-        with tarfile.open(path, "r:*") as archive:
-            stream = archive.extractfile(name)
-            if stream is None:
-                raise SourceError(f"the archive entry '{name}' cannot be read", where=shown)
-            with stream:
-                yield stream
+    def opener() -> Iterator[ByteStream]:
+        with file.opener() as packed:
+            yield Inflated(packed, file.path, limit)
 
-    return SourceFile(f"{shown}/{name}", size, path, opener)
-
-
-def _zip_entries(path: Path, shown: str) -> list[SourceFile]:
-    found = []
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            if member.is_dir():
-                continue
-            if (member.external_attr >> 16) & 0o170000 == 0o120000:
-                raise SourceError(
-                    f"the archive entry '{member.filename}' is a link", where=shown, hint="unpack it by hand"
-                )
-            if member.flag_bits & 1:
-                raise SourceError(
-                    f"the archive entry '{member.filename}' is encrypted", where=shown, hint="unpack it by hand"
-                )
-            _refuse_climbing(member.filename, shown)
-            _refuse_bomb(member.file_size, path, shown)
-            found.append(_zip_member(path, shown, member.filename, member.file_size))
-    return found
-
-
-def _zip_member(path: Path, shown: str, name: str, size: int) -> SourceFile:
-    @contextmanager
-    def opener() -> Iterator[IO[bytes]]:
-        with zipfile.ZipFile(path) as archive, archive.open(name) as stream:
-            yield stream
-
-    return SourceFile(f"{shown}/{name}", size, path, opener)
-
-
-def _refuse_climbing(name: str, shown: str) -> None:
-    parts = PurePosixPath(name.replace("\\", "/")).parts
-    if name.startswith(("/", "\\")) or ".." in parts or (parts and ":" in parts[0]):
-        raise SourceError(
-            f"the archive entry '{name}' climbs out of the archive", where=shown, hint="do not trust this file"
-        )
-
-
-def _refuse_bomb(inflated: int, path: Path, shown: str) -> None:
-    allowed = max(_INFLATION_FLOOR, path.stat().st_size * MAX_INFLATION)
-    if inflated > allowed:
-        raise SourceError(
-            f"inflates to {inflated:,} bytes, more than {MAX_INFLATION} times its size",
-            where=shown,
-            hint="unpack it by hand if you trust it",
-        )
-
-
-@contextmanager
-def _limited(stream: IO[bytes] | gzip.GzipFile, compressed: int, shown: str) -> Iterator[IO[bytes]]:
-    with stream:
-        limit = max(_INFLATION_FLOOR, compressed * MAX_INFLATION)
-        yield io.BufferedReader(_LimitedRaw(stream, limit, shown), 1 << 20)
-
-
-class _LimitedRaw(io.RawIOBase):
-    """Refuse to hand out more bytes than a compressed file may hold."""
-
-    def __init__(self, stream: IO[bytes] | gzip.GzipFile, limit: int, shown: str) -> None:
-        super().__init__()
-        self._stream, self._left, self._limit, self._shown = stream, limit, limit, shown
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]  # a buffered reader hands out no other kind
-        data = self._stream.read(len(buffer))
-        self._left -= len(data)
-        if self._left < 0:
-            raise SourceError(
-                f"inflates beyond {self._limit:,} bytes", where=self._shown, hint="unpack it by hand if you trust it"
-            )
-        buffer[: len(data)] = data
-        return len(data)
+    return replace(file, path=stem, opener=opener)
 
 
 class HashingReader:

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.errors import UsageError, nearest
+from tracekit.ingest.merge_jobs import replace_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    import duckdb
 
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.sink import Sink
@@ -45,6 +48,8 @@ class Option:
     meaning: str
     choices: tuple[str, ...] = ()
     """Values allowed; empty when any is."""
+    file: bool = False
+    """Whether it names a file of the user's, so that another name says nothing about what it holds."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,11 @@ class Format(ABC):
     """Whether a source can be told to be in this format; otherwise it is read on request only."""
     raw_files: ClassVar[tuple[RawFile, ...]]
     options: ClassVar[Mapping[str, Option]] = {}
+    no_append: ClassVar[str] = ""
+    """Why a newer export cannot be added to a Trace; empty where an id means the same job in every export."""
+    nodes_from_jobs: ClassVar[bool] = False
+    """Whether machines are those that jobs name: with the most GPUs held there at once, and named CLUSTER/NAME as soon
+    as there are several clusters."""
 
     @abstractmethod
     def read(self, found: Found, sink: Sink) -> TimeFrame:
@@ -106,6 +116,18 @@ class Format(ABC):
         SourceError
             A file cannot be read as what it claims to be.
         """
+
+    def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:  # noqa: ARG002 -- for formats that need them
+        """Decide what stands of the jobs that a Trace and a newer export both tell, by default the newer record.
+
+        Parameters
+        ----------
+        con : DuckDB connection
+            Has the tables of both; `tracekit.ingest.merge_jobs` says under which names, and what is to be left there.
+        options : mapping
+            The options that both were read with.
+        """
+        replace_jobs(con)
 
     def fill_options(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return the options with defaults filled in.

@@ -16,48 +16,55 @@ __all__ = ["SeenKeys"]
 class SeenKeys:
     """Finds records that repeat the key of an earlier one.
 
-    Keys that only rise, as most logs number their jobs, need no memory beyond the last one; from the first
-    key that does not, the keys are held in a set.
+    Keys that only rise, as most logs number their jobs, are told by the last one. From the first key that does not
+    rise, hashes of the keys are held in a set; from the first hash that comes again, the keys themselves are.
     """
 
     def __init__(self, key: tuple[str, ...]) -> None:
         self._key = list(key)
-        self._risen: list[pl.Series] = []
+        self._kept: list[pl.DataFrame] = []
         self._last: int | None = None
+        self._hashes: set[int] | None = None
         self._seen: set[Any] | None = None
 
     def repeats(self, frame: pl.DataFrame, usable: NDArray[np.bool_]) -> list[int]:
         """Return the rows of `frame` whose key was seen before, among the usable ones."""
         keys = frame.select(self._key).filter(pl.Series(usable))
-        single = keys.to_series() if len(self._key) == 1 else None
-        if single is not None and self._seen is None and single.dtype == pl.Int64 and self._rises(single):
-            return []
-        values = single.to_list() if single is not None else keys.rows()
-        seen = self._as_set()
-        fresh = set(values)
-        if len(fresh) == len(values) and seen.isdisjoint(fresh):
-            seen |= fresh
-            return []
+        if self._seen is None:
+            if (self._hashes is None and self._rises(keys)) or self._is_fresh(keys):
+                self._kept.append(keys)
+                return []
+            self._seen = {row for kept in self._kept for row in kept.rows()}
+            self._kept.clear()
         found = []
-        for row, value in zip(np.flatnonzero(usable), values, strict=True):
-            if value in seen:
+        for row, value in zip(np.flatnonzero(usable), keys.rows(), strict=True):
+            if value in self._seen:
                 found.append(int(row))
-            seen.add(value)
+            self._seen.add(value)
         return found
 
-    def _rises(self, keys: pl.Series) -> bool:
-        if not len(keys):
+    def _rises(self, keys: pl.DataFrame) -> bool:
+        single = keys.to_series() if len(self._key) == 1 else None
+        if single is None or single.dtype != pl.Int64:
+            return False
+        if not len(single):
             return True
-        rises = bool((keys.diff().drop_nulls() > 0).all()) and (self._last is None or keys[0] > self._last)
+        rises = bool((single.diff().drop_nulls() > 0).all()) and (self._last is None or single[0] > self._last)
         if rises:
-            self._risen.append(keys)
-            self._last = keys[-1]
+            self._last = single[-1]
         return rises
 
-    def _as_set(self) -> set[Any]:
-        if self._seen is None:
-            self._seen = set()
-            for keys in self._risen:
-                self._seen.update(keys.to_list())
-            self._risen.clear()
-        return self._seen
+    def _is_fresh(self, keys: pl.DataFrame) -> bool:
+        """Return whether no hash of the keys came before; enter them if so."""
+        if self._hashes is None:
+            self._hashes = {value for kept in self._kept for value in _hashes(kept)}
+        hashes = _hashes(keys)
+        fresh = set(hashes)
+        if len(fresh) < len(hashes) or not self._hashes.isdisjoint(fresh):
+            return False
+        self._hashes |= fresh
+        return True
+
+
+def _hashes(keys: pl.DataFrame) -> list[int]:
+    return keys.hash_rows(seed=1).to_list()

@@ -189,7 +189,7 @@ class RecordReader:
         newlines = np.flatnonzero(array == _NEWLINE)
         line_starts = np.concatenate(([0], newlines[:-1] + 1))
         quotes = np.flatnonzero(array == _QUOTE) if self._quoting else np.empty(0, dtype=np.int64)
-        first, last = _join_quoted_lines(array, newlines, quotes, self._delimiter, fields)
+        first, last = _join_quoted_lines(array, newlines, quotes, self._delimiter, (fields, fields + trailing))
         starts, stops = line_starts[first], newlines[last]
         ends = _without_return(array, starts, stops)
         lines = self._line + first
@@ -248,7 +248,7 @@ def _without_return(array: NDArray[np.uint8], starts: Ints, ends: Ints) -> Ints:
 
 
 def _join_quoted_lines(
-    array: NDArray[np.uint8], newlines: Ints, quotes: Ints, delimiter: int, fields: int
+    array: NDArray[np.uint8], newlines: Ints, quotes: Ints, delimiter: int, widths: tuple[int, int]
 ) -> tuple[Ints, Ints]:
     """Return the first and last line of each record.
 
@@ -267,7 +267,7 @@ def _join_quoted_lines(
     while position + 1 < len(odd):
         begin, end = int(odd[position]), int(odd[position + 1])
         start = int(newlines[begin - 1]) + 1 if begin else 0
-        if end - begin <= _MAX_QUOTED_LINES and _field_count(array[start : newlines[end]], delimiter) == fields:
+        if end - begin <= _MAX_QUOTED_LINES and _field_count(array[start : newlines[end]], delimiter) in widths:
             swallowed[begin + 1 : end + 1] = True
             last[begin] = end
             position += 2

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from tracekit import __version__
 from tracekit.errors import OutputError, SourceError, TooManyRejectsError, UsageError
+from tracekit.ingest.append import open_earlier
 from tracekit.ingest.capabilities import measure_capabilities
 from tracekit.ingest.checks import run_common_checks
 from tracekit.ingest.detect import detect
-from tracekit.ingest.files import source_files
+from tracekit.ingest.files import MAX_INFLATION, source_files
 from tracekit.ingest.samples import keep_last_samples
 from tracekit.ingest.sink import Sink
 from tracekit.manifest import Manifest
@@ -39,8 +40,10 @@ def ingest_logs(
     *,
     format_name: str | None = None,
     force: bool = False,
+    append: bool = False,
     options: Mapping[str, str] | None = None,
     max_reject_share: float = 0.5,
+    max_inflation: float = MAX_INFLATION,
     memory_limit: str | None = None,
     progress: Progress | None = None,
 ) -> Trace:
@@ -56,10 +59,15 @@ def ingest_logs(
         The source format; detected from names and first bytes by default.
     force : bool
         Replace a Trace that stands at `out`.
+    append : bool
+        Add a newer export to the Trace at `out`: jobs seen again are replaced by their newer record, files read before
+        change nothing. Where no Trace is yet, it is made.
     options : mapping of str to str, optional
         Options of the format.
     max_reject_share : float
         Refuse a source when more than this share of a file's records is unusable [0..1].
+    max_inflation : float
+        Most bytes that one byte of a compressed file may become.
     memory_limit : str, optional
         Most memory for joins, such as '2GB'.
     progress : Progress, optional
@@ -74,12 +82,16 @@ def ingest_logs(
     ------
     SourceError
         The source cannot be read, or its format is unknown (UnknownFormatError), or too much of it is
-        unusable (TooManyRejectsError).
+        unusable (TooManyRejectsError), or it does not go with the Trace to which it is appended.
     OutputError
         `out` exists, lies inside the source, or cannot be written.
     UsageError
-        An option does not exist or has no such value.
+        An option does not exist or has no such value, or differs from the Trace to which the source is appended.
+    TraceError
+        The Trace to which the source is appended is damaged.
     """
+    if append and force:
+        raise UsageError("does not go with --force", where="--append", hint="add to the Trace, or replace it")
     if not 0 <= max_reject_share <= 1:
         raise UsageError(
             f"{max_reject_share} is not a share", where="--max-reject-share", hint="give a number from 0 to 1"
@@ -88,16 +100,22 @@ def ingest_logs(
     source, out = Path(source), Path(out)
     if is_trace(source):
         raise SourceError("is a Trace already", where=source, hint="use it as it is, or name the raw files")
-    files = source_files(source)
+    earlier = open_earlier(out) if append else None
+    out = earlier.trace.path if earlier else out
+    files = source_files(source, max_inflation)
     if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
         raise OutputError(
             "lies inside the source", where=out, hint="choose an -o outside, or the Trace becomes part of the logs"
         )
     detection = detect(source, files, format_name)
     filled = detection.format.fill_options(options or {})
+    if earlier:
+        earlier.require_same_reading(detection.format, filled)
     progress.note(f"format {detection.format.name}, {detection.reasons[0]}")
-    with TraceWriter(out, force=force) as writer, _join_errors(out):
+    with TraceWriter(out, force=force or earlier is not None) as writer, _join_errors(out):
         sink = Sink(writer, filled, progress, memory_limit)
+        for note in dict.fromkeys(file.note for file in files if file.note):
+            sink.note(note)
         _note_unread(files, detection, sink)
         frame = detection.format.read(detection.found, sink)
         sink.flush()
@@ -105,7 +123,15 @@ def ingest_logs(
         _refuse_rejects(source, sink, max_reject_share)
         keep_last_samples(sink)
         manifest = _manifest(detection, frame, sink)
+        if earlier:
+            earlier.require_same_times(frame, source)
+            if earlier.holds(manifest.files):
+                progress.note(f"{out} holds every file of the source already: nothing is changed")
+                return earlier.trace
+            earlier.merge(manifest, detection.format, sink)
         _describe(manifest, frame, sink)
+        if earlier:
+            earlier.require_unchanged()
         return writer.commit(manifest)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
@@ -14,6 +15,7 @@ from tracekit.trace_writer import output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from concurrent.futures import Future
     from pathlib import Path
 
     import duckdb
@@ -134,21 +136,22 @@ class Sink:
     def stage(self, name: str, frames: Iterable[pl.DataFrame]) -> Path | None:
         """Keep frames of one shape in a Parquet file for a later join; return it, or None when there are no rows.
 
-        The file is gone when the Trace is finished.
+        The file is gone when the Trace is finished, so that it is written quickly rather than small.
         """
-        import pyarrow.parquet as pq
-
         path = self.writer.scratch / f"{name}.parquet"
-        parquet = None
-        for frame in frames:
-            rows = frame.to_arrow()
+        written = False
+        with _StageFile(path) as file, ThreadPoolExecutor(1, thread_name_prefix="tracekit-stage") as thread:
+            pending: Future[None] | None = None
+            for frame in frames:
+                written = True
+                with output_errors(self.writer.target):
+                    if pending is not None:
+                        pending.result()
+                pending = thread.submit(file.append, frame)
             with output_errors(self.writer.target):
-                parquet = parquet or pq.ParquetWriter(path, rows.schema, compression="lz4")
-                parquet.write_table(rows)
-        if parquet is None:
-            return None
-        parquet.close()
-        return path
+                if pending is not None:
+                    pending.result()
+        return path if written else None
 
     def add_reject(self, path: str, line: int, column: str | None, reason: str, raw: bytes) -> None:
         """Append a row to the rejects table; OpenedFile.reject also counts it."""
@@ -196,3 +199,30 @@ class Sink:
         if text not in self.notes:
             self.notes.append(text)
             self.progress.note(text)
+
+
+class _StageFile:
+    """A Parquet file without compression; opened with the first frame."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._parquet: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._parquet is not None:
+            self._parquet.close()
+
+    def append(self, frame: pl.DataFrame) -> None:
+        import pyarrow.parquet as pq
+
+        rows = frame.to_arrow(compat_level=pl.CompatLevel.newest())
+        if self._parquet is None:
+            # A dictionary pays where values repeat; the first frame tells.
+            repeating = [c.name for c in frame if c.dtype == pl.String and c.n_unique() * 4 < len(c)]
+            self._parquet = pq.ParquetWriter(
+                self._path, rows.schema, compression="none", use_dictionary=repeating, write_statistics=False
+            )
+        self._parquet.write_table(rows)

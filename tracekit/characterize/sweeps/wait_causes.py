@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-__all__ = ["SWEEP"]
+__all__ = ["CAPACITY", "PARAMS", "SWEEP"]
+
+CAPACITY = QueryParam(
+    "capacity",
+    "observed",
+    "how many GPUs a node has: as the node list says, or the largest number that any source shows",
+    ("observed", "listed"),
+)
+PARAMS = (QUOTA, CAPACITY)
+"""What the user of a sweep over the queue may choose."""
 
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> Swept:
@@ -123,15 +132,7 @@ SWEEP = Sweep(
     title="The causes of each wait",
     tables=("jobs", "attempts"),
     also=("placements", "nodes", "capacity", "gpu_utilization"),
-    params=(
-        QUOTA,
-        QueryParam(
-            "capacity",
-            "observed",
-            "how many GPUs a node has: as the node list says, or the largest number that any source shows",
-            ("observed", "listed"),
-        ),
-    ),
+    params=PARAMS,
     columns=(
         QueryColumn("job_id", "text", "the job"),
         QueryColumn("attempt", "number", "the attempt that ended the wait"),

@@ -98,6 +98,16 @@ def read_host_samples(found: Found, sink: Sink) -> None:
             f"m.mem_total / {_KIB_PER_GIB} AS memory_total_gib "
             f"FROM ({cpu}) c FULL JOIN ({memory}) m ON c.time = m.time AND c.machine_id = m.machine_id ORDER BY 1, 2",
         )
+        samples = f"read_parquet({sql_text(sink.folder / 'host_utilization.parquet')})"
+        odd = "cpu_pct NOT BETWEEN 0 AND 100 OR memory_used_gib NOT BETWEEN 0 AND memory_total_gib"
+        count, of = con.execute(f"SELECT count(*) FILTER (WHERE {odd}), count(*) FROM {samples}").fetchall()[0]
+        sink.check(
+            "host_utilization_out_of_range",
+            count,
+            of,
+            "host samples with a CPU share below 0 or above 100 percent, or more memory used than there is, or less "
+            "than none; they are kept",
+        )
 
 
 def _stage(files: list[SourceFile], key: str, sink: Sink) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.ingest.derived import most_held
 from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
@@ -78,10 +79,12 @@ FROM part WHERE component IS NOT NULL GROUP BY job_id, attempt"""
 
 _ROUTES = {
     # Most jobs have one row: only the others need to be summed up.
+    # An export before its start may tell a submission that a requeue has replaced: the latest moment counts.
     "again": """
         SELECT job_id, min(submit) AS submit, min(origin) AS origin, count(start_local) AS attempts,
                arg_max_null("end", attempt) FILTER (WHERE start_local IS NOT NULL) AS "end",
-               arg_max_null(status, attempt) AS status, arg_max_null(word, attempt) AS word
+               arg_max_null(status, row(coalesce(start_local, submit_local), attempt)) AS status,
+               arg_max_null(word, row(coalesce(start_local, submit_local), attempt)) AS word
         FROM run WHERE job_id IN (SELECT job_id FROM run WHERE attempt > 0) GROUP BY job_id""",
     "job": """
         SELECT r.* EXCLUDE (submit, origin, "end", status, word),
@@ -185,22 +188,12 @@ def _write_nodes(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
     sink.writer.copy(
         "nodes",
         con,
-        """WITH event AS (
-            SELECT node_id, "start" AS time, gpu_count AS gpus FROM placed
-            WHERE gpu_count > 0 AND "start" IS NOT NULL AND ("end" > "start" OR "end" IS NULL)
-            UNION ALL
-            SELECT node_id, "end", -gpu_count FROM placed WHERE gpu_count > 0 AND "end" > "start"),
-        step AS (SELECT node_id, time, sum(gpus) AS gpus FROM event GROUP BY node_id, time),
-        held AS (
-            SELECT node_id, max(gpus) AS gpus FROM (
-                SELECT node_id, sum(gpus) OVER (PARTITION BY node_id ORDER BY time) AS gpus FROM step)
-            GROUP BY node_id)
-        SELECT p.node_id, p.cluster, ceil(h.gpus - 1e-6)::BIGINT AS gpu_count, p.gpu_model
+        f"""SELECT p.node_id, p.cluster, h.gpu_count, p.gpu_model
         FROM (SELECT node_id, min(cluster) AS cluster,
                      CASE WHEN min(gpu_model) = max(gpu_model) AND NOT contains(min(gpu_model), '|')
                           THEN min(gpu_model) END AS gpu_model
               FROM placed GROUP BY node_id) p
-        LEFT JOIN held h USING (node_id) ORDER BY p.node_id""",
+        LEFT JOIN ({most_held("placed", '"start"', '"end"')}) h USING (node_id) ORDER BY p.node_id""",
     )
 
 

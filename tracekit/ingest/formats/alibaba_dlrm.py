@@ -12,7 +12,7 @@ coupling of an application's two parts have no place in a Trace.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import polars as pl
 
@@ -49,6 +49,7 @@ class AlibabaDlrm(Format):
             lambda head: header_columns(head.partition(b"\n")[0])[:3] == ["instance_sn", "role", "app_name"],
         ),
     )
+    no_append: ClassVar[str] = "its times count from the start of the release"
 
     def read(self, found: Found, sink: Sink) -> TimeFrame:
         """Read the instances."""
@@ -64,7 +65,8 @@ class AlibabaDlrm(Format):
 
 
 def _read_instances(file: SourceFile, sink: Sink) -> None:
-    spec = limited(schema.source("alibaba-dlrm", _FILE), dict.fromkeys(_TIMES, LAST_SECOND))
+    largest = dict.fromkeys(_TIMES, LAST_SECOND) | dict.fromkeys(("cpu_request", "gpu_request", "memory_request"), 1e9)
+    spec = limited(schema.source("alibaba-dlrm", _FILE), largest)
     for raw in read_table(sink, file, spec):
         jobs = _jobs(raw.with_columns(_instant(name) for name in _TIMES))
         _count_contradictions(raw, sink)

@@ -66,6 +66,7 @@ class AlibabaOpenb(Format):
     options: ClassVar[Mapping[str, Option]] = {
         "list": Option("default", "which pod list to read where there are several: NAME in openb_pod_list_NAME.csv")
     }
+    no_append: ClassVar[str] = "its times count from the start of the release"
 
     def read(self, found: Found, sink: Sink) -> TimeFrame:
         """Read one pod list and one node list."""
@@ -109,8 +110,10 @@ def _larger_nodes(files: list[SourceFile], sink: Sink) -> SourceFile:
 
 
 def _read_pods(file: SourceFile, sink: Sink) -> None:
-    times = dict.fromkeys(("creation_time", "deletion_time", "scheduled_time"), LAST_SECOND)
-    for raw in read_table(sink, file, limited(schema.source("alibaba-openb", "openb_pod_list"), times)):
+    largest = dict.fromkeys(("creation_time", "deletion_time", "scheduled_time"), LAST_SECOND) | dict.fromkeys(
+        ("cpu_milli", "memory_mib", "num_gpu"), 1e9
+    )
+    for raw in read_table(sink, file, limited(schema.source("alibaba-openb", "openb_pod_list"), largest)):
         pods = _with_absent_columns(raw)
         jobs = _jobs(pods)
         _count_contradictions(pods, sink)

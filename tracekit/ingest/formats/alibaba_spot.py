@@ -11,7 +11,7 @@ duration, but neither start, end nor outcome, so there are no attempts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import polars as pl
 
@@ -57,6 +57,7 @@ class AlibabaSpot(Format):
         ),
         RawFile("node_info_df", "nodes", r"node_info_df\.csv", _has_columns("gpu_capacity_num", "node_name")),
     )
+    no_append: ClassVar[str] = "its times count from the first job of the release"
 
     def read(self, found: Found, sink: Sink) -> TimeFrame:
         """Read the jobs and the nodes."""

@@ -34,7 +34,7 @@ class MappedLog(Format):
     detected: ClassVar[bool] = False
     raw_files = (RawFile("table", "a table that the mapping file names", r"(?s:.*)", lambda _: False),)
     options: ClassVar[Mapping[str, Option]] = {
-        "map": Option("", "the mapping file (TOML); docs/mapping.md explains it, and it is required")
+        "map": Option("", "the mapping file (TOML); docs/mapping.md explains it, and it is required", file=True)
     }
 
     def fill_options(self, given: Mapping[str, str]) -> dict[str, str]:

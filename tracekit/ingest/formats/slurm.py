@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo
 import polars as pl
 
 from tracekit.errors import UsageError
+from tracekit.ingest.formats._slurm_append import merge_runs
 from tracekit.ingest.formats._slurm_records import header_names
 from tracekit.ingest.formats._slurm_rows import read_rows
 from tracekit.ingest.formats._slurm_tables import write_tables
@@ -27,6 +28,8 @@ from tracekit.ingest.localtime import DOUBLED_HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import duckdb
 
     from tracekit.ingest.interface import Found
     from tracekit.ingest.sink import Sink
@@ -62,6 +65,12 @@ class Slurm(Format):
         ),
         "shards_per_gpu": Option("", "shards into which gres/shard divides a GPU; empty when unknown"),
     }
+
+    nodes_from_jobs: ClassVar[bool] = True
+
+    def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:
+        """Put the runs that both exports tell together, as if they were read at once."""
+        merge_runs(con, options)
 
     def read(self, found: Found, sink: Sink) -> TimeFrame:
         """Read every export of the source as one."""

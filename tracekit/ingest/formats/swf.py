@@ -70,6 +70,7 @@ class Swf(Format):
         "processors_are_gpus": Option("no", "whether the log's processors are GPUs", ("no", "yes")),
         "vc": Option("queue", "which number is the tenant unit", ("queue", "group")),
     }
+    no_append: ClassVar[str] = "each log numbers its jobs from 1"
 
     def read(self, found: Found, sink: Sink) -> TimeFrame:
         """Read one log."""

@@ -1,0 +1,20 @@
+-- title: Fragmentation of free GPUs
+-- question: Could a large job start on the GPUs that are free, or are they scattered over the nodes?
+-- paper: Philly Section 3.1 (ATC'19)
+-- tables: jobs, attempts, placements
+-- needs: placement
+-- param step_s: 3600 | time between the moments looked at [s]
+-- param capacity: observed {observed, listed} | GPUs of a node: the largest number any source shows, or the node list
+-- column time: UTC | a moment, every step_s
+-- column cluster: text | the cluster
+-- column vc: text | NULL: VCs share the nodes, so that free GPUs belong to none of them
+-- column free_gpus: GPUs | GPUs that no attempt holds
+-- column whole_free_nodes: nodes | nodes of which no GPU is held
+-- column largest_gang: GPUs | the largest gang that would fit on the fewest nodes that can hold it
+-- rule:
+-- The state at each moment, changes at that moment included. A gang wants the fewest nodes that can hold it, so the
+-- largest that fits fills all wholly free nodes and the best of the others. Attempts with an unknown start or end hold
+-- nothing, and so do placements on nodes of unknown size.
+SELECT time, cluster, CAST(NULL AS VARCHAR) AS vc, free_gpus, whole_free_nodes, largest_gang
+FROM free_gpus
+ORDER BY time, cluster NULLS LAST

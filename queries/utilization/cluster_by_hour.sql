@@ -1,0 +1,101 @@
+-- title: Use of the cluster by hour of the day
+-- question: At which hours are GPUs allocated, busy, and asked for?
+-- paper: Helios Fig 2 (SC'21)
+-- tables: jobs, attempts
+-- also: gpu_utilization, capacity, nodes
+-- needs: arrivals, hour_of_day, gpu_count
+-- param step_s: 1800 | length of the intervals over which use is averaged [s]; half an hour suits every time zone
+-- param quota: auto {auto, capacity, peak, p95} | what VCs own: stated, or as a proxy each VC's peak or 95th percentile
+-- param rule: mean {mean, clipped} | as it is, or every interval clipped at what the cluster owns, as Helios does
+-- column cluster: text | the cluster
+-- column hour: hour | 0..23 in the trace's time zone
+-- column allocated_share: share | GPU time held / GPU time owned in this hour, over all days; NULL when capacity is unknown
+-- column gpu_util_pct: percent | mean of all GPU samples in this hour; NULL without telemetry
+-- column submitted_jobs: jobs | mean number of jobs submitted in this hour of a day
+-- rule:
+-- What a cluster owns is the sum over its VCs of what each owns; where the trace states a total (a row without a VC),
+-- that total. Intervals are cut at local hours, days run from the first to the last moment of the trace. Telemetry is
+-- taken for the cluster that the node list gives the machine, all samples alike, whether or not a job held the GPU.
+WITH totals AS (
+    SELECT cluster, time, sum(CAST(running_gpus AS DECIMAL(38, 6))) AS running, sum(CAST(capacity_gpus AS DECIMAL(38, 6))) AS summed
+    FROM gpu_timeline
+    GROUP BY cluster, time
+),
+
+stated AS (
+    SELECT cluster, time, gpu_count
+    FROM capacity
+    WHERE vc IS NULL AND gpu_count IS NOT NULL
+),
+
+owned AS (
+    SELECT
+        t.cluster,
+        t.time,
+        t.running,
+        coalesce(s.gpu_count, t.summed) AS gpus
+    FROM totals AS t
+    ASOF LEFT JOIN stated AS s ON t.cluster = s.cluster AND t.time >= s.time
+),
+
+by_hour AS (
+    SELECT
+        cluster,
+        CAST(extract(HOUR FROM time AT TIME ZONE 'UTC' AT TIME ZONE $timezone) AS BIGINT) AS hour,
+        sum(CASE WHEN $rule = 'clipped' THEN least(running, gpus) ELSE running END) FILTER (WHERE gpus > 0)
+        / nullif(sum(gpus) FILTER (WHERE gpus > 0), 0) AS allocated_share,
+        count(DISTINCT CAST(time AT TIME ZONE 'UTC' AT TIME ZONE $timezone AS DATE)) AS days
+    FROM owned
+    GROUP BY 1, 2
+),
+
+submitted AS (
+    SELECT
+        cluster,
+        CAST(extract(HOUR FROM submit_time AT TIME ZONE 'UTC' AT TIME ZONE $timezone) AS BIGINT) AS hour,
+        count(*) AS jobs
+    FROM jobs
+    WHERE submit_time IS NOT NULL
+    GROUP BY 1, 2
+),
+
+owners AS (
+    SELECT node_id, min(cluster) AS cluster
+    FROM nodes
+    GROUP BY node_id
+),
+
+clusters AS (
+    SELECT count(DISTINCT cluster) AS number, min(cluster) AS name
+    FROM jobs
+),
+
+minutes AS (
+    SELECT node_id, date_trunc('hour', time) + INTERVAL 30 MINUTE * (extract(MINUTE FROM time) // 30) AS time,
+        sum(CAST(utilization_pct AS DECIMAL(38, 6))) AS busy, count(utilization_pct) AS samples
+    FROM gpu_utilization
+    GROUP BY 1, 2
+),
+
+used AS (
+    -- A machine that is in no list belongs to the only cluster there is.
+    SELECT
+        coalesce(o.cluster, CASE WHEN c.number = 1 THEN c.name END) AS cluster,
+        CAST(extract(HOUR FROM m.time AT TIME ZONE 'UTC' AT TIME ZONE $timezone) AS BIGINT) AS hour,
+        sum(m.busy) / nullif(sum(m.samples), 0) AS gpu_util_pct
+    FROM minutes AS m
+    CROSS JOIN clusters AS c
+    LEFT JOIN owners AS o ON m.node_id = o.node_id
+    GROUP BY 1, 2
+)
+
+SELECT
+    h.cluster,
+    h.hour,
+    CAST(h.allocated_share AS DOUBLE) AS allocated_share,
+    CAST(u.gpu_util_pct AS DOUBLE) AS gpu_util_pct,
+    coalesce(s.jobs, 0) / h.days AS submitted_jobs
+FROM by_hour AS h
+LEFT JOIN submitted AS s ON h.cluster IS NOT DISTINCT FROM s.cluster AND h.hour = s.hour
+LEFT JOIN used AS u ON h.cluster IS NOT DISTINCT FROM u.cluster AND h.hour = u.hour
+ORDER BY h.cluster NULLS LAST, h.hour

@@ -1,0 +1,53 @@
+-- title: Use of each VC
+-- question: Which VCs use what they own, and which ones wait?
+-- paper: Helios Fig 4 (SC'21)
+-- tables: jobs, attempts
+-- needs: gpu_count
+-- param step_s: 3600 | length of the intervals over which use is averaged before quantiles are taken [s]
+-- param quota: auto {auto, capacity, peak, p95} | what a VC owns: stated, or as a proxy its peak or 95th percentile
+-- column cluster: text | the cluster
+-- column vc: text | the tenant; NULL for jobs without one
+-- column capacity_gpus: GPUs | mean over time of what the VC owns; NULL when unknown
+-- column allocated_share_mean: share | GPU time held / GPU time owned
+-- column p25: share | 25th percentile over intervals of GPUs held / GPUs owned
+-- column p50: share | median over intervals
+-- column p75: share | 75th percentile over intervals
+-- column queue_p50_s: s | median wait of the VC's jobs with GPUs
+-- rule:
+-- Intervals in which the VC owns nothing are out. Shares above 1 happen where VCs may borrow, or where the quota is
+-- stale; they are not clipped. The note beside the result names the source of what a VC owns.
+-- Waits: each known period of being queued of jobs with GPUs, zeros count.
+WITH used AS (
+    SELECT
+        cluster,
+        vc,
+        avg(CAST(capacity_gpus AS DECIMAL(38, 6))) AS capacity_gpus,
+        sum(CAST(running_gpus AS DECIMAL(38, 6))) FILTER (WHERE capacity_gpus > 0)
+        / nullif(sum(CAST(capacity_gpus AS DECIMAL(38, 6))) FILTER (WHERE capacity_gpus > 0), 0)
+            AS allocated_share_mean,
+        quantile_cont(CASE WHEN capacity_gpus > 0 THEN running_gpus / capacity_gpus END, 0.25) AS p25,
+        quantile_cont(CASE WHEN capacity_gpus > 0 THEN running_gpus / capacity_gpus END, 0.5) AS p50,
+        quantile_cont(CASE WHEN capacity_gpus > 0 THEN running_gpus / capacity_gpus END, 0.75) AS p75
+    FROM gpu_timeline
+    GROUP BY cluster, vc
+),
+
+waited AS (
+    SELECT cluster, vc, quantile_cont(wait_s, 0.5) AS queue_p50_s
+    FROM waits
+    WHERE wait_s IS NOT NULL AND gpu_count > 0
+    GROUP BY cluster, vc
+)
+
+SELECT
+    u.cluster,
+    u.vc,
+    CAST(u.capacity_gpus AS DOUBLE) AS capacity_gpus,
+    CAST(u.allocated_share_mean AS DOUBLE) AS allocated_share_mean,
+    u.p25,
+    u.p50,
+    u.p75,
+    w.queue_p50_s
+FROM used AS u
+LEFT JOIN waited AS w ON u.cluster IS NOT DISTINCT FROM w.cluster AND u.vc IS NOT DISTINCT FROM w.vc
+ORDER BY u.cluster NULLS LAST, u.vc NULLS LAST

@@ -1,0 +1,500 @@
+"""Appending newer exports to a Trace: a history in which every job stands once, as it was last told."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracekit.errors import OutputError, SourceError, TraceError, UsageError
+from tracekit.ingest import ingest_logs
+from tracekit.ingest.sink import Sink
+from tracekit.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    Rows = Callable[[Trace, str], list[dict[str, Any]]]
+    WriteSource = Callable[[Mapping[str, str | bytes]], Path]
+
+HEADER = "Cluster|JobID|Submit|Start|End|State|AllocTRES|NodeList|User"
+
+
+def line(job: str, submit: str, start: str, end: str, state: str, *, node: str = "n1", cluster: str = "c") -> str:
+    """Return a row of sacct; times are day and hour of March 2024, like '04T08', '' when unknown."""
+    times = (f"2024-03-{t}:00:00" if t else "Unknown" for t in (submit, start, end))
+    return "|".join([cluster, job, *times, state, "gres/gpu=2", node if start else "None assigned", "u1"])
+
+
+def dump(*lines: str) -> str:
+    return "\n".join([HEADER, *lines]) + "\n"
+
+
+DAY1 = dump(
+    line("7", "04T08", "04T09", "04T10", "COMPLETED"),
+    line("8", "04T08", "04T10", "", "RUNNING"),
+    line("9", "04T12", "", "", "PENDING"),
+)
+DAY2 = dump(
+    line("8", "04T08", "04T10", "05T10", "FAILED"),
+    line("9", "04T12", "05T10", "05T11", "NODE_FAIL"),
+    line("9", "05T11", "05T12", "", "RUNNING", node="n2"),
+    line("10", "05T13", "05T14", "05T15", "COMPLETED", node="n2"),
+)
+# Of job 9 the day lists the last run only; 7 is used again for another job.
+DAY3 = dump(
+    line("9", "05T11", "05T12", "06T12", "COMPLETED", node="n2"),
+    line("7", "06T08", "06T09", "06T10", "TIMEOUT"),
+)
+
+
+@pytest.fixture
+def append(tmp_path: Path, write_source: WriteSource) -> Callable[..., Trace]:
+    """Return a function that appends raw files given as text to one Trace, and checks that it stays valid."""
+
+    def run(files: Mapping[str, str | bytes], **arguments: Any) -> Trace:
+        trace = ingest_logs(write_source(files), tmp_path / "history" / "trace", append=True, **arguments)
+        assert trace.validate() == []
+        return trace
+
+    return run
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def tables(trace: Trace) -> dict[str, list[dict[str, Any]]]:
+    return {table: trace.scan(table).collect().to_dicts() for table in trace.tables}
+
+
+def lives(trace: Trace, rows: Rows) -> list[tuple[Any, ...]]:
+    keys = ("job_id", "status", "submit_time", "start_time", "end_time", "attempt_count")
+    return [tuple(str(job[k])[-11:-6] if "time" in k and k in job else job.get(k) for k in keys)
+            for job in rows(trace, "jobs")]  # fmt: skip
+
+
+def test_three_days_give_one_history(append: Callable[..., Trace], rows: Rows) -> None:
+    first = append({"sacct-1.txt": DAY1})
+    assert lives(first, rows) == [
+        ("c/7", "completed", "04 08", "04 09", "04 10", 1),
+        ("c/8", "running", "04 08", "04 10", None, 1),
+        ("c/9", "pending", "04 12", None, None, 0),
+    ]
+    assert first.manifest.additions == []
+    append({"sacct-2.txt": DAY2})
+    trace = append({"sacct-3.txt": DAY3})
+    assert lives(trace, rows) == [
+        ("c/7", "completed", "04 08", "04 09", "04 10", 1),
+        ("c/8", "failed", "04 08", "04 10", "05 10", 1),
+        ("c/9", "completed", "04 12", "05 10", "06 12", 2),
+        ("c/10", "completed", "05 13", "05 14", "05 15", 1),
+        ("c/7#2", "timeout", "06 08", "06 09", "06 10", 1),
+    ]
+    hour = 3600.0
+    nine = [a for a in rows(trace, "attempts") if a["job_id"] == "c/9"]
+    assert [(a["attempt"], a["wait_s"], a["run_s"], a["status"]) for a in nine] == [
+        (0, 22 * hour, hour, "node_fail"),
+        (1, hour, 24 * hour, "completed"),
+    ]
+    assert [(p["job_id"], p["attempt"], p["node_id"]) for p in rows(trace, "placements")] == [
+        ("c/7", 0, "n1"),
+        ("c/8", 0, "n1"),
+        ("c/9", 0, "n1"),
+        ("c/9", 1, "n2"),
+        ("c/10", 0, "n2"),
+        ("c/7#2", 0, "n1"),
+    ]
+    # On n2 job 10 ran beside job 9; on n1 none ran beside another.
+    assert [(n["node_id"], n["gpu_count"]) for n in rows(trace, "nodes")] == [("n1", 2), ("n2", 4)]
+
+
+def test_the_manifest_accounts_for_every_export(append: Callable[..., Trace]) -> None:
+    bad = line("11", "06T08", "06T09", "06T10", "COMPLETED").replace("2024-03-06T08", "long ago")
+    append({"sacct.txt": DAY1 + bad + "\n"})
+    append({"sacct.txt": DAY2})
+    trace = append({"sacct.txt": DAY3 + bad + "\n"})
+    manifest = trace.manifest
+    assert [(f.path, f.records, f.kept, f.rejected) for f in manifest.files] == [
+        ("sacct.txt", 4, 3, 1),
+        ("sacct.txt#2", 4, 4, 0),
+        ("sacct.txt#3", 3, 2, 1),
+    ]
+    rejects = trace.scan("rejects").collect()
+    assert rejects.select("source_file", "line", "column").rows() == [
+        ("sacct.txt", 5, "Submit"),
+        ("sacct.txt#3", 4, "Submit"),
+    ]
+    assert [(a.files, a.jobs_added, a.jobs_replaced, a.jobs_older) for a in manifest.additions] == [
+        (["sacct.txt#2"], 1, 2, 0),
+        (["sacct.txt#3"], 1, 1, 0),
+    ]
+    # Runs of one job in several exports are runs that the source records.
+    assert trace.capabilities["retries"].available
+    assert manifest.checks["ends_before_start"].of == 6
+    assert manifest.checks["typed_gpus_disagree"].meaning.endswith(
+        "; summed over the exports, so a row seen again counts again"
+    )
+    assert manifest.checks["superseded_rows"].of == 3 + 4 + 2
+    assert manifest.created <= manifest.additions[0].created
+
+
+def test_the_same_files_again_change_no_byte(append: Callable[..., Trace]) -> None:
+    append({"sacct-1.txt": DAY1})
+    trace = append({"sacct-2.txt": DAY2})
+    before = contents(trace.path)
+    for again in ({"sacct-2.txt": DAY2}, {"sacct-1.txt": DAY1}, {"sacct-1.txt": DAY1, "sacct-2.txt": DAY2}):
+        assert contents(append(again).path) == before
+    assert sorted(p.name for p in trace.path.parent.iterdir()) == ["trace"]
+
+
+def test_the_same_name_again_changes_no_byte_after_it_got_a_number(append: Callable[..., Trace]) -> None:
+    append({"sacct.txt": DAY1})
+    before = contents(append({"sacct.txt": DAY2}).path)
+    assert contents(append({"sacct.txt": DAY2}).path) == before
+    assert contents(append({"sacct.txt": DAY1}).path) == before
+
+
+@pytest.mark.parametrize("copy", [DAY1, DAY2, DAY3, DAY1.replace("c|", "c|", 1)])
+def test_a_copy_under_another_name_changes_no_table(append: Callable[..., Trace], copy: str) -> None:
+    for name, text in (("sacct-1.txt", DAY1), ("sacct-2.txt", DAY2), ("sacct-3.txt", DAY3)):
+        trace = append({name: text})
+    before = tables(trace)
+    again = append({"sacct-copy.txt": copy})
+    assert tables(again) == before
+    assert again.manifest.additions[-1].jobs_added == 0
+    assert tables(append({"sacct-copy-2.txt": copy})) == before
+
+
+def test_a_growing_folder_counts_each_file_once(append: Callable[..., Trace], rows: Rows) -> None:
+    append({"sacct-1.txt": DAY1})
+    trace = append({"sacct-1.txt": DAY1, "sacct-2.txt": DAY2})
+    assert [(f.path, f.kept) for f in trace.manifest.files] == [("sacct-1.txt", 3), ("sacct-2.txt", 4)]
+    assert [job["job_id"] for job in rows(trace, "jobs")] == ["c/7", "c/8", "c/9", "c/10"]
+
+
+def test_an_older_export_takes_nothing_back(append: Callable[..., Trace], rows: Rows) -> None:
+    append({"sacct-2.txt": DAY2})
+    append({"sacct-3.txt": DAY3})
+    trace = append({"sacct-1.txt": DAY1})
+    assert sorted(lives(trace, rows)) == [
+        ("c/10", "completed", "05 13", "05 14", "05 15", 1),
+        ("c/7", "completed", "04 08", "04 09", "04 10", 1),
+        ("c/7#2", "timeout", "06 08", "06 09", "06 10", 1),
+        ("c/8", "failed", "04 08", "04 10", "05 10", 1),
+        ("c/9", "completed", "04 12", "05 10", "06 12", 2),
+    ]
+    assert (trace.manifest.checks["older_records"].count, trace.manifest.checks["older_records"].of) == (2, 3)
+    assert trace.manifest.checks["older_records"].examples == ["c/8", "c/9"]
+    assert trace.manifest.additions[-1].jobs_older == 2
+
+
+def test_a_job_that_ended_and_waits_again_is_counted(append: Callable[..., Trace], rows: Rows) -> None:
+    append({"sacct-1.txt": dump(line("7", "04T08", "04T09", "04T10", "NODE_FAIL"))})
+    trace = append({"sacct-2.txt": dump(line("7", "04T10", "", "", "PENDING"))})
+    assert lives(trace, rows) == [("c/7", "pending", "04 08", "04 09", None, 1)]
+    assert trace.manifest.checks["reopened_jobs"].count == 1
+
+
+def test_a_requeue_seen_only_afterwards_does_not_wait_for_ever(
+    append: Callable[..., Trace], write_source: WriteSource, tmp_path: Path, rows: Rows
+) -> None:
+    # Without --duplicates the first run never shows, and the job's submission moves.
+    days = {
+        "sacct-1.txt": dump(line("7", "04T08", "", "", "PENDING")),
+        "sacct-2.txt": dump(line("7", "04T12", "04T13", "04T14", "COMPLETED")),
+    }
+    for name, text in days.items():
+        trace = append({name: text})
+    assert lives(trace, rows) == [("c/7", "completed", "04 08", "04 13", "04 14", 1)]
+    assert tables(trace) == tables(ingest_logs(write_source(days), tmp_path / "at-once"))
+
+
+def test_machines_of_a_second_cluster_keep_their_names_apart(append: Callable[..., Trace], rows: Rows) -> None:
+    append({"sacct-a.txt": dump(line("7", "04T08", "04T09", "04T10", "COMPLETED"))})
+    trace = append({"sacct-b.txt": dump(line("7", "04T08", "04T09", "04T10", "COMPLETED", cluster="d"))})
+    assert [n["node_id"] for n in rows(trace, "nodes")] == ["c/n1", "d/n1"]
+    assert [p["node_id"] for p in rows(trace, "placements")] == ["c/n1", "d/n1"]
+    assert [note for note in trace.manifest.notes if note.startswith("the clusters")] == [
+        "the clusters of the appended export (d) are none of those before (c): no job is the same"
+    ]
+    trace = append({"sacct-c.txt": dump(line("8", "04T08", "04T09", "04T10", "COMPLETED"))})
+    assert [(p["job_id"], p["node_id"]) for p in rows(trace, "placements")][2:] == [("c/8", "c/n1")]
+
+
+def test_measured_use_of_the_runs_of_all_exports_is_kept(append: Callable[..., Trace], rows: Rows) -> None:
+    names = "JobID|Submit|Start|End|State|MaxRSS\n"
+
+    def run(job: str, submit: str, start: str, end: str, used: str) -> str:
+        at = "|".join(f"2024-03-{t}:00:00" if t else "Unknown" for t in (submit, start, end))
+        state = "COMPLETED" if end else "RUNNING"
+        return f"{job}|{at}|{state}|\n{job}.0|{at}|{state}|{used}\n"
+
+    first = run("7", "04T08", "04T09", "04T10", "1G")
+    append({"sacct-1.txt": names + first + run("7", "04T10", "04T11", "", "2G")})
+    trace = append({"sacct-2.txt": names + run("7", "04T10", "04T11", "05T11", "3G")})
+    used = [(u["job_id"], u["instance"], u["memory_gib"]) for u in rows(trace, "job_usage")]
+    assert used == [("slurm/7", "0", 1.0), ("slurm/7", "0", 3.0)]
+    # An older export tells nothing newer, also under another name.
+    before = tables(trace)
+    assert tables(append({"sacct-x.txt": names + first + run("7", "04T10", "04T11", "", "2G")})) == before
+
+
+LOG = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n"
+QUOTA = "date,vcA,total\n2020-04-01,8,8\n"
+
+
+GPU_HEADER = "time,machineId," + ",".join(f"gpu{n}_util" for n in range(8)) + "\n"
+
+
+def helios(job: int, state: str = "COMPLETED", end: str = "2020-04-02 08:01:40") -> str:
+    return f"{job},u1,vcA,4,16,1,{state},2020-04-02 08:00:00,2020-04-02 08:00:10,{end},,\n"
+
+
+def test_a_log_without_runs_is_replaced_job_by_job(append: Callable[..., Trace], rows: Rows) -> None:
+    quota = "Earth/cluster_gpu_number.csv"
+    append({"Earth/cluster_log.csv": LOG + helios(1) + helios(2, "RUNNING", "") + helios(3), quota: QUOTA})
+    second = LOG + helios(4) + helios(2, "FAILED") + helios(1, "RUNNING", "") + helios(3, "CANCELLED")
+    trace = append({"Earth/cluster_log.csv": second, quota: QUOTA + "2020-04-02,16,16\n"})
+    assert [(j["job_id"], j["status"]) for j in rows(trace, "jobs")] == [
+        ("Earth/1", "completed"),
+        ("Earth/2", "failed"),
+        ("Earth/3", "cancelled"),
+        ("Earth/4", "completed"),
+    ]
+    assert [(a["job_id"], a["status"]) for a in rows(trace, "attempts")] == [
+        ("Earth/1", "completed"),
+        ("Earth/2", "failed"),
+        ("Earth/3", "cancelled"),
+        ("Earth/4", "completed"),
+    ]
+    days = sorted((c["time"], c.get("vc", ""), c["gpu_count"]) for c in rows(trace, "capacity"))
+    assert [(vc, gpus) for _, vc, gpus in days] == [("", 8), ("vcA", 8), ("", 16), ("vcA", 16)]
+    assert trace.manifest.additions[0].jobs_older == 1
+
+
+def test_samples_and_machines_that_are_told_again_stand_once(append: Callable[..., Trace], rows: Rows) -> None:
+    machines = "machineId, number of GPUs, single GPU mem\nm0,2, 12GB\n"
+    samples = GPU_HEADER + "2017-10-03 00:00:00 PDT,m0,{0}\n2017-10-03 00:0{2}:00 PDT,m0,{1}\n"
+    append({"cluster_machine_list": machines, "cluster_gpu_util": samples.format("1,,,,,,,,", "5,,,,,,,,", 1)})
+    trace = append(
+        {
+            "cluster_machine_list": machines + "m1,2, 24GB\n",
+            "cluster_gpu_util": samples.format("9,,,,,,,,", "6,,,,,,,,", 2),
+        }
+    )
+    assert [(s["time"][11:16], s["utilization_pct"]) for s in rows(trace, "gpu_utilization")] == [
+        ("07:00", 9.0),
+        ("07:01", 5.0),
+        ("07:02", 6.0),
+    ]
+    assert [(n["node_id"], n["gpu_count"]) for n in rows(trace, "nodes")] == [("m0", 2), ("m1", 2)]
+
+
+MAP = """[jobs]
+files = "*.csv"
+[jobs.columns]
+job_id = "id"
+submit_time = "at"
+"""
+
+
+def test_an_id_of_two_clusters_is_refused(append: Callable[..., Trace], tmp_path: Path) -> None:
+    def arguments(cluster: str) -> dict[str, Any]:
+        place = tmp_path / f"{cluster}.toml"
+        place.write_text(f'[source]\ncluster = "{cluster}"\n{MAP}')
+        return {"format_name": "csv", "options": {"map": str(place)}}
+
+    before = contents(append({"a.csv": "id,at\n1,2024-01-01 00:00:00\n"}, **arguments("x")).path)
+    with pytest.raises(SourceError, match=r"the job '1' is of the cluster 'x' in the Trace and of 'y' in the source; "):
+        append({"b.csv": "id,at\n1,2024-01-01 00:00:00\n"}, **arguments("y"))
+    assert contents(tmp_path / "history" / "trace") == before
+
+
+def test_what_does_not_go_together_is_refused(append: Callable[..., Trace], tmp_path: Path) -> None:
+    before = contents(append({"sacct-1.txt": DAY1}).path)
+    for source, arguments, error, message in (
+        (
+            {"E/cluster_log.csv": LOG + helios(1)},
+            {},
+            UsageError,
+            "was read from the format slurm, the source is in hel",
+        ),
+        ({"sacct.txt": DAY2}, {"options": {"timezone": "Europe/Berlin"}}, UsageError, "timezone=UTC, the source is r"),
+        ({"sacct.txt": DAY2}, {"options": {"vc": "qos"}}, UsageError, "use --option vc=account$"),
+        ({"a.swf": "1 0 0 1 1 -1 -1 -1 -1 -1 1 1 1 -1 -1 -1 -1 -1\n"}, {}, UsageError, "each log numbers its jobs"),
+        ({"sacct.txt": DAY2}, {"force": True}, UsageError, "^--append: does not go with --force; add to"),
+        ({"sacct.txt": HEADER + "\n"}, {}, SourceError, "holds no records"),
+    ):
+        with pytest.raises(error, match=message):
+            append(source, **arguments)
+    assert contents(tmp_path / "history" / "trace") == before
+    assert sorted(p.name for p in (tmp_path / "history").iterdir()) == ["trace"]
+
+
+def test_relative_times_are_refused(append: Callable[..., Trace], tmp_path: Path) -> None:
+    (tmp_path / "map.toml").write_text('[source]\ntime_base = "relative"\n' + MAP)
+    settings = {"format_name": "csv", "options": {"map": str(tmp_path / "map.toml")}}
+    append({"a.csv": "id,at\n1,0\n"}, **settings)
+    with pytest.raises(SourceError, match=r"cannot be appended: its times count from a start of its own"):
+        append({"b.csv": "id,at\n2,5\n"}, **settings)
+
+
+@pytest.mark.parametrize("kept", [0, 100])
+def test_a_damaged_table_of_the_trace_is_one_line(append: Callable[..., Trace], kept: int) -> None:
+    trace = append({"sacct-1.txt": DAY1})
+    path = trace.file("attempts")
+    content = path.read_bytes()
+    path.write_bytes(b"no parquet" if not kept else content[:4] + bytes(kept) + content[4 + kept :])
+    with pytest.raises(TraceError, match=r"trace: .*cannot be (read|joined).*'tracekit validate TRACE' tells more"):
+        append({"sacct-2.txt": DAY2})
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("boom"), KeyboardInterrupt()])
+@pytest.mark.parametrize("place", ["tracekit.ingest.append.write_tables", "tracekit.ingest.run.run_common_checks"])
+def test_a_failure_in_the_middle_keeps_the_old_trace(
+    append: Callable[..., Trace], monkeypatch: pytest.MonkeyPatch, failure: BaseException, place: str
+) -> None:
+    trace = append({"sacct-1.txt": DAY1})
+    before = contents(trace.path)
+
+    def fail(*_: object, **__: object) -> None:
+        raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, fail)
+        with pytest.raises(type(failure)):
+            append({"sacct-2.txt": DAY2})
+    assert contents(trace.path) == before
+    assert [p.name for p in trace.path.parent.iterdir()] == ["trace"]
+
+
+def test_a_trace_that_changes_meanwhile_is_not_replaced(
+    append: Callable[..., Trace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = append({"sacct-1.txt": DAY1})
+    flush = Sink.flush
+
+    def meanwhile(sink: Sink) -> None:
+        (trace.path / "manifest.json").write_bytes((trace.path / "manifest.json").read_bytes() + b"\n")
+        flush(sink)
+
+    monkeypatch.setattr(Sink, "flush", meanwhile)
+    with pytest.raises(OutputError, match=r"trace: was changed while this append ran; append again$"):
+        append({"sacct-2.txt": DAY2})
+
+
+def test_a_trace_set_aside_by_a_killed_run_is_not_forgotten(append: Callable[..., Trace]) -> None:
+    trace = append({"sacct-1.txt": DAY1})
+    trace.path.rename(trace.path.with_name(".trace.old-99"))
+    with pytest.raises(
+        OutputError, match=r"trace: is missing, and \.trace\.old-99 is what an interrupted run set asid"
+    ):
+        append({"sacct-2.txt": DAY2})
+
+
+def test_a_link_leads_to_the_trace_that_is_appended_to(write_source: WriteSource, tmp_path: Path, rows: Rows) -> None:
+    ingest_logs(write_source({"sacct-1.txt": DAY1}), tmp_path / "disk" / "trace")
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "trace")
+    ingest_logs(write_source({"sacct-2.txt": DAY2}), tmp_path / "link", append=True)
+    assert (tmp_path / "link").is_symlink()
+    assert len(rows(Trace.open(tmp_path / "disk" / "trace"), "jobs")) == 4
+
+
+def test_the_command_builds_a_history_and_shows_it(tmp_path: Path) -> None:
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
+        command = [sys.executable, "-m", "tracekit", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+
+    for number, text in ((1, DAY1), (2, DAY2), (2, DAY2)):
+        (tmp_path / f"sacct-{number}.txt").write_text(text)
+        result = run("ingest", tmp_path / f"sacct-{number}.txt", "-o", tmp_path / "t", "--append")
+        assert result.returncode == 0, result.stderr
+    assert "holds every file of the source already: nothing is changed" in result.stderr
+    assert result.stdout.splitlines()[0] == "7 records: 7 kept, 0 rejected"
+    shown = run("info", tmp_path / "t").stdout
+    assert "jobs added" in shown
+    assert "sacct-2.txt" in shown
+    refused = run("ingest", tmp_path / "sacct-1.txt", "-o", tmp_path / "t", "--append", "--force")
+    assert refused.returncode == 2
+    assert refused.stderr == "tracekit: error: --append: does not go with --force; add to the Trace, or replace it\n"
+
+
+START = dt.datetime(2024, 3, 4)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[tuple[int, list[tuple[int, int, int | None, str]]]]:
+    """Return jobs: number, and runs as hours of submission, start, end, and the state at the end."""
+    jobs = []
+    for number in range(draw(st.integers(1, 5))):
+        free = 0
+        for _ in range(draw(st.integers(1, 2))):
+            moment = free + draw(st.integers(0, 60))
+            runs: list[tuple[int, int, int | None, str]] = []
+            for _ in range(draw(st.integers(0, 2))):
+                start = moment + draw(st.integers(0, 30))
+                end = start + draw(st.integers(1, 50))
+                runs.append((moment, start, end, draw(st.sampled_from(["NODE_FAIL", "PREEMPTED", "REQUEUED"]))))
+                moment = end
+            start = moment + draw(st.integers(0, 30))
+            runs.append((moment, start, start + draw(st.integers(1, 50)), "COMPLETED"))
+            jobs.append((number, runs))
+            # The id is free for another job when more than a day has passed.
+            free = (runs[-1][2] or 0) + 26
+    return jobs
+
+
+def export(jobs: Sequence[tuple[int, list[Any]]], since: int, until: int) -> str:
+    """Return what sacct --duplicates prints at the hour `until` for the window since `since`."""
+    found: list[str] = []
+    for number, runs in jobs:
+        for n, (submit, start, end, word) in enumerate(runs):
+            if submit > until or end <= since:
+                continue
+            state = "PENDING" if start > until else "RUNNING" if end > until else word
+            times = (submit, start if start <= until else None, end if end <= until else None)
+            text = "|".join((START + dt.timedelta(hours=t)).isoformat() if t is not None else "Unknown" for t in times)
+            node = f"n{(number + n) % 2}" if start <= until else "None assigned"
+            found.append(f"c|{number}|{text}|{state}|gres/gpu={number + 1}|{node}|u{number}")
+    return dump(*found)
+
+
+def unordered(trace: Trace) -> dict[str, list[str]]:
+    return {table: sorted(map(str, rows)) for table, rows in tables(trace).items()}
+
+
+def appended(exports: Iterable[str], place: Path) -> Trace:
+    for number, text in enumerate(exports):
+        source = place / f"sacct-{number:02}.txt"
+        source.write_text(text)
+        if "\n" in text.rstrip("\n"):
+            trace = ingest_logs(source, place / "history", append=True)
+    return trace
+
+
+@settings(max_examples=8)
+@given(logs(), st.lists(st.integers(5, 60), min_size=1, max_size=4))
+def test_windows_appended_one_by_one_are_what_all_of_them_tell_at_once(jobs: list[Any], steps: list[int]) -> None:
+    cuts = [0, *itertools.accumulate([*steps, 1000])]
+    exports = [export(jobs, since, until) for since, until in itertools.pairwise(cuts)]
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        history = appended(exports, place)
+        assert history.validate() == []
+        (place / "all").mkdir()
+        for number, text in enumerate(exports):
+            (place / "all" / f"sacct-{number:02}.txt").write_text(text)
+        assert unordered(history) == unordered(ingest_logs(place / "all", place / "at-once"))
+        (place / "sacct-last.txt").write_text(export(jobs, -1, cuts[-1]))
+        assert unordered(history) == unordered(ingest_logs(place / "sacct-last.txt", place / "last"))

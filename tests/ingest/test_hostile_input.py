@@ -1,0 +1,532 @@
+"""What becomes of hostile input, kind by kind, in every reader that can meet it: kept, set aside, or one error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from tracekit.errors import SourceError, TooManyRejectsError, UsageError
+from tracekit.ingest import records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tracekit.trace import Trace
+
+    Run = Callable[["Reader", str | bytes], "Outcome"]
+
+
+class Reader(NamedTuple):
+    """A reader and how to write its log."""
+
+    format: str
+    path: str
+    """The file that the tests damage."""
+    header: str
+    record: str
+    """One record, with places for {id}, {text}, {count} and {time}."""
+    shown: tuple[str, str]
+    """Table and column of the Trace in which {text} arrives."""
+    time: str
+    """A good time."""
+    time_column: str | None
+    count_column: str | None
+    """What a reject names."""
+    whole: bool = True
+    """Whether {count} is a whole number."""
+    most: str = "1e+09"
+    """What {count} may not exceed."""
+    delimiter: str = ","
+    beside: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+    mapping: str = ""
+
+
+class Outcome(NamedTuple):
+    records: int
+    kept: int
+    rejects: list[tuple[int, str | None, str]]
+    """Line, column, reason."""
+    texts: list[str]
+    times: list[str]
+    """In order; unknown ones are left out."""
+    checks: dict[str, int]
+
+
+_MAPPED = """
+[source]
+timezone = "America/Los_Angeles"
+time_format = "%Y-%m-%d %H:%M:%S"
+[jobs.columns]
+job_id = "id"
+user = "who"
+gpu_count = "gpus"
+submit_time = "submitted"
+"""
+_SAMPLED = """
+[source]
+timezone = "America/Los_Angeles"
+time_format = "%Y-%m-%d %H:%M:%S"
+[telemetry.host]
+layout = "row"
+time = "time"
+node = "node"
+host_metrics = { cpu_pct = "cpu" }
+"""
+_PHILLY = (
+    '{{"status": "Pass", "vc": "v", "jobid": "{id}", "attempts": [{{"start_time": "{time}", "end_time": "{time}", '
+    '"detail": [{{"ip": "m1", "gpus": ["gpu{count}"]}}]}}], "submitted_time": "{time}", "user": "{text}"}}'
+)
+_PHILLY_JOB = "[" + _PHILLY.format(id="j", text="u", count=1, time="2017-10-03 08:00:00") + "]"
+_GPUS = ",".join(f"gpu{i}_util" for i in range(8))
+
+LINES = {
+    "helios": Reader(
+        "helios",
+        "Earth/cluster_log.csv",
+        "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue",
+        "{id},{text},vcA,{count},16,1,COMPLETED,{time},{time},{time},0,0",
+        ("jobs", "user"),
+        "2020-04-02 08:00:00",
+        "submit_time",
+        "gpu_num",
+    ),
+    "acme": Reader(
+        "acme",
+        "trace_seren.csv",
+        "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue,gpu_time",
+        "{id},{text},1,{count},16,Other,COMPLETED,{time}+00:00,{time}+00:00,{time}+00:00,0,0,0",
+        ("jobs", "user"),
+        "2023-05-02 14:25:07",
+        "submit_time",
+        "gpu_num",
+    ),
+    "slurm": Reader(
+        "slurm",
+        "sacct.txt",
+        "JobID|Submit|Start|End|State|User|NNodes|ReqTRES",
+        "{id}|{time}|{time}|{time}|COMPLETED|{text}|1|gres/gpu={count}",
+        ("jobs", "user"),
+        "2024-03-04T04:04:42",
+        "Submit",
+        "ReqTRES",
+        delimiter="|",
+        options=(("timezone", "America/Los_Angeles"),),
+    ),
+    "mapped": Reader(
+        "csv",
+        "jobs.csv",
+        "id,who,gpus,submitted",
+        "{id},{text},{count},{time}",
+        ("jobs", "user"),
+        "2017-10-03 08:00:00",
+        "submitted",
+        "gpus",
+        whole=False,
+        most="1e+15",
+        mapping=_MAPPED,
+    ),
+    "telemetry": Reader(
+        "csv",
+        "samples.csv",
+        "time,node,cpu",
+        "{time},{text},{id}",
+        ("host_utilization", "node_id"),
+        "2017-10-03 08:00:00",
+        "time",
+        None,
+        mapping=_SAMPLED,
+    ),
+    "philly-gpu": Reader(
+        "philly",
+        "cluster_gpu_util",
+        f"time,machineId,{_GPUS}",
+        "{time} PDT,{text},{id},,,,,,,,",
+        ("gpu_utilization", "node_id"),
+        "2017-10-03 08:00:00",
+        "time",
+        None,
+        beside=(("cluster_job_log", _PHILLY_JOB),),
+    ),
+    "alibaba-openb": Reader(
+        "alibaba-openb",
+        "openb_pod_list_default.csv",
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time",
+        "p{id},1000,1024,{count},1000,{text},LS,Succeeded,{time},5000,4000",
+        ("jobs", "gpu_model"),
+        "100",
+        "creation_time",
+        "num_gpu",
+    ),
+    "alibaba-dlrm": Reader(
+        "alibaba-dlrm",
+        "disaggregated_DLRM_trace.csv",
+        "instance_sn,role,app_name,cpu_request,cpu_limit,gpu_request,gpu_limit,rdma_request,rdma_limit,memory_request,"
+        "memory_limit,disk_request,disk_limit,max_instance_per_node,creation_time,scheduled_time,deletion_time",
+        "i{id},CN,{text},14,14,{count},{count},30,30,112.0,112.0,512.0,700.0,2,{time},8123.0,18123.0",
+        ("jobs", "group"),
+        "100.0",
+        "creation_time",
+        "gpu_request",
+        whole=False,
+    ),
+    "alibaba-spot": Reader(
+        "alibaba-spot",
+        "job_info_df.csv",
+        "job_name,organization,gpu_model,cpu_request,gpu_request,worker_num,submit_time,duration,job_type",
+        "j{id},{text},H800,12,{count},1,{time},716,Spot",
+        ("jobs", "vc"),
+        "100",
+        "submit_time",
+        "gpu_request",
+        whole=False,
+    ),
+    "alibaba-pai": Reader(
+        "alibaba-pai",
+        "pai_task_table.csv",
+        "",
+        "j{id},{text},{count},Terminated,{time},2000.0,600.0,29.3,50.0,T4",
+        ("placements", "task"),
+        "100.0",
+        "start_time",
+        "inst_num",
+        whole=False,
+        beside=(
+            ("pai_job_table.csv", "".join(f"j{i},i{i},u,Terminated,100.0,2000.0\n" for i in (1, 2, 3))),
+            ("pai_instance_table.csv", "".join(f"j{i},w,n{i},k{i},i{i},Terminated,100.0,9.0,m\n" for i in (1, 2, 3))),
+        ),
+    ),
+}
+"""Readers of delimited lines. All but Slurm's know quotes; the names of Philly's machines need none."""
+CLOCKS = [name for name, reader in LINES.items() if ":" in reader.time]
+SECONDS = [name for name in LINES if name not in CLOCKS]
+COUNTS = [name for name, reader in LINES.items() if reader.count_column]
+TEXTS = [name for name in LINES if name != "alibaba-pai"]
+"""Readers whose {text} arrives in the Trace as it stands."""
+QUOTED = [name for name in TEXTS if name not in {"slurm", "philly-gpu"}]
+HEADED = [name for name, reader in LINES.items() if reader.header]
+
+JSON_LINES = Reader(
+    "csv",
+    "jobs.jsonl",
+    "",
+    '{{"id": "{id}", "who": "{text}", "gpus": "{count}", "submitted": "{time}"}}',
+    ("jobs", "user"),
+    "2017-10-03 08:00:00",
+    "submitted",
+    "gpus",
+    whole=False,
+    most="1e+15",
+    mapping=_MAPPED,
+)
+JOB_LOG = Reader(
+    "philly",
+    "cluster_job_log",
+    "",
+    _PHILLY,
+    ("jobs", "user"),
+    "2017-10-03 08:00:00",
+    "submitted_time",
+    "attempts[0].detail.gpus",
+)
+SWF = Reader(
+    "swf",
+    "log.swf",
+    "; Version: 2.2",
+    "{id} {time} 10 100 {count} -1 -1 4 200 -1 1 3 1 -1 1 -1 -1 {text}",
+    ("jobs", "job_id"),
+    "100",
+    "submit",
+    "processors",
+    whole=False,
+    delimiter=" ",
+)
+
+
+def log(reader: Reader, *changes: dict[str, Any], end: str = "\n") -> str:
+    """Return a log of one record for each change; {} is a good record."""
+    lines = []
+    for number, change in enumerate(changes, 1):
+        good = {"id": number, "text": "-1" if reader is SWF else f"u{number}", "count": 1, "time": reader.time}
+        lines.append(reader.record.format(**good | change))
+    if reader is JOB_LOG:
+        return f"[{f',{end}'.join(lines)}]{end}"
+    return end.join([*([reader.header] if reader.header else []), *lines, ""])
+
+
+def second(reader: Reader) -> int:
+    """Return the line on which the second record of a log starts."""
+    return 3 if reader.header else 2
+
+
+@pytest.fixture
+def run(tmp_path: Path, ingest: Callable[..., Trace], rows: Callable[[Trace, str], list[dict[str, Any]]]) -> Run:
+    """Return a function that ingests a log with the files beside it, and tells what became of it."""
+
+    def read(reader: Reader, content: str | bytes) -> Outcome:
+        options = dict(reader.options)
+        if reader.mapping:
+            (tmp_path / "map.toml").write_text(reader.mapping)
+            options["map"] = str(tmp_path / "map.toml")
+        files = {**dict(reader.beside), reader.path: content}
+        # A tiny log with one bad record is mostly fault.
+        trace = ingest(files, format_name=reader.format, options=options, max_reject_share=0.9)
+        (account,) = (file for file in trace.manifest.files if file.path == reader.path)
+        table, column = reader.shown
+        shown = rows(trace, table)
+        return Outcome(
+            account.records,
+            account.kept,
+            [(r["line"], r.get("column"), r["reason"]) for r in rows(trace, "rejects")],
+            sorted(row[column] for row in shown if column in row),
+            sorted(row["submit_time"] for row in shown if "submit_time" in row),
+            {name: check.count for name, check in trace.manifest.checks.items() if check.count},
+        )
+
+    return read
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_record_in_another_encoding_is_set_aside_alone(run: Run, name: str) -> None:
+    reader = LINES[name]
+    content = log(reader, {"text": "René"}, {"text": "LATIN"}, {}).encode().replace(b"LATIN", "René".encode("latin-1"))
+    outcome = run(reader, content)
+    assert outcome[:3] == (3, 2, [(second(reader), None, "is not valid UTF-8")])
+    if name in TEXTS:
+        assert outcome.texts == ["René", "u3"]
+
+
+@pytest.mark.parametrize(
+    ("reader", "reason"),
+    [
+        (JSON_LINES, "is not JSON"),
+        (JOB_LOG, "is not valid JSON: str is not valid UTF-8: surrogates not allowed"),
+        (SWF, "is not valid UTF-8"),
+    ],
+    ids=["jsonl", "philly", "swf"],
+)
+def test_a_record_in_another_encoding_is_set_aside_by_the_other_readers(run: Run, reader: Reader, reason: str) -> None:
+    content = log(reader, {}, {"text": "LATIN"}, {}).encode().replace(b"LATIN", "René".encode("latin-1"))
+    assert run(reader, content)[:3] == (3, 2, [(second(reader), None, reason)])
+
+
+EVERY = {**LINES, "jsonl": JSON_LINES, "philly": JOB_LOG, "swf": SWF}
+
+
+@pytest.mark.parametrize("reader", EVERY.values(), ids=EVERY)
+def test_a_byte_order_mark_changes_nothing(run: Run, reader: Reader) -> None:
+    plain = run(reader, log(reader, {}, {}, {}))
+    assert plain[:3] == (3, 3, [])
+    assert run(reader, "\ufeff" + log(reader, {}, {}, {})) == plain
+
+
+@pytest.mark.parametrize("reader", EVERY.values(), ids=EVERY)
+@pytest.mark.parametrize(("codec", "mark"), [("utf-16-le", b"\xff\xfe"), ("utf-16-be", b"\xfe\xff")])
+def test_utf_16_is_refused_with_the_way_out(run: Run, reader: Reader, codec: str, mark: bytes) -> None:
+    with pytest.raises(SourceError) as caught:
+        run(reader, mark + log(reader, {}, {}).encode(codec))
+    assert str(caught.value) == f"{reader.path}: is UTF-16 text; convert it with 'iconv -f UTF-16 -t UTF-8'"
+
+
+@pytest.mark.parametrize("reader", EVERY.values(), ids=EVERY)
+def test_windows_line_ends_change_nothing(run: Run, reader: Reader) -> None:
+    assert run(reader, log(reader, {}, {}, {}, end="\r\n")) == run(reader, log(reader, {}, {}, {}))
+
+
+@pytest.mark.parametrize(
+    "reader", [r for r in EVERY.values() if r is not JOB_LOG], ids=[n for n in EVERY if n != "philly"]
+)
+def test_lone_carriage_returns_end_no_lines(run: Run, reader: Reader) -> None:
+    with pytest.raises((SourceError, UsageError)) as caught:
+        run(reader, log(reader, {}, {}, {}, end="\r"))
+    assert str(caught.value).isprintable()
+
+
+def test_between_json_objects_carriage_returns_are_blanks(run: Run) -> None:
+    assert run(JOB_LOG, log(JOB_LOG, {}, {}, {}, end="\r"))[:3] == (3, 3, [])
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_nul_byte_costs_its_record_only(run: Run, name: str) -> None:
+    reader = LINES[name]
+    outcome = run(reader, log(reader, {}, {"text": "a\0b"}, {}))
+    assert outcome[:3] == (3, 2, [(second(reader), None, "holds a NUL byte")])
+
+
+@pytest.mark.parametrize(
+    ("reader", "column", "reason"),
+    [
+        (JSON_LINES, None, "is not JSON"),
+        (JOB_LOG, None, "is not valid JSON: unexpected control character in string"),
+        (SWF, "think_time", "is not a number"),
+    ],
+    ids=["jsonl", "philly", "swf"],
+)
+def test_a_nul_byte_costs_its_record_in_the_other_readers(
+    run: Run, reader: Reader, column: str | None, reason: str
+) -> None:
+    outcome = run(reader, log(reader, {}, {"text": "1\0"}, {}))
+    assert outcome[:3] == (3, 2, [(second(reader), column, reason)])
+
+
+@pytest.mark.parametrize("name", QUOTED)
+@pytest.mark.parametrize("text", ["a\nb", "a\r\nb", "a,b", 'a"b', "a\n\nb"])
+def test_a_quoted_field_may_hold_anything(run: Run, name: str, text: str) -> None:
+    reader = LINES[name]
+    outcome = run(reader, log(reader, {}, {"text": '"' + text.replace('"', '""') + '"'}, {}))
+    assert outcome[:4] == (3, 3, [], sorted(["u1", text, "u3"]))
+
+
+def test_sacct_knows_no_quotes(run: Run) -> None:
+    outcome = run(LINES["slurm"], log(LINES["slurm"], {}, {"text": '"a'}, {"text": 'b"'}, {"text": '"c\nd"'}))
+    assert outcome[:4] == (
+        5,
+        3,
+        [(5, None, "expected 8 fields, found 6"), (6, None, "expected 8 fields, found 3")],
+        ['"a', 'b"', "u1"],
+    )
+
+
+@pytest.mark.parametrize("name", QUOTED)
+def test_a_quote_that_never_closes_costs_its_record_only(run: Run, name: str) -> None:
+    reader = LINES[name]
+    outcome = run(reader, log(reader, {}, {"text": '"a'}, {}, {}))
+    assert (outcome.records, outcome.kept) == (4, 3)
+    assert [(line, column) for line, column, _ in outcome.rejects] == [(second(reader), None)]
+
+
+WORDED = {**{name: LINES[name] for name in TEXTS}, "jsonl": JSON_LINES, "philly": JOB_LOG}
+
+
+@pytest.mark.parametrize("reader", WORDED.values(), ids=WORDED)
+def test_a_field_of_ten_megabytes_arrives_whole(run: Run, reader: Reader) -> None:
+    outcome = run(reader, log(reader, {}, {"text": "x" * 10_000_000}, {}))
+    assert outcome[:3] == (3, 3, [])
+    assert [len(text) for text in outcome.texts] == [2, 2, 10_000_000]
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_record_beyond_the_limit_is_set_aside(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "MAX_RECORD", 1_000)
+    reader = LINES[name]
+    outcome = run(reader, log(reader, {}, {"text": "x" * 2_000}, {}))
+    assert outcome[:3] == (3, 2, [(second(reader), None, "longer than 1000 bytes")])
+
+
+@pytest.mark.parametrize("name", HEADED)
+def test_a_column_that_is_named_twice_is_refused(run: Run, name: str) -> None:
+    reader = LINES[name]
+    first = reader.header.split(reader.delimiter)[0]
+    good = log(reader, {}, {}).splitlines()
+    content = "\n".join([good[0] + reader.delimiter + first, *(f"{line}{reader.delimiter}x" for line in good[1:]), ""])
+    with pytest.raises(SourceError) as caught:
+        run(reader, content)
+    assert str(caught.value).startswith(f"{reader.path}, line 1: the header names '{first}' twice")
+
+
+OUT_OF_RANGE = ["0001-01-01 00:00:00", "1600-01-01 00:00:00", "9999-12-31 23:59:59"]
+NO_TIME = ["2017-02-30 00:00:00", "2017-13-01 00:00:00", "2017-10-03 25:00:00", "99999999999999999999", "-1", "soon"]
+
+
+def clock(reader: Reader, time: str) -> str:
+    return time.replace(" ", "T") if "T" in reader.time else time
+
+
+CLOCKED = {**{name: LINES[name] for name in CLOCKS}, "jsonl": JSON_LINES, "philly": JOB_LOG}
+
+
+@pytest.mark.parametrize("reader", CLOCKED.values(), ids=CLOCKED)
+@pytest.mark.parametrize("time", OUT_OF_RANGE)
+def test_a_date_out_of_range_is_set_aside(run: Run, reader: Reader, time: str) -> None:
+    outcome = run(reader, log(reader, {}, {"time": clock(reader, time)}, {}))
+    assert outcome[:3] == (3, 2, [(second(reader), reader.time_column, "is a date out of range")])
+
+
+@pytest.mark.parametrize("reader", CLOCKED.values(), ids=CLOCKED)
+@pytest.mark.parametrize("time", NO_TIME)
+def test_a_date_that_does_not_exist_is_set_aside(run: Run, reader: Reader, time: str) -> None:
+    outcome = run(reader, log(reader, {}, {"time": clock(reader, time)}, {}))
+    assert (outcome.records, outcome.kept) == (3, 2)
+    ((line, column, reason),) = outcome.rejects
+    assert (line, column) == (second(reader), reader.time_column)
+    assert reason.startswith("is not a time like %Y-%m-%d")
+
+
+RELATIVE = {**{name: LINES[name] for name in SECONDS}, "swf": SWF}
+
+
+@pytest.mark.parametrize("reader", RELATIVE.values(), ids=RELATIVE)
+@pytest.mark.parametrize("time", ["1e18", "9" * 20, "1e400", "inf", "-1"])
+def test_seconds_out_of_range_are_set_aside(run: Run, reader: Reader, time: str) -> None:
+    outcome = run(reader, log(reader, {}, {"time": time}, {}))
+    if (reader, time) == (SWF, "-1"):  # the standard's word for unknown
+        assert (outcome.kept, len(outcome.times)) == (3, 2)
+        return
+    assert (outcome.records, outcome.kept) == (3, 2)
+    assert [(line, column) for line, column, _ in outcome.rejects] == [(second(reader), reader.time_column)]
+
+
+ZONED = {"mapped": LINES["mapped"], "slurm": LINES["slurm"], "jsonl": JSON_LINES, "philly": JOB_LOG}
+
+
+@pytest.mark.parametrize("reader", ZONED.values(), ids=ZONED)
+@pytest.mark.parametrize("time", ["2017-11-05 01:30:00", "2017-03-12 02:30:00"], ids=["doubled", "skipped"])
+def test_a_time_that_names_no_instant_is_unknown_and_counted(run: Run, reader: Reader, time: str) -> None:
+    outcome = run(reader, log(reader, {}, {"time": clock(reader, time)}, {}))
+    assert outcome[:3] == (3, 3, [])
+    assert len(outcome.times) == 2
+    assert outcome.checks["ambiguous_local_time"] >= 1
+
+
+def test_a_sample_at_no_instant_is_set_aside(run: Run) -> None:
+    outcome = run(LINES["telemetry"], log(LINES["telemetry"], {}, {"time": "2017-11-05 01:30:00"}, {}))
+    assert outcome[:4] == (3, 2, [(3, "time", "is missing, or names no instant")], ["u1", "u3"])
+
+
+COUNTED = {**{name: LINES[name] for name in COUNTS if name != "slurm"}, "jsonl": JSON_LINES, "swf": SWF}
+
+
+@pytest.mark.parametrize("reader", COUNTED.values(), ids=COUNTED)
+def test_a_negative_count_is_set_aside(run: Run, reader: Reader) -> None:
+    outcome = run(reader, log(reader, {}, {"count": -5}, {}))
+    assert outcome[:3] == (3, 2, [(second(reader), reader.count_column, "is below 0")])
+
+
+@pytest.mark.parametrize("reader", COUNTED.values(), ids=COUNTED)
+@pytest.mark.parametrize("count", ["1e16", "1e308", "9" * 30, "9223372036854775808"])
+def test_an_enormous_count_is_set_aside(run: Run, reader: Reader, count: str) -> None:
+    reason = "is not a whole number" if reader.whole else f"is above {reader.most}"
+    outcome = run(reader, log(reader, {}, {"count": count}, {}))
+    assert outcome[:3] == (3, 2, [(second(reader), reader.count_column, reason)])
+
+
+@pytest.mark.parametrize("reader", COUNTED.values(), ids=COUNTED)
+def test_the_largest_whole_number_is_no_count(run: Run, reader: Reader) -> None:
+    outcome = run(reader, log(reader, {}, {"count": 2**63 - 1}, {}))
+    assert outcome[:3] == (3, 2, [(second(reader), reader.count_column, f"is above {reader.most}")])
+
+
+@pytest.mark.parametrize("reader", COUNTED.values(), ids=COUNTED)
+@pytest.mark.parametrize("count", ["inf", "-inf", "1e400"])
+def test_infinity_is_no_count(run: Run, reader: Reader, count: str) -> None:
+    reason = "is not a whole number" if reader.whole else "is not a finite number"
+    outcome = run(reader, log(reader, {}, {"count": count}, {}))
+    assert outcome[:3] == (3, 2, [(second(reader), reader.count_column, reason)])
+
+
+@pytest.mark.parametrize("count", ["-5", "1e308", "9" * 30, "nan", "inf"])
+@pytest.mark.parametrize(
+    ("reader", "reason"),
+    [(LINES["slurm"], "is not a count"), (JOB_LOG, "is not a GPU like gpu0")],
+    ids=["slurm", "philly"],
+)
+def test_numbers_inside_words_are_looked_at_too(run: Run, reader: Reader, count: str, reason: str) -> None:
+    outcome = run(reader, log(reader, {}, {"count": count}, {}))
+    assert outcome[:3] == (3, 2, [(second(reader), reader.count_column, reason)])
+
+
+def test_a_log_of_nothing_but_faults_is_one_error(run: Run) -> None:
+    with pytest.raises(TooManyRejectsError, match=r"holds no usable record \(2 unusable\); the first one: line 2"):
+        run(LINES["helios"], log(LINES["helios"], {"count": -1}, {"count": -1}))

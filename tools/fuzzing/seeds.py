@@ -1,0 +1,216 @@
+"""The small sources that fuzz cases start from: cuts of the sample traces, and mapped logs."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+import zipfile
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Seed", "seeds"]
+
+SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
+
+
+class Seed(NamedTuple):
+    """A small source to start from."""
+
+    format: str
+    files: dict[str, bytes]
+    mapping: str = ""
+    """Text of the mapping file, for the format csv."""
+    one_to_one: str = ""
+    """Files whose kept records are the jobs, as a regular expression; '' where a job is no single record."""
+    members: tuple[str, ...] = ()
+    """SHA-256 of what the archives hold."""
+
+    @property
+    def independent(self) -> bool:
+        """Whether each line gives a job of its own, told by its first field, whatever the other lines say."""
+        names = ("helios", "acme", "alibaba-openb", "alibaba-dlrm", "alibaba-spot", "csv")
+        return self.format in names and bool(self.one_to_one) and self.is_text and "jobs.jsonl" not in self.files
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its files are text."""
+        return not any(b"\0" in content for content in self.files.values())
+
+
+_MAPPING = """
+[source]
+timezone = "America/Los_Angeles"
+time_format = "%Y-%m-%d %H:%M:%S"
+[jobs]
+files = "jobs.*"
+[jobs.columns]
+job_id = "id"
+user = "user"
+submit_time = "submitted"
+start_time = "started"
+end_time = "ended"
+gpu_count = "gpus"
+memory_gib = { column = "memory", unit = "quantity" }
+time_limit_s = { column = "limit", unit = "clock" }
+[jobs.status]
+column = "state"
+completed = ["OK"]
+failed = ["ERR"]
+[jobs.nodes]
+column = "hosts"
+separator = ";"
+pattern = '(?<node>[^:]+)(?::(?<gpu_index>[\\d,-]+))?'
+"""
+_TELEMETRY = """
+[telemetry.gpu]
+files = "wide.csv"
+layout = "wide"
+time = "time"
+server = '(?<node>\\w+)-(?<gpu>\\d+)'
+gpu_metrics = { utilization_pct = "*" }
+[telemetry.dcgm]
+files = "long.csv"
+layout = "long"
+time = "time"
+node = "node"
+gpu = "gpu"
+metric = "metric"
+value = "value"
+gpu_metrics = { memory_used_gib = { column = "FB_USED", unit = "MiB" }, power_w = "POWER" }
+[telemetry.host]
+files = "row.csv"
+layout = "row"
+time = "time"
+node = "node"
+host_metrics = { cpu_pct = "cpu" }
+"""
+_JOB_COLUMNS = ("id", "user", "submitted", "started", "ended", "gpus", "memory", "limit", "state", "hosts")
+
+
+@cache
+def seeds() -> dict[str, Seed]:
+    """Return the sources that cases start from, by name."""
+    found = {
+        "philly": Seed("philly", _philly(), one_to_one="cluster_job_log"),
+        "helios": Seed("helios", _heads("helios", 40), one_to_one=r".*cluster_log\.csv"),
+        "alibaba-pai": Seed("alibaba-pai", _pai()),
+        "alibaba-openb": Seed("alibaba-openb", _heads("alibaba-openb", 40), one_to_one=".*pod_list.*"),
+        "alibaba-dlrm": Seed("alibaba-dlrm", _heads("alibaba-dlrm", 40), one_to_one=".*"),
+        "alibaba-spot": Seed("alibaba-spot", _heads("alibaba-spot", 40), one_to_one="job_info.*"),
+        "acme": Seed("acme", _heads("acme", 40), one_to_one="trace_.*"),
+        "slurm": Seed("slurm", _heads("slurm", 60)),
+        "swf": Seed("swf", _heads("swf", 60)),
+    }
+    rows = [_mapped_job(number) for number in range(30)]
+    text = "\n".join(",".join(row.values()) for row in [dict(zip(_JOB_COLUMNS, _JOB_COLUMNS, strict=True)), *rows])
+    found["csv"] = Seed("csv", {"jobs.csv": text.encode() + b"\n", **_telemetry()}, _MAPPING + _TELEMETRY, "jobs.*")
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    found["csv-jsonl"] = Seed("csv", {"jobs.jsonl": lines.encode()}, _MAPPING, "jobs.*")
+    found["csv-parquet"] = Seed("csv", {"jobs.parquet": _parquet(rows)}, _MAPPING, "jobs.*")
+    helios = found["helios"].files
+    digests = tuple(hashlib.sha256(content).hexdigest() for content in helios.values())
+    packed = _tar(helios, "w:gz")
+    archives = {
+        "tar-gz": {"helios.tar.gz": packed},
+        "tar": {"helios.tar": _tar(helios, "w")},
+        "tar-xz": {"helios.tar.xz": _tar(helios, "w:xz")},
+        "zip": {"helios.zip": _zip(helios)},
+        "parts": {f"helios.tar.gz.parta{chr(97 + i)}": packed[i * 1000 : (i + 1) * 1000] for i in range(9)},
+    }
+    for name, files in archives.items():
+        # A plain tar has no sums over its content.
+        found[name] = Seed("helios", files, members=() if name == "tar" else digests)
+    return found
+
+
+def _heads(name: str, lines: int) -> dict[str, bytes]:
+    """Return the first lines of each file of a sample trace."""
+    folder = SAMPLES / name
+    return {
+        path.relative_to(folder).as_posix(): b"".join(path.read_bytes().splitlines(keepends=True)[:lines])
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def _philly() -> dict[str, bytes]:
+    files = _heads("philly", 30)
+    jobs = json.loads((SAMPLES / "philly" / "cluster_job_log").read_bytes())[:15]
+    return files | {"cluster_job_log": json.dumps(jobs, indent=1).encode()}
+
+
+def _pai() -> dict[str, bytes]:
+    """Return the PAI tables unpacked, with the rows of a few jobs."""
+    folder = SAMPLES / "alibaba-pai"
+    whole = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in {".csv", ".header"}}
+    for path in sorted(folder.glob("*.tar.gz")):
+        with tarfile.open(path) as archive:
+            for member in archive:
+                stream = archive.extractfile(member)
+                whole[member.name] = stream.read() if stream else b""
+    jobs = {line.split(b",")[0] for line in whole["pai_job_table.csv"].splitlines()[:20]}
+    files = {}
+    for name, content in whole.items():
+        lines = content.splitlines(keepends=True)
+        ours = [line for line in lines if any(cell.strip() in jobs for cell in line.split(b","))]
+        files[name] = b"".join(ours[:60] or lines[:30])
+    return files
+
+
+def _mapped_job(number: int) -> dict[str, str]:
+    hour = f"2017-10-{3 + number % 20:02} {number % 24:02}"
+    return {
+        "id": f"j{number}",
+        "user": f"u{number % 4}",
+        "submitted": f"{hour}:00:00",
+        "started": f"{hour}:0{number % 9}:10",
+        "ended": f"{hour}:5{number % 9}:00",
+        "gpus": str(number % 9),
+        "memory": f"{4 + number}Gi",
+        "limit": "1-02:03:04",
+        "state": "OK" if number % 3 else "ERR",
+        "hosts": f"n{number % 5}:0-{number % 8};n9" if number % 2 else "",
+    }
+
+
+def _telemetry() -> dict[str, bytes]:
+    times = [f"2017-10-03 08:{minute:02}:00" for minute in range(20)]
+    wide = ["time,n1-0,n1-1,n2-0", *(f"{t},{i},{99 - i}," for i, t in enumerate(times))]
+    long = [
+        "time,node,gpu,metric,value",
+        *(f"{t},n1,0,{m},{i}" for i, t in enumerate(times) for m in ("FB_USED", "POWER")),
+    ]
+    row = ["time,node,cpu", *(f"{t},n{i % 3},{i}" for i, t in enumerate(times))]
+    return {
+        name: "\n".join([*text, ""]).encode()
+        for name, text in (("wide.csv", wide), ("long.csv", long), ("row.csv", row))
+    }
+
+
+def _parquet(rows: list[dict[str, str]]) -> bytes:
+    import polars as pl
+
+    buffer = io.BytesIO()
+    pl.DataFrame(rows).with_columns(pl.col("gpus").cast(pl.Int64)).write_parquet(buffer)
+    return buffer.getvalue()
+
+
+def _tar(files: dict[str, bytes], mode: str) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as archive:  # type: ignore[call-overload]  # the stubs want a literal
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def _zip(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()

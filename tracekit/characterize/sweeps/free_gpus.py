@@ -1,0 +1,70 @@
+"""Free GPUs of each cluster through time, and how scattered they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.characterize.placeable import free_nodes
+from tracekit.characterize.query import QueryColumn
+from tracekit.characterize.sweep import Sweep, Swept
+from tracekit.characterize.sweeps.gpu_timeline import STEP, grid_us
+from tracekit.characterize.sweeps.wait_causes import CAPACITY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import duckdb
+
+__all__ = ["SWEEP"]
+
+
+def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> Swept:
+    clusters, notes = free_nodes(con, str(params["capacity"]))
+    moments = grid_us(con, float(params["step_s"]), len(clusters))
+    parts = [_SHAPE]
+    for cluster, nodes in clusters.items():
+        free, whole, gang = nodes.at_moments(moments)
+        parts.append(
+            pl.DataFrame(
+                {
+                    "time": pl.Series(moments, dtype=pl.Int64).cast(pl.Datetime("us")),
+                    "cluster": pl.repeat(cluster, len(moments), dtype=pl.String, eager=True),
+                    "free_gpus": free,
+                    "whole_free_nodes": whole,
+                    "largest_gang": gang,
+                }
+            )
+        )
+    return Swept(pl.concat(parts), (f"nodes: the {params['capacity']} number of GPUs of each", *notes))
+
+
+_SHAPE = pl.DataFrame(
+    schema={
+        "time": pl.Datetime("us"),
+        "cluster": pl.String(),
+        "free_gpus": pl.Float64(),
+        "whole_free_nodes": pl.Int64(),
+        "largest_gang": pl.Float64(),
+    }
+)
+
+SWEEP = Sweep(
+    name="free_gpus",
+    title="Free GPUs of each cluster through time, and how scattered they are",
+    tables=("jobs", "attempts", "placements"),
+    also=("nodes", "gpu_utilization"),
+    params=(STEP, CAPACITY),
+    columns=(
+        QueryColumn("time", "UTC", "a moment, every step_s"),
+        QueryColumn("cluster", "text", "the cluster"),
+        QueryColumn("free_gpus", "GPUs", "GPUs that no attempt holds"),
+        QueryColumn("whole_free_nodes", "nodes", "nodes of which no GPU is held"),
+        QueryColumn("largest_gang", "GPUs", "the largest gang that would fit on the fewest nodes that can hold it"),
+    ),
+    rule="""The state at each moment, changes at that moment included. A gang wants the fewest nodes that can hold it,
+so the largest that fits fills all wholly free nodes and the best of the others. Attempts with an unknown start or end
+hold nothing; so do placements on nodes of unknown size, which a note counts.""",
+    compute=_compute,
+)

@@ -1,0 +1,163 @@
+"""Who started before others of the same VC that had queued longer, and whether that took anything from them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.characterize.occupancy import Steps, group_codes, held_gpus
+from tracekit.characterize.placeable import free_nodes
+from tracekit.characterize.query import QueryColumn
+from tracekit.characterize.quotas import quotas
+from tracekit.characterize.sweep import Sweep, Swept
+from tracekit.characterize.sweeps.wait_causes import PARAMS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import duckdb
+    from numpy.typing import NDArray
+
+    from tracekit.characterize.placeable import FreeNodes
+
+    Ints = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+    Bools = NDArray[np.bool_]
+
+__all__ = ["SWEEP"]
+
+
+def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> Swept:
+    queued = con.sql(
+        """SELECT w.job_id, w.attempt, w.cluster, w.vc, w.gpu_count, w.gpu_class, w.class_order, true AS started,
+                  epoch_us(a.start_time) - CAST(round(w.wait_s * 1000000) AS BIGINT) AS since,
+                  epoch_us(a.start_time) AS until
+           FROM waits AS w INNER JOIN attempts AS a ON w.job_id = a.job_id AND w.attempt = a.attempt
+           WHERE w.wait_s >= 0 AND a.start_time IS NOT NULL AND w.gpu_count > 0
+           UNION ALL
+           SELECT j.job_id, NULL, j.cluster, j.vc, j.gpu_count, j.gpu_class, j.class_order, false,
+                  epoch_us(j.submit_time), epoch_us(j.end_time)
+           FROM job_classes AS j
+           WHERE j.gpu_count > 0 AND j.submit_time <= j.end_time
+             AND NOT EXISTS (FROM attempts AS a WHERE a.job_id = j.job_id)"""
+    ).pl()
+    held, notes = held_gpus(con)
+    groups = pl.concat([queued.select("cluster", "vc"), held.select("cluster", "vc")]).unique(maintain_order=True)
+    holder, waiter = group_codes(held, groups), group_codes(queued, groups)
+    # In half microseconds: what starts at a moment does so after what ends then, and can be looked at in between.
+    start, end = held["start"].to_numpy() * 2 + 1, held["end"].to_numpy() * 2
+    gpus = held["gpu_count"].to_numpy()
+    lasting = end > start
+    used = [
+        Steps.of_intervals(start[m], end[m], gpus[m]) for m in ((holder == g) & lasting for g in range(len(groups)))
+    ]
+    allowed, source = quotas(con, groups, used, str(params["quota"]))
+    notes.append(source)
+    nodes: dict[str | None, FreeNodes] = {}
+    if con.execute("SELECT 1 FROM placements LIMIT 1").fetchall():
+        nodes, lost = free_nodes(con, str(params["capacity"]), half_steps=True)
+        notes += [f"nodes: the {params['capacity']} number of GPUs of each", *lost]
+    else:
+        notes.append("the trace names no nodes: a job counts as placeable when its VC's quota has room for it")
+    early, overtaken, harmless = (np.zeros(len(queued), dtype=bool) for _ in range(3))
+    told = np.zeros(len(queued), dtype=bool)
+    since, until = queued["since"].to_numpy(), queued["until"].to_numpy()
+    size, started = queued["gpu_count"].to_numpy(), queued["started"].to_numpy()
+    for group, cluster in enumerate(groups["cluster"]):
+        rows = np.flatnonzero(waiter == group)
+        if not len(rows):
+            continue
+        early[rows], overtaken[rows] = _out_of_order(since[rows], until[rows], started[rows])
+        jumped = rows[early[rows]]
+        least = _least_overtaken(since[rows], until[rows], size[rows], since[jumped], until[jumped])
+        room = allowed[group].at(until[jumped]) - used[group].at(until[jumped] * 2)
+        placeable = least <= room + 1e-9
+        pool = nodes.get(cluster)
+        if pool is not None:
+            for gang in np.unique(least):
+                same = least == gang
+                placeable[same] &= pool.fits(float(gang)).at(until[jumped[same]] * 2) >= 1
+        harmless[jumped] = ~placeable
+        told[jumped] = ~np.isnan(room)
+    frame = queued.select(
+        "job_id",
+        "attempt",
+        "cluster",
+        "vc",
+        "gpu_count",
+        "gpu_class",
+        "class_order",
+        "started",
+        out_of_order=pl.Series(early),
+        overtaken=pl.Series(overtaken),
+        harmless=pl.when(pl.Series(told)).then(pl.Series(harmless)),
+    )
+    return Swept(frame, tuple(notes))
+
+
+def _out_of_order(since: Ints, until: Ints, started: Bools) -> tuple[Bools, Bools]:
+    """Return which starts came before a longer queued job left the queue, and which jobs were overtaken."""
+    order = np.argsort(since, kind="stable")
+    queued = since[order]
+    latest = np.maximum.accumulate(until[order])
+    ahead = np.searchsorted(queued, since, side="left")  # how many queued strictly earlier
+    early = started & (ahead > 0) & (latest[np.maximum(ahead - 1, 0)] > until)
+    starts = np.where(started[order], until[order], np.iinfo(np.int64).max)
+    soonest = np.append(np.minimum.accumulate(starts[::-1])[::-1], np.iinfo(np.int64).max)
+    overtaken = soonest[np.searchsorted(queued, since, side="right")] < until
+    return early, overtaken
+
+
+def _least_overtaken(since: Ints, until: Ints, size: Floats, jumper_since: Ints, jumper_start: Ints) -> Floats:
+    """Return the size of the smallest job that each out-of-order start overtook.
+
+    Sizes are few: for each of them, the smallest first, the latest leaving among the jobs up to that size tells
+    whether one of them was overtaken.
+    """
+    order = np.argsort(since, kind="stable")
+    ahead = np.searchsorted(since[order], jumper_since, side="left")
+    least = np.full(len(jumper_since), np.nan)
+    open_ = np.arange(len(jumper_since))
+    for gang in np.unique(size):
+        if not len(open_):
+            break
+        leaving = np.where(size[order] <= gang, until[order], np.iinfo(np.int64).min)
+        latest = np.maximum.accumulate(leaving)
+        found = latest[ahead[open_] - 1] > jumper_start[open_]
+        least[open_[found]] = gang
+        open_ = open_[~found]
+    return least
+
+
+SWEEP = Sweep(
+    name="queue_order",
+    title="Each period in the queue, and whether it was out of order",
+    tables=("jobs", "attempts"),
+    also=("placements", "nodes", "capacity", "gpu_utilization"),
+    params=PARAMS,
+    columns=(
+        QueryColumn("job_id", "text", "the job"),
+        QueryColumn("attempt", "number", "the attempt that ended the wait; NULL for a job that left without one"),
+        QueryColumn("cluster", "text", "the job's cluster"),
+        QueryColumn("vc", "text", "the job's tenant"),
+        QueryColumn("gpu_count", "GPUs", "the job's size"),
+        QueryColumn("gpu_class", "class", "the job's size class"),
+        QueryColumn("class_order", "number", "order of the class"),
+        QueryColumn("started", "true or false", "whether the job started; else it left the queue"),
+        QueryColumn("out_of_order", "true or false", "whether it started while a job queued earlier still waited"),
+        QueryColumn("overtaken", "true or false", "whether a job queued later started while it waited"),
+        QueryColumn(
+            "harmless",
+            "true or false",
+            "whether none of those it overtook could have been placed then; NULL when that cannot be told",
+        ),
+    ),
+    rule="""Jobs of one VC are compared, those with GPUs only. A start at s of a job queued at q is out of order when
+another job queued before q and was still waiting after s. It is harmless when even the smallest of those could not
+have been placed at s: its VC's quota had no room for it, or no nodes with the wanted locality were free. GPUs that
+were released at s count as free, those taken at s too. Waits that are unknown or below zero are out.
+Source: the question is Philly's (ATC'19); the test is ours.""",
+    compute=_compute,
+)

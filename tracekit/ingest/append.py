@@ -1,0 +1,303 @@
+"""Add a newer export to a Trace, so that daily dumps build a history.
+
+What both tell is told once: a job, a machine, a quota or a sample of the newer export takes the place of the
+older one's, in the same row of the table; what only one of them tells is kept. The merged tables are written beside the
+Trace and take its place in one step. Appending files that the Trace already holds changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.errors import OutputError, SourceError, TraceError, UsageError
+from tracekit.ingest.checks import COMMON_CHECKS
+from tracekit.ingest.merge_tables import attach, write_rejects, write_tables
+from tracekit.manifest import Addition, Check
+from tracekit.trace import MANIFEST_NAME, Trace, is_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import duckdb
+
+    from tracekit.ingest.interface import Format, TimeFrame
+    from tracekit.ingest.sink import Sink
+    from tracekit.manifest import FileAccount, Manifest
+
+__all__ = ["Earlier", "open_earlier"]
+
+_AGAIN = "; summed over the exports, so a row seen again counts again"
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """The Trace that is appended to, as it was when the ingest began.
+
+    Attributes
+    ----------
+    trace : Trace
+        What it holds.
+    stamp : bytes
+        Its manifest.json, to notice when somebody else changes it meanwhile.
+    """
+
+    trace: Trace
+    stamp: bytes
+
+    def require_same_reading(self, form: Format, options: Mapping[str, str]) -> None:
+        """Refuse a format or an option that gives another meaning to the same columns.
+
+        Raises
+        ------
+        UsageError
+            The Trace was read otherwise, or the format's ids say nothing from one export to the next.
+        """
+        found, where = self.trace.manifest, self.trace.path
+        if form.no_append:
+            raise UsageError(
+                f"a source in the format {form.name} cannot be appended: {form.no_append}",
+                where="--append",
+                hint="ingest each into a Trace of its own",
+            )
+        if found.format != form.name:
+            raise UsageError(
+                f"was read from the format {found.format}, the source is in {form.name}",
+                where=where,
+                hint="ingest the source into another Trace",
+            )
+        for name, option in form.options.items():
+            before = found.options.get(name, option.default)
+            if options[name] != before and not option.file:
+                raise UsageError(
+                    f"was read with {name}={before}, the source is read with {name}={options[name]}",
+                    where=where,
+                    hint=f"use --option {name}={before}" if before else f"leave out --option {name}",
+                )
+
+    def require_same_times(self, frame: TimeFrame, source: Path) -> None:
+        """Refuse times that do not count from where those of the Trace do.
+
+        Raises
+        ------
+        SourceError
+            Times are relative to an unknown start, or of another kind or zone.
+        """
+        found = self.trace.manifest
+        hint = "ingest the source into another Trace"
+        if frame.base == "relative":
+            raise SourceError(
+                "cannot be appended: its times count from a start of its own, so those of two exports do not compare",
+                where=source,
+                hint=hint,
+            )
+        if (found.time_base, found.timezone) != (frame.base, frame.timezone):
+            raise SourceError(
+                f"its times are {frame.base} and read in {frame.timezone}, those of {self.trace.path} "
+                f"{found.time_base} and read in {found.timezone}",
+                where=source,
+                hint=hint,
+            )
+
+    def holds(self, accounts: Iterable[FileAccount]) -> bool:
+        """Return whether every file was read into the Trace before, under the same name."""
+        known = _known(self.trace.manifest.files)
+        return all((a.path, a.sha256) in known for a in accounts)
+
+    def require_unchanged(self) -> None:
+        """Refuse to replace a Trace that is another one by now.
+
+        Raises
+        ------
+        OutputError
+            Somebody replaced it since the ingest began.
+        """
+        path = self.trace.path / MANIFEST_NAME
+        if not path.is_file() or path.read_bytes() != self.stamp:
+            raise OutputError("was changed while this append ran", where=self.trace.path, hint="append again")
+
+    def merge(self, manifest: Manifest, form: Format, sink: Sink) -> None:
+        """Turn the staged tables, and the manifest, of the new export into those of both.
+
+        The checks of the format are summed up in `sink`; the common checks and the capabilities are left to the caller.
+
+        Raises
+        ------
+        SourceError
+            One id names a job or a machine of one cluster here and of another there.
+        TraceError
+            A table of the Trace is damaged.
+        """
+        sink.progress.stage("joining it with the Trace")
+        fresh = sink.writer.scratch / "new"
+        fresh.mkdir()
+        for table in manifest.tables:
+            (sink.folder / f"{table}.parquet").replace(fresh / f"{table}.parquet")
+        shown = _shown_names(self.trace.manifest.files, manifest.files)
+        with sink.connect() as con, self._join_errors():
+            attach(con, {t: self.trace.file(t) for t in self.trace.tables}, fresh, by_cluster=form.nodes_from_jobs)
+            self._require_one_cluster(con)
+            self._tell_clusters(con, sink)
+            form.merge_jobs(con, sink.options)
+            write_tables(con, sink.writer, nodes_from_jobs=form.nodes_from_jobs)
+            write_rejects(con, sink.writer, shown)
+            self._count(con, shown, manifest, sink)
+        manifest.files = self.trace.manifest.files + [
+            replace(account, path=shown[account.path]) for account in manifest.files if account.path in shown
+        ]
+        manifest.tables = sink.writer.tables()
+        manifest.notes = _newest_notes(self.trace.manifest.notes, manifest.notes)
+
+    @contextmanager
+    def _join_errors(self) -> Iterator[None]:
+        import duckdb
+
+        try:
+            yield
+        except (duckdb.OutOfMemoryException, duckdb.IOException):
+            raise
+        except duckdb.Error as error:
+            raise TraceError(
+                f"cannot be joined with the source: {str(error).splitlines()[0]}",
+                where=self.trace.path,
+                hint="'tracekit validate TRACE' tells more",
+            ) from error
+
+    def _require_one_cluster(self, con: duckdb.DuckDBPyConnection) -> None:
+        for table, key, what in (("jobs", "job_id", "job"), ("nodes", "node_id", "machine")):
+            name, before, now = con.execute(
+                f"""SELECT min(n.{key}), arg_min(o.cluster, n.{key}), arg_min(n.cluster, n.{key})
+                FROM old_{table} o JOIN new_{table} n USING ({key}) WHERE o.cluster <> n.cluster"""
+            ).fetchall()[0]
+            if name is not None:
+                raise SourceError(
+                    f"the {what} '{name}' is of the cluster '{before}' in the Trace and of '{now}' in the source",
+                    where=self.trace.path,
+                    hint="keep a Trace for each cluster, or make the ids differ",
+                )
+
+    def _tell_clusters(self, con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
+        before, now = (
+            con.execute(f"SELECT coalesce(list(DISTINCT cluster ORDER BY cluster), []) FROM {side}_jobs").fetchall()[0][
+                0
+            ]
+            for side in ("old", "new")
+        )
+        if before and now and not set(before) & set(now):
+            sink.note(
+                f"the clusters of the appended export ({', '.join(now[:6])}) are none of those before "
+                f"({', '.join(before[:6])}): no job is the same"
+            )
+
+    def _count(self, con: duckdb.DuckDBPyConnection, shown: Mapping[str, str], manifest: Manifest, sink: Sink) -> None:
+        """Enter what was added, and the checks of both exports."""
+        alone = con.execute("SELECT count(*) FROM new_jobs ANTI JOIN home USING (side, job_id)").fetchall()[0][0]
+        added, seen, older, reopened = con.execute(
+            """SELECT count(*) FILTER (WHERE NOT old), count(*) FILTER (WHERE old AND new),
+                      count(*) FILTER (WHERE old AND new AND NOT newer), count(*) FILTER (WHERE reopened)
+            FROM outcome"""
+        ).fetchall()[0]
+        for name, count, condition, meaning in (
+            ("older_records", older, "old AND new AND NOT newer",
+             "jobs whose record in an appended export tells an earlier moment; what the Trace knew stands"),
+            ("reopened_jobs", reopened, "reopened", "jobs that had ended and run or wait again in an appended export"),
+        ):  # fmt: skip
+            examples = con.execute(f"SELECT min(final_id, 5) FROM outcome WHERE {condition}").fetchall()[0][0]
+            sink.check(name, count, seen, meaning, examples)
+        _sum_checks(self.trace.manifest.checks, sink.checks)
+        before = self.trace.manifest
+        manifest.additions = [
+            *before.additions,
+            Addition(
+                created=manifest.created,
+                tracekit_version=manifest.tracekit_version,
+                files=list(shown.values()),
+                jobs_added=alone + added,
+                jobs_replaced=seen - older,
+                jobs_older=older,
+            ),
+        ]
+        manifest.created = before.created
+        several = con.execute("SELECT count(*) FROM merged_attempts WHERE attempt > 0").fetchall()[0][0]
+        sink.retries = sink.retries or before.capabilities["retries"].available or several > 0
+
+
+def open_earlier(out: Path) -> Earlier | None:
+    """Return the Trace at `out` to append to, or None when nothing is there yet.
+
+    Raises
+    ------
+    OutputError
+        A run that was killed has set the Trace aside, so that it would be lost.
+    TraceError
+        The Trace is damaged or was written by an incompatible version.
+    """
+    place = Path(os.path.realpath(out))
+    if is_trace(place):
+        return Earlier(Trace.open(place), (place / MANIFEST_NAME).read_bytes())
+    aside = sorted(p for p in _aside(place) if is_trace(p))
+    if aside and not place.exists():
+        raise OutputError(
+            f"is missing, and {aside[-1].name} is what an interrupted run set aside",
+            where=place,
+            hint=f"rename {aside[-1]} to {place.name}",
+        )
+    return None
+
+
+def _aside(place: Path) -> list[Path]:
+    """Return the folders in which an interrupted run may have left the Trace that it was about to replace."""
+    names = re.compile(rf"\.{re.escape(place.name)}\.old-\d+")
+    return [p for p in place.parent.iterdir() if names.fullmatch(p.name)] if place.parent.is_dir() else []
+
+
+def _known(files: Iterable[FileAccount]) -> set[tuple[str, str]]:
+    """Return the names and contents of files read before; a name may have got a number."""
+    return {(path, f.sha256) for f in files for path in (f.path, re.sub(r"#[0-9]+$", "", f.path))}
+
+
+def _shown_names(before: Iterable[FileAccount], now: Iterable[FileAccount]) -> dict[str, str]:
+    """Return the name of each new file in the manifest; files that were read before are left out.
+
+    Another file of the same name gets a number, so that its records and rejects stay its own.
+    """
+    known, used = _known(before), {f.path for f in before}
+    shown: dict[str, str] = {}
+    for account in now:
+        if (account.path, account.sha256) in known:
+            continue
+        name, number = account.path, 1
+        while name in used:
+            number += 1
+            name = f"{account.path}#{number}"
+        used.add(name)
+        shown[account.path] = name
+    return shown
+
+
+def _sum_checks(before: Mapping[str, Check], checks: dict[str, Check]) -> None:
+    """Add the counts of earlier exports to those of the newest; those that the caller counts anew are left out."""
+    now = dict(checks)
+    checks.clear()
+    for name in dict.fromkeys([*before, *now]):
+        if name in COMMON_CHECKS:
+            continue
+        parts = [part[name] for part in (before, now) if name in part]
+        of = [part.of for part in parts if part.of is not None]
+        checks[name] = Check(
+            count=sum(part.count for part in parts),
+            of=sum(of) if of else None,
+            meaning=parts[-1].meaning.removesuffix(_AGAIN) + _AGAIN,
+            examples=[e for part in parts for e in part.examples][:5],
+        )
+
+
+def _newest_notes(before: Iterable[str], now: Iterable[str]) -> list[str]:
+    """Return the notes of all exports; of those that differ in numbers only, the newest."""
+    notes = {re.sub(r"\d+", "0", note): note for note in before}
+    notes |= {re.sub(r"\d+", "0", note): note for note in now}
+    return list(notes.values())

@@ -1,0 +1,202 @@
+"""The members of tar and zip archives, listed with their safety checked and read as streams.
+
+A tar archive is gone through once, for the list; a member is then read from where its content stands. In a
+gzipped one that takes no second pass over what comes before it (see `streams.Marks`); .tar.bz2 and .tar.xz
+are inflated from their beginning for every member.
+"""
+
+from __future__ import annotations
+
+import stat
+import tarfile
+import zipfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import IO, TYPE_CHECKING, cast
+
+from tracekit.errors import SourceError
+from tracekit.ingest.streams import Inflated, Marks, Window, inflater
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from tracekit.ingest.streams import ByteStream
+
+__all__ = ["INFLATION_FLOOR", "Container", "Member", "tar_members", "zip_members"]
+
+INFLATION_FLOOR = 64 * 1024 * 1024
+"""What any archive may inflate to, however small it is [bytes]."""
+
+_BLOCK = 512
+_ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA}
+
+
+@dataclass(frozen=True)
+class Container:
+    """A file on disk, or several joined, that may hold compressed content.
+
+    Attributes
+    ----------
+    path : str
+        For messages.
+    size : int
+        Bytes on disk.
+    max_inflation : float
+        Most bytes that one byte on disk may become.
+    opener : function
+        Opens the bytes on disk, unbuffered and seekable.
+    """
+
+    path: str
+    size: int
+    max_inflation: float
+    opener: Callable[[], ByteStream]
+
+    @property
+    def limit(self) -> float:
+        """Most bytes that the content may have."""
+        return max(INFLATION_FLOOR, self.size * self.max_inflation)
+
+    def refuse_bomb(self, inflated: int) -> None:
+        """Refuse content of `inflated` bytes if it is more than allowed.
+
+        Raises
+        ------
+        SourceError
+            It is.
+        """
+        if inflated > self.limit:
+            raise SourceError(
+                f"inflates to {inflated:,} bytes, more than {self.max_inflation:g} times its size",
+                where=self.path,
+                hint="raise --max-inflation if you trust it",
+            )
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file in an archive: its path there, its size, and how to open it."""
+
+    name: str
+    size: int
+    opener: Callable[[], AbstractContextManager[ByteStream]]
+
+
+def tar_members(container: Container) -> list[Member]:
+    """Return the files in a tar archive, compressed or not.
+
+    Raises
+    ------
+    SourceError
+        The archive is damaged or cut short, inflates too far, or an entry is unsafe.
+    """
+    marks = Marks()
+    found = []
+    inflated = 0
+    with _tar_content(container, marks) as content, tarfile.open(fileobj=cast("IO[bytes]", content), mode="r:") as tar:
+        for entry in tar:
+            if entry.isdir():
+                continue
+            if not entry.isfile() or entry.issparse():
+                kind = "sparse" if entry.issparse() else "a link or a device"
+                raise _refused(container, entry.name, f"is {kind}", "unpack it by hand")
+            inflated += entry.size
+            container.refuse_bomb(inflated)
+            if isinstance(content, Inflated):
+                content.mark()
+            found.append(Member(entry.name, entry.size, _tar_opener(container, marks, entry.offset_data, entry.size)))
+        _refuse_rest(content, tar.offset, container)
+    return _safe(found, container)
+
+
+@contextmanager
+def _tar_content(container: Container, marks: Marks) -> Iterator[ByteStream]:
+    with container.opener() as raw:
+        head = raw.read(_BLOCK) or b""
+        raw.seek(0)
+        if inflater(head) is None:
+            yield raw
+        else:
+            yield Inflated(raw, container.path, container.limit, marks)
+
+
+def _tar_opener(
+    container: Container, marks: Marks, start: int, size: int
+) -> Callable[[], AbstractContextManager[ByteStream]]:
+    @contextmanager
+    def opener() -> Iterator[ByteStream]:
+        with _tar_content(container, marks) as content:
+            yield Window(content, start, size)
+
+    return opener
+
+
+def _refuse_rest(content: ByteStream, offset: int, container: Container) -> None:
+    """Refuse an archive whose list ended for another reason than its end mark; `tarfile` tells only some."""
+    content.seek(offset)
+    if len(content.read(_BLOCK) or b"") < _BLOCK:
+        raise SourceError("the archive is damaged: it is cut short", where=container.path, hint="fetch it again")
+    content.seek(offset)
+    while rest := content.read(1 << 20):
+        if rest.strip(b"\0"):
+            what = f"the archive is damaged: no header can be read at byte {offset:,}"
+            raise SourceError(what, where=container.path, hint="fetch it again")
+
+
+def zip_members(container: Container) -> list[Member]:
+    """Return the files in a zip archive.
+
+    Raises
+    ------
+    SourceError
+        The archive is damaged, inflates too far, or an entry is unsafe, encrypted or compressed in an unusual way.
+    """
+    found = []
+    inflated = 0
+    with container.opener() as raw, zipfile.ZipFile(cast("IO[bytes]", raw)) as archive:
+        for entry in archive.infolist():
+            name = entry.filename.replace("\\", "/")
+            if name.endswith("/"):
+                continue
+            kind = stat.S_IFMT(entry.external_attr >> 16)
+            if kind not in {0, stat.S_IFREG}:
+                raise _refused(container, entry.filename, "is a link or a device", "unpack it by hand")
+            if entry.flag_bits & 1:
+                raise _refused(container, entry.filename, "is encrypted", "unpack it by hand")
+            if entry.compress_type not in _ZIP_METHODS:
+                what = f"is compressed by method {entry.compress_type}, which is not supported"
+                raise _refused(container, entry.filename, what, "pack it again with deflate")
+            inflated += entry.file_size
+            container.refuse_bomb(inflated)
+            found.append(Member(name, entry.file_size, _zip_opener(container, entry)))
+    return _safe(found, container)
+
+
+def _zip_opener(container: Container, entry: zipfile.ZipInfo) -> Callable[[], AbstractContextManager[ByteStream]]:
+    @contextmanager
+    def opener() -> Iterator[ByteStream]:
+        with ExitStack() as stack:
+            raw = stack.enter_context(container.opener())
+            archive = stack.enter_context(zipfile.ZipFile(cast("IO[bytes]", raw)))
+            yield cast("ByteStream", stack.enter_context(archive.open(entry)))
+
+    return opener
+
+
+def _safe(members: list[Member], container: Container) -> list[Member]:
+    """Return the members if every path stays inside the archive and none comes twice."""
+    seen = set()
+    for member in members:
+        path = PurePosixPath(member.name.replace("\\", "/"))
+        if path.is_absolute() or ".." in path.parts or (path.parts and ":" in path.parts[0]):
+            raise _refused(container, member.name, "climbs out of the archive", "do not trust this file")
+        if path in seen:
+            raise _refused(container, member.name, "is there twice", "unpack it by hand and keep one")
+        seen.add(path)
+    return members
+
+
+def _refused(container: Container, name: str, what: str, hint: str) -> SourceError:
+    return SourceError(f"the archive entry '{name}' {what}", where=container.path, hint=hint)

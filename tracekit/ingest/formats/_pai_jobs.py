@@ -1,0 +1,302 @@
+"""PAI's jobs, attempts and placements: the job, task, instance and group tag tables joined."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.ingest.formats._pai_staging import PaiCheck, count_found, instant, keep_one
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import duckdb
+
+    from tracekit.ingest.formats._pai_staging import PaiTables
+    from tracekit.ingest.sink import Sink
+
+__all__ = ["write_jobs"]
+
+_STATUS = {"Terminated": "completed", "Failed": "failed", "Running": "running", "Waiting": "pending"}
+_KNOWN_WORDS = ", ".join(f"'{word}'" for word in _STATUS)
+_NO_PLACEMENT = -1.0
+_BATCH = 131_072
+_WORKLOAD = "CASE WHEN g.workload IN ('training', 'inference', 'other') THEN g.workload END"
+
+
+def write_jobs(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -> None:
+    """Write jobs, attempts and placements, and count what contradicts itself in them.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        Gets the views job, task, instance and tag_row (raw rows), try (instance rows, unknown times NULL), worker (one
+        row for each worker) and tag (one row for each alias), and the table unit (one row for each job of the Trace).
+    tables : PaiTables
+        The raw tables, the job table among them.
+    sink : Sink
+        Gets the tables and the checks.
+    """
+    tables.stage(con, "job", "pai_job_table")
+    tables.stage(con, "task", "pai_task_table")
+    instances = tables.stage(con, "instance", "pai_instance_table")
+    tables.stage(con, "tag_row", "pai_group_tag_table")
+    con.execute(
+        """CREATE VIEW try AS
+        SELECT job_name, task_name, inst_name, worker_name, machine, status, line,
+               nullif(start_time, 0) AS start_time, nullif(end_time, 0) AS end_time
+        FROM instance"""
+    )
+    keep_one(
+        con,
+        "worker",
+        "try",
+        "worker_name",
+        "status DESC NULLS FIRST, start_time DESC NULLS FIRST, end_time DESC NULLS FIRST, line DESC",
+    )
+    keep_one(con, "tag", "tag_row", "inst_id", "line")
+    of_task = sink.options["unit"] == "task"
+    con.execute(_GANG.format(nodes=", count(DISTINCT machine) AS node_count" if of_task else ""))
+    con.execute(_RUN)
+    _write_tables(con, sink)
+    _write_placements(con, instances, sink)
+    count_found(con, sink, _CHECKS)
+    if tables.has("pai_group_tag_table"):
+        _note_tags(sink)
+        count_found(con, sink, _TAG_CHECKS)
+
+
+def _note_tags(sink: Sink) -> None:
+    sink.note("a job without a group tag has no group here; the published notebook lets its user stand in")
+    place = (
+        "with unit=task they have no place"
+        if sink.options["unit"] == "task"
+        else "they stand as the job's name, which the source does not tell"
+    )
+    sink.note(
+        "workload tags name models (bert, ctr), not what a job is for: workload is known only where the tag is "
+        f"training, inference or other; {place}"
+    )
+
+
+def _unit_sql(unit: str) -> str:
+    """Return the query that gives one row for each job: its key, names, status, times and requests."""
+    if unit == "task":
+        key = "t.job_name || '/' || t.task_name"
+        return f"""
+        SELECT {key} AS job_id, t.job_name, t.task_name, j.user AS "user", t.task_name AS name,
+               g."group", {_WORKLOAD} AS workload,
+               coalesce(w.status, t.status) AS source_status, nullif(t.start_time, 0) AS submit_s,
+               w.start_s, w.end_s, w.node_count, t.gpus AS gpu_count, t.cpus AS cpu_count,
+               t.memory AS memory_gib, t.inst_num AS instance_count,
+               CASE WHEN t.gpus > 0 THEN t.gpu_type END AS gpu_model
+        FROM request t JOIN job j USING (job_name) LEFT JOIN tag g ON g.inst_id = j.inst_id
+        LEFT JOIN gang w USING (job_name, task_name)"""
+    return f"""
+        SELECT j.job_name AS job_id, j.job_name, NULL::VARCHAR AS task_name, j.user AS "user", g.workload AS name,
+               g."group", {_WORKLOAD} AS workload,
+               j.status AS source_status, nullif(j.start_time, 0) AS submit_s,
+               w.start_s,
+               coalesce(w.end_s, CASE WHEN NOT EXISTS (FROM instance) THEN nullif(j.end_time, 0) END) AS end_s,
+               w.node_count, r.gpu_count, r.cpu_count, r.memory_gib, r.instance_count, r.gpu_model
+        FROM job j LEFT JOIN tag g ON g.inst_id = j.inst_id
+        LEFT JOIN run w USING (job_name)
+        LEFT JOIN (SELECT job_name, sum(gpus) AS gpu_count, sum(cpus) AS cpu_count, sum(memory) AS memory_gib,
+                          sum(inst_num) AS instance_count,
+                          CASE WHEN count(DISTINCT gpu_type) FILTER (WHERE gpus > 0) = 1
+                               THEN min(gpu_type) FILTER (WHERE gpus > 0) END AS gpu_model
+                   FROM request GROUP BY job_name) r USING (job_name)"""
+
+
+_GANG = """CREATE TABLE gang AS
+    SELECT job_name, task_name, count(*) AS workers, max(status) AS status, min(start_time) AS start_s,
+           max(end_time) AS end_s{nodes}
+    FROM worker GROUP BY job_name, task_name"""
+
+_RUN = """CREATE TABLE run AS
+    SELECT job_name, min(start_time) AS start_s, max(end_time) AS end_s, count(DISTINCT machine) AS node_count
+    FROM (SELECT job_name, machine, start_time, end_time FROM worker
+          UNION ALL
+          SELECT job_name, NULL, start_time, end_time FROM try SEMI JOIN worker_superseded USING (line))
+    GROUP BY job_name"""
+"""A job starts and ends with the first and last of all its instance rows, retried ones included."""
+
+# Decimal sums do not depend on the order of the rows.
+_REQUEST = """CREATE VIEW request AS
+    SELECT job_name, task_name, status, start_time, inst_num, gpu_type,
+           CAST(inst_num * coalesce(plan_gpu, 0) / 100 AS DECIMAL(38, 6)) AS gpus,
+           CAST(inst_num * plan_cpu / 100 AS DECIMAL(38, 6)) AS cpus,
+           CAST(inst_num * plan_mem AS DECIMAL(38, 6)) AS memory
+    FROM task"""
+
+
+def _write_tables(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
+    con.execute(_REQUEST)
+    words = " ".join(f"WHEN '{source}' THEN '{word}'" for source, word in _STATUS.items())
+    con.execute(
+        f"""CREATE TABLE unit AS
+        SELECT *, CASE source_status {words} ELSE CASE WHEN source_status IS NOT NULL THEN 'unknown' END END AS status,
+               CASE WHEN source_status NOT IN ('Running', 'Waiting') THEN end_s END AS known_end_s
+        FROM ({_unit_sql(sink.options["unit"])})"""
+    )
+    sink.writer.copy(
+        "jobs",
+        con,
+        f"""SELECT job_id, 'pai' AS cluster, "user", name, "group", workload, status, source_status,
+            {instant("submit_s")} AS submit_time, {instant("start_s")} AS start_time,
+            {instant("known_end_s")} AS end_time,
+            start_s - submit_s AS queue_s, known_end_s - start_s AS run_s,
+            gpu_count, cpu_count, memory_gib, gpu_model, nullif(node_count, 0) AS node_count, instance_count,
+            CASE WHEN start_s IS NULL THEN 0 ELSE 1 END AS attempt_count
+        FROM unit ORDER BY submit_s, job_id""",
+    )
+    sink.writer.copy(
+        "attempts",
+        con,
+        f"""SELECT job_id, 0 AS attempt, {instant("start_s")} AS start_time, {instant("known_end_s")} AS end_time,
+            known_end_s - start_s AS run_s, start_s - submit_s AS wait_s, gpu_count,
+            nullif(node_count, 0) AS node_count, status
+        FROM unit WHERE start_s IS NOT NULL ORDER BY submit_s, job_id""",
+    )
+
+
+def _write_placements(con: duckdb.DuckDBPyConnection, instances: Path | None, sink: Sink) -> None:
+    """Write one placement for each worker on a machine, in the order of the file.
+
+    The joins give the GPUs of each line; the names, which are most of the bytes, stream past them.
+    """
+    import pyarrow.parquet as pq
+
+    if instances is None:
+        return
+    of_task = sink.options["unit"] == "task"
+    found = con.sql(
+        f"""SELECT w.line, CASE WHEN t.job_name IS NOT NULL THEN coalesce(t.plan_gpu, 0) / 100 ELSE 'nan' END AS gpus
+        FROM worker w JOIN unit u ON u.job_name = w.job_name {"AND u.task_name = w.task_name" if of_task else ""}
+        LEFT JOIN task t ON t.job_name = w.job_name AND t.task_name = w.task_name
+        WHERE w.machine IS NOT NULL"""
+    ).pl()
+    if not len(found):
+        return
+    gpus = np.full(int(found["line"].max()) + 1, _NO_PLACEMENT)
+    gpus[found["line"].to_numpy()] = found["gpus"].to_numpy()
+    del found
+    job = pl.format("{}/{}", "job_name", "task_name") if of_task else pl.col("job_name")
+    sink.progress.stage("writing placements")
+    # Reading ahead would keep what was read.
+    for batch in pq.ParquetFile(instances, pre_buffer=False).iter_batches(batch_size=_BATCH, use_threads=False):
+        rows = pl.DataFrame(batch)
+        line = rows["line"].to_numpy()
+        held = np.where(line < len(gpus), gpus[np.minimum(line, len(gpus) - 1)], _NO_PLACEMENT)
+        sink.write(
+            "placements",
+            rows.with_columns(held=held)
+            .filter(pl.col("held") != _NO_PLACEMENT)
+            .select(
+                job_id=job,
+                attempt=pl.lit(0, dtype=pl.Int64),
+                task="task_name",
+                instance="inst_name",
+                node_id="machine",
+                gpu_count=pl.col("held").fill_nan(None),
+                start_time=_moment("start_time"),
+                end_time=_moment("end_time"),
+            ),
+        )
+
+
+def _moment(column: str) -> pl.Expr:
+    """Lay seconds on 1970-01-01; 0 means unknown."""
+    return pl.when(pl.col(column) != 0).then((pl.col(column) * 1_000_000).cast(pl.Int64).cast(pl.Datetime("us")))
+
+
+_CHECKS = (
+    PaiCheck(
+        "tasks_without_job",
+        "tasks whose job is not in the job table; they are part of no job here",
+        "SELECT job_name || '/' || task_name FROM task ANTI JOIN job USING (job_name)",
+        "task",
+    ),
+    PaiCheck(
+        "instances_without_task",
+        "instances whose task is not in the task table; their request is unknown",
+        """SELECT worker_name FROM worker SEMI JOIN (SELECT job_name, task_name FROM gang
+            ANTI JOIN task USING (job_name, task_name)) USING (job_name, task_name)""",
+        "worker",
+    ),
+    PaiCheck(
+        "superseded_instance_rows",
+        "rows of a worker that another row of the same worker replaces; the last by (status, start, end) counts",
+        "SELECT worker_name FROM worker_superseded",
+        "instance",
+    ),
+    PaiCheck(
+        "submission_disagrees",
+        "jobs whose start_time is not their earliest task's; the job's own is taken as the submission",
+        """SELECT job_name FROM job JOIN (
+            SELECT job_name, min(nullif(start_time, 0)) AS s FROM task GROUP BY job_name) USING (job_name)
+        WHERE nullif(start_time, 0) <> s""",
+        "job",
+    ),
+    PaiCheck(
+        "job_end_disagrees",
+        "jobs whose end_time is not their latest instance's; the instance's is used",
+        "SELECT job_name FROM job JOIN run USING (job_name) WHERE nullif(job.end_time, 0) <> run.end_s",
+        "job",
+    ),
+    PaiCheck(
+        "final_status_without_end",
+        "jobs that failed or terminated without an end in the job table; the end comes from their instances",
+        "SELECT job_name FROM job WHERE status IN ('Failed', 'Terminated') AND nullif(end_time, 0) IS NULL",
+        "job",
+    ),
+    PaiCheck(
+        "gangs_seen_in_part",
+        "tasks of which fewer instances were seen than planned",
+        "SELECT job_name || '/' || task_name FROM task JOIN gang USING (job_name, task_name) WHERE workers < inst_num",
+        "task",
+    ),
+    PaiCheck(
+        "workers_without_machine",
+        "instances that name no machine; they have no placement",
+        "SELECT worker_name FROM worker WHERE machine IS NULL",
+        "worker",
+    ),
+    PaiCheck(
+        "unknown_status_word",
+        "records whose status word is not in the format's description; their status is 'unknown'",
+        f"""SELECT job_name FROM job WHERE status NOT IN ({_KNOWN_WORDS})
+        UNION ALL SELECT worker_name FROM instance WHERE status NOT IN ({_KNOWN_WORDS})""",
+        "instance",
+    ),
+)
+
+_TAG_CHECKS = (
+    PaiCheck(
+        "group_tags_without_job",
+        "group tags whose inst_id is no job's; they tag nothing here",
+        "SELECT inst_id FROM tag ANTI JOIN (SELECT inst_id FROM job) USING (inst_id)",
+        "tag",
+    ),
+    PaiCheck(
+        "repeated_group_tags",
+        "group tags whose inst_id an earlier row tags; the first in the file stands",
+        "SELECT inst_id FROM tag_superseded",
+        "tag_row",
+    ),
+    PaiCheck(
+        "group_tag_user_disagrees",
+        "jobs whose group tag names another user; the job's own is used",
+        "SELECT job_name FROM job JOIN tag USING (inst_id) WHERE job.user <> tag.user",
+        "job",
+    ),
+    PaiCheck(
+        "gpu_type_spec_disagrees",
+        "GPU tasks on another GPU type than their job's group tag asked for; the task's type is used",
+        """SELECT job_name || '/' || task_name FROM request JOIN job USING (job_name) JOIN tag USING (inst_id)
+        WHERE gpus > 0 AND gpu_type <> gpu_type_spec""",
+        "task",
+    ),
+)

@@ -1,0 +1,159 @@
+"""The raw tables of PAI as DuckDB views, and what the modules that join them share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from tracekit import schema
+from tracekit.errors import SourceError
+from tracekit.ingest.cells import LAST_SECOND, limited
+from tracekit.ingest.csv_table import header_columns, read_table
+from tracekit.trace import sql_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    import duckdb
+    import polars as pl
+
+    from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.interface import Found
+    from tracekit.ingest.sink import Sink
+    from tracekit.schema import TableSchema
+
+__all__ = ["PaiCheck", "PaiTables", "count_found", "instant", "keep_one"]
+
+_LARGEST = dict.fromkeys(("start_time", "end_time"), LAST_SECOND) | dict.fromkeys(
+    ("inst_num", "plan_cpu", "plan_mem", "plan_gpu"), 1e9
+)
+_READ = {
+    "pai_instance_table": (
+        "job_name",
+        "task_name",
+        "inst_name",
+        "worker_name",
+        "status",
+        "start_time",
+        "end_time",
+        "machine",
+    ),
+    "pai_sensor_table": (
+        "job_name",
+        "task_name",
+        "worker_name",
+        "machine",
+        "cpu_usage",
+        "gpu_wrk_util",
+        "avg_mem",
+        "avg_gpu_wrk_mem",
+    ),
+    "pai_machine_metric": ("machine", "start_time", "end_time", "machine_cpu"),
+}
+"""Columns with a place in the Trace, for tables where not all have one."""
+
+
+class PaiTables:
+    """The raw tables of one source, read once each.
+
+    Parameters
+    ----------
+    found : Found
+        The raw files.
+    sink : Sink
+        Gets their accounts, rejects and staged rows.
+
+    Raises
+    ------
+    SourceError
+        Two files hold the same table, or a .header file lacks a column.
+    """
+
+    def __init__(self, found: Found, sink: Sink) -> None:
+        self._found = found
+        self._sink = sink
+        self._orders = dict(self._header(file) for file in found.get("header"))
+
+    def _header(self, file: SourceFile) -> tuple[str, list[str]]:
+        with self._sink.opened(file) as opened:
+            line = opened.stream.read(65_536).partition(b"\n")[0]
+        return file.name.removesuffix(".header"), header_columns(line)
+
+    def has(self, key: str) -> bool:
+        """Return whether the source holds the table."""
+        return bool(self._found.get(key))
+
+    def rows(self, key: str) -> Iterator[pl.DataFrame]:
+        """Yield the usable rows of a table, as `read_table` does; nothing when the source lacks it."""
+        files = self._found.get(key)
+        if len(files) > 1:
+            raise SourceError(
+                f"several files hold the table {key}: {files[0].path}, {files[1].path}", hint="keep one of them"
+            )
+        whole = schema.source("alibaba-pai", key)
+        order = self._orders.get(key) or list(whole.names)
+        for file in files:
+            yield from read_table(self._sink, file, _narrowed(whole), columns=order)
+
+    def stage(self, con: duckdb.DuckDBPyConnection, view: str, key: str) -> Path | None:
+        """Read one table into a view of its columns and `line`, and return the file behind it.
+
+        A table that is absent gives an empty view, and no file.
+        """
+        path = self._sink.stage(key, self.rows(key))
+        if path is None:
+            spec = _narrowed(schema.source("alibaba-pai", key))
+            columns = ", ".join(f'NULL::{c.sql} AS "{c.name}"' for c in spec.columns)
+            con.execute(f"CREATE VIEW {view} AS SELECT {columns}, NULL::BIGINT AS line WHERE false")
+        else:
+            con.execute(f"CREATE VIEW {view} AS SELECT * FROM read_parquet({sql_text(path)})")
+        return path
+
+
+def _narrowed(spec: TableSchema) -> TableSchema:
+    read = _READ.get(spec.name, spec.names)
+    return limited(replace(spec, columns=tuple(c for c in spec.columns if c.name in read)), _LARGEST)
+
+
+def keep_one(con: duckdb.DuckDBPyConnection, view: str, rows: str, key: str, order: str) -> None:
+    """Define `view` as the rows of `rows` with one row for each key: the first by `order`.
+
+    The others, with their key, are the table `<view>_superseded`. Few keys have several rows, so only rows that share
+    a hash are ranked.
+    """
+    con.execute(
+        f"""CREATE TABLE {view}_superseded AS
+        WITH hashed AS (SELECT *, hash({key}) AS hash FROM {rows}),
+        repeated AS (SELECT hash FROM (SELECT hash({key}) AS hash FROM {rows}) GROUP BY hash HAVING count(*) > 1)
+        SELECT line, {key} FROM hashed SEMI JOIN repeated USING (hash)
+        QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {order}) > 1"""
+    )
+    con.execute(f"CREATE VIEW {view} AS SELECT * FROM {rows} ANTI JOIN {view}_superseded USING (line)")
+
+
+def instant(seconds: str) -> str:
+    """Return the SQL that lays seconds on 1970-01-01."""
+    return f"make_timestamp(({seconds} * 1000000)::BIGINT)"
+
+
+class PaiCheck(NamedTuple):
+    """A contradiction that the source may hold."""
+
+    name: str
+    meaning: str
+    query: str
+    """Gives one text column: the rows found."""
+    of: str
+    """The table or view whose rows were looked at."""
+
+
+def count_found(con: duckdb.DuckDBPyConnection, sink: Sink, checks: Iterable[PaiCheck]) -> None:
+    """Run the checks and enter their counts."""
+    sizes: dict[str, int] = {}
+    for check in checks:
+        sink.progress.stage(f"checking {check.name}")
+        count, examples = con.execute(f"SELECT count(*), min(x, 5) FROM ({check.query}) AS found(x)").fetchall()[0]
+        if check.of not in sizes:
+            sizes[check.of] = con.execute(f"SELECT count(*) FROM {check.of}").fetchall()[0][0]
+        sink.check(check.name, count, sizes[check.of], check.meaning, examples)

@@ -1,0 +1,182 @@
+"""Jobs that several `sacct` exports tell: what the runs in all of them make of a job.
+
+A window of `sacct` lists the runs that lie in it, so that a daily export tells only the newest runs of a requeued job.
+The runs of both exports are therefore put together, by the rules with which `_slurm_tables` reads several
+exports at once: of one run the record with an end counts, else the newer one; an id whose earlier job ended more than
+REUSED_AFTER before is another job.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.ingest.formats._slurm_tables import REUSED_AFTER
+from tracekit.ingest.merge_jobs import pair_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import duckdb
+
+__all__ = ["merge_runs"]
+
+_LATER = "moment DESC NULLS LAST, last_ended DESC, level DESC, side DESC"
+"""Order of the records of one job, the one that tells its latest moment first."""
+
+# Records that share a submission or a start tell the same job; how long it lasted tells the later one of them.
+_LIFE = f"""
+CREATE TABLE life AS
+WITH span AS (
+    SELECT m.side, m.job_id, m.base, coalesce(m.submit_time, m.start_time) AS submit,
+           CASE WHEN count(r.attempt) > count(r.end_time) OR (m.open AND count(r.attempt) = 0) THEN 'infinity'
+                ELSE coalesce(greatest(max(r.end_time), m.end_time), 'infinity') END::TIMESTAMP AS done
+    FROM member m LEFT JOIN run r USING (side, job_id)
+    GROUP BY m.side, m.job_id, m.base, m.submit_time, m.start_time, m.end_time, m.open),
+link AS (
+    SELECT o.job_id AS old_id, n.job_id AS new_id FROM member o JOIN member n
+    ON o.base = n.base AND o.side = 0 AND n.side = 1 AND o.submit_time = n.submit_time
+    UNION
+    SELECT o.job_id, n.job_id FROM run o JOIN run n
+    ON o.base = n.base AND o.side = 0 AND n.side = 1 AND o.start_time = n.start_time),
+pair AS (
+    SELECT old_id, new_id, 0 AS side, old_id AS job_id FROM link
+    UNION ALL SELECT old_id, new_id, 1, new_id FROM link),
+settled AS (
+    SELECT p.old_id, p.new_id, s.done FROM pair p JOIN told t USING (side, job_id) JOIN span s USING (side, job_id)
+    QUALIFY row_number() OVER (PARTITION BY p.old_id, p.new_id ORDER BY {_LATER}) = 1)
+SELECT s.side, s.job_id, s.base, s.submit, coalesce(max(l.done), s.done) AS done
+FROM span s LEFT JOIN (pair JOIN settled l USING (old_id, new_id)) ON s.side = pair.side AND s.job_id = pair.job_id
+GROUP BY s.side, s.job_id, s.base, s.submit, s.done"""
+
+_HOME = f"""
+CREATE TABLE home AS
+WITH since AS (
+    SELECT *, max(done) OVER (
+        PARTITION BY base ORDER BY submit NULLS LAST, done, side, job_id
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS over_since
+    FROM life),
+numbered AS (
+    SELECT *, count(*) FILTER (
+        WHERE isfinite(over_since) AND submit > over_since + INTERVAL '{REUSED_AFTER}') OVER (
+        PARTITION BY base ORDER BY submit NULLS LAST, done, side, job_id
+        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS generation
+    FROM since)
+SELECT side, job_id, base || CASE WHEN generation > 0 THEN '#' || (generation + 1) ELSE '' END AS final_id
+FROM numbered"""
+
+_LATEST = f"""
+CREATE TABLE latest AS
+SELECT final_id, side, job_id, open FROM told JOIN home USING (side, job_id)
+QUALIFY row_number() OVER (PARTITION BY final_id ORDER BY {_LATER}, row DESC) = 1"""
+
+_OUTCOME = """
+CREATE TABLE outcome AS
+SELECT h.final_id, bool_or(h.side = 0) AS old, bool_or(h.side = 1) AS new, any_value(l.side) = 1 AS newer,
+       coalesce(newer AND any_value(l.open) AND NOT bool_or(t.open) FILTER (WHERE h.side = 0), false) AS reopened
+FROM home h JOIN told t USING (side, job_id) JOIN latest l ON h.final_id = l.final_id GROUP BY h.final_id"""
+
+_KEPT = """
+CREATE TABLE kept AS
+SELECT *, row_number() OVER (PARTITION BY final_id ORDER BY start_time NULLS LAST, side, attempt) - 1 AS number
+FROM (
+    SELECT h.final_id, r.* FROM run r JOIN home h USING (side, job_id)
+    QUALIFY row_number() OVER (
+        PARTITION BY h.final_id, r.start_time, CASE WHEN r.start_time IS NULL THEN r.attempt END
+        ORDER BY (r.end_time IS NULL), r.side DESC, r.job_id DESC) = 1)"""
+
+# What a job asked for is what its first run tells, how it stands is what its latest record tells.
+_JOBS = """
+CREATE TABLE merged_jobs AS
+WITH whole AS (
+    SELECT h.final_id, min(m.submit_time) AS submit, min({origin}) AS origin
+    FROM home h JOIN member m USING (side, job_id) GROUP BY h.final_id),
+runs AS (
+    SELECT final_id, count(*) AS attempts, arg_max_null(end_time, number) AS last_end FROM kept GROUP BY final_id),
+source AS (
+    SELECT l.final_id, coalesce(k.side, l.side) AS side, coalesce(k.job_id, l.job_id) AS job_id,
+           k.start_time AS first_start
+    FROM latest l LEFT JOIN kept k ON k.final_id = l.final_id AND k.number = 0),
+stated AS (
+    SELECT s.final_id, s.side, s.job_id, s.first_start, w.submit, w.origin, coalesce(r.attempts, 0) AS attempts,
+           m.status, m.source_status,
+           CASE WHEN m.status IN ('running', 'pending') THEN NULL
+                WHEN r.attempts > 0 THEN r.last_end ELSE m.end_time END AS ended
+    FROM source s JOIN whole w USING (final_id) JOIN latest l USING (final_id)
+    JOIN member m ON m.side = l.side AND m.job_id = l.job_id LEFT JOIN runs r USING (final_id))
+SELECT f.* REPLACE (
+           s.final_id AS job_id, s.status AS status, s.source_status AS source_status, s.submit AS submit_time,
+           s.first_start AS start_time, s.ended AS end_time, s.attempts AS attempt_count,
+           (epoch_us(s.first_start) - epoch_us(s.origin)) / 1e6 AS queue_s,
+           (epoch_us(s.ended) - epoch_us(s.first_start)) / 1e6 AS run_s),
+       s.origin AS origin, row_number() OVER (ORDER BY s.submit NULLS LAST, s.final_id) AS seq
+FROM stated s JOIN member f ON f.side = s.side AND f.job_id = s.job_id"""
+
+_ORIGIN = {
+    "submit": "m.submit_time",
+    "eligible": "m.start_time - to_microseconds(round(m.queue_s * 1e6)::BIGINT)",
+}
+"""When a record's wait began, by the option queue_from."""
+
+_ATTEMPTS = """
+CREATE TABLE merged_attempts AS
+SELECT k.* REPLACE (
+           k.final_id AS job_id, k.number AS attempt,
+           (epoch_us(k.start_time) - epoch_us(CASE WHEN k.number = 0 THEN j.origin ELSE p.end_time END)) / 1e6
+               AS wait_s),
+       row_number() OVER (ORDER BY k.final_id, k.number) AS seq
+FROM kept k JOIN merged_jobs j ON j.job_id = k.final_id
+LEFT JOIN kept p ON p.final_id = k.final_id AND p.number = k.number - 1"""
+
+_OF_A_RUN = """
+CREATE TABLE merged_{table} AS
+SELECT t.* REPLACE (k.final_id AS job_id, k.number AS attempt),
+       row_number() OVER (ORDER BY k.final_id, k.number, t.row) AS seq
+FROM both_{table} t JOIN kept k ON t.side = k.side AND t.job_id = k.job_id AND t.attempt = k.attempt"""
+
+# Measured use does not tell its run. The latest record's rows stand; of the same step's rows in the other one, as many
+# are left out as runs that both tell, the newest first.
+_USAGE = """
+CREATE TABLE merged_job_usage AS
+WITH shared AS (
+    SELECT h.final_id, l.side AS front, coalesce(any_value(r.runs), 0) AS runs, coalesce(any_value(r.behind), 0)
+               AS behind
+    FROM home h JOIN latest l ON h.final_id = l.final_id
+    LEFT JOIN (
+        SELECT final_id, count(*) FILTER (WHERE sides = 2) AS runs,
+               count(*) FILTER (WHERE sides = 2 OR lone <> front) AS behind
+        FROM (
+            SELECT h.final_id, l.side AS front, count(DISTINCT r.side) AS sides, min(r.side) AS lone
+            FROM run r JOIN home h USING (side, job_id) JOIN latest l ON l.final_id = h.final_id
+            GROUP BY h.final_id, l.side, r.start_time)
+        GROUP BY final_id) r ON r.final_id = h.final_id
+    GROUP BY h.final_id, l.side),
+used AS (
+    SELECT h.final_id, s.front, s.runs, s.behind, u.*,
+           count(*) FILTER (WHERE u.side = s.front) OVER step AS told,
+           row_number() OVER (
+               PARTITION BY h.final_id, u.task, u.instance, u.side ORDER BY u.job_id DESC, u.row DESC) AS newest
+    FROM both_job_usage u JOIN home h USING (side, job_id) JOIN shared s ON s.final_id = h.final_id
+    WINDOW step AS (PARTITION BY h.final_id, u.task, u.instance))
+SELECT * EXCLUDE (final_id, front, runs, behind, told, newest) REPLACE (final_id AS job_id),
+       row_number() OVER (ORDER BY final_id, task NULLS FIRST, side = front, row) AS seq
+FROM used WHERE side = front OR told = 0 OR (runs < behind AND newest > least(told, runs))"""
+
+
+def merge_runs(con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:
+    """Put the runs of the jobs that both exports tell together; `tracekit.ingest.merge_jobs` says what it leaves.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        Has the views of both exports.
+    options : mapping
+        The options of the format that both were read with.
+    """
+    pair_jobs(con, "regexp_replace(job_id, '#[0-9]+$', '')")
+    for statement in (_LIFE, _HOME, _LATEST, _OUTCOME, _KEPT):
+        con.execute(statement)
+    con.execute(_JOBS.format(origin=_ORIGIN[options["queue_from"]]))
+    con.execute(_ATTEMPTS)
+    con.execute(_OF_A_RUN.format(table="placements"))
+    con.execute(_OF_A_RUN.format(table="failures"))
+    con.execute(_USAGE)
