@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import time
 from typing import NamedTuple
 
 __all__ = ["Usage", "run"]
+
+
+_LAUNCHER = """
+import os, sys, time
+begin = time.perf_counter()
+pid = os.fork()
+if not pid:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.execv(sys.argv[1], sys.argv[1:])
+_, status, usage = os.wait4(pid, 0)
+print(time.perf_counter() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+sys.exit(bool(status))
+"""
 
 
 class Usage(NamedTuple):
@@ -27,10 +38,11 @@ def run(*arguments: str) -> Usage:
     RuntimeError
         The process failed.
     """
-    begin = time.perf_counter()
-    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        message = f"{arguments} ended with status {status}"
+    # The peak of a process begins at what its parent holds, so that a small process starts it.
+    launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, sys.executable, *arguments]
+    done = subprocess.run(launcher, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    if done.returncode:
+        message = f"{arguments} ended with status {done.returncode}"
         raise RuntimeError(message)
-    return Usage(time.perf_counter() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    wall_s, cpu_s, peak_mib = map(float, done.stdout.split())
+    return Usage(wall_s, cpu_s, peak_mib)

@@ -54,10 +54,28 @@ def find_format(name: str) -> Format:
     UnknownFormatError
         There is none of that name.
     """
+    own = _own_format(name)
+    if own is not None:
+        return own
     formats = all_formats()
     if name not in formats:
         raise UnknownFormatError(f"unknown format '{name}'", hint=nearest(name, formats))
     return formats[name]
+
+
+def _own_format(name: str) -> Format | None:
+    """Return the format whose module is called like it, without importing all the others; None when there is none."""
+    from tracekit.ingest import formats
+
+    module = name.replace("-", "_")
+    if (
+        not module.isidentifier()
+        or module.startswith("_")
+        or module not in {m.name for m in iter_modules(formats.__path__)}
+    ):
+        return None
+    member: Format = import_module(f"{formats.__name__}.{module}").FORMAT
+    return member if member.name == name else None
 
 
 def detect(source: Path, files: list[SourceFile], format_name: str | None = None) -> Detection:

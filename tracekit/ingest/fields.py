@@ -32,9 +32,7 @@ def parse_block(block: Block, opened: OpenedFile, width: int, delimiter: str) ->
     """
     types = {str(i): pl.String for i in range(width)}
     try:
-        text = pl.read_csv(
-            block.text, has_header=False, schema=types, separator=delimiter, missing_columns="insert"
-        )
+        text = pl.read_csv(block.text, has_header=False, schema=types, separator=delimiter, missing_columns="insert")
     except pl.exceptions.PolarsError:
         return _parse_one_by_one(block, opened, width, delimiter)
     if text.height != len(block.lines):

@@ -70,18 +70,31 @@ class JsonRun:
         Where each object begins and ends in `text`.
     line : int
         Line on which `text` begins, from 1.
+    shape : pyarrow.Schema, optional
+        What the objects should look like.
 
     Attributes
     ----------
     bad : list of BadRecord
         What stands between the objects and should not.
+    table : pyarrow.Table or None
+        The objects as rows, when each of them fits `shape`: a field that it does not name is a deviation, one that
+        is absent is NULL.
     """
 
-    def __init__(self, text: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], line: int) -> None:
+    def __init__(
+        self,
+        text: bytes,
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        line: int,
+        shape: pa.Schema | None = None,
+    ) -> None:
         self._pieces = [text[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
         newlines = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == _NEWLINE)
         self._lines = line + np.searchsorted(newlines, starts)
         self.bad = _between(text, starts, ends, line)
+        self.table = None if shape is None else self._as_table(shape)
 
     def __len__(self) -> int:
         return len(self._pieces)
@@ -94,11 +107,7 @@ class JsonRun:
         """Return the text of an object."""
         return self._pieces[row]
 
-    def table(self, shape: pa.Schema) -> pa.Table | None:
-        """Return the objects as rows of a table, or None when one of them deviates from `shape`.
-
-        A field that `shape` does not name is a deviation, one that is absent is NULL.
-        """
+    def _as_table(self, shape: pa.Schema) -> pa.Table | None:
         import pyarrow as pa
         import pyarrow.json
 
@@ -132,7 +141,7 @@ class JsonRun:
         return good, bad
 
 
-def json_runs(stream: Readable, path: str) -> Iterator[JsonRun]:
+def json_runs(stream: Readable, path: str, shape: pa.Schema | None = None) -> Iterator[JsonRun]:
     """Return the objects of a JSON array in runs, with what stands between them and should not.
 
     Parameters
@@ -141,16 +150,18 @@ def json_runs(stream: Readable, path: str) -> Iterator[JsonRun]:
         The file's content.
     path : str
         For messages.
+    shape : pyarrow.Schema, optional
+        What the objects should look like; those that do can be had as a table.
 
     Raises
     ------
     SourceError
         The file is no JSON array, or ends inside a record.
     """
-    return ahead(_runs(stream, path))
+    return ahead(_runs(stream, path, shape))
 
 
-def _runs(stream: Readable, path: str) -> Iterator[JsonRun]:
+def _runs(stream: Readable, path: str, shape: pa.Schema | None) -> Iterator[JsonRun]:
     carry = _after_bracket(stream, path)
     line = 1 + carry[0].count(b"\n")
     rest = carry[1]
@@ -159,7 +170,7 @@ def _runs(stream: Readable, path: str) -> Iterator[JsonRun]:
         rest += chunk
         starts, ends = _objects(rest)
         if len(ends):
-            yield JsonRun(rest, starts, ends, line)
+            yield JsonRun(rest, starts, ends, line, shape)
             stop = int(ends[-1])
             line += rest.count(b"\n", 0, stop)
             rest = rest[stop:]

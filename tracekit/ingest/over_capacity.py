@@ -9,6 +9,7 @@ import polars as pl
 
 if TYPE_CHECKING:
     import duckdb
+    from numpy.typing import NDArray
 
 __all__ = ["starts_over_capacity"]
 
@@ -26,22 +27,34 @@ def starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
     totals = con.sql(
         "SELECT cluster, time, gpu_count FROM capacity WHERE vc IS NULL AND gpu_count IS NOT NULL ORDER BY time"
     ).pl()
+    if not len(totals):
+        return []
     # Where no job has a second attempt, the jobs say the same without a join.
     retried = con.execute("SELECT 1 FROM attempts WHERE attempt > 0 LIMIT 1").fetchall()
     source = "(SELECT a.*, j.cluster FROM attempts a JOIN jobs j USING (job_id))" if retried else "jobs"
-    found: list[str] = []
-    for (cluster,), total in totals.group_by("cluster", maintain_order=True):
-        rows = f"FROM {source} WHERE gpu_count > 0 AND run_s > 0 AND cluster IS NOT DISTINCT FROM $cluster"
-        held = con.sql(f"SELECT start_time, end_time, gpu_count {rows}", params={"cluster": cluster}).pl()
-        start, end, gpus = (held[name].to_numpy() for name in ("start_time", "end_time", "gpu_count"))
-        times = np.concatenate([start, end])
-        order = np.argsort(times)
-        running = np.cumsum(np.concatenate([gpus, -gpus])[order])
-        at_start = running[np.searchsorted(times[order], start, side="right") - 1]
-        row = np.searchsorted(total["time"].to_numpy(), start, side="right") - 1
-        # Before the first row nothing is stated.
-        over = (row >= 0) & (at_start > total["gpu_count"].to_numpy()[np.maximum(row, 0)] + 1e-6)
-        if over.any():  # rarely; names of all jobs would take longer to fetch than their times
-            names = con.sql(f"SELECT job_id {rows}", params={"cluster": cluster}).pl()["job_id"]
-            found += names.filter(pl.Series(over)).to_list()
-    return found
+    rows = f"FROM {source} WHERE gpu_count > 0 AND run_s > 0"
+    held = con.sql(f"SELECT cluster, start_time, end_time, gpu_count {rows}").pl()
+    over = np.zeros(len(held), dtype=bool)
+    for (cluster,), total in totals.group_by("cluster"):
+        own = held.select(pl.col("cluster").eq_missing(pl.lit(cluster, dtype=pl.String))).to_series()
+        over[own.to_numpy()] = _over(held.filter(own), total)
+    if not over.any():
+        return []
+    # Names of all jobs would take longer to fetch than their times, and are rarely needed.
+    names: pl.Series = con.sql(f"SELECT job_id {rows}").pl()["job_id"]
+    return names.filter(pl.Series(over)).to_list()
+
+
+def _over(held: pl.DataFrame, total: pl.DataFrame) -> NDArray[np.bool_]:
+    """Return which intervals of one cluster start while more runs than its total, which changes with time."""
+    # As whole numbers: NumPy sorts these several times quicker than dates.
+    start, end = (held[name].to_physical().to_numpy() for name in ("start_time", "end_time"))
+    gpus = held["gpu_count"].to_numpy()
+    times = np.concatenate([start, end])
+    order = np.argsort(times)
+    running = np.cumsum(np.concatenate([gpus, -gpus])[order])
+    at_start = running[np.searchsorted(times[order], start, side="right") - 1]
+    row = np.searchsorted(total["time"].to_physical().to_numpy(), start, side="right") - 1
+    # Before the first row nothing is stated.
+    over: NDArray[np.bool_] = (row >= 0) & (at_start > total["gpu_count"].to_numpy()[np.maximum(row, 0)] + 1e-6)
+    return over

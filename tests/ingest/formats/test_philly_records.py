@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from tracekit.ingest.formats import _philly_records
-from tracekit.ingest.formats._philly_records import Records, read_records
+from tracekit.ingest.formats._philly_records import SHAPE, Records, read_records
 from tracekit.ingest.json_array import JsonRun, json_runs
 
 
@@ -43,8 +43,8 @@ def outcome(text: bytes, *, by_columns: bool = True) -> Outcome:
     opened, seen = Opened(), set[str]()
     with pytest.MonkeyPatch.context() as patch:
         if not by_columns:
-            patch.setattr(JsonRun, "table", lambda _run, _shape: None)
-        found = [read_records(run, opened, seen) for run in json_runs(io.BytesIO(text), "log")]  # type: ignore[arg-type]  # stands in for an opened file
+            patch.setattr(JsonRun, "_as_table", lambda _run, _shape: None)
+        found = [read_records(run, opened, seen) for run in json_runs(io.BytesIO(text), "log", SHAPE)]  # type: ignore[arg-type]  # stands in for an opened file
     return Outcome(found, opened.records, opened.rejects, seen)
 
 

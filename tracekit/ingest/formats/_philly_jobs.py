@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.ingest.cells import FIRST_TIME, LAST_TIME
-from tracekit.ingest.formats._philly_records import read_records
+from tracekit.ingest.formats._philly_records import SHAPE, read_records
 from tracekit.ingest.json_array import json_runs
 from tracekit.ingest.localtime import count_unknown_instants, to_utc
 
@@ -30,7 +30,7 @@ def read_jobs(file: SourceFile, sink: Sink) -> None:
     """Read the job log; the records that cannot be used are set aside."""
     seen: set[str] = set()
     with sink.opened(file) as opened:
-        for run in json_runs(opened.stream, file.path):
+        for run in json_runs(opened.stream, file.path, SHAPE):
             _write_jobs(read_records(run, opened, seen), run, opened, sink)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.json_array import JsonRun
     from tracekit.ingest.sink import OpenedFile
 
-__all__ = ["Records", "read_records"]
+__all__ = ["SHAPE", "Records", "read_records"]
 
 _UNKNOWN = (None, "", "None")
 _GPU = "^gpu([0-9]{1,3})$"
@@ -41,7 +41,8 @@ _DETAIL: _Columns = {"row": pl.Int64, "attempt": pl.Int64, "node_id": pl.String,
 _TEXT = pa.string()
 _HELD = pa.list_(pa.struct([("ip", _TEXT), ("gpus", pa.list_(_TEXT))]))
 _TRIED = pa.list_(pa.struct([("start_time", _TEXT), ("end_time", _TEXT), ("detail", _HELD)]))
-_SHAPE = pa.schema([*((name, _TEXT) for name in ("jobid", *_FIELDS.values())), ("attempts", _TRIED)])
+SHAPE = pa.schema([*((name, _TEXT) for name in ("jobid", *_FIELDS.values())), ("attempts", _TRIED)])
+"""What the objects of the log look like by its documentation."""
 
 
 class Records(NamedTuple):
@@ -73,10 +74,9 @@ def read_records(run: JsonRun, opened: OpenedFile, seen: set[str]) -> Records:
     opened.count(len(run) + len(run.bad))
     for record in run.bad:
         opened.reject(record.line, None, record.reason, record.raw)
-    table = run.table(_SHAPE)
     try:
-        if table is not None:
-            return _by_columns(table, seen)
+        if run.table is not None:
+            return _by_columns(run.table, seen)
     except _Unusable:
         pass
     return _one_by_one(run, opened, seen)
