@@ -42,7 +42,8 @@ def grid_us(con: duckdb.DuckDBPyConnection, step_s: float, groups: int) -> Ints:
     if window is None:
         return np.empty(0, dtype=np.int64)
     step = round(step_s * 1_000_000)
-    first, last = window[0] // step, window[1] // step + 1
+    first = window[0] // step
+    last = max(first + 1, -(-window[1] // step))
     if (last - first) * max(groups, 1) > _MOST_ROWS:
         raise QueryError(f"steps of {step_s:g} s give {(last - first) * groups:,} rows", hint="give a larger step_s")
     return np.arange(first, last + 1) * step

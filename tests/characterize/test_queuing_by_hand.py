@@ -1,0 +1,230 @@
+"""Causes of waits, order of starts and use through time, on one day that fits on paper.
+
+Two nodes, m and n, with 4 GPUs each. VC v may use 6 GPUs, w 8. Hours from midnight:
+
+    job  vc  GPUs  node  submitted  runs
+    a    v   4     m     0          0    to 4
+    b    v   4     m     0          4    to 5
+    c    w   2     n     1          1    to 3
+    d    w   4     m     2          5    to 6
+    e    w   1     n     2.5        2.5  to 3
+    f    w   1     n     3.5        3.5  to 3.75
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tracekit.characterize import answer_query, lacks, run_query
+from tracekit.characterize.catalog import find_query
+from tracekit.errors import QueryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.trace import Trace
+
+    MakeTrace = Callable[..., Trace]
+
+MIDNIGHT = dt.datetime(2020, 1, 1)
+PLAN = [
+    ("a", "v", 4, "m", 0, 0, 4),
+    ("b", "v", 4, "m", 0, 4, 5),
+    ("c", "w", 2, "n", 1, 1, 3),
+    ("d", "w", 4, "m", 2, 5, 6),
+    ("e", "w", 1, "n", 2.5, 2.5, 3),
+    ("f", "w", 1, "n", 3.5, 3.5, 3.75),
+]
+
+
+def hour(number: float) -> dt.datetime:
+    return MIDNIGHT + dt.timedelta(hours=number)
+
+
+def tables(*, nodes: bool = True, capacity: bool = True) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {"jobs": [], "attempts": [], "placements": []}
+    for job, vc, gpus, node, submitted, start, end in PLAN:
+        times = {"start_time": hour(start), "end_time": hour(end), "run_s": (end - start) * 3600}
+        found["jobs"].append(
+            {"job_id": job, "cluster": "x", "vc": vc, "gpu_count": gpus, "submit_time": hour(submitted), **times}
+            | {"status": "completed", "attempt_count": 1}
+        )
+        wait = {"wait_s": (start - submitted) * 3600, "status": "completed"}
+        found["attempts"].append({"job_id": job, "attempt": 0, "gpu_count": gpus, **times, **wait})
+        found["placements"].append({"job_id": job, "attempt": 0, "node_id": node, "gpu_count": gpus})
+    if nodes:
+        found["nodes"] = [{"node_id": node, "cluster": "x", "gpu_count": 4} for node in "mn"]
+    else:
+        del found["placements"]
+    if capacity:
+        found["capacity"] = [
+            {"time": hour(0), "cluster": "x", "vc": vc, "gpu_count": gpus} for vc, gpus in (("v", 6), ("w", 8))
+        ]
+    return found
+
+
+def rows(trace: Trace, name: str, **params: Any) -> list[tuple[Any, ...]]:
+    return run_query(trace, name, **params).rows()
+
+
+def test_the_quota_explains_the_wait_of_b_and_scattered_gpus_a_part_of_that_of_d(make_trace: MakeTrace) -> None:
+    # b: v holds 4 of 6 for 4 h. d, 3 h: until 3 the nodes have 0 and at most 2 free, and from 3.5 to 3.75 0 and 3.
+    assert rows(make_trace(**tables()), "queuing/delay_causes") == [("2-4", 2, 1, 0, 1, 0.5, 0.0, 14_400.0, 4_500.0)]
+
+
+def test_without_nodes_fragmentation_is_unknown(make_trace: MakeTrace) -> None:
+    answer = answer_query(make_trace(**tables(nodes=False)), "queuing/delay_causes")
+    assert answer.frame.rows() == [("2-4", 2, 1, None, 1, 0.5, None, 14_400.0, None)]
+    assert answer.notes == (
+        "quota: the capacity that the trace states",
+        "the trace names no nodes, so that fragmentation cannot be told from other causes",
+    )
+
+
+def test_the_peak_stands_in_for_a_quota_that_is_not_stated(make_trace: MakeTrace) -> None:
+    answer = answer_query(make_trace(**tables(capacity=False)), "queuing/delay_causes")
+    # v never held more than 4, w not more than 4 either: d would exceed it while c, e or f run, 2 to 3 and 3.5 to 3.75.
+    assert answer.frame.rows() == [("2-4", 2, 1, 0, 1, 0.5, 0.0, 14_400.0 + 4_500.0, 0.0)]
+    assert "quota: a proxy, the most GPUs that each VC held at one time, since the trace states none" in answer.notes
+
+
+def test_a_quota_asked_for_by_name_is_used(make_trace: MakeTrace) -> None:
+    answer = answer_query(make_trace(**tables()), "queuing/delay_causes", quota="peak")
+    assert answer.frame["fair_share_wait_s"].to_list() == [18_900.0]
+    assert "quota: a proxy, the most GPUs that each VC held at one time" in answer.notes
+    assert answer.params["quota"] == "peak"
+
+
+def test_an_unknown_quota_word_is_an_error(make_trace: MakeTrace) -> None:
+    with pytest.raises(QueryError, match="'quota' cannot be 'plan'; choose one of"):
+        run_query(make_trace(**tables()), "queuing/delay_causes", quota="plan")
+
+
+def test_e_overtakes_d_when_d_cannot_start_and_f_when_it_could(make_trace: MakeTrace) -> None:
+    assert rows(make_trace(**tables()), "queuing/out_of_order") == [
+        ("1", 2, 2, 1.0, 0, 0.5),
+        ("2-4", 4, 0, 0.0, 1, None),
+    ]
+
+
+def test_without_nodes_the_quota_alone_decides_what_could_start(make_trace: MakeTrace) -> None:
+    # w may use 8 and holds 2 or nothing: d could have started both times.
+    assert rows(make_trace(**tables(nodes=False)), "queuing/out_of_order")[0] == ("1", 2, 2, 1.0, 0, 0.0)
+
+
+def test_means_through_time(make_trace: MakeTrace) -> None:
+    found = rows(make_trace(**tables()), "queuing/timeline")
+    # hour, vc: running jobs, waiting jobs, running GPUs, GPUs waited for, quota
+    assert [(t.hour, vc, *values) for t, _, vc, *values in found] == [
+        (0, "v", 1.0, 1.0, 4.0, 4.0, 6.0),
+        (0, "w", 0.0, 0.0, 0.0, 0.0, 8.0),
+        (1, "v", 1.0, 1.0, 4.0, 4.0, 6.0),
+        (1, "w", 1.0, 0.0, 2.0, 0.0, 8.0),
+        (2, "v", 1.0, 1.0, 4.0, 4.0, 6.0),
+        (2, "w", 1.5, 1.0, 2.5, 4.0, 8.0),
+        (3, "v", 1.0, 1.0, 4.0, 4.0, 6.0),
+        (3, "w", 0.25, 1.0, 0.25, 4.0, 8.0),
+        (4, "v", 1.0, 0.0, 4.0, 0.0, 6.0),
+        (4, "w", 0.0, 1.0, 0.0, 4.0, 8.0),
+        (5, "v", 0.0, 0.0, 0.0, 0.0, 6.0),
+        (5, "w", 1.0, 0.0, 4.0, 0.0, 8.0),
+    ]
+
+
+@pytest.mark.parametrize("step", [0, -1, 0.001])
+def test_a_step_that_is_no_length_of_time_is_an_error(make_trace: MakeTrace, step: float) -> None:
+    with pytest.raises(QueryError, match="the parameter 'step_s' cannot be"):
+        run_query(make_trace(**tables()), "queuing/timeline", step_s=step)
+
+
+def test_steps_that_nobody_can_read_are_an_error(make_trace: MakeTrace) -> None:
+    plan = tables()
+    plan["jobs"][0]["submit_time"] = dt.datetime(1970, 1, 1)
+    with pytest.raises(QueryError, match=r"steps of 60 s give .* rows; give a larger step_s"):
+        run_query(make_trace(**plan), "queuing/timeline", step_s=60)
+
+
+def test_use_of_each_vc(make_trace: MakeTrace) -> None:
+    v, w = rows(make_trace(**tables()), "utilization/vc")
+    # v: 4 of 6 in five hours of six. w by hour, of 8: 0, 2, 2.5, 0.25, 0, 4.
+    assert v == (
+        "x",
+        "v",
+        6.0,
+        pytest.approx(20 / 36),
+        pytest.approx(4 / 6),
+        pytest.approx(4 / 6),
+        pytest.approx(4 / 6),
+        7200.0,
+    )
+    assert w == ("x", "w", 8.0, pytest.approx(8.75 / 48), 0.0078125, 0.140625, 0.296875, 0.0)
+
+
+def test_use_of_the_cluster_by_hour(make_trace: MakeTrace) -> None:
+    samples = [
+        {"time": hour(1.25), "node_id": "m", "gpu_index": 0, "utilization_pct": 40},
+        {"time": hour(1.75), "node_id": "n", "gpu_index": 0, "utilization_pct": 60},
+    ]
+    found = rows(make_trace(**tables(), gpu_utilization=samples), "utilization/cluster_by_hour")
+    shares = [4 / 14, 6 / 14, 6.5 / 14, 4.25 / 14, 4 / 14, 4 / 14]
+    assert [(row[0], row[1], row[2], row[4]) for row in found] == [
+        ("x", hour_, pytest.approx(share), submitted)
+        for hour_, (share, submitted) in enumerate(zip(shares, [2.0, 1.0, 2.0, 1.0, 0.0, 0.0], strict=True))
+    ]
+    assert [row[3] for row in found] == [None, 50.0, None, None, None, None]
+
+
+def test_an_hour_above_capacity_is_clipped_only_on_request(make_trace: MakeTrace) -> None:
+    plan = tables()
+    plan["capacity"] = [{"time": hour(0), "cluster": "x", "gpu_count": 5}]
+    trace = make_trace(**plan)
+    assert rows(trace, "utilization/cluster_by_hour")[1][2] == pytest.approx(6 / 5)
+    assert rows(trace, "utilization/cluster_by_hour", rule="clipped")[1][2] == 1.0
+
+
+def test_free_gpus_and_the_largest_gang(make_trace: MakeTrace) -> None:
+    found = rows(make_trace(**tables()), "locality/fragmentation")
+    assert [(time.hour, cluster, vc, *rest) for time, cluster, vc, *rest in found] == [
+        (0, "x", None, 4.0, 1, 4.0),
+        (1, "x", None, 2.0, 0, 2.0),
+        (2, "x", None, 2.0, 0, 2.0),
+        (3, "x", None, 4.0, 1, 4.0),
+        (4, "x", None, 4.0, 1, 4.0),
+        (5, "x", None, 4.0, 1, 4.0),
+        (6, "x", None, 8.0, 2, 8.0),
+    ]
+
+
+def test_a_running_job_holds_its_gpus_to_the_end_of_the_trace(make_trace: MakeTrace) -> None:
+    plan = tables()
+    plan["attempts"][0] |= {"end_time": None, "run_s": None, "status": "running"}
+    plan["jobs"][0] |= {"end_time": None, "run_s": None, "status": "running"}
+    found = rows(make_trace(**plan), "queuing/timeline", step_s=6 * 3600)
+    assert [(vc, gpus) for _, _, vc, _, _, gpus, _, _ in found] == [
+        ("v", pytest.approx((6 * 4 + 4) / 6)),
+        ("w", 8.75 / 6),
+    ]
+
+
+def test_an_attempt_of_unknown_end_is_left_out_and_counted(make_trace: MakeTrace) -> None:
+    plan = tables()
+    plan["attempts"][0] |= {"end_time": None, "run_s": None, "status": None}
+    answer = answer_query(make_trace(**plan), "queuing/timeline", step_s=6 * 3600)
+    assert answer.frame["running_gpus"].to_list() == [pytest.approx(4 / 6), 8.75 / 6]
+    assert "1 attempts without a usable end do not run here" in answer.notes
+
+
+def test_a_trace_without_placements_lacks_fragmentation(make_trace: MakeTrace) -> None:
+    found = lacks(find_query("locality/fragmentation"), make_trace(**tables(nodes=False)))
+    assert found == ["The trace has no table 'placements'."]
+
+
+def test_a_users_own_sql_may_use_a_sweep(make_trace: MakeTrace, tmp_path: Any) -> None:
+    own = tmp_path / "own.sql"
+    own.write_text("SELECT job_id, cause FROM wait_causes WHERE wait_us > 0 ORDER BY job_id")
+    trace = make_trace(**tables())
+    assert rows(trace, own) == [("b", "fair_share"), ("d", "other")]
+    assert answer_query(trace, own, quota="peak").params == {"capacity": "observed", "quota": "peak"}
