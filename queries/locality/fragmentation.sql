@@ -3,7 +3,7 @@
 -- paper: Philly Section 3.1 (ATC'19)
 -- tables: jobs, attempts, placements
 -- needs: placement
--- param step_s: 3600 | time between the moments looked at [s]
+-- param step_s: 0 | time between the moments looked at [s]; 0: as short as a page can show the trace
 -- param capacity: observed {observed, listed} | GPUs of a node: the largest number any source shows, or the node list
 -- column time: UTC | a moment, every step_s
 -- column cluster: text | the cluster

@@ -134,10 +134,39 @@ def test_means_through_time(make_trace: MakeTrace) -> None:
     ]
 
 
-@pytest.mark.parametrize("step", [0, -1, 0.001])
+@pytest.mark.parametrize("step", [-1, 0.001])
 def test_a_step_that_is_no_length_of_time_is_an_error(make_trace: MakeTrace, step: float) -> None:
     with pytest.raises(QueryError, match="the parameter 'step_s' cannot be"):
         run_query(make_trace(**tables()), "queuing/timeline", step_s=step)
+
+
+def test_the_load_of_the_cluster_is_the_sum_of_its_vcs(make_trace: MakeTrace) -> None:
+    found = rows(make_trace(**tables()), "queuing/cluster_timeline", step_s=3600)
+    assert [(time.hour, *rest) for time, _, *rest in found] == [
+        (0, 1.0, 1.0, 4.0, 4.0, 14.0),
+        (1, 2.0, 1.0, 6.0, 4.0, 14.0),
+        (2, 2.5, 2.0, 6.5, 8.0, 14.0),
+        (3, 1.25, 2.0, 4.25, 8.0, 14.0),
+        (4, 1.0, 1.0, 4.0, 4.0, 14.0),
+        (5, 1.0, 0.0, 4.0, 0.0, 14.0),
+    ]
+
+
+def test_a_stated_total_goes_before_the_sum_of_the_vcs(make_trace: MakeTrace) -> None:
+    plan = tables()
+    plan["capacity"].append({"time": hour(2), "cluster": "x", "gpu_count": 9})
+    found = run_query(make_trace(**plan), "queuing/cluster_timeline", step_s=3600)
+    assert found["capacity_gpus"].to_list() == [14, 14, 9, 9, 9, 9]
+
+
+def test_a_step_of_0_gives_what_a_page_can_show(make_trace: MakeTrace) -> None:
+    found = run_query(make_trace(**tables()), "queuing/cluster_timeline", step_s=0)
+    assert len(found) == 360  # six hours in minutes
+    plan = tables()
+    plan["jobs"][0]["submit_time"] = dt.datetime(2010, 1, 1)
+    assert (
+        len(run_query(make_trace(**plan), "queuing/cluster_timeline", step_s=0)) == 1827
+    )  # ten years in steps of 2 days
 
 
 def test_steps_that_nobody_can_read_are_an_error(make_trace: MakeTrace) -> None:
@@ -186,7 +215,7 @@ def test_an_hour_above_capacity_is_clipped_only_on_request(make_trace: MakeTrace
 
 
 def test_free_gpus_and_the_largest_gang(make_trace: MakeTrace) -> None:
-    found = rows(make_trace(**tables()), "locality/fragmentation")
+    found = rows(make_trace(**tables()), "locality/fragmentation", step_s=3600)
     assert [(time.hour, cluster, vc, *rest) for time, cluster, vc, *rest in found] == [
         (0, "x", None, 4.0, 1, 4.0),
         (1, "x", None, 2.0, 0, 2.0),

@@ -24,23 +24,41 @@ if TYPE_CHECKING:
 
 __all__ = ["STEP", "SWEEP", "grid_us"]
 
-STEP = QueryParam("step_s", 3600, "length of the intervals over which is averaged [s]")
+STEP = QueryParam(
+    "step_s", 3600, "length of the intervals over which is averaged [s]; 0: as short as a page can show the trace"
+)
 _MOST_ROWS = 5_000_000
+_PAGE_ROWS = 1_900
+_ROUND_STEPS_S = (60, 300, 600, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
 
 
 def grid_us(con: duckdb.DuckDBPyConnection, step_s: float, groups: int) -> Ints:
     """Return the edges of the intervals that cover a trace [us], aligned to whole steps; empty without times.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        Has jobs and attempts.
+    step_s : float
+        Length of an interval [s]; 0 chooses a round one that gives a page's worth of rows for all clusters.
+    groups : int
+        How many rows each interval will have.
 
     Raises
     ------
     QueryError
         The step is not above 0, or gives more rows than anybody can read.
     """
-    if step_s < 1:
-        raise QueryError(f"the parameter 'step_s' cannot be {step_s:g}", hint="give 1 s or more")
+    if step_s < 1 and step_s != 0:
+        raise QueryError(f"the parameter 'step_s' cannot be {step_s:g}", hint="give 1 s or more, or 0")
     window = window_us(con)
     if window is None:
         return np.empty(0, dtype=np.int64)
+    if step_s == 0:
+        clusters = max(1, con.execute("SELECT count(DISTINCT cluster) FROM jobs").fetchall()[0][0])
+        span_s = (window[1] - window[0]) / 1_000_000
+        fitting = [s for s in _ROUND_STEPS_S if (span_s / s + 2) * clusters <= _PAGE_ROWS]
+        step_s = fitting[0] if fitting else _ROUND_STEPS_S[-1]
     step = round(step_s * 1_000_000)
     first = window[0] // step
     last = max(first + 1, -(-window[1] // step))
