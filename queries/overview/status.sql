@@ -10,6 +10,7 @@
 -- column jobs_share: share | jobs / all jobs
 -- column gpu_hours: GPU-hours | GPU time of these jobs; NULL when none is known
 -- column gpu_hours_share: share | gpu_hours / all known GPU-hours
+-- interval jobs_share: proportion of all jobs
 -- rule:
 -- gpu_time=attempts: sum over the attempts of run_s * gpu_count. gpu_time=with_gaps: run_s * gpu_count of the job,
 -- with the gaps between attempts. Running and waiting jobs are in; time not yet known adds nothing.

@@ -14,6 +14,8 @@
 -- column fragmentation_share: share | fragmentation_waits / waits
 -- column fair_share_wait_s: s | time of all waits while the VC was at its quota
 -- column fragmentation_wait_s: s | time of all waits while no nodes with the wanted locality were free
+-- interval fair_share_share: proportion of waits
+-- interval fragmentation_share: proportion of waits
 -- rule:
 -- At each moment of a wait for g GPUs in the VC v: fair share while (GPUs that v holds) + g > (quota of v); else
 -- fragmentation while no nodes could take g GPUs on the fewest nodes that can hold them; else other.

@@ -11,6 +11,8 @@
 -- column out_of_order_share: share | out_of_order_starts / starts
 -- column overtaken_jobs: jobs | jobs of this class that a later queued one overtook at least once
 -- column harmless_share: share | out-of-order starts that took nothing from those they overtook, of those that can be told
+-- interval out_of_order_share: proportion of starts
+-- interval harmless_share: proportion of _told
 -- rule:
 -- Jobs of one VC are compared, those with GPUs only. A start at s of a job queued at q is out of order when another
 -- job queued before q and left the queue after s. It is harmless when even the smallest job it overtook could not
@@ -22,7 +24,8 @@ SELECT
     count(*) FILTER (WHERE out_of_order) AS out_of_order_starts,
     count(*) FILTER (WHERE out_of_order) / nullif(count(*) FILTER (WHERE started), 0) AS out_of_order_share,
     count(DISTINCT CASE WHEN overtaken THEN job_id END) AS overtaken_jobs,
-    count(*) FILTER (WHERE harmless) / nullif(count(*) FILTER (WHERE harmless IS NOT NULL), 0) AS harmless_share
+    count(*) FILTER (WHERE harmless) / nullif(count(*) FILTER (WHERE harmless IS NOT NULL), 0) AS harmless_share,
+    count(*) FILTER (WHERE harmless IS NOT NULL) AS _told
 FROM queue_order
 GROUP BY gpu_class, class_order
 ORDER BY class_order

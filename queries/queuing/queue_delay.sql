@@ -13,6 +13,7 @@
 -- column p95_s: s | 95th percentile
 -- column p99_s: s | 99th percentile
 -- column max_s: s | longest
+-- interval p50_s: median of waits
 -- rule:
 -- Each period of being queued is one wait: from submission to the first start, and from the end of each attempt to
 -- the next start. A wait with an unknown end or beginning is out, a wait of 0 is in. Jobs of unknown size are out.
@@ -27,7 +28,8 @@ SELECT
     quantile_cont(wait_s, 0.9) AS p90_s,
     quantile_cont(wait_s, 0.95) AS p95_s,
     quantile_cont(wait_s, 0.99) AS p99_s,
-    max(wait_s) AS max_s
+    max(wait_s) AS max_s,
+    percentiles(wait_s) AS _p50_s
 FROM waits
 WHERE wait_s IS NOT NULL AND gpu_class IS NOT NULL
 GROUP BY vc, gpu_class, class_order

@@ -14,6 +14,7 @@
 -- column p95_s: s | 95th percentile
 -- column p99_s: s | 99th percentile
 -- column max_s: s | longest
+-- interval p50_s: median of jobs
 -- rule:
 -- Run time is the end of the last attempt minus the start of the first, gaps between attempts included.
 -- Jobs of every status are in. Jobs of unknown size, never started or still running are out.
@@ -29,7 +30,8 @@ SELECT
     quantile_cont(run_s, 0.9) AS p90_s,
     quantile_cont(run_s, 0.95) AS p95_s,
     quantile_cont(run_s, 0.99) AS p99_s,
-    max(run_s) AS max_s
+    max(run_s) AS max_s,
+    percentiles(run_s) AS _p50_s
 FROM job_classes
 WHERE run_s IS NOT NULL AND gpu_class IS NOT NULL
 GROUP BY gpu_class, class_order

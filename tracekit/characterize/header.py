@@ -5,10 +5,14 @@
     -- paper: Philly Fig 2 (ATC'19)
     -- tables: jobs                            tables that the Trace must have
     -- also: attempts                          tables that are used where they exist, else empty
+    -- one_of: gpu_utilization, job_usage      tables of which the Trace must have one; the others are empty
     -- needs: run_time, gpu_count              capabilities that the Trace must have
     -- param min_gpus: 0 | smallest job to count, in GPUs
     -- param rule: clean {clean, notebook} | a choice of words, the default first
     -- column gpu_class: class | size class of the job
+    -- interval jobs_share: proportion of all jobs      columns with a confidence interval, and the column with the
+    -- interval p50_s: median of jobs                   number of observations ('all': its sum over all rows); the
+                                                        interval of a median needs percentiles(...) AS _p50_s in the SQL
     -- rule:
     -- Free text up to the end of the comment: formula, what is in and out, source.
 
@@ -20,8 +24,9 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from tracekit.characterize.intervals import Interval
 from tracekit.characterize.query import RESERVED_PARAMS, Query, QueryColumn, QueryParam
 from tracekit.errors import QueryError, nearest
 from tracekit.manifest import CAPABILITIES
@@ -40,9 +45,11 @@ VIEW_PARTS = ("title", "tables", "column", "rule")
 USER_PARTS = ()
 """A user's own file needs no header."""
 
-_KEYS = ("title", "question", "paper", "tables", "also", "needs", "views", "rule", "param", "column")
+_NAMED = ("param", "column", "interval")
+_KEYS = ("title", "question", "paper", "tables", "also", "one_of", "needs", "views", "rule", *_NAMED)
 _LINE = re.compile(r"--\s*(?P<key>\w+)(?:\s+(?P<name>\S+))?\s*:(?P<text>.*)")
 _DEFAULT = re.compile(r"(?P<default>[^{}]*?)\s*(?:\{(?P<choices>[^{}]*)\})?")
+_INTERVAL = re.compile(r"(?P<method>proportion|median) of (?P<all>all )?(?P<count>\w+)")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -55,6 +62,7 @@ class _Header:
     lines: dict[str, int] = field(default_factory=dict)
     params: list[QueryParam] = field(default_factory=list)
     columns: list[QueryColumn] = field(default_factory=list)
+    intervals: list[Interval] = field(default_factory=list)
 
     def error(self, what: str, line: int, hint: str | None = None) -> QueryError:
         return QueryError(what, where=self.path, line=line, hint=hint)
@@ -78,13 +86,15 @@ class _Header:
         key, name, text = match["key"], match["name"], match["text"].strip()
         if key not in _KEYS:
             raise self.error(f"unknown header key '{key}'", number, nearest(key, _KEYS))
-        if (name is not None) != (key in ("param", "column")):
+        if (name is not None) != (key in _NAMED):
             form = f"-- {key} NAME: ..." if name is None else f"-- {key}: ..."
             raise self.error(f"misshapen '{key}' line", number, f"write '{form}'")
         if key == "param":
             self.params.append(self._param(name, text, number))
         elif key == "column":
             self.columns.append(self._column(name, text, number))
+        elif key == "interval":
+            self.intervals.append(self._interval(name, text, number))
         elif key in self.texts:
             raise self.error(f"the header has '{key}' twice", number)
         elif not text and key != "rule":
@@ -115,6 +125,18 @@ class _Header:
         if name in {c.name for c in self.columns}:
             raise self.error(f"the header has the column '{name}' twice", number)
         return QueryColumn(name, unit, meaning)
+
+    def _interval(self, name: str, text: str, number: int) -> Interval:
+        match = _INTERVAL.fullmatch(text)
+        if match is None:
+            form = f"-- interval {name}: proportion of jobs', 'proportion of all jobs' or 'median of jobs"
+            raise self.error(f"misshapen interval '{name}'", number, f"write '{form}'")
+        for column in (name, match["count"]):
+            # Names with an underscore in front are columns of the SQL that no result shows.
+            if not column.startswith("_") and column not in {c.name for c in self.columns}:
+                raise self.error(f"the interval names '{column}', which is no column above it", number)
+        method: Literal["proportion", "median"] = "median" if match["method"] == "median" else "proportion"
+        return Interval(name, method, match["count"], pooled=match["all"] is not None)
 
     def words(self, key: str, known: Iterable[str] | None = None) -> tuple[str, ...]:
         """Return the comma-separated words of a part, each one of `known`."""
@@ -161,10 +183,12 @@ def parse_query(text: str, path: Path, *, name: str, parts: tuple[str, ...], shi
         paper=header.texts.get("paper", ""),
         tables=header.words("tables", COMMON_TABLES),
         also=header.words("also", COMMON_TABLES),
+        one_of=header.words("one_of", COMMON_TABLES),
         needs=header.words("needs", CAPABILITIES),
         views=header.words("views"),
         params=tuple(header.params),
         columns=tuple(header.columns),
+        intervals=tuple(header.intervals),
         rule=header.texts.get("rule", "").strip(),
         sql=text,
         path=path,

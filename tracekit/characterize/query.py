@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tracekit.characterize.intervals import Interval
+
 __all__ = ["RESERVED_PARAMS", "Query", "QueryColumn", "QueryParam"]
 
 
@@ -59,11 +61,15 @@ class Query:
     path: Path
     also: tuple[str, ...] = ()
     """Tables that are read where the Trace has them, and are empty where it has not."""
+    one_of: tuple[str, ...] = ()
+    """Tables of which the Trace must have at least one; the others are empty."""
     views: tuple[str, ...] = ()
     """For a shared view: the views it stands on."""
     rule: str = ""
     """Formula, what is in and out, and the source, as free text."""
     shipped: bool = True
     """Whether the file came with tracekit."""
+    intervals: tuple[Interval, ...] = ()
+    """Columns whose uncertainty can be told."""
     described: bool = True
     """Whether the file has a header."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tracekit.characterize.catalog import find_query
+from tracekit.characterize.intervals import with_intervals
 from tracekit.characterize.parameters import bind_params
 from tracekit.characterize.sweep import sweeps_in
 from tracekit.characterize.views import connect_with_views
@@ -29,11 +30,13 @@ class QueryAnswer:
     """A result, and how it came about."""
 
     frame: pl.DataFrame
-    """The columns that the query's header lists, ordered by its key."""
+    """The columns that the query's header lists, ordered as its rule says, else by its key."""
     params: dict[str, int | float | str]
     """The value of every parameter that was used."""
     notes: tuple[str, ...] = ()
     """Choices made and things left out, one sentence each."""
+    intervals: pl.DataFrame | None = None
+    """<column>_low and <column>_high of the 95 % confidence interval of each column that has one, row by row."""
 
 
 def lacks(query: Query, trace: Trace) -> list[str]:
@@ -43,6 +46,8 @@ def lacks(query: Query, trace: Trace) -> list[str]:
     """
     tables = dict.fromkeys([*query.tables, *(table for sweep in sweeps_in(query) for table in sweep.tables)])
     sentences = [f"The trace has no table '{table}'." for table in tables if not trace.has(table)]
+    if query.one_of and not any(trace.has(table) for table in query.one_of):
+        sentences.append(f"The trace has no table {' or '.join(repr(table) for table in query.one_of)}.")
     for name in query.needs:
         found = trace.capabilities.get(name)
         if found is None:
@@ -94,7 +99,7 @@ def answer_query(
     sweeps = sweeps_in(query)
     in_sql = _params_used(query)
     values = bind_params(query, params, in_sql, trace, sweeps)
-    also = {*query.also, *(table for sweep in sweeps for table in sweep.also)}
+    also = {*query.also, *query.one_of, *(table for sweep in sweeps for table in sweep.also)}
     notes: list[str] = []
     with connect_with_views(trace, also=sorted(also), memory_limit=memory_limit) as con:
         for sweep in sweeps:
@@ -102,11 +107,27 @@ def answer_query(
             con.register(sweep.name, swept.frame.to_arrow())
             notes += [note for note in swept.notes if note not in notes]
         frame = _answer(con, query, {name: values[name] for name in sorted(in_sql)}, trace)
-    expected = [column.name for column in query.columns]
-    if query.shipped and frame.columns != expected:
-        what = f"gives the columns {', '.join(frame.columns)}, its header says {', '.join(expected)}"
-        raise QueryError(what, where=query.path)
-    return QueryAnswer(frame, values, tuple(notes))
+    shown = frame
+    if query.shipped:
+        shown = frame.select(name for name in frame.columns if not name.startswith("_"))
+        expected = [column.name for column in query.columns]
+        if shown.columns != expected:
+            what = f"gives the columns {', '.join(shown.columns)}, its header says {', '.join(expected)}"
+            raise QueryError(what, where=query.path)
+    intervals = _intervals(frame, query)
+    return QueryAnswer(shown, values, tuple(notes), intervals)
+
+
+def _intervals(frame: pl.DataFrame, query: Query) -> pl.DataFrame | None:
+    for interval in query.intervals:
+        for name in (interval.column, interval.count, *([interval.hidden] if interval.method == "median" else ())):
+            if name not in frame.columns:
+                raise QueryError(
+                    f"the interval of '{interval.column}' needs a column '{name}'",
+                    where=query.path,
+                    hint="add it to the SQL",
+                )
+    return with_intervals(frame, query.intervals) if query.intervals else None
 
 
 def _params_used(query: Query) -> set[str]:

@@ -5,6 +5,7 @@ A query's connection holds, beside the tables of the Trace:
     trace_tables(name)                                      the tables that the Trace really has
     trace_capabilities(name, available, coverage, note)     what the manifest says it can answer
     one view for each file of queries/views/ whose tables exist
+    the macro percentiles(x): the quantiles 0, 0.01, ..., 1 as a list
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from tracekit import resources, schema
 from tracekit.characterize.catalog import read_sql
 from tracekit.characterize.header import VIEW_PARTS, parse_query
+from tracekit.characterize.intervals import GRID
 from tracekit.errors import QueryError, nearest
 
 if TYPE_CHECKING:
@@ -90,6 +92,8 @@ def connect_with_views(
             columns = ", ".join(f'"{c.name}" {c.sql}' for c in schema.common(table).columns)
             con.execute(f"CREATE TABLE {table} ({columns})")
             present.add(table)
+    grid = ", ".join(f"{i / (GRID - 1):g}" for i in range(GRID))
+    con.execute(f"CREATE MACRO percentiles(x) AS quantile_cont(x, [{grid}])")
     _describe(con, trace)
     created: set[str] = set()
     for view in list_views():

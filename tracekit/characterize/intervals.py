@@ -1,0 +1,99 @@
+"""How sure a share or a median is: 95 % confidence intervals for columns of a result.
+
+Both methods take the observations as independent draws. Jobs of one user resemble each other, so that true intervals
+are wider; samples of telemetry follow each other and get no interval at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import polars as pl
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["CONFIDENCE", "FEW", "GRID", "Interval", "with_intervals"]
+
+CONFIDENCE = 0.95
+
+FEW = 30
+"""Below this number of observations a result is marked as uncertain."""
+
+GRID = 101
+"""Quantiles that a query gives for the interval of a median: 0, 0.01, ..., 1."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Which column gets an interval, and how."""
+
+    column: str
+    method: Literal["proportion", "median"]
+    """proportion: exact (Clopper and Pearson, 1934) for a share of n observations. median: between the order statistics
+    that hold it with at least this confidence whatever the distribution, their ranks by the normal approximation; read
+    off the quantiles that the query gives in the hidden column _<column>."""
+    count: str
+    """Column with the number of observations n."""
+    pooled: bool = False
+    """Whether n is the sum of `count` over all rows, as for shares of a whole."""
+
+    @property
+    def hidden(self) -> str:
+        """Name of the column with the quantiles."""
+        return f"_{self.column}"
+
+
+def with_intervals(frame: pl.DataFrame, intervals: tuple[Interval, ...]) -> pl.DataFrame:
+    """Return the ends of each interval as columns <column>_low and <column>_high; NULL where nothing can be said.
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+        A result with its hidden columns.
+    intervals : tuple of Interval
+        What to compute.
+    """
+    columns: list[pl.Series] = []
+    for interval in intervals:
+        counts = frame[interval.count].cast(pl.Float64)
+        n = np.full(len(counts), counts.sum()) if interval.pooled else counts.fill_null(0).to_numpy()
+        if interval.method == "proportion":
+            low, high = _proportion(frame[interval.column].cast(pl.Float64).to_numpy(), n)
+        else:
+            low, high = _median(frame[interval.hidden], n)
+        for end, values in (("low", low), ("high", high)):
+            columns.append(pl.Series(f"{interval.column}_{end}", values, dtype=pl.Float64).fill_nan(None))
+    return pl.DataFrame(columns)
+
+
+def _proportion(share: Floats, n: Floats) -> tuple[Floats, Floats]:
+    from scipy.stats import beta
+
+    tail = (1 - CONFIDENCE) / 2
+    hits = np.round(share * n)
+    usable = np.isfinite(hits) & (n > 0)
+    low, high = np.full(len(n), np.nan), np.full(len(n), np.nan)
+    k, m = hits[usable], n[usable]
+    low[usable] = np.where(k > 0, beta.ppf(tail, k, m - k + 1), 0.0)
+    high[usable] = np.where(k < m, beta.ppf(1 - tail, k + 1, m - k), 1.0)
+    return low, high
+
+
+def _median(quantiles: pl.Series, n: Floats) -> tuple[Floats, Floats]:
+    from scipy.stats import norm
+
+    reach = norm.ppf((1 + CONFIDENCE) / 2) / 2
+    low, high = np.full(len(n), np.nan), np.full(len(n), np.nan)
+    grid = np.linspace(0, 1, GRID)
+    for row, values in enumerate(quantiles.to_list()):
+        # Below six observations no pair of them holds the median with this confidence.
+        if values is None or n[row] < 6 or any(v is None for v in values):
+            continue
+        away = reach / np.sqrt(n[row])
+        low[row], high[row] = np.interp([max(0.0, 0.5 - away), min(1.0, 0.5 + away)], grid, values)
+    return low, high
