@@ -1,27 +1,36 @@
-"""Failures: how jobs of each size end, and how often they are tried again."""
+"""Failures: how jobs of each size end, how often they are tried again, and what the failures cost whom."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from tracekit.report.amounts import MOST, amounts, named
 from tracekit.report.charts import (
     GPU_CLASSES,
     STATUSES,
     Panel,
+    axis_values,
     category,
+    class_colours,
     data,
     height,
     palette,
     percent_axis,
+    ranges,
     status_colours,
     status_legend,
+    time_axis,
+    time_scale,
+    time_tooltips,
 )
 from tracekit.report.sections.interface import chart, says
-from tracekit.report.text import percent
+from tracekit.report.text import count, duration, percent, shorten
 from tracekit.report.theme import colour
 from tracekit.report.words import by_class, enough, gpu_jobs, largest, sample_size, scope
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from tracekit.report.structure import Row
 
 
@@ -154,3 +163,176 @@ def _one(rows: list[Row], classes: list[str], column: str, title: str, *, share:
         .properties(height=height(len(classes), 26))
     )
     return Panel(drawn)
+
+
+@says("failures/reasons")
+def reasons_finding(rows: list[Row]) -> str | None:
+    """Name the commonest reason and the one that costs most."""
+    if not rows:
+        return None
+    trials, common = sum(r["trials"] for r in rows), rows[0]
+    text = (
+        f"The commonest reason is {shorten(common['reason'])}: {percent(common['trials'] / trials)} of"
+        f" {count(trials)} failed attempts"
+    )
+    costly = largest(rows, "rtf_demand_share")
+    if costly is None:
+        return text + "."
+    if costly is common:
+        return f"{text}, and {percent(costly['rtf_demand_share'])} of the GPU time that failed."
+    return f"{text}; the most GPU time goes with {shorten(costly['reason'])}, {percent(costly['rtf_demand_share'])}."
+
+
+@chart("failures/reasons")
+def reasons_chart(rows: list[Row]) -> list[Panel]:
+    """Draw failed attempts and GPU-hours of the commonest reasons."""
+    import altair as alt
+
+    shown = named(rows, "reason", "no reason")
+    if not shown:
+        return []
+    tooltip = [
+        alt.Tooltip("category:N"),
+        alt.Tooltip("trials:Q", title="failed attempts", format=","),
+        alt.Tooltip("jobs:Q", format=","),
+        alt.Tooltip("users:Q", format=","),
+        alt.Tooltip("gpu_hours:Q", title="GPU-hours", format=",.1f"),
+    ]
+    found = [amounts(shown, value="trials", axis_title="failed attempts", tooltip=tooltip, bar="status-failed")]
+    if any(r["gpu_hours"] for r in shown):
+        found.append(amounts(shown, value="gpu_hours", axis_title="GPU-hours that failed", tooltip=tooltip))
+    return found
+
+
+@says("failures/run_time_to_failure")
+def run_time_to_failure_finding(rows: list[Row]) -> str | None:
+    """Say how fast attempts of the commonest size fail, and what all failures cost."""
+    common = largest(rows, "failures")
+    if common is None:
+        return None
+    text = (
+        f"Half of the failed attempts of {gpu_jobs(common['gpu_class'])} failed within"
+        f" {duration(max(common['p50_s'], 0))}{sample_size(common['failures'])}"
+    )
+    lost = sum(r["gpu_hours_lost"] or 0 for r in rows)
+    worst = largest(rows, "gpu_hours_lost")
+    if not lost or worst is None:
+        return text + "."
+    share = f"{percent(worst['gpu_hours_lost'] / lost)} of it in {gpu_jobs(worst['gpu_class'])}"
+    return f"{text}; failed attempts took {count(lost)} GPU-hours, {share}."
+
+
+@chart("failures/run_time_to_failure")
+def run_time_to_failure_chart(rows: list[Row]) -> list[Panel]:
+    """Draw median, 90th and 95th percentile of the run time to failure by size class."""
+    import altair as alt
+
+    if not rows:
+        return []
+    colours = class_colours(r["gpu_class"] for r in rows)
+    values = axis_values(rows, ["p50_s", "p95_s"])
+    drawn = ranges(
+        rows,
+        y=category("gpu_class", list(colours), "GPUs of the job"),
+        wide=("p50_s", "p95_s"),
+        narrow=("p50_s", "p90_s"),
+        dot="p50_s",
+        scale=time_scale(values),
+        axis=time_axis("run time to failure (log scale)", values),
+        more={"color": alt.Color("gpu_class:N", scale=palette(colours))},
+        tooltip=time_tooltips("gpu_class", "GPUs", "failures", ["p50_s", "p90_s", "p95_s"]),
+    ).properties(height=height(len(colours), 30))
+    return [Panel(drawn, note="Dot: median. Thick line: up to the 90th percentile. Thin line: up to the 95th.")]
+
+
+@says("failures/by_user")
+def by_user_finding(rows: list[Row]) -> str | None:
+    """Name the user who loses most GPU time to failures."""
+    worst = largest(rows, "gpu_hours_lost")
+    if worst is None or not worst["gpu_hours_lost"]:
+        return None
+    who = f"those of user {shorten(worst['user'], 30)}" if worst["user"] is not None else "those without a user"
+    text = f"The jobs that lost the most GPU time to failures, {count(worst['gpu_hours_lost'])} GPU-hours, are {who}"
+    if worst["failed_share"] is None:
+        return text + "."
+    return f"{text}; {percent(worst['failed_share'])} of them failed{sample_size(worst['jobs'])}."
+
+
+@chart("failures/by_user")
+def by_user_chart(rows: list[Row]) -> list[Panel]:
+    """Draw the GPU-hours that failures cost, by user."""
+    import altair as alt
+
+    losers = [r for r in rows if r["gpu_hours_lost"]]
+    shown = named(losers, "user", "no user")
+    if not shown:
+        return []
+    tooltip = [
+        alt.Tooltip("gpu_hours_lost:Q", title="GPU-hours lost", format=",.1f"),
+        alt.Tooltip("failed_jobs:Q", title="failed jobs", format=","),
+        alt.Tooltip("jobs:Q", format=","),
+        alt.Tooltip("failed_share:Q", title="failed", format=".1%"),
+    ]
+    axis = "GPU-hours of failed attempts"
+    panel = amounts(shown, value="gpu_hours_lost", axis_title=axis, tooltip=tooltip, bar="status-failed")
+    left = len(losers) - len(shown)
+    return [Panel(panel.chart, note=f"Drawn: the {len(shown)} users who lose most; more in the table." if left else "")]
+
+
+SUSPECT = 0.05
+"""Adjusted p-value from which on down a node is called bad."""
+
+
+@says("failures/by_node")
+def by_node_finding(rows: list[Row]) -> str | None:
+    """Name the nodes that fail more often than chance explains, or say that there is none."""
+    judged = [r for r in rows if r["p_value"] is not None]
+    if not judged or not any(r["failed_attempts"] for r in judged):
+        return None
+    bad = [r for r in judged if r["adjusted_p_value"] <= SUSPECT]
+    if not bad:
+        return f"No node has more failed attempts than bad luck explains; the most suspect is {_against(judged[0])}."
+    more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
+    what = "1 node has" if len(bad) == 1 else f"{len(bad)} nodes have"
+    listed = ", ".join(_against(r) for r in bad[:3])
+    return f"{what} more failed attempts than bad luck explains: {listed}{more}."
+
+
+def _against(row: Row) -> str:
+    name, failed = shorten(row["node_id"], 30), count(row["failed_attempts"])
+    return f"{name} ({failed} failed, {count(round(row['expected_failed_attempts'], 1))} expected)"
+
+
+@chart("failures/by_node")
+def by_node_chart(rows: list[Row]) -> list[Panel]:
+    """Draw failed against expected attempts of the most suspect nodes."""
+    import altair as alt
+
+    shown = named([r for r in rows if r["p_value"] is not None and r["failed_attempts"]], "node_id", "no node")
+    if not shown:
+        return []
+    words = {True: "more than bad luck explains", False: "as bad luck has it"}
+    shown = [{**r, "verdict": words[r["adjusted_p_value"] <= SUSPECT]} for r in shown]
+    colours = {words[True]: colour("status-failed"), words[False]: colour("series-1")}
+    base = alt.Chart(data(shown)).encode(
+        y=category("label", [r["label"] for r in shown], None),
+        tooltip=[
+            alt.Tooltip("label:N", title="node"),
+            alt.Tooltip("failed_attempts:Q", title="failed attempts", format=","),
+            alt.Tooltip("expected_failed_attempts:Q", title="expected", format=",.1f"),
+            alt.Tooltip("attempts:Q", format=","),
+            alt.Tooltip("adjusted_p_value:Q", title="adjusted p-value", format=".2g"),
+        ],
+    )
+    axis = alt.Axis(title="failed attempts", tickCount=5, labelOverlap="greedy")
+    scale = alt.Scale(domainMin=0, nice=True)
+    bars = base.mark_bar(height=14).encode(
+        x=alt.X("failed_attempts:Q", axis=axis, scale=scale), color=alt.Color("verdict:N", scale=palette(colours))
+    )
+    ticks = base.mark_tick(thickness=2, size=20, color=colour("ink")).encode(x=alt.X("expected_failed_attempts:Q"))
+    legend = {w: c for w, c in colours.items() if any(r["verdict"] == w for r in shown)}
+    note = "Bar: failed attempts. Line: as many as equal risk would give."
+    if len(rows) > MOST:
+        note += f" Drawn: the {len(shown)} most suspect nodes; more in the table."
+    drawn = cast("alt.LayerChart", alt.layer(bars, ticks).properties(height=height(len(shown), 24)))
+    return [Panel(drawn, tuple(legend.items()), note=note)]

@@ -1,31 +1,48 @@
-"""Locality: what spreading a job over nodes has to do with its wait."""
+"""Locality: what spreading a job over nodes, or sharing nodes, has to do with its wait and its utilization."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracekit.report.charts import (
+    GPU_CLASSES,
     Panel,
     axis_values,
+    bars,
     category,
     class_colours,
     class_legend,
     height,
+    number_tooltips,
     palette,
+    pct_axis,
+    pct_scale,
     ranges,
     time_axis,
     time_scale,
     time_tooltips,
 )
 from tracekit.report.sections.interface import chart, says
-from tracekit.report.text import duration
-from tracekit.report.words import SEVERAL, gpu_jobs, sample_size
+from tracekit.report.text import count, duration, percent
+from tracekit.report.theme import colour
+from tracekit.report.words import SEVERAL, enough, gpu_jobs, largest, sample_size, scope
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from tracekit.report.structure import Row
 
 NODE_COUNTS = 16
 """Most numbers of nodes drawn."""
+
+SIZES = 8
+"""Most job sizes drawn."""
+
+LEAST_SAMPLES = 60
+"""Below this number of samples, an hour of one GPU in most traces, a sentence does not mention them."""
+
+PAPER_SIZE = 16
+"""The size whose spread the paper tabulates."""
 
 _CLASSES = ("5-8", ">8")
 """The classes that the paper draws; smaller jobs hardly ever spread."""
@@ -88,3 +105,165 @@ def delay_by_spread_chart(rows: list[Row]) -> list[Panel]:
     if len(kept) < len(counts):
         note += f" Drawn: the {len(kept)} commonest numbers of nodes; {len(counts) - len(kept)} more in the table."
     return [Panel(drawn, class_legend(colours), note=note)]
+
+
+@says("locality/relaxation")
+def relaxation_finding(rows: list[Row]) -> str | None:
+    """Name the size class of which most jobs are spread further than they need."""
+    spread = [r for r in _spread_shares(rows) if r["gpu_class"] not in {"<1", "1"}] or _spread_shares(rows)
+    if not spread:
+        return None
+    if not any(r["share"] for r in spread):
+        return "Every job ran on the fewest nodes that could hold it."
+    among = scope(spread, "jobs")
+    most = largest(enough(spread, "jobs"), "share")
+    if most is None or not most["share"]:
+        return None
+    return (
+        f"{percent(most['share'])} of the {gpu_jobs(most['gpu_class'])} ran on more nodes than the fewest that could"
+        f" hold them{sample_size(most['jobs'])}, the largest share of any size{among}."
+    )
+
+
+def _spread_shares(rows: list[Row]) -> list[Row]:
+    """Return by size class the number of jobs and the share of those on more nodes than they need."""
+    jobs: dict[str, int] = {}
+    wide: dict[str, int] = {}
+    for row in rows:
+        jobs[row["gpu_class"]] = jobs.get(row["gpu_class"], 0) + row["jobs"]
+        wide[row["gpu_class"]] = wide.get(row["gpu_class"], 0) + (row["jobs"] if row["relaxation"] > 1 else 0)
+    return [{"gpu_class": c, "jobs": jobs[c], "share": wide[c] / jobs[c]} for c in GPU_CLASSES if c in jobs]
+
+
+@chart("locality/relaxation")
+def relaxation_chart(rows: list[Row]) -> list[Panel]:
+    """Draw the share of jobs on more nodes than they need, by size class."""
+    shown = _spread_shares(rows)
+    if not shown:
+        return []
+    measure = {"share": "on more nodes than needed"}
+    classes = [r["gpu_class"] for r in shown]
+    axis = "share of jobs on more nodes than needed"
+    return [bars(shown, key="gpu_class", values=classes, title="GPUs of the job", measures=measure, axis_title=axis)]
+
+
+@says("locality/utilization_by_spread")
+def utilization_by_spread_finding(rows: list[Row]) -> str | None:
+    """Compare attempts of one size on the fewest and on the most nodes."""
+    known = [r for r in rows if r["samples"] >= LEAST_SAMPLES]
+    sizes: dict[float, list[Row]] = {}
+    for row in known:
+        sizes.setdefault(row["gpu_count"], []).append(row)
+    several = {size: own for size, own in sizes.items() if len(own) >= 2}
+    if not several:
+        return None
+    # The paper's size, else the one that was seen most.
+    size = PAPER_SIZE if PAPER_SIZE in several else max(several, key=lambda g: sum(r["samples"] for r in several[g]))
+    few, many = several[size][0], several[size][-1]
+    return (
+        f"GPUs of attempts of {_gpus(size)} were {few['mean_pct']:.1f} % busy on {_nodes(few['node_count'])} and"
+        f" {many['mean_pct']:.1f} % on {_nodes(many['node_count'])}."
+    )
+
+
+def _gpus(number: float) -> str:
+    return "1 GPU" if number == 1 else f"{count(number)} GPUs"
+
+
+@chart("locality/utilization_by_spread")
+def utilization_by_spread_chart(rows: list[Row]) -> list[Panel]:
+    """Draw the utilization's percentiles of sizes that were seen on several numbers of nodes."""
+    widths: dict[float, int] = {}
+    for row in rows:
+        widths[row["gpu_count"]] = widths.get(row["gpu_count"], 0) + 1
+    several = [r for r in rows if widths[r["gpu_count"]] >= 2] or rows
+    kept = sorted(several, key=lambda r: -r["samples"])[:NODE_COUNTS]
+    shown = [{**r, "layout": f"{_gpus(r['gpu_count'])}, {_nodes(r['node_count'])}"} for r in several if r in kept]
+    if not shown:
+        return []
+    drawn = _utilization(shown, "layout", [r["layout"] for r in shown], {"layout": "GPUs and nodes"}, step=26)
+    left = len(rows) - len(shown)
+    return [Panel(drawn, note=_READ + (f" {left} more sizes and spreads in the table." if left else ""))]
+
+
+_READ = "Dot: median sample. Thick line: up to the 90th percentile. Thin line: up to the 95th."
+
+
+def _utilization(
+    rows: list[Row],
+    field: str,
+    values: list[str],
+    keys: dict[str, str],
+    *,
+    step: float,
+    more: dict[str, Any] | None = None,
+) -> alt.LayerChart:
+    import altair as alt
+
+    return ranges(
+        rows,
+        y=category(field, values, None),
+        wide=("p50_pct", "p95_pct"),
+        narrow=("p50_pct", "p90_pct"),
+        dot="p50_pct",
+        scale=pct_scale(),
+        axis=pct_axis("GPU utilization (%)"),
+        more=more or {"color": alt.value(colour("series-1"))},
+        tooltip=number_tooltips(keys, "samples", ["mean_pct", "p50_pct", "p90_pct", "p95_pct"]),
+        sizes=(2, 6),
+    ).properties(height=height(len(values), step))
+
+
+_ALONE, _SHARED = "alone on its nodes", "beside another job"
+
+
+@says("locality/utilization_by_colocation")
+def utilization_by_colocation_finding(rows: list[Row]) -> str | None:
+    """Compare alone and shared for the size of which both were seen most."""
+    alone = {r["gpu_count"]: r for r in rows if not r["colocated"]}
+    beside = {r["gpu_count"]: r for r in rows if r["colocated"]}
+    if not rows:
+        return None
+    if not beside or not alone:
+        return "At no time were GPUs of one node held by several jobs." if alone else None
+    both = [g for g in alone if g in beside and min(alone[g]["samples"], beside[g]["samples"]) >= LEAST_SAMPLES]
+    if not both:
+        return None
+    size = max(both, key=lambda g: min(alone[g]["samples"], beside[g]["samples"]))
+    return (
+        f"GPUs of attempts of {_gpus(size)} were {alone[size]['mean_pct']:.1f} % busy while no other job held GPUs of"
+        f" their nodes, and {beside[size]['mean_pct']:.1f} % while one did."
+    )
+
+
+@chart("locality/utilization_by_colocation")
+def utilization_by_colocation_chart(rows: list[Row]) -> list[Panel]:
+    """Draw the utilization's percentiles alone and shared, by size."""
+    import altair as alt
+
+    samples: dict[float, int] = {}
+    for row in rows:
+        samples[row["gpu_count"]] = samples.get(row["gpu_count"], 0) + row["samples"]
+    kept = sorted(sorted(samples, key=lambda g: (-samples[g], g))[:SIZES])
+    shown = [
+        {**r, "size": _gpus(r["gpu_count"]), "company": _SHARED if r["colocated"] else _ALONE}
+        for r in rows
+        if r["gpu_count"] in kept
+    ]
+    if not shown:
+        return []
+    colours = {_ALONE: colour("series-1"), _SHARED: colour("series-2")}
+    drawn = _utilization(
+        shown,
+        "size",
+        [_gpus(g) for g in kept],
+        {"size": "GPUs", "company": "when"},
+        step=40,
+        more={
+            "yOffset": alt.YOffset("company:N", scale=alt.Scale(domain=list(colours))),
+            "color": alt.Color("company:N", scale=palette(colours)),
+        },
+    )
+    left = len(samples) - len(kept)
+    note = _READ + (f" Drawn: the {len(kept)} sizes with the most samples; {left} more in the table." if left else "")
+    return [Panel(drawn, tuple(colours.items()), note=note)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import (
     Panel,
     category,
@@ -17,7 +18,7 @@ from tracekit.report.charts import (
     status_legend,
 )
 from tracekit.report.sections.interface import chart, says
-from tracekit.report.text import count
+from tracekit.report.text import count, duration, shorten
 from tracekit.report.theme import colour
 
 if TYPE_CHECKING:
@@ -92,6 +93,92 @@ def gpu_chart(rows: list[Row]) -> list[Panel]:
     if len(kept) < len(samples):
         note += f" Drawn: the {len(kept)} sizes with the most samples; {len(samples) - len(kept)} more in the table."
     return [Panel(drawn, status_legend(colours), note=note)]
+
+
+@says("utilization/dedicated")
+def dedicated_finding(rows: list[Row]) -> str | None:
+    """Say the mean of each of the sizes that were seen most."""
+    seen = sorted(rows, key=lambda r: (-r["samples"], r["gpu_count"]))[:3]
+    parts = [f"{r['mean_pct']:.1f} % in jobs of {_gpus(r['gpu_count'])}" for r in sorted(seen, key=_size)]
+    if not parts:
+        return None
+    listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
+    return f"Where a job had all GPUs of its nodes, they were busy {listed}."
+
+
+def _size(row: Row) -> float:
+    return float(row["gpu_count"])
+
+
+@chart("utilization/dedicated")
+def dedicated_chart(rows: list[Row]) -> list[Panel]:
+    """Draw median, 90th and 95th percentile by job size."""
+    import altair as alt
+
+    kept = sorted(sorted(rows, key=lambda r: (-r["samples"], r["gpu_count"]))[:SIZES], key=_size)
+    shown = [{**r, "size": _gpus(r["gpu_count"])} for r in kept]
+    if not shown:
+        return []
+    drawn = ranges(
+        shown,
+        y=category("size", [r["size"] for r in shown], None),
+        wide=("p50_pct", "p95_pct"),
+        narrow=("p50_pct", "p90_pct"),
+        dot="p50_pct",
+        scale=pct_scale(),
+        axis=pct_axis("GPU utilization (%)"),
+        more={"color": alt.value(colour("series-1"))},
+        tooltip=number_tooltips({"size": "GPUs"}, "samples", ["mean_pct", "p50_pct", "p90_pct", "p95_pct"]),
+        sizes=(2, 6),
+    ).properties(height=height(len(shown), 26))
+    note = "Dot: median sample. Thick line: up to the 90th percentile. Thin line: up to the 95th."
+    if len(rows) > len(shown):
+        note += f" Drawn: the {len(shown)} sizes with the most samples; {len(rows) - len(shown)} more in the table."
+    return [Panel(drawn, note=note)]
+
+
+@says("utilization/idle_jobs")
+def idle_finding(rows: list[Row]) -> str | None:
+    """Say how much the listed jobs waste, and which is the worst."""
+    if not rows:
+        return None
+    wasted, worst = sum(r["wasted_gpu_h"] for r in rows), rows[0]
+    whose = f" of {shorten(worst['user'], 30)}" if worst["user"] is not None else ""
+    jobs = "1 job" if len(rows) == 1 else f"the {count(len(rows))} jobs"
+    text = f"{jobs} of the table wasted {count(wasted)} GPU-hours"
+    if len(rows) == 1:
+        return f"{text} (mean utilization {worst['mean_pct']:.1f} %)."
+    what = f"job {shorten(worst['job_id'], 40)}{whose} held {_gpus(worst['gpu_count'])} for {duration(worst['run_s'])}"
+    return (
+        f"{text[0].upper()}{text[1:]}, the first alone {count(worst['wasted_gpu_h'])}:"
+        f" {what} at a mean of {worst['mean_pct']:.1f} %."
+    )
+
+
+@chart("utilization/idle_jobs")
+def idle_chart(rows: list[Row]) -> list[Panel]:
+    """Draw the GPU-hours that the listed jobs waste, by user."""
+    import altair as alt
+
+    wasted: dict[str | None, float] = {}
+    jobs: dict[str | None, int] = {}
+    for row in rows:
+        wasted[row["user"]] = wasted.get(row["user"], 0.0) + row["wasted_gpu_h"]
+        jobs[row["user"]] = jobs.get(row["user"], 0) + 1
+    order = sorted(wasted, key=lambda u: (-wasted[u], u or ""))
+    users = [{"user": u, "wasted_gpu_h": wasted[u], "jobs": jobs[u]} for u in order]
+    if not users:
+        return []
+    shown = named(users, "user", "no user")
+    tooltip = [
+        alt.Tooltip("wasted_gpu_h:Q", title="GPU-hours wasted", format=",.1f"),
+        alt.Tooltip("jobs:Q", title="idle jobs", format=","),
+    ]
+    axis = "GPU-hours wasted by idle jobs"
+    left = len(users) - len(shown)
+    panel = amounts(shown, value="wasted_gpu_h", axis_title=axis, tooltip=tooltip)
+    note = f"Drawn: the {len(shown)} users who waste most; {left} more." if left else ""
+    return [Panel(panel.chart, note=note)]
 
 
 @says("utilization/host")

@@ -103,9 +103,7 @@ def hour_chart(rows: list[Row]) -> list[Panel]:
         present = {c: words for c, words in measures.items() if any(r[c] is not None for r in own)}
         names = {words: colour(f"series-{i}") for i, words in enumerate(present.values(), 1)}
         long = [
-            {"hour": r["hour"], "measure": words, "share": r[column]}
-            for r in own
-            for column, words in present.items()
+            {"hour": r["hour"], "measure": words, "share": r[column]} for r in own for column, words in present.items()
         ]
         if not present:
             continue

@@ -1,12 +1,13 @@
-"""Workload: what people ask for."""
+"""Workload: what people ask for, and what they run again."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import Panel, bars
 from tracekit.report.sections.interface import chart, says
-from tracekit.report.text import count, percent
+from tracekit.report.text import count, duration, percent, shorten
 from tracekit.report.words import largest
 
 if TYPE_CHECKING:
@@ -52,3 +53,75 @@ def gpu_request_chart(rows: list[Row]) -> list[Panel]:
     left = len(rows) - len(kept)
     note = f"Drawn: the {len(kept)} commonest requests; {left} more in the table." if left else ""
     return [Panel(panel.chart, panel.legend, note=note)]
+
+
+RECURRING = 5
+"""Jobs from which on PAI's study calls a group recurring."""
+
+
+@says("workload/gangs")
+def gangs_finding(rows: list[Row]) -> str | None:
+    """Say how many jobs are gangs and how much GPU time they take."""
+    known = [r for r in rows if r["instance_count"] is not None]
+    jobs = sum(r["jobs"] for r in known)
+    if not jobs or jobs < 0.5 * sum(r["jobs"] for r in rows):
+        return None
+    gangs = [r for r in known if r["instance_count"] > 1]
+    share = percent(sum(r["jobs"] for r in gangs) / jobs)
+    text = f"{share} of the jobs of known gang size start several instances at once"
+    held = [r["gpu_hours_share"] for r in gangs if r["gpu_hours_share"] is not None]
+    return f"{text}; they take {percent(min(sum(held), 1.0))} of the GPU time." if held else text + "."
+
+
+@chart("workload/gangs")
+def gangs_chart(rows: list[Row]) -> list[Panel]:
+    """Draw share of jobs beside share of GPU time, by gang size."""
+    known = [r for r in rows if r["instance_count"] is not None]
+    commonest = sorted(known, key=lambda r: (-r["jobs"], r["instance_count"]))[:REQUESTS]
+    kept = sorted(commonest, key=lambda r: int(r["instance_count"]))
+    if not kept:
+        return []
+    rows_named = [{**r, "key": count(r["instance_count"])} for r in kept]
+    measures = {"jobs_share": "share of jobs", "gpu_hours_share": "share of GPU time"}
+    have = {k: v for k, v in measures.items() if any(r.get(k) is not None for r in kept)}
+    keys = [r["key"] for r in rows_named]
+    panel = bars(rows_named, key="key", values=keys, title="instances", measures=have, axis_title="share of all jobs")
+    left = len(known) - len(kept)
+    note = f"Drawn: the {len(kept)} commonest gang sizes; {left} more in the table." if left else ""
+    return [Panel(panel.chart, panel.legend, note=note)]
+
+
+@says("workload/recurrence")
+def recurrence_finding(rows: list[Row]) -> str | None:
+    """Say how many of the listed jobs are in recurring groups, and which group is the largest."""
+    if not rows:
+        return None
+    jobs = sum(r["jobs"] for r in rows)
+    again = sum(r["jobs"] for r in rows if r["jobs"] >= RECURRING)
+    first = rows[0]
+    text = (
+        f"Of the {count(jobs)} jobs in the groups of the table, {percent(again / jobs)} are in groups of at least"
+        f" {RECURRING} jobs; the largest, {shorten(first['group'], 40)}, has {count(first['jobs'])}"
+    )
+    if first["median_run_s"] is None:
+        return text + "."
+    return f"{text} with a median run time of {duration(first['median_run_s'])}."
+
+
+@chart("workload/recurrence")
+def recurrence_chart(rows: list[Row]) -> list[Panel]:
+    """Draw the jobs of the largest groups."""
+    import altair as alt
+
+    shown = named(rows, "group", "no group")
+    if not shown:
+        return []
+    tooltip = [
+        alt.Tooltip("jobs:Q", format=","),
+        alt.Tooltip("users:Q", format=","),
+        alt.Tooltip("run_s_cv:Q", title="spread of run times", format=".2f"),
+        alt.Tooltip("gpu_hours:Q", title="GPU-hours", format=",.1f"),
+    ]
+    panel = amounts(shown, value="jobs", axis_title="jobs", tooltip=tooltip)
+    left = len(rows) - len(shown)
+    return [Panel(panel.chart, note=f"Drawn: the {len(shown)} largest groups; more in the table." if left else "")]

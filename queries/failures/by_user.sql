@@ -1,0 +1,42 @@
+-- title: Failed jobs by user
+-- question: Whose jobs fail most, and how many GPU-hours go with the failures?
+-- paper: user repetition of failures in Philly Table 7 (ATC'19)
+-- tables: jobs
+-- also: attempts
+-- needs: users, statuses
+-- param rule: stated {stated, retried} | attempts with a status of failure, or also those of unknown end tried again
+-- column user: text | who submitted the jobs; NULL when unknown
+-- column jobs: jobs | jobs of this user, with any status
+-- column failed_jobs: jobs | those of them that ended unsuccessfully
+-- column failed_share: share | failed_jobs / jobs with a known status; NULL when there is none
+-- column gpu_hours_lost: GPU-hours | GPU time of the user's failed attempts; NULL when none is known
+-- rule:
+-- Unsuccessful is failed, timeout, node_fail or out_of_memory, as in failures/retries. gpu_hours_lost is as in
+-- failures/run_time_to_failure: over failed attempts, of jobs that completed in the end too, and of unknown size too.
+-- Users of one name in several clusters are taken together. Listed by GPU-hours lost, then by failed jobs, most first.
+WITH by_user AS (
+    SELECT
+        "user",
+        count(*) AS jobs,
+        count(*) FILTER (WHERE unsuccessful) AS failed_jobs,
+        count(unsuccessful) AS known
+    FROM job_classes
+    GROUP BY "user"
+),
+
+lost AS (
+    SELECT "user", sum(gpu_s) AS gpu_s
+    FROM attempt_outcomes
+    WHERE CASE WHEN $rule = 'retried' THEN failed_or_retried ELSE failed END
+    GROUP BY "user"
+)
+
+SELECT
+    u."user",
+    u.jobs,
+    u.failed_jobs,
+    CAST(u.failed_jobs AS DOUBLE) / nullif(u.known, 0) AS failed_share,
+    CAST(l.gpu_s AS DOUBLE) / 3600 AS gpu_hours_lost
+FROM by_user AS u
+LEFT JOIN lost AS l ON u."user" IS NOT DISTINCT FROM l."user"
+ORDER BY gpu_hours_lost DESC NULLS LAST, failed_jobs DESC, u."user" NULLS LAST

@@ -1,0 +1,31 @@
+-- title: Run time to failure by job size
+-- question: How long do attempts run before they fail, and how many GPU-hours go with them?
+-- paper: Philly Table 7 and Fig 10 (ATC'19), by size instead of reason
+-- tables: jobs, attempts
+-- needs: statuses, gpu_count
+-- param rule: stated {stated, retried} | attempts with a status of failure, or also those of unknown end tried again
+-- column gpu_class: class | size class of the job
+-- column failures: attempts | failed attempts whose run time is known
+-- column p50_s: s | median run time to failure
+-- column p90_s: s | 90th percentile
+-- column p95_s: s | 95th percentile
+-- column gpu_hours_lost: GPU-hours | run time times GPUs of these attempts; NULL when none is known
+-- rule:
+-- The run time to failure is that of the failed attempt, from its start to its end. Failed is failed, timeout,
+-- node_fail or out_of_memory. rule=retried adds attempts of unknown end that another attempt followed (see the view
+-- attempt_outcomes): the reading for Philly, which states one status a job. Jobs of unknown size are out.
+-- Time is lost to the extent that nothing was saved: checkpoints are not known. Percentiles interpolate linearly.
+SELECT
+    gpu_class,
+    count(*) AS failures,
+    quantile_cont(run_s, 0.5) AS p50_s,
+    quantile_cont(run_s, 0.9) AS p90_s,
+    quantile_cont(run_s, 0.95) AS p95_s,
+    CAST(sum(gpu_s) AS DOUBLE) / 3600 AS gpu_hours_lost
+FROM attempt_outcomes
+WHERE
+    CASE WHEN $rule = 'retried' THEN failed_or_retried ELSE failed END
+    AND run_s IS NOT NULL
+    AND gpu_class IS NOT NULL
+GROUP BY gpu_class, class_order
+ORDER BY class_order

@@ -1,0 +1,37 @@
+-- title: How far jobs are spread beyond the fewest nodes
+-- question: How many jobs run on more nodes than they need, and did they wait longer or shorter for it?
+-- paper: relaxed locality of Philly's scheduler (ATC'19), here as a number
+-- tables: jobs
+-- also: attempts
+-- needs: gpu_count, node_count
+-- param gpus_per_node: 8 | GPUs of one node, which tells the fewest nodes that a job needs
+-- column gpu_class: class | size class of the job
+-- column relaxation: nodes per node | nodes of the job / fewest nodes that could hold it; 1 is strict locality
+-- column jobs: jobs | jobs of this class and relaxation
+-- column jobs_share: share | jobs / jobs of the class with a known number of nodes
+-- column mean_wait_s: s | mean of their first wait, over those whose wait is known
+-- rule:
+-- relaxation = node_count / ceil(gpu_count / gpus_per_node), of the job's first attempt. Jobs with GPUs only; jobs of
+-- unknown size or an unknown number of nodes are out. The first wait is that of locality/delay_by_spread.
+-- Below 1 the nodes are larger than gpus_per_node says. Where processes without a GPU have nodes of their own, such as
+-- the parameter servers of PAI, these nodes count too.
+WITH relaxed AS (
+    SELECT
+        j.gpu_class,
+        j.class_order,
+        CAST(j.node_count AS DOUBLE) / ceil(j.gpu_count / $gpus_per_node) AS relaxation,
+        w.wait_s
+    FROM job_classes AS j
+    LEFT JOIN (SELECT job_id, wait_s FROM attempts WHERE attempt = 0) AS w ON j.job_id = w.job_id
+    WHERE j.gpu_count > 0 AND j.node_count IS NOT NULL
+)
+
+SELECT
+    gpu_class,
+    relaxation,
+    count(*) AS jobs,
+    CAST(count(*) AS DOUBLE) / CAST(sum(count(*)) OVER (PARTITION BY gpu_class) AS DOUBLE) AS jobs_share,
+    CAST(avg(CAST(wait_s AS DECIMAL(38, 6))) AS DOUBLE) AS mean_wait_s
+FROM relaxed
+GROUP BY gpu_class, class_order, relaxation
+ORDER BY class_order, relaxation

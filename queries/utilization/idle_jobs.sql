@@ -1,0 +1,111 @@
+-- title: Jobs that hold GPUs and leave them idle
+-- question: Which jobs held GPUs for long with next to no use, and how many GPU-hours did that cost?
+-- paper: low utilization as in Gao et al. (ICSE'24), who study jobs of 50 percent or less; PAI sensor table (NSDI'22)
+-- tables: jobs, attempts
+-- one_of: gpu_utilization, job_usage
+-- also: placements
+-- needs: gpu_count
+-- param threshold_pct: 10 | most mean utilization of a job that is listed, in percent of each GPU
+-- param min_run_s: 3600 | shortest time that a listed job held its GPUs, in seconds
+-- column job_id: text | the job
+-- column user: text | who submitted it; NULL when unknown
+-- column vc: text | its tenant; NULL when unknown
+-- column gpu_count: GPUs | GPUs of the job
+-- column run_s: s | time that it held GPUs, summed over its attempts
+-- column mean_pct: percent | mean utilization of a GPU while the job held it
+-- column wasted_gpu_h: GPU-hours | GPU-hours of its attempts * (1 - mean_pct / 100)
+-- rule:
+-- mean_pct is the mean of the job's samples, matched to all its attempts as in utilization/gpu_by_size_status. A job
+-- without samples takes job_usage: the sum of gpu_util_pct over the GPUs of what was measured, that is of the instance
+-- in placements, or else of the task, or else of the whole job (sequential steps of one job weigh alike).
+-- A job that has neither is not listed, since unknown is not idle. The mean stands for the whole time that the job held
+-- GPUs, also where telemetry covers a part of it. Jobs with GPUs only; attempts of unknown run time or size are out.
+-- The defaults of 10 percent and one hour are ours. Listed by GPU-hours wasted, the most first.
+WITH sampled AS (
+    SELECT job_id, CAST(sum(CAST(utilization_pct AS DECIMAL(38, 6))) AS DOUBLE) / count(*) AS mean_pct
+    FROM attempt_samples
+    GROUP BY job_id
+),
+
+instances AS (
+    SELECT job_id, task, instance, max(gpu_count) AS gpus
+    FROM placements
+    WHERE instance IS NOT NULL
+    GROUP BY job_id, task, instance
+),
+
+-- Instances of one task are alike; where no instance is named, the rows are the nodes of the task.
+tasks AS (
+    SELECT job_id, task, max(gpus) AS gpus
+    FROM (
+        SELECT
+            job_id,
+            attempt,
+            task,
+            CASE WHEN count(instance) = 0 THEN sum(gpu_count) ELSE max(gpu_count) END AS gpus
+        FROM placements
+        GROUP BY job_id, attempt, task
+    ) AS parts
+    GROUP BY job_id, task
+),
+
+measured AS (
+    SELECT
+        u.job_id,
+        u.gpu_util_pct,
+        coalesce(i.gpus, t.gpus, j.gpu_count) AS gpus
+    FROM job_usage AS u
+    INNER JOIN jobs AS j ON u.job_id = j.job_id
+    LEFT JOIN instances AS i
+        ON u.job_id = i.job_id AND u.task IS NOT DISTINCT FROM i.task AND u.instance = i.instance
+    LEFT JOIN tasks AS t ON u.job_id = t.job_id AND u.task IS NOT DISTINCT FROM t.task
+    WHERE u.gpu_util_pct IS NOT NULL
+),
+
+used AS (
+    SELECT
+        job_id,
+        CAST(sum(CAST(gpu_util_pct AS DECIMAL(38, 6))) AS DOUBLE)
+        / CAST(sum(CAST(gpus AS DECIMAL(38, 6))) AS DOUBLE) AS mean_pct
+    FROM measured
+    WHERE gpus > 0
+    GROUP BY job_id
+),
+
+held AS (
+    SELECT
+        job_id,
+        CAST(sum(CAST(run_s AS DECIMAL(38, 6))) AS DOUBLE) AS run_s,
+        CAST(sum(gpu_s) AS DOUBLE) / 3600 AS gpu_hours
+    FROM attempt_gpu_time
+    WHERE gpu_s IS NOT NULL
+    GROUP BY job_id
+),
+
+judged AS (
+    SELECT
+        j.job_id,
+        j."user",
+        j.vc,
+        j.gpu_count,
+        h.run_s,
+        coalesce(s.mean_pct, u.mean_pct) AS mean_pct,
+        h.gpu_hours
+    FROM jobs AS j
+    INNER JOIN held AS h ON j.job_id = h.job_id
+    LEFT JOIN sampled AS s ON j.job_id = s.job_id
+    LEFT JOIN used AS u ON j.job_id = u.job_id
+    WHERE j.gpu_count > 0
+)
+
+SELECT
+    job_id,
+    "user",
+    vc,
+    gpu_count,
+    run_s,
+    mean_pct,
+    greatest(0, gpu_hours * (1 - mean_pct / 100)) AS wasted_gpu_h
+FROM judged
+WHERE mean_pct <= $threshold_pct AND run_s >= $min_run_s
+ORDER BY wasted_gpu_h DESC, job_id

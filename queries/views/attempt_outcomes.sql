@@ -1,0 +1,32 @@
+-- title: Attempts with how they ended
+-- tables: jobs, attempts
+-- views: job_classes, attempt_gpu_time
+-- column user: text | who submitted the job
+-- column gpu_class: class | the job's size class
+-- column class_order: number | order of the class
+-- column failed: true or false | whether the attempt ended badly; NULL when its own status does not say
+-- column failed_or_retried: true or false | the same, but TRUE where that is NULL and another attempt followed
+-- rule:
+-- One row for each row of attempt_gpu_time whose job is known, with all its columns and the five above.
+-- A bad end is failed, timeout, node_fail or out_of_memory, as in job_classes. A status that is missing or 'unknown'
+-- does not say. Philly states one status a job: how an attempt ended that was followed by another is unknown there.
+-- Its scheduler tries failed jobs again, hence the second reading, which may count a preemption as a failure.
+SELECT
+    a.*,
+    j."user",
+    j.gpu_class,
+    j.class_order,
+    CASE
+        WHEN a.status IN ('failed', 'timeout', 'node_fail', 'out_of_memory') THEN TRUE
+        WHEN a.status <> 'unknown' THEN FALSE
+    END AS failed,
+    CASE
+        WHEN a.status IN ('failed', 'timeout', 'node_fail', 'out_of_memory') THEN TRUE
+        WHEN a.status <> 'unknown' THEN FALSE
+        WHEN a.attempt < l.last_attempt THEN TRUE
+    END AS failed_or_retried
+FROM attempt_gpu_time AS a
+INNER JOIN job_classes AS j ON a.job_id = j.job_id
+INNER JOIN (
+    SELECT job_id, max(attempt) AS last_attempt FROM attempts GROUP BY job_id
+) AS l ON a.job_id = l.job_id

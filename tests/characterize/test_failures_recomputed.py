@@ -1,0 +1,358 @@
+"""Failures, users, gangs, groups and relaxation against a plain reading of the rules, on random and sample traces."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections import defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracekit.characterize import find_query, lacks, run_query
+from tracekit.ingest import ingest_logs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from tracekit.trace import Trace
+
+    MakeTrace = Callable[..., Trace]
+
+Row = dict[str, Any]
+Tables = dict[str, list[Row]]
+Key = tuple[Any, ...]
+Results = dict[Key, tuple[Any, ...]]
+
+SEEDED = st.integers(0, 2**32).map(random.Random)
+BAD = ("failed", "timeout", "node_fail", "out_of_memory")
+STATUSES = ["completed", "cancelled", "preempted", "running", "unknown", None, *BAD]
+SAMPLES = ("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "alibaba-spot", "helios", "philly", "slurm", "swf")
+
+
+def random_tables(rng: random.Random) -> Tables:
+    tables: Tables = defaultdict(list)
+    for number in range(rng.randint(1, 15)):
+        job = {
+            "job_id": f"j{number}",
+            "user": rng.choice(["u", "v", "w", None]),
+            "cluster": rng.choice(["X", "Y", None]),
+            "group": rng.choice(["g", "h", None]),
+            "status": rng.choice(STATUSES),
+            "gpu_count": rng.choice([None, 0, 0.25, 1, 2, 8, 17]),
+            "cpu_count": rng.choice([None, 1, 4]),
+            "node_count": rng.choice([None, 1, 3]),
+            "instance_count": rng.choice([None, 1, 2]),
+            "run_s": rng.choice([None, 0, rng.randint(1, 9999), rng.random() * 1e5]),
+        }
+        tables["jobs"].append(job)
+        for attempt in range(rng.randint(number == 0, 3)):
+            part = {"job_id": job["job_id"], "attempt": attempt}
+            tables["attempts"].append(
+                {
+                    **part,
+                    "status": rng.choice(STATUSES),
+                    "gpu_count": rng.choice([None, 0, 0.25, 1, 8]),
+                    "run_s": rng.choice([None, -1, 0, rng.randint(1, 9999), rng.random() * 1e5]),
+                    "wait_s": rng.choice([None, 0, rng.randint(1, 9999)]),
+                }
+            )
+            nodes = rng.choices(["m", "n", "o", None], k=rng.randint(number == 0, 3))
+            tables["placements"] += [{**part, "node_id": node} for node in nodes]
+            if rng.random() < 0.5 or number == 0:
+                reason, category = rng.choice([("oom", "user"), ("mpi", "infrastructure"), ("none", None)])
+                row = {**part, "reason": reason, "category": category}
+                tables["failures"] += [row] * rng.randint(1, 2)
+    return tables
+
+
+def class_of(gpus: float | None) -> str | None:
+    if gpus is None:
+        return None
+    bounds = [(0, "0"), (0.999999, "<1"), (1, "1"), (4, "2-4"), (8, "5-8"), (math.inf, ">8")]
+    return next(name for most, name in bounds if gpus <= most)
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return math.fsum(known) if known else None
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def ratio(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+def quantile(values: Iterable[float | None], share: float) -> float | None:
+    ordered = sorted(v for v in values if v is not None)
+    if not ordered:
+        return None
+    rank = share * (len(ordered) - 1)
+    low = ordered[math.floor(rank)]
+    return low + (ordered[math.ceil(rank)] - low) * (rank - math.floor(rank))
+
+
+def gpu_h(attempt: Row) -> float | None:
+    known = attempt["run_s"] is not None and attempt["gpu_count"] is not None
+    return attempt["run_s"] * attempt["gpu_count"] / 3600 if known else None
+
+
+def by_job(tables: Tables) -> dict[str, list[Row]]:
+    attempts: dict[str, list[Row]] = defaultdict(list)
+    for a in tables["attempts"]:
+        attempts[a["job_id"]].append(a)
+    return attempts
+
+
+def job_h(tables: Tables) -> dict[str, float | None]:
+    attempts = by_job(tables)
+    return {j["job_id"]: total(gpu_h(a) for a in attempts[j["job_id"]]) for j in tables["jobs"]}
+
+
+def outcomes(tables: Tables, *, retried: bool) -> list[tuple[Row, bool | None]]:
+    """Return each attempt with whether it failed."""
+    last = {job: max(a["attempt"] for a in own) for job, own in by_job(tables).items()}
+    found: list[tuple[Row, bool | None]] = []
+    for a in tables["attempts"]:
+        known = a["status"] not in (None, "unknown")
+        again = True if retried and a["attempt"] < last[a["job_id"]] else None
+        found.append((a, a["status"] in BAD if known else again))
+    return found
+
+
+def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
+    groups: dict[Key, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return groups
+
+
+def run_time_to_failure(tables: Tables, *, retried: bool = False) -> Results:
+    size = {j["job_id"]: class_of(j["gpu_count"]) for j in tables["jobs"]}
+    bad = [a for a, f in outcomes(tables, retried=retried) if f and a["run_s"] is not None and size[a["job_id"]]]
+    return {
+        key: (len(own), *(quantile([a["run_s"] for a in own], p) for p in (0.5, 0.9, 0.95)), total(map(gpu_h, own)))
+        for key, own in grouped(bad, lambda a: (size[a["job_id"]],)).items()
+    }
+
+
+def by_user(tables: Tables, *, retried: bool = False) -> Results:
+    user = {j["job_id"]: j["user"] for j in tables["jobs"]}
+    lost = grouped([a for a, f in outcomes(tables, retried=retried) if f], lambda a: (user[a["job_id"]],))
+    results: Results = {}
+    for key, own in grouped(tables["jobs"], lambda j: (j["user"],)).items():
+        known = [j["status"] in BAD for j in own if j["status"] not in (None, "unknown")]
+        results[key] = (len(own), sum(known), ratio(sum(known), len(known)), total(map(gpu_h, lost.get(key, []))))
+    return results
+
+
+def reasons(tables: Tables) -> Results:
+    users = {j["job_id"]: j["user"] for j in tables["jobs"]}
+    attempts = {(a["job_id"], a["attempt"]): a for a in tables["attempts"]}
+    trials = {(f["job_id"], f["attempt"], f["reason"], f["category"]): f for f in tables["failures"]}
+    every = total(gpu_h(attempts[f["job_id"], f["attempt"]]) for f in trials.values())
+    results: Results = {}
+    for key, own in grouped(trials.values(), lambda f: (f["reason"], f["category"])).items():
+        runs = [attempts[f["job_id"], f["attempt"]] for f in own]
+        hours = total(map(gpu_h, runs))
+        who = {users[f["job_id"]] for f in own} - {None}
+        points = [quantile([a["run_s"] for a in runs], p) for p in (0.5, 0.9, 0.95)]
+        jobs = len({f["job_id"] for f in own})
+        results[key] = (len(own), jobs, len(who) or None, *points, hours, ratio(hours, every))
+    return results
+
+
+def by_node(tables: Tables) -> Results:
+    """Return all but the p-values, which have tests of their own."""
+    size = {j["job_id"]: class_of(j["gpu_count"]) for j in tables["jobs"]}
+    judged = {
+        (a["job_id"], a["attempt"]): (a, f, size[a["job_id"]])
+        for a, f in outcomes(tables, retried=False)
+        if f is not None and a["run_s"] is not None and a["run_s"] >= 0
+    }
+    held: dict[str, set[Key]] = defaultdict(set)
+    for p in tables["placements"]:
+        key = (p["job_id"], p["attempt"])
+        if p["node_id"] is not None and key in judged:
+            held[p["node_id"]].add(key)
+    everywhere = [judged[k] for keys in held.values() for k in keys]
+    rate = {c: mean([float(f) for _, f, s in everywhere if s == c]) for c in set(size.values())}
+    results: Results = {}
+    for node, keys in held.items():
+        own = [judged[k] for k in keys]
+        failed = sum(1 for _, f, _ in own if f)
+        hours = math.fsum(a["run_s"] for a, _, _ in own) / 3600
+        expected = math.fsum(rate[s] or 0.0 for _, _, s in own)
+        between = hours / failed if failed else None
+        results[node,] = (len(own), failed, failed / len(own), hours, between, expected)
+    return results
+
+
+def queueing(tables: Tables) -> Results:
+    hours, attempts = job_h(tables), by_job(tables)
+    results: Results = {}
+    for key, own in grouped([j for j in tables["jobs"] if j["gpu_count"]], lambda j: (j["user"],)).items():
+        waits = total(a["wait_s"] for j in own for a in attempts[j["job_id"]])
+        known = [j["status"] == "completed" for j in own if j["status"] not in (None, "unknown")]
+        held = total(hours[j["job_id"]] for j in own)
+        results[key] = (len(own), held, None if waits is None else waits / 3600, ratio(sum(known), len(known)))
+    return results
+
+
+def concentration(tables: Tables) -> Results:
+    hours, attempts = job_h(tables), by_job(tables)
+    gpu: list[float | None] = []
+    cpu: list[float | None] = []
+    for own in grouped([j for j in tables["jobs"] if j["user"] is not None], lambda j: (j["user"],)).values():
+        gpu.append(total(hours[j["job_id"]] for j in own))
+        runs = [(j, total(a["run_s"] for a in attempts[j["job_id"]])) for j in own if j["gpu_count"] == 0]
+        known = [r * j["cpu_count"] for j, r in runs if r is not None and j["cpu_count"] is not None]
+        cpu.append(total(known))
+    curves = []
+    for times in (gpu, cpu):
+        heaviest = sorted((t for t in times if t is not None), reverse=True)
+        curves.append([ratio(total(heaviest[:k]), total(heaviest)) for k in range(1, len(times) + 1)])
+    n = len(gpu)
+    return {(k / n,): shares for k, shares in enumerate(zip(*curves, strict=True), 1)}
+
+
+def gangs(tables: Tables) -> Results:
+    hours = job_h(tables)
+    every = total(hours.values())
+    return {
+        key: (len(own), len(own) / len(tables["jobs"]), ratio(total(hours[j["job_id"]] for j in own), every))
+        for key, own in grouped(tables["jobs"], lambda j: (j["instance_count"],)).items()
+    }
+
+
+def recurrence(tables: Tables) -> Results:
+    hours = job_h(tables)
+    results: Results = {}
+    for key, own in grouped([j for j in tables["jobs"] if j["group"] is not None], lambda j: (j["group"],)).items():
+        runs = [j["run_s"] for j in own if j["run_s"] is not None]
+        users = len({j["user"] for j in own} - {None}) or None
+        spread = ratio(statistics.stdev(runs), statistics.fmean(runs)) if len(runs) > 1 else None
+        results[key] = (len(own), users, quantile(runs, 0.5), spread, total(hours[j["job_id"]] for j in own))
+    return results
+
+
+def relaxation(tables: Tables) -> Results:
+    first = {a["job_id"]: a["wait_s"] for a in tables["attempts"] if a["attempt"] == 0}
+    spread = [j for j in tables["jobs"] if j["gpu_count"] and j["node_count"] is not None]
+    sizes = grouped(spread, lambda j: (class_of(j["gpu_count"]),))
+    return {
+        key: (len(own), len(own) / len(sizes[key[0],]), mean(first.get(j["job_id"]) for j in own))
+        for key, own in grouped(
+            spread, lambda j: (class_of(j["gpu_count"]), j["node_count"] / math.ceil(j["gpu_count"] / 8))
+        ).items()
+    }
+
+
+CASES: dict[str, tuple[int, Callable[[Tables], Results], dict[str, Any]]] = {
+    "failures/run_time_to_failure": (1, run_time_to_failure, {}),
+    "failures/run_time_to_failure retried": (1, lambda t: run_time_to_failure(t, retried=True), {"rule": "retried"}),
+    "failures/by_user": (1, by_user, {}),
+    "failures/by_user retried": (1, lambda t: by_user(t, retried=True), {"rule": "retried"}),
+    "failures/reasons": (2, reasons, {}),
+    "failures/by_node": (1, by_node, {}),
+    "users/queueing": (1, queueing, {}),
+    "users/concentration": (1, concentration, {}),
+    "workload/gangs": (1, gangs, {}),
+    "workload/recurrence": (1, recurrence, {}),
+    "locality/relaxation": (2, relaxation, {}),
+}
+"""By query: how many columns are the key, the recomputation, and the parameters."""
+
+
+def check(trace: Trace, tables: Tables, case: str) -> None:
+    keys, recompute, params = CASES[case]
+    frame = run_query(trace, case.partition(" ")[0], **params).drop("p_value", "adjusted_p_value", strict=False)
+    found = {row[:keys]: row[keys:] for row in frame.rows()}
+    expected = recompute(tables)
+    assert len(found) == frame.height, "a key stands twice"
+    assert set(found) == set(expected)
+    for key, values in expected.items():
+        close = tuple(pytest.approx(v, rel=1e-6, abs=1e-6) if isinstance(v, float) else v for v in values)
+        assert found[key] == close, (case, key)
+
+
+@settings(max_examples=6)
+@given(rng=SEEDED)
+def test_the_queries_agree_with_their_recomputation(make_trace: MakeTrace, rng: random.Random) -> None:
+    tables = random_tables(rng)
+    trace = make_trace(**tables)
+    for case in CASES:
+        check(trace, tables, case)
+
+
+@pytest.fixture(scope="module", params=SAMPLES)
+def sample(
+    request: pytest.FixtureRequest, sample_source: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Trace, Tables]:
+    trace = ingest_logs(sample_source(request.param), tmp_path_factory.mktemp("sample") / "trace")
+    names = [t for t in ("jobs", "attempts", "placements") if trace.has(t)]
+    return trace, defaultdict(list, {t: trace.scan(t).collect().rows(named=True) for t in names})
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_queries_agree_on_every_sample_trace(sample: tuple[Trace, Tables], case: str) -> None:
+    trace, tables = sample
+    query = find_query(case.partition(" ")[0])
+    if lacks(query, trace):
+        pytest.skip(" ".join(lacks(query, trace)))
+    check(trace, tables, case)
+
+
+@settings(max_examples=2)
+@given(rng=SEEDED)
+def test_results_do_not_depend_on_the_order_of_the_rows(make_trace: MakeTrace, rng: random.Random) -> None:
+    tables = random_tables(rng)
+    trace = make_trace(**tables)
+    shuffled = make_trace(**{name: random.Random(7).sample(rows, len(rows)) for name, rows in tables.items()})
+    for case in CASES:
+        name, params = case.partition(" ")[0], CASES[case][2]
+        assert run_query(trace, name, **params).equals(run_query(shuffled, name, **params)), case
+
+
+@settings(max_examples=5)
+@given(rng=SEEDED)
+def test_the_curve_of_the_users_rises_ever_less_up_to_one(make_trace: MakeTrace, rng: random.Random) -> None:
+    # Times that run backwards are contradictions of a source; a curve of them has no shape.
+    tables = random_tables(rng)
+    tables["attempts"] = [a for a in tables["attempts"] if a["run_s"] != -1]
+    frame = run_query(make_trace(**tables), "users/concentration")
+    for column in ("gpu_time_share", "cpu_time_share"):
+        curve = frame[column]
+        if curve.null_count() < len(curve):
+            steps = curve.diff().fill_null(curve.first())
+            assert curve.last() == pytest.approx(1)
+            assert all(later <= earlier + 1e-12 for earlier, later in pairwise(steps))
+            assert steps.min() >= -1e-12  # type: ignore[operator]  # the shares of a curve are numbers
+            assert (curve >= frame["user_share"] - 1e-12).all()
+
+
+@settings(max_examples=5)
+@given(rng=SEEDED)
+def test_totals_agree_between_the_queries(make_trace: MakeTrace, rng: random.Random) -> None:
+    tables = random_tables(rng)
+    tables["jobs"] = [{**j, "gpu_count": j["gpu_count"] or 1} for j in tables["jobs"]]
+    trace = make_trace(**tables)
+    for rule in ("stated", "retried"):
+        by_size = run_query(trace, "failures/run_time_to_failure", rule=rule)["gpu_hours_lost"].sum()
+        assert run_query(trace, "failures/by_user", rule=rule)["gpu_hours_lost"].sum() == pytest.approx(by_size)
+    assert run_query(trace, "workload/gangs")["jobs_share"].sum() == pytest.approx(1)
+    shares = run_query(trace, "locality/relaxation").group_by("gpu_class").agg(pl.col("jobs_share").sum())
+    assert all(share == pytest.approx(1) for share in shares["jobs_share"])
+    assert run_query(trace, "failures/reasons")["rtf_demand_share"].sum() in (pytest.approx(1), 0)
+    nodes = run_query(trace, "failures/by_node")
+    assert nodes["expected_failed_attempts"].sum() == pytest.approx(nodes["failed_attempts"].sum())

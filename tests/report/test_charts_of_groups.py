@@ -1,0 +1,163 @@
+"""The charts about locality, idle GPUs, failures, users and groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tracekit.report.sections import panels
+
+TIMES = {"mean_pct": 40.0, "p50_pct": 41.0, "p90_pct": 80.0, "p95_pct": 90.0}
+
+
+def _one(query: str, rows: list[dict[str, Any]]) -> tuple[Any, dict[str, Any], list[dict[str, Any]]]:
+    """Return the only panel of a query, its specification and its data."""
+    (panel,) = panels(query, rows)
+    spec = panel.to_dict()
+    (values,) = spec["datasets"].values()
+    return panel, spec, values
+
+
+def _domain(spec: dict[str, Any]) -> list[str]:
+    layer = spec["layer"][0] if "layer" in spec else spec
+    domain: list[str] = layer["encoding"]["y"]["scale"]["domain"]
+    return domain
+
+
+def test_spread_draws_sizes_that_were_seen_on_several_numbers_of_nodes() -> None:
+    layouts = [(1.0, 1), (8.0, 1), (8.0, 2), (16.0, 4)]
+    rows = [{"gpu_count": g, "node_count": n, "samples": 100, **TIMES} for g, n in layouts]
+    panel, spec, _ = _one("locality/utilization_by_spread", rows)
+    assert _domain(spec) == ["8 GPUs, 1 node", "8 GPUs, 2 nodes"]
+    assert panel.note.endswith("2 more sizes and spreads in the table.")
+    _, spec, _ = _one("locality/utilization_by_spread", rows[:2])
+    assert _domain(spec) == ["1 GPU, 1 node", "8 GPUs, 1 node"]
+
+
+def test_spread_draws_a_limited_number_of_lines_in_order_of_size() -> None:
+    rows = [{"gpu_count": 64.0, "node_count": n, "samples": n, **TIMES} for n in range(1, 31)]
+    _, spec, values = _one("locality/utilization_by_spread", rows)
+    assert _domain(spec) == [f"64 GPUs, {n} nodes" for n in range(15, 31)]
+    assert len(values) == 16
+
+
+def test_colocation_draws_both_ways_of_each_size() -> None:
+    rows = [{"gpu_count": g, "colocated": c, "samples": 9, **TIMES} for g in (1.0, 8.0) for c in (False, True)]
+    panel, spec, values = _one("locality/utilization_by_colocation", rows)
+    assert _domain(spec) == ["1 GPU", "8 GPUs"]
+    assert [words for words, _ in panel.legend] == ["alone on its nodes", "beside another job"]
+    assert [v["company"] for v in values] == ["alone on its nodes", "beside another job"] * 2
+
+
+def test_colocation_keeps_the_sizes_with_the_most_samples() -> None:
+    rows = [{"gpu_count": float(g), "colocated": True, "samples": g, **TIMES} for g in range(1, 12)]
+    panel, spec, _ = _one("locality/utilization_by_colocation", rows)
+    assert _domain(spec) == [f"{g} GPUs" for g in range(4, 12)]
+    assert panel.note.endswith("Drawn: the 8 sizes with the most samples; 3 more in the table.")
+
+
+def test_relaxation_adds_up_the_jobs_of_a_size() -> None:
+    rows = [
+        {"gpu_class": c, "relaxation": r, "jobs": n} for c, r, n in ((">8", 1.0, 6), (">8", 1.5, 1), (">8", 2.0, 1))
+    ]
+    _, spec, values = _one("locality/relaxation", rows)
+    assert values == [{"key": ">8", "measure": "on more nodes than needed", "share": 0.25}]
+    assert _domain(spec) == [">8"]
+
+
+def test_dedicated_draws_sizes_in_order() -> None:
+    rows = [{"gpu_count": float(g), "samples": 100 - g, **TIMES} for g in range(1, 12)]
+    panel, spec, _ = _one("utilization/dedicated", rows)
+    assert _domain(spec) == ["1 GPU", *(f"{g} GPUs" for g in range(2, 9))]
+    assert panel.note.endswith("Drawn: the 8 sizes with the most samples; 3 more in the table.")
+
+
+def test_idle_jobs_are_added_up_by_user() -> None:
+    waste = [("u", 5.0), (None, 4.0), ("v", 3.0), ("v", 3.0)]
+    rows = [{"job_id": str(i), "user": u, "wasted_gpu_h": w} for i, (u, w) in enumerate(waste)]
+    _, spec, values = _one("utilization/idle_jobs", rows)
+    assert _domain(spec) == ["v", "u", "no user"]
+    assert [(v["wasted_gpu_h"], v["jobs"]) for v in values] == [(6.0, 2), (5.0, 1), (4.0, 1)]
+    many = [{"job_id": str(i), "user": f"u{i:02}", "wasted_gpu_h": 1.0} for i in range(20)]
+    panel, spec, _ = _one("utilization/idle_jobs", many)
+    assert _domain(spec) == [f"u{i:02}" for i in range(12)]
+    assert panel.note == "Drawn: the 12 users who waste most; 8 more."
+
+
+def test_reasons_are_drawn_by_number_and_by_cost() -> None:
+    row = {"reason": "Core dump", "category": None, "trials": 3, "jobs": 1, "users": None, "gpu_hours": 2.0}
+    titles = [p.to_dict()["encoding"]["x"]["axis"]["title"] for p in panels("failures/reasons", [row])]
+    assert titles == ["failed attempts", "GPU-hours that failed"]
+    assert len(panels("failures/reasons", [{**row, "gpu_hours": None}])) == 1
+
+
+def test_run_time_to_failure_stands_on_a_log_scale() -> None:
+    rows = [{"gpu_class": "1", "failures": 9, "p50_s": 10.0, "p90_s": 60.0, "p95_s": 7200.0, "gpu_hours_lost": 1.0}]
+    _, spec, values = _one("failures/run_time_to_failure", rows)
+    assert spec["layer"][0]["encoding"]["x"]["scale"]["type"] == "log"
+    assert values[0]["p95_s_words"] == "2 h"
+
+
+def test_by_user_leaves_out_who_lost_nothing() -> None:
+    rows = [
+        {"user": u, "jobs": 1, "failed_jobs": 1, "failed_share": 1.0, "gpu_hours_lost": h}
+        for u, h in (("u", 3.0), ("v", 0.0), ("w", None))
+    ]
+    _, spec, _ = _one("failures/by_user", rows)
+    assert _domain(spec) == ["u"]
+    assert panels("failures/by_user", rows[1:]) == []
+
+
+def test_by_node_draws_failures_against_what_equal_risk_gives() -> None:
+    facts = [("bad", 30, 5.0, 1e-9, 1e-8), ("unlucky", 8, 5.0, 0.02, 0.2), ("good", 0, 5.0, 1.0, 1.0)]
+    names = ("node_id", "failed_attempts", "expected_failed_attempts", "p_value", "adjusted_p_value")
+    panel, spec, values = _one("failures/by_node", [dict(zip(names, f, strict=True)) for f in facts])
+    assert _domain(spec) == ["bad", "unlucky"]
+    assert [layer["mark"]["type"] for layer in spec["layer"]] == ["bar", "tick"]
+    assert [v["verdict"] for v in values] == ["more than bad luck explains", "as bad luck has it"]
+    assert [words for words, _ in panel.legend] == ["more than bad luck explains", "as bad luck has it"]
+
+
+@pytest.mark.parametrize("users", [2, 7, 60, 61, 2000])
+def test_the_curve_has_few_points_and_both_ends(users: int) -> None:
+    rows = [{"user_share": k / users, "gpu_time_share": k / users, "cpu_time_share": None} for k in range(1, users + 1)]
+    panel, _, values = _one("users/concentration", rows)
+    assert len(values) <= 62
+    assert (values[0]["users"], values[-1]["users"]) == (1 / users, 1.0)
+    assert [v["users"] for v in values] == sorted(v["users"] for v in values)
+    assert [words for words, _ in panel.legend] == ["GPU time"]
+
+
+def test_a_curve_of_one_user_is_not_drawn() -> None:
+    assert panels("users/concentration", [{"user_share": 1.0, "gpu_time_share": 1.0, "cpu_time_share": 1.0}]) == []
+
+
+def test_queueing_draws_who_waited() -> None:
+    rows = [
+        {"user": u, "queue_hours": h, "gpu_jobs": 1, "gpu_hours": None, "completed_share": None}
+        for u, h in (("u", 3.0), ("\u202ev", 2.0), ("w", None))
+    ]
+    panel, spec, _ = _one("users/queueing", rows)
+    assert _domain(spec) == ["u", "\\u202ev"]
+    assert panel.note == "Drawn: the 2 users who waited most; more in the table."
+
+
+def test_gangs_are_drawn_by_size_where_it_is_known() -> None:
+    rows = [
+        {"instance_count": n, "jobs": j, "jobs_share": j / 10, "gpu_hours_share": None}
+        for n, j in ((1, 5), (8, 3), (None, 2))
+    ]
+    _, spec, values = _one("workload/gangs", rows)
+    assert _domain(spec) == ["1", "8"]
+    assert {v["measure"] for v in values} == {"share of jobs"}
+    assert panels("workload/gangs", rows[2:]) == []
+
+
+def test_groups_of_long_names_stay_apart() -> None:
+    rows = [
+        {"group": "g" * 99 + c, "jobs": 2, "users": 1, "median_run_s": None, "run_s_cv": None, "gpu_hours": None}
+        for c in "ab"
+    ]
+    _, spec, _ = _one("workload/recurrence", rows)
+    assert _domain(spec) == ["g" * 21 + "…", "g" * 21 + "… (2)"]

@@ -1,0 +1,209 @@
+"""What the report says about locality, idle GPUs, failures, users and groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tracekit.report.sections import finding
+
+
+def _rows(columns: str, *rows: tuple[Any, ...]) -> list[dict[str, Any]]:
+    return [dict(zip(columns.split(), row, strict=True)) for row in rows]
+
+
+_RELAXATION = "gpu_class relaxation jobs"
+
+
+def test_relaxation_names_the_size_that_is_spread_most() -> None:
+    rows = _rows(_RELAXATION, ("1", 2.0, 99), ("2-4", 1.0, 90), ("2-4", 2.0, 10), ("5-8", 1.5, 40), (">8", 9.0, 2))
+    assert finding("locality/relaxation", rows) == (
+        "100 % of the jobs of 5-8 GPUs ran on more nodes than the fewest that could hold them, the largest share of any"
+        " size with at least 30 jobs."
+    )
+    strict = _rows(_RELAXATION, ("1", 1.0, 99), ("2-4", 1.0, 9), (">8", 0.5, 9))
+    assert finding("locality/relaxation", strict) == "Every job ran on the fewest nodes that could hold it."
+
+
+_SPREAD = "gpu_count node_count samples mean_pct"
+
+
+def test_utilization_by_spread_speaks_of_the_size_of_the_paper_where_it_can() -> None:
+    rows = _rows(
+        _SPREAD,
+        (8.0, 1, 9000, 50.0),
+        (8.0, 2, 9000, 40.0),
+        (16.0, 2, 700, 43.66),
+        (16.0, 8, 60, 28.56),
+        (16.0, 9, 59, 1.0),
+    )
+    assert finding("locality/utilization_by_spread", rows) == (
+        "GPUs of attempts of 16 GPUs were 43.7 % busy on 2 nodes and 28.6 % on 8 nodes."
+    )
+    assert finding("locality/utilization_by_spread", rows[:3]) == (
+        "GPUs of attempts of 8 GPUs were 50.0 % busy on 1 node and 40.0 % on 2 nodes."
+    )
+    assert finding("locality/utilization_by_spread", rows[2:3]) is None
+
+
+_COLOCATION = "gpu_count colocated samples mean_pct"
+
+
+def test_colocation_compares_the_size_that_was_seen_most_in_both_ways() -> None:
+    rows = _rows(
+        _COLOCATION, (1.0, False, 70, 60.0), (1.0, True, 9000, 50.0), (4.0, False, 800, 45.0), (4.0, True, 900, 41.0)
+    )
+    assert finding("locality/utilization_by_colocation", rows) == (
+        "GPUs of attempts of 4 GPUs were 45.0 % busy while no other job held GPUs of their nodes, and 41.0 % while one"
+        " did."
+    )
+    alone = _rows(_COLOCATION, (1.0, False, 70, 60.0))
+    words = "At no time were GPUs of one node held by several jobs."
+    assert finding("locality/utilization_by_colocation", alone) == words
+    assert finding("locality/utilization_by_colocation", rows[1:2]) is None
+    few = _rows(_COLOCATION, (1.0, False, 59, 60.0), (1.0, True, 99, 50.0))
+    assert finding("locality/utilization_by_colocation", few) is None
+
+
+def test_dedicated_names_the_sizes_that_were_seen_most() -> None:
+    columns = "gpu_count samples mean_pct"
+    rows = _rows(columns, (2.0, 5, 1.0), (4.0, 10, 2.0), (8.0, 900, 59.0), (16.0, 800, 41.0))
+    assert finding("utilization/dedicated", rows) == (
+        "Where a job had all GPUs of its nodes, they were busy 2.0 % in jobs of 4 GPUs, 59.0 % in jobs of 8 GPUs and"
+        " 41.0 % in jobs of 16 GPUs."
+    )
+    assert finding("utilization/dedicated", rows[:1]) == (
+        "Where a job had all GPUs of its nodes, they were busy 1.0 % in jobs of 2 GPUs."
+    )
+
+
+_IDLE = "job_id user gpu_count run_s mean_pct wasted_gpu_h"
+
+
+def test_idle_jobs_add_up_and_name_the_worst() -> None:
+    rows = _rows(_IDLE, ("j1", "u", 4.0, 7200.0, 2.5, 7.8), ("j2", None, 1.0, 3600.0, 0.0, 1.0))
+    assert finding("utilization/idle_jobs", rows) == (
+        "The 2 jobs of the table wasted 8.8 GPU-hours, the first alone 7.8: job j1 of u held 4 GPUs for 2 h at a mean"
+        " of 2.5 %."
+    )
+    assert finding("utilization/idle_jobs", rows[1:]) == (
+        "1 job of the table wasted 1 GPU-hours (mean utilization 0.0 %)."
+    )
+
+
+def test_reasons_name_the_commonest_and_the_costliest() -> None:
+    columns = "reason trials rtf_demand_share"
+    rows = _rows(columns, ("CPU out of memory", 60, 0.2), ("MPI runtime failure", 40, 0.8))
+    assert finding("failures/reasons", rows) == (
+        "The commonest reason is CPU out of memory: 60.0 % of 100 failed attempts; the most GPU time goes with MPI"
+        " runtime failure, 80.0 %."
+    )
+    alike = "The commonest reason is Core dump: 100 % of 3 failed attempts"
+    both = _rows(columns, ("Core dump", 3, 1.0))
+    assert finding("failures/reasons", both) == f"{alike}, and 100 % of the GPU time that failed."
+    assert finding("failures/reasons", _rows(columns, ("Core dump", 3, None))) == f"{alike}."
+
+
+def test_run_time_to_failure() -> None:
+    columns = "gpu_class failures p50_s gpu_hours_lost"
+    rows = _rows(columns, ("1", 100, 240.0, 10.0), (">8", 7, 7200.0, 30.0))
+    assert finding("failures/run_time_to_failure", rows) == (
+        "Half of the failed attempts of 1-GPU jobs failed within 4 min; failed attempts took 40 GPU-hours, 75.0 % of it"
+        " in jobs of more than 8 GPUs."
+    )
+    assert finding("failures/run_time_to_failure", _rows(columns, ("0", 3, 60.0, 0.0))) == (
+        "Half of the failed attempts of CPU jobs failed within 1 min (n = 3)."
+    )
+
+
+def test_by_user_names_who_loses_most() -> None:
+    columns = "user jobs failed_jobs failed_share gpu_hours_lost"
+    rows = _rows(columns, ("u", 40, 10, 0.25, 12.0), ("v", 4, 4, 1.0, 3.0))
+    assert finding("failures/by_user", rows) == (
+        "The jobs that lost the most GPU time to failures, 12 GPU-hours, are those of user u; 25.0 % of them failed."
+    )
+    assert finding("failures/by_user", _rows(columns, (None, 4, 0, None, 3.0))) == (
+        "The jobs that lost the most GPU time to failures, 3 GPU-hours, are those without a user."
+    )
+    assert finding("failures/by_user", _rows(columns, ("u", 4, 4, 1.0, 0.0), ("v", 1, 1, 1.0, None))) is None
+
+
+_NODES = "node_id failed_attempts expected_failed_attempts p_value adjusted_p_value"
+
+
+def test_by_node_tells_bad_nodes_from_bad_luck() -> None:
+    bad = [(f"n{i}", 30 - i, 5.04, 1e-9, 1e-7) for i in range(5)]
+    rows = _rows(_NODES, *bad, ("m", 7, 5.0, 0.02, 0.4))
+    assert finding("failures/by_node", rows) == (
+        "5 nodes have more failed attempts than bad luck explains: n0 (30 failed, 5 expected),"
+        " n1 (29 failed, 5 expected), n2 (28 failed, 5 expected) and 2 more."
+    )
+    assert finding("failures/by_node", rows[4:]) == (
+        "1 node has more failed attempts than bad luck explains: n4 (26 failed, 5 expected)."
+    )
+    assert finding("failures/by_node", rows[5:]) == (
+        "No node has more failed attempts than bad luck explains; the most suspect is m (7 failed, 5 expected)."
+    )
+
+
+@pytest.mark.parametrize("row", [("m", 0, 0.0, 1.0, 1.0), ("m", 3, None, None, None)])
+def test_by_node_says_nothing_without_failures_or_a_test(row: tuple[Any, ...]) -> None:
+    assert finding("failures/by_node", _rows(_NODES, row)) is None
+
+
+def test_concentration_speaks_of_the_heaviest_tenth() -> None:
+    columns = "user_share gpu_time_share cpu_time_share"
+    rows = _rows(columns, *((k / 20, 0.4 + k * 0.03, None if k else 0.9) for k in range(1, 21)))
+    assert finding("users/concentration", rows) == "The heaviest 10.0 % of the users took 46.0 % of the GPU time."
+    few = _rows(columns, (0.5, 0.7, 0.9), (1.0, 1.0, 1.0))
+    assert finding("users/concentration", few) == (
+        "The heaviest 50.0 % of the users took 70.0 % of the GPU time and 90.0 % of the CPU time."
+    )
+    drawn_as_the_paper = _rows(columns, (0.0, 0.7, None), (1.0, 1.0, None))
+    words = "The heaviest user took 70.0 % of the GPU time."
+    assert finding("users/concentration", drawn_as_the_paper) == words
+    assert finding("users/concentration", _rows(columns, (1.0, 1.0, None))) == "All jobs are those of a single user."
+    assert finding("users/concentration", _rows(columns, (1.0, None, None))) is None
+
+
+def test_user_queueing() -> None:
+    columns = "user gpu_jobs queue_hours completed_share"
+    rows = _rows(columns, ("u", 1300, 2500.4, 0.8), ("v", 1, 0.0, None))
+    assert finding("users/queueing", rows) == (
+        "The longest queueing, 2,500 h over 1,300 GPU jobs, is that of user u; 80.0 % of these jobs completed."
+    )
+    assert finding("users/queueing", rows[1:]) == "No job with GPUs waited."
+    assert finding("users/queueing", _rows(columns, (None, 3, 1.0, None))) == (
+        "The longest queueing, 1 h over 3 GPU jobs, is that of jobs without a user."
+    )
+    assert finding("users/queueing", _rows(columns, ("u", 3, None, None))) is None
+
+
+_GANGS = "instance_count jobs gpu_hours_share"
+
+
+def test_gangs() -> None:
+    rows = _rows(_GANGS, (1, 60, 0.2), (2, 30, 0.3), (8, 10, 0.5), (None, 20, None))
+    assert finding("workload/gangs", rows) == (
+        "40.0 % of the jobs of known gang size start several instances at once; they take 80.0 % of the GPU time."
+    )
+    assert finding("workload/gangs", _rows(_GANGS, (1, 6, None))) == (
+        "0 % of the jobs of known gang size start several instances at once."
+    )
+
+
+def test_gangs_of_few_jobs_are_not_spoken_of() -> None:
+    assert finding("workload/gangs", _rows(_GANGS, (15, 1, None), (None, 274, 1.0))) is None
+    assert finding("workload/gangs", _rows(_GANGS, (None, 274, 1.0))) is None
+
+
+def test_recurrence() -> None:
+    rows = _rows("group jobs median_run_s", ("g", 15, 720.0), ("h", 5, None), ("k", 4, None), ("l", 1, 9.0))
+    assert finding("workload/recurrence", rows) == (
+        "Of the 25 jobs in the groups of the table, 80.0 % are in groups of at least 5 jobs; the largest, g, has 15"
+        " with a median run time of 12 min."
+    )
+    assert finding("workload/recurrence", rows[1:2]) == (
+        "Of the 5 jobs in the groups of the table, 100 % are in groups of at least 5 jobs; the largest, h, has 5."
+    )

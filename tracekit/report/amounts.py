@@ -1,0 +1,67 @@
+"""Horizontal bars of amounts by name: GPU-hours by user, failures by reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.report.charts import Panel, category, data, height
+from tracekit.report.text import labels
+from tracekit.report.theme import colour
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import altair as alt
+
+    from tracekit.report.structure import Row
+
+__all__ = ["MOST", "amounts", "named"]
+
+MOST = 12
+"""Most names drawn."""
+
+
+def named(rows: Sequence[Row], key: str, nobody: str) -> list[Row]:
+    """Return the first rows, each with a short 'label' that no other has; `nobody` stands for a name that is NULL."""
+    shown = list(rows[:MOST])
+    words = labels([r[key] for r in shown if r[key] is not None])
+    return [{**r, "label": nobody if r[key] is None else words[r[key]]} for r in shown]
+
+
+def amounts(
+    rows: list[Row],
+    *,
+    value: str,
+    axis_title: str,
+    tooltip: Sequence[alt.Tooltip],
+    bar: str = "series-1",
+) -> Panel:
+    """Return bars, one a row of `named`, in the order of the rows.
+
+    Parameters
+    ----------
+    rows : list of dict
+        As `named` gives them.
+    value : str
+        Column of the length.
+    bar : str
+        Colour of the bars.
+    """
+    import altair as alt
+
+    names = [r["label"] for r in rows]
+    drawn = (
+        alt.Chart(data(rows))
+        .mark_bar(height=14, color=colour(bar))
+        .encode(
+            y=category("label", names, None),
+            x=alt.X(
+                f"{value}:Q",
+                axis=alt.Axis(title=axis_title, tickCount=5, labelOverlap="greedy", format="~s"),
+                scale=alt.Scale(domainMin=0, nice=True),
+            ),
+            tooltip=[alt.Tooltip("label:N", title="name"), *tooltip],
+        )
+        .properties(height=height(len(names), 24))
+    )
+    return Panel(drawn)

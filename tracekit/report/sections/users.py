@@ -1,0 +1,108 @@
+"""Users: how few take most of the cluster, and who waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.report.amounts import amounts, named
+from tracekit.report.charts import Panel, data, palette, percent_axis
+from tracekit.report.sections.interface import chart, says
+from tracekit.report.text import count, percent, shorten
+from tracekit.report.theme import colour
+
+if TYPE_CHECKING:
+    from tracekit.report.structure import Row
+
+POINTS = 60
+"""Most points of a curve; more cannot be told apart on a page."""
+
+HEAVIEST = 0.1
+"""The share of the users that a sentence speaks of, where there are enough of them."""
+
+_CURVES = {"gpu_time_share": "GPU time", "cpu_time_share": "CPU time"}
+
+
+@says("users/concentration")
+def concentration_finding(rows: list[Row]) -> str | None:
+    """Say what the heaviest tenth of the users takes."""
+    few = [r for r in rows if 0 < r["user_share"] <= HEAVIEST] or rows[:1]
+    if not few:
+        return None
+    last = few[-1]
+    parts = [f"{percent(last[c])} of the {words}" for c, words in _CURVES.items() if last[c] is not None]
+    if not parts:
+        return None
+    if len(rows) == 1:
+        return "All jobs are those of a single user."
+    who = f"heaviest {percent(last['user_share'])} of the users" if last["user_share"] else "heaviest user"
+    return f"The {who} took {' and '.join(parts)}."
+
+
+@chart("users/concentration")
+def concentration_chart(rows: list[Row]) -> list[Panel]:
+    """Draw the share of the time against the share of the users, heaviest first."""
+    import altair as alt
+
+    have = {c: words for c, words in _CURVES.items() if any(r[c] is not None for r in rows)}
+    if not have or len(rows) < 2:
+        return []
+    # The curve bends at its beginning: the first users all count, of the others a few do.
+    picked = {*range(min(POINTS // 2, len(rows))), *range(0, len(rows), -(-len(rows) * 2 // POINTS)), len(rows) - 1}
+    colours = {words: colour(f"series-{i}") for i, words in enumerate(have.values(), 1)}
+    shown = [
+        {"users": rows[i]["user_share"], "of": words, "share": rows[i][column]}
+        for i in sorted(picked)
+        for column, words in have.items()
+    ]
+    drawn = (
+        alt.Chart(data(shown))
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("users:Q", axis=percent_axis("share of the users, heaviest first"), scale=alt.Scale(domain=[0, 1])),
+            y=alt.Y("share:Q", axis=percent_axis("share of the time"), scale=alt.Scale(domainMin=0)),
+            color=alt.Color("of:N", scale=palette(colours)),
+            tooltip=[
+                alt.Tooltip("of:N"),
+                alt.Tooltip("users:Q", title="share of users", format=".1%"),
+                alt.Tooltip("share:Q", title="share of time", format=".1%"),
+            ],
+        )
+        .properties(height=240)
+    )
+    return [Panel(drawn, tuple(colours.items()))]
+
+
+@says("users/queueing")
+def queueing_finding(rows: list[Row]) -> str | None:
+    """Say who waited longest, and for how many jobs."""
+    waited = [r for r in rows if r["queue_hours"]]
+    if not waited:
+        return "No job with GPUs waited." if any(r["queue_hours"] is not None for r in rows) else None
+    first = waited[0]
+    who = f"user {shorten(first['user'], 30)}" if first["user"] is not None else "jobs without a user"
+    hours, jobs = count(first["queue_hours"]), count(first["gpu_jobs"])
+    text = f"The longest queueing, {hours} h over {jobs} GPU jobs, is that of {who}"
+    if first["completed_share"] is None:
+        return text + "."
+    return f"{text}; {percent(first['completed_share'])} of these jobs completed."
+
+
+@chart("users/queueing")
+def queueing_chart(rows: list[Row]) -> list[Panel]:
+    """Draw the hours in the queue of the users who waited most."""
+    import altair as alt
+
+    shown = named([r for r in rows if r["queue_hours"]], "user", "no user")
+    if not shown:
+        return []
+    tooltip = [
+        alt.Tooltip("queue_hours:Q", title="hours in the queue", format=",.1f"),
+        alt.Tooltip("gpu_jobs:Q", title="GPU jobs", format=","),
+        alt.Tooltip("gpu_hours:Q", title="GPU-hours", format=",.1f"),
+        alt.Tooltip("completed_share:Q", title="completed", format=".1%"),
+    ]
+    panel = amounts(shown, value="queue_hours", axis_title="hours in the queue, all GPU jobs", tooltip=tooltip)
+    left = len(rows) - len(shown)
+    return [
+        Panel(panel.chart, note=f"Drawn: the {len(shown)} users who waited most; more in the table." if left else "")
+    ]
