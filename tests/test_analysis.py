@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
@@ -17,6 +17,8 @@ from tracekit.trace import Trace
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from tracekit.characterize import QueryAnswer
 
 
 @pytest.fixture(autouse=True)
@@ -154,14 +156,14 @@ def test_a_failure_leaves_nothing(small_trace: Trace, tmp_path: Path, monkeypatc
 def test_one_failing_query_is_named_and_the_others_are_answered(
     small_trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = tracekit.characterize.run_query
+    answer = tracekit.characterize.answer_query
 
-    def fail_one(trace: Trace, name: str, *, memory_limit: str | None = None) -> pl.DataFrame:
+    def fail_one(trace: Trace, name: str, **more: Any) -> QueryAnswer:
         if name == "overview/status":
             raise QueryError("ran out of memory", hint="raise --memory-limit")
-        return run(trace, name, memory_limit=memory_limit)
+        return answer(trace, name, **more)
 
-    monkeypatch.setattr(tracekit.characterize, "run_query", fail_one)
+    monkeypatch.setattr(tracekit.characterize, "answer_query", fail_one)
     heard = Heard()
     done = analyze(small_trace.path, tmp_path / "out", progress=heard)
     assert done.unanswered["overview/status"] == ("The query failed: ran out of memory.",)

@@ -19,7 +19,7 @@ ROOMS = (
     ("ingest", "characterize", "fit", "replay", "policies", "export"),
     ("guidelines",),
     ("report",),
-    ("analysis",),
+    ("analysis", "comparison"),
     ("cli",),
     ("__main__",),
 )

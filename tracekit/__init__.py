@@ -16,18 +16,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tracekit.analysis import analyze
     from tracekit.characterize import list_queries, run_query
+    from tracekit.comparison import compare
     from tracekit.errors import TracekitError
     from tracekit.ingest import ingest_logs
     from tracekit.trace import Trace
 
 __version__ = "0.1.0"
 
-__all__ = ["Trace", "TracekitError", "__version__", "analyze", "ingest_logs", "list_queries", "run_query"]
+__all__ = ["Trace", "TracekitError", "__version__", "analyze", "compare", "ingest_logs", "list_queries", "run_query"]
 
 _HOME = {
     "Trace": "tracekit.trace",
     "TracekitError": "tracekit.errors",
     "analyze": "tracekit.analysis",
+    "compare": "tracekit.comparison",
     "ingest_logs": "tracekit.ingest",
     "list_queries": "tracekit.characterize",
     "run_query": "tracekit.characterize",

@@ -29,6 +29,8 @@ from tracekit.trace_writer import StagedFolder, output_errors
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tracekit.characterize.run import SweepKey
+    from tracekit.characterize.sweep import Swept
     from tracekit.report import Report
     from tracekit.report.data import Result
     from tracekit.report.structure import CapacityInfo, IndexEntry
@@ -337,30 +339,31 @@ def _capacity(trace: Trace, requested: str, progress: Progress) -> CapacityInfo:
 
 def _ask(trace: Trace, folder: Path, memory_limit: str | None, progress: Progress) -> list[Result]:
     """Run every query and write its tables."""
-    from tracekit.characterize import lacks, list_queries, run_query
+    from tracekit.characterize import answer_query, lacks, list_queries
     from tracekit.report.data import Result
     from tracekit.report.tables import write_tables
 
     queries = list_queries()
     results: list[Result] = []
+    swept: dict[SweepKey, Swept] = {}
     progress.stage("asking", len(queries))
     for query in queries:
         reasons = lacks(query, trace)
-        frame = None
+        answer = None
         if not reasons:
             try:
-                frame = run_query(trace, query.name, memory_limit=memory_limit)
+                answer = answer_query(trace, query.name, memory_limit=memory_limit, swept=swept)
             except UsageError:
                 raise  # the user's --memory-limit, not this query
             except TracekitError as error:
                 reasons = [f"The query failed: {error.what}."]
                 progress.note(f"{query.name} failed: {error}")
-        if frame is None:
+        if answer is None:
             results.append(Result(query, None, reasons=reasons))
         else:
             with output_errors(folder):
-                files = write_tables(folder, query.name, frame)
-            results.append(Result(query, frame, files=files))
+                files = write_tables(folder, query.name, answer.frame)
+            results.append(Result(query, answer.frame, files=files, notes=answer.notes, intervals=answer.intervals))
         progress.advance(1)
     return results
 

@@ -146,7 +146,9 @@ LISTED = {"x0": 4, "x1": 4, "x2": 2, "y0": 8, "y1": 4, "y2": 1}
 
 def world(rng: random.Random) -> tuple[list[Run], Cluster, Tables]:
     runs = random_runs(rng)
-    quota = {(cluster, vc): rng.choice([1, 2, 4, 6, 20]) for cluster in "xy" for vc in "vw" if rng.random() < 0.8}
+    quota = {
+        (cluster, vc): float(rng.choice([1, 2, 4, 6, 20])) for cluster in "xy" for vc in "vw" if rng.random() < 0.8
+    }
     found = tables(runs, quota, LISTED)
     return runs, Cluster(runs, quota, LISTED), found
 
@@ -231,7 +233,8 @@ def test_starts_out_of_order(rng: random.Random, make_trace: MakeTrace) -> None:
 def test_the_timeline_adds_up_to_the_gpu_time_held(rng: random.Random, step: int, make_trace: MakeTrace) -> None:
     runs, cluster, found = world(rng)
     frame = run_query(make_trace(**found), "queuing/timeline", step_s=step)
-    held, waited = defaultdict(float), defaultdict(float)
+    held: dict[tuple[str, str | None], float] = defaultdict(float)
+    waited: dict[tuple[str, str | None], float] = defaultdict(float)
     for run in runs:
         key = (run.cluster, cluster.vc[run.job])
         if run.end is not None:

@@ -18,7 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parent.parent.parent
-COMMANDS = ("analyze", "ingest", "info", "validate", "queries", "query", "formats", "datasets", "schema")
+COMMANDS = (
+    "analyze",
+    "compare",
+    "classify-logs",
+    "ingest",
+    "info",
+    "validate",
+    "queries",
+    "query",
+    "formats",
+    "datasets",
+    "schema",
+)
 
 
 def run(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

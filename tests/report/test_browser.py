@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from typing import TYPE_CHECKING
 
@@ -90,11 +91,12 @@ def visit(browser: Browser, analysis: Analysis, request: pytest.FixtureRequest) 
 
 @pytest.mark.parametrize("visit", [{}, {"width": 375}, {"dark": True}], indirect=True, ids=["wide", "phone", "dark"])
 def test_every_chart_draws_and_nothing_is_asked_of_a_network(visit: _Visit) -> None:
-    assert visit.charts() == "READY 10"
+    state = visit.charts()
     marks = visit.page.evaluate(
         "[...document.querySelectorAll('.plot')].map(p => p.querySelectorAll('svg .role-mark path').length)"
     )
-    assert len(marks) == 10
+    assert state == f"READY {len(marks)}"
+    assert len(marks) > 20
     assert min(marks) > 0
     assert visit.requests == []
     assert visit.complaints == []
@@ -120,7 +122,7 @@ def test_colours_follow_the_scheme_of_the_reader(visit: _Visit) -> None:
 
 def test_paper_has_no_navigation_and_shows_the_tables(visit: _Visit) -> None:
     visit.charts()
-    table = visit.page.locator("#q-overview-status table")
+    table = visit.page.locator("#q-overview-status table").first
     assert not table.is_visible()
     visit.page.emulate_media(media="print")
     assert not visit.page.locator("nav").is_visible()
@@ -148,6 +150,7 @@ def test_the_page_of_several_reports_leads_to_each(browser: Browser, hostile_tra
     links = opened.page.locator("main a")
     assert links.count() == 2
     links.nth(1).click()
-    assert opened.charts() == "READY 10"
+    opened.page.wait_for_url("**/report.html")
+    assert re.fullmatch(r"READY [1-9]\d+", opened.charts())
     assert (opened.requests, opened.complaints) == ([], [])
     opened.context.close()

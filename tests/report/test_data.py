@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tracekit.analysis import analyze
 from tracekit.characterize import Query, QueryColumn, QueryParam, list_queries
+from tracekit.characterize.intervals import Interval
 from tracekit.report import build_report
 from tracekit.report.data import ROW_LIMIT, Result
 from tracekit.report.sections import section_title, sections_in_order
@@ -52,7 +54,14 @@ def plain_trace(make_trace: Callable[..., Trace]) -> Trace:
 
 
 def test_an_answer_states_question_rule_parameters_columns_and_rows(plain_trace: Trace) -> None:
-    result = Result(own_query(), pl.DataFrame({"x": [1.5, None]}), files=["tables/mine/own.csv"], params={"limit": 7})
+    result = Result(
+        replace(own_query(), intervals=(Interval("x", "median", "n"),)),
+        pl.DataFrame({"x": [1.5, None]}),
+        files=["tables/mine/own.csv"],
+        params={"limit": 7},
+        notes=["y is a proxy"],
+        intervals=pl.DataFrame({"x_low": [1.0, None], "x_high": [2.0, None]}),
+    )
     (section,) = _build(plain_trace, [result])["sections"]
     assert section == {
         "name": "mine",
@@ -69,9 +78,14 @@ def test_an_answer_states_question_rule_parameters_columns_and_rows(plain_trace:
                 "rows": [{"x": 1.5}, {"x": None}],
                 "row_count": 2,
                 "params": [{"name": "limit", "value": 7, "meaning": "how many"}],
+                "notes": ["y is a proxy"],
+                "intervals": [
+                    {"column": "x", "method": "median", "count": "n", "low": [1.0, None], "high": [2.0, None]}
+                ],
                 "definition": "x is counted.",
                 "sql": "SELECT 1 AS x",
                 "files": ["tables/mine/own.csv"],
+                "published": [],
             }
         ],
     }

@@ -6,6 +6,7 @@ nothing at t.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
 
-__all__ = ["Steps", "group_codes", "held_gpus", "time_true", "window_us"]
+__all__ = ["Spans", "Steps", "running", "spans", "tenants", "time_true", "tries", "window_us"]
 
 
 @dataclass(frozen=True)
@@ -118,51 +119,138 @@ def window_us(con: duckdb.DuckDBPyConnection) -> tuple[int, int] | None:
     return None if first is None else (int(first), int(last))
 
 
-def held_gpus(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[str]]:
-    """Return what each attempt held and when, and what had to be left out, one sentence each.
+def tenants(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
+    """Return cluster and vc of each tenant, ordered; the connection gets them as the table tenant with their `code`.
 
-    An attempt that still runs holds its GPUs up to the last moment that the trace names. One that has ended at
-    an unknown time, or ends before it starts, is left out.
-
-    Returns
-    -------
-    frame : polars.DataFrame
-        job_id, attempt, cluster, vc, gpu_count (above 0), start and end [us since 1970-01-01 UTC].
-    notes : list of str
-        Counts of what was left out.
+    The code of a tenant is its row. NULL is a tenant like any other: jobs without a VC.
     """
-    window = window_us(con)
-    found = con.sql(
-        """SELECT a.job_id, a.attempt, j.cluster, j.vc, a.gpu_count, epoch_us(a.start_time) AS start,
-                  CASE WHEN a.end_time IS NOT NULL THEN epoch_us(a.end_time)
-                       WHEN a.status = 'running' THEN $last END AS "end"
-           FROM attempts AS a INNER JOIN jobs AS j ON a.job_id = j.job_id
-           WHERE a.start_time IS NOT NULL AND a.gpu_count > 0""",
-        params={"last": None if window is None else window[1]},
-    ).pl()
-    usable = found.filter(pl.col("end") >= pl.col("start"))
-    unknown = found["end"].null_count()
-    backwards = found.height - unknown - usable.height
-    notes = []
-    if unknown:
-        notes.append(f"{unknown:,} attempts whose end is unknown hold nothing here")
-    if backwards:
-        notes.append(f"{backwards:,} attempts that end before they start hold nothing here")
-    return usable, notes
+    con.execute(
+        """CREATE OR REPLACE TEMP TABLE tenant AS
+        SELECT row_number() OVER (ORDER BY cluster NULLS LAST, vc NULLS LAST) - 1 AS code, cluster, vc
+        FROM (SELECT DISTINCT cluster, vc FROM jobs)"""
+    )
+    found: pl.DataFrame = con.sql("SELECT cluster, vc FROM tenant ORDER BY code").pl()
+    return found
 
 
-def group_codes(frame: pl.DataFrame, groups: pl.DataFrame) -> Ints:
-    """Return the row of `groups` that each row of `frame` belongs to; NULL belongs to NULL.
+def tries(con: duckdb.DuckDBPyConnection) -> str:
+    """Return the SQL of all attempts with the code of their tenant.
+
+    Its columns: job_id, attempt, code, job_gpus, gpu_class, class_order (of the job), gpu_count, start_time, end_time,
+    status, wait_s (of the attempt). Call `tenants` first.
+    """
+    told = con.execute("SELECT available FROM trace_capabilities WHERE name = 'retries'").fetchall()
+    tenant = "JOIN tenant AS t ON j.cluster IS NOT DISTINCT FROM t.cluster AND j.vc IS NOT DISTINCT FROM t.vc"
+    if told and not told[0][0]:
+        # Attempts that were derived from their jobs say the same; a join of millions of names would only take time.
+        return f"""SELECT j.job_id, 0 AS attempt, t.code, j.gpu_count AS job_gpus, j.gpu_class, j.class_order,
+                   j.gpu_count, j.start_time, j.end_time, j.status, j.queue_s AS wait_s
+            FROM job_classes AS j {tenant} WHERE j.start_time IS NOT NULL"""
+    return f"""SELECT a.job_id, a.attempt, t.code, j.gpu_count AS job_gpus, j.gpu_class, j.class_order,
+               a.gpu_count, a.start_time, a.end_time, a.status, a.wait_s
+        FROM attempts AS a JOIN job_classes AS j ON a.job_id = j.job_id {tenant}"""
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Intervals that belong to tenants.
+
+    Attributes
+    ----------
+    code : int64 array
+        The tenant's row.
+    start, end : int64 array
+        [us since 1970-01-01 UTC], half-open.
+    gpus : float64 array
+        GPUs held or asked for; 0 where unknown.
+    """
+
+    code: Ints
+    start: Ints
+    end: Ints
+    gpus: Floats
+
+    def by_tenant(self, number: int, weights: Floats) -> list[Steps]:
+        """Return the sum of the weights of the intervals that hold each moment, for each of `number` tenants."""
+        order = np.argsort(self.code, kind="stable")
+        start, end, weights = self.start[order], self.end[order], weights[order]
+        cuts = np.searchsorted(self.code[order], np.arange(number + 1))
+        return [Steps.of_intervals(start[a:b], end[a:b], weights[a:b]) for a, b in itertools.pairwise(cuts.tolist())]
+
+    def means(self, number: int, edges: Ints, weights: Floats) -> Floats:
+        """Return the mean of what `by_tenant` gives over each interval between edges [us] that lie equally far apart.
+
+        Returns
+        -------
+        float64 array, shape (number, len(edges) - 1)
+        """
+        bins = len(edges) - 1
+        step = int(edges[1] - edges[0])
+
+        def begun(moments: Ints) -> Floats:
+            """Return the time in each bin that has passed since the moments, weighted and summed."""
+            bin_ = np.clip((moments - edges[0]) // step, 0, bins - 1)
+            place = self.code * bins + bin_
+            first = np.bincount(place, weights * (edges[bin_ + 1] - moments), number * bins).astype(np.float64)
+            later = np.bincount(place, weights, number * bins).reshape(number, bins).cumsum(axis=1) * step
+            passed: Floats = first.reshape(number, bins)
+            passed[:, 1:] += later[:, :-1]
+            return passed
+
+        found: Floats = (begun(self.start) - begun(self.end)) / step
+        return found
+
+    def half_steps(self) -> Spans:
+        """Return the same in half microseconds, what starts at a moment half a one after what ends then.
+
+        The state between the two can be looked at then. Intervals without length hold nothing.
+        """
+        lasting = self.end > self.start
+        return Spans(self.code[lasting], self.start[lasting] * 2 + 1, self.end[lasting] * 2, self.gpus[lasting])
+
+
+def spans(con: duckdb.DuckDBPyConnection, query: str, params: dict[str, object] | None = None) -> tuple[Spans, int]:
+    """Return the intervals that a query gives, and how many rows have none: no end, or one before the start.
 
     Parameters
     ----------
-    frame : polars.DataFrame
-        Has the columns of `groups`.
-    groups : polars.DataFrame
-        Distinct rows; those of `frame` are all among them.
+    con : DuckDB connection
+        Where to ask.
+    query : str
+        Gives code, since, until [us] and gpus.
     """
-    numbered = groups.with_row_index("code")
-    codes = frame.select(groups.columns).join(
-        numbered, on=groups.columns, how="left", nulls_equal=True, maintain_order="left"
-    )["code"]
-    return codes.to_numpy().astype(np.int64)
+    found = con.sql(query, params=params).pl()
+    usable = found.filter(pl.col("until") >= pl.col("since"))
+    return Spans(
+        usable["code"].to_numpy().astype(np.int64),
+        usable["since"].to_numpy().astype(np.int64),
+        usable["until"].to_numpy().astype(np.int64),
+        usable["gpus"].cast(pl.Float64).fill_null(0).to_numpy(),
+    ), len(found) - len(usable)
+
+
+def running(con: duckdb.DuckDBPyConnection, source: str, *, with_gpus: bool) -> tuple[Spans, list[str]]:
+    """Return when each attempt ran and on how many GPUs, and what had to be left out, one sentence each.
+
+    An attempt that still runs does so up to the last moment that the trace names. One that ended at an unknown
+    time, or before it started, is left out.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        Where to ask.
+    source : str
+        What `tries` gave.
+    with_gpus : bool
+        Only attempts that held GPUs.
+    """
+    window = window_us(con)
+    found, lost = spans(
+        con,
+        f"""SELECT code, gpu_count AS gpus, epoch_us(start_time) AS since,
+                   coalesce(epoch_us(end_time), CASE WHEN status = 'running' THEN $last END) AS until
+            FROM ({source}) WHERE start_time IS NOT NULL {"AND gpu_count > 0" if with_gpus else ""}""",
+        {"last": window and window[1]},
+    )
+    kind = "attempts with GPUs" if with_gpus else "attempts"
+    return found, [f"{lost:,} {kind} without a usable end do not run here"] if lost else []

@@ -10,7 +10,7 @@ from tracekit.characterize.occupancy import Steps
 from tracekit.characterize.query import QueryParam
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import duckdb
     import polars as pl
@@ -28,7 +28,7 @@ QUOTA = QueryParam(
 
 
 def quotas(
-    con: duckdb.DuckDBPyConnection, groups: pl.DataFrame, held: Sequence[Steps], source: str
+    con: duckdb.DuckDBPyConnection, groups: pl.DataFrame, held: Callable[[], Sequence[Steps]], source: str
 ) -> tuple[list[Steps], str]:
     """Return the GPUs that each tenant may use, and a sentence that names the source.
 
@@ -38,8 +38,8 @@ def quotas(
         Has the tables capacity and nodes, empty where the trace has none.
     groups : polars.DataFrame
         cluster and vc of each tenant; vc NULL is the whole cluster where there are no tenants.
-    held : sequence of Steps
-        GPUs that each of them held.
+    held : function () -> sequence of Steps
+        GPUs that each of them held; called only where a proxy needs them.
     source : str
         'auto', 'capacity', 'peak' or 'p95'.
 
@@ -56,10 +56,10 @@ def quotas(
         lacking = f"; {len(stated) - known} of {len(stated)} VCs are not in it" if known < len(stated) else ""
         return stated, f"quota: the capacity that the trace states{lacking}"
     if source in ("auto", "peak"):
-        proxies = [float(steps.values.max(initial=0)) for steps in held]
+        proxies = [float(steps.values.max(initial=0)) for steps in held()]
         note = "quota: a proxy, the most GPUs that each VC held at one time, since the trace states none"
     else:
-        proxies = [_quantile_over_time(steps, 0.95) for steps in held]
+        proxies = [_quantile_over_time(steps, 0.95) for steps in held()]
         note = "quota: a proxy, the 95th percentile over time of the GPUs that each VC held"
     none = np.empty(0, dtype=np.int64)
     return [Steps(none, np.array([value])) for value in proxies], note.replace(

@@ -14,15 +14,23 @@ from tracekit.characterize.views import connect_with_views
 from tracekit.errors import QueryError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import duckdb
     import polars as pl
 
     from tracekit.characterize.query import Query
+    from tracekit.characterize.sweep import Sweep, Swept
     from tracekit.trace import Trace
 
-__all__ = ["QueryAnswer", "answer_query", "lacks", "run_query"]
+__all__ = ["QueryAnswer", "SweepKey", "answer_query", "lacks", "run_query"]
+
+
+SweepKey = tuple[str, tuple[tuple[str, int | float | str], ...]]
+"""A sweep's name and the values of its parameters."""
+
+_KEPT_ROWS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -62,11 +70,16 @@ def run_query(
     trace: Trace, name_or_path: str | Path, *, memory_limit: str | None = None, **params: object
 ) -> pl.DataFrame:
     """Return the result of a query; `answer_query` also tells how it came about."""
-    return answer_query(trace, name_or_path, memory_limit=memory_limit, **params).frame
+    return answer_query(trace, name_or_path, params, memory_limit=memory_limit).frame
 
 
 def answer_query(
-    trace: Trace, name_or_path: str | Path, *, memory_limit: str | None = None, **params: object
+    trace: Trace,
+    name_or_path: str | Path,
+    params: Mapping[str, object] | None = None,
+    *,
+    memory_limit: str | None = None,
+    swept: dict[SweepKey, Swept] | None = None,
 ) -> QueryAnswer:
     """Answer a query.
 
@@ -77,10 +90,12 @@ def answer_query(
     name_or_path : str or Path
         'queuing/run_time', or the path of a user's own .sql file, which may use the tables of the Trace, the
         shared views and the sweeps.
+    params : mapping, optional
+        Values of the query's parameters; the others keep their defaults. They are bound, never pasted.
     memory_limit : str, optional
         Most memory DuckDB may use before it spills to disk, such as '2GB'.
-    **params : int, float or str
-        Values of the query's parameters; the others keep their defaults. They are bound, never pasted.
+    swept : dict, optional
+        Keeps small sweeps of this trace for the next query that uses them with the same parameters.
 
     Raises
     ------
@@ -98,14 +113,14 @@ def answer_query(
         raise QueryError(f"'{query.name}' cannot run here: {reason}", where=trace.path, hint=hint)
     sweeps = sweeps_in(query)
     in_sql = _params_used(query)
-    values = bind_params(query, params, in_sql, trace, sweeps)
+    values = bind_params(query, params or {}, in_sql, trace, sweeps)
     also = {*query.also, *query.one_of, *(table for sweep in sweeps for table in sweep.also)}
     notes: list[str] = []
     with connect_with_views(trace, also=sorted(also), memory_limit=memory_limit) as con:
         for sweep in sweeps:
-            swept = sweep.compute(con, {param.name: values[param.name] for param in sweep.params})
-            con.register(sweep.name, swept.frame.to_arrow())
-            notes += [note for note in swept.notes if note not in notes]
+            found = _sweep(con, sweep, values, {} if swept is None else swept)
+            con.register(sweep.name, found.frame.to_arrow())
+            notes += [note for note in found.notes if note not in notes]
         frame = _answer(con, query, {name: values[name] for name in sorted(in_sql)}, trace)
     shown = frame
     if query.shipped:
@@ -116,6 +131,22 @@ def answer_query(
             raise QueryError(what, where=query.path)
     intervals = _intervals(frame, query)
     return QueryAnswer(shown, values, tuple(notes), intervals)
+
+
+def _sweep(
+    con: duckdb.DuckDBPyConnection,
+    sweep: Sweep,
+    values: dict[str, int | float | str],
+    kept: dict[SweepKey, Swept],
+) -> Swept:
+    params = {param.name: values[param.name] for param in sweep.params}
+    key = (sweep.name, tuple(sorted(params.items())))
+    if key in kept:
+        return kept[key]
+    found = sweep.compute(con, params)
+    if found.frame.height <= _KEPT_ROWS:
+        kept[key] = found
+    return found
 
 
 def _intervals(frame: pl.DataFrame, query: Query) -> pl.DataFrame | None:

@@ -15,7 +15,19 @@ from typing import TYPE_CHECKING, Annotated, TextIO, cast
 import typer
 
 from tracekit import __version__
-from tracekit.cli import analyze, datasets, formats, info, ingest, queries, query, schema, validate
+from tracekit.cli import (
+    analyze,
+    classify_logs,
+    compare,
+    datasets,
+    formats,
+    info,
+    ingest,
+    queries,
+    query,
+    schema,
+    validate,
+)
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -34,11 +46,12 @@ app = typer.Typer(
         "LOGS is a folder, file or archive with raw scheduler logs; **tracekit formats** tells which are known, and "
         "**tracekit datasets** fetches public ones.\n\n"
         "The steps one by one: **ingest** makes a Trace (a folder of Parquet tables) from raw logs, **info** and "
-        "**validate** look at it, **queries** lists the questions it can answer, **query** answers one."
+        "**validate** look at it, **queries** lists the questions it can answer, **query** answers one. "
+        "**compare** puts several traces side by side, with the published numbers of the public ones."
     ),
 )
 
-for _verb in (analyze, ingest, info, validate, queries, query, formats, datasets, schema):
+for _verb in (analyze, compare, classify_logs, ingest, info, validate, queries, query, formats, datasets, schema):
     _verb.register(app)
 
 

@@ -14,6 +14,9 @@ from tracekit.errors import OutputError, UsageError
 if TYPE_CHECKING:
     import polars as pl
 
+    from tracekit.characterize import QueryAnswer
+    from tracekit.trace import Trace
+
 __all__ = ["register"]
 
 
@@ -37,6 +40,14 @@ def query(
     param: Annotated[
         list[str] | None, typer.Option("--param", metavar="NAME=VALUE", help="Parameter of the query; may be repeated.")
     ] = None,
+    published: Annotated[
+        bool,
+        typer.Option("--published", help="Show published numbers beside the measured ones, for a public trace."),
+    ] = False,
+    intervals: Annotated[
+        bool,
+        typer.Option("--intervals", help="Add the ends of 95 % confidence intervals as columns, where there are any."),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file that -o names.")] = False,
     memory_limit: MemoryLimit = None,
 ) -> None:
@@ -50,10 +61,63 @@ def query(
     file = None if out is None or str(out) == "-" else out
     if file is not None and file.exists() and not force:
         raise OutputError("exists already", where=file, hint="choose another -o, or add --force to replace it")
-    answer = answer_query(Trace.open(trace), name, memory_limit=memory_limit, **pairs(param, "--param"))
-    _write(answer.frame, form, file)
+    opened = Trace.open(trace)
+    answer = answer_query(opened, name, pairs(param, "--param"), memory_limit=memory_limit)
+    _write(_with_ends(answer) if intervals else answer.frame, form, file)
     for note in answer.notes:
         typer.echo(f"note: {note}", err=True)
+    if published:
+        _show_published(opened, name, answer, memory_limit, table=form is TableFormat.table)
+
+
+def _with_ends(answer: QueryAnswer) -> pl.DataFrame:
+    """Return the result with the ends of each interval behind its column."""
+    import polars as pl
+
+    ends = answer.intervals
+    if ends is None:
+        typer.echo("note: no column of this query has a confidence interval", err=True)
+        return answer.frame
+    frame = pl.concat([answer.frame, ends], how="horizontal")
+    order = [n for c in answer.frame.columns for n in (c, f"{c}_low", f"{c}_high") if n in frame.columns]
+    return frame.select(order)
+
+
+def _show_published(trace: Trace, name: str, answer: QueryAnswer, memory_limit: str | None, *, table: bool) -> None:
+    """Show what is published about the answer: below a table, or as notes beside data that others read."""
+    from tracekit.characterize import find_query
+    from tracekit.characterize.published import CONFIDENCE, beside, release_of
+    from tracekit.cli.display import print_table
+    from tracekit.report.published import amount as shown
+    from tracekit.report.published import difference, published_number, published_text
+    from tracekit.report.text import visible
+
+    query = find_query(name)
+    found = beside(trace, query, answer.frame, answer.params, memory_limit=memory_limit) if query.shipped else []
+    numbers = [published_number(n) for n in found]
+    release = release_of(trace)
+    if not numbers or release is None:
+        kind = visible(trace.manifest.format)
+        typer.echo(f"note: no published numbers for {query.name} of a trace of format {kind}", err=True)
+        return
+    typer.echo(f"note: {release.note}", err=True)
+    rows = [
+        (n["what"], published_text(n), shown(n["measured"], n["unit"]), difference(n), n["confidence"], n["artefact"])
+        for n in numbers
+    ]
+    if table:
+        heads = ("published number", "published", "measured", "difference", "sure", "source")
+        print_table(heads, rows, title="Published beside measured")
+    else:
+        for what, stated, measured, differs, sure, where in rows:
+            typer.echo(f"note: {what}: published {stated} ({where}, {sure}), here {measured}, {differs}", err=True)
+    letters = {n["confidence"] for n in numbers}
+    for letter, words in CONFIDENCE.items():
+        if letter in letters:
+            typer.echo(f"note: {letter}: {words}", err=True)
+    for note in dict.fromkeys(n["population_note"] for n in numbers if n["population_note"]):
+        places = ", ".join(dict.fromkeys(n["artefact"] for n in numbers if n["population_note"] == note))
+        typer.echo(f"note: {places}: {note}", err=True)
 
 
 def _write(frame: pl.DataFrame, form: TableFormat, out: Path | None) -> None:

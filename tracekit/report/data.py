@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tracekit.characterize.published import beside, release_of
 from tracekit.report import text
 from tracekit.report.headline import headline
+from tracekit.report.published import published_number, release_info
 from tracekit.report.quality import quality
 from tracekit.report.sections import finding, reading_order, section_title, sections_in_order
 from tracekit.report.structure import REPORT_SCHEMA_VERSION
@@ -20,10 +22,10 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.characterize import Query
-    from tracekit.report.structure import Answer, CapacityInfo, Report, Section, TimeInfo, Unanswered
+    from tracekit.report.structure import Answer, CapacityInfo, IntervalInfo, Report, Section, TimeInfo, Unanswered
     from tracekit.trace import Trace
 
-__all__ = ["Result", "build_report", "write_json"]
+__all__ = ["Result", "build_report", "time_info", "write_json"]
 
 ROW_LIMIT = 2000
 """Most rows of a result kept in report.json; tables/ holds all."""
@@ -40,6 +42,10 @@ class Result:
     """Where all rows are, relative to the report."""
     params: Mapping[str, Any] = field(default_factory=dict)
     """The parameters given; the others have their defaults."""
+    notes: Sequence[str] = ()
+    """Choices made and things left out, one sentence each."""
+    intervals: pl.DataFrame | None = None
+    """<column>_low and <column>_high of the columns with a confidence interval, row by row."""
     reasons: Sequence[str] = ()
     """Why the query could not run, one sentence each."""
 
@@ -74,7 +80,7 @@ def build_report(
 
     manifest = trace.manifest
     every = list(results)
-    answers = [_answer(r) for r in every if r.frame is not None]
+    answers = [_answer(trace, r) for r in every if r.frame is not None]
     answers.sort(key=lambda a: reading_order(a["name"]))
     name = source.rstrip("/\\").replace("\\", "/").rpartition("/")[2] or source
     return {
@@ -91,9 +97,10 @@ def build_report(
             "ingested": manifest.created,
             "clusters": _clusters(trace),
         },
-        "time": _time(trace),
+        "time": time_info(trace),
         "headline": headline(answers, capacity),
         "capacity": capacity,
+        "release": release_info(release_of(trace)),
         "sections": _sections(answers),
         "unanswered": [_unanswered(r) for r in every if r.frame is None],
         "quality": quality(trace),
@@ -106,7 +113,7 @@ def write_json(path: Path, content: object) -> None:
     path.write_text(body + "\n", encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
-def _answer(result: Result) -> Answer:
+def _answer(trace: Trace, result: Result) -> Answer:
     query, frame = result.query, result.frame
     assert frame is not None  # noqa: S101 -- the caller chose the results that have one
     rows = [{k: text.plain(v) for k, v in row.items()} for row in frame.head(ROW_LIMIT).iter_rows(named=True)]
@@ -133,10 +140,29 @@ def _answer(result: Result) -> Answer:
             {"name": p.name, "value": text.plain(result.params.get(p.name, p.default)), "meaning": p.meaning}
             for p in query.params
         ],
+        "notes": [text.cut(note, 1000) for note in result.notes],
+        "intervals": _intervals(result),
         "definition": query.rule,
         "sql": query.sql,
         "files": list(result.files),
+        "published": [published_number(n) for n in beside(trace, query, frame, result.params)],
     }
+
+
+def _intervals(result: Result) -> list[IntervalInfo]:
+    if result.intervals is None:
+        return []
+    ends = result.intervals.head(ROW_LIMIT)
+    return [
+        {
+            "column": interval.column,
+            "method": interval.method,
+            "count": interval.count,
+            "low": ends[f"{interval.column}_low"].to_list(),
+            "high": ends[f"{interval.column}_high"].to_list(),
+        }
+        for interval in result.query.intervals
+    ]
 
 
 def _unanswered(result: Result) -> Unanswered:
@@ -172,7 +198,8 @@ _BASES = {
 }
 
 
-def _time(trace: Trace) -> TimeInfo:
+def time_info(trace: Trace) -> TimeInfo:
+    """Return when it happened, in numbers and in words."""
     import polars as pl
 
     manifest = trace.manifest

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 from tracekit import resources
 from tracekit.report import text
 from tracekit.report.bundle import vega_bundle
+from tracekit.report.published import published_view
 from tracekit.report.sections import panels
 from tracekit.report.theme import chart_config, css_variables, fonts
+from tracekit.report.words import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from tracekit.report.charts import Panel
     from tracekit.report.structure import Answer, IndexEntry, Report, Row
 
-__all__ = ["TABLE_LIMIT", "chart_payload", "render_index", "render_report"]
+__all__ = ["TABLE_LIMIT", "anchor", "chart_payload", "draw_page", "panel_views", "render_index", "render_report"]
 
 TABLE_LIMIT = 50
 """Most rows of a result shown in the page."""
@@ -42,19 +44,33 @@ def render_report(report: Report) -> str:
         What report.json holds; the page shows nothing else.
     """
     drawn = {a["name"]: panels(a["name"], a["rows"]) for s in report["sections"] for a in s["answers"]}
+    sections = [{**s, "answers": [_answer_view(a, drawn[a["name"]]) for a in s["answers"]]} for s in report["sections"]]
+    return draw_page("report.html.j2", drawn, report=report, sections=sections)
+
+
+def draw_page(template: str, drawn: Mapping[str, Sequence[Panel]], **values: object) -> str:
+    """Return a page with charts: the template filled with `values`, and with what every such page carries.
+
+    Parameters
+    ----------
+    template : str
+        File in reports/.
+    drawn : mapping of str to sequence of Panel
+        The charts of each query, by query name.
+    **values : object
+        What the template names.
+    """
     payload = json_for_html(chart_payload(drawn))
     bundle, boot = vega_bundle(), _resource("page.js")
-    sections = [{**s, "answers": [_answer_view(a, drawn[a["name"]]) for a in s["answers"]]} for s in report["sections"]]
     return (
         _environment()
-        .get_template("report.html.j2")
+        .get_template(template)
         .render(
-            report=report,
-            sections=sections,
             payload=_safe(payload),
             scripts=[_safe(bundle), _safe(boot)],
             policy=_policy([bundle, boot]),
             css=_safe(_css()),
+            **values,
         )
     )
 
@@ -117,23 +133,28 @@ def json_for_html(value: object) -> str:
 
 
 def _answer_view(answer: Answer, drawn: list[Panel]) -> dict[str, Any]:
-    finding = answer["finding"]
-    label = " ".join(filter(None, [answer["question"], finding, "The table below holds the numbers."]))
+    label = " ".join(filter(None, [answer["question"], answer["finding"]]))
     return {
         **answer,
         "id": anchor(answer["name"]),
-        "panels": [
-            {
-                "id": chart_id(answer["name"], i),
-                "title": p.title,
-                "legend": p.legend,
-                "note": p.note,
-                "label": f"Chart. {label}",
-            }
-            for i, p in enumerate(drawn)
-        ],
+        "panels": panel_views(answer["name"], drawn, label),
         "table": _table_view(answer),
+        "beside": published_view(answer["published"]),
     }
+
+
+def panel_views(name: str, drawn: Sequence[Panel], label: str) -> list[dict[str, Any]]:
+    """Return what stands around the charts of a query; `label` is read out in their place."""
+    return [
+        {
+            "id": chart_id(name, i),
+            "title": p.title,
+            "legend": p.legend,
+            "note": p.note,
+            "label": f"Chart. {label} The table below holds the numbers.",
+        }
+        for i, p in enumerate(drawn)
+    ]
 
 
 def _table_view(answer: Answer) -> dict[str, Any]:
@@ -144,11 +165,33 @@ def _table_view(answer: Answer) -> dict[str, Any]:
         head, unit = text.heading(column["name"], column["unit"])
         numbers = any(isinstance(r[column["name"]], int | float) for r in rows)
         columns.append({"head": head, "unit": unit, "number": numbers, "meaning": column["meaning"]})
+    cells = [[_cell(row, c["name"], c["unit"], own_units=own_units) for c in answer["columns"]] for row in rows]
+    few = _add_intervals(answer, rows, cells)
     return {
         "columns": columns,
-        "rows": [[_cell(row, c["name"], c["unit"], own_units=own_units) for c in answer["columns"]] for row in rows],
+        "rows": cells,
         "more": answer["row_count"] - len(rows),
+        "methods": sorted({i["method"] for i in answer["intervals"]}, reverse=True),
+        "few": few,
     }
+
+
+def _add_intervals(answer: Answer, rows: list[Row], cells: list[list[dict[str, Any]]]) -> bool:
+    """Put the ends of confidence intervals below their values; return whether a row has few observations."""
+    place = {c["name"]: i for i, c in enumerate(answer["columns"])}
+    units = {c["name"]: c["unit"] for c in answer["columns"]}
+    few = False
+    for interval in answer["intervals"]:
+        name = interval["column"]
+        for number, row in enumerate(rows):
+            low, high = interval["low"][number], interval["high"][number]
+            if low is not None and high is not None:
+                ends = (text.quantity(end, units[name], name) for end in (low, high))
+                cells[number][place[name]]["range"] = " to ".join(ends)
+            observed = row.get(interval["count"])
+            if isinstance(observed, int | float) and observed < FEW:
+                cells[number][place[interval["count"]]]["few"] = few = True
+    return few
 
 
 def _cell(row: Row, name: str, unit: str | None, *, own_units: bool) -> dict[str, Any]:
@@ -206,6 +249,7 @@ def _environment() -> jinja2.Environment:
         "short": text.shorten,
         "words": lambda name: name.replace("_", " "),
         "keep": _keep_together,
+        "capitalize_first": lambda words: words[:1].upper() + words[1:],
         "plural": lambda n, word: f"{text.count(n)} {word}" + ("" if n == 1 else "s"),
     }
     return env

@@ -29,6 +29,60 @@ class ParamInfo(TypedDict):
     meaning: str
 
 
+class PublishedNumber(TypedDict):
+    """A number that a paper or a release states, beside the measured one."""
+
+    what: str
+    column: str
+    row: str
+    """Conditions on the result's columns."""
+    params: str
+    """Parameters other than the defaults that the number needs; the measured one was made with them."""
+    kind: str
+    """number, about, range, above or below."""
+    value: float | None
+    low: float | None
+    high: float | None
+    unit: str
+    """Of value, low, high, measured and difference."""
+    as_printed: str
+    measured: float | None
+    difference: float | None
+    """measured - published; 0 inside a range or bound, else from its nearest end."""
+    relative: float | None
+    """difference / published [1]."""
+    artefact: str
+    source: str
+    confidence: str
+    """A to E."""
+    accuracy: str
+    population_note: str
+    """Which jobs the source counts, where they are not those of the release."""
+
+
+class ReleaseInfo(TypedDict):
+    """The public trace whose published numbers are shown."""
+
+    title: str
+    jobs: int
+    public: bool
+    """Whether the trace looks like it; published numbers are for orientation otherwise."""
+    note: str
+
+
+class IntervalInfo(TypedDict):
+    """How sure the values of a column are."""
+
+    column: str
+    method: str
+    """proportion: exact for a share; median: between order statistics."""
+    count: str
+    """Column with the number of observations."""
+    low: list[float | None]
+    """One end for each of `rows`; null where nothing can be said."""
+    high: list[float | None]
+
+
 class Answer(TypedDict):
     """One question and what the trace says to it."""
 
@@ -44,11 +98,16 @@ class Answer(TypedDict):
     """At most `data.ROW_LIMIT` rows; the files in tables/ hold all."""
     row_count: int
     params: list[ParamInfo]
+    notes: list[str]
+    """Choices made and things left out, such as where a quota comes from."""
+    intervals: list[IntervalInfo]
+    """95 % confidence intervals of some columns."""
     definition: str
     """The rules behind the numbers."""
     sql: str
     files: list[str]
     """Where all rows are, relative to the report."""
+    published: list[PublishedNumber]
 
 
 class Unanswered(TypedDict):
@@ -179,6 +238,8 @@ class Report(TypedDict):
     time: TimeInfo
     headline: list[Headline]
     capacity: CapacityInfo
+    release: ReleaseInfo | None
+    """Null when nothing is published about traces of this format."""
     sections: list[Section]
     unanswered: list[Unanswered]
     quality: Quality

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.characterize.intervals import FEW
+
 if TYPE_CHECKING:
     from tracekit.report.structure import Row
 
 __all__ = ["FEW", "SEVERAL", "by_class", "enough", "gpu_jobs", "largest", "sample_size", "scope", "status_word"]
-
-FEW = 30
-"""Below this number of observations a sentence states how many there were."""
 
 
 SEVERAL = 5

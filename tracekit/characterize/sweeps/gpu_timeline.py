@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.occupancy import Steps, group_codes, held_gpus, window_us
+from tracekit.characterize.occupancy import Spans, running, spans, tenants, tries, window_us
 from tracekit.characterize.query import QueryColumn, QueryParam
 from tracekit.characterize.quotas import QUOTA, quotas
 from tracekit.characterize.sweep import Sweep, Swept
@@ -28,7 +28,7 @@ STEP = QueryParam(
     "step_s", 3600, "length of the intervals over which is averaged [s]; 0: as short as a page can show the trace"
 )
 _MOST_ROWS = 5_000_000
-_PAGE_ROWS = 1_900
+_PAGE_ROWS = 800
 _ROUND_STEPS_S = (60, 300, 600, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
 
 
@@ -68,20 +68,21 @@ def grid_us(con: duckdb.DuckDBPyConnection, step_s: float, groups: int) -> Ints:
 
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> Swept:
-    running, notes = _running(con)
-    pending, lost = _pending(con)
-    held, also = held_gpus(con)
-    notes += [*lost, *(note for note in also if note not in notes)]
-    groups = con.sql("SELECT DISTINCT cluster, vc FROM jobs ORDER BY cluster NULLS LAST, vc NULLS LAST").pl()
+    groups = tenants(con)
+    source = tries(con)
+    ran, notes = running(con, source, with_gpus=False)
+    waited, lost = _waiting(con, source)
     edges = grid_us(con, float(params["step_s"]), len(groups))
-    used = _by_group(held, groups, held["gpu_count"].to_numpy())
-    stated, source = quotas(con, groups, used, str(params["quota"]))
+    stated, quota = quotas(con, groups, lambda: ran.by_tenant(len(groups), ran.gpus), str(params["quota"]))
+    if not len(edges):
+        return Swept(_EMPTY, (*notes, *lost, quota))
+    number = len(groups)
     columns = {
-        "running_jobs": _by_group(running, groups, np.ones(len(running))),
-        "pending_jobs": _by_group(pending, groups, np.ones(len(pending))),
-        "running_gpus": used,
-        "pending_gpus": _by_group(pending, groups, pending["gpu_count"].fill_null(0).to_numpy()),
-        "capacity_gpus": stated,
+        "running_jobs": ran.means(number, edges, np.ones(len(ran.code))),
+        "pending_jobs": waited.means(number, edges, np.ones(len(waited.code))),
+        "running_gpus": ran.means(number, edges, ran.gpus),
+        "pending_gpus": waited.means(number, edges, waited.gpus),
+        "capacity_gpus": np.stack([steps.means(edges) for steps in stated]),
     }
     parts = [
         pl.DataFrame(
@@ -89,51 +90,30 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
                 "time": pl.Series(edges[:-1], dtype=pl.Int64).cast(pl.Datetime("us")),
                 "cluster": pl.repeat(cluster, len(edges) - 1, dtype=pl.String, eager=True),
                 "vc": pl.repeat(vc, len(edges) - 1, dtype=pl.String, eager=True),
-                **{name: steps[group].means(edges) for name, steps in columns.items()},
+                **{name: values[group] for name, values in columns.items()},
             }
         ).with_columns(pl.col("capacity_gpus").fill_nan(None))
         for group, (cluster, vc) in enumerate(groups.iter_rows())
-        if len(edges)
     ]
-    return Swept(pl.concat(parts) if parts else _EMPTY, (*dict.fromkeys(notes), source))
+    return Swept(pl.concat(parts), (*notes, *lost, quota))
 
 
-def _running(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[str]]:
+def _waiting(con: duckdb.DuckDBPyConnection, source: str) -> tuple[Spans, list[str]]:
     window = window_us(con)
-    found = con.sql(
-        """SELECT j.cluster, j.vc, epoch_us(a.start_time) AS start,
-                  coalesce(epoch_us(a.end_time), CASE WHEN a.status = 'running' THEN $last END) AS "end"
-           FROM attempts AS a INNER JOIN jobs AS j ON a.job_id = j.job_id WHERE a.start_time IS NOT NULL""",
-        params={"last": window and window[1]},
-    ).pl()
-    known = found.filter(pl.col("end") >= pl.col("start"))
-    lost = len(found) - len(known)
-    return known, [f"{lost:,} attempts without a usable end do not run here"] if lost else []
-
-
-def _pending(con: duckdb.DuckDBPyConnection) -> tuple[pl.DataFrame, list[str]]:
-    window = window_us(con)
-    found = con.sql(
-        """SELECT w.cluster, w.vc, w.gpu_count,
-                  epoch_us(a.start_time) - CAST(round(w.wait_s * 1000000) AS BIGINT) AS start,
-                  epoch_us(a.start_time) AS "end"
-           FROM waits AS w INNER JOIN attempts AS a ON w.job_id = a.job_id AND w.attempt = a.attempt
-           UNION ALL
-           SELECT j.cluster, j.vc, j.gpu_count, epoch_us(j.submit_time),
-                  coalesce(epoch_us(j.end_time), CASE WHEN j.status = 'pending' THEN $last END)
-           FROM jobs AS j WHERE NOT EXISTS (FROM attempts AS a WHERE a.job_id = j.job_id)""",
-        params={"last": window and window[1]},
-    ).pl()
-    known = found.filter(pl.col("end") >= pl.col("start"))
-    lost = len(found) - len(known)
-    return known, [f"{lost:,} waits whose length is unknown or below zero are left out"] if lost else []
-
-
-def _by_group(intervals: pl.DataFrame, groups: pl.DataFrame, weights: Floats) -> list[Steps]:
-    codes = group_codes(intervals, groups)
-    start, end = intervals["start"].to_numpy(), intervals["end"].to_numpy()
-    masks = (codes == group for group in range(len(groups)))
-    return [Steps.of_intervals(start[m], end[m], weights[m]) for m in masks]
+    found, lost = spans(
+        con,
+        f"""SELECT code, job_gpus AS gpus, epoch_us(start_time) AS until,
+                   epoch_us(start_time) - CAST(round(wait_s * 1000000) AS BIGINT) AS since
+            FROM ({source})
+            UNION ALL
+            SELECT t.code, j.gpu_count, coalesce(epoch_us(j.end_time), CASE WHEN j.status = 'pending' THEN $last END),
+                   epoch_us(j.submit_time)
+            FROM jobs AS j
+            JOIN tenant AS t ON j.cluster IS NOT DISTINCT FROM t.cluster AND j.vc IS NOT DISTINCT FROM t.vc
+            WHERE NOT EXISTS (FROM attempts AS a WHERE a.job_id = j.job_id)""",
+        {"last": window and window[1]},
+    )
+    return found, [f"{lost:,} waits whose length is unknown or below zero are left out"] if lost else []
 
 
 _NUMBERS = ("running_jobs", "pending_jobs", "running_gpus", "pending_gpus", "capacity_gpus")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.occupancy import Steps, group_codes, held_gpus
+from tracekit.characterize.occupancy import running, tenants, tries
 from tracekit.characterize.placeable import free_nodes
 from tracekit.characterize.query import QueryColumn
 from tracekit.characterize.quotas import quotas
@@ -30,31 +30,30 @@ __all__ = ["SWEEP"]
 
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> Swept:
+    groups = tenants(con)
+    source = tries(con)
     queued = con.sql(
-        """SELECT w.job_id, w.attempt, w.cluster, w.vc, w.gpu_count, w.gpu_class, w.class_order, true AS started,
-                  epoch_us(a.start_time) - CAST(round(w.wait_s * 1000000) AS BIGINT) AS since,
-                  epoch_us(a.start_time) AS until
-           FROM waits AS w INNER JOIN attempts AS a ON w.job_id = a.job_id AND w.attempt = a.attempt
-           WHERE w.wait_s >= 0 AND a.start_time IS NOT NULL AND w.gpu_count > 0
-           UNION ALL
-           SELECT j.job_id, NULL, j.cluster, j.vc, j.gpu_count, j.gpu_class, j.class_order, false,
-                  epoch_us(j.submit_time), epoch_us(j.end_time)
-           FROM job_classes AS j
-           WHERE j.gpu_count > 0 AND j.submit_time <= j.end_time
-             AND NOT EXISTS (FROM attempts AS a WHERE a.job_id = j.job_id)"""
+        f"""SELECT w.job_id, w.attempt, t.cluster, t.vc, w.code, w.job_gpus AS gpu_count, w.gpu_class, w.class_order,
+                   true AS started,
+                   epoch_us(w.start_time) - CAST(round(w.wait_s * 1000000) AS BIGINT) AS since,
+                   epoch_us(w.start_time) AS until
+            FROM ({source}) AS w INNER JOIN tenant AS t ON w.code = t.code
+            WHERE w.wait_s >= 0 AND w.start_time IS NOT NULL AND w.job_gpus > 0
+            UNION ALL
+            SELECT j.job_id, NULL, j.cluster, j.vc, t.code, j.gpu_count, j.gpu_class, j.class_order, false,
+                   epoch_us(j.submit_time), epoch_us(j.end_time)
+            FROM job_classes AS j
+            JOIN tenant AS t ON j.cluster IS NOT DISTINCT FROM t.cluster AND j.vc IS NOT DISTINCT FROM t.vc
+            WHERE j.gpu_count > 0 AND j.submit_time <= j.end_time
+              AND NOT EXISTS (FROM attempts AS a WHERE a.job_id = j.job_id)"""
     ).pl()
-    held, notes = held_gpus(con)
-    groups = pl.concat([queued.select("cluster", "vc"), held.select("cluster", "vc")]).unique(maintain_order=True)
-    holder, waiter = group_codes(held, groups), group_codes(queued, groups)
+    held, notes = running(con, source, with_gpus=True)
     # In half microseconds: what starts at a moment does so after what ends then, and can be looked at in between.
-    start, end = held["start"].to_numpy() * 2 + 1, held["end"].to_numpy() * 2
-    gpus = held["gpu_count"].to_numpy()
-    lasting = end > start
-    used = [
-        Steps.of_intervals(start[m], end[m], gpus[m]) for m in ((holder == g) & lasting for g in range(len(groups)))
-    ]
-    allowed, source = quotas(con, groups, used, str(params["quota"]))
-    notes.append(source)
+    between = held.half_steps()
+    used = between.by_tenant(len(groups), between.gpus)
+    allowed, quota = quotas(con, groups, lambda: used, str(params["quota"]))
+    notes.append(quota)
+    waiter = queued["code"].to_numpy()
     nodes: dict[str | None, FreeNodes] = {}
     if con.execute("SELECT 1 FROM placements LIMIT 1").fetchall():
         nodes, lost = free_nodes(con, str(params["capacity"]), half_steps=True)
@@ -65,8 +64,10 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     told = np.zeros(len(queued), dtype=bool)
     since, until = queued["since"].to_numpy(), queued["until"].to_numpy()
     size, started = queued["gpu_count"].to_numpy(), queued["started"].to_numpy()
+    by_tenant = np.argsort(waiter, kind="stable")
+    cuts = np.searchsorted(waiter[by_tenant], np.arange(len(groups) + 1))
     for group, cluster in enumerate(groups["cluster"]):
-        rows = np.flatnonzero(waiter == group)
+        rows = by_tenant[cuts[group] : cuts[group + 1]]
         if not len(rows):
             continue
         early[rows], overtaken[rows] = _out_of_order(since[rows], until[rows], started[rows])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.occupancy import Steps, group_codes, held_gpus, time_true
+from tracekit.characterize.occupancy import running, tenants, time_true, tries
 from tracekit.characterize.placeable import free_nodes
 from tracekit.characterize.query import QueryColumn, QueryParam
 from tracekit.characterize.quotas import QUOTA, quotas
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import duckdb
     from numpy.typing import NDArray
 
+    from tracekit.characterize.occupancy import Steps
     from tracekit.characterize.placeable import FreeNodes
 
     Ints = NDArray[np.int64]
@@ -36,31 +37,29 @@ PARAMS = (QUOTA, CAPACITY)
 
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> Swept:
+    groups = tenants(con)
+    source = tries(con)
     waits = con.sql(
-        """SELECT w.job_id, w.attempt, w.cluster, w.vc, w.gpu_count, w.gpu_class, w.class_order,
-                  epoch_us(a.start_time) AS until, CAST(round(w.wait_s * 1000000) AS BIGINT) AS wait_us
-           FROM waits AS w INNER JOIN attempts AS a ON w.job_id = a.job_id AND w.attempt = a.attempt
-           WHERE w.wait_s IS NOT NULL AND a.start_time IS NOT NULL"""
+        f"""SELECT w.job_id, w.attempt, t.cluster, t.vc, w.code, w.job_gpus AS gpu_count, w.gpu_class, w.class_order,
+                   epoch_us(w.start_time) AS until, CAST(round(w.wait_s * 1000000) AS BIGINT) AS wait_us
+            FROM ({source}) AS w INNER JOIN tenant AS t ON w.code = t.code
+            WHERE w.wait_s IS NOT NULL AND w.start_time IS NOT NULL"""
     ).pl()
-    held, notes = held_gpus(con)
+    held, notes = running(con, source, with_gpus=True)
     negative = waits.filter(pl.col("wait_us") < 0).height
     if negative:
         notes.append(f"{negative:,} waits below zero are contradictions of the source and are left out")
         waits = waits.filter(pl.col("wait_us") >= 0)
-    groups = pl.concat([waits.select("cluster", "vc"), held.select("cluster", "vc")]).unique(maintain_order=True)
-    holder, waiter = group_codes(held, groups), group_codes(waits, groups)
-    start, end = held["start"].to_numpy(), held["end"].to_numpy()
-    gpus = held["gpu_count"].to_numpy()
-    used = [Steps.of_intervals(start[m], end[m], gpus[m]) for m in (holder == g for g in range(groups.height))]
-    allowed, source = quotas(con, groups, used, str(params["quota"]))
-    notes.append(source)
+    used = held.by_tenant(len(groups), held.gpus)
+    allowed, quota = quotas(con, groups, lambda: used, str(params["quota"]))
+    notes.append(quota)
     nodes: dict[str | None, FreeNodes] | None = None
     if con.execute("SELECT 1 FROM placements LIMIT 1").fetchall():
         nodes, lost = free_nodes(con, str(params["capacity"]))
         notes += [f"nodes: the {params['capacity']} number of GPUs of each", *lost]
     else:
         notes.append("the trace names no nodes, so that fragmentation cannot be told from other causes")
-    fair, fragmented = _shares(waits, waiter, groups, used, allowed, nodes)
+    fair, fragmented = _shares(waits, groups, used, allowed, nodes)
     wait_us = waits["wait_us"].to_numpy()
     other = wait_us - fair - fragmented
     frame = waits.select(
@@ -75,21 +74,20 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
         fair_share_us=pl.Series(fair, dtype=pl.Int64),
         fragmentation_us=pl.Series(fragmented, dtype=pl.Int64) if nodes else pl.lit(None, dtype=pl.Int64),
         other_us=pl.Series(other, dtype=pl.Int64),
-        cause=pl.Series(_main_cause(wait_us, fair, fragmented, other), dtype=pl.String),
+        cause=_main_cause(wait_us, fair, fragmented, other),
     )
     return Swept(frame, tuple(notes))
 
 
 def _shares(
     waits: pl.DataFrame,
-    waiter: Ints,
     groups: pl.DataFrame,
     used: list[Steps],
     allowed: list[Steps],
     nodes: dict[str | None, FreeNodes] | None,
 ) -> tuple[Ints, Ints]:
     """Return how long each wait was due to the quota, and how long to fragmentation [us]."""
-    until = waits["until"].to_numpy()
+    until, waiter = waits["until"].to_numpy(), waits["code"].to_numpy()
     since = until - waits["wait_us"].to_numpy()
     size = waits["gpu_count"].fill_null(0).to_numpy()
     fair, fragmented = np.zeros(len(until), dtype=np.int64), np.zeros(len(until), dtype=np.int64)
@@ -120,11 +118,11 @@ def _shares(
     return fair, fragmented
 
 
-def _main_cause(wait_us: Ints, fair: Ints, fragmented: Ints, other: Ints) -> NDArray[np.str_]:
+def _main_cause(wait_us: Ints, fair: Ints, fragmented: Ints, other: Ints) -> pl.Series:
     """Return the cause of most of each wait; the first of equal ones."""
-    names = np.array(["fair_share", "fragmentation", "other"])
-    main = names[np.argmax(np.stack([fair, fragmented, other]), axis=0)]
-    return np.where(wait_us > 0, main, "none")
+    main = np.argmax(np.stack([fair, fragmented, other]), axis=0)
+    words = pl.Series(["fair_share", "fragmentation", "other", "none"])
+    return words.gather(pl.Series(np.where(wait_us > 0, main, 3)))
 
 
 SWEEP = Sweep(

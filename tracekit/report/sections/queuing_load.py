@@ -169,15 +169,17 @@ def _lines(rows: Sequence[Row], measures: dict[str, str], axis: str, *, title: s
 
     present = {c: words for c, words in measures.items() if any(r[c] is not None for r in rows)}
     names = {words: colour(f"series-{i}") for i, words in enumerate(present.values(), 1)}
-    # A Z makes the browser read the time as UTC and not as its own.
-    long = [
-        {"time": f"{r['time']}Z", "measure": words, "value": r[column]}
+    # A Z makes the browser read the time as UTC and not as its own. One row holds all measures: a page has many.
+    wide = [
+        {
+            "time": f"{r['time'][:16]}Z",
+            **{words: None if r[column] is None else round(r[column], 1) for column, words in present.items()},
+        }
         for r in rows
-        for column, words in present.items()
-        if r[column] is not None
     ]
     drawn = (
-        alt.Chart(data(long))
+        alt.Chart(data(wide))
+        .transform_fold(list(names), as_=["measure", "value"])
         .mark_line(interpolate="step-after", strokeWidth=1.3)
         .encode(
             x=alt.X("time:T", scale=alt.Scale(type="utc"), axis=alt.Axis(title="time (UTC)", labelOverlap="greedy")),

@@ -1,0 +1,107 @@
+"""`tracekit compare` and `tracekit query --published` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run tracekit as a process of its own and return what it said."""
+    env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tracekit", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, check=False)
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with Traces of three samples."""
+    folder = tmp_path_factory.mktemp("compare")
+    for name in ("philly", "helios", "alibaba-pai"):
+        made = run("ingest", ROOT / "sample_traces" / name, "-o", folder / name)
+        assert made.returncode == 0, made.stderr
+    return folder
+
+
+def test_three_sample_traces_give_one_page(traces: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = run("compare", *(traces / n for n in ("philly", "helios", "alibaba-pai")), "-o", out)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == f"comparison: {out / 'compare.html'}\n"
+    page = (out / "compare.html").read_text(encoding="utf-8")
+    assert "Comparison of 3 GPU cluster traces" in page
+    data = json.loads((out / "compare.json").read_text(encoding="utf-8"))
+    assert [t["name"] for t in data["traces"]] == ["philly", "helios", "alibaba-pai"]
+    status = (out / "tables" / "overview" / "status.csv").read_text(encoding="utf-8")
+    assert status.startswith("trace,status,jobs,jobs_share,gpu_hours,gpu_hours_share\n")
+    assert '\n"philly, published (Table 6)",completed,66696,0.693,' in status
+
+
+def test_traces_are_named_and_queries_chosen(traces: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    arguments = (f"a b={traces / 'philly'}", traces / "helios", "-o", out, "--query", "overview/status")
+    assert run("compare", *arguments).returncode == 0
+    data = json.loads((out / "compare.json").read_text(encoding="utf-8"))
+    assert [t["name"] for t in data["traces"]] == ["a b", "helios"]
+    assert [a["name"] for s in data["sections"] for a in s["answers"]] == ["overview/status"]
+    assert data["command"].startswith("tracekit compare 'a b=")
+    again = run("compare", *arguments)
+    assert again.returncode == 2
+    assert "exists" in again.stderr
+    assert run("compare", *arguments, "--force").returncode == 0
+
+
+def test_a_folder_with_an_equals_sign_is_a_folder(traces: Path, tmp_path: Path) -> None:
+    (tmp_path / "x=y").symlink_to(traces / "helios")
+    result = run("compare", "x=y", traces / "philly", "-o", "out", "--query", "overview/status", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["philly"], "two traces or more, 1 given"),
+        (["philly", "nothing"], "no such trace or source"),
+        (["=philly", "helios"], "'=philly' is not NAME=TRACE"),
+        (["a=philly", "a=helios"], "two traces are called 'a'"),
+        (["philly", "helios", "--query", "overview/statsu"], "did you mean"),
+    ],
+)
+def test_a_mistake_is_one_line(traces: Path, tmp_path: Path, arguments: list[str], part: str) -> None:
+    result = run("compare", *arguments, "-o", tmp_path / "out", cwd=traces)
+    assert result.returncode == 2
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("note: ")]
+    assert len(lines) == 1
+    assert lines[0].startswith("tracekit: error: ")
+    assert part in lines[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_query_shows_published_numbers_below_its_table(traces: Path) -> None:
+    result = run("query", traces / "philly", "overview/status", "--published")
+    assert result.returncode == 0, result.stderr
+    table, _, below = result.stdout.partition("Published beside measured")
+    assert "completed" in table
+    row = next(line.split("  ") for line in below.splitlines() if "share of jobs: status completed" in line)
+    cells = [c.strip() for c in row if c.strip()]
+    assert cells == ["share of jobs: status completed", "69.3 %", "65.7 %", "\N{MINUS SIGN}3.6 points", "E", "Table 6"]
+    assert "note: Not the public trace (797 jobs here, 117,325 in the Philly release)" in result.stderr
+    assert "note: B: through a transcription that was cross-checked" in result.stderr
+    assert "note: Table 6: The paper looks at 96,260 jobs of 75 days" in result.stderr
+
+
+def test_published_numbers_do_not_disturb_data(traces: Path) -> None:
+    plain = run("query", traces / "philly", "overview/status", "-f", "csv")
+    both = run("query", traces / "philly", "overview/status", "-f", "csv", "--published")
+    assert both.stdout == plain.stdout
+    assert "note: share of jobs: status completed: published 69.3 % (Table 6, E), here 65.7 %, " in both.stderr
+    none = run("query", traces / "alibaba-pai", "overview/arrivals_by_hour", "-f", "csv", "--published")
+    assert none.returncode == 0
+    assert "note: no published numbers for overview/arrivals_by_hour of a trace of format alibaba-pai" in none.stderr

@@ -1,0 +1,124 @@
+"""The comparison page in a real browser, without a network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tracekit.comparison import compare
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page, Route
+
+    from tracekit.trace import Trace
+
+pytestmark = pytest.mark.browser
+
+SAMPLES = Path(__file__).parents[2] / "sample_traces"
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--no-first-run",
+)
+
+
+def _missing(reason: str) -> None:
+    if os.environ.get("TRACEKIT_REQUIRE_BROWSER") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = next(filter(None, map(shutil.which, _NAMES)), None)
+    if found is None:
+        _missing(f"no browser: none of {', '.join(_NAMES)} is on the PATH")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        _missing("no playwright: install the dev dependencies")
+    with sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=found, args=list(_FLAGS))
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the page over the philly, helios and alibaba-pai sample traces, read from their raw logs."""
+    sources = [SAMPLES / name for name in ("philly", "helios", "alibaba-pai")]
+    return compare(sources, tmp_path_factory.mktemp("samples") / "out").page
+
+
+class _Visit:
+    """A page opened with no network, what it asked for and what it complained about."""
+
+    def __init__(self, browser: Browser, path: Path, width: int) -> None:
+        self.context = browser.new_context(viewport={"width": width, "height": 900}, offline=True)
+        self.page: Page = self.context.new_page()
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.page.route("**/*", self._route)
+        self.page.on("console", lambda m: self.complaints.append(m.text) if m.type in {"error", "warning"} else None)
+        self.page.on("pageerror", lambda e: self.complaints.append(str(e)))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_function("document.documentElement.dataset.charts", timeout=60_000)
+        self.charts = str(self.page.evaluate("document.documentElement.dataset.charts"))
+
+    def _route(self, route: Route) -> None:
+        if route.request.url.startswith("file://"):
+            route.continue_()
+        else:
+            self.requests.append(route.request.url)
+            route.abort()
+
+
+@pytest.mark.parametrize("width", [1400, 375])
+def test_every_chart_draws_and_nothing_is_asked_of_a_network(browser: Browser, samples: Path, width: int) -> None:
+    visit = _Visit(browser, samples, width)
+    marks = visit.page.evaluate(
+        "[...document.querySelectorAll('.plot')].map("
+        "p => p.querySelectorAll('svg .role-mark path, svg .role-mark line').length)"
+    )
+    assert len(marks) >= 8
+    assert visit.charts == f"READY {len(marks)}"
+    assert min(marks) > 0
+    assert (visit.requests, visit.complaints) == ([], [])
+    visit.context.close()
+
+
+def test_a_phone_needs_no_sideways_scrolling_even_with_all_unfolded(browser: Browser, samples: Path) -> None:
+    visit = _Visit(browser, samples, 375)
+    visit.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 375
+    visit.context.close()
+
+
+def test_paper_shows_the_tables_and_no_navigation(browser: Browser, samples: Path) -> None:
+    visit = _Visit(browser, samples, 1400)
+    table = visit.page.locator("#q-overview-status table").first
+    assert not table.is_visible()
+    visit.page.emulate_media(media="print")
+    assert not visit.page.locator("nav").is_visible()
+    assert table.evaluate("t => t.getBoundingClientRect().height") > 0
+    visit.context.close()
+
+
+def test_hostile_names_do_not_run(browser: Browser, hostile_trace: Trace, tmp_path: Path) -> None:
+    bad = "<img src=x onerror=alert(1)>"
+    done = compare([(bad, hostile_trace.path), ("\u202eb", hostile_trace.path)], tmp_path / "out")
+    visit = _Visit(browser, done.page, 375)
+    assert visit.page.evaluate("document.querySelectorAll('img, [onerror]').length") == 0
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 375
+    assert visit.charts.startswith("READY ")
+    assert (visit.requests, visit.complaints) == ([], [])
+    visit.context.close()

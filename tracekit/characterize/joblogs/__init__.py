@@ -1,0 +1,33 @@
+"""Why trials failed, read from what their jobs printed: logs to reasons by ordered rules.
+
+book = load_rules(["mine.toml"])
+found = classify_logs([Path("logs")], rules=book, trace=Trace.open("my-trace"))
+write_failures(found.frame(), Path("failures.parquet"))
+"""
+
+from __future__ import annotations
+
+from tracekit.characterize.joblogs.classify import Classifier, Hit, LogFinding
+from tracekit.characterize.joblogs.logs import LogNames
+from tracekit.characterize.joblogs.rules import Reason, Rule, RuleBook, load_rules
+from tracekit.characterize.joblogs.run import Classification, Failure, ReasonCount, classify_logs
+from tracekit.characterize.joblogs.write import add_to_trace, check_target, evidence_file, write_failures
+
+__all__ = [
+    "Classification",
+    "Classifier",
+    "Failure",
+    "Hit",
+    "LogFinding",
+    "LogNames",
+    "Reason",
+    "ReasonCount",
+    "Rule",
+    "RuleBook",
+    "add_to_trace",
+    "check_target",
+    "classify_logs",
+    "evidence_file",
+    "load_rules",
+    "write_failures",
+]

@@ -1,0 +1,217 @@
+"""Find the logs below a folder and tell from their names which trial each belongs to."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import re
+import stat
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tracekit.errors import SourceError, UsageError
+
+if TYPE_CHECKING:
+    import io
+
+__all__ = ["LogFile", "LogNames", "LogSet", "Owner", "find_logs", "open_log"]
+
+_SNIFFED = 4096
+_BINARY_SHARE = 0.1
+_PACKED = re.compile(r"\.(?:gz|bz2|xz)$")
+_STREAM = r"(?:std)?(?:out|err)(?:put|or)?"
+_END = rf"(?:\.(?:{_STREAM}|log|txt))"
+_JOB = r"(?P<job_id>[A-Za-z0-9][\w.-]*?)"
+
+_PATTERNS = (
+    # slurm-123.out, slurm-123_4.err
+    rf"(?:^|/)slurm-(?P<job_id>\d+(?:_\d+)?)(?:\.\w+)??{_END}?$",
+    # JOB/attempt_1/stderr
+    rf"(?:^|/){_JOB}/(?:attempt|try|retry|run)[_-]?(?P<attempt>\d+)/{_STREAM}{_END}?$",
+    # JOB/1/stdout.txt below the folder given
+    rf"/{_JOB}/(?P<attempt>\d+)/{_STREAM}{_END}?$",
+    # JOB/stderr, JOB/stdout.log
+    rf"(?:^|/){_JOB}/{_STREAM}{_END}?$",
+    # 1/stdout.txt in the folder JOB, when no job is called 1
+    rf"^{_JOB}/(?P<attempt>\d+)/{_STREAM}{_END}?$",
+    # JOB.attempt1.err, JOB-attempt-1.log
+    rf"(?:^|/){_JOB}[._-](?:attempt|try|retry)[_-]?(?P<attempt>\d+){_END}?$",
+    # name.o123, name.e123
+    r"(?:^|/)[^/]+\.[oe](?P<job_id>\d+)$",
+    # JOB.err
+    rf"(?:^|/){_JOB}{_END}$",
+    # JOB_1.err, JOB.1.out
+    rf"(?:^|/){_JOB}[._](?P<attempt>\d{{1,3}}){_END}$",
+    # JOB
+    rf"(?:^|/){_JOB}$",
+)
+"""Ways in which logs are named; where a Trace is at hand the first that gives a job of it holds."""
+
+_ATTEMPT_FIRST = 8
+"""The pattern that takes a number after '_' or '.' for the attempt; it goes before the plain name."""
+
+
+class Owner(NamedTuple):
+    """The trial that a log belongs to, as its name says."""
+
+    job_id: str
+    attempt: int | None
+    """From 0; None when the name does not tell."""
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One log."""
+
+    path: Path
+    name: str
+    """The path from the folder given on, that folder's name included, with '/' between its parts."""
+    owners: tuple[Owner, ...]
+    """The trials it may belong to, the likeliest first."""
+    bytes: int
+
+
+@dataclass
+class LogSet:
+    """The logs found, and what was passed over."""
+
+    files: list[LogFile]
+    passed_over: Counter[str] = field(default_factory=Counter)
+    """How many, by the reason in words."""
+
+
+class LogNames:
+    """Reads the job and the attempt from the names of logs.
+
+    Parameters
+    ----------
+    pattern : str, optional
+        A regular expression with the named group `job_id`, and `attempt` where the name has it; searched in the path
+        from the folder given on, without an ending like .gz. tracekit's own patterns otherwise.
+
+    Raises
+    ------
+    UsageError
+        The pattern is no regular expression or lacks the group.
+    """
+
+    def __init__(self, pattern: str | None = None) -> None:
+        if pattern is None:
+            self._patterns = [re.compile(p, re.IGNORECASE) for p in _PATTERNS]
+            self._guess = True
+            return
+        where = "--name-pattern"
+        try:
+            compiled = re.compile(pattern)
+        except re.error as error:
+            raise UsageError(f"is no regular expression: {error}", where=where) from error
+        if "job_id" not in compiled.groupindex:
+            raise UsageError("has no group job_id", where=where, hint="write it like '(?P<job_id>[0-9]+)[.]err'")
+        self._patterns = [compiled]
+        self._guess = False
+
+    def owners(self, name: str) -> tuple[Owner, ...]:
+        """Return the trials that a log of this name may belong to, the likeliest first; none when it fits nothing.
+
+        Examples
+        --------
+        >>> LogNames().owners("slurm-77.out")[0]
+        Owner(job_id='77', attempt=None)
+        >>> LogNames().owners("a/job-5_1.err.gz")[0]
+        Owner(job_id='job-5', attempt=1)
+        """
+        bare = _PACKED.sub("", name)
+        found: list[Owner] = []
+        for number, pattern in enumerate(self._patterns):
+            match = pattern.search(bare)
+            if match and match["job_id"]:
+                number_text = match.groupdict().get("attempt")
+                if number_text and not number_text.isascii():
+                    continue
+                attempt = int(number_text) if number_text and number_text.isdigit() else None
+                owner = Owner(match["job_id"], attempt)
+                if self._guess and number == _ATTEMPT_FIRST and found and found[-1].attempt is None:
+                    found.insert(len(found) - 1, owner)
+                else:
+                    found.append(owner)
+        return tuple(dict.fromkeys(found))
+
+
+def find_logs(source: Path, names: LogNames) -> LogSet:
+    """Return the logs at or below `source`, in the order of their names.
+
+    Links are not followed, so that no log is read twice and none outside the folder.
+
+    Raises
+    ------
+    SourceError
+        There is no such file or folder, or it cannot be read.
+    """
+    if not source.exists():
+        raise SourceError("no such file or folder", where=source)
+    if not source.is_dir():
+        if not source.is_file():
+            raise SourceError("is neither a file nor a folder", where=source)
+        name = f"{source.absolute().parent.name}/{source.name}"
+        return LogSet([LogFile(source, name, names.owners(name), source.stat().st_size)])
+    found = LogSet([])
+    _walk(source, f"{source.resolve().name}/", names, found)
+    if not found.files and not found.passed_over:
+        raise SourceError("holds no files", where=source)
+    return found
+
+
+def _walk(folder: Path, prefix: str, names: LogNames, found: LogSet) -> None:
+    try:
+        with os.scandir(folder) as entries:
+            ordered = sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        if prefix.count("/") == 1:
+            raise SourceError(f"cannot be read: {error.strerror}", where=folder) from error
+        found.passed_over["folders that cannot be read"] += 1
+        return
+    for entry in ordered:
+        name = prefix + entry.name
+        info = entry.stat(follow_symlinks=False)
+        if stat.S_ISLNK(info.st_mode):
+            found.passed_over["links, which are not followed"] += 1
+        elif stat.S_ISDIR(info.st_mode):
+            _walk(Path(entry.path), f"{name}/", names, found)
+        elif not stat.S_ISREG(info.st_mode):
+            found.passed_over["pipes, sockets and devices"] += 1
+        else:
+            found.files.append(LogFile(Path(entry.path), name, names.owners(name), info.st_size))
+
+
+def open_log(path: Path) -> io.BufferedIOBase | io.RawIOBase | None:
+    """Open a log, inflating .gz, .bz2 and .xz content; None when the file holds no text.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    """
+    raw = path.open("rb", buffering=0)
+    try:
+        head = raw.read(_SNIFFED)
+        raw.seek(0)
+        stream: io.BufferedIOBase | io.RawIOBase = raw
+        if head.startswith(b"\x1f\x8b"):
+            stream = gzip.open(path, "rb")  # noqa: SIM115 -- the caller closes it
+        elif head.startswith(b"BZh"):
+            stream = bz2.open(path, "rb")  # noqa: SIM115
+        elif head.startswith(b"\xfd7zXZ\0"):
+            stream = lzma.open(path, "rb")  # noqa: SIM115
+        if stream is not raw:
+            raw.close()
+        elif head.count(0) > _BINARY_SHARE * len(head):
+            raw.close()
+            return None
+    except BaseException:
+        raw.close()
+        raise
+    return stream

@@ -1,0 +1,216 @@
+"""The rules that name the reason of a failure: rules.toml and files of the user's own.
+
+A rules file is a list of `[[rule]]` in the order in which they are tried, root causes first. The keys are those of
+`Rule`; `docs/classify-logs.md` explains them with examples.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracekit.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["CATEGORIES", "NO_SIGNATURE", "Reason", "Rule", "RuleBook", "load_rules"]
+
+CATEGORIES = ("infrastructure", "engine", "user")
+"""Families of reasons: the cluster (IF), the deep-learning framework and CUDA (AE), code and configuration (U)."""
+
+_BUILT_IN = Path(__file__).with_name("rules.toml")
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_HEADER = re.compile(r"[ \t]*\[\[\s*rule\s*\]\]")
+_TOP_KEYS = {"place", "rule", "ignore", "ends_well", "failure_signs"}
+_TEXTS = ("reason", "title", "category", "advice", "source")
+_LISTS = ("signatures", "unless", "status")
+_RULE_KEYS = {*_TEXTS, *_LISTS, "within_last_kib"}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a trial failed."""
+
+    name: str
+    title: str
+    category: str | None
+    """One of CATEGORIES; None for the reason that says that none was found."""
+    advice: str = ""
+    """What to do about it, and whether to try again."""
+    source: str = ""
+    """Where the reason comes from: 'philly' for the published taxonomy, 'tracekit' for ours."""
+
+
+NO_SIGNATURE = Reason("no_signature", "No signature", None, "read the log; add a rule for what it says", "philly")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Signatures of one reason that are tried together."""
+
+    reason: Reason
+    signatures: tuple[str, ...]
+    """Regular expressions in RE2's syntax, for one line without its end."""
+    unless: tuple[str, ...] = ()
+    """A line that one of these matches too is no hit."""
+    within_last_kib: int | None = None
+    """The line has to begin within this many KiB of the end of its file; such a rule takes the last hit."""
+    status: tuple[str, ...] = ()
+    """Statuses of an attempt that alone tell the reason when no line does."""
+
+
+@dataclass(frozen=True)
+class RuleBook:
+    """All rules in the order in which they are tried, and the signs of how a job ended."""
+
+    rules: tuple[Rule, ...]
+    ignore: tuple[str, ...] = ()
+    """A line that one of these matches is never a hit."""
+    ends_well: tuple[str, ...] = ()
+    """A line near the end of a log that tells that the job succeeded: hits above it were overcome."""
+    failure_signs: tuple[str, ...] = ()
+    """A line near the end of a log that tells that something went wrong, though not what."""
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Every reason once, in the order of its first rule; `NO_SIGNATURE` is the last."""
+        return (*dict.fromkeys(rule.reason for rule in self.rules), NO_SIGNATURE)
+
+
+def load_rules(files: Iterable[str | Path] = (), *, built_in: bool = True) -> RuleBook:
+    """Return the rules of tracekit together with those of the user.
+
+    Parameters
+    ----------
+    files : iterable of path
+        Rules files. Those with `place = "after"` stand after the built-in rules, the others before them; among
+        themselves they stand in the order given.
+    built_in : bool
+        Whether to use tracekit's own rules and signs too.
+
+    Raises
+    ------
+    UsageError
+        A file cannot be read, is no TOML, or a rule in it cannot be used; the line of the rule is told.
+    """
+    known: dict[str, Reason] = {NO_SIGNATURE.name: NO_SIGNATURE}
+    own = _File(_BUILT_IN, known) if built_in else None
+    given = [_File(Path(file), known) for file in files]
+    before = [f for f in given if not f.after]
+    books = [*before, *([own] if own else []), *(f for f in given if f.after)]
+    return RuleBook(
+        tuple(rule for f in books for rule in f.rules),
+        **{
+            key: tuple(text for f in books for text in f.signs[key]) for key in ("ignore", "ends_well", "failure_signs")
+        },
+    )
+
+
+class _File:
+    """One rules file, checked."""
+
+    def __init__(self, path: Path, known: dict[str, Reason]) -> None:
+        self._path = path
+        try:
+            text = path.read_bytes().decode("utf-8")
+            raw = tomllib.loads(text)
+        except OSError as error:
+            raise UsageError(f"cannot read the rules: {error.strerror}", where=path) from error
+        except UnicodeDecodeError as error:
+            raise UsageError("is not UTF-8 text", where=path, hint="save the rules as UTF-8") from error
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f"is not TOML: {error}", where=path) from error
+        # A regular expression inside a multi-line text could look like a header; then only the line told is off.
+        self._lines = [n for n, line in enumerate(text.splitlines(), 1) if _HEADER.match(line)]
+        self._line: int | None = None
+        self._only_known(raw, _TOP_KEYS)
+        place = raw.get("place", "before")
+        if place not in ("before", "after"):
+            raise self._wrong("place", f"'{place}' is not a place", "choose one of: before, after")
+        self.after = place == "after"
+        self.signs = {key: self._patterns(raw, key) for key in ("ignore", "ends_well", "failure_signs")}
+        entries = raw.get("rule", [])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise self._wrong("rule", "has to be a list of tables", "begin each with [[rule]]")
+        self.rules = [self._rule(number, entry, known) for number, entry in enumerate(entries)]
+
+    def _rule(self, number: int, entry: dict[str, Any], known: dict[str, Reason]) -> Rule:
+        self._line = self._lines[number] if number < len(self._lines) else None
+        self._only_known(entry, _RULE_KEYS)
+        for key in _TEXTS:
+            if not isinstance(entry.get(key, ""), str):
+                raise self._wrong(key, "has to be a text")
+        reason = self._reason(entry, known)
+        signatures = self._patterns(entry, "signatures")
+        status = self._list(entry, "status")
+        if not signatures and not status:
+            raise self._wrong("signatures", "is missing or empty", "give a list of regular expressions")
+        near = entry.get("within_last_kib")
+        if near is not None and (type(near) is not int or near < 1):
+            raise self._wrong("within_last_kib", f"{near!r} is not a whole number from 1")
+        return Rule(reason, signatures, self._patterns(entry, "unless"), near, status)
+
+    def _reason(self, entry: dict[str, Any], known: dict[str, Reason]) -> Reason:
+        name = entry.get("reason", "")
+        if not _NAME.fullmatch(name):
+            raise self._wrong("reason", f"{name!r} is not a name", "use small letters, digits and _")
+        if name == NO_SIGNATURE.name:
+            raise self._wrong("reason", f"'{name}' is what no rule matched", "choose another name")
+        earlier = known.get(name)
+        if earlier is not None:
+            for key in ("title", "category"):
+                if key in entry and entry[key] != getattr(earlier, key):
+                    raise self._wrong(
+                        key, f"'{name}' has the {key} '{getattr(earlier, key)}' already", f"leave out {key}"
+                    )
+            return earlier
+        category = entry.get("category")
+        if category not in CATEGORIES:
+            what = "is missing" if category is None else f"'{category}' is not a category"
+            raise self._wrong("category", what, nearest(category or "", CATEGORIES))
+        title = entry.get("title") or name.replace("_", " ").capitalize()
+        known[name] = Reason(name, title, category, entry.get("advice", ""), entry.get("source", ""))
+        return known[name]
+
+    def _list(self, entry: dict[str, Any], key: str) -> tuple[str, ...]:
+        texts = entry.get(key, [])
+        if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
+            raise self._wrong(key, "has to be a list of texts")
+        return tuple(texts)
+
+    def _patterns(self, entry: dict[str, Any], key: str) -> tuple[str, ...]:
+        patterns = self._list(entry, key)
+        fault = _first_fault(patterns)
+        if fault is not None:
+            raise self._wrong(key, f"'{fault[0]}' cannot be used: {fault[1]}")
+        return patterns
+
+    def _only_known(self, entry: dict[str, Any], keys: set[str]) -> None:
+        for key in entry:
+            if key not in keys:
+                raise self._wrong(key, "is not a key of a rules file", nearest(key, keys))
+
+    def _wrong(self, key: str, what: str, hint: str | None = None) -> UsageError:
+        return UsageError(f"{key}: {what}", where=self._path, line=self._line, hint=hint)
+
+
+def _first_fault(patterns: Sequence[str]) -> tuple[str, str] | None:
+    """Return the first pattern that cannot be used, and why."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    empty = pa.array([b""], pa.large_binary())
+    for pattern in patterns:
+        if "\n" in pattern or "\\A" in pattern or "\\z" in pattern:
+            return pattern, "it is matched with one line; use ^ and $"
+        try:
+            matches_nothing = pc.match_substring_regex(empty, pattern)[0].as_py()
+        except pa.ArrowInvalid as error:
+            return pattern, str(error).removeprefix("Invalid regular expression: ")
+        if matches_nothing:
+            return pattern, "it matches an empty line"
+    return None

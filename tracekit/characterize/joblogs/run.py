@@ -1,0 +1,216 @@
+"""Classify the logs of many jobs: one reason for each failed trial."""
+
+from __future__ import annotations
+
+import lzma
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from tracekit.characterize.joblogs.classify import Classifier, Hit
+from tracekit.characterize.joblogs.logs import LogNames, find_logs, open_log
+from tracekit.characterize.joblogs.rules import NO_SIGNATURE, Reason, load_rules
+from tracekit.characterize.joblogs.trials import KnownJobs, Trial, trials_by_name
+from tracekit.errors import SourceError
+from tracekit.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    import polars as pl
+
+    from tracekit.characterize.joblogs.classify import LogFinding
+    from tracekit.characterize.joblogs.logs import LogFile
+    from tracekit.characterize.joblogs.rules import RuleBook
+    from tracekit.trace import Trace
+
+__all__ = ["Classification", "Failure", "ReasonCount", "classify_logs"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One failed trial and its reason."""
+
+    trial: Trial
+    reason: Reason
+    signature: str | None
+    """The rule that matched; None when none did."""
+    log_file: str | None = None
+    """The log with the line that tells."""
+    line: int | None = None
+    """Number of that line, from 1."""
+    text: str | None = None
+    """That line, shortened."""
+
+
+class ReasonCount(NamedTuple):
+    """How often a reason was found."""
+
+    reason: Reason
+    trials: int
+    share: float
+    """Of all failed trials [0..1]."""
+    jobs: int
+
+
+@dataclass
+class Classification:
+    """What the logs tell, and what was not read."""
+
+    failures: list[Failure] = field(default_factory=list)
+    logs: int = 0
+    """Logs read."""
+    bytes: int = 0
+    """Their content, after decompression."""
+    trials: int = 0
+    """Trials with a log."""
+    not_failed: int = 0
+    """Trials that the Trace says did not fail; their logs are not read."""
+    without_sign: int = 0
+    """Trials of unknown status whose logs show no failure."""
+    unknown_logs: int = 0
+    """Logs that belong to no trial of the Trace, or whose name does not fit the pattern; they are not read."""
+    failed_without_log: int | None = None
+    """Failed jobs of the Trace without a log; None without a Trace."""
+    passed_over: Counter[str] = field(default_factory=Counter)
+    """Files that were passed over, by the reason in words."""
+    damaged: list[str] = field(default_factory=list)
+    """Logs that could not be read, or not to the end, each with what was wrong."""
+
+    def counts(self) -> list[ReasonCount]:
+        """Return the reasons found, the most frequent first."""
+        trials = Counter(failure.reason for failure in self.failures)
+        jobs: dict[Reason, set[str]] = {}
+        for failure in self.failures:
+            jobs.setdefault(failure.reason, set()).add(failure.trial.job_id)
+        total = len(self.failures)
+        ordered = sorted(trials, key=lambda reason: (-trials[reason], reason.name))
+        return [ReasonCount(r, trials[r], trials[r] / total, len(jobs[r])) for r in ordered]
+
+    def frame(self) -> pl.DataFrame:
+        """Return a row for each failed trial: the columns of the table failures, then log_file, line and text."""
+        import polars as pl
+
+        from tracekit import schema
+
+        types = {**schema.common("failures").polars, "log_file": pl.String(), "line": pl.Int64(), "text": pl.String()}
+        rows = [
+            (f.trial.job_id, f.trial.attempt, f.trial.end, f.reason.name, f.reason.category, f.signature,
+             f.log_file, f.line, f.text)
+            for f in self.failures
+        ]  # fmt: skip
+        return pl.DataFrame(rows, schema=types, orient="row")
+
+
+def classify_logs(
+    sources: Iterable[Path],
+    *,
+    rules: RuleBook | None = None,
+    trace: Trace | None = None,
+    names: LogNames | None = None,
+    progress: Progress | None = None,
+) -> Classification:
+    """Read logs and tell for each failed trial why it failed.
+
+    With a Trace, the trials that it says failed get a reason; those of unknown status get one if their log shows a
+    failure. Without a Trace, every trial whose log shows a failure gets one.
+
+    Parameters
+    ----------
+    sources : iterable of Path
+        Logs, or folders with logs.
+    rules : RuleBook, optional
+        From `load_rules`; tracekit's own by default.
+    trace : Trace, optional
+        The jobs that the logs belong to.
+    names : LogNames, optional
+        How names of logs are read.
+    progress : Progress, optional
+        Is told how many bytes were read.
+
+    Raises
+    ------
+    SourceError
+        A source does not exist or cannot be read.
+    MissingTableError
+        The Trace has no jobs.
+    """
+    names = names or LogNames()
+    progress = progress or Progress()
+    result = Classification()
+    files: list[LogFile] = []
+    for source in sources:
+        found = find_logs(source, names)
+        files += found.files
+        result.passed_over += found.passed_over
+    if trace is None:
+        trials, result.unknown_logs = trials_by_name(files)
+    else:
+        known = KnownJobs(trace, files)
+        trials, result.unknown_logs = known.trials(files)
+        result.failed_without_log = known.failed_without_log(trials)
+    result.trials = len(trials)
+    result.not_failed = sum(trial.failed is False for trial in trials)
+    wanted = [trial for trial in trials if trial.failed is not False]
+    reader = _Reader(Classifier(rules or load_rules()), result, progress, alone=len(files) == 1)
+    progress.stage("reading logs", sum(file.bytes for trial in wanted for file in trial.files))
+    for trial in sorted(wanted, key=lambda t: (t.job_id, -1 if t.attempt is None else t.attempt)):
+        failure = reader.failure(trial)
+        if failure is not None:
+            result.failures.append(failure)
+    return result
+
+
+class _Reader:
+    def __init__(self, classifier: Classifier, result: Classification, progress: Progress, *, alone: bool) -> None:
+        self._classifier = classifier
+        self._result = result
+        self._progress = progress
+        self._alone = alone
+        self._by_status = {s: rule.reason for rule in reversed(classifier.book.rules) for s in rule.status}
+
+    def failure(self, trial: Trial) -> Failure | None:
+        """Read the logs of a trial together and return its failure, if it has one."""
+        best: tuple[Hit, LogFile] | None = None
+        sign = False
+        read = 0
+        for file in trial.files:
+            finding = self._read(file)
+            if finding is None:
+                continue
+            read += 1
+            sign = sign or finding.failure_sign
+            if finding.hit is not None and (best is None or finding.hit.rank < best[0].rank):
+                best = finding.hit, file
+        if best is not None:
+            hit, file = best
+            reason = self._classifier.book.rules[hit.rank].reason
+            return Failure(trial, reason, hit.signature, file.name, hit.line, hit.text)
+        if trial.failed and trial.status in self._by_status:
+            return Failure(trial, self._by_status[trial.status], f"status {trial.status}")
+        if trial.failed or sign:
+            return Failure(trial, NO_SIGNATURE, None)
+        self._result.without_sign += bool(read)
+        return None
+
+    def _read(self, file: LogFile) -> LogFinding | None:
+        try:
+            stream = open_log(file.path)
+            if stream is None:
+                self._result.passed_over["files that are not text"] += 1
+                return None
+            with stream:
+                finding = self._classifier.classify(stream)
+        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+            what = (error.strerror if isinstance(error, OSError) else None) or str(error) or "is damaged"
+            if self._alone:
+                raise SourceError(f"cannot be read: {what}", where=file.path) from error
+            self._result.damaged.append(f"{file.name}: {what}")
+            return None
+        finally:
+            self._progress.advance(file.bytes)
+        self._result.logs += 1
+        self._result.bytes += finding.bytes
+        return finding

@@ -1,0 +1,142 @@
+"""Write the failures: as files of their own, or as the table failures of a Trace."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from tracekit import schema
+from tracekit.errors import OutputError, UsageError
+from tracekit.manifest import Capability
+from tracekit.trace_writer import TraceWriter, output_errors
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+
+    from tracekit.trace import Trace
+
+__all__ = ["add_to_trace", "check_target", "evidence_file", "write_failures"]
+
+_EVIDENCE = ("job_id", "attempt", "reason", "log_file", "line", "text")
+
+
+def evidence_file(out: Path) -> Path:
+    """Return the file beside `out` that tells the line of each reason.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> evidence_file(Path("out/failures.parquet")).name
+    'failures.lines.csv'
+    """
+    return out.with_suffix(".lines.csv")
+
+
+def write_failures(frame: pl.DataFrame, out: Path, *, force: bool = False) -> None:
+    """Write the table failures as Parquet, and beside it a CSV file with the line that tells each reason.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        From `Classification.frame`.
+    out : Path
+        The Parquet file.
+    force : bool
+        Replace files that stand there.
+
+    Raises
+    ------
+    UsageError
+        The name does not end in .parquet.
+    OutputError
+        A file stands there already, or the place cannot be written.
+    """
+    check_target(out, force=force)
+    table = schema.common("failures")
+    evidence = evidence_file(out)
+    parts = [(path, path.with_name(f".{path.name[:200]}.partial-{os.getpid()}")) for path in (evidence, out)]
+    try:
+        with output_errors(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            frame.select(_EVIDENCE).write_csv(parts[0][1])
+            table.conform(frame.select(table.names)).write_parquet(parts[1][1], compression="zstd")
+            for path, part in parts:
+                part.replace(path)
+    finally:
+        for _, part in parts:
+            part.unlink(missing_ok=True)
+
+
+def check_target(out: Path, *, force: bool) -> None:
+    """Check before long work that `out` can be written.
+
+    Raises
+    ------
+    UsageError
+        The name does not end in .parquet.
+    OutputError
+        A file stands there already and is not to be replaced.
+    """
+    if out.suffix != ".parquet":
+        raise UsageError(f"'{out.name}' does not end in .parquet", where="-o", hint="write it like -o failures.parquet")
+    for path in (out, evidence_file(out)):
+        if path.is_dir():
+            raise OutputError("is a folder", where=path, hint="choose another -o")
+        if path.exists() and not force:
+            raise OutputError("exists already", where=path, hint="choose another -o, or add --force to replace it")
+
+
+def add_to_trace(trace: Trace, frame: pl.DataFrame, *, force: bool = False) -> Trace:
+    """Give a Trace the table failures and return it; it is replaced whole or stays as it was.
+
+    Parameters
+    ----------
+    trace : Trace
+        The Trace.
+    frame : DataFrame
+        From `Classification.frame`, of logs that were read with this Trace.
+    force : bool
+        Replace a table failures that the Trace has.
+
+    Raises
+    ------
+    OutputError
+        The Trace has a table failures already, or cannot be written.
+    """
+    if trace.has("failures") and not force:
+        raise OutputError("has a table failures already", where=trace.path, hint="add --force to replace it")
+    folder = trace.path.resolve()
+    columns = list(schema.common("failures").names)
+    times = frame["time"].drop_nulls()
+    window = (times.min().isoformat(), times.max().isoformat()) if len(times) else None  # type: ignore[union-attr]  # of a datetime column
+    found = Capability(
+        available=frame.height > 0, coverage=1.0 if frame.height else 0.0, window=window, note="why attempts failed"
+    )
+    with TraceWriter(folder, force=True) as writer:
+        with output_errors(folder):
+            for old in sorted(folder.iterdir()):
+                if old.name not in ("manifest.json", "failures.parquet"):
+                    _take_over(old, writer.folder / old.name)
+        writer.write("failures", frame.select(columns))
+        writer.drain()
+        manifest = dataclasses.replace(
+            trace.manifest,
+            tables=writer.tables(),
+            capabilities={**trace.manifest.capabilities, "failures": found},
+        )
+        return writer.commit(manifest)
+
+
+def _take_over(old: Path, new: Path) -> None:
+    """Give a file or folder a second name; copy it where the file system has no links."""
+    if old.is_dir() and not old.is_symlink():
+        shutil.copytree(old, new, symlinks=True)
+        return
+    try:
+        os.link(old, new, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(old, new, follow_symlinks=False)

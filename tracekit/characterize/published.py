@@ -1,0 +1,277 @@
+"""Published numbers beside measured ones.
+
+`reports/published/<format>.csv` holds what papers and releases state about a public trace, one number a line, with
+its source and how sure it is; `releases.toml` beside them says how many jobs each release has. The lines are made by
+`tools/make_published.py`. Each names what `published_cells` needs to measure the same number, and
+
+    cluster      '' the whole release; a name: a Trace of that cluster alone; '*': `row` or `params` names the cluster
+    options      the source option that the Trace must have been made with (unit=task) or without (unit!=task)
+    kind         number, about (an approximation), range (low to high), above (low), below (high)
+
+The measured value always follows the rule of the published one: where a line names parameters, the query is run with
+them.
+"""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from tracekit import resources
+from tracekit.characterize.published_cells import conditions, measure, words
+from tracekit.characterize.run import run_query
+from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
+
+    from tracekit.characterize.query import Query
+    from tracekit.trace import Trace
+
+__all__ = ["CONFIDENCE", "FACTOR", "KINDS", "Beside", "Published", "Release", "beside", "list_published", "release_of"]
+
+FACTOR = 1.25
+"""A Trace is taken for the public one when its number of jobs is within this factor of the release's."""
+
+CONFIDENCE = {
+    "A": "read directly in the release, its code or the paper",
+    "B": "through a transcription that was cross-checked",
+    "C": "through one secondary mention; check it before quoting",
+    "D": "read off a figure",
+    "E": "arithmetic on other published numbers",
+}
+"""What the letters say."""
+
+KINDS = ("number", "about", "range", "above", "below")
+"""How a number is stated."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published number and where a query measures it; the fields are the columns of the CSV files."""
+
+    query: str
+    params: str
+    options: str
+    cluster: str
+    row: str
+    of: str
+    column: str
+    aggregate: str
+    weight: str
+    kind: str
+    value: float | None
+    """In `unit`; None for a range or a bound."""
+    low: float | None
+    high: float | None
+    unit: str
+    as_printed: str
+    """The number and its unit as the source has them."""
+    artefact: str
+    """Table, figure or file of the source."""
+    source: str
+    confidence: str
+    """A key of `CONFIDENCE`."""
+    accuracy: str
+    """How exactly a figure could be read; empty for a printed number."""
+    population_note: str
+    """Which jobs the source counts, where they are not those of the release."""
+
+    @property
+    def what(self) -> str:
+        """What the number counts, in words."""
+        text = words(self.row, self.of, self.column, self.aggregate, self.weight)
+        return f"{text} ({self.params.replace(';', ', ')})" if self.params else text
+
+    @property
+    def cell(self) -> dict[str, str] | None:
+        """The row's key by column, when the number is a plain cell of the result with default parameters."""
+        found = conditions(self.row)
+        plain = not self.aggregate and not self.params and all(op == "=" and "|" not in v for _, op, v in found)
+        return {name: value for name, _, value in found} if plain else None
+
+    def difference(self, measured: float) -> float:
+        """Return measured minus published, in `unit`: 0 inside a range or bound, else from its nearest end."""
+        low = self.value if self.value is not None else self.low
+        high = self.value if self.value is not None else self.high
+        if low is not None and measured < low:
+            return measured - low
+        if high is not None and measured > high:
+            return measured - high
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Release:
+    """The public trace that a Trace is compared with."""
+
+    title: str
+    cluster: str
+    """One of its clusters; empty for the whole."""
+    jobs: int
+    """Jobs of the release, or of the cluster."""
+    public: bool
+    """Whether the Trace looks like it."""
+    note: str
+    """The same in words."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A published number and the measured one."""
+
+    published: Published
+    measured: float | None
+    """In the unit of the published number; None when the Trace cannot tell."""
+
+    @property
+    def difference(self) -> float | None:
+        """The measured number minus the published one; 0 inside a range or bound, else from its nearest end."""
+        return None if self.measured is None else self.published.difference(self.measured)
+
+    @property
+    def relative(self) -> float | None:
+        """The difference / the published number [1]; None for a range, a bound or a published 0."""
+        value, found = self.published.value, self.difference
+        return None if found is None or not value else found / abs(value)
+
+
+class _Entry(TypedDict, total=False):
+    """A release, as releases.toml states it."""
+
+    title: str
+    jobs: int
+    clusters: dict[str, int]
+    options: dict[str, int]
+
+
+@cache
+def list_published(format_name: str) -> tuple[Published, ...]:
+    """Return the published numbers of a format's public trace; none when none are known."""
+    path = resources.folder("reports") / "published" / f"{format_name}.csv"
+    # The name stands in a manifest, which anybody can write.
+    if format_name not in _releases() or not path.is_file():
+        return ()
+    with path.open(encoding="utf-8", newline="") as file:
+        return tuple(_published(line) for line in csv.DictReader(file))
+
+
+def _published(line: dict[str, str]) -> Published:
+    facts: dict[str, Any] = {**line}
+    facts |= {name: float(line[name]) if line[name] else None for name in ("value", "low", "high")}
+    return Published(**facts)
+
+
+@cache
+def _releases() -> dict[str, _Entry]:
+    path = resources.folder("reports") / "published" / "releases.toml"
+    found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def release_of(trace: Trace) -> Release | None:
+    """Return the release that a Trace's format belongs to, or None when nothing is published about it.
+
+    A Trace with one cluster of the release is compared with the numbers of that cluster, any other with those of the
+    whole. It is taken for the public one by its number of jobs; anything else, a sample or a cut, is compared all the
+    same, and `note` says that the published numbers are for orientation.
+    """
+    entry = _releases().get(trace.manifest.format)
+    if entry is None or not trace.has("jobs"):
+        return None
+    clusters, names = entry.get("clusters", {}), _clusters(trace)
+    cluster = names[0] if len(names) == 1 and names[0] in clusters else ""
+    jobs = clusters[cluster] if cluster else entry["jobs"]
+    jobs = next((n for option, n in entry.get("options", {}).items() if _made_with(trace, option)), jobs)
+    have = trace.manifest.tables["jobs"].rows
+    public = jobs / FACTOR <= have <= jobs * FACTOR
+    title = f"{entry['title']}, cluster {cluster}" if cluster else entry["title"]
+    counts = f"{have:,} jobs here, {jobs:,} in {title}"
+    note = f"Taken for the public trace: {counts}."
+    if not public:
+        note = f"Not the public trace ({counts}): published numbers shown for orientation."
+    return Release(title, cluster, jobs, public, note)
+
+
+def beside(
+    trace: Trace,
+    query: Query,
+    frame: pl.DataFrame,
+    params: Mapping[str, object] | None = None,
+    *,
+    memory_limit: str | None = None,
+) -> list[Beside]:
+    """Return the published numbers that a query measures, each beside the measured one.
+
+    Parameters
+    ----------
+    trace : Trace
+        What was asked.
+    query : Query
+        What it was asked.
+    frame : DataFrame
+        The answer.
+    params : mapping of str to object, optional
+        The values of the parameters behind `frame`, those of the others being the defaults.
+    memory_limit : str, optional
+        For queries that have to run once more with other parameters.
+    """
+    release = release_of(trace)
+    if release is None:
+        return []
+    defaults = {p.name: p.default for p in query.params}
+    frames: dict[str, pl.DataFrame | None] = {_spelled({**defaults, **(params or {})}): frame}
+    clusters = set(_clusters(trace))
+    found = []
+    for number in list_published(trace.manifest.format):
+        if number.query != query.name or not _applies(number, release, trace, clusters):
+            continue
+        wanted = dict(pair.split("=", 1) for pair in number.params.split(";") if pair)
+        key = _spelled({**defaults, **wanted})
+        if key not in frames:
+            frames[key] = _ask(trace, query, wanted, memory_limit)
+        asked = frames[key]
+        measured = None if asked is None else measure(asked, number)
+        found.append(Beside(number, measured))
+    return found
+
+
+def _ask(trace: Trace, query: Query, params: dict[str, str], memory_limit: str | None) -> pl.DataFrame | None:
+    try:
+        return run_query(trace, query.name, memory_limit=memory_limit, **params)
+    except TracekitError:
+        return None
+
+
+def _spelled(params: Mapping[str, object]) -> str:
+    return ";".join(f"{name}={value}" for name, value in sorted(params.items()))
+
+
+def _applies(number: Published, release: Release, trace: Trace, clusters: set[str]) -> bool:
+    if number.options and not _made_with(trace, number.options):
+        return False
+    if number.cluster == "*":
+        named = conditions(f"{number.row};{number.params}")
+        return not {v for name, _, v in named if name == "cluster"}.isdisjoint(clusters)
+    return number.cluster == release.cluster
+
+
+def _made_with(trace: Trace, option: str) -> bool:
+    """Return whether a Trace was made with an option ('unit=task'), or without it ('unit!=task')."""
+    name, _, value = option.partition("=")
+    if name.endswith("!"):
+        return trace.manifest.options.get(name[:-1]) != value
+    return trace.manifest.options.get(name) == value
+
+
+def _clusters(trace: Trace) -> list[str]:
+    """Return the names of the clusters; reading one column of the jobs is cheap even for millions."""
+    import polars as pl
+
+    names = trace.scan("jobs").select(pl.col("cluster").drop_nulls().unique().sort()).collect(engine="streaming")
+    return [str(name) for name in names.to_series().to_list()]

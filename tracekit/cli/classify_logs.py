@@ -1,0 +1,154 @@
+"""tracekit classify-logs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracekit.cli.options import Force, TextFormat
+from tracekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tracekit.characterize.joblogs import Classification, RuleBook
+    from tracekit.trace import Trace
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("classify-logs")(classify_logs)
+
+
+def classify_logs(
+    sources: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="LOGS...", help="Logs of jobs, or folders with them.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Parquet file for the table failures of a Trace."),
+    ] = None,
+    trace_folder: Annotated[
+        Path | None, typer.Option("--trace", metavar="TRACE", help="The Trace whose jobs wrote the logs.")
+    ] = None,
+    add: Annotated[bool, typer.Option("--add", help="Put the table failures into TRACE.")] = False,
+    rules: Annotated[
+        list[Path] | None, typer.Option("--rules", metavar="FILE", help="Rules of yours (TOML); may be repeated.")
+    ] = None,
+    rules_only: Annotated[bool, typer.Option("--rules-only", help="Use only the rules of --rules.")] = False,
+    name_pattern: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX", help="Where names of logs tell the job: a pattern with the groups job_id and attempt."
+        ),
+    ] = None,
+    list_rules: Annotated[bool, typer.Option("--list-rules", help="Show the reasons and exit.")] = False,
+    form: Annotated[
+        TextFormat, typer.Option("-f", "--output-format", help="How to show the summary.")
+    ] = TextFormat.table,
+    force: Force = False,
+) -> None:
+    """Tell from the logs of jobs why they failed: one reason for each failed trial, the root cause before its echo.
+
+    Which job and attempt a log belongs to is read from its name. With --trace only trials that failed are read. Beside
+    FILE a file .lines.csv tells for each reason the log and the line.
+
+    Example: tracekit classify-logs job-logs --trace my-trace -o failures.parquet
+    """
+    from tracekit.characterize import joblogs
+    from tracekit.cli.display import TerminalProgress
+    from tracekit.trace import Trace
+
+    if rules_only and not rules:
+        raise UsageError("there are no rules", where="--rules-only", hint="add --rules FILE")
+    book = joblogs.load_rules(rules or [], built_in=not rules_only)
+    if list_rules:
+        _show_rules(book, form)
+        return
+    if not sources:
+        raise UsageError("no logs are given", hint="name a log or a folder with logs")
+    if add and trace_folder is None:
+        raise UsageError("there is no Trace to add to", where="--add", hint="add --trace TRACE")
+    names = joblogs.LogNames(name_pattern)
+    trace = None if trace_folder is None else Trace.open(trace_folder)
+    if out is not None:
+        joblogs.check_target(out, force=force)
+    progress = TerminalProgress()
+    try:
+        found = joblogs.classify_logs(sources, rules=book, trace=trace, names=names, progress=progress)
+    finally:
+        progress.close()
+    frame = found.frame()
+    if out is not None:
+        joblogs.write_failures(frame, out, force=force)
+    if add and trace is not None:
+        joblogs.add_to_trace(trace, frame, force=force)
+    _show_notes(found, trace)
+    _show_summary(found, form)
+    if out is not None:
+        typer.echo(f"failures: {out} ({len(found.failures):,} rows; lines: {joblogs.evidence_file(out)})", err=True)
+
+
+def _show_rules(book: RuleBook, form: TextFormat) -> None:
+    from tracekit.cli.display import print_table
+
+    rows = [
+        {
+            "reason": reason.name,
+            "title": reason.title,
+            "category": reason.category,
+            "signatures": sum(len(rule.signatures) for rule in book.rules if rule.reason == reason),
+            "advice": reason.advice,
+        }
+        for reason in book.reasons
+    ]
+    if form is TextFormat.json:
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        print_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+
+
+def _show_summary(found: Classification, form: TextFormat) -> None:
+    from tracekit.cli.display import print_table
+
+    rows = [
+        {
+            "reason": c.reason.name,
+            "category": c.reason.category,
+            "trials": c.trials,
+            "share": round(c.share, 6),
+            "jobs": c.jobs,
+            "advice": c.reason.advice,
+        }
+        for c in found.counts()
+    ]
+    if form is TextFormat.json:
+        typer.echo(json.dumps(rows, indent=2))
+    elif rows:
+        print_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+    else:
+        typer.echo("no failed trial")
+
+
+def _show_notes(found: Classification, trace: Trace | None) -> None:
+    """Say what was read and what was not, one line each."""
+    lines = [f"{found.logs:,} logs read ({found.bytes / 1e6:,.1f} MB), {len(found.failures):,} failed trials"]
+    if found.not_failed:
+        lines.append(f"{found.not_failed:,} trials did not fail, as the Trace says; their logs were not read")
+    if found.without_sign:
+        lines.append(f"{found.without_sign:,} trials show no failure in their logs")
+    if found.unknown_logs:
+        whom = "belong to no trial of the Trace" if trace is not None else "have a name that does not tell the job"
+        lines.append(f"{found.unknown_logs:,} logs {whom}; --name-pattern tells how names are to be read")
+    if found.failed_without_log:
+        lines.append(f"{found.failed_without_log:,} failed jobs of the Trace have no log")
+    lines += [f"{count:,} {what} were passed over" for what, count in sorted(found.passed_over.items())]
+    lines += [f"could not be read to the end: {what}" for what in found.damaged[:5]]
+    if len(found.damaged) > 5:
+        lines.append(f"{len(found.damaged) - 5:,} more logs could not be read to the end")
+    for line in lines:
+        typer.echo("note: " + "".join(c if c.isprintable() else "?" for c in line), err=True)

@@ -1,0 +1,69 @@
+"""tracekit compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracekit.cli.options import Force, MemoryLimit
+from tracekit.errors import UsageError
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(compare)
+
+
+def compare(
+    traces: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TRACE...",
+            help="Two or more Traces, or raw logs; NAME=TRACE names one, else its folder does.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Folder for the page and its tables.")],
+    query: Annotated[
+        list[str] | None,
+        typer.Option("--query", metavar="NAME", help="Ask this query only; may be repeated. All by default."),
+    ] = None,
+    force: Force = False,
+    memory_limit: MemoryLimit = None,
+) -> None:
+    """Put several traces side by side, with the published numbers of the public ones.
+
+    OUT holds compare.html (one file, works offline), compare.json, and tables/ with every result as CSV, the trace in
+    the first column.
+
+    Example: tracekit compare philly-trace helios-trace ours=my-trace -o out
+    """
+    from tracekit.cli.display import TerminalProgress
+    from tracekit.comparison import compare as compare_traces
+
+    progress = TerminalProgress()
+    try:
+        done = compare_traces(
+            _named(traces), out, queries=query, force=force, memory_limit=memory_limit, progress=progress
+        )
+    finally:
+        progress.close()
+    typer.echo(f"comparison: {done.page}")
+
+
+def _named(given: list[str]) -> list[str | Path | tuple[str, Path]]:
+    """Return each word as a path, or as a name and a path when it is NAME=TRACE and no such file exists."""
+    found: list[str | Path | tuple[str, Path]] = []
+    for word in given:
+        name, equals, path = word.partition("=")
+        if not equals or Path(word).exists():
+            found.append(Path(word))
+        elif not name or not path:
+            raise UsageError(f"'{word}' is not NAME=TRACE", where="TRACE")
+        else:
+            found.append((name, Path(path)))
+    return found

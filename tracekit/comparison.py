@@ -1,0 +1,318 @@
+"""Several traces side by side: ask each the same questions, write one page and one set of tables.
+
+    tracekit.compare(["philly-trace", "helios-trace"], "out")
+
+writes, whole or not at all,
+
+    out/compare.html        one page that works offline
+    out/compare.json        everything that the page shows
+    out/tables/<query>.csv  every row of every trace, its name first; then the published numbers that are cells of it
+    out/published.csv       every published number beside the measured one
+    out/traces/<name>/      the Trace of each source that was given as raw logs
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.errors import SourceError, TracekitError, UsageError
+from tracekit.progress import Progress
+from tracekit.trace import Trace, is_trace
+from tracekit.trace_writer import StagedFolder, output_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import polars as pl
+
+    from tracekit.characterize import Query
+    from tracekit.report.compare import Answered
+    from tracekit.report.compare_structure import Compared, Comparison, Missing, UnansweredByAll
+
+__all__ = ["ComparisonFiles", "compare"]
+
+NAME_LIMIT = 100
+"""Most characters of a trace's name."""
+
+_MARKER = "compare.json"
+
+
+@dataclass(frozen=True)
+class ComparisonFiles:
+    """What `compare` wrote."""
+
+    folder: Path
+    page: Path
+    data: Path
+    """compare.json."""
+    tables: Mapping[str, Path]
+    """The CSV file of each query that at least one trace answered, by query name."""
+    unanswered: Mapping[str, Mapping[str, tuple[str, ...]]]
+    """Why a trace has no answer, by query name and trace."""
+
+
+def compare(
+    traces: Sequence[str | Path | tuple[str, str | Path]],
+    out: str | Path,
+    *,
+    queries: Sequence[str] | None = None,
+    force: bool = False,
+    memory_limit: str | None = None,
+    progress: Progress | None = None,
+) -> ComparisonFiles:
+    """Ask several traces the same questions and write the answers side by side, published numbers included.
+
+    Parameters
+    ----------
+    traces : sequence of str, Path or tuple
+        Two or more Traces, folders that hold one as 'trace', or raw logs, which are ingested with default options;
+        (name, path) names one, else it is named after its folder.
+    out : str or Path
+        Folder of the page and its tables.
+    queries : sequence of str, optional
+        Names of queries, or SQL files; all shipped queries by default.
+    force : bool
+        Replace a comparison that stands at `out`.
+    memory_limit : str, optional
+        Most memory for joins before they spill to disk, such as '2GB'.
+    progress : Progress, optional
+        Told what is being done.
+
+    Raises
+    ------
+    UsageError
+        Fewer than two traces were given, two have one name, or the output would replace a source.
+    SourceError
+        Raw logs cannot be read.
+    TraceError
+        A folder is not a usable Trace.
+    QueryError
+        There is no such query.
+    OutputError
+        `out` exists or cannot be written.
+    """
+    from tracekit.characterize import find_query, list_queries
+
+    target, progress = Path(out), progress or Progress()
+    given = [t if isinstance(t, tuple) else (None, t) for t in traces]
+    paths = dict(zip(_names(given), (_home(Path(path)) for _, path in given), strict=True))
+    _check(paths, target)
+    asked = list_queries() if not queries else [find_query(name) for name in dict.fromkeys(queries)]
+    twice = [q.name for i, q in enumerate(asked) if q.name in {other.name for other in asked[:i]}]
+    if twice:
+        raise UsageError(f"two queries are called '{twice[0]}'", where="--query", hint="rename a file")
+    staged = StagedFolder(target, force=force, marker=_MARKER, kind="a comparison")
+    try:
+        opened = {name: _open(name, path, staged.path, memory_limit, progress) for name, path in paths.items()}
+        comparison = _compare(
+            opened,
+            paths,
+            asked,
+            staged.path,
+            command=_command(given, target, queries, memory_limit),
+            memory_limit=memory_limit,
+            progress=progress,
+        )
+        progress.stage("writing the page")
+        _write(comparison, staged.path)
+        staged.commit()
+    finally:
+        staged.discard()
+    answers = [a for s in comparison["sections"] for a in s["answers"]]
+    missing = [(a["name"], a["unanswered"]) for a in (*answers, *comparison["unanswered"])]
+    return ComparisonFiles(
+        folder=target,
+        page=target / "compare.html",
+        data=target / _MARKER,
+        tables={a["name"]: target / a["file"] for a in answers},
+        unanswered={name: {m["trace"]: tuple(m["reasons"]) for m in several} for name, several in missing if several},
+    )
+
+
+def _check(paths: Mapping[str, Path], target: Path) -> None:
+    if len(paths) < 2:
+        raise UsageError(f"a comparison needs two traces or more, {len(paths)} given")
+    outer = target.resolve()
+    for path in paths.values():
+        if not path.exists():
+            raise SourceError("no such trace or source", where=path)
+        if path.resolve().is_relative_to(outer):
+            raise UsageError(
+                "the source lies in the output folder, which is replaced", where=path, hint="choose another -o"
+            )
+
+
+def _names(given: Sequence[tuple[str | None, str | Path]]) -> list[str]:
+    """Return a name for each trace: the one given, or its folder's.
+
+    Folders of one name are told apart by the folder above, then by a number.
+    """
+    stated = [_readable(name) for name, _ in given if name is not None]
+    for i, own in enumerate(stated):
+        if not own.strip() or len(own) > NAME_LIMIT:
+            raise UsageError(f"the name of a trace has 1 to {NAME_LIMIT} characters", where=own[:NAME_LIMIT] or "''")
+        if own in stated[:i]:
+            raise UsageError(f"two traces are called '{own}'", hint="choose another name")
+    folders = [_folder(Path(path)) for _, path in given]
+    names: list[str] = []
+    for (name, path), folder in zip(given, folders, strict=True):
+        if name is not None:
+            names.append(_readable(name))
+            continue
+        twins = folders.count(folder) > 1
+        base = _readable(f"{_above(Path(path))}/{folder}" if twins else folder)[:NAME_LIMIT]
+        unique, n = base, 1
+        while unique in names or unique in stated:
+            n += 1
+            unique = f"{base} ({n})"
+        names.append(unique)
+    return names
+
+
+def _home(path: Path) -> Path:
+    """Return the Trace inside the output of 'tracekit analyze', or the path itself."""
+    return path / "trace" if not is_trace(path) and is_trace(path / "trace") else path
+
+
+def _folder(path: Path) -> str:
+    # analyze calls every Trace 'trace': the folder above tells them apart.
+    found = path.resolve()
+    return (found.parent.name if found.name == "trace" else found.name) or "trace"
+
+
+def _above(path: Path) -> str:
+    found = path.resolve()
+    return (found.parent.parent if found.name == "trace" else found.parent).name
+
+
+def _readable(name: str) -> str:
+    """Return `name` as valid text; a folder's name may not be."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _open(name: str, path: Path, folder: Path, memory_limit: str | None, progress: Progress) -> Trace:
+    if is_trace(path):
+        return Trace.open(path)
+    from tracekit.ingest import ingest_logs
+
+    progress.note(f"{path} is not a Trace: it is read as raw logs")
+    home = folder / "traces"
+    with output_errors(folder):
+        home.mkdir(exist_ok=True)
+    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)[:60].strip(".") or "trace"
+    place = home / (safe if not (home / safe).exists() else f"{safe}-{len(list(home.iterdir())) + 1}")
+    return ingest_logs(path, place, memory_limit=memory_limit, progress=progress)
+
+
+def _compare(
+    traces: Mapping[str, Trace],
+    paths: Mapping[str, Path],
+    queries: Sequence[Query],
+    folder: Path,
+    *,
+    command: str,
+    memory_limit: str | None,
+    progress: Progress,
+) -> Comparison:
+    """Ask every trace every query, write the tables, and return what compare.json holds."""
+    from tracekit import __version__
+    from tracekit.report.compare import compared, described, long_table, sections
+    from tracekit.report.compare_structure import COMPARE_SCHEMA_VERSION
+
+    answered: list[Compared] = []
+    missing: list[UnansweredByAll] = []
+    progress.stage("asking", len(queries))
+    for query in queries:
+        answers = {name: _ask(trace, query, memory_limit, progress) for name, trace in traces.items()}
+        progress.advance(1)
+        if all(a.frame is None for a in answers.values()):
+            lacking: list[Missing] = [{"trace": name, "reasons": list(a.reasons)} for name, a in answers.items()]
+            missing.append(
+                {"name": query.name, "title": query.title, "question": query.question, "unanswered": lacking}
+            )
+            continue
+        file = f"tables/{query.name}.csv"
+        _write_csv(long_table(answers), folder, file)
+        answered.append(compared(query, answers, file))
+    _write_published(answered, folder)
+    return {
+        "schema_version": COMPARE_SCHEMA_VERSION,
+        "tracekit_version": __version__,
+        "created": _now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "command": command,
+        "title": ", ".join(traces),
+        "traces": [described(name, trace, paths[name]) for name, trace in traces.items()],
+        "sections": sections(answered),
+        "unanswered": missing,
+    }
+
+
+def _ask(trace: Trace, query: Query, memory_limit: str | None, progress: Progress) -> Answered:
+    """Return what a trace says to a query, published numbers beside it, or why it says nothing."""
+    from tracekit.characterize import answer_query, lacks
+    from tracekit.characterize.published import beside
+    from tracekit.report.compare import Answered
+
+    reasons = lacks(query, trace)
+    if reasons:
+        # A missing capability explains in words why a table is missing.
+        told = [r for r in reasons if not r.startswith("The trace has no table")]
+        return Answered(None, reasons=told or reasons)
+    try:
+        answer = answer_query(trace, query.name if query.shipped else query.path, memory_limit=memory_limit)
+    except UsageError:
+        raise  # the user's --memory-limit, not this query
+    except TracekitError as error:
+        progress.note(f"{query.name} failed on {trace.path}: {error}")
+        return Answered(None, reasons=[f"The query failed: {error.what}."])
+    found = beside(trace, query, answer.frame, answer.params, memory_limit=memory_limit) if query.shipped else []
+    return Answered(answer.frame, notes=answer.notes, published=found)
+
+
+def _write_csv(frame: pl.DataFrame, folder: Path, file: str) -> None:
+    from tracekit.report.tables import csv_safe
+
+    place = folder / file
+    with output_errors(folder):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        csv_safe(frame).write_csv(place, datetime_format="%Y-%m-%dT%H:%M:%S%.f")
+
+
+def _write_published(answered: Sequence[Compared], folder: Path) -> None:
+    """Write every published number beside the measured one; nothing when there is none."""
+    import polars as pl
+
+    rows = [{"trace": n["trace"], "query": a["name"], **n["number"]} for a in answered for n in a["published"]]
+    if rows:
+        _write_csv(pl.DataFrame(rows, infer_schema_length=None), folder, "published.csv")
+
+
+def _write(comparison: Comparison, folder: Path) -> None:
+    from tracekit.report import write_json
+    from tracekit.report.compare_page import render_comparison
+
+    page = render_comparison(comparison)
+    with output_errors(folder):
+        write_json(folder / _MARKER, comparison)
+        (folder / "compare.html").write_text(page, encoding="utf-8", errors="backslashreplace", newline="\n")
+
+
+def _now() -> datetime:
+    """Return the time of creation; SOURCE_DATE_EPOCH fixes it for reproducible output."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    return datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
+
+
+def _command(
+    given: Sequence[tuple[str | None, str | Path]], out: Path, queries: Sequence[str] | None, memory_limit: str | None
+) -> str:
+    words = ["tracekit", "compare", *(str(path) if name is None else f"{name}={path}" for name, path in given)]
+    words += ["-o", str(out)]
+    for query in queries or ():
+        words += ["--query", query]
+    return shlex.join([*words, *(["--memory-limit", memory_limit] if memory_limit is not None else [])])

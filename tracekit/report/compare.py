@@ -1,0 +1,275 @@
+"""Put the same answers of several traces side by side.
+
+Rows that stand for the same thing in several traces (a size class, a status, an hour) become one row with the values
+of each; results whose rows are told apart by names of one trace only (users, machines) follow one after another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tracekit.characterize.published import release_of
+from tracekit.report import text
+from tracekit.report.charts import GPU_CLASSES, STATUSES
+from tracekit.report.data import time_info
+from tracekit.report.published import published_number, release_info
+from tracekit.report.sections import finding, reading_order, section_title, sections_in_order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    import polars as pl
+
+    from tracekit.characterize import Query
+    from tracekit.characterize.published import Beside
+    from tracekit.report.compare_structure import Compared, ComparedTrace, CompareSection, SharedRow
+    from tracekit.report.structure import ColumnInfo, Row
+    from tracekit.trace import Trace
+
+__all__ = [
+    "MOMENT_LIMIT",
+    "ROW_LIMIT",
+    "Answered",
+    "compared",
+    "described",
+    "key_columns",
+    "long_table",
+    "sections",
+    "shared_rows",
+]
+
+ROW_LIMIT = 2000
+"""Most rows of one trace kept in compare.json; tables/ holds all."""
+MOMENT_LIMIT = 50
+"""The same for results that have a row for each moment in time, of which the page shows none."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What one trace says to a query."""
+
+    frame: pl.DataFrame | None
+    """None when the query could not run."""
+    reasons: Sequence[str] = ()
+    """Why it could not."""
+    notes: Sequence[str] = ()
+    published: Sequence[Beside] = field(default=())
+
+
+def described(name: str, trace: Trace, path: Path) -> ComparedTrace:
+    """Return what a comparison states about one of its traces."""
+    tables = trace.manifest.tables
+    return {
+        "name": name,
+        "path": text.cut(str(path), 1000),
+        "format": trace.manifest.format,
+        "period": time_info(trace)["text"],
+        "jobs": tables["jobs"].rows if "jobs" in tables else 0,
+        "release": release_info(release_of(trace)),
+    }
+
+
+def sections(answers: Iterable[Compared]) -> list[CompareSection]:
+    """Return the questions by group, in reading order."""
+    ordered = sorted(answers, key=lambda a: reading_order(a["name"]))
+    groups = sections_in_order(a["group"] for a in ordered)
+    return [{"name": g, "title": section_title(g), "answers": [a for a in ordered if a["group"] == g]} for g in groups]
+
+
+_KEYS = {
+    "metric",
+    "unit",
+    "status",
+    "gpu_class",
+    "gpu_count",
+    "node_count",
+    "instance_count",
+    "hour",
+    "time",
+    "cluster",
+    "vc",
+    "user",
+    "job_id",
+    "node_id",
+    "group",
+    "resource",
+    "reason",
+    "category",
+    "colocated",
+    "user_share",
+    "relaxation",
+}
+"""Columns that tell rows apart where they stand first; shipped queries list their key first."""
+
+
+def key_columns(frames: Iterable[pl.DataFrame]) -> list[str]:
+    """Return the columns that tell the rows of every frame apart: the first ones, as many as it takes.
+
+    Raises
+    ------
+    ValueError
+        There is no frame.
+    """
+    known = list(frames)
+    if not known:
+        raise ValueError("no frame")
+    columns = known[0].columns
+    count = next((i for i, name in enumerate(columns) if name not in _KEYS), len(columns)) or 1
+    while count < len(columns) and any(f.select(columns[:count]).is_duplicated().any() for f in known):
+        count += 1
+    # The unit of a metric belongs to its name.
+    return [*columns[:count], *(c for c in columns[count:] if c == "unit")]
+
+
+def compared(query: Query, answers: Mapping[str, Answered], file: str) -> Compared:
+    """Return one question with what each trace says to it.
+
+    Parameters
+    ----------
+    query : Query
+        The question.
+    answers : mapping of str to Answered
+        By trace; at least one has a frame.
+    file : str
+        Where all rows are, relative to compare.json.
+    """
+    frames = {name: a.frame for name, a in answers.items() if a.frame is not None}
+    keys = key_columns(frames.values())
+    columns = next(iter(frames.values())).columns
+    described = {c.name: c for c in query.columns}
+    limit = MOMENT_LIMIT if "time" in keys else ROW_LIMIT
+    rows = {
+        name: [{k: text.plain(v) for k, v in row.items()} for row in frame.head(limit).iter_rows(named=True)]
+        for name, frame in frames.items()
+    }
+
+    def info(name: str) -> ColumnInfo:
+        known = described.get(name)
+        return {"name": name, "unit": known.unit if known else None, "meaning": known.meaning if known else ""}
+
+    found = shared_rows(rows, keys, {name: answers[name].published for name in frames})
+    said = {name: finding(query.name, own) for name, own in rows.items()}
+    return {
+        "name": query.name,
+        "group": query.name.rpartition("/")[0] or "other",
+        "title": query.title,
+        "question": query.question,
+        "paper": query.paper or "",
+        "findings": {name: sentence for name, sentence in said.items() if sentence},
+        "keys": [info(name) for name in keys],
+        "measures": [info(name) for name in columns if name not in keys],
+        "shared": any(sum(v is not None for v in row["values"].values()) > 1 for row in found),
+        "rows": found,
+        "row_counts": {name: frame.height for name, frame in frames.items()},
+        "published": [
+            {"trace": name, "number": published_number(n)} for name in frames for n in answers[name].published
+        ],
+        "unanswered": [{"trace": n, "reasons": list(a.reasons)} for n, a in answers.items() if a.frame is None],
+        "notes": {name: list(a.notes) for name, a in answers.items() if a.notes},
+        "params": [{"name": p.name, "value": p.default, "meaning": p.meaning} for p in query.params],
+        "definition": query.rule,
+        "file": file,
+    }
+
+
+def shared_rows(
+    rows: Mapping[str, list[Row]], keys: Sequence[str], published: Mapping[str, Sequence[Beside]]
+) -> list[SharedRow]:
+    """Return the union of the traces' rows by key, each with the values of every trace.
+
+    Size classes, statuses and numbers stand in their order, everything else in the order of first appearance.
+    """
+    union: dict[str, SharedRow] = {}
+    for name, own in rows.items():
+        for row in own:
+            key = {k: row[k] for k in keys}
+            place = union.setdefault(
+                _spelled(key.values()), {"key": key, "values": dict.fromkeys(rows), "published": {}}
+            )
+            place["values"][name] = {k: v for k, v in row.items() if k not in key}
+    for name, numbers in published.items():
+        # What is said of the release itself comes before what is said of other jobs; all are in the list of numbers.
+        stated = [n.published for n in numbers if n.published.value is not None]
+        for number in sorted(stated, key=lambda n: bool(n.population_note)):
+            cell = number.cell
+            place_of = None if cell is None else _find(union, keys, cell)
+            if place_of is not None:
+                place_of["published"].setdefault(name, {}).setdefault(number.column, number.value)
+    first = {place: i for i, place in enumerate(union)}
+    ranks = [_rank([row["key"][k] for row in union.values()]) for k in keys]
+    ordered = sorted(
+        union,
+        key=lambda p: (
+            *(rank.get(_spelled([union[p]["key"][k]]), 0) for k, rank in zip(keys, ranks, strict=True)),
+            first[p],
+        ),
+    )
+    return [union[place] for place in ordered]
+
+
+def _spelled(values: Iterable[Any]) -> str:
+    """Return a key's text; 1 and 1.0 are one key, '1' is another."""
+    return repr([float(v) if isinstance(v, int) and not isinstance(v, bool) else v for v in values])
+
+
+def _find(union: Mapping[str, SharedRow], keys: Sequence[str], cell: Mapping[str, str]) -> SharedRow | None:
+    if set(cell) | {"unit"} != set(keys) | {"unit"}:
+        return None
+    for row in union.values():
+        if all(_same(row["key"][name], value) for name, value in cell.items()):
+            return row
+    return None
+
+
+def _same(found: Any, stated: str) -> bool:
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        return abs(found - float(stated)) < 1e-9
+    return bool(found == stated)
+
+
+_ORDER = {value: i for i, value in enumerate((*GPU_CLASSES, *STATUSES))}
+
+
+def _rank(values: list[Any]) -> dict[str, float]:
+    """Return where each value of a key column stands; unknown ones are last."""
+    known = [v for v in values if v is not None]
+    last = float(len(values))
+    if known and all(isinstance(v, int | float) for v in known):
+        order = {v: float(i) for i, v in enumerate(sorted(set(known)))}
+    elif known and all(v in _ORDER for v in known):
+        order = {v: float(_ORDER[v]) for v in known}
+        last = float(len(_ORDER))
+    else:
+        order = {v: float(i) for i, v in enumerate(dict.fromkeys(known))}
+    return {_spelled([v]): order.get(v, last) if v is not None else last for v in values}
+
+
+def long_table(answers: Mapping[str, Answered]) -> pl.DataFrame:
+    """Return every row of every trace, the trace's name first, and after them the published numbers that are cells.
+
+    A published number stands in a row 'NAME, published (ARTEFACT)' with the key of its row; other columns are NULL.
+    """
+    import polars as pl
+
+    frames = {name: a.frame for name, a in answers.items() if a.frame is not None}
+    keys = key_columns(frames.values())
+    parts = [
+        frame.with_columns(pl.lit(name).alias("trace")).select("trace", *frame.columns)
+        for name, frame in frames.items()
+    ]
+    for name, frame in frames.items():
+        extra: dict[str, Row] = {}
+        for number in (n.published for n in answers[name].published if n.published.value is not None):
+            cell = number.cell
+            if cell is not None and set(cell) | {"unit"} == set(keys) | {"unit"}:
+                label = f"{name}, published ({number.artefact})"
+                row = extra.setdefault(_spelled([label, *cell.items()]), {"trace": label, **cell})
+                row[number.column] = number.value
+                if "unit" in keys:
+                    row["unit"] = number.unit
+        if extra:
+            spelled = pl.DataFrame([{c: row.get(c) for c in ("trace", *frame.columns)} for row in extra.values()])
+            parts.append(spelled.cast(frame.schema, strict=False))
+    return pl.concat(parts, how="vertical_relaxed")

@@ -1,0 +1,124 @@
+"""Charts of lines that show several traces together: through the day, over users, over sizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tracekit.report.charts import Panel, data, palette, percent_axis
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from tracekit.report.structure import Row
+
+__all__ = ["allocated", "arrivals", "concentration", "requests"]
+
+_POINTS = 200
+"""Most points of one line; more cannot be told apart."""
+
+
+def _line(rows: list[Row], colours: dict[str, str], *, x: alt.X, y: alt.Y, detail: str | None = None) -> Panel:
+    import altair as alt
+
+    encodings: dict[str, Any] = {"x": x, "y": y, "color": alt.Color("trace:N", scale=palette(colours))}
+    if detail is not None:
+        encodings["detail"] = alt.Detail(f"{detail}:N")
+    drawn = alt.Chart(data(rows)).mark_line(strokeWidth=2).encode(**encodings).properties(height=220)
+    return Panel(drawn, tuple(colours.items()))
+
+
+def arrivals(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
+    """Draw the share of a trace's jobs that each hour of the day has."""
+    import altair as alt
+
+    total: dict[str, int] = {}
+    for row in rows:
+        total[row["trace"]] = total.get(row["trace"], 0) + row["jobs"]
+    shown = [
+        {"trace": r["trace"], "hour": r["hour"], "share": r["jobs"] / total[r["trace"]]}
+        for r in rows
+        if total[r["trace"]]
+    ]
+    hours = alt.Axis(
+        title="hour of the day", values=list(range(0, 24, 3)), labelExpr="datum.value + ':00'", labelOverlap="greedy"
+    )
+    panel = _line(
+        shown,
+        colours,
+        x=alt.X("hour:Q", axis=hours, scale=alt.Scale(domain=[0, 23])),
+        y=alt.Y("share:Q", axis=percent_axis("share of jobs"), scale=alt.Scale(domainMin=0)),
+    )
+    return [Panel(panel.chart, panel.legend, note="Each in the time zone of its trace.")] if shown else []
+
+
+def allocated(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
+    """Draw the share of GPUs allocated by hour, one line a cluster."""
+    import altair as alt
+
+    shown = [{k: r[k] for k in ("trace", "cluster", "hour", "allocated_share")} for r in rows]
+    shown = [r for r in shown if r["allocated_share"] is not None]
+    hours = alt.Axis(
+        title="hour of the day", values=list(range(0, 24, 3)), labelExpr="datum.value + ':00'", labelOverlap="greedy"
+    )
+    panel = _line(
+        shown,
+        {n: c for n, c in colours.items() if any(r["trace"] == n for r in shown)},
+        x=alt.X("hour:Q", axis=hours, scale=alt.Scale(domain=[0, 23])),
+        y=alt.Y("allocated_share:Q", axis=percent_axis("GPUs allocated"), scale=alt.Scale(domainMin=0)),
+        detail="cluster",
+    )
+    return [Panel(panel.chart, panel.legend, note="One line is a cluster.")] if shown else []
+
+
+def concentration(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
+    """Draw how much of the GPU time the heaviest users take."""
+    import altair as alt
+
+    shown: list[Row] = []
+    for name in colours:
+        own = sorted(
+            (r for r in rows if r["trace"] == name and r["gpu_time_share"] is not None), key=lambda r: r["user_share"]
+        )
+        step = max(1, len(own) // _POINTS)
+        kept = [*own[::step], *own[-1:]]
+        shown += [{"trace": name, "users": 0, "share": 0}] if kept else []
+        shown += [{"trace": name, "users": r["user_share"], "share": r["gpu_time_share"]} for r in kept]
+    whole = alt.Scale(domain=[0, 1])
+    panel = _line(
+        shown,
+        {n: c for n, c in colours.items() if any(r["trace"] == n for r in shown)},
+        x=alt.X("users:Q", axis=percent_axis("users, heaviest first"), scale=whole),
+        y=alt.Y("share:Q", axis=percent_axis("share of GPU time"), scale=whole),
+    )
+    return [panel] if shown else []
+
+
+def requests(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
+    """Draw the share of GPU jobs that ask for at most so many GPUs."""
+    import altair as alt
+
+    shown: list[Row] = []
+    for name in colours:
+        own = sorted((r for r in rows if r["trace"] == name and r["gpu_count"] > 0), key=lambda r: r["gpu_count"])
+        total, sofar = sum(r["jobs"] for r in own), 0
+        for row in own:
+            sofar += row["jobs"]
+            shown.append({"trace": name, "gpus": row["gpu_count"], "share": sofar / total})
+    if not shown:
+        return []
+    drawn = (
+        alt.Chart(data(shown))
+        .mark_line(interpolate="step-after", strokeWidth=2)
+        .encode(
+            x=alt.X(
+                "gpus:Q",
+                scale=alt.Scale(type="log", base=2),
+                axis=alt.Axis(title="GPUs of the job (log scale)", labelOverlap="greedy"),
+            ),
+            y=alt.Y("share:Q", axis=percent_axis("GPU jobs up to that size"), scale=alt.Scale(domain=[0, 1])),
+            color=alt.Color("trace:N", scale=palette(colours)),
+        )
+        .properties(height=220)
+    )
+    have = {r["trace"] for r in shown}
+    return [Panel(drawn, tuple((n, c) for n, c in colours.items() if n in have))]

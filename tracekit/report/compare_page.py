@@ -1,0 +1,225 @@
+"""Draw compare.html from the structure that compare.json holds."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tracekit.report import text
+from tracekit.report.compare_charts import compare_panels, trace_colours
+from tracekit.report.page import anchor, draw_page, panel_views
+from tracekit.report.published import published_view
+from tracekit.report.sections import panels
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.report.charts import Panel
+    from tracekit.report.compare_structure import Compared, Comparison, SharedRow
+    from tracekit.report.structure import ColumnInfo, Row
+
+__all__ = ["main_measures", "render_comparison"]
+
+_BUDGET = 10
+"""About as many columns of numbers fit beside each other."""
+_EACH = 8
+"""Rows of each trace where they follow one after another."""
+_ROWS = 30
+"""Rows of a side-by-side table; many are of one trace only."""
+
+
+def render_comparison(comparison: Comparison) -> str:
+    """Return the page of a comparison.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        What compare.json holds; the page shows nothing else.
+    """
+    names = [t["name"] for t in comparison["traces"]]
+    drawn = {a["name"]: _panels(a, names) for s in comparison["sections"] for a in s["answers"]}
+    colours = list(trace_colours(names).items())
+    sections = [
+        {**s, "answers": [_answer_view(a, names, drawn[a["name"]]) for a in s["answers"]]}
+        for s in comparison["sections"]
+    ]
+    traces = [
+        {**trace, "label": label, "colour": colour}
+        for trace, (label, colour) in zip(comparison["traces"], colours, strict=True)
+    ]
+    return draw_page(
+        "compare.html.j2",
+        drawn,
+        comparison=comparison,
+        traces=traces,
+        sections=sections,
+        shown=dict(zip(names, (label for label, _ in colours), strict=True)),
+    )
+
+
+def _panels(answer: Compared, names: Sequence[str]) -> list[Panel]:
+    """Return the charts that show the traces together; where one trace alone answers, those of its report."""
+    drawn = compare_panels(answer, names)
+    if drawn or len(answer["row_counts"]) != 1:
+        return drawn
+    ((name, count),) = answer["row_counts"].items()
+    if count > len(answer["rows"]):
+        return []  # a chart of some of the rows would mislead
+    rows = [{**row["key"], **(row["values"][name] or {})} for row in answer["rows"]]
+    return [replace(p, title=p.title or f"{text.shorten(name, 22)} only") for p in panels(answer["name"], rows)]
+
+
+_LACKS = re.compile(r"The trace has no (?P<what>[^:]+?)(?::.*|\.)")
+
+
+def _lacking(reason: str) -> str:
+    """Return in short what a trace lacks; the whole sentence is the hover text.
+
+    Examples
+    --------
+    >>> _lacking("The trace has no gpu_index: the source does not tell which."), _lacking("The query failed: x.")
+    ('no gpu index', 'The query failed: x.')
+    """
+    match = _LACKS.fullmatch(reason)
+    return f"no {match['what'].replace('_', ' ')}" if match else reason
+
+
+def _answer_view(answer: Compared, names: Sequence[str], drawn: Sequence[Panel]) -> dict[str, Any]:
+    numbers = answer["published"]
+    beside = published_view([n["number"] for n in numbers], [n["trace"] for n in numbers])
+    table = _table_view(answer, names)
+    label = " ".join([answer["question"], *(f"{n}: {s}" for n, s in answer["findings"].items())])
+    return {
+        **answer,
+        "id": anchor(answer["name"]),
+        "panels": panel_views(answer["name"], drawn, text.shorten(label, 600)),
+        "lacking": [
+            {"trace": m["trace"], "short": ", ".join(map(_lacking, m["reasons"])), "whole": " ".join(m["reasons"])}
+            for m in answer["unanswered"]
+        ],
+        "beside": beside,
+        "table": table,
+    }
+
+
+def _table_view(answer: Compared, names: Sequence[str]) -> dict[str, Any]:
+    """Return the table in the form that suits the rows; moments in time are too many to read."""
+    if any(k["name"] == "time" for k in answer["keys"]):
+        return {"shared": False, "rows": [], "more": sum(answer["row_counts"].values())}
+    return _side_by_side(answer, names) if answer["shared"] else _one_after_another(answer)
+
+
+_BEST = (r"(?!.*harmless).*_share(_mean)?$", r"p50.*|median.*", r"p90.*", r"mean.*|value", r".*")
+"""Which columns say most when not all fit, the best first."""
+
+
+def main_measures(columns: Sequence[ColumnInfo], groups: int) -> list[ColumnInfo]:
+    """Return the columns that a side-by-side table of so many groups has room for, in their own order.
+
+    A number of observations comes along where there is room for three or more, since the others mean little without.
+    """
+    room = max(1, _BUDGET // max(1, groups))
+    if len(columns) <= room:
+        return list(columns)
+    ranked = sorted(columns, key=lambda c: next(i for i, p in enumerate(_BEST) if re.fullmatch(p, c["name"])))
+    chosen = ranked[:room]
+    number = columns[0]
+    if room >= 3 and number not in chosen and number["unit"] not in {"s", "share", "percent"}:
+        chosen[-1] = number
+    return [c for c in columns if c in chosen]
+
+
+def _head(column: ColumnInfo) -> dict[str, Any]:
+    head, unit = text.heading(column["name"], column["unit"])
+    return {"head": head, "unit": unit, "meaning": column["meaning"]}
+
+
+def _side_by_side(answer: Compared, names: Sequence[str]) -> dict[str, Any]:
+    """Return a table with a group of columns for each trace, and one more for its published numbers."""
+    have = [n for n in names if n in answer["row_counts"]]
+    rows = _most_important(answer)
+    stated = {name for row in rows for name in row["published"] if name in have}
+    measures = main_measures(answer["measures"], len(have) + len(stated))
+    own_units = any(k["name"] == "unit" for k in answer["keys"])
+    keys = [k for k in answer["keys"] if k["name"] != "unit" or not own_units]
+    groups: list[dict[str, Any]] = []
+    for name in have:
+        groups.append({"trace": name, "published": False, "columns": measures})
+        also = [c for c in measures if any(c["name"] in r["published"].get(name, {}) for r in rows)]
+        if also:
+            groups.append({"trace": name, "published": True, "columns": also})
+    return {
+        "shared": True,
+        "keys": [_head(k) for k in keys],
+        "groups": [{**g, "columns": [_head(c) for c in g["columns"]]} for g in groups],
+        "rows": [
+            {
+                "key": [_key_text(row["key"], k, own_units=own_units) for k in keys],
+                "cells": [{**_cell(row, g, c), "first": i == 0} for g in groups for i, c in enumerate(g["columns"])],
+            }
+            for row in rows
+        ],
+        "more": len(answer["rows"]) - len(rows),
+        "left_out": [text.heading(c["name"], c["unit"])[0] for c in answer["measures"] if c not in measures],
+    }
+
+
+def _most_important(answer: Compared) -> list[SharedRow]:
+    """Return the rows shown: all where they fit, else those that count most in any trace, in their order."""
+    rows = answer["rows"]
+    if len(rows) <= _ROWS:
+        return rows
+    count = answer["measures"][0]["name"] if answer["measures"] else ""
+
+    def weight(row: SharedRow) -> float:
+        found = [v.get(count) for v in row["values"].values() if v is not None]
+        return max((float(v) for v in found if isinstance(v, int | float)), default=0.0)
+
+    chosen = sorted(range(len(rows)), key=lambda i: -weight(rows[i]))[:_ROWS]
+    return [rows[i] for i in sorted(chosen)]
+
+
+def _key_text(key: Row, column: ColumnInfo, *, own_units: bool) -> dict[str, str]:
+    value = key[column["name"]]
+    if own_units and column["name"] == "metric":
+        head, unit = text.heading(str(value), key.get("unit"))
+        # 'GPUs listed' and 'CPU jobs' need no unit.
+        return {"text": head if not unit or unit.lower() in head.lower().split() else f"{head} [{unit}]", "title": ""}
+    shown = text.quantity(value, column["unit"], column["name"])
+    return {"text": shown, "title": text.visible(value) if isinstance(value, str) and shown != value else ""}
+
+
+def _cell(row: SharedRow, group: dict[str, Any], column: ColumnInfo) -> dict[str, Any]:
+    name, trace = column["name"], group["trace"]
+    values = row["published"].get(trace) if group["published"] else row["values"][trace]
+    unit = row["key"].get("unit") if column["unit"] == "see unit" else column["unit"]
+    if values is None or name not in values:
+        # A row that a trace does not have is left blank; a value that it cannot tell is a dash.
+        return {"text": "", "number": True, "published": group["published"]}
+    value = values[name]
+    number = value is None or isinstance(value, int | float)
+    return {"text": text.quantity(value, unit, name), "number": number, "published": group["published"]}
+
+
+def _one_after_another(answer: Compared) -> dict[str, Any]:
+    """Return a table with the first rows of each trace, for rows that no two traces share."""
+    columns = [*answer["keys"], *answer["measures"]]
+    rows: list[dict[str, Any]] = []
+    for name in answer["row_counts"]:
+        own = [r for r in answer["rows"] if r["values"][name] is not None][:_EACH]
+        for row in own:
+            cells = {**row["key"], **(row["values"][name] or {})}
+            rows.append({"trace": name, "cells": [_plain(cells, c) for c in columns]})
+    total = sum(answer["row_counts"].values())
+    heads = [_head(c) for c in columns]
+    for i, head in enumerate(heads):
+        head["number"] = any(r["cells"][i]["number"] for r in rows)
+    return {"shared": False, "columns": heads, "rows": rows, "more": total - len(rows)}
+
+
+def _plain(row: Row, column: ColumnInfo) -> dict[str, Any]:
+    value = row[column["name"]]
+    shown = text.quantity(value, column["unit"], column["name"])
+    title = text.visible(value) if isinstance(value, str) and shown != value else ""
+    return {"text": shown, "title": title, "number": isinstance(value, int | float)}

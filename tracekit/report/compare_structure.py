@@ -1,0 +1,119 @@
+"""The shape of compare.json; compare.html is drawn from nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from tracekit.report.structure import ColumnInfo, ParamInfo, PublishedNumber, ReleaseInfo, Row
+
+__all__ = [
+    "COMPARE_SCHEMA_VERSION",
+    "CompareSection",
+    "Compared",
+    "ComparedTrace",
+    "Comparison",
+    "Missing",
+    "SharedRow",
+    "TraceNumber",
+    "UnansweredByAll",
+]
+
+COMPARE_SCHEMA_VERSION = "1"
+"""Version of compare.json's keys; a change of their meaning raises it."""
+
+
+class ComparedTrace(TypedDict):
+    """One of the traces."""
+
+    name: str
+    path: str
+    format: str
+    period: str
+    jobs: int
+    release: ReleaseInfo | None
+    """Null when nothing is published about traces of this format."""
+
+
+class SharedRow(TypedDict):
+    """One row of the side-by-side table."""
+
+    key: Row
+    values: dict[str, Row | None]
+    """The other columns, by trace; null where the trace has no such row."""
+    published: dict[str, Row]
+    """Published numbers for columns of this row, by trace; traces without any are left out."""
+
+
+class TraceNumber(TypedDict):
+    """A published number and the trace that it is compared with."""
+
+    trace: str
+    number: PublishedNumber
+
+
+class Missing(TypedDict):
+    """A trace that cannot answer."""
+
+    trace: str
+    reasons: list[str]
+
+
+class Compared(TypedDict):
+    """One question, and what each trace says to it."""
+
+    name: str
+    group: str
+    title: str
+    question: str
+    paper: str
+    findings: dict[str, str]
+    """One sentence a trace, where there is something true and useful to say."""
+    keys: list[ColumnInfo]
+    """The columns that tell rows apart."""
+    measures: list[ColumnInfo]
+    """The other columns."""
+    shared: bool
+    """Whether some row stands for the same thing in several traces."""
+    rows: list[SharedRow]
+    """The first ones of each trace; the file holds all."""
+    row_counts: dict[str, int]
+    """Rows of each trace that answered."""
+    published: list[TraceNumber]
+    unanswered: list[Missing]
+    notes: dict[str, list[str]]
+    """Choices made by the query, by trace."""
+    params: list[ParamInfo]
+    definition: str
+    file: str
+    """All rows, relative to compare.json."""
+
+
+class CompareSection(TypedDict):
+    """A group of questions, in reading order."""
+
+    name: str
+    title: str
+    answers: list[Compared]
+
+
+class UnansweredByAll(TypedDict):
+    """A question that no trace can answer."""
+
+    name: str
+    title: str
+    question: str
+    unanswered: list[Missing]
+
+
+class Comparison(TypedDict):
+    """Everything that compare.json states."""
+
+    schema_version: str
+    tracekit_version: str
+    created: str
+    command: str
+    title: str
+    traces: list[ComparedTrace]
+    sections: list[CompareSection]
+    unanswered: list[UnansweredByAll]

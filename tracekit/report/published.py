@@ -1,0 +1,152 @@
+"""Published numbers as a report states and shows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tracekit.characterize.published import CONFIDENCE
+from tracekit.report import text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tracekit.characterize.published import Beside, Release
+    from tracekit.report.structure import PublishedNumber, ReleaseInfo
+
+__all__ = ["amount", "difference", "published_number", "published_text", "published_view", "release_info"]
+
+LIMIT = 50
+"""Most published numbers of one question that a page shows."""
+
+
+def published_number(found: Beside) -> PublishedNumber:
+    """Return a published number and the measured one as report.json states them."""
+    number = found.published
+    return {
+        "what": number.what,
+        "column": number.column,
+        "row": number.row,
+        "params": number.params,
+        "kind": number.kind,
+        "value": number.value,
+        "low": number.low,
+        "high": number.high,
+        "unit": number.unit,
+        "as_printed": number.as_printed,
+        "measured": found.measured,
+        "difference": found.difference,
+        "relative": found.relative,
+        "artefact": number.artefact,
+        "source": number.source,
+        "confidence": number.confidence,
+        "accuracy": number.accuracy,
+        "population_note": number.population_note,
+    }
+
+
+def release_info(release: Release | None) -> ReleaseInfo | None:
+    """Return what report.json states about the public trace, or None when nothing is published."""
+    if release is None:
+        return None
+    return {"title": release.title, "jobs": release.jobs, "public": release.public, "note": release.note}
+
+
+def amount(value: float | None, unit: str) -> str:
+    """Return a number with its unit, as a cell that stands beside others of other units.
+
+    Examples
+    --------
+    >>> amount(0.4453, "share"), amount(47.25, "percent"), amount(1140, "s"), amount(2490, "GPUs")
+    ('44.5 %', '47.2 %', '19 min', '2,490')
+    """
+    if value is None:
+        return text.MISSING
+    if unit == "share":
+        return text.percent(value)
+    if unit == "percent":
+        return f"{value:.1f} %"
+    return text.duration(value) if unit == "s" else text.count(value)
+
+
+def published_text(number: PublishedNumber) -> str:
+    """Return a published number as it is shown, with what kind of number it is."""
+    low, high = amount(number["low"], number["unit"]), amount(number["high"], number["unit"])
+    shown = amount(number["value"], number["unit"])
+    return {
+        "range": f"{low} to {high}",
+        "above": f"more than {low}",
+        "below": f"less than {high}",
+        "about": f"about {shown}",
+    }.get(number["kind"], shown)
+
+
+def difference(number: PublishedNumber) -> str:
+    """Return the difference in words: points for shares, else the amount and how much that is of the published one."""
+    found = number["difference"]
+    if found is None:
+        return text.MISSING
+    if number["value"] is None and found == 0:
+        return "none"
+    sign = "+" if found > 0 else "\N{MINUS SIGN}" if found < 0 else ""
+    if number["unit"] in {"share", "percent"}:
+        points = abs(found) * (100 if number["unit"] == "share" else 1)
+        return f"{sign}{points:.1f} points" if points >= 0.05 else "0.0 points"
+    shown = f"{sign}{amount(abs(found), number['unit'])}"
+    part = number["relative"]
+    return shown if not part else f"{shown} ({sign}{100 * abs(part):,.1f} %)"
+
+
+def published_view(
+    numbers: Sequence[PublishedNumber], traces: Sequence[str] = (), limit: int = LIMIT
+) -> dict[str, Any]:
+    """Return what a page shows of published numbers: rows, the notes that they refer to, and what the letters say.
+
+    Numbers without a measured counterpart, such as those of a VC that the trace does not have, are only counted.
+
+    Parameters
+    ----------
+    numbers : sequence of PublishedNumber
+        All of one question.
+    traces : sequence of str
+        The trace of each number; empty when there is only one.
+    limit : int
+        Most rows.
+    """
+    named = list(zip(numbers, traces or [""] * len(numbers), strict=True))
+    measured = [(n, trace) for n, trace in named if n["measured"] is not None]
+    shown = measured[:limit]
+    notes = list(dict.fromkeys(filter(None, (n["population_note"] for n, _ in shown))))
+    return {
+        "rows": [
+            {
+                "trace": trace,
+                "what": n["what"],
+                "artefact": _first(n["artefact"]),
+                "source": "; ".join(
+                    filter(None, [n["artefact"], n["source"], f"printed as {n['as_printed']}", n["accuracy"]])
+                ),
+                "published": published_text(n),
+                "measured": amount(n["measured"], n["unit"]),
+                "difference": difference(n),
+                "confidence": n["confidence"],
+                "note": notes.index(n["population_note"]) + 1 if n["population_note"] else None,
+            }
+            for n, trace in shown
+        ],
+        "notes": notes,
+        "letters": _letters(n["confidence"] for n, _ in shown),
+        "more": len(measured) - len(shown),
+        "count": len(measured),
+        "unmeasured": len(numbers) - len(measured),
+    }
+
+
+def _first(artefacts: str) -> str:
+    """Return where a number stands; of more than two places the first, and how many there are."""
+    places = artefacts.split("; ")
+    return " and ".join(places) if len(places) < 3 else f"{places[0]} and {len(places) - 1} more"
+
+
+def _letters(used: Iterable[str]) -> dict[str, str]:
+    have = set(used)
+    return {letter: words for letter, words in CONFIDENCE.items() if letter in have}
