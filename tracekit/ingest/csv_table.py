@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import SourceError
+from tracekit.ingest.ahead import ahead
 from tracekit.ingest.cells import typed_cells
 from tracekit.ingest.fields import parse_block
 from tracekit.ingest.keys import SeenKeys
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.records import Block
+    from tracekit.ingest.records import BadRecord, Block
     from tracekit.ingest.sink import OpenedFile, Sink
     from tracekit.schema import TableSchema
 
@@ -35,7 +36,7 @@ def read_table(
     adapt: Callable[[TableSchema, list[str]], TableSchema] | None = None,
     inspect: Callable[[bytes], None] | None = None,
 ) -> Iterator[pl.DataFrame]:
-    """Yield the usable records of a raw file as frames, in file order.
+    """Return the usable records of a raw file as frames, in file order.
 
     Parameters
     ----------
@@ -55,9 +56,9 @@ def read_table(
     inspect : function (text) -> None, optional
         Shown the text of the records with the right number of fields, block by block, before it is parsed.
 
-    Yields
-    ------
-    polars.DataFrame
+    Returns
+    -------
+    iterator of polars.DataFrame
         The schema's columns that the file has, typed, plus `line` (Int64): where the record starts.
 
     Raises
@@ -65,6 +66,19 @@ def read_table(
     SourceError
         The file is empty where a header is due, or lacks a column.
     """
+    # A block is parsed while the caller works on the one before.
+    return ahead(_frames(sink, file, schema, delimiter, columns, adapt, inspect))
+
+
+def _frames(
+    sink: Sink,
+    file: SourceFile,
+    schema: TableSchema,
+    delimiter: str,
+    columns: list[str] | None,
+    adapt: Callable[[TableSchema, list[str]], TableSchema] | None,
+    inspect: Callable[[bytes], None] | None,
+) -> Iterator[pl.DataFrame]:
     with sink.opened(file) as opened:
         reader = RecordReader(opened.stream, delimiter.encode())
         header = _header(reader, opened, schema, delimiter, columns)
@@ -76,22 +90,36 @@ def read_table(
         _tell_unused(sink, header, schema, opened.path)
         seen = SeenKeys(schema.primary_key)
         trailing = bool(schema.dialect.get("trailingDelimiter"))
-        for block, bad in reader.blocks(len(header), trailing=trailing):
+        width = len(header) + trailing
+        for found in reader.blocks(len(header), trailing=trailing, loosely=True):
+            block, bad, cells = _examined(*found, width, delimiter, schema, used)
             opened.count(len(block.lines) + len(bad))
             for record in bad:
                 opened.reject(record.line, None, record.reason, record.raw)
-            if len(block.lines):
-                if inspect is not None:
-                    inspect(block.text)
-                cells = _numbers(block, len(header) + trailing, delimiter, schema, used)
-                parsed = block
-                if cells is None:
-                    cells, parsed = parse_block(block, opened, len(header) + trailing, delimiter)
-                frame = _usable(
-                    opened, parsed, cells.select(pl.col(str(i)).alias(n) for n, i in used.items()), schema, seen
-                )
-                if frame.height:
-                    yield frame
+            if not len(block.lines):
+                continue
+            if inspect is not None:
+                inspect(block.text)
+            if cells is None:
+                cells, block = parse_block(block, opened, width, delimiter)
+            named = cells.select(pl.col(str(i)).alias(n) for n, i in used.items())
+            frame = _usable(opened, block, named, schema, seen)
+            if frame.height:
+                yield frame
+
+
+def _examined(
+    block: Block, bad: list[BadRecord], width: int, delimiter: str, schema: TableSchema, used: dict[str, int]
+) -> tuple[Block, list[BadRecord], pl.DataFrame | None]:
+    """Return whole records, those set aside, and the fields as `_numbers` gives them."""
+    cells = _numbers(block, width, delimiter, schema, used) if len(block.lines) else None
+    if block.examine is None or (cells is not None and not cells[str(width - 1)].has_nulls()):
+        return block, bad, cells
+    # Some record may lack its last field. Where each is whole after all, its fields are right already.
+    exact, bad = block.examine()
+    if bad or len(exact.lines) != len(block.lines):
+        cells = _numbers(exact, width, delimiter, schema, used) if len(exact.lines) else None
+    return exact, bad, cells
 
 
 def header_columns(line: bytes, delimiter: str = ",") -> list[str]:
@@ -164,7 +192,7 @@ def _numbers(
         if column.kind in ("integer", "number"):
             types[str(position)] = column.polars
     words = [word for word in schema.missing if word]
-    positions = sorted(used.values())
+    positions = sorted({*used.values(), width - 1})  # the last field shows that a record is whole
     try:
         cells = pl.read_csv(
             block.text,

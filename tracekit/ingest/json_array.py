@@ -10,7 +10,8 @@ import gc
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -59,17 +60,25 @@ class JsonObject:
     raw: bytes
 
 
+class _Found(NamedTuple):
+    """Where objects are in a piece of the file."""
+
+    text: bytes
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    line: int
+    """Line on which `text` begins, from 1."""
+    stray: tuple[BadRecord, ...] = ()
+    """What follows the array and should not."""
+
+
 class JsonRun:
     """Objects of the array that follow each other.
 
     Parameters
     ----------
-    text : bytes
-        What holds them.
-    starts, ends : int64 array, shape (objects,)
-        Where each object begins and ends in `text`.
-    line : int
-        Line on which `text` begins, from 1.
+    found : _Found
+        Where they are.
     shape : pyarrow.Schema, optional
         What the objects should look like.
 
@@ -82,22 +91,24 @@ class JsonRun:
         is absent is NULL.
     """
 
-    def __init__(
-        self,
-        text: bytes,
-        starts: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        line: int,
-        shape: pa.Schema | None = None,
-    ) -> None:
-        self._pieces = [text[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-        newlines = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == _NEWLINE)
-        self._lines = line + np.searchsorted(newlines, starts)
-        self.bad = _between(text, starts, ends, line)
+    def __init__(self, found: _Found, shape: pa.Schema | None = None) -> None:
+        self._found = found
+        self.bad = [*_between(found.text, found.starts, found.ends, found.line), *found.stray]
         self.table = None if shape is None else self._as_table(shape)
 
     def __len__(self) -> int:
-        return len(self._pieces)
+        return len(self._found.starts)
+
+    @cached_property
+    def _lines(self) -> NDArray[np.int64]:
+        text, starts, _, line, _ = self._found
+        newlines = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == _NEWLINE)
+        return line + np.searchsorted(newlines, starts)
+
+    @cached_property
+    def _pieces(self) -> list[bytes]:
+        text, starts, ends, _, _ = self._found
+        return [text[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
 
     def line(self, row: int) -> int:
         """Return the line on which an object starts, from 1."""
@@ -111,9 +122,10 @@ class JsonRun:
         import pyarrow as pa
         import pyarrow.json
 
-        text = b"\n".join(self._pieces)
+        text = self._without_commas()
         try:
-            text.decode("utf-8")  # Arrow does not look at it
+            if not self._found.text.isascii():
+                bytes(text).decode("utf-8")  # Arrow does not look at it
             found = pyarrow.json.read_json(
                 pa.BufferReader(text),
                 read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1),
@@ -124,6 +136,19 @@ class JsonRun:
         except (pa.ArrowException, UnicodeDecodeError):
             return None
         return found if found.num_rows == len(self) else None
+
+    def _without_commas(self) -> bytes | NDArray[np.uint8]:
+        """Return the objects with nothing but blanks between them."""
+        text, starts, ends, _, _ = self._found
+        array = np.frombuffer(text, dtype=np.uint8)
+        # As logs are written, one comma follows each object, and nothing but blanks stands between it and the next.
+        if len(ends) and not self.bad and (array[ends[:-1]] == ord(",")).all():
+            rest = b"".join(text[a + 1 : b] for a, b in zip(ends[:-1].tolist(), starts[1:].tolist(), strict=True))
+            if b"," not in rest:
+                spaced = array[starts[0] : ends[-1]].copy()
+                spaced[ends[:-1] - starts[0]] = ord(" ")
+                return spaced
+        return b"\n".join(self._pieces)
 
     def objects(self) -> tuple[list[JsonObject], list[BadRecord]]:
         """Return the objects one by one, and those that are damaged."""
@@ -158,10 +183,11 @@ def json_runs(stream: Readable, path: str, shape: pa.Schema | None = None) -> It
     SourceError
         The file is no JSON array, or ends inside a record.
     """
-    return ahead(_runs(stream, path, shape))
+    # One thread finds the objects, another makes tables of them.
+    return ahead(JsonRun(found, shape) for found in ahead(_found(stream, path)))
 
 
-def _runs(stream: Readable, path: str, shape: pa.Schema | None) -> Iterator[JsonRun]:
+def _found(stream: Readable, path: str) -> Iterator[_Found]:
     carry = _after_bracket(stream, path)
     line = 1 + carry[0].count(b"\n")
     rest = carry[1]
@@ -170,7 +196,7 @@ def _runs(stream: Readable, path: str, shape: pa.Schema | None) -> Iterator[Json
         rest += chunk
         starts, ends = _objects(rest)
         if len(ends):
-            yield JsonRun(rest, starts, ends, line, shape)
+            yield _Found(rest, starts, ends, line)
             stop = int(ends[-1])
             line += rest.count(b"\n", 0, stop)
             rest = rest[stop:]
@@ -200,7 +226,7 @@ def _after_bracket(stream: Readable, path: str) -> tuple[bytes, bytes]:
     raise SourceError("is empty", where=path, hint="a JSON array of job objects is due")
 
 
-def _tail(rest: bytes, line: int, path: str) -> Iterator[JsonRun]:
+def _tail(rest: bytes, line: int, path: str) -> Iterator[_Found]:
     text = rest.lstrip(_BETWEEN)
     line += rest[: len(rest) - len(text)].count(b"\n")
     if text.startswith(b"]"):
@@ -217,11 +243,9 @@ def _tail(rest: bytes, line: int, path: str) -> Iterator[JsonRun]:
     )
 
 
-def _no_objects(bad: BadRecord) -> JsonRun:
+def _no_objects(bad: BadRecord) -> _Found:
     nowhere = np.empty(0, dtype=np.int64)
-    run = JsonRun(b"", nowhere, nowhere, bad.line)
-    run.bad.append(bad)
-    return run
+    return _Found(b"", nowhere, nowhere, bad.line, (bad,))
 
 
 def _objects(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

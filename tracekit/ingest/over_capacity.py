@@ -53,7 +53,12 @@ def _over(held: pl.DataFrame, total: pl.DataFrame) -> NDArray[np.bool_]:
     times = np.concatenate([start, end])
     order = np.argsort(times)
     running = np.cumsum(np.concatenate([gpus, -gpus])[order])
-    at_start = running[np.searchsorted(times[order], start, side="right") - 1]
+    # What counts is the sum after all that happens at one moment.
+    rising = times[order]
+    last = np.flatnonzero(np.append(rising[1:] != rising[:-1], True))
+    after = np.empty(len(times))
+    after[order] = np.repeat(running[last], np.diff(last, prepend=-1))
+    at_start = after[: len(start)]
     row = np.searchsorted(total["time"].to_physical().to_numpy(), start, side="right") - 1
     # Before the first row nothing is stated.
     over: NDArray[np.bool_] = (row >= 0) & (at_start > total["gpu_count"].to_numpy()[np.maximum(row, 0)] + 1e-6)

@@ -16,7 +16,7 @@ import numpy as np
 from tracekit.ingest.ahead import ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -42,28 +42,52 @@ class Readable(Protocol):
         ...
 
 
-@dataclass(frozen=True)
 class Block:
     """Whole records, each with the right number of fields.
 
-    Attributes
+    Parameters
     ----------
     text : bytes
         The records; each ends with a line feed.
     lines : int64 array, shape (records,)
         Line in the file on which each record starts, from 1.
-    starts, ends : int64 array, shape (records,)
-        Where each record stands in `text`, line end excluded.
+    spans : tuple of two int64 arrays, shape (records,), optional
+        Where each record starts and ends in `text`, line end excluded; by default each line is a record.
+    examine : function () -> (Block, list of BadRecord), optional
+        For a block of which only the number of all delimiters was counted: looks at each record.
     """
 
-    text: bytes
-    lines: Ints
-    starts: Ints
-    ends: Ints
+    def __init__(
+        self,
+        text: bytes,
+        lines: Ints,
+        spans: tuple[Ints, Ints] | None = None,
+        examine: Callable[[], tuple[Block, list[BadRecord]]] | None = None,
+    ) -> None:
+        self.text = text
+        self.lines = lines
+        self.examine = examine
+        self._spans = spans
+
+    @property
+    def spans(self) -> tuple[Ints, Ints]:
+        """Where each record starts and ends in `text`, line end excluded."""
+        if self._spans is None:
+            array = np.frombuffer(self.text, dtype=np.uint8)
+            ends = np.flatnonzero(array == _NEWLINE)
+            starts = np.concatenate(([0], ends[:-1] + 1))
+            self._spans = starts, _without_return(array, starts, ends)
+        return self._spans
 
     def raw(self, row: int) -> bytes:
         """Return the text of one record."""
-        return self.text[self.starts[row] : self.ends[row]]
+        starts, ends = self.spans
+        return self.text[starts[row] : ends[row]]
+
+    def kept(self, good: Bools) -> Block:
+        """Return the block with some of its records only; `text` stays whole."""
+        starts, ends = self.spans
+        return Block(self.text, self.lines[good], (starts[good], ends[good]))
 
 
 @dataclass(frozen=True)
@@ -120,7 +144,9 @@ class RecordReader:
         self._carry = line + b"\n" + self._carry
         self._line -= 1
 
-    def blocks(self, fields: int, *, trailing: bool = False) -> Iterator[tuple[Block, list[BadRecord]]]:
+    def blocks(
+        self, fields: int, *, trailing: bool = False, loosely: bool = False
+    ) -> Iterator[tuple[Block, list[BadRecord]]]:
         """Return the remaining records in blocks, with those that were set aside.
 
         Parameters
@@ -129,15 +155,20 @@ class RecordReader:
             Number of fields that a record has.
         trailing : bool
             Whether a delimiter may end a record.
+        loosely : bool
+            Give blocks of which only the number of all delimiters was counted, where that fits, with `examine`. The
+            caller has to show that no record has too few fields: then none has too many either.
         """
-        return ahead(self._blocks(fields, trailing))
+        return ahead(self._blocks(fields, trailing, loosely))
 
-    def _blocks(self, fields: int, trailing: bool) -> Iterator[tuple[Block, list[BadRecord]]]:
+    def _blocks(self, fields: int, trailing: bool, loosely: bool) -> Iterator[tuple[Block, list[BadRecord]]]:
         while True:
             more = self._fill()
             data, self._carry = self._split(more)
             if data:
-                yield self._examine(data, fields, trailing)
+                loose = self._loose(data, fields) if loosely and not trailing else None
+                yield (loose, []) if loose else self._examine(data, self._line, fields, trailing)
+                self._line += int(np.count_nonzero(np.frombuffer(data, dtype=np.uint8) == _NEWLINE))
             if not more and not self._carry:
                 return
 
@@ -171,20 +202,31 @@ class RecordReader:
                 return chunk[end + 1 :]
         return b""
 
-    def _examine(self, data: bytes, fields: int, trailing: bool) -> tuple[Block, list[BadRecord]]:
+    def _plain(self, data: bytes) -> bool:
+        return not self._quoted(data) and b"\0" not in data and data.isascii()
+
+    def _loose(self, data: bytes, fields: int) -> Block | None:
+        """Return the lines as a block if they hold as many delimiters as they should, taken together."""
+        if fields == 1 or len(data) > MAX_RECORD or not self._plain(data):
+            return None
         array = np.frombuffer(data, dtype=np.uint8)
-        if not self._quoted(data) and b"\0" not in data and data.isascii():
+        count = np.count_nonzero(array == _NEWLINE)
+        if np.count_nonzero(array == self._delimiter) != count * (fields - 1):
+            return None
+        line = self._line
+        return Block(data, np.arange(line, line + count), examine=lambda: self._examine(data, line, fields, False))
+
+    def _examine(self, data: bytes, line: int, fields: int, trailing: bool) -> tuple[Block, list[BadRecord]]:
+        array = np.frombuffer(data, dtype=np.uint8)
+        if self._plain(data):
             ends = _regular_ends(array, self._delimiter, fields + trailing)
             # A record with a delimiter behind it has one field more, and that is empty.
             if ends is not None and (not trailing or _all_closed(array, ends, self._delimiter)):
-                starts = np.concatenate(([0], ends[:-1] + 1))
-                lines = np.arange(self._line, self._line + len(ends))
-                self._line += len(ends)
-                return Block(data, lines, starts, _without_return(array, starts, ends)), []
-        return self._examine_closely(data, array, fields, trailing)
+                return Block(data, np.arange(line, line + len(ends))), []
+        return self._examine_closely(data, array, line, fields, trailing)
 
     def _examine_closely(
-        self, data: bytes, array: NDArray[np.uint8], fields: int, trailing: bool
+        self, data: bytes, array: NDArray[np.uint8], line: int, fields: int, trailing: bool
     ) -> tuple[Block, list[BadRecord]]:
         newlines = np.flatnonzero(array == _NEWLINE)
         line_starts = np.concatenate(([0], newlines[:-1] + 1))
@@ -192,8 +234,7 @@ class RecordReader:
         first, last = _join_quoted_lines(array, newlines, quotes, self._delimiter, (fields, fields + trailing))
         starts, stops = line_starts[first], newlines[last]
         ends = _without_return(array, starts, stops)
-        lines = self._line + first
-        self._line += len(newlines)
+        lines = line + first
         reasons = _reasons(data, array, quotes, starts, ends, self._delimiter, fields, trailing)
         blank = ends == starts
         bad_rows = [row for row in sorted(reasons) if not blank[row]]
@@ -201,11 +242,11 @@ class RecordReader:
         good = ~blank
         good[bad_rows] = False
         if good.all():
-            return Block(data, lines, starts, ends), bad
+            return Block(data, lines, (starts, ends)), bad
         kept = array[np.repeat(good, stops + 1 - starts)].tobytes()
         sizes = (stops + 1 - starts)[good]
         new_starts = np.concatenate(([0], np.cumsum(sizes)[:-1])) if len(sizes) else np.empty(0, dtype=np.int64)
-        return Block(kept, lines[good], new_starts, new_starts + (ends - starts)[good]), bad
+        return Block(kept, lines[good], (new_starts, new_starts + (ends - starts)[good])), bad
 
 
 def _before_open_quote(data: bytes, cut: int) -> int:
@@ -233,7 +274,7 @@ def _regular_ends(array: NDArray[np.uint8], delimiter: int, fields: int) -> Ints
     if len(marks) % fields:
         return None
     ends = marks[fields - 1 :: fields]
-    regular = (array[ends] == _NEWLINE).all() and np.count_nonzero(array == _NEWLINE) == len(ends)
+    regular = (array[ends] == _NEWLINE).all() and np.count_nonzero(array[marks] == _NEWLINE) == len(ends)
     if regular and len(array) > MAX_RECORD and (np.diff(ends, prepend=-1) > MAX_RECORD).any():
         return None
     # In a table of one column an empty line would pass for a record.

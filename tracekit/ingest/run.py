@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,9 +27,12 @@ from tracekit.trace_writer import TraceWriter
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    import duckdb
+
     from tracekit.ingest.detect import Detection
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import TimeFrame
+    from tracekit.manifest import Capability
     from tracekit.trace import Trace
 
 __all__ = ["ingest_logs"]
@@ -206,14 +210,28 @@ def _manifest(detection: Detection, frame: TimeFrame, sink: Sink) -> Manifest:
 
 
 def _describe(manifest: Manifest, frame: TimeFrame, sink: Sink) -> None:
-    """Run the checks and measure the capabilities on the finished tables."""
+    """Run the checks and measure the capabilities on the finished tables, side by side."""
     tables = set(manifest.tables)
+    with ThreadPoolExecutor(1, thread_name_prefix="tracekit-measure") as thread:
+        measured = thread.submit(_measure, tables, frame, sink)
+        with _finished(tables, sink) as con:
+            run_common_checks(con, tables, sink)
+        manifest.capabilities = measured.result()
+
+
+def _measure(tables: set[str], frame: TimeFrame, sink: Sink) -> dict[str, Capability]:
+    with _finished(tables, sink) as con:
+        return measure_capabilities(con, tables, frame, retries=sink.retries)
+
+
+@contextmanager
+def _finished(tables: set[str], sink: Sink) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Connect to the finished tables."""
     with sink.connect() as con:
         for table in tables:
             path = sink.folder / f"{table}.parquet"
             con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({sql_text(path)})")
-        run_common_checks(con, tables, sink)
-        manifest.capabilities = measure_capabilities(con, tables, frame, retries=sink.retries)
+        yield con
 
 
 def _now() -> str:

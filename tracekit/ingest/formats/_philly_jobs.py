@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from tracekit.ingest.cells import FIRST_TIME, LAST_TIME
@@ -12,6 +13,8 @@ from tracekit.ingest.json_array import json_runs
 from tracekit.ingest.localtime import count_unknown_instants, to_utc
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.formats._philly_records import Records
     from tracekit.ingest.json_array import JsonRun
@@ -23,6 +26,7 @@ CLUSTER = "philly"
 TIMEZONE = "America/Los_Angeles"
 
 _STATUS = {"Pass": "completed", "Killed": "cancelled", "Failed": "failed"}
+_ATTEMPT_BITS = 32
 _TIME = "%Y-%m-%d %H:%M:%S"
 
 
@@ -46,7 +50,7 @@ def _write_jobs(records: Records, run: JsonRun, opened: OpenedFile, sink: Sink) 
     job, attempt, detail = (frame.filter(usable) for frame in (job, attempt, detail))
     if not naive:
         job = _to_utc(job, submitted, sink)
-        attempt = _to_utc(attempt, instants, sink, names=attempt.join(job, on="row", how="left")["job_id"])
+        attempt = _to_utc(attempt, instants, sink, names=job[_places(job, attempt)]["job_id"])
     attempts = _attempts(job, attempt)
     jobs = _jobs(job, attempts)
     _count_contradictions(jobs, attempts, sink)
@@ -78,41 +82,36 @@ def _timed(frame: pl.DataFrame, columns: list[str], bad: dict[int, tuple[str, st
 
 
 def _to_utc(frame: pl.DataFrame, columns: list[str], sink: Sink, names: pl.Series | None = None) -> pl.DataFrame:
-    utc = frame.select(to_utc(pl.col(c), TIMEZONE, sink.options["doubled_hour"]) for c in columns)
+    chosen = sink.options["doubled_hour"]
     strict = frame.select(to_utc(pl.col(c), TIMEZONE) for c in columns)
+    utc = strict if chosen == "null" else frame.select(to_utc(pl.col(c), TIMEZONE, chosen) for c in columns)
     count_unknown_instants(sink, frame.select(columns), strict, frame["job_id"] if names is None else names)
     return frame.with_columns(utc)
 
 
 def _attempts(job: pl.DataFrame, attempt: pl.DataFrame) -> pl.DataFrame:
-    """Return the attempts of the usable jobs, with `row` for joins."""
+    """Return the attempts of the usable jobs, with `row`; both frames are ordered by it."""
+    own = job[_places(job, attempt)]
+    # Attempts of a job follow each other, so that the row above holds the one before.
+    previous = pl.when(pl.col("attempt") == 0).then("submitted").otherwise(pl.col("end").shift(1))
     last = pl.col("attempt") == pl.col("attempts") - 1
-    previous = (
-        pl.when(pl.col("attempt") == 0)
-        .then("submitted")
-        .otherwise(pl.col("end").shift(1).over("row", order_by="attempt"))
+    return attempt.with_columns(own["job_id"], own["submitted"], own["attempts"], own["status"]).select(
+        "row",
+        "job_id",
+        "attempt",
+        start_time="start",
+        end_time="end",
+        run_s=_seconds(pl.col("end") - pl.col("start")),
+        wait_s=_seconds(pl.col("start") - previous),
+        gpu_count="gpus",
+        node_count="nodes",
+        status=pl.when(last & pl.col("status").is_not_null()).then(_status(pl.col("status"))),
     )
-    return (
-        attempt.join(
-            job.select("row", "job_id", "submitted", "attempts", source="status"),
-            on="row",
-            how="inner",
-            maintain_order="left",
-        )
-        .with_columns(previous=previous)
-        .select(
-            "row",
-            "job_id",
-            "attempt",
-            start_time="start",
-            end_time="end",
-            run_s=_seconds(pl.col("end") - pl.col("start")),
-            wait_s=_seconds(pl.col("start") - pl.col("previous")),
-            gpu_count="gpus",
-            node_count="nodes",
-            status=pl.when(last & pl.col("source").is_not_null()).then(_status(pl.col("source"))),
-        )
-    )
+
+
+def _places(jobs: pl.DataFrame, others: pl.DataFrame) -> NDArray[np.intp]:
+    """Return where the job of each row of `others` stands in `jobs`; both are ordered by `row`."""
+    return np.searchsorted(jobs["row"].to_numpy(), others["row"].to_numpy())
 
 
 def _jobs(job: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
@@ -141,8 +140,13 @@ def _jobs(job: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _placements(detail: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
-    times = attempts.select("row", "attempt", "job_id", "start_time", "end_time")
-    return detail.join(times, on=["row", "attempt"], how="inner", maintain_order="left").select(
+    """Return what the attempts held; both frames are ordered by row and attempt."""
+    key = attempts["row"].to_numpy() << _ATTEMPT_BITS | attempts["attempt"].to_numpy()
+    place = np.searchsorted(key, detail["row"].to_numpy() << _ATTEMPT_BITS | detail["attempt"].to_numpy())
+    own = attempts[place]
+    return detail.select(
+        "node_id", "gpu_index", own["job_id"], own["attempt"], own["start_time"], own["end_time"]
+    ).select(
         "job_id",
         "attempt",
         "node_id",

@@ -103,17 +103,19 @@ def _by_columns(table: pa.Table, seen: set[str]) -> Records:
     tried, tries = _elements(table["attempts"].combine_chunks(), "attempts")
     held, parts = _elements(tried.field("detail"), "detail")
     names, gpus = _elements(held.field("gpus"), "gpus")
-    nodes = pl.DataFrame({"node_id": held.field("ip")}).with_columns(_known("node_id")).to_series()
+    nodes = _frame_of(node_id=held.field("ip")).with_columns(_known("node_id")).to_series()
     if nodes.null_count():
         raise _Unusable("ip", "is missing")
-    index = pl.Series(names, dtype=pl.String).str.extract(_GPU).cast(pl.Int64)
+    named = _frame_of(gpu=names).to_series()
+    few = named.unique()
+    index = named.replace_strict(few, few.str.extract(_GPU).cast(pl.Int64), return_dtype=pl.Int64)
     if index.null_count():
         raise _Unusable("gpus", "is not a GPU like gpu0")
     seen.update(ids)
     row = np.repeat(np.arange(count), tries)
     number = _numbered(tries)
     held_gpus = np.bincount(np.repeat(np.arange(len(parts)), parts), weights=gpus, minlength=len(parts))
-    times = pl.DataFrame({"start": tried.field("start_time"), "end": tried.field("end_time")})
+    times = _frame_of(start=tried.field("start_time"), end=tried.field("end_time"))
     attempts = times.select(
         row=pl.Series(row, dtype=pl.Int64),
         attempt=pl.Series(number, dtype=pl.Int64),
@@ -127,16 +129,18 @@ def _by_columns(table: pa.Table, seen: set[str]) -> Records:
             "row": np.repeat(row, parts),
             "attempt": np.repeat(number, parts),
             "node_id": nodes,
-            "gpu_index": pl.Series(pa.LargeListArray.from_arrays(np.append(0, np.cumsum(gpus)), index.to_arrow())),
+            "gpu_index": _frame_of(
+                x=pa.LargeListArray.from_arrays(np.append(0, np.cumsum(gpus)), index.to_arrow())
+            ).to_series(),
         },
         schema=_DETAIL,
     ).with_columns(pl.when(pl.col("gpu_index").list.len() > 0).then("gpu_index"))
-    named = {ours: pl.col(name) for ours, name in _FIELDS.items()}
+    fields = {ours: pl.col(name) for ours, name in _FIELDS.items()}
     return Records(
         jobs.select(
             row=pl.int_range(pl.len(), dtype=pl.Int64),
             job_id="jobid",
-            **named,
+            **fields,
             attempts=pl.Series(tries, dtype=pl.Int64),
         ),
         attempts,
@@ -144,10 +148,17 @@ def _by_columns(table: pa.Table, seen: set[str]) -> Records:
     )
 
 
+def _frame_of(**columns: pa.Array) -> pl.DataFrame:
+    """Return Arrow arrays as columns; by way of a table, since single arrays would import pyarrow.compute."""
+    return pl.DataFrame(pa.table(columns))
+
+
 def _elements(lists: pa.ListArray, place: str) -> tuple[pa.Array, NDArray[np.int64]]:
     """Return the elements of all lists and the length of each list; a list that is NULL has none."""
-    lengths = np.diff(lists.offsets.to_numpy()).astype(np.int64)  # pyarrow.compute would take longer to import
-    elements = lists.flatten()
+    # From the offsets: importing pyarrow.compute, which other ways need, would take longer than all that is done here.
+    offsets = lists.offsets.to_numpy()
+    lengths = np.diff(offsets).astype(np.int64)
+    elements = lists.values.slice(offsets[0], offsets[-1] - offsets[0])
     if elements.null_count:
         raise _Unusable(place, "is not an object")
     return elements, lengths

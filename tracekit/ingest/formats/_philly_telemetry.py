@@ -26,7 +26,6 @@ __all__ = ["read_gpu_samples", "read_host_samples"]
 
 _KIB_PER_GIB = 1024 * 1024
 _NOT_AVAILABLE = re.compile(rb",[ \t]*NA[ \t]*(?=[,\r\n])")
-_CELL_ENDS = np.frombuffer(b",\r\n", dtype=np.uint8)
 
 
 def _telemetry_schema(name: str, sink: Sink) -> TableSchema:
@@ -68,19 +67,26 @@ def _long(raw: pl.DataFrame, cells: list[str]) -> pl.DataFrame:
     """Return one row for each cell with a number, row by row."""
     values = raw.select(cells).to_numpy(order="c").ravel()
     known = np.flatnonzero(~np.isnan(values))
-    row, gpu = np.divmod(known, len(cells))
+    row = known // len(cells)
     return raw.select("time", node_id="machineId")[row].with_columns(
-        gpu_index=pl.Series(gpu, dtype=pl.Int64), utilization_pct=pl.Series(values[known], dtype=pl.Float64)
+        gpu_index=pl.Series(known - row * len(cells), dtype=pl.Int64),
+        utilization_pct=pl.Series(values[known], dtype=pl.Float64),
     )
 
 
 def _count_not_available(text: bytes) -> int:
     """Return how many cells say NA, blanks around it allowed."""
-    array = np.frombuffer(text + b"\n\n", dtype=np.uint8)
+    array = np.frombuffer(text, dtype=np.uint8)
     at = np.flatnonzero(array == ord("N"))
-    plain = (array[at - 1] == ord(",")) & (array[at + 1] == ord("A")) & np.isin(array[at + 2], _CELL_ENDS)
+    if not len(at):
+        return 0
+    if at[0] and at[-1] + 2 < len(array):
+        after = array[at + 2]
+        ended = (after == ord(",")) | (after == ord("\r")) | (after == ord("\n"))
+        if (ended & (array[at - 1] == ord(",")) & (array[at + 1] == ord("A"))).all():
+            return len(at)
     # Cells with blanks, and machines with an N in their name, are told from NA one by one.
-    return len(at) if plain.all() else len(_NOT_AVAILABLE.findall(text))
+    return len(_NOT_AVAILABLE.findall(text))
 
 
 def read_host_samples(found: Found, sink: Sink) -> None:
