@@ -35,6 +35,7 @@ imports:
 # Write the generated pages.
 docs:
     {{python}} -m tracekit schema > docs/columns.md
+    {{python}} tools/score_classifier.py --docs
 
 # Write the sample traces again.
 samples:
@@ -42,6 +43,12 @@ samples:
 
 bench:
     {{python}} benchmarks/ingest.py
+    {{python}} benchmarks/characterize.py
+    {{python}} benchmarks/classify_logs.py
+
+# Damage the sample traces in many ways and see that every reader stands it.
+fuzz cases="20000" seed="1":
+    {{python}} tools/fuzz.py --cases {{cases}} --seed {{seed}}
 
 lock:
     {{python}} tools/lock.py
