@@ -10,6 +10,7 @@
 -- column jobs: jobs | jobs of this class with this status
 -- column jobs_share: share | jobs / all jobs of the class
 -- column gpu_hours: GPU-hours | GPU time of these jobs; NULL when none is known
+-- interval jobs_share: proportion of _class_jobs
 -- rule:
 -- The shares of one class sum to 1. Jobs of unknown size are out. GPU time as in overview/status.
 WITH by_class AS (
@@ -29,6 +30,7 @@ SELECT
     status,
     jobs,
     CAST(jobs AS DOUBLE) / CAST(sum(jobs) OVER (PARTITION BY gpu_class) AS DOUBLE) AS jobs_share,
-    CAST(gpu_s AS DOUBLE) / 3600 AS gpu_hours
+    CAST(gpu_s AS DOUBLE) / 3600 AS gpu_hours,
+    sum(jobs) OVER (PARTITION BY gpu_class) AS _class_jobs
 FROM by_class
 ORDER BY class_order, status NULLS LAST

@@ -8,6 +8,7 @@
 -- column jobs: jobs | jobs of this gang size
 -- column jobs_share: share | jobs / all jobs
 -- column gpu_hours_share: share | their GPU time / all known GPU time
+-- interval jobs_share: proportion of all jobs
 -- rule:
 -- Jobs of every status and size are in, CPU jobs too. Jobs of unknown gang size keep a row: a source that does not tell
 -- of instances has this row alone. GPU time as in overview/status.

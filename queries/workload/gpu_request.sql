@@ -9,6 +9,7 @@
 -- column jobs: jobs | jobs of this size
 -- column jobs_share: share | jobs / all jobs of known size
 -- column gpu_hours_share: share | their GPU time / all known GPU time of jobs of known size
+-- interval jobs_share: proportion of all jobs
 -- rule:
 -- Jobs of every status are in, jobs of unknown size are out. A size without known GPU time has a NULL share of it.
 -- GPU time as in overview/status.

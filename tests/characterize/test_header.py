@@ -8,6 +8,7 @@ import pytest
 
 from tracekit.characterize import QueryColumn, QueryParam, find_query, list_queries
 from tracekit.characterize.header import QUERY_PARTS, USER_PARTS, parse_query
+from tracekit.characterize.intervals import Interval
 from tracekit.errors import QueryError
 
 WHOLE = """\
@@ -31,7 +32,7 @@ SELECT 1 -- title: not this
 """
 
 
-def parse(text: str, parts: tuple[str, ...] = QUERY_PARTS) -> object:
+def parse(text: str, parts: tuple[str, ...] = QUERY_PARTS) -> Query:
     return parse_query(text, Path("q.sql"), name="q", parts=parts)
 
 
@@ -70,6 +71,9 @@ def test_a_header_gives_all_its_parts() -> None:
         ("param share", "param least", "q.sql, line 8: the header has the param 'least' twice"),
         ("clean {", "dirty {", "q.sql, line 10: the default 'dirty' of 'mode' is none of its choices"),
         ("s | mean", "mean", "q.sql, line 12: misshapen column 'mean_s'"),
+        ("-- rule:", "-- interval mean_s: median\n-- rule:", "q.sql, line 13: misshapen interval 'mean_s'"),
+        ("-- rule:", "-- interval p: median of mean_s\n-- rule:", "q.sql, line 13: the interval names 'p', which is"),
+        ("-- rule:", "-- interval mean_s: median of n\n-- rule:", "q.sql, line 13: the interval names 'n', which is"),
         ("column mean_s", "column gpu_class", "q.sql, line 12: the header has the column 'gpu_class' twice"),
     ],
 )
@@ -78,6 +82,11 @@ def test_a_wrong_header_is_named_by_file_and_line(old: str, new: str, message: s
     with pytest.raises(QueryError) as caught:
         parse(WHOLE.replace(old, new, 1))
     assert str(caught.value).startswith(message)
+
+
+def test_intervals_name_their_column_method_and_count() -> None:
+    query = parse(WHOLE.replace("-- rule:", "-- interval mean_s: proportion of all gpu_class\n-- rule:", 1))
+    assert query.intervals == (Interval("mean_s", "proportion", "gpu_class", pooled=True),)
 
 
 def test_a_user_file_needs_no_header() -> None:
