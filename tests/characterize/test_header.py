@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.characterize import QueryColumn, QueryParam, find_query, list_queries
+from tracekit.characterize import Query, QueryColumn, QueryParam, find_query, list_queries
 from tracekit.characterize.header import QUERY_PARTS, USER_PARTS, parse_query
 from tracekit.characterize.intervals import Interval
 from tracekit.errors import QueryError

@@ -68,9 +68,8 @@ def test_hidden_columns_stay_hidden(make_trace: MakeTrace) -> None:
 def test_a_users_file_may_ask_for_intervals(make_trace: MakeTrace, tmp_path: Path) -> None:
     own = tmp_path / "own.sql"
     head = "-- title: mine\n-- column share: share | of them\n-- column n: jobs | all\n"
-    own.write_text(
-        head + "-- interval share: proportion of n\n-- rule:\nSELECT 0.5 AS share, 10 AS n FROM jobs LIMIT 1"
-    )
+    body = "\n-- rule:\nSELECT 0.5 AS share, 10 AS n FROM jobs LIMIT 1"
+    own.write_text(f"{head}-- interval share: proportion of n{body}")
     answer = answer_query(make_trace(jobs=jobs(1)), own)
     assert answer.intervals is not None
     assert answer.intervals.row(0) == (pytest.approx(0.1871, abs=5e-5), pytest.approx(0.8129, abs=5e-5))
