@@ -2,7 +2,7 @@
 
     python benchmarks/characterize.py [CASE ...] [--runs 3] [--scale 1] [--keep DIR]
 
-helios     every query that a log without telemetry can answer, one process each, on 3.36 million jobs
+helios     every query that a log without telemetry can answer, on 3.36 million jobs: one process each, and all in one
 telemetry  the queries that join GPU samples to attempts, against DuckDB scanning and aggregating the samples with no
            join, on 117,325 jobs and 45 million samples
 """
@@ -20,10 +20,11 @@ from pathlib import Path
 
 from _process import run
 from helios_logs import RELEASED_JOBS, write_helios_logs
-from philly_files import write_gpu_file, write_job_log
+from philly_files import TELEMETRY_BEGIN, write_gpu_file, write_job_log
 
 _SAMPLES_PER_ROW = 5
 _SAMPLES = 45_000_000
+_SERVERS = 400
 _JOINED = (
     "utilization/gpu_by_size_status",
     "utilization/dedicated",
@@ -34,6 +35,17 @@ _SCAN = """
 import duckdb, sys
 print(duckdb.sql(f"SELECT node_id, gpu_index, count(*), avg(utilization_pct), min(time), max(time) "
                  f"FROM read_parquet('{sys.argv[1]}/gpu_utilization.parquet') GROUP BY ALL").fetchall()[0])
+"""
+
+
+_TOGETHER = """
+import sys
+from tracekit.characterize import answer_query, lacks, list_queries
+from tracekit.trace import Trace
+trace, swept = Trace.open(sys.argv[1]), {}
+for query in list_queries():
+    if not lacks(query, trace) and query.name not in ("queuing/delay_causes", "queuing/out_of_order"):
+        answer_query(trace, query.name, swept=swept)
 """
 
 
@@ -68,6 +80,12 @@ def helios(folder: Path, runs: int, scale: float) -> None:
         total, most = total + seconds, max(most, mib)
         print(f"| {name} | {seconds:.2f} s | {mib:.0f} MiB |", flush=True)
     print(f"| all, one process each | {total:.1f} s | {most:.0f} MiB |")
+    together = [run("-c", _TOGETHER, str(trace)) for _ in range(runs)]
+    seconds = statistics.median(u.wall_s for u in together)
+    print(
+        f"| all in one process, without the two with a sweep of their own | {seconds:.1f} s | "
+        f"{max(u.peak_mib for u in together):.0f} MiB |"
+    )
 
 
 def telemetry(folder: Path, runs: int, scale: float) -> None:
@@ -75,8 +93,11 @@ def telemetry(folder: Path, runs: int, scale: float) -> None:
     source = folder / "source"
     if not source.is_dir():
         source.mkdir(parents=True)
-        write_job_log(source / "cluster_job_log", int(117_325 * scale))
-        write_gpu_file(source / "cluster_gpu_util", int(_SAMPLES / _SAMPLES_PER_ROW * scale))
+        rows = int(_SAMPLES / _SAMPLES_PER_ROW * scale)
+        # All jobs fall into the time of the telemetry, so that the join has as much to do as it can have.
+        days = rows / _SERVERS / 1440
+        write_job_log(source / "cluster_job_log", int(117_325 * scale), begin=TELEMETRY_BEGIN, days=days)
+        write_gpu_file(source / "cluster_gpu_util", rows, servers=_SERVERS)
     trace = _trace(source, "philly", folder / "trace")
     print("| query | time | scan | ratio | peak memory |\n|---|---|---|---|---|")
     for name in _JOINED:

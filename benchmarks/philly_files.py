@@ -10,7 +10,6 @@ was offline. Nine million rows hold 45 million GPU samples, as many as the relea
 from __future__ import annotations
 
 import argparse
-from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +17,13 @@ import polars as pl
 
 _BATCH = 500_000
 _BEGIN = np.datetime64("2017-08-07T00:00:00")
+TELEMETRY_BEGIN = np.datetime64("2017-10-03T00:00:00")
 
 
-def write_job_log(path: Path, jobs: int, seed: int = 2017) -> None:
-    """Write cluster_job_log: about 1.7 attempts a job, most of them on one GPU."""
+def write_job_log(path: Path, jobs: int, seed: int = 2017, begin: np.datetime64 = _BEGIN, days: float = 137) -> None:
+    """Write cluster_job_log: about 1.7 attempts a job, most of them on one GPU, submitted in `days` from `begin` on."""
     rng = np.random.default_rng(seed)
-    submit = _BEGIN + np.sort(rng.integers(0, 137 * 86_400, jobs)).astype("timedelta64[s]")
+    submit = begin + np.sort(rng.integers(0, round(days * 86_400), jobs)).astype("timedelta64[s]")
     attempts = np.where(rng.random(jobs) < 0.04, 0, 1 + rng.geometric(0.6, jobs) - 1)
     gpus = rng.choice([1, 2, 4, 8, 16], jobs, p=[0.84, 0.05, 0.05, 0.04, 0.02])
     with path.open("w", encoding="utf-8") as out:
@@ -71,7 +71,7 @@ def _text(moment: np.datetime64) -> str:
 def write_gpu_file(path: Path, rows: int, servers: int = 400, seed: int = 2017) -> None:
     """Write cluster_gpu_util: `rows` rows, minute by minute over all servers; every row ends with a comma."""
     rng = np.random.default_rng(seed)
-    begin = np.datetime64(datetime(2017, 10, 3), "us")
+    begin = TELEMETRY_BEGIN.astype("datetime64[us]")
     with path.open("wb") as out:
         for first in range(0, rows, _BATCH):
             number = np.arange(first, min(first + _BATCH, rows))
