@@ -19,24 +19,65 @@
 -- same job are no neighbours, nor are attempts without a start or an end. rule=any_node: a gang goes at the pace of its
 -- slowest part, so all its samples count as colocated while any of its nodes is shared. rule=same_node: only those on
 -- the shared node. The two differ for attempts on several nodes alone. Attempts of unknown size are out.
--- Times are cut into hours, so that the joins are equalities and memory stays small.
+-- Times are cut into hours, so that the joins are equalities and memory stays small. The held hours are cut further,
+-- where the attempt becomes colocated or alone, before the samples are joined: these pieces are few, and each sample is
+-- looked up once.
 WITH sampled AS (
     SELECT min(time) AS first_time, max(time) AS last_time
     FROM gpu_utilization
 ),
 
-held_hours AS (
-    SELECT DISTINCT
-        p.job_id,
-        p.attempt,
-        p.node_id,
-        unnest(generate_series(
-            date_trunc('hour', greatest(a.start_time, d.first_time)), least(a.end_time, d.last_time), INTERVAL 1 HOUR
-        )) AS hour
-    FROM placements AS p
-    INNER JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
+-- Materialized, since the numbers must be the same wherever they are read.
+held AS MATERIALIZED (
+    SELECT
+        row_number() OVER () AS held_id,
+        a.job_id,
+        a.attempt,
+        a.gpu_count,
+        date_trunc('minute', a.start_time) AS since,
+        a.end_time AS until,
+        d.first_time,
+        d.last_time
+    FROM attempts AS a
     CROSS JOIN sampled AS d
-    WHERE a.start_time <= d.last_time AND a.end_time > d.first_time AND (len(p.gpu_index) > 0 OR p.gpu_count > 0)
+    WHERE a.gpu_count IS NOT NULL AND date_trunc('minute', a.start_time) <= d.last_time AND a.end_time > d.first_time
+),
+
+-- Nodes with the same judged_id are colocated together: those of the attempt, or each for itself.
+held_nodes AS MATERIALIZED (
+    SELECT
+        h.held_id,
+        p.node_id,
+        CASE WHEN $rule = 'same_node' THEN row_number() OVER () ELSE h.held_id END AS judged_id,
+        list_distinct(flatten(list(p.gpu_index))) AS gpu_index
+    FROM placements AS p
+    INNER JOIN held AS h ON p.job_id = h.job_id AND p.attempt = h.attempt
+    WHERE len(p.gpu_index) > 0 OR p.gpu_count > 0
+    GROUP BY h.held_id, p.node_id
+),
+
+held_hours AS (
+    SELECT
+        held_id,
+        gpu_count,
+        since,
+        until,
+        unnest(generate_series(
+            date_trunc('hour', greatest(since, first_time)), least(until, last_time), INTERVAL 1 HOUR
+        )) AS hour
+    FROM held
+),
+
+node_hours AS (
+    SELECT
+        n.judged_id,
+        n.node_id,
+        h.gpu_count,
+        h.hour,
+        greatest(h.since, h.hour) AS since,
+        least(h.until, h.hour + INTERVAL 1 HOUR) AS until
+    FROM held_hours AS h
+    INNER JOIN held_nodes AS n ON h.held_id = n.held_id
 ),
 
 shared_hours AS (
@@ -54,45 +95,57 @@ shared_hours AS (
 
 shared AS (
     SELECT
-        h.job_id,
-        h.attempt,
-        CASE WHEN $rule = 'same_node' THEN h.node_id ELSE '' END AS node_id,
+        h.judged_id,
+        h.gpu_count,
         h.hour,
-        n.since,
-        n.until,
-        max(n.until) OVER (
-            PARTITION BY h.job_id, h.attempt, CASE WHEN $rule = 'same_node' THEN h.node_id ELSE '' END, h.hour
-            ORDER BY n.since, n.until
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ) AS reached
-    FROM held_hours AS h
+        greatest(n.since, h.since) AS since,
+        least(n.until, h.until) AS until,
+        h.until AS held_until
+    FROM node_hours AS h
     INNER JOIN shared_hours AS n ON h.node_id = n.node_id AND h.hour = n.hour
+    WHERE n.since < h.until AND n.until > h.since
 ),
 
--- Overlaps are cut off, so that a sample finds one row at most and is counted once.
-shared_once AS (
-    SELECT job_id, attempt, node_id, hour, greatest(since, coalesce(reached, since)) AS since, until
-    FROM shared
-    WHERE reached IS NULL OR until > reached
+-- The nodes that become shared at a time are counted plus, those that are shared no more minus.
+changes AS (
+    SELECT judged_id, gpu_count, hour, since AS time, 0 AS change, until AS held_until FROM node_hours
+    UNION ALL
+    SELECT judged_id, gpu_count, hour, since, 1, held_until FROM shared
+    UNION ALL
+    SELECT judged_id, gpu_count, hour, until, -1, held_until FROM shared WHERE until < held_until
+),
+
+pieces AS (
+    SELECT
+        judged_id,
+        gpu_count,
+        hour,
+        time AS since,
+        lead(time, 1, held_until) OVER (PARTITION BY judged_id, hour ORDER BY time) AS until,
+        sum(change) OVER (PARTITION BY judged_id, hour ORDER BY time) > 0 AS colocated
+    FROM changes
+),
+
+gpu_pieces AS (
+    SELECT n.node_id, unnest(n.gpu_index) AS gpu_index, p.gpu_count, p.hour, p.since, p.until, p.colocated
+    FROM pieces AS p
+    INNER JOIN held_nodes AS n ON p.judged_id = n.judged_id
+    WHERE p.since < p.until
 ),
 
 counted AS (
     SELECT
-        a.gpu_count,
-        x.hour IS NOT NULL AS colocated,
-        s.utilization_pct AS value,
+        p.gpu_count,
+        p.colocated,
+        u.utilization_pct AS value,
         count(*) AS n
-    FROM attempt_samples AS s
-    INNER JOIN attempts AS a ON s.job_id = a.job_id AND s.attempt = a.attempt
-    LEFT JOIN shared_once AS x
-        ON s.job_id = x.job_id
-        AND s.attempt = x.attempt
-        AND CASE WHEN $rule = 'same_node' THEN s.node_id ELSE '' END = x.node_id
-        AND date_trunc('hour', s.time) = x.hour
-        AND s.time >= x.since
-        AND s.time < x.until
-    WHERE a.gpu_count IS NOT NULL
-    GROUP BY a.gpu_count, x.hour IS NOT NULL, s.utilization_pct
+    FROM gpu_utilization AS u
+    INNER JOIN gpu_pieces AS p
+        ON u.node_id = p.node_id
+        AND u.gpu_index = p.gpu_index
+        AND date_trunc('hour', u.time) = p.hour
+    WHERE u.utilization_pct IS NOT NULL AND u.time >= p.since AND u.time < p.until
+    GROUP BY p.gpu_count, p.colocated, u.utilization_pct
 ),
 
 ranked AS (

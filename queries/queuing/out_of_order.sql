@@ -18,6 +18,7 @@
 -- job queued before q and left the queue after s. It is harmless when even the smallest job it overtook could not
 -- have been placed at s: the VC's quota had no room for it, or no nodes could take it on the fewest nodes that can
 -- hold it. Without nodes in the trace only the quota counts. The note beside the result names the quota's source.
+-- A job still pending at the end of the trace has waited through all starts.
 SELECT
     gpu_class,
     count(*) FILTER (WHERE started) AS starts,

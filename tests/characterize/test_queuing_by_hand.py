@@ -115,6 +115,26 @@ def test_without_nodes_the_quota_alone_decides_what_could_start(make_trace: Make
     assert rows(make_trace(**tables(nodes=False)), "queuing/out_of_order")[0] == ("1", 2, 2, 1.0, 0, 0.0)
 
 
+def test_a_job_that_still_waits_at_the_end_was_overtaken_by_all_that_came_later(make_trace: MakeTrace) -> None:
+    plan = tables()
+    waiting = {"job_id": "g", "cluster": "x", "vc": "w", "gpu_count": 1, "submit_time": hour(0), "status": "pending"}
+    plan["jobs"].append(waiting)
+    # c, d, e and f all overtake g, which could have started on node n each time.
+    assert rows(make_trace(**plan), "queuing/out_of_order") == [("1", 2, 2, 1.0, 1, 0.0), ("2-4", 4, 2, 0.5, 1, 0.0)]
+
+
+def test_a_quota_by_percentile_looks_at_gpu_time_only(make_trace: MakeTrace) -> None:
+    plan = tables(capacity=False)
+    # A CPU job of a day must not stretch the time over which v held its GPUs.
+    times = {"start_time": hour(0), "end_time": hour(24), "run_s": 86_400, "gpu_count": 0}
+    plan["jobs"].append(
+        {"job_id": "z", "cluster": "x", "vc": "v", "submit_time": hour(0), "status": "completed", **times}
+    )
+    plan["attempts"].append({"job_id": "z", "attempt": 0, "wait_s": 0, "status": "completed", **times})
+    found = run_query(make_trace(**plan), "queuing/timeline", step_s=86_400, quota="p95")
+    assert found.select("vc", "capacity_gpus").rows() == [("v", 4.0), ("w", 4.0)]
+
+
 def test_means_through_time(make_trace: MakeTrace) -> None:
     found = rows(make_trace(**tables()), "queuing/timeline")
     # hour, vc: running jobs, waiting jobs, running GPUs, GPUs waited for, quota

@@ -170,15 +170,29 @@ class Spans:
     end: Ints
     gpus: Floats
 
-    def by_tenant(self, number: int, weights: Floats) -> list[Steps]:
-        """Return the sum of the weights of the intervals that hold each moment, for each of `number` tenants."""
+    def with_gpus(self) -> Spans:
+        """Return the intervals with GPUs only."""
+        some = self.gpus > 0
+        return Spans(self.code[some], self.start[some], self.end[some], self.gpus[some])
+
+    def by_tenant(self, number: int) -> list[Steps]:
+        """Return the GPUs of the intervals that hold each moment, for each of `number` tenants."""
         order = np.argsort(self.code, kind="stable")
-        start, end, weights = self.start[order], self.end[order], weights[order]
+        start, end, weights = self.start[order], self.end[order], self.gpus[order]
         cuts = np.searchsorted(self.code[order], np.arange(number + 1))
         return [Steps.of_intervals(start[a:b], end[a:b], weights[a:b]) for a, b in itertools.pairwise(cuts.tolist())]
 
     def means(self, number: int, edges: Ints, weights: Floats) -> Floats:
-        """Return the mean of what `by_tenant` gives over each interval between edges [us] that lie equally far apart.
+        """Return the mean sum of the weights of the intervals that hold a moment, for each tenant and each bin.
+
+        Parameters
+        ----------
+        number : int
+            How many tenants there are.
+        edges : int64 array
+            Edges of the bins [us], equally far apart, around all intervals.
+        weights : float64 array
+            One for each interval.
 
         Returns
         -------

@@ -73,7 +73,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     ran, notes = running(con, source, with_gpus=False)
     waited, lost = _waiting(con, source)
     edges = grid_us(con, float(params["step_s"]), len(groups))
-    stated, quota = quotas(con, groups, lambda: ran.by_tenant(len(groups), ran.gpus), str(params["quota"]))
+    stated, quota = quotas(con, groups, lambda: ran.with_gpus().by_tenant(len(groups)), str(params["quota"]))
     if not len(edges):
         return Swept(_EMPTY, (*notes, *lost, quota))
     number = len(groups)

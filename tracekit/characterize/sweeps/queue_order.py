@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.occupancy import running, tenants, tries
+from tracekit.characterize.occupancy import running, tenants, tries, window_us
 from tracekit.characterize.placeable import free_nodes
 from tracekit.characterize.query import QueryColumn
 from tracekit.characterize.quotas import quotas
@@ -32,6 +32,8 @@ __all__ = ["SWEEP"]
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> Swept:
     groups = tenants(con)
     source = tries(con)
+    window = window_us(con)
+    # A job that waits when the trace ends has waited through all its starts.
     queued = con.sql(
         f"""SELECT w.job_id, w.attempt, t.cluster, t.vc, w.code, w.job_gpus AS gpu_count, w.gpu_class, w.class_order,
                    true AS started,
@@ -40,17 +42,20 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
             FROM ({source}) AS w INNER JOIN tenant AS t ON w.code = t.code
             WHERE w.wait_s >= 0 AND w.start_time IS NOT NULL AND w.job_gpus > 0
             UNION ALL
-            SELECT j.job_id, NULL, j.cluster, j.vc, t.code, j.gpu_count, j.gpu_class, j.class_order, false,
-                   epoch_us(j.submit_time), epoch_us(j.end_time)
-            FROM job_classes AS j
-            JOIN tenant AS t ON j.cluster IS NOT DISTINCT FROM t.cluster AND j.vc IS NOT DISTINCT FROM t.vc
-            WHERE j.gpu_count > 0 AND j.submit_time <= j.end_time
-              AND NOT EXISTS (FROM attempts AS a WHERE a.job_id = j.job_id)"""
+            SELECT * FROM (
+                SELECT j.job_id, NULL, j.cluster, j.vc, t.code, j.gpu_count, j.gpu_class, j.class_order, false,
+                       epoch_us(j.submit_time) AS since,
+                       coalesce(epoch_us(j.end_time), CASE WHEN j.status = 'pending' THEN $beyond END) AS until
+                FROM job_classes AS j
+                JOIN tenant AS t ON j.cluster IS NOT DISTINCT FROM t.cluster AND j.vc IS NOT DISTINCT FROM t.vc
+                WHERE j.gpu_count > 0 AND NOT EXISTS (FROM attempts AS a WHERE a.job_id = j.job_id))
+            WHERE since <= until""",
+        params={"beyond": window and window[1] + 1},
     ).pl()
     held, notes = running(con, source, with_gpus=True)
     # In half microseconds: what starts at a moment does so after what ends then, and can be looked at in between.
     between = held.half_steps()
-    used = between.by_tenant(len(groups), between.gpus)
+    used = between.by_tenant(len(groups))
     allowed, quota = quotas(con, groups, lambda: used, str(params["quota"]))
     notes.append(quota)
     waiter = queued["code"].to_numpy()
@@ -158,7 +163,8 @@ SWEEP = Sweep(
     rule="""Jobs of one VC are compared, those with GPUs only. A start at s of a job queued at q is out of order when
 another job queued before q and was still waiting after s. It is harmless when even the smallest of those could not
 have been placed at s: its VC's quota had no room for it, or no nodes with the wanted locality were free. GPUs that
-were released at s count as free, those taken at s too. Waits that are unknown or below zero are out.
+were released at s count as free, those taken at s too. A job still pending at the end of the trace has waited through
+all starts; other waits that are unknown, or below zero, are out.
 Source: the question is Philly's (ATC'19); the test is ours.""",
     compute=_compute,
 )

@@ -50,7 +50,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     if negative:
         notes.append(f"{negative:,} waits below zero are contradictions of the source and are left out")
         waits = waits.filter(pl.col("wait_us") >= 0)
-    used = held.by_tenant(len(groups), held.gpus)
+    used = held.by_tenant(len(groups))
     allowed, quota = quotas(con, groups, lambda: used, str(params["quota"]))
     notes.append(quota)
     nodes: dict[str | None, FreeNodes] | None = None
