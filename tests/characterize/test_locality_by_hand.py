@@ -153,6 +153,16 @@ def test_a_sample_is_counted_once_however_many_neighbours_there_are(make_trace: 
         assert [row[:4] for row in found] == [(2.0, True, 8, 4.5)]
 
 
+@pytest.mark.parametrize("rule", ["any_node", "same_node"])
+def test_the_last_minute_of_telemetry_counts_for_who_starts_within_it(make_trace: MakeTrace, rule: str) -> None:
+    trace = make_trace(
+        attempts=[attempt(job, "00:58:30", "01:02", gpus=1) for job in "ab"],
+        placements=[held("a", "n", [0]), held("b", "n", [1])],
+        gpu_utilization=[*samples("n", 0, minutes([7])), *samples("n", 1, minutes([9]))],
+    )
+    assert [row[:4] for row in rows(trace, "locality/utilization_by_colocation", rule=rule)] == [(1.0, True, 2, 8.0)]
+
+
 def test_relaxation_is_nodes_over_the_fewest_that_could_hold_the_job(make_trace: MakeTrace) -> None:
     facts = [
         ("a", 8, 1),
