@@ -275,3 +275,15 @@ def test_a_changed_byte_gives_members_or_one_error(at: int, value: int, name: st
         path.write_bytes(content)
         with suppress(SourceError):
             assert len(contents(path)) == 2
+
+
+def test_what_an_archive_says_of_its_damage_stays_short(tmp_path: Path) -> None:
+    content = random.Random(1).randbytes(20_000)
+    path = write_zip(tmp_path / "a.zip", {"log.csv": content})
+    damaged = bytearray(path.read_bytes())
+    damaged[26:28] = (6_000).to_bytes(2, "little")  # the length of the name in front of the member
+    path.write_bytes(damaged)
+    with pytest.raises(SourceError, match="the archive is damaged") as caught:
+        contents(path)
+    assert len(str(caught.value)) < 400
+    assert "\n" not in str(caught.value)

@@ -196,7 +196,9 @@ def _records(format_name: str, path: str, content: bytes) -> set[int]:
 
 
 def _swf_records(lines: list[bytes]) -> int:
-    return sum(1 for line in lines if line.strip() and not line.lstrip().startswith(b";"))
+    # As text: a line of blanks of any kind is blank.
+    texts = [line.decode("utf-8", "replace").strip() for line in lines]
+    return sum(1 for text in texts if text and not text.startswith(";"))
 
 
 def _list_length(content: bytes) -> set[int]:

@@ -148,7 +148,8 @@ def read_errors(path: str | Path) -> Iterator[None]:
     except PermissionError as error:
         raise SourceError("cannot be read: permission denied", where=path, hint="check its permissions") from error
     except _DAMAGE as error:
-        raise SourceError(f"the archive is damaged: {error}", where=path, hint="fetch it again") from error
+        # Some libraries put the bytes in question into their message.
+        raise SourceError(f"the archive is damaged: {str(error)[:200]}", where=path, hint="fetch it again") from error
     except NotImplementedError as error:
         raise SourceError(f"the archive cannot be read: {error}", where=path, hint="unpack it by hand") from error
     except OSError as error:

@@ -47,6 +47,8 @@ def starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
 
 def _over(held: pl.DataFrame, total: pl.DataFrame) -> NDArray[np.bool_]:
     """Return which intervals of one cluster start while more runs than its total, which changes with time."""
+    if not len(held):
+        return np.zeros(0, dtype=bool)
     # As whole numbers: NumPy sorts these several times quicker than dates.
     start, end = (held[name].to_physical().to_numpy() for name in ("start_time", "end_time"))
     gpus = held["gpu_count"].to_numpy()

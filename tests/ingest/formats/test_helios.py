@@ -263,6 +263,17 @@ def test_more_running_gpus_than_the_quota_are_counted(ingest: Ingest, found_chec
     assert trace.manifest.checks["running_over_capacity"].examples == ["Earth/1", "Earth/2"]
 
 
+def test_a_cluster_without_a_gpu_job_is_never_over_its_quota(ingest: Ingest, found_checks: FoundChecks) -> None:
+    trace = ingest(
+        {
+            "Earth/cluster_log.csv": LOG + JOB,
+            "Earth/cluster_gpu_number.csv": "date,vcA,total\n2020-04-01,8,8\n",
+            "Venus/cluster_gpu_number.csv": "date,vcA,total\n2020-04-01,8,8\n",
+        }
+    )
+    assert found_checks(trace).get("running_over_capacity", (0, 1)) == (0, 1)
+
+
 def test_jobs_that_follow_each_other_do_not_run_together(ingest: Ingest, found_checks: FoundChecks) -> None:
     later = "2,u1,vcA,4,16,1,COMPLETED,2020-04-02 08:00:00,2020-04-02 08:01:40,2020-04-02 08:02:40,60,100\n"
     trace = ingest(

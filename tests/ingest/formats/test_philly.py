@@ -470,3 +470,12 @@ def test_the_released_machine_list_has_552_machines_with_2490_gpus(
     assert (sizes.count((2, 12.0)), sizes.count((8, 24.0)), len(sizes)) == (321, 231, 552)
     assert sum(size for size, _ in sizes) == 2490
     assert trace.validate() == []
+
+
+def test_host_memory_below_zero_is_set_aside(ingest: Ingest, rows: Rows) -> None:
+    times = [f"2017-10-03 00:0{minute}:00 PST,m1" for minute in range(4)]
+    values = ["1048576,-1", "-1048576,0", "1048576,0", "1048576,0"]
+    text = MEM_HEADER + "".join(f"{time},{value}\n" for time, value in zip(times, values, strict=True))
+    trace = ingest({"cluster_mem_util": text})
+    assert [(r["line"], r["column"]) for r in rows(trace, "rejects")] == [(2, "mem_free"), (3, "mem_total")]
+    assert [r["memory_used_gib"] for r in rows(trace, "host_utilization")] == [1.0, 1.0]

@@ -208,6 +208,7 @@ def _parquet_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
                 batch = next(batches, None)
                 if batch is None:
                     return
+                batch.validate(full=True)  # a damaged one would end the process in Polars
                 frame = _plain(pl.DataFrame(pa.Table.from_batches([batch])).select(wanted))
             opened.count(frame.height)
             lines = np.arange(row + 1, row + 1 + frame.height)
