@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
 
-__all__ = ["Spans", "Steps", "running", "spans", "tenants", "time_true", "tries", "window_us"]
+__all__ = ["Spans", "Steps", "never_tried", "running", "spans", "tenants", "time_true", "tries", "window_us"]
 
 
 @dataclass(frozen=True)
@@ -139,9 +139,8 @@ def tries(con: duckdb.DuckDBPyConnection) -> str:
     Its columns: job_id, attempt, code, job_gpus, gpu_class, class_order (of the job), gpu_count, start_time, end_time,
     status, wait_s (of the attempt). Call `tenants` first.
     """
-    told = con.execute("SELECT available FROM trace_capabilities WHERE name = 'retries'").fetchall()
     tenant = "JOIN tenant AS t ON j.cluster IS NOT DISTINCT FROM t.cluster AND j.vc IS NOT DISTINCT FROM t.vc"
-    if told and not told[0][0]:
+    if _derived(con):
         # Attempts that were derived from their jobs say the same; a join of millions of names would only take time.
         return f"""SELECT j.job_id, 0 AS attempt, t.code, j.gpu_count AS job_gpus, j.gpu_class, j.class_order,
                    j.gpu_count, j.start_time, j.end_time, j.status, j.queue_s AS wait_s
@@ -149,6 +148,19 @@ def tries(con: duckdb.DuckDBPyConnection) -> str:
     return f"""SELECT a.job_id, a.attempt, t.code, j.gpu_count AS job_gpus, j.gpu_class, j.class_order,
                a.gpu_count, a.start_time, a.end_time, a.status, a.wait_s
         FROM attempts AS a JOIN job_classes AS j ON a.job_id = j.job_id {tenant}"""
+
+
+def never_tried(con: duckdb.DuckDBPyConnection) -> str:
+    """Return the SQL condition that a job `j` has no attempt."""
+    if _derived(con):
+        return "j.start_time IS NULL"
+    return "NOT EXISTS (FROM attempts AS a WHERE a.job_id = j.job_id)"
+
+
+def _derived(con: duckdb.DuckDBPyConnection) -> bool:
+    """Return whether the attempts were derived from the start and the end of their jobs."""
+    told = con.execute("SELECT available FROM trace_capabilities WHERE name = 'retries'").fetchall()
+    return bool(told) and not told[0][0]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.occupancy import Spans, running, spans, tenants, tries, window_us
+from tracekit.characterize.occupancy import Spans, never_tried, running, spans, tenants, tries, window_us
 from tracekit.characterize.query import QueryColumn, QueryParam
 from tracekit.characterize.quotas import QUOTA, quotas
 from tracekit.characterize.sweep import Sweep, Swept
@@ -110,7 +110,7 @@ def _waiting(con: duckdb.DuckDBPyConnection, source: str) -> tuple[Spans, list[s
                    epoch_us(j.submit_time)
             FROM jobs AS j
             JOIN tenant AS t ON j.cluster IS NOT DISTINCT FROM t.cluster AND j.vc IS NOT DISTINCT FROM t.vc
-            WHERE NOT EXISTS (FROM attempts AS a WHERE a.job_id = j.job_id)""",
+            WHERE {never_tried(con)}""",
         {"last": window and window[1]},
     )
     return found, [f"{lost:,} waits whose length is unknown or below zero are left out"] if lost else []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.occupancy import running, tenants, tries, window_us
+from tracekit.characterize.occupancy import never_tried, running, tenants, tries, window_us
 from tracekit.characterize.placeable import free_nodes
 from tracekit.characterize.query import QueryColumn
 from tracekit.characterize.quotas import quotas
@@ -48,7 +48,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
                        coalesce(epoch_us(j.end_time), CASE WHEN j.status = 'pending' THEN $beyond END) AS until
                 FROM job_classes AS j
                 JOIN tenant AS t ON j.cluster IS NOT DISTINCT FROM t.cluster AND j.vc IS NOT DISTINCT FROM t.vc
-                WHERE j.gpu_count > 0 AND NOT EXISTS (FROM attempts AS a WHERE a.job_id = j.job_id))
+                WHERE j.gpu_count > 0 AND {never_tried(con)})
             WHERE since <= until""",
         params={"beyond": window and window[1] + 1},
     ).pl()
