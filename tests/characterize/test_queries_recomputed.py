@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.characterize import list_queries, run_query
+from tracekit.characterize import find_query, lacks, list_queries, run_query
+from tracekit.ingest import ingest_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     import polars as pl
 
@@ -388,3 +390,43 @@ def test_classes_stand_in_the_order_of_size(make_trace: MakeTrace, rng: random.R
     for name in ("overview/job_size", "queuing/run_time", "failures/retries"):
         places = [CLASSES.index(c) for c in run_query(trace, name)["gpu_class"]]
         assert places == sorted(places)
+
+
+SAMPLES = ("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "alibaba-spot", "helios", "philly", "slurm", "swf")
+
+
+@pytest.fixture(scope="module", params=SAMPLES)
+def sample(
+    request: pytest.FixtureRequest, sample_source: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Trace, Tables]:
+    trace = ingest_logs(sample_source(request.param), tmp_path_factory.mktemp("sample") / "trace")
+    return trace, defaultdict(list, {t: trace.scan(t).collect().rows(named=True) for t in trace.tables})
+
+
+@pytest.mark.parametrize("name", ORACLES)
+def test_the_queries_agree_on_every_sample_trace(
+    sample: tuple[Trace, Tables], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, tables = sample
+    missing = lacks(find_query(name), trace)
+    if missing:
+        pytest.skip(" ".join(missing))
+    monkeypatch.setitem(globals(), "ZONE", trace.timezone)
+    key_columns, recompute = ORACLES[name]
+    found, expected = keyed(run_query(trace, name), key_columns), recompute(tables)
+    if name == "overview/summary":
+        # The random traces have neither users nor clusters nor a machine list, so that these are recomputed here.
+        jobs = tables["jobs"]
+        users, clusters = ({job[column] for job in jobs} - {None} for column in ("user", "cluster"))
+        expected["users",] = (len(users) or None, "users")
+        expected["clusters",] = (len(clusters) or None, "clusters")
+        tenants = {(job["cluster"], job["vc"]) for job in jobs if job["vc"] is not None}
+        expected["vcs",] = (len(tenants) or None, "VCs")
+        # What the source never tells is unknown, not none.
+        if all(job["gpu_count"] is None for job in jobs):
+            expected["gpu_jobs",], expected["cpu_jobs",] = (None, "jobs"), (None, "jobs")
+        if not trace.has("attempts"):
+            expected["attempts",] = (None, "attempts")
+        for left in ("nodes", "gpus_listed", "gpus_observed"):
+            del found[left,], expected[left,]
+    assert_same(found, expected)
