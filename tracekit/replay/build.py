@@ -1,0 +1,220 @@
+"""Lay out the engine's arrays for one run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.replay.compiled import compiled
+from tracekit.replay.nodes import NONE
+from tracekit.replay.placement import RULES
+from tracekit.replay.state import DRIFT_ANY, DRIFT_NONE, DRIFT_TIME, FUTURE, PPM, State, records
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.assignment import Assignment
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Ordered
+
+__all__ = ["SAMPLES", "build"]
+
+SAMPLES = 2048
+"""Most rows of a timeline; a full table keeps every second row."""
+
+_DRIFTS = {"none": DRIFT_NONE, "time": DRIFT_TIME, "any": DRIFT_ANY}
+
+
+def build(
+    jobs: Jobs,
+    cluster: Cluster,
+    assignment: Assignment,
+    mechanism: Ordered,
+    *,
+    rule: str = "consolidate",
+    spread: NDArray[np.int32] | None = None,
+    log_rows: int = 0,
+) -> State:
+    """Return the state before the first instant.
+
+    Parameters
+    ----------
+    jobs, cluster, assignment
+        What runs, where, and which nodes each job accepts.
+    mechanism : Ordered
+        The policy's rule.
+    rule : str
+        A placement of `placement.RULES`.
+    spread : array (k0, k) of int32, optional
+        Speed of a gang on k nodes where k0 would do [ppm]; 1,000,000 everywhere when None.
+    log_rows : int
+        Room for the event log; 0 keeps none.
+    """
+    demands, demand_of, never = _demands(jobs, cluster, assignment, mechanism)
+    queues, domains, room = _queues(assignment, demands, demand_of, mechanism)
+    nodes, groups, bits, tops = _index(cluster, assignment)
+    table = np.empty(len(jobs), records("JOB"))
+    estimate = jobs.work_ms if mechanism.estimate_ms is None else mechanism.estimate_ms
+    value = np.zeros(len(jobs), np.int64) if mechanism.value is None else mechanism.value
+    _fill_jobs(table, jobs.submit_ms, jobs.work_ms, jobs.devices, demand_of, estimate, value, never)
+    changes = np.zeros(len(cluster.change_ms), records("CHANGE"))
+    changes["time"], changes["node"], changes["up"] = cluster.change_ms, cluster.change_node, cluster.change_up
+    g = np.zeros(1, records("GLOBAL"))
+    g["jobs"], g["changes"], g["log_on"] = len(jobs), len(changes), log_rows > 0
+    g["skip"], g["by_count"] = mechanism.scan == "skip", mechanism.fit == "count"
+    g["ring"] = mechanism.by_arrival and not mechanism.preemptive and not mechanism.relax_after_ms
+    g["rule"], g["preemptive"], g["drift"] = RULES[rule], mechanism.preemptive, _DRIFTS[mechanism.drift]
+    g["relax_ms"], g["age_cap"] = mechanism.relax_after_ms, mechanism.age_cap_ms
+    g["levels"] = len(mechanism.thresholds)
+    g["sample_step"] = _sample_step(jobs)
+    held = int(cluster.gpus.sum())
+    running = min(len(jobs), held)
+    takes = np.zeros(2 * held + 1, records("TAKE"))
+    takes["next"] = np.arange(1, len(takes) + 1)
+    takes["next"][-1] = NONE
+    n = len(jobs)
+    waits_in_events = mechanism.relax_after_ms > 0
+    ranks = 0
+    if mechanism.preemptive:
+        base = np.minimum(_gpus_of_domains(cluster), n)
+        domains["rank_base"] = np.concatenate([[0], np.cumsum(base)[:-1]])
+        ranks = int(base.sum())
+    levels = mechanism.level_values or tuple(range(len(mechanism.thresholds) + 1))
+    return State(
+        g=g,
+        jobs=table,
+        nodes=nodes,
+        groups=groups,
+        domains=domains,
+        demands=demands,
+        queues=queues,
+        takes=takes,
+        bits=bits,
+        tops=tops,
+        events=np.zeros(n if waits_in_events else running, records("HEAP")),
+        event_at=np.full(n, NONE, np.int32),
+        waiting=np.zeros(room, records("HEAP")),
+        waiting_at=np.full(n, NONE, np.int32),
+        ranks=np.zeros(ranks, records("HEAP")),
+        rank_at=np.full(n if mechanism.preemptive else 0, NONE, np.int32),
+        changes=changes,
+        overheads=np.array(mechanism.overhead_ms, np.int64),
+        thresholds=np.array(mechanism.thresholds, np.int64),
+        level_values=np.array(levels, np.int64),
+        spread=np.zeros((1, 1), np.int32) if spread is None else spread,
+        log=np.zeros(log_rows, records("LOG")),
+        samples=np.zeros(SAMPLES, records("SAMPLE")),
+        touched=np.zeros(len(domains), np.int32),
+        scratch=np.zeros(running if mechanism.preemptive else 0, np.int32),
+        evicted=np.zeros(running if mechanism.preemptive else 0, np.int32),
+    )
+
+
+def _gpus_of_domains(cluster: Cluster) -> NDArray[np.int64]:
+    return np.bincount(cluster.domain, weights=cluster.gpus, minlength=len(cluster.domains)).astype(np.int64)
+
+
+def _sample_step(jobs: Jobs) -> int:
+    """Return a first step that the longest job alone would not fill the table with [ms]."""
+    horizon = int(jobs.submit_ms[-1] + jobs.work_ms.max()) if len(jobs) else 0
+    return max(horizon // SAMPLES, 1)
+
+
+def _demands(
+    jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Ordered
+) -> tuple[NDArray[np.void], NDArray[np.int32], NDArray[np.bool_]]:
+    """Return the distinct demands, each job's demand, and which jobs can never run.
+
+    Where a gang relaxes after a while, each demand is followed by its relaxed form.
+    """
+    largest = int(jobs.devices.max(initial=1)) + 1
+    models = int(jobs.model.max(initial=-1)) + 2
+    code = (assignment.domain.astype(np.int64) * models + jobs.model + 1) * largest + jobs.devices
+    distinct, first, inverse = np.unique(code, return_index=True, return_inverse=True)
+    fits = assignment.can_ever_fit(mechanism.fit, relaxed=mechanism.relax_after_ms > 0)
+    forms = 2 if mechanism.relax_after_ms > 0 else 1
+    demands = np.zeros(max(len(distinct), 1) * forms, records("DEMAND"))
+    for k in range(len(distinct)):
+        j = first[k]
+        for form in range(forms):
+            row = demands[k * forms + form]
+            row["accept"] = assignment.accept_of(int(j))
+            row["domain"] = max(int(assignment.domain[j]), 0)
+            row["gpus"] = jobs.devices[j]
+            row["scope"] = mechanism.relax_scope if form else 0
+            row["relaxed"] = k * forms + 1 if form == 0 and forms == 2 else NONE
+    return demands, (inverse * forms).astype(np.int32), ~fits
+
+
+def _queues(
+    assignment: Assignment, demands: NDArray[np.void], demand_of: NDArray[np.int32], mechanism: Ordered
+) -> tuple[NDArray[np.void], NDArray[np.void], int]:
+    """Return queues, those of a domain side by side, domains, and the room that all queues need together."""
+    domains = np.zeros(max(assignment.domains, 1), records("DOMAIN"))
+    for d in range(assignment.domains):
+        domains["group_low"][d], domains["group_high"][d] = assignment.groups_of(d)
+    per_demand = np.bincount(demand_of, minlength=len(demands))
+    if mechanism.relax_after_ms > 0:
+        per_demand[1::2] = per_demand[::2]
+    if mechanism.scan == "stop":
+        queue_of = demands["domain"].astype(np.int64)
+        room = np.bincount(assignment.domain[assignment.domain >= 0], minlength=len(domains))
+        queues = np.zeros(len(domains), records("QUEUE"))
+        queues["domain"] = np.arange(len(domains))
+    else:
+        order = np.argsort(demands["domain"], kind="stable")
+        queue_of = np.empty(len(demands), np.int64)
+        queue_of[order] = np.arange(len(demands))
+        room = per_demand[order]
+        queues = np.zeros(len(demands), records("QUEUE"))
+        queues["domain"] = demands["domain"][order]
+    demands["queue"] = queue_of
+    queues["base"] = np.concatenate([[0], np.cumsum(room)[:-1]])
+    domains["queue_low"] = np.searchsorted(queues["domain"], np.arange(len(domains)), "left")
+    domains["queue_high"] = np.searchsorted(queues["domain"], np.arange(len(domains)), "right")
+    return queues, domains, int(room.sum())
+
+
+def _index(
+    cluster: Cluster, assignment: Assignment
+) -> tuple[NDArray[np.void], NDArray[np.void], NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return nodes and groups, and the empty bit index; nodes join when the run begins."""
+    groups = np.zeros(len(assignment.group_low), records("GROUP"))
+    nodes = np.zeros(cluster.nodes, records("NODE"))
+    bits = tops = 0
+    for k, row in enumerate(groups):
+        low, high = int(assignment.group_low[k]), int(assignment.group_high[k])
+        words = (high - low + 63) // 64
+        summary = (words + 63) // 64
+        row["domain"], row["model"] = assignment.group_domain[k], assignment.group_model[k]
+        row["low"], row["high"], row["largest"] = low, high, cluster.gpus[low:high].max(initial=0)
+        row["words"], row["summary"], row["bits"], row["tops"], row["speed"] = words, summary, bits, tops, PPM
+        bits += words * (int(row["largest"]) + 1)
+        tops += summary * (int(row["largest"]) + 1)
+        nodes["group"][low:high] = k
+        nodes["bit"][low:high] = np.arange(high - low)
+    nodes["gpus"] = nodes["free"] = cluster.gpus
+    return nodes, groups, np.zeros(bits, np.uint64), np.zeros(tops, np.uint64)
+
+
+@compiled
+def _fill_jobs(
+    table: Any, submit: Any, work: Any, devices: Any, demand: Any, estimate: Any, value: Any, never: Any
+) -> None:
+    for j in range(len(table)):
+        job = table[j]
+        job.submit = submit[j]
+        job.remaining = work[j] * PPM
+        job.gpus = devices[j]
+        job.demand = demand[j]
+        job.estimate = estimate[j]
+        job.value = value[j]
+        job.never = never[j]
+        job.first = job.end = NONE
+        job.take = NONE
+        job.status = FUTURE
+        job.key = job.since = job.attained = job.overhead = job.ran = job.overhead_done = job.stopped = 0
+        job.rate = PPM
+        job.preemptions = job.migrations = job.nodes = job.evicted = job.level = job.tenant = 0

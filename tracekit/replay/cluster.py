@@ -1,0 +1,69 @@
+"""The cluster of a replay: nodes in groups, groups in domains, and the quotas of tenants through time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Cluster"]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes and quotas.
+
+    A *domain* is a set of nodes that a job's queue may use: the whole cluster, or one virtual cluster when they are
+    isolated. A *group* is the nodes of one domain, GPU model and rack. Nodes are sorted by domain, model and rack,
+    so that a group's nodes are neighbours; the index of a node breaks ties everywhere.
+    """
+
+    node_id: list[str]
+    """Names of the nodes."""
+    gpus: NDArray[np.int32]
+    """GPUs of each node, at least 1 (N,)."""
+    model: NDArray[np.int32]
+    """Index into `models` (N,)."""
+    rack: NDArray[np.int32]
+    """Index into `racks` (N,); 0 everywhere where racks are not known."""
+    domain: NDArray[np.int32]
+    """Index into `domains` (N,)."""
+    cpu_milli: NDArray[np.int64]
+    """CPUs of each node [milli-cores] (N,); -1 unknown."""
+    memory_mib: NDArray[np.int64]
+    """Host memory of each node [MiB] (N,); -1 unknown."""
+    models: list[str]
+    """GPU models; '' is unknown."""
+    racks: list[str]
+    """Racks, or one ''."""
+    domains: list[str]
+    """Domains: names of virtual clusters when isolated, else one ''."""
+    tenants: list[str]
+    """Virtual clusters that have a quota."""
+    quota_ms: NDArray[np.int64]
+    """Times from which the rows of `quota` hold [ms after the jobs' origin] (Q,), ascending; the first holds before too."""
+    quota: NDArray[np.int64]
+    """Quota of each tenant [GPUs] (Q, tenants)."""
+    change_ms: NDArray[np.int64]
+    """Times at which a node joins or leaves [ms] (E,), ascending."""
+    change_node: NDArray[np.int32]
+    """The node (E,)."""
+    change_up: NDArray[np.int8]
+    """1 joins, 0 leaves: no new job starts on it, running ones end in peace (E,)."""
+    absent: NDArray[np.int8]
+    """1 where a node is not there before the first change (N,)."""
+    origin: str
+    """Where it comes from, for the reader of a result, such as 'nodes of the Trace'."""
+
+    @property
+    def nodes(self) -> int:
+        """Nodes in all."""
+        return len(self.gpus)
+
+    @property
+    def total_gpus(self) -> int:
+        """GPUs of all nodes."""
+        return int(self.gpus.sum())

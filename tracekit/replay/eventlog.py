@@ -1,0 +1,65 @@
+"""The rows of the event log (see `Outcome.log`) and the samples of the timeline, written by compiled code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracekit.replay.compiled import compiled
+from tracekit.replay.nodes import NONE
+
+__all__ = ["DOWN", "FINISH", "RATE", "REJECT", "START", "STOP", "SUBMIT", "TAKE", "UP", "log_start", "sample", "tell"]
+
+SUBMIT, START, TAKE, STOP, FINISH, RATE, UP, DOWN, REJECT = range(1, 10)
+"""Kinds, as in `outcome.LOG_KINDS`."""
+
+
+@compiled
+def tell(log: Any, g: Any, kind: int, job: int, node: int, value: int) -> None:
+    """Write a row where a log is wanted; count it even when the log is full, so that the caller can make a larger."""
+    if g.log_on == 0:
+        return
+    if g.log_size < len(log):
+        row = log[g.log_size]
+        row.time_ms = g.now
+        row.kind = kind
+        row.job = job
+        row.node = node
+        row.gpu = NONE
+        row.value = value
+    g.log_size += 1
+
+
+@compiled
+def log_start(log: Any, g: Any, takes: Any, j: int, job: Any) -> None:
+    """Write a start and what the job takes."""
+    if g.log_on == 0:
+        return
+    tell(log, g, START, j, NONE, job.rate)
+    if job.take == NONE:
+        tell(log, g, TAKE, j, NONE, job.gpus * 1000)
+    link = job.take
+    while link != NONE:
+        tell(log, g, TAKE, j, takes[link].node, takes[link].gpus * 1000)
+        link = takes[link].next
+
+
+@compiled
+def sample(samples: Any, g: Any, until: int) -> None:
+    """Note the state at every sampling time before `until`; a full table keeps every second row and steps wider."""
+    while g.sample_at < until:
+        if g.samples == len(samples):
+            for i in range(len(samples) // 2):
+                samples[i] = samples[2 * i]
+            g.samples = len(samples) // 2
+            g.sample_step *= 2
+            g.sample_at = samples[g.samples - 1].time + g.sample_step
+            continue
+        row = samples[g.samples]
+        row.time = g.sample_at
+        row.running = g.running
+        row.pending = g.pending
+        row.busy = g.busy
+        row.free = g.free
+        row.fragmented = g.fragmented
+        g.samples += 1
+        g.sample_at += g.sample_step

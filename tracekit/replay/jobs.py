@@ -1,0 +1,86 @@
+"""The jobs of a replay: flat arrays, one element a job, ordered by submission.
+
+Times are integer milliseconds after `origin`; a GPU is 1,000 milli-GPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import numpy as np
+    import polars as pl
+    from numpy.typing import NDArray
+
+__all__ = ["Jobs", "LeftOut"]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Jobs of a trace that a replay cannot run, by reason."""
+
+    reason: str
+    """What the jobs lack, in a few words, such as 'no run time'."""
+    jobs: int
+    """How many jobs."""
+    gpu_hours: float | None
+    """GPU-hours that the log tells of them [GPU*h]; None where it tells none."""
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The jobs of a replay, sorted by submission; ties keep the order of the trace.
+
+    All arrays have the shape (n,). Indices into the name lists are -1 where the trace does not tell.
+    """
+
+    origin: datetime
+    """The first submission; every time counts from here."""
+    job_id: pl.Series
+    """Names of the jobs (String)."""
+    submit_ms: NDArray[np.int64]
+    """Submission [ms]."""
+    work_ms: NDArray[np.int64]
+    """Run time on the recorded GPUs, queueing and suspension left out (D1) [ms]."""
+    devices: NDArray[np.int32]
+    """GPUs that the gang touches, at least 1."""
+    milli: NDArray[np.int32]
+    """What it asks of each of them, 1..1000 [milli-GPU]; 1000 is a whole GPU."""
+    tenant: NDArray[np.int32]
+    """Index into `tenants` (virtual clusters)."""
+    user: NDArray[np.int32]
+    """Index into `users`."""
+    model: NDArray[np.int32]
+    """GPU model asked for, index into `models`; -1 takes any."""
+    name: NDArray[np.int32]
+    """Job name or recurrence group, equal numbers for equal names; -1 unknown."""
+    priority: NDArray[np.int32]
+    """Larger is more urgent; 0 unknown."""
+    preemptible: NDArray[np.int8]
+    """1 yes, 0 no, -1 unknown."""
+    cpu_milli: NDArray[np.int64]
+    """CPU request of the whole job [milli-cores]; -1 unknown."""
+    memory_mib: NDArray[np.int64]
+    """Host memory request of the whole job [MiB]; -1 unknown."""
+    limit_ms: NDArray[np.int64]
+    """Time limit [ms]; -1 unknown."""
+    utilization: NDArray[np.float64]
+    """Mean GPU utilization [0..1]; NaN unknown."""
+    recorded_start_ms: NDArray[np.int64]
+    """First start in the log [ms]; -1 unknown."""
+    recorded_end_ms: NDArray[np.int64]
+    """End in the log [ms]; -1 unknown."""
+    tenants: list[str] = field(default_factory=list)
+    """Names of the virtual clusters, sorted."""
+    users: list[str] = field(default_factory=list)
+    """Names of the users, sorted."""
+    models: list[str] = field(default_factory=list)
+    """Names of the GPU models asked for, sorted."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Jobs of the trace that are not here."""
+
+    def __len__(self) -> int:
+        return len(self.submit_ms)

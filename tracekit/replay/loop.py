@@ -1,0 +1,357 @@
+"""Time, and what happens to jobs: the part of the engine that every policy shares and that knows none.
+
+An instant is every event of one moment, in the order finish, node change, submission, timer; a scheduling pass
+follows it (`ordered` and its neighbours). Progress is settled whenever something about a running job changes, so that
+its rate may change at any event.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracekit.replay.compiled import compiled
+from tracekit.replay.eventlog import DOWN, FINISH, REJECT, STOP, SUBMIT, UP, log_start, sample, tell
+from tracekit.replay.heap import heap_pop, heap_push, heap_remove
+from tracekit.replay.nodes import NONE, node_joins, node_leaves, take_chain
+from tracekit.replay.state import DONE, DRIFT_TIME, KIND_FINISH, KIND_TIMER, PPM, REJECTED, RUNNING, WAITING
+
+__all__ = [
+    "dequeue",
+    "enqueue",
+    "free_chain",
+    "key_now",
+    "next_instant",
+    "overhead_of",
+    "release",
+    "settle",
+    "start",
+    "suspend",
+    "touch",
+    "unrank",
+]
+
+_NEVER = 1 << 62
+
+
+@compiled
+def settle(job: Any, now: int) -> None:
+    """Book what a running job did since it was last looked at."""
+    elapsed = now - job.since
+    if elapsed == 0:
+        return
+    job.since = now
+    job.ran += elapsed
+    job.attained += elapsed * job.gpus
+    idle = min(elapsed, job.overhead)
+    job.overhead -= idle
+    job.overhead_done += idle
+    job.remaining = max(job.remaining - (elapsed - idle) * job.rate, 0)
+
+
+@compiled
+def key_now(s: Any, key: Any, job: Any) -> int:
+    """Return the key of a job that is settled: smaller goes first."""
+    remaining = (job.remaining + PPM - 1) // PPM + job.overhead
+    return key(job.submit, job.gpus, job.estimate, remaining, job.attained, s.level_values[job.level], job.value)
+
+
+@compiled
+def overhead_of(s: Any, gpus: int) -> int:
+    """Return what a preemption or migration of a gang costs [ms]."""
+    if gpus == 1:
+        return s.overheads[0]
+    return s.overheads[1] if gpus <= 8 else s.overheads[2]
+
+
+@compiled
+def schedule_event(s: Any, j: int) -> None:
+    """Enter the next event of a running, settled job: its end, or before it the crossing of a threshold."""
+    g = s.g[0]
+    job = s.jobs[j]
+    end = g.now + job.overhead + (job.remaining + job.rate - 1) // job.rate
+    entry = end * 4 + KIND_FINISH
+    if job.level < g.levels:
+        missing = s.thresholds[job.level] - job.attained
+        crossing = g.now + (missing + job.gpus - 1) // job.gpus
+        if crossing < end:
+            entry = crossing * 4 + KIND_TIMER
+    if s.event_at[j] != NONE:
+        heap_remove(s.events, s.event_at, 0, g.event_size, j)
+        g.event_size -= 1
+    heap_push(s.events, s.event_at, 0, g.event_size, entry, j)
+    g.event_size += 1
+
+
+@compiled
+def unschedule_event(s: Any, j: int) -> None:
+    """Take the next event of a job out of the heap, if it has one."""
+    g = s.g[0]
+    if s.event_at[j] != NONE:
+        heap_remove(s.events, s.event_at, 0, g.event_size, j)
+        g.event_size -= 1
+
+
+@compiled
+def touch(s: Any, d: int, freed: int) -> None:
+    """Ask for a pass over a domain; `freed` tells that jobs which could not start may start now."""
+    g = s.g[0]
+    domain = s.domains[d]
+    domain.freed |= freed
+    if domain.touched == 0:
+        domain.touched = 1
+        place = g.touched
+        while place > 0 and s.touched[place - 1] > d:
+            s.touched[place] = s.touched[place - 1]
+            place -= 1
+        s.touched[place] = d
+        g.touched += 1
+
+
+@compiled
+def enqueue(s: Any, j: int, key: int) -> None:
+    """Let a job wait with a key. Becoming the first of its queue makes the queue worth trying."""
+    g = s.g[0]
+    job = s.jobs[j]
+    job.key = key
+    queue = s.queues[s.demands[job.demand].queue]
+    if g.ring:
+        entry = s.waiting[queue.base + queue.head + queue.size]
+        entry.key = key
+        entry.job = j
+        if queue.size == 0:
+            queue.blocked = 0
+    else:
+        heap_push(s.waiting, s.waiting_at, queue.base, queue.size, key, j)
+        if s.waiting_at[j] == 0:
+            queue.blocked = 0
+    queue.size += 1
+
+
+@compiled
+def dequeue(s: Any, j: int) -> None:
+    """Take a waiting job out of its queue; where queues are rings it is the first."""
+    g = s.g[0]
+    queue = s.queues[s.demands[s.jobs[j].demand].queue]
+    if g.ring:
+        queue.head += 1
+    else:
+        heap_remove(s.waiting, s.waiting_at, queue.base, queue.size, j)
+    queue.size -= 1
+
+
+@compiled
+def rank(s: Any, j: int, d: int, key: int) -> None:
+    """Enter a running job among those that may be evicted."""
+    g = s.g[0]
+    domain = s.domains[d]
+    if g.drift == DRIFT_TIME:
+        key += g.now
+    heap_push(s.ranks, s.rank_at, domain.rank_base, domain.rank_size, -key, g.jobs - 1 - j)
+    domain.rank_size += 1
+
+
+@compiled
+def unrank(s: Any, j: int, d: int) -> None:
+    """Take a running job out of those that may be evicted."""
+    g = s.g[0]
+    domain = s.domains[d]
+    heap_remove(s.ranks, s.rank_at, domain.rank_base, domain.rank_size, g.jobs - 1 - j)
+    domain.rank_size -= 1
+
+
+@compiled
+def free_chain(s: Any, job: Any) -> None:
+    """Forget what a job's chain names, without touching nodes."""
+    g = s.g[0]
+    while job.take != NONE:
+        link = job.take
+        job.take = s.takes[link].next
+        s.takes[link].next = g.free_take
+        g.free_take = link
+
+
+@compiled
+def release(s: Any, job: Any, d: int) -> None:
+    """Free a job's GPUs; its chain stays."""
+    g = s.g[0]
+    if g.by_count:
+        s.domains[d].free += job.gpus
+        g.busy -= job.gpus
+        g.free += job.gpus
+    else:
+        take_chain(g, s.nodes, s.groups, s.domains, s.bits, s.tops, s.takes, job.take, -1)
+
+
+@compiled
+def start(s: Any, key: Any, j: int, nodes: int) -> None:
+    """Run a waiting job, out of its queue, on the GPUs that it was just given."""
+    g = s.g[0]
+    job = s.jobs[j]
+    job.status = RUNNING
+    job.since = g.now
+    if job.first < 0:
+        job.first = g.now
+    job.nodes = nodes
+    job.rate = PPM
+    if not g.by_count:
+        group = s.groups[s.nodes[s.takes[job.take].node].group]
+        least = (job.gpus + group.largest - 1) // group.largest
+        if nodes > least and len(s.spread) > 1:
+            job.rate = s.spread[least, nodes]
+        if group.speed != PPM:
+            job.rate = max(job.rate * group.speed // PPM, 1)
+    g.running += 1
+    g.pending -= 1
+    unschedule_event(s, j)
+    schedule_event(s, j)
+    if g.preemptive:
+        rank(s, j, s.demands[job.demand].domain, key_now(s, key, job))
+    log_start(s.log, g, s.takes, j, job)
+
+
+@compiled
+def suspend(s: Any, key: Any, j: int) -> None:
+    """Put a running job, whose GPUs are freed and which is unranked, back among the waiting; its chain stays."""
+    g = s.g[0]
+    job = s.jobs[j]
+    settle(job, g.now)
+    job.status = WAITING
+    job.stopped = g.now
+    g.running -= 1
+    g.pending += 1
+    unschedule_event(s, j)
+    tell(s.log, g, STOP, j, NONE, overhead_of(s, job.gpus))
+    enqueue(s, j, key_now(s, key, job))
+
+
+@compiled
+def _finish(s: Any, j: int) -> None:
+    g = s.g[0]
+    job = s.jobs[j]
+    settle(job, g.now)
+    d = s.demands[job.demand].domain
+    job.status = DONE
+    job.end = g.now
+    g.last_end = g.now
+    g.running -= 1
+    g.events += 1
+    tell(s.log, g, FINISH, j, NONE, 0)
+    release(s, job, d)
+    free_chain(s, job)
+    if g.preemptive:
+        unrank(s, j, d)
+    touch(s, d, 1)
+
+
+@compiled
+def _submit(s: Any, key: Any, j: int) -> None:
+    g = s.g[0]
+    job = s.jobs[j]
+    g.events += 1
+    tell(s.log, g, SUBMIT, j, NONE, 0)
+    if job.never:
+        job.status = REJECTED
+        tell(s.log, g, REJECT, j, NONE, 0)
+        return
+    job.status = WAITING
+    job.stopped = g.now
+    g.pending += 1
+    enqueue(s, j, key_now(s, key, job))
+    if g.relax_ms > 0 and s.demands[job.demand].relaxed != NONE:
+        heap_push(s.events, s.event_at, 0, g.event_size, (g.now + g.relax_ms) * 4 + KIND_TIMER, j)
+        g.event_size += 1
+    touch(s, s.demands[job.demand].domain, 0)
+
+
+@compiled
+def _timer(s: Any, key: Any, j: int) -> None:
+    """A waiting job's patience ends, or a running job's level rises."""
+    g = s.g[0]
+    job = s.jobs[j]
+    d = s.demands[job.demand].domain
+    g.events += 1
+    if job.status == WAITING:
+        dequeue(s, j)
+        job.demand = s.demands[job.demand].relaxed
+        enqueue(s, j, job.key)
+        touch(s, d, 0)
+        return
+    settle(job, g.now)
+    while job.level < g.levels and job.attained >= s.thresholds[job.level]:
+        job.level += 1
+    schedule_event(s, j)
+    if g.preemptive:
+        unrank(s, j, d)
+        rank(s, j, d, key_now(s, key, job))
+    touch(s, d, 1)
+
+
+@compiled
+def _change_nodes(s: Any, now: int) -> None:
+    g = s.g[0]
+    while g.change < g.changes and s.changes[g.change].time <= now:
+        change = s.changes[g.change]
+        d = s.groups[s.nodes[change.node].group].domain
+        g.events += 1
+        g.change += 1
+        if change.up == s.nodes[change.node].up:
+            continue
+        if g.by_count:
+            sign = 1 if change.up else -1
+            s.nodes[change.node].up = change.up
+            s.domains[d].free += sign * s.nodes[change.node].gpus
+            g.free += sign * s.nodes[change.node].gpus
+        elif change.up:
+            node_joins(g, s.nodes, s.groups, s.domains, s.bits, s.tops, change.node)
+        else:
+            node_leaves(g, s.nodes, s.groups, s.domains, s.bits, s.tops, change.node)
+        tell(s.log, g, UP if change.up else DOWN, NONE, change.node, 0)
+        touch(s, d, 1)
+
+
+@compiled
+def _advance(s: Any, now: int) -> None:
+    """Move the clock; sums and samples hold the state that was."""
+    g = s.g[0]
+    elapsed = now - g.now
+    if elapsed > 0:
+        g.busy_ms += elapsed * g.busy
+        g.free_ms += elapsed * g.free
+        g.fragmented_ms += elapsed * g.fragmented
+        sample(s.samples, g, now)
+        g.now = now
+
+
+@compiled
+def next_instant(s: Any, key: Any) -> bool:
+    """Carry out every event of the next moment; return False, with nothing done, when there is none."""
+    g = s.g[0]
+    now = _NEVER
+    if g.event_size > 0:
+        now = s.events[0].key >> 2
+    if g.submitted < g.jobs:
+        now = min(now, s.jobs[g.submitted].submit)
+    elif g.event_size == 0 and g.pending == 0:
+        return False
+    if g.change < g.changes:
+        now = min(now, s.changes[g.change].time)
+    if now == _NEVER:
+        return False
+    _advance(s, now)
+    g.serial += 1
+    while g.event_size > 0 and s.events[0].key == now * 4 + KIND_FINISH:
+        j = s.events[0].job
+        heap_pop(s.events, s.event_at, 0, g.event_size)
+        g.event_size -= 1
+        _finish(s, j)
+    if g.change < g.changes:
+        _change_nodes(s, now)
+    while g.submitted < g.jobs and s.jobs[g.submitted].submit <= now:
+        g.submitted += 1
+        _submit(s, key, g.submitted - 1)
+    while g.event_size > 0 and s.events[0].key == now * 4 + KIND_TIMER:
+        j = s.events[0].job
+        heap_pop(s.events, s.event_at, 0, g.event_size)
+        g.event_size -= 1
+        _timer(s, key, j)
+    return True

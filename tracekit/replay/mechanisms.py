@@ -1,0 +1,94 @@
+"""What a policy hands to the engine: one of a few mechanisms, filled in.
+
+A policy is a rule for people; a mechanism is what carries it out. `Ordered` covers every policy that puts jobs into an
+order by a key; it is compiled. `Planner` is Python, called when something happened or at rounds, and may do anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numba
+
+from tracekit.replay.compiled import cache_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["KEY_SIGNATURE", "Mechanism", "Ordered", "ordering_key"]
+
+KEY_SIGNATURE = "int64(int64, int64, int64, int64, int64, int64, int64)"
+"""Of a key function: (submit_ms, gpus, estimate_ms, remaining_ms, attained_gpu_ms, level, value) -> key."""
+
+_config: Any = numba.config
+
+
+def ordering_key(function: Callable[[int, int, int, int, int, int, int], int]) -> Any:
+    """Compile a key function: jobs with smaller keys go first, ties by submission.
+
+    It is called whenever a job starts to wait, starts to run or changes its level, with whole numbers:
+
+    - submit_ms: submission [ms]
+    - gpus: GPUs of the gang
+    - estimate_ms: what the policy believes the job will run, in all [ms]
+    - remaining_ms: run time that is truly left, with overheads not yet served [ms]; only oracles look at it
+    - attained_gpu_ms: service so far [GPU*ms]
+    - level: `Ordered.level_values` of the job's level, 0 without levels
+    - value: `Ordered.value` of the job, 0 without
+
+    It returns an int64 and must neither read nor write anything else.
+
+    >>> @ordering_key
+    ... def shortest_gpu_time_first(submit_ms, gpus, estimate_ms, remaining_ms, attained_gpu_ms, level, value):
+    ...     return estimate_ms * gpus
+    """
+    folder = cache_folder()
+    before = _config.CACHE_DIR
+    _config.CACHE_DIR = str(folder or "")
+    try:
+        return numba.cfunc(KEY_SIGNATURE, cache=folder is not None and "<" not in function.__code__.co_filename)(function)
+    finally:
+        _config.CACHE_DIR = before
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Jobs start in the order of a key; with eviction, the key also tells which running jobs may be stopped."""
+
+    key: Any
+    """A function made by `ordering_key`."""
+    scan: Literal["stop", "skip"] = "stop"
+    """What a pass does at the first job that cannot start: end, or pass it over."""
+    fit: Literal["place", "count"] = "place"
+    """Whether a job needs places on nodes, or only enough free GPUs in number."""
+    preemptive: bool = False
+    """Whether a waiting job may evict running ones whose key is greater."""
+    drift: Literal["none", "time", "any"] = "any"
+    """How a key changes while its job runs: 'none' (or only at level crossings), 'time' (falls by one each millisecond
+    at full speed), 'any' (asked for anew in each pass; slower)."""
+    by_arrival: bool = False
+    """Whether keys never fall behind those of earlier jobs, so that a queue is a line."""
+    estimate_ms: NDArray[np.int64] | None = None
+    """Belief about run times (n,) [ms]; the truth when None."""
+    value: NDArray[np.int64] | None = None
+    """A number of the policy's own for each job (n,)."""
+    thresholds: tuple[int, ...] = ()
+    """Attained service at which a job's level rises, ascending [GPU*ms]."""
+    level_values: tuple[int, ...] = ()
+    """What the key is told of each level, one more than thresholds; the level's number when empty."""
+    overhead_ms: tuple[int, int, int] = (0, 0, 0)
+    """Cost of each preemption and migration, for gangs of 1, 2 to 8, and more GPUs [ms]."""
+    relax_after_ms: int = 0
+    """Wait after which a gang takes GPUs anywhere; 0 never."""
+    relax_scope: Literal[1, 2] = 2
+    """How far it then goes: 1 one group of nodes, 2 all nodes of one model."""
+    age_cap_ms: int = 0
+    """Wait after which a job that cannot start ends the pass even when `scan` is 'skip'; 0 never."""
+
+
+Mechanism = Ordered
+"""Any mechanism."""

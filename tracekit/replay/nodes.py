@@ -1,0 +1,141 @@
+"""Which nodes have how many free GPUs, indexed: no question looks at all nodes.
+
+Each group keeps, for every number of free GPUs, one bit a node; a second layer tells which words hold a bit. The first
+node with exactly f free GPUs is two bit scans away, and the lowest index comes first, which is the rule for ties.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracekit.replay.compiled import compiled, count_trailing_zeros
+
+__all__ = ["NONE", "chain_fits", "first_with", "give_back", "node_joins", "node_leaves", "take_chain", "take_gpus"]
+
+NONE = -1
+"""No node, no job, end of a chain."""
+
+_ONE = np.uint64(1)
+_ZERO = np.uint64(0)
+
+
+@compiled
+def _enter(groups: Any, bits: Any, tops: Any, node: Any) -> None:
+    group = groups[node.group]
+    word = node.bit >> 6
+    row = group.bits + node.free * group.words
+    bits[row + word] |= _ONE << np.uint64(node.bit & 63)
+    tops[group.tops + node.free * group.summary + (word >> 6)] |= _ONE << np.uint64(word & 63)
+
+
+@compiled
+def _leave(groups: Any, bits: Any, tops: Any, node: Any) -> None:
+    group = groups[node.group]
+    word = node.bit >> 6
+    row = group.bits + node.free * group.words
+    bits[row + word] &= ~(_ONE << np.uint64(node.bit & 63))
+    if bits[row + word] == _ZERO:
+        tops[group.tops + node.free * group.summary + (word >> 6)] &= ~(_ONE << np.uint64(word & 63))
+
+
+@compiled
+def first_with(group: Any, bits: Any, tops: Any, free: int) -> int:
+    """Return the lowest node of a group with exactly `free` free GPUs, or NONE."""
+    top = group.tops + free * group.summary
+    for i in range(group.summary):
+        if tops[top + i] != _ZERO:
+            word = i * 64 + np.int64(count_trailing_zeros(tops[top + i]))
+            found = bits[group.bits + free * group.words + word]
+            return group.low + word * 64 + np.int64(count_trailing_zeros(found))
+    return NONE
+
+
+@compiled
+def take_gpus(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: Any, index: int, gpus: int) -> None:
+    """Take GPUs that a node has free; on a node that left, only a chain that is put back does so."""
+    node = nodes[index]
+    if node.up == 0:
+        node.free -= gpus
+        g.busy += gpus
+        return
+    _leave(groups, bits, tops, node)
+    if node.free == node.gpus:
+        g.fragmented += node.free
+    node.free -= gpus
+    g.fragmented -= gpus
+    g.busy += gpus
+    g.free -= gpus
+    domains[groups[node.group].domain].free -= gpus
+    _enter(groups, bits, tops, node)
+
+
+@compiled
+def give_back(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: Any, index: int, gpus: int) -> None:
+    """Free GPUs of a node; on one that left they only come back with it."""
+    node = nodes[index]
+    g.busy -= gpus
+    if node.up == 0:
+        node.free += gpus
+        return
+    _leave(groups, bits, tops, node)
+    node.free += gpus
+    g.fragmented += gpus
+    if node.free == node.gpus:
+        g.fragmented -= node.free
+    g.free += gpus
+    domains[groups[node.group].domain].free += gpus
+    _enter(groups, bits, tops, node)
+
+
+@compiled
+def node_joins(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: Any, index: int) -> None:
+    """Put a node into the index."""
+    node = nodes[index]
+    node.up = 1
+    g.free += node.free
+    if node.free != node.gpus:
+        g.fragmented += node.free
+    domains[groups[node.group].domain].free += node.free
+    _enter(groups, bits, tops, node)
+
+
+@compiled
+def node_leaves(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: Any, index: int) -> None:
+    """Take a node out of the index; the jobs on it run on."""
+    node = nodes[index]
+    _leave(groups, bits, tops, node)
+    node.up = 0
+    g.free -= node.free
+    if node.free != node.gpus:
+        g.fragmented -= node.free
+    domains[groups[node.group].domain].free -= node.free
+
+
+@compiled
+def chain_fits(nodes: Any, takes: Any, first: int) -> bool:
+    """Return whether the nodes of a chain still have what it names."""
+    link = first
+    while link != NONE:
+        take = takes[link]
+        node = nodes[take.node]
+        if node.up == 0 or node.free < take.gpus:
+            return False
+        link = take.next
+    return True
+
+
+@compiled
+def take_chain(
+    g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: Any, takes: Any, first: int, sign: int
+) -> None:
+    """Take (sign 1) or free (sign -1) what a chain names."""
+    link = first
+    while link != NONE:
+        take = takes[link]
+        if sign > 0:
+            take_gpus(g, nodes, groups, domains, bits, tops, take.node, take.gpus)
+        else:
+            give_back(g, nodes, groups, domains, bits, tops, take.node, take.gpus)
+        link = take.next

@@ -1,0 +1,266 @@
+"""The scheduling pass of ordering policies: jobs by key, with or without eviction.
+
+Waiting jobs of one domain and demand stand in one queue, and only its first can be the next to start, so that a pass
+looks at queues, not at jobs. A queue whose first job did not fit is blocked until GPUs come free, a node changes, a
+level rises, or another job becomes its first: nothing else can make room for it, because the jobs it could evict only
+become fewer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracekit.replay.compiled import compiled
+from tracekit.replay.eventlog import tell
+from tracekit.replay.heap import heap_pop, heap_push
+from tracekit.replay.loop import dequeue, enqueue, free_chain, key_now, next_instant, overhead_of, release, settle, start, suspend
+from tracekit.replay.nodes import NONE, chain_fits, take_chain
+from tracekit.replay.placement import place_gang
+from tracekit.replay.state import DRIFT_ANY, DRIFT_TIME, WAITING
+
+__all__ = ["run_ordered"]
+
+
+@compiled
+def first_queue(s: Any, low: int, high: int) -> int:
+    """Return the queue, not blocked, whose first job has the smallest key; NONE when there is none."""
+    best = NONE
+    best_key = np.int64(0)
+    best_job = np.int64(0)
+    for q in range(low, high):
+        queue = s.queues[q]
+        if queue.size == 0 or queue.blocked:
+            continue
+        entry = s.waiting[queue.base + queue.head]
+        if best == NONE or entry.key < best_key or (entry.key == best_key and entry.job < best_job):
+            best, best_key, best_job = q, entry.key, entry.job
+    return best
+
+
+@compiled
+def take(s: Any, j: int, demand: Any) -> int:
+    """Give a job without GPUs what it asks for; return the nodes it spans (1 by count), 0 when there is no place."""
+    g = s.g[0]
+    if not g.by_count:
+        return place_gang(s, j, demand)
+    domain = s.domains[demand.domain]
+    if domain.free < demand.gpus:
+        return 0
+    domain.free -= demand.gpus
+    g.busy += demand.gpus
+    g.free -= demand.gpus
+    return 1
+
+
+@compiled
+def _take_again(s: Any, j: int, demand: Any) -> int:
+    """Place a job that was evicted in this very pass: where it was if its nodes still have room, else anew."""
+    g = s.g[0]
+    job = s.jobs[j]
+    domain = s.domains[demand.domain]
+    if g.by_count:
+        nodes = take(s, j, demand)
+        if nodes > 0:
+            job.evicted = 0
+        return nodes
+    if chain_fits(s.nodes, s.takes, job.take):
+        take_chain(g, s.nodes, s.groups, s.domains, s.bits, s.tops, s.takes, job.take, 1)
+        job.evicted = 0
+        return job.nodes
+    if domain.free < demand.gpus:
+        return 0
+    old = job.take
+    job.take = NONE
+    nodes = place_gang(s, j, demand)
+    if nodes == 0:
+        job.take = old
+        return 0
+    fresh = job.take
+    job.take = old
+    free_chain(s, job)
+    job.take = fresh
+    job.evicted = 0
+    job.migrations += 1
+    job.overhead += overhead_of(s, job.gpus)
+    return nodes
+
+
+@compiled
+def _rank_key(s: Any, d: int) -> int:
+    """Return the key, now, of the domain's running job that is last in rank; there is one."""
+    g = s.g[0]
+    key = -s.ranks[s.domains[d].rank_base].key
+    return key - g.now if g.drift == DRIFT_TIME else key
+
+
+@compiled
+def _rank_anew(s: Any, key: Any, d: int) -> None:
+    """Order a domain's running jobs by their keys of this moment."""
+    g = s.g[0]
+    domain = s.domains[d]
+    for size in range(domain.rank_size):
+        mirrored = s.ranks[domain.rank_base + size].job
+        job = s.jobs[g.jobs - 1 - mirrored]
+        settle(job, g.now)
+        heap_push(s.ranks, s.rank_at, domain.rank_base, size, -key_now(s, key, job), mirrored)
+
+
+@compiled
+def _could_free(s: Any, d: int, j: int, wanted: int) -> bool:
+    """Return whether the free GPUs and those of running jobs after job j in rank are enough by number."""
+    g = s.g[0]
+    domain = s.domains[d]
+    total = domain.free
+    limit = s.jobs[j].key
+    if g.drift == DRIFT_TIME:
+        limit += g.now
+    for i in range(domain.rank_base, domain.rank_base + domain.rank_size):
+        if -s.ranks[i].key > limit:
+            total += s.jobs[g.jobs - 1 - s.ranks[i].job].gpus
+            if total >= wanted:
+                return True
+    return False
+
+
+@compiled
+def _evict_for(s: Any, key: Any, d: int, j: int, demand: Any) -> int:
+    """Evict jobs after job j in rank, the last first, until it can be placed; return its nodes.
+
+    When even all of them are not enough, every one is back exactly where it was and the answer is 0.
+    """
+    g = s.g[0]
+    domain = s.domains[d]
+    if not _could_free(s, d, j, demand.gpus):
+        return 0
+    count = 0
+    nodes = 0
+    while nodes == 0 and domain.rank_size > 0 and _rank_key(s, d) > s.jobs[j].key:
+        victim = g.jobs - 1 - s.ranks[domain.rank_base].job
+        # Kept for the case that it goes back; a job that is evicted gets its key anew.
+        s.jobs[victim].key = s.ranks[domain.rank_base].key
+        heap_pop(s.ranks, s.rank_at, domain.rank_base, domain.rank_size)
+        domain.rank_size -= 1
+        release(s, s.jobs[victim], d)
+        s.scratch[count] = victim
+        count += 1
+        if domain.free >= demand.gpus:
+            nodes = _take_again(s, j, demand) if s.jobs[j].evicted else take(s, j, demand)
+    if nodes == 0:
+        for i in range(count - 1, -1, -1):
+            victim = s.scratch[i]
+            _hold_again(s, s.jobs[victim], d)
+            heap_push(
+                s.ranks,
+                s.rank_at,
+                domain.rank_base,
+                domain.rank_size,
+                s.jobs[victim].key,
+                g.jobs - 1 - victim,
+            )
+            domain.rank_size += 1
+        return 0
+    for i in range(count):
+        victim = s.scratch[i]
+        suspend(s, key, victim)
+        s.jobs[victim].evicted = 1
+        s.evicted[g.evicted] = victim
+        g.evicted += 1
+    return nodes
+
+
+@compiled
+def _hold_again(s: Any, job: Any, d: int) -> None:
+    g = s.g[0]
+    if g.by_count:
+        s.domains[d].free -= job.gpus
+        g.busy += job.gpus
+        g.free -= job.gpus
+    else:
+        take_chain(g, s.nodes, s.groups, s.domains, s.bits, s.tops, s.takes, job.take, 1)
+
+
+@compiled
+def _settle_evictions(s: Any, key: Any) -> None:
+    """Book what the pass did to the jobs it evicted: those that did not start again were preempted."""
+    g = s.g[0]
+    for i in range(g.evicted):
+        j = s.evicted[i]
+        job = s.jobs[j]
+        if job.evicted == 0:
+            continue
+        job.evicted = 0
+        free_chain(s, job)
+        job.preemptions += 1
+        cost = overhead_of(s, job.gpus)
+        if cost > 0 and job.status == WAITING:
+            job.overhead += cost
+            dequeue(s, j)
+            enqueue(s, j, key_now(s, key, job))
+    g.evicted = 0
+
+
+@compiled
+def _patience_ended(s: Any, low: int, high: int) -> bool:
+    """Return whether a queue that cannot start holds a job that waited longer than the age cap."""
+    g = s.g[0]
+    for q in range(low, high):
+        queue = s.queues[q]
+        if queue.size > 0 and queue.blocked:
+            job = s.jobs[s.waiting[queue.base + queue.head].job]
+            if g.now - job.submit >= g.age_cap:
+                return True
+    return False
+
+
+@compiled
+def _pass(s: Any, key: Any, d: int) -> None:
+    g = s.g[0]
+    domain = s.domains[d]
+    low, high = domain.queue_low, domain.queue_high
+    if domain.freed or g.age_cap > 0 or g.drift == DRIFT_ANY:
+        for q in range(low, high):
+            s.queues[q].blocked = 0
+    ranked = g.drift != DRIFT_ANY
+    while True:
+        q = first_queue(s, low, high)
+        if q == NONE or (g.age_cap > 0 and _patience_ended(s, low, high)):
+            break
+        queue = s.queues[q]
+        j = s.waiting[queue.base + queue.head].job
+        nodes = 0
+        demand = s.demands[s.jobs[j].demand]
+        if domain.free >= demand.gpus:
+            nodes = _take_again(s, j, demand) if s.jobs[j].evicted else take(s, j, demand)
+        if nodes == 0 and g.preemptive and domain.rank_size > 0:
+            if not ranked:
+                _rank_anew(s, key, d)
+                ranked = True
+            nodes = _evict_for(s, key, d, j, demand)
+        if nodes > 0:
+            dequeue(s, j)
+            start(s, key, j, nodes)
+        elif g.skip:
+            queue.blocked = 1
+        else:
+            queue.blocked = 1
+            break
+    if g.evicted > 0:
+        _settle_evictions(s, key)
+    domain.freed = 0
+
+
+@compiled
+def run_ordered(s: Any, key: Any, instants: int) -> bool:
+    """Run at most so many instants of an ordering policy; return False when nothing is left to happen."""
+    g = s.g[0]
+    for _ in range(instants):
+        if not next_instant(s, key):
+            return False
+        for i in range(g.touched):
+            d = s.touched[i]
+            s.domains[d].touched = 0
+            _pass(s, key, d)
+        g.touched = 0
+    return True

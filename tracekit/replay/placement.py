@@ -1,0 +1,225 @@
+"""Where a gang goes: rules for whole GPUs, each a few bit scans.
+
+A gang never mixes GPU models. Within a group (nodes of one domain, model and rack), with `largest` the GPUs of its
+largest node:
+
+- at most `largest` GPUs go to one node: the one with the fewest free GPUs that suffice (best-fit, and consolidate), with
+  the most (worst-fit, also called spread), or the first (first-fit); the lowest index on ties;
+- more GPUs take wholly free nodes of the largest size, lowest index first, and for a remainder one more node, the one
+  with the most free GPUs that has enough.
+
+Relaxed, a gang takes nodes by most free GPUs first until it has enough: inside one group (scope 1), or anywhere among
+nodes of one model (scope 2).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracekit.replay.compiled import compiled
+from tracekit.replay.nodes import NONE, first_with, take_gpus
+
+__all__ = ["BEST_FIT", "FIRST_FIT", "RULES", "WORST_FIT", "place_gang"]
+
+BEST_FIT, WORST_FIT, FIRST_FIT = range(3)
+
+RULES = {
+    "consolidate": BEST_FIT,
+    "best-fit": BEST_FIT,
+    "worst-fit": WORST_FIT,
+    "spread": WORST_FIT,
+    "first-fit": FIRST_FIT,
+}
+"""Names of the rules for one node."""
+
+_ONE = np.uint64(1)
+
+
+@compiled
+def _accepts(demand: Any, group: int, low: int) -> bool:
+    return (demand.accept >> np.uint64(group - low)) & _ONE == _ONE
+
+
+@compiled
+def _one_node(s: Any, demand: Any, domain: Any, rule: int) -> int:
+    """Return the node for a gang that fits into one, or NONE."""
+    best = NONE
+    best_free = 0
+    for index in range(domain.group_low, domain.group_high):
+        group = s.groups[index]
+        if demand.gpus > group.largest or not _accepts(demand, index, domain.group_low):
+            continue
+        if rule == WORST_FIT:
+            for free in range(group.largest, demand.gpus - 1, -1):
+                node = first_with(group, s.bits, s.tops, free)
+                if node != NONE:
+                    if best == NONE or free > best_free:
+                        best, best_free = node, free
+                    break
+            continue
+        for free in range(demand.gpus, group.largest + 1):
+            node = first_with(group, s.bits, s.tops, free)
+            if node == NONE:
+                continue
+            if rule == BEST_FIT:
+                if best == NONE or free < best_free:
+                    best, best_free = node, free
+                break
+            if best == NONE or node < best:
+                best = node
+    return best
+
+
+@compiled
+def _hold(s: Any, job: Any, node: int, gpus: int) -> None:
+    """Take GPUs of a node and chain them to the job."""
+    g = s.g[0]
+    link = g.free_take
+    take = s.takes[link]
+    g.free_take = take.next
+    take.node = node
+    take.gpus = gpus
+    take.next = job.take
+    job.take = link
+    take_gpus(g, s.nodes, s.groups, s.domains, s.bits, s.tops, node, gpus)
+
+
+@compiled
+def _whole_nodes(s: Any, job: Any, demand: Any, group: Any) -> int:
+    """Place a gang larger than a node in a group; return its nodes, 0 when it does not fit."""
+    wanted = demand.gpus // group.largest
+    rest = demand.gpus % group.largest
+    row = group.bits + group.largest * group.words
+    found = 0
+    for word in range(group.words):
+        bits = s.bits[row + word]
+        while bits != np.uint64(0) and found < wanted:
+            bits &= bits - _ONE
+            found += 1
+        if found == wanted:
+            break
+    if found < wanted:
+        return 0
+    if rest > 0 and not _has_other(s, group, wanted, rest):
+        return 0
+    for _ in range(wanted):
+        _hold(s, job, first_with(group, s.bits, s.tops, group.largest), group.largest)
+    if rest == 0:
+        return wanted
+    for free in range(group.largest, rest - 1, -1):
+        node = first_with(group, s.bits, s.tops, free)
+        if node != NONE:
+            _hold(s, job, node, rest)
+            break
+    return wanted + 1
+
+
+@compiled
+def _has_other(s: Any, group: Any, wanted: int, rest: int) -> bool:
+    """Return whether a node for the remainder is left beside `wanted` free nodes of the largest size."""
+    row = group.bits + group.largest * group.words
+    found = 0
+    for word in range(group.words):
+        bits = s.bits[row + word]
+        while bits != np.uint64(0):
+            bits &= bits - _ONE
+            found += 1
+            if found > wanted:
+                return True
+    for free in range(group.largest - 1, rest - 1, -1):
+        if first_with(group, s.bits, s.tops, free) != NONE:
+            return True
+    return False
+
+
+@compiled
+def _free_of(s: Any, group: Any, enough: int) -> int:
+    """Return the free GPUs of a group's nodes, or any number from `enough` on."""
+    total = 0
+    for free in range(group.largest, 0, -1):
+        row = group.bits + free * group.words
+        for word in range(group.words):
+            bits = s.bits[row + word]
+            while bits != np.uint64(0):
+                bits &= bits - _ONE
+                total += free
+                if total >= enough:
+                    return total
+    return total
+
+
+@compiled
+def _emptiest(s: Any, domain: Any, only: int, model: int, demand: Any) -> int:
+    """Return the node with most free GPUs in one group, or in all accepted groups of a model."""
+    best = NONE
+    best_free = 0
+    for index in range(domain.group_low, domain.group_high):
+        group = s.groups[index]
+        if (only != NONE and index != only) or group.model != model or not _accepts(demand, index, domain.group_low):
+            continue
+        for free in range(group.largest, best_free, -1):
+            node = first_with(group, s.bits, s.tops, free)
+            if node != NONE:
+                best, best_free = node, free
+                break
+    return best
+
+
+@compiled
+def _gather(s: Any, job: Any, demand: Any, domain: Any, only: int, model: int) -> int:
+    """Take nodes by most free GPUs until the gang, which fits, is complete; return how many nodes."""
+    missing = np.int64(demand.gpus)
+    count = 0
+    while missing > 0:
+        node = _emptiest(s, domain, only, model, demand)
+        gpus = min(missing, np.int64(s.nodes[node].free))
+        _hold(s, job, node, gpus)
+        missing -= gpus
+        count += 1
+    return count
+
+
+@compiled
+def _anywhere(s: Any, job: Any, demand: Any, domain: Any, scope: int) -> int:
+    if scope == 1:
+        for index in range(domain.group_low, domain.group_high):
+            if _accepts(demand, index, domain.group_low) and _free_of(s, s.groups[index], demand.gpus) >= demand.gpus:
+                return _gather(s, job, demand, domain, index, s.groups[index].model)
+        return 0
+    for first in range(domain.group_low, domain.group_high):
+        model = s.groups[first].model
+        if first > domain.group_low and s.groups[first - 1].model == model:
+            continue
+        free = 0
+        for index in range(first, domain.group_high):
+            group = s.groups[index]
+            if group.model == model and _accepts(demand, index, domain.group_low):
+                free += _free_of(s, group, demand.gpus)
+        if free >= demand.gpus:
+            return _gather(s, job, demand, domain, NONE, model)
+    return 0
+
+
+@compiled
+def place_gang(s: Any, j: int, demand: Any) -> int:
+    """Take GPUs for a job without any; return the nodes it spans, 0 (nothing taken) when it cannot be placed."""
+    g = s.g[0]
+    job = s.jobs[j]
+    domain = s.domains[demand.domain]
+    if domain.free < demand.gpus:
+        return 0
+    node = _one_node(s, demand, domain, g.rule)
+    if node != NONE:
+        _hold(s, job, node, demand.gpus)
+        return 1
+    for index in range(domain.group_low, domain.group_high):
+        group = s.groups[index]
+        if demand.gpus > group.largest and _accepts(demand, index, domain.group_low):
+            nodes = _whole_nodes(s, job, demand, group)
+            if nodes > 0:
+                return nodes
+    if demand.scope > 0:
+        return _anywhere(s, job, demand, domain, demand.scope)
+    return 0
