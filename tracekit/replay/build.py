@@ -67,7 +67,7 @@ def build(
     g["ring"] = mechanism.by_arrival and not mechanism.preemptive and not mechanism.relax_after_ms
     g["rule"], g["preemptive"], g["drift"] = RULES[rule], mechanism.preemptive, _DRIFTS[mechanism.drift]
     g["relax_ms"], g["age_cap"] = mechanism.relax_after_ms, mechanism.age_cap_ms
-    g["levels"] = len(mechanism.thresholds)
+    g["levels"], g["stall"], g["wake"] = len(mechanism.thresholds), mechanism.stall, NONE
     g["sample_step"] = _sample_step(jobs)
     held = int(cluster.gpus.sum())
     running = min(len(jobs), held)
@@ -109,6 +109,7 @@ def build(
         touched=np.zeros(len(domains), np.int32),
         scratch=np.zeros(running if mechanism.preemptive else 0, np.int32),
         evicted=np.zeros(running if mechanism.preemptive else 0, np.int32),
+        active=np.zeros(0, np.int32),
     )
 
 

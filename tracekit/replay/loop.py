@@ -1,8 +1,7 @@
 """Time, and what happens to jobs: the part of the engine that every policy shares and that knows none.
 
 An instant is every event of one moment, in the order finish, node change, submission, timer; a scheduling pass
-follows it (`ordered` and its neighbours). Progress is settled whenever something about a running job changes, so that
-its rate may change at any event.
+follows it (`ordered`, `planned` and their neighbours).
 """
 
 from __future__ import annotations
@@ -13,17 +12,15 @@ from tracekit.replay.compiled import compiled
 from tracekit.replay.eventlog import DOWN, FINISH, REJECT, STOP, SUBMIT, UP, log_start, sample, tell
 from tracekit.replay.heap import heap_pop, heap_push, heap_remove
 from tracekit.replay.nodes import NONE, node_joins, node_leaves, take_chain
+from tracekit.replay.progress import key_now, overhead_of, schedule_event, settle, unschedule_event
 from tracekit.replay.state import DONE, DRIFT_TIME, KIND_FINISH, KIND_TIMER, PPM, REJECTED, RUNNING, WAITING
 
 __all__ = [
     "dequeue",
     "enqueue",
     "free_chain",
-    "key_now",
     "next_instant",
-    "overhead_of",
     "release",
-    "settle",
     "start",
     "suspend",
     "touch",
@@ -31,64 +28,6 @@ __all__ = [
 ]
 
 _NEVER = 1 << 62
-
-
-@compiled
-def settle(job: Any, now: int) -> None:
-    """Book what a running job did since it was last looked at."""
-    elapsed = now - job.since
-    if elapsed == 0:
-        return
-    job.since = now
-    job.ran += elapsed
-    job.attained += elapsed * job.gpus
-    idle = min(elapsed, job.overhead)
-    job.overhead -= idle
-    job.overhead_done += idle
-    job.remaining = max(job.remaining - (elapsed - idle) * job.rate, 0)
-
-
-@compiled
-def key_now(s: Any, key: Any, job: Any) -> int:
-    """Return the key of a job that is settled: smaller goes first."""
-    remaining = (job.remaining + PPM - 1) // PPM + job.overhead
-    return key(job.submit, job.gpus, job.estimate, remaining, job.attained, s.level_values[job.level], job.value)
-
-
-@compiled
-def overhead_of(s: Any, gpus: int) -> int:
-    """Return what a preemption or migration of a gang costs [ms]."""
-    if gpus == 1:
-        return s.overheads[0]
-    return s.overheads[1] if gpus <= 8 else s.overheads[2]
-
-
-@compiled
-def schedule_event(s: Any, j: int) -> None:
-    """Enter the next event of a running, settled job: its end, or before it the crossing of a threshold."""
-    g = s.g[0]
-    job = s.jobs[j]
-    end = g.now + job.overhead + (job.remaining + job.rate - 1) // job.rate
-    entry = end * 4 + KIND_FINISH
-    if job.level < g.levels:
-        missing = s.thresholds[job.level] - job.attained
-        crossing = g.now + (missing + job.gpus - 1) // job.gpus
-        if crossing < end:
-            entry = crossing * 4 + KIND_TIMER
-    if s.event_at[j] != NONE:
-        heap_remove(s.events, s.event_at, 0, g.event_size, j)
-        g.event_size -= 1
-    heap_push(s.events, s.event_at, 0, g.event_size, entry, j)
-    g.event_size += 1
-
-
-@compiled
-def unschedule_event(s: Any, j: int) -> None:
-    """Take the next event of a job out of the heap, if it has one."""
-    g = s.g[0]
-    if s.event_at[j] != NONE:
-        heap_remove(s.events, s.event_at, 0, g.event_size, j)
-        g.event_size -= 1
 
 
 @compiled
@@ -112,6 +51,8 @@ def enqueue(s: Any, j: int, key: int) -> None:
     """Let a job wait with a key. Becoming the first of its queue makes the queue worth trying."""
     g = s.g[0]
     job = s.jobs[j]
+    if g.planned:
+        return
     job.key = key
     queue = s.queues[s.demands[job.demand].queue]
     if g.ring:
@@ -256,6 +197,9 @@ def _submit(s: Any, key: Any, j: int) -> None:
     job.status = WAITING
     job.stopped = g.now
     g.pending += 1
+    if g.planned:
+        s.active[g.active] = j
+        g.active += 1
     enqueue(s, j, key_now(s, key, job))
     if g.relax_ms > 0 and s.demands[job.demand].relaxed != NONE:
         heap_push(s.events, s.event_at, 0, g.event_size, (g.now + g.relax_ms) * 4 + KIND_TIMER, j)
@@ -310,6 +254,19 @@ def _change_nodes(s: Any, now: int) -> None:
 
 
 @compiled
+def _stall(s: Any) -> None:
+    """Let every running job of an evicting policy lose time anew, `value` ms of it, as some simulators charge it."""
+    g = s.g[0]
+    for d in range(len(s.domains)):
+        domain = s.domains[d]
+        for i in range(domain.rank_base, domain.rank_base + domain.rank_size):
+            j = g.jobs - 1 - s.ranks[i].job
+            settle(s.jobs[j], g.now)
+            s.jobs[j].overhead = s.jobs[j].value
+            schedule_event(s, j)
+
+
+@compiled
 def _advance(s: Any, now: int) -> None:
     """Move the clock; sums and samples hold the state that was."""
     g = s.g[0]
@@ -335,6 +292,8 @@ def next_instant(s: Any, key: Any) -> bool:
         return False
     if g.change < g.changes:
         now = min(now, s.changes[g.change].time)
+    if g.wake >= 0:
+        now = min(now, g.wake)
     if now == _NEVER:
         return False
     _advance(s, now)
@@ -354,4 +313,6 @@ def next_instant(s: Any, key: Any) -> bool:
         heap_pop(s.events, s.event_at, 0, g.event_size)
         g.event_size -= 1
         _timer(s, key, j)
+    if g.stall:
+        _stall(s)
     return True

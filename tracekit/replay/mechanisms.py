@@ -88,6 +88,8 @@ class Ordered:
     """How far it then goes: 1 one group of nodes, 2 all nodes of one model."""
     age_cap_ms: int = 0
     """Wait after which a job that cannot start ends the pass even when `scan` is 'skip'; 0 never."""
+    stall: bool = False
+    """Whether every event of the cluster stops each running job for `value` ms, as one peer's simulator has it."""
 
 
 Mechanism = Ordered

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tracekit.replay.compiled import compiled
-from tracekit.replay.eventlog import tell
 from tracekit.replay.heap import heap_pop, heap_push
-from tracekit.replay.loop import dequeue, enqueue, free_chain, key_now, next_instant, overhead_of, release, settle, start, suspend
+from tracekit.replay.loop import dequeue, enqueue, free_chain, next_instant, release, start, suspend
 from tracekit.replay.nodes import NONE, chain_fits, take_chain
 from tracekit.replay.placement import place_gang
+from tracekit.replay.progress import key_now, overhead_of, settle
 from tracekit.replay.state import DRIFT_ANY, DRIFT_TIME, WAITING
 
 __all__ = ["run_ordered"]
