@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.replay.compiled import compiled
+from tracekit.replay.mechanisms import Ordered, Planner, ordering_key
 from tracekit.replay.nodes import NONE
 from tracekit.replay.placement import RULES
 from tracekit.replay.state import DRIFT_ANY, DRIFT_NONE, DRIFT_TIME, FUTURE, PPM, State, records
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from tracekit.replay.assignment import Assignment
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Ordered
+    from tracekit.replay.mechanisms import Mechanism
 
-__all__ = ["SAMPLES", "build"]
+
+__all__ = ["NO_KEY", "SAMPLES", "build"]
 
 SAMPLES = 2048
 """Most rows of a timeline; a full table keeps every second row."""
@@ -31,7 +33,7 @@ def build(
     jobs: Jobs,
     cluster: Cluster,
     assignment: Assignment,
-    mechanism: Ordered,
+    mechanism: Mechanism,
     *,
     rule: str = "consolidate",
     spread: NDArray[np.int32] | None = None,
@@ -43,7 +45,7 @@ def build(
     ----------
     jobs, cluster, assignment
         What runs, where, and which nodes each job accepts.
-    mechanism : Ordered
+    mechanism : Ordered or Planner
         The policy's rule.
     rule : str
         A placement of `placement.RULES`.
@@ -52,6 +54,14 @@ def build(
     log_rows : int
         Room for the event log; 0 keeps none.
     """
+    if isinstance(mechanism, Planner):
+        state = build(jobs, cluster, assignment, _unqueued(mechanism), rule=rule, spread=spread, log_rows=log_rows)
+        state.g["planned"], state.g["scope"] = 1, mechanism.scope
+        # The last demand is where a plan's wish is written before it is placed.
+        return state._replace(
+            active=np.zeros(len(jobs), np.int32),
+            demands=np.concatenate([state.demands, np.zeros(1, state.demands.dtype)]),
+        )
     demands, demand_of, never = _demands(jobs, cluster, assignment, mechanism)
     queues, domains, room = _queues(assignment, demands, demand_of, mechanism)
     nodes, groups, bits, tops = _index(cluster, assignment)
@@ -110,6 +120,23 @@ def build(
         scratch=np.zeros(running if mechanism.preemptive else 0, np.int32),
         evicted=np.zeros(running if mechanism.preemptive else 0, np.int32),
         active=np.zeros(0, np.int32),
+    )
+
+
+@ordering_key
+def NO_KEY(submit_ms, gpus, estimate_ms, remaining_ms, attained_gpu_ms, level, value):  # type: ignore[no-untyped-def]
+    return 0
+
+
+def _unqueued(planner: Planner) -> Ordered:
+    # A gang that may be spread has a place wherever a relaxed one has.
+    return Ordered(
+        NO_KEY,
+        scan="stop",
+        fit=planner.fit,
+        overhead_ms=planner.overhead_ms,
+        estimate_ms=planner.estimate_ms,
+        relax_after_ms=0,
     )
 
 
@@ -217,5 +244,5 @@ def _fill_jobs(
         job.take = NONE
         job.status = FUTURE
         job.key = job.since = job.attained = job.overhead = job.ran = job.overhead_done = job.stopped = 0
-        job.rate = PPM
+        job.rate = job.pace = PPM
         job.preemptions = job.migrations = job.nodes = job.evicted = job.level = job.tenant = 0

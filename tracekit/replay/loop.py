@@ -124,8 +124,11 @@ def release(s: Any, job: Any, d: int) -> None:
 
 
 @compiled
-def start(s: Any, key: Any, j: int, nodes: int) -> None:
-    """Run a waiting job, out of its queue, on the GPUs that it was just given."""
+def start(s: Any, key: Any, j: int, nodes: int, rate: int) -> None:
+    """Run a waiting job, out of its queue, on the GPUs that it was just given.
+
+    `rate` is its speed on them by the policy's choice [ppm]; their model and how far they are spread come on top.
+    """
     g = s.g[0]
     job = s.jobs[j]
     job.status = RUNNING
@@ -133,14 +136,15 @@ def start(s: Any, key: Any, j: int, nodes: int) -> None:
     if job.first < 0:
         job.first = g.now
     job.nodes = nodes
-    job.rate = PPM
+    job.pace = PPM
     if not g.by_count:
         group = s.groups[s.nodes[s.takes[job.take].node].group]
         least = (job.gpus + group.largest - 1) // group.largest
         if nodes > least and len(s.spread) > 1:
-            job.rate = s.spread[least, nodes]
+            job.pace = s.spread[least, nodes]
         if group.speed != PPM:
-            job.rate = max(job.rate * group.speed // PPM, 1)
+            job.pace = job.pace * group.speed // PPM
+    job.rate = max(rate * job.pace // PPM, 1)
     g.running += 1
     g.pending -= 1
     unschedule_event(s, j)

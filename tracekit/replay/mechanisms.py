@@ -7,7 +7,7 @@ order by a key; it is compiled. `Planner` is Python, called when something happe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numba
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["KEY_SIGNATURE", "Mechanism", "Ordered", "ordering_key"]
+__all__ = ["KEY_SIGNATURE", "Mechanism", "Ordered", "Plan", "Planner", "View", "ordering_key"]
 
 KEY_SIGNATURE = "int64(int64, int64, int64, int64, int64, int64, int64)"
 """Of a key function: (submit_ms, gpus, estimate_ms, remaining_ms, attained_gpu_ms, level, value) -> key."""
@@ -92,5 +92,79 @@ class Ordered:
     """Whether every event of the cluster stops each running job for `value` ms, as one peer's simulator has it."""
 
 
-Mechanism = Ordered
+@dataclass(frozen=True)
+class View:
+    """What a planner sees: the jobs that wait or run, in order of submission, and the cluster. Arrays are read-only."""
+
+    now_ms: int
+    """The time [ms after the first submission]."""
+    job: NDArray[np.int64]
+    """Indices into the arrays of `Jobs` (k,)."""
+    running: NDArray[np.bool_]
+    """Whether each runs (k,)."""
+    held: NDArray[np.int64]
+    """GPUs that each holds, 0 when it waits (k,)."""
+    remaining_ms: NDArray[np.int64]
+    """Run time left at the recorded speed [ms] (k,); only oracles look at it."""
+    attained_gpu_ms: NDArray[np.int64]
+    """Service so far [GPU*ms] (k,)."""
+    overhead_ms: NDArray[np.int64]
+    """Overhead not yet served [ms] (k,)."""
+    rate: NDArray[np.int64]
+    """Speed of the running ones [ppm of the recorded speed] (k,)."""
+    group: NDArray[np.int64]
+    """Group of nodes that each runs in, -1 when it waits or by count (k,)."""
+    group_gpus: NDArray[np.int64]
+    """GPUs of each group's nodes that are there (G,)."""
+    group_model: NDArray[np.int64]
+    """GPU model of each group, index into `Cluster.models` (G,)."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs there are."""
+        return int(self.group_gpus.sum())
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a planner wants: GPUs for jobs. A running job that is not named loses its GPUs.
+
+    Jobs are placed in the order given; one that finds no place waits. To ask for more GPUs than a domain has is an
+    error.
+    """
+
+    job: NDArray[np.int64]
+    """Indices into the arrays of `Jobs`, each at most once (k,)."""
+    gpus: NDArray[np.int64]
+    """GPUs for each; 0 is the same as not naming it (k,)."""
+    rate: NDArray[np.int64] | None = None
+    """Speed of each with these GPUs [ppm of the recorded speed], before spread and GPU model; full when None (k,)."""
+    group: NDArray[np.int64] | None = None
+    """Group of nodes for each, -1 any (k,)."""
+    wake_ms: int = -1
+    """When to be asked again even if nothing happens [ms]; -1 not."""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """A policy that looks at all jobs at once and says how many GPUs each should have."""
+
+    plan: Callable[[View], Plan]
+    """Called after every event, or at rounds."""
+    round_ms: int = 0
+    """Plans are made only at multiples of this, when something has happened since the last [ms]; 0: at every event."""
+    fit: Literal["place", "count"] = "place"
+    """Whether gangs need places on nodes, or only enough free GPUs in number."""
+    scope: Literal[0, 1, 2] = 2
+    """How far apart a gang's GPUs may be: 0 on the fewest nodes, 1 anywhere in a group, 2 on all nodes of a model."""
+    overhead_ms: tuple[int, int, int] = (0, 0, 0)
+    """Cost of each preemption and migration, for gangs of 1, 2 to 8, and more GPUs [ms]."""
+    resize_ms: int = 0
+    """Cost of a change in the number of GPUs [ms]."""
+    estimate_ms: NDArray[np.int64] | None = None
+    """Belief about run times (n,) [ms]; the truth when None."""
+
+
+Mechanism: TypeAlias = Ordered | Planner
+"""Any mechanism."""
 """Any mechanism."""

@@ -18,7 +18,7 @@ from tracekit.replay.loop import dequeue, enqueue, free_chain, next_instant, rel
 from tracekit.replay.nodes import NONE, chain_fits, take_chain
 from tracekit.replay.placement import place_gang
 from tracekit.replay.progress import key_now, overhead_of, settle
-from tracekit.replay.state import DRIFT_ANY, DRIFT_TIME, WAITING
+from tracekit.replay.state import DRIFT_ANY, DRIFT_TIME, PPM, WAITING
 
 __all__ = ["run_ordered"]
 
@@ -240,7 +240,7 @@ def _pass(s: Any, key: Any, d: int) -> None:
             nodes = _evict_for(s, key, d, j, demand)
         if nodes > 0:
             dequeue(s, j)
-            start(s, key, j, nodes)
+            start(s, key, j, nodes, PPM)
         elif g.skip:
             queue.blocked = 1
         else:

@@ -9,9 +9,11 @@ import numpy as np
 
 from tracekit.replay.build import build
 from tracekit.replay.compiled import compiled
+from tracekit.replay.mechanisms import Planner
 from tracekit.replay.nodes import node_joins
 from tracekit.replay.ordered import run_ordered
 from tracekit.replay.outcome import Outcome, Timeline
+from tracekit.replay.planner import run_planned
 from tracekit.replay.state import DONE, REJECTED, State
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from tracekit.replay.assignment import Assignment
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Ordered
+    from tracekit.replay.mechanisms import Mechanism
 
 __all__ = ["simulate"]
 
@@ -34,8 +36,9 @@ def simulate(
     jobs: Jobs,
     cluster: Cluster,
     assignment: Assignment,
-    mechanism: Ordered,
+    mechanism: Mechanism,
     *,
+    name: str = "policy",
     rule: str = "consolidate",
     spread: NDArray[np.int32] | None = None,
     log: bool = False,
@@ -47,8 +50,10 @@ def simulate(
     ----------
     jobs, cluster, assignment
         What runs, where, and which nodes each job accepts.
-    mechanism : Ordered
+    mechanism : Ordered or Planner
         The policy's rule.
+    name : str
+        Of the policy, for errors.
     rule : str
         A placement of `placement.RULES`.
     spread : array, optional
@@ -57,15 +62,23 @@ def simulate(
         Keep the event log.
     progress : callable, optional
         Told now and then how many jobs have been submitted.
+
+    Raises
+    ------
+    UsageError
+        A planner asked for what cannot be.
     """
     rows = 16 * len(jobs) + 1024 if log else 0
     while True:
         state = build(jobs, cluster, assignment, mechanism, rule=rule, spread=spread, log_rows=rows)
         _open(state, cluster.absent)
         begun = time.perf_counter()
-        while run_ordered(state, mechanism.key, _INSTANTS):
-            if progress is not None:
-                progress(int(state.g["submitted"][0]))
+        if isinstance(mechanism, Planner):
+            run_planned(state, cluster, mechanism, name, progress)
+        else:
+            while run_ordered(state, mechanism.key, _INSTANTS):
+                if progress is not None:
+                    progress(int(state.g["submitted"][0]))
         wall = time.perf_counter() - begun
         written = int(state.g["log_size"][0])
         if written <= rows:
