@@ -110,7 +110,7 @@ def build(
         ranks=np.zeros(ranks, records("HEAP")),
         rank_at=np.full(n if mechanism.preemptive else 0, NONE, np.int32),
         changes=changes,
-        overheads=np.array(mechanism.overhead_ms, np.int64),
+        overheads=np.zeros(1, np.int64) if mechanism.overhead_ms is None else mechanism.overhead_ms.astype(np.int64),
         thresholds=np.array(mechanism.thresholds, np.int64),
         level_values=np.array(levels, np.int64),
         spread=np.zeros((1, 1), np.int32) if spread is None else spread,
@@ -160,6 +160,8 @@ def _demands(
     largest = int(jobs.devices.max(initial=1)) + 1
     models = int(jobs.model.max(initial=-1)) + 2
     code = (assignment.domain.astype(np.int64) * models + jobs.model + 1) * largest + jobs.devices
+    if mechanism.by_tenant:
+        code = code * (int(jobs.tenant.max(initial=-1)) + 2) + jobs.tenant + 1
     distinct, first, inverse = np.unique(code, return_index=True, return_inverse=True)
     fits = assignment.can_ever_fit(mechanism.fit, relaxed=mechanism.relax_after_ms > 0)
     forms = 2 if mechanism.relax_after_ms > 0 else 1
@@ -171,6 +173,7 @@ def _demands(
             row["accept"] = assignment.accept_of(int(j))
             row["domain"] = max(int(assignment.domain[j]), 0)
             row["gpus"] = jobs.devices[j]
+            row["tenant"] = jobs.tenant[j] if mechanism.by_tenant else NONE
             row["scope"] = mechanism.relax_scope if form else 0
             row["relaxed"] = k * forms + 1 if form == 0 and forms == 2 else NONE
     return demands, (inverse * forms).astype(np.int32), ~fits
@@ -186,18 +189,18 @@ def _queues(
     per_demand = np.bincount(demand_of, minlength=len(demands))
     if mechanism.relax_after_ms > 0:
         per_demand[1::2] = per_demand[::2]
-    if mechanism.scan == "stop":
+    if mechanism.scan == "stop" and not mechanism.by_tenant:
         queue_of = demands["domain"].astype(np.int64)
         room = np.bincount(assignment.domain[assignment.domain >= 0], minlength=len(domains))
         queues = np.zeros(len(domains), records("QUEUE"))
         queues["domain"] = np.arange(len(domains))
     else:
-        order = np.argsort(demands["domain"], kind="stable")
+        order = np.lexsort((demands["tenant"], demands["domain"]))
         queue_of = np.empty(len(demands), np.int64)
         queue_of[order] = np.arange(len(demands))
         room = per_demand[order]
         queues = np.zeros(len(demands), records("QUEUE"))
-        queues["domain"] = demands["domain"][order]
+        queues["domain"], queues["tenant"] = demands["domain"][order], demands["tenant"][order]
     demands["queue"] = queue_of
     queues["base"] = np.concatenate([[0], np.cumsum(room)[:-1]])
     domains["queue_low"] = np.searchsorted(queues["domain"], np.arange(len(domains)), "left")

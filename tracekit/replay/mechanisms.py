@@ -70,6 +70,8 @@ class Ordered:
     drift: Literal["none", "time", "any"] = "any"
     """How a key changes while its job runs: 'none' (or only at level crossings), 'time' (falls by one each millisecond
     at full speed), 'any' (asked for anew in each pass; slower)."""
+    by_tenant: bool = False
+    """Whether jobs of different tenants wait in different queues."""
     by_arrival: bool = False
     """Whether keys never fall behind those of earlier jobs, so that a queue is a line."""
     estimate_ms: NDArray[np.int64] | None = None
@@ -80,8 +82,8 @@ class Ordered:
     """Attained service at which a job's level rises, ascending [GPU*ms]."""
     level_values: tuple[int, ...] = ()
     """What the key is told of each level, one more than thresholds; the level's number when empty."""
-    overhead_ms: tuple[int, int, int] = (0, 0, 0)
-    """Cost of each preemption and migration, for gangs of 1, 2 to 8, and more GPUs [ms]."""
+    overhead_ms: NDArray[np.int64] | None = None
+    """Cost of each preemption and migration by the GPUs of the gang, larger gangs as the last entry [ms]; None is 0."""
     relax_after_ms: int = 0
     """Wait after which a gang takes GPUs anywhere; 0 never."""
     relax_scope: Literal[1, 2] = 2
@@ -157,8 +159,8 @@ class Planner:
     """Whether gangs need places on nodes, or only enough free GPUs in number."""
     scope: Literal[0, 1, 2] = 2
     """How far apart a gang's GPUs may be: 0 on the fewest nodes, 1 anywhere in a group, 2 on all nodes of a model."""
-    overhead_ms: tuple[int, int, int] = (0, 0, 0)
-    """Cost of each preemption and migration, for gangs of 1, 2 to 8, and more GPUs [ms]."""
+    overhead_ms: NDArray[np.int64] | None = None
+    """Cost of each preemption and migration by the GPUs of the gang, larger gangs as the last entry [ms]; None is 0."""
     resize_ms: int = 0
     """Cost of a change in the number of GPUs [ms]."""
     estimate_ms: NDArray[np.int64] | None = None

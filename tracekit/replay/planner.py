@@ -28,7 +28,7 @@ _IDLE_PLANS = 1000
 
 
 def run_planned(
-    state: State, cluster: Cluster, planner: Planner, name: str, progress: Callable[[int], None] | None
+    state: State, cluster: Cluster, planner: Planner, name: str, progress: Callable[[int], None]
 ) -> None:
     """Run a planner to the end.
 
@@ -59,7 +59,7 @@ def run_planned(
             return
         g["wake"] = max(plan.wake_ms, int(g["now"]) + 1) if plan.wake_ms >= 0 else -1
         plans += 1
-        if progress is not None and plans % 1000 == 0:
+        if plans % 1000 == 0:
             progress(int(g["submitted"]))
 
 

@@ -43,9 +43,7 @@ def key_now(s: Any, key: Any, job: Any) -> int:
 @compiled
 def overhead_of(s: Any, gpus: int) -> int:
     """Return what a preemption or migration of a gang costs [ms]."""
-    if gpus == 1:
-        return s.overheads[0]
-    return s.overheads[1] if gpus <= 8 else s.overheads[2]
+    return s.overheads[min(gpus, len(s.overheads) - 1)]
 
 
 @compiled

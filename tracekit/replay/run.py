@@ -73,18 +73,22 @@ def simulate(
         state = build(jobs, cluster, assignment, mechanism, rule=rule, spread=spread, log_rows=rows)
         _open(state, cluster.absent)
         begun = time.perf_counter()
-        if isinstance(mechanism, Planner):
-            run_planned(state, cluster, mechanism, name, progress)
-        else:
-            while run_ordered(state, mechanism.key, _INSTANTS):
-                if progress is not None:
-                    progress(int(state.g["submitted"][0]))
+        _drive(state, cluster, mechanism, name, progress or (lambda submitted: None))
         wall = time.perf_counter() - begun
         written = int(state.g["log_size"][0])
         if written <= rows:
             return _outcome(state, wall, log=log)
         # The run is deterministic: the same again, with room for what it wants to tell.
         rows = written
+
+
+def _drive(state: State, cluster: Cluster, mechanism: Mechanism, name: str, progress: Callable[[int], None]) -> None:
+    """Run a mechanism to its end: one branch for each kind, each in a module of its own."""
+    if isinstance(mechanism, Planner):
+        run_planned(state, cluster, mechanism, name, progress)
+        return
+    while run_ordered(state, mechanism.key, _INSTANTS):
+        progress(int(state.g["submitted"][0]))
 
 
 @compiled

@@ -49,7 +49,7 @@ _FIELDS = {
     "GROUP": "domain:i4 low:i4 high:i4 largest:i4 words:i4 bits:i4 tops:i4 summary:i4 model:i4 speed:i4",
     "DOMAIN": """group_low:i4 group_high:i4 queue_low:i4 queue_high:i4 free:i4 held:i4 rank_base:i4 rank_size:i4
         touched:i4 freed:i4""",
-    "DEMAND": "accept:u8 domain:i4 gpus:i4 scope:i4 queue:i4 relaxed:i4",
+    "DEMAND": "accept:u8 domain:i4 gpus:i4 scope:i4 queue:i4 relaxed:i4 tenant:i4",
     "QUEUE": "base:i8 head:i8 size:i8 domain:i4 blocked:i4 tenant:i4",
     "TAKE": "node:i4 gpus:i4 next:i4",
     "HEAP": "key:i8 job:i8",
@@ -109,7 +109,7 @@ class State(NamedTuple):
     changes: NDArray[Any]
     """CHANGE: nodes that join and leave."""
     overheads: NDArray[np.int64]
-    """Cost of a preemption or migration for 1, 2 to 8 and more GPUs [ms] (3,)."""
+    """Cost of a preemption or migration by the GPUs of the gang, larger ones as the last [ms]."""
     thresholds: NDArray[np.int64]
     """Attained service at which a job's level rises [GPU*ms] (L,)."""
     level_values: NDArray[np.int64]
