@@ -60,3 +60,11 @@ def test_the_import_check_finds_an_import_that_goes_up(check_imports: ModuleType
         "tracekit/ingest/bad.py: ingest imports report",
         "tracekit/stray.py: 'stray' has no place in ROOMS",
     ]
+
+
+def test_policies_know_the_engine_and_the_engine_knows_no_policy(check_imports: ModuleType, tmp_path: Path) -> None:
+    package = tmp_path / "tracekit"
+    for room, imported in (("policies", "replay"), ("replay", "policies")):
+        (package / room).mkdir(parents=True)
+        (package / room / "module.py").write_text(f"from tracekit.{imported} import module\n")
+    assert check_imports.violations(package) == ["tracekit/replay/module.py: replay imports policies"]

@@ -25,7 +25,7 @@ ROOMS = (
 )
 """Rooms from the lowest to the highest; those of one line stand side by side."""
 
-BESIDE = {("replay", "policies")}
+BESIDE = {("policies", "replay")}
 """Pairs (importer, imported) of one line that are allowed."""
 
 _LEVEL = {room: level for level, line in enumerate(ROOMS) for room in line}

@@ -78,6 +78,7 @@ def build(
     g["rule"], g["preemptive"], g["drift"] = RULES[rule], mechanism.preemptive, _DRIFTS[mechanism.drift]
     g["relax_ms"], g["age_cap"] = mechanism.relax_after_ms, mechanism.age_cap_ms
     g["levels"], g["stall"], g["wake"] = len(mechanism.thresholds), mechanism.stall, NONE
+    g["promote"] = mechanism.promote_ppm
     g["sample_step"] = _sample_step(jobs)
     held = int(cluster.gpus.sum())
     running = min(len(jobs), held)
@@ -85,7 +86,7 @@ def build(
     takes["next"] = np.arange(1, len(takes) + 1)
     takes["next"][-1] = NONE
     n = len(jobs)
-    waits_in_events = mechanism.relax_after_ms > 0
+    waits_in_events = mechanism.relax_after_ms > 0 or mechanism.promote_ppm > 0
     ranks = 0
     if mechanism.preemptive:
         base = np.minimum(_gpus_of_domains(cluster), n)
@@ -247,5 +248,6 @@ def _fill_jobs(
         job.take = NONE
         job.status = FUTURE
         job.key = job.since = job.attained = job.overhead = job.ran = job.overhead_done = job.stopped = 0
+        job.base = job.begun = 0
         job.rate = job.pace = PPM
         job.preemptions = job.migrations = job.nodes = job.evicted = job.level = job.tenant = 0

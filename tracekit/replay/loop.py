@@ -132,7 +132,7 @@ def start(s: Any, key: Any, j: int, nodes: int, rate: int) -> None:
     g = s.g[0]
     job = s.jobs[j]
     job.status = RUNNING
-    job.since = g.now
+    job.since = job.begun = g.now
     if job.first < 0:
         job.first = g.now
     job.nodes = nodes
@@ -165,6 +165,10 @@ def suspend(s: Any, key: Any, j: int) -> None:
     g.running -= 1
     g.pending += 1
     unschedule_event(s, j)
+    if g.promote > 0:
+        patience = (g.now - job.begun) * g.promote // PPM
+        heap_push(s.events, s.event_at, 0, g.event_size, (g.now + patience) * 4 + KIND_TIMER, j)
+        g.event_size += 1
     tell(s.log, g, STOP, j, NONE, overhead_of(s, job.gpus))
     enqueue(s, j, key_now(s, key, job))
 
@@ -220,12 +224,17 @@ def _timer(s: Any, key: Any, j: int) -> None:
     g.events += 1
     if job.status == WAITING:
         dequeue(s, j)
-        job.demand = s.demands[job.demand].relaxed
-        enqueue(s, j, job.key)
+        if g.promote > 0:
+            job.base = job.attained
+            job.level = 0
+            enqueue(s, j, key_now(s, key, job))
+        else:
+            job.demand = s.demands[job.demand].relaxed
+            enqueue(s, j, job.key)
         touch(s, d, 0)
         return
     settle(job, g.now)
-    while job.level < g.levels and job.attained >= s.thresholds[job.level]:
+    while job.level < g.levels and job.attained - job.base >= s.thresholds[job.level]:
         job.level += 1
     schedule_event(s, j)
     if g.preemptive:

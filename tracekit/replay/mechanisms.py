@@ -82,6 +82,8 @@ class Ordered:
     """Attained service at which a job's level rises, ascending [GPU*ms]."""
     level_values: tuple[int, ...] = ()
     """What the key is told of each level, one more than thresholds; the level's number when empty."""
+    promote_ppm: int = 0
+    """A job stopped for so many times its last run [ppm] begins again at the first level; 0 never."""
     overhead_ms: NDArray[np.int64] | None = None
     """Cost of each preemption and migration by the GPUs of the gang, larger gangs as the last entry [ms]; None is 0."""
     relax_after_ms: int = 0

@@ -54,7 +54,7 @@ def schedule_event(s: Any, j: int) -> None:
     end = g.now + job.overhead + (job.remaining + job.rate - 1) // job.rate
     entry = end * 4 + KIND_FINISH
     if job.level < g.levels:
-        missing = s.thresholds[job.level] - job.attained
+        missing = s.thresholds[job.level] - (job.attained - job.base)
         crossing = g.now + (missing + job.gpus - 1) // job.gpus
         if crossing < end:
             entry = crossing * 4 + KIND_TIMER

@@ -43,7 +43,7 @@ DRIFT_NONE, DRIFT_TIME, DRIFT_ANY = range(3)
 
 _FIELDS = {
     "JOB": """submit:i8 remaining:i8 key:i8 since:i8 attained:i8 overhead:i8 first:i8 end:i8 ran:i8 overhead_done:i8
-        estimate:i8 value:i8 stopped:i8 rate:i4 pace:i4 gpus:i4 demand:i4 take:i4 preemptions:i4 migrations:i4 nodes:i4
+        estimate:i8 value:i8 stopped:i8 base:i8 begun:i8 rate:i4 pace:i4 gpus:i4 demand:i4 take:i4 preemptions:i4 migrations:i4 nodes:i4
         evicted:i4 level:i4 tenant:i4 status:i1 never:i1""",
     "NODE": "free:i4 gpus:i4 group:i4 bit:i4 up:i4",
     "GROUP": "domain:i4 low:i4 high:i4 largest:i4 words:i4 bits:i4 tops:i4 summary:i4 model:i4 speed:i4",
@@ -60,7 +60,7 @@ _FIELDS = {
     "GLOBAL": """now:i8 jobs:i8 submitted:i8 change:i8 changes:i8 event_size:i8 free_take:i8 serial:i8
         log_on:i8 log_size:i8 running:i8 pending:i8 busy:i8 free:i8 fragmented:i8 busy_ms:i8 free_ms:i8 fragmented_ms:i8
         sample_at:i8 sample_step:i8 samples:i8 touched:i8 evicted:i8 events:i8 last_end:i8
-        skip:i8 by_count:i8 ring:i8 rule:i8 preemptive:i8 drift:i8 relax_ms:i8 age_cap:i8 levels:i8 stall:i8
+        skip:i8 by_count:i8 ring:i8 rule:i8 preemptive:i8 drift:i8 relax_ms:i8 age_cap:i8 levels:i8 promote:i8 stall:i8
         planned:i8 active:i8 wake:i8 culprit:i8 scope:i8""",
 }
 

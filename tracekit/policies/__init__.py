@@ -1,0 +1,10 @@
+"""Scheduling policies, one module a family; each is found by its name.
+
+`Policy` and `Card` are what a policy of your own needs; `parse_policy` reads 'NAME,key=value'.
+"""
+
+from __future__ import annotations
+
+from tracekit.policies.interface import Card, Parameter, Policy, parse_policy
+
+__all__ = ["Card", "Parameter", "Policy", "parse_policy"]

@@ -1,0 +1,292 @@
+"""What a policy is for people: its card, its parameters and how they are spelled on a command line.
+
+    srtf,scan=skip,overhead=helios
+
+names the policy and then its parameters. How a policy schedules is told by the mechanism that it returns.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+from tracekit.errors import UsageError, nearest
+from tracekit.replay.registry import find_policy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Mechanism
+    from tracekit.replay.models import Models
+
+__all__ = ["Card", "Parameter", "Policy", "Value", "parse_policy"]
+
+Value: TypeAlias = bool | int | float | str
+"""What a parameter may be; durations are seconds."""
+
+_LARGEST = 10**15
+"""No finite number may be larger: as seconds it is 30 million years."""
+_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a policy. The type of its default is the type of its values."""
+
+    name: str
+    default: Value
+    meaning: str
+    """One line, with the unit of a number in brackets."""
+    choices: tuple[str, ...] = ()
+    """Texts allowed; empty when any is."""
+    minimum: float | None = None
+    """Least number; None is 0."""
+    maximum: float | None = None
+    """Greatest number; None is 10^15, and for a float also 'inf'."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"'{self.name}' is no name for a parameter: use small letters, digits, _ and -")
+        self.read(self.default)
+
+    def read(self, value: object) -> Value:
+        """Return a value of the parameter, texts turned into its type.
+
+        Raises
+        ------
+        UsageError
+            It cannot be a value of this parameter.
+        """
+        if isinstance(self.default, bool):
+            return self._switch(value)
+        if isinstance(self.default, str):
+            return self._text(value)
+        return self._number(value)
+
+    @property
+    def kind(self) -> str:
+        """What values look like, for the card: 'on|off', the choices, or the range of numbers."""
+        if isinstance(self.default, bool):
+            return "on|off"
+        if isinstance(self.default, str):
+            return "|".join(self.choices) or "text"
+        name = "whole number" if isinstance(self.default, int) else "number"
+        limit = "" if self.maximum is None else f" to {self.maximum:g}"
+        return f"{name} from {self.minimum or 0:g}{limit}"
+
+    def _switch(self, value: object) -> bool:
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in _WORDS:
+            return _WORDS[value.lower()]
+        raise self._wrong(value, "is neither on nor off")
+
+    def _text(self, value: object) -> str:
+        if not isinstance(value, str) or not value.strip():
+            raise self._wrong(value, "is not a text")
+        if "," in value or value != value.strip():
+            raise self._wrong(value, "has a comma or a blank at an end", "a command line cannot hold it")
+        if self.choices and value not in self.choices:
+            raise self._wrong(value, "is not one of its values", nearest(value[:80], self.choices))
+        return value
+
+    def _number(self, value: object) -> int | float:
+        whole = isinstance(self.default, int)
+        number = _as_number(value)
+        if number is None or (isinstance(number, float) and math.isnan(number)):
+            raise self._wrong(value, f"is not a {'whole ' if whole else ''}number")
+        # Before the test of wholeness: an infinite number is not whole, and is too large.
+        least = 0 if self.minimum is None else self.minimum
+        most = self.maximum if self.maximum is not None else _LARGEST
+        endless = number == math.inf and not whole and self.maximum in (None, math.inf)
+        if not least <= number <= most and not endless:
+            raise self._wrong(value, "is out of range", f"it may be from {least:,g} to {most:,g}")
+        if not whole:
+            return float(number)
+        if number != int(number):
+            raise self._wrong(value, "is not a whole number")
+        return int(number)
+
+    def _wrong(self, value: object, what: str, hint: str | None = None) -> UsageError:
+        return UsageError(f"{self.name}={_shown(value)} {what}", hint=hint or f"{self.name}: {self.meaning}")
+
+
+def _as_number(value: object) -> int | float | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return value
+    if not isinstance(value, str) or len(value) > 400:
+        return None
+    if re.fullmatch(r"[+-]?\d+", value, re.ASCII):
+        return int(value)
+    try:
+        return float(value) if "_" not in value else None
+    except ValueError:
+        return None
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**30:
+        return "(a number of too many digits)"
+    text = spell(value) if isinstance(value, (bool, int, float, str)) else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def spell(value: Value) -> str:
+    """Return a value as it is written on a command line: 'on', '3600', 'skip'."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        short = f"{value:.15g}"
+        return short if float(short) == value else repr(value)
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is to be known of a policy."""
+
+    name: str
+    """What -p takes."""
+    title: str
+    """What it is, a few words."""
+    rule: str
+    """What it does, in whole sentences."""
+    parameters: tuple[Parameter, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    """Ids of the assumption models that it uses, such as 'M4'."""
+    equal_to: tuple[str, ...] = ()
+    """With which parameters or inputs it does the same as another policy, one sentence each."""
+    sources: tuple[str, ...] = ()
+    """Where the rule is from: paper, artifact or own choice."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"'{self.name}' is no name for a policy: use small letters, digits, _ and -")
+        names = [p.name for p in self.parameters]
+        twice = sorted({n for n in names if names.count(n) > 1})
+        if twice:
+            raise ValueError(f"the policy {self.name} has the parameter {twice[0]} twice")
+
+    def fill(self, given: Mapping[str, object]) -> dict[str, Value]:
+        """Return all parameters, checked, defaults filled in, in the card's order.
+
+        Raises
+        ------
+        UsageError
+            A parameter does not exist, or a value cannot be used.
+        """
+        known = {p.name: p for p in self.parameters}
+        for name in given:
+            if name not in known:
+                raise UsageError(
+                    f"the policy {self.name} has no parameter '{_shown(name)}'",
+                    hint=nearest(name[:80], known) if known else "it takes none",
+                )
+        filled = {}
+        for name, parameter in known.items():
+            try:
+                filled[name] = parameter.read(given.get(name, parameter.default))
+            except UsageError as error:
+                raise UsageError(f"the policy {self.name}: {error.what}", hint=error.hint) from None
+        return filled
+
+
+class Policy(ABC):
+    """A scheduling policy.
+
+    A new policy is a subclass in a module of `tracekit.policies`, in a package that registers the class under the
+    entry-point group `tracekit.policies`, or in one file: `-p FILE.py:CLASS`.
+
+    Parameters
+    ----------
+    **parameters
+        Those of the card by name; texts are read as on a command line.
+
+    Raises
+    ------
+    UsageError
+        A parameter does not exist, or a value cannot be used.
+    """
+
+    card: ClassVar[Card]
+
+    def __init__(self, **parameters: object) -> None:
+        self.parameters: dict[str, Value] = self.card.fill(parameters)
+        """All parameters, defaults filled in."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        card = getattr(cls, "card", None)
+        if card is not None and not isinstance(card, Card):
+            raise TypeError(f"the policy {cls.__name__} has a card that is no Card")
+
+    @abstractmethod
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Mechanism:
+        """Return what the engine runs: keys, plans and placement of this policy for these jobs and this cluster.
+
+        Parameters
+        ----------
+        jobs : Jobs
+            All jobs of the replay; a policy that may not know run times must not read them.
+        cluster : Cluster
+        models : Models
+            Assumptions about what the trace does not tell.
+        seed : int
+            Of every random draw.
+
+        Raises
+        ------
+        UsageError
+            The policy cannot run with this trace, cluster or parameters.
+        """
+
+    @property
+    def label(self) -> str:
+        """The policy and the parameters that differ from their defaults, as on a command line."""
+        other = [
+            f"{p.name}={spell(self.parameters[p.name])}"
+            for p in self.card.parameters
+            if self.parameters[p.name] != p.read(p.default)
+        ]
+        return ",".join((self.card.name, *other))
+
+    def __repr__(self) -> str:
+        return f"<policy {self.label}>"
+
+
+def parse_policy(text: str) -> Policy:
+    """Return the policy that a command line names.
+
+    Parameters
+    ----------
+    text : str
+        `NAME,key=value,key=value`; NAME may be `FILE.py:CLASS`.
+
+    Raises
+    ------
+    UsageError
+        There is no such policy or parameter, or a value cannot be used.
+    """
+    name, *pairs = (part.strip() for part in text.split(","))
+    if not name:
+        raise UsageError("no policy is named", hint="write NAME,key=value; 'tracekit policies' lists the names")
+    kind: type[Policy] = find_policy(name)
+    given: dict[str, object] = {}
+    for pair in pairs:
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not key or not equals:
+            raise UsageError(
+                f"the policy {kind.card.name}: '{_shown(pair)}' is no parameter", hint="write NAME,key=value,key=value"
+            )
+        if key in given:
+            raise UsageError(f"the policy {kind.card.name}: {_shown(key)} is given twice", hint="leave one out")
+        given[key] = value
+    return kind(**given)

@@ -1,0 +1,44 @@
+"""Parameters that several policies have, spelled alike everywhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.policies.interface import Parameter
+from tracekit.replay.models import overhead_ms
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.models import Models
+
+__all__ = ["FIT", "NOISE", "OVERHEAD", "RELAX", "SCOPE", "overheads", "scan"]
+
+FIT = Parameter("fit", "place", "a job needs places on nodes, or only enough free GPUs in number", ("place", "count"))
+
+OVERHEAD = Parameter("overhead", "none", "preset of what each preemption and migration costs (M9)")
+
+NOISE = Parameter(
+    "noise", "oracle", "error of the run times that the policy believes in (M11, D8): oracle, helios, or a sigma"
+)
+
+RELAX = Parameter("relax", 0.0, "wait after which a gang takes GPUs anywhere, 0 never [s]")
+
+SCOPE = Parameter(
+    "relax_to", "any", "how far it then goes: the rack's nodes, or any of one GPU model", ("rack", "any")
+)
+
+
+def scan(default: str) -> Parameter:
+    """Return the parameter `scan` with a default."""
+    return Parameter(
+        "scan", default, "at the first job that cannot start the pass ends, or passes it over", ("stop", "skip")
+    )
+
+
+def overheads(models: Models, preset: object, jobs: Jobs) -> NDArray[np.int64]:
+    """Return the cost of a preemption by gang size, from 0 to the largest gang [ms]."""
+    return overhead_ms(models, str(preset), np.arange(int(jobs.devices.max(initial=1)) + 1))

@@ -1,0 +1,160 @@
+"""Shortest first, with run times known or estimated; with and without eviction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from tracekit.policies.interface import Card, Policy
+from tracekit.policies.parameters import FIT, NOISE, OVERHEAD, overheads, scan
+from tracekit.replay.mechanisms import Ordered, ordering_key
+from tracekit.replay.models import estimates_ms
+
+if TYPE_CHECKING:
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.models import Models
+
+__all__ = ["Sjf", "Srsf", "Srtf", "Ssf"]
+
+_SOURCES = (
+    "The usual bounds. SJF and SSF as in Helios (SC'21) and Lucid (ASPLOS'23), which stop at the first job that cannot "
+    "start; SRTF and SRSF as in the simulators of Tiresias (NSDI'19) and Muri (SIGCOMM'22), which skip.",
+)
+
+
+# ruff: noqa: ARG001 -- keys have one signature
+@ordering_key
+def shortest(
+    submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
+) -> int:
+    """Least run time first."""
+    return estimate_ms
+
+
+@ordering_key
+def smallest(
+    submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
+) -> int:
+    """Least GPU time first."""
+    return estimate_ms * gpus
+
+
+@ordering_key
+def shortest_left(
+    submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
+) -> int:
+    """Least run time left first."""
+    return remaining_ms
+
+
+@ordering_key
+def smallest_left(
+    submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
+) -> int:
+    """Least GPU time left first."""
+    return remaining_ms * gpus
+
+
+class _Estimated(Policy):
+    """Order by what jobs are believed to need, never stopping one."""
+
+    key: ClassVar[Any]
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:  # noqa: ARG002
+        """Return keys by estimate."""
+        p = cast("dict[str, Any]", self.parameters)
+        return Ordered(
+            self.key,
+            scan=p["scan"],
+            fit=p["fit"],
+            drift="none",
+            estimate_ms=estimates_ms(models, jobs.work_ms, seed, p["noise"]),
+        )
+
+
+class _Remaining(Policy):
+    """Order by what is truly left, stopping jobs that have more left than a waiting one."""
+
+    key: ClassVar[Any]
+    drift: ClassVar[Any]
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:  # noqa: ARG002
+        """Return keys by what is left."""
+        p = cast("dict[str, Any]", self.parameters)
+        return Ordered(
+            self.key,
+            scan=p["scan"],
+            fit=p["fit"],
+            preemptive=True,
+            drift=self.drift,
+            overhead_ms=overheads(models, p["overhead"], jobs),
+        )
+
+
+class Sjf(_Estimated):
+    """Shortest job first."""
+
+    key = shortest
+    card: ClassVar[Card] = Card(
+        name="sjf",
+        title="shortest job first",
+        rule="The job with the least run time starts first, ties by submission. Nothing is stopped once it runs.",
+        parameters=(scan("stop"), FIT, NOISE),
+        assumptions=("D1", "M11"),
+        equal_to=("With equal run times and sizes: fifo.", "With jobs of one size: ssf."),
+        sources=_SOURCES,
+    )
+
+
+class Ssf(_Estimated):
+    """Smallest service first."""
+
+    key = smallest
+    card: ClassVar[Card] = Card(
+        name="ssf",
+        title="smallest GPU time first",
+        rule="The job with the least run time times GPUs starts first, ties by submission. Nothing is stopped.",
+        parameters=(scan("stop"), FIT, NOISE),
+        assumptions=("D1", "M11"),
+        equal_to=("With jobs of one size: sjf.",),
+        sources=_SOURCES,
+    )
+
+
+class Srtf(_Remaining):
+    """Shortest remaining time first."""
+
+    key = shortest_left
+    drift = "time"
+    card: ClassVar[Card] = Card(
+        name="srtf",
+        title="shortest remaining time first",
+        rule=(
+            "Whenever a job comes or ends, the jobs with the least run time left hold the GPUs: a waiting job evicts "
+            "running ones that have more left, the one with most left first, until it fits. Jobs stop and go on where "
+            "they were, at the cost that overhead names; that cost counts as run time left."
+        ),
+        parameters=(scan("skip"), FIT, OVERHEAD),
+        assumptions=("D1", "M9"),
+        equal_to=(
+            "With all submissions at once, one size and no overhead: sjf.",
+            "With jobs of one size: srsf.",
+        ),
+        sources=_SOURCES,
+    )
+
+
+class Srsf(_Remaining):
+    """Smallest remaining service first."""
+
+    key = smallest_left
+    drift = "any"
+    card: ClassVar[Card] = Card(
+        name="srsf",
+        title="smallest remaining GPU time first",
+        rule="As srtf, with the run time left times the GPUs of the gang.",
+        parameters=(scan("skip"), FIT, OVERHEAD),
+        assumptions=("D1", "M9"),
+        equal_to=("With jobs of one size: srtf.",),
+        sources=_SOURCES,
+    )

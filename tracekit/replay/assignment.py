@@ -1,0 +1,286 @@
+"""Which nodes each job may use: its domain, and the groups of the domain that have the GPU model it asks for.
+
+A group is the nodes of one domain, GPU model and rack, neighbours in the cluster's order. The groups that a job accepts
+are the bits of one 64-bit number, bit 0 for the first group of its domain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from tracekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+    Ints = NDArray[np.int32]
+    Longs = NDArray[np.int64]
+
+__all__ = ["MOST_GROUPS", "Assignment", "assign"]
+
+MOST_GROUPS = 64
+"""Groups that a domain may have: the bits of a mask."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Domains of jobs, groups of nodes, and who accepts what. n jobs, K kinds of demand, G groups, D domains."""
+
+    domains: int
+    """Domains of the cluster (D)."""
+    domain: Ints
+    """Domain of each job; -1 none (n,)."""
+    kind: Ints
+    """Kind of demand of each job: jobs of one kind have domain, model asked for and GPUs in common (n,)."""
+    kind_domain: Ints
+    """Domain of each kind; -1 none (K,)."""
+    kind_model: Ints
+    """Model asked for, index into `Jobs.models`; -1 takes any (K,)."""
+    kind_devices: Ints
+    """GPUs of the gang (K,)."""
+    kind_accept: NDArray[np.uint64]
+    """Groups that it accepts, bit 0 for the first of its domain (K,)."""
+    accept: NDArray[np.uint64]
+    """The same by domain and by model asked for plus 1, so that column 0 takes any model (D, models + 1)."""
+    group_domain: Ints
+    """Domain of each group, ascending (G,)."""
+    group_model: Ints
+    """Model of each group, index into `Cluster.models` (G,)."""
+    group_rack: Ints
+    """Rack of each group, index into `Cluster.racks`; -1 several racks (G,)."""
+    group_low: Ints
+    """First node of each group (G,)."""
+    group_high: Ints
+    """The node after its last (G,)."""
+    group_largest: Ints
+    """GPUs of its largest node (G,)."""
+    group_largest_nodes: Longs
+    """How many nodes of that size it has (G,)."""
+    group_second: Ints
+    """GPUs of its largest node below that size; 0 none (G,)."""
+    group_gpus: Longs
+    """GPUs of all its nodes (G,)."""
+    notes: tuple[str, ...]
+    """What the reader of a result should know, one sentence each."""
+
+    def groups_of(self, domain: int) -> tuple[int, int]:
+        """Return the first group of a domain and the one after its last."""
+        low, high = np.searchsorted(self.group_domain, [domain, domain + 1])
+        return int(low), int(high)
+
+    def accept_of(self, job: int) -> np.uint64:
+        """Return the groups that a job accepts, as bits; 0 where it accepts none."""
+        return np.uint64(self.kind_accept[self.kind[job]])
+
+    def can_ever_fit(
+        self, fit: Literal["place", "count"] = "place", *, relaxed: bool = False, scope: Literal[1, 2] = 2
+    ) -> NDArray[np.bool_]:
+        """Return which jobs could be placed on the empty cluster with every node there, shape (n,).
+
+        Parameters
+        ----------
+        fit : str
+            'count': enough GPUs in the domain, whatever their model. 'place': on nodes of an accepted group; a gang
+            larger than the largest node takes whole nodes of that size, and one more node for the remainder.
+        relaxed : bool
+            A gang may also take GPUs wherever they are.
+        scope : int
+            How far it then goes: 1 inside one group, 2 among all nodes of one GPU model.
+        """
+        found: NDArray[np.bool_] = self.kinds_that_fit(fit, relaxed=relaxed, scope=scope)[self.kind]
+        return found
+
+    def kinds_that_fit(
+        self, fit: Literal["place", "count"] = "place", *, relaxed: bool = False, scope: Literal[1, 2] = 2
+    ) -> NDArray[np.bool_]:
+        """Return the same for each kind of demand, shape (K,)."""
+        found = np.zeros(len(self.kind_devices), dtype=np.bool_)
+        if fit == "count":
+            gpus = np.bincount(self.group_domain, self.group_gpus, self.domains).astype(np.int64)
+            known = self.kind_domain >= 0
+            found[known] = self.kind_devices[known] <= gpus[self.kind_domain[known]]
+            return found
+        for domain in range(self.domains):
+            own = np.flatnonzero(self.kind_domain == domain)
+            if len(own):
+                found[own] = self._placeable(domain, self.kind_devices[own], self.kind_accept[own], relaxed, scope)
+        return found
+
+    def _placeable(
+        self, domain: int, devices: Ints, accept: NDArray[np.uint64], relaxed: bool, scope: int
+    ) -> NDArray[np.bool_]:
+        low, high = self.groups_of(domain)
+        found = np.zeros(len(devices), dtype=np.bool_)
+        of_model: dict[int, Longs] = {}
+        for group in range(low, high):
+            accepts = (accept >> np.uint64(group - low)) & np.uint64(1) == 1
+            gpus = int(self.group_gpus[group])
+            found |= accepts & (devices <= gpus if relaxed else self._fits_strictly(group, devices))
+            if relaxed and scope == 2:
+                model = int(self.group_model[group])
+                sums = of_model.get(model, np.zeros(len(devices), dtype=np.int64))
+                of_model[model] = sums + np.where(accepts, gpus, 0)
+        for sums in of_model.values():
+            found |= (devices <= sums) & (sums > 0)
+        return found
+
+    def _fits_strictly(self, group: int, devices: Ints) -> NDArray[np.bool_]:
+        largest, count = int(self.group_largest[group]), int(self.group_largest_nodes[group])
+        whole, rest = devices // largest, devices % largest
+        other = (count > whole) | (rest <= int(self.group_second[group]))
+        fits: NDArray[np.bool_] = (devices <= largest) | ((whole <= count) & ((rest == 0) | other))
+        return fits
+
+
+def assign(jobs: Jobs, cluster: Cluster) -> Assignment:
+    """Return where each job may run.
+
+    A job belongs to the domain with the name of its VC; else to the domain '', where there is one; else to none.
+    It accepts the groups of its domain with the model that it asks for, whatever the case of
+    the letters, and every group where it asks for none. Where the cluster tells no model at all, models do not matter.
+
+    Raises
+    ------
+    UsageError
+        A domain has more than 64 GPU models.
+    """
+    notes: list[str] = []
+    domain = _domains_of_jobs(jobs, cluster)
+    groups = _groups(cluster, notes)
+    accept = _accept(jobs, cluster, groups, notes)
+    kind, first = _kinds(domain, jobs)
+    models = jobs.model[first]
+    kind_domain = domain[first]
+    kind_accept = np.where(kind_domain >= 0, accept[kind_domain, models + 1], np.uint64(0)).astype(np.uint64)
+    sizes = [_sizes(cluster.gpus[low:high]) for low, high in zip(groups[3], groups[4], strict=True)]
+    largest, largest_nodes, second, gpus = (list(column) for column in zip(*sizes, strict=True)) if sizes else [[]] * 4
+    return Assignment(
+        domains=len(cluster.domains),
+        domain=domain,
+        kind=kind,
+        kind_domain=kind_domain,
+        kind_model=models,
+        kind_devices=jobs.devices[first],
+        kind_accept=kind_accept,
+        accept=accept,
+        group_domain=groups[0],
+        group_model=groups[1],
+        group_rack=groups[2],
+        group_low=groups[3],
+        group_high=groups[4],
+        group_largest=np.array(largest, dtype=np.int32),
+        group_largest_nodes=np.array(largest_nodes, dtype=np.int64),
+        group_second=np.array(second, dtype=np.int32),
+        group_gpus=np.array(gpus, dtype=np.int64),
+        notes=tuple(notes),
+    )
+
+
+def _domains_of_jobs(jobs: Jobs, cluster: Cluster) -> Ints:
+    index = {name: code for code, name in enumerate(cluster.domains)}
+    other = index.get("", -1)
+    # The last entry is for jobs without a VC, whose code -1 finds it.
+    by_tenant = np.array([index.get(name, other) for name in jobs.tenants] + [other], dtype=np.int32)
+    return by_tenant[jobs.tenant]
+
+
+def _groups(cluster: Cluster, notes: list[str]) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Return domain, model, rack, first node and the node after the last of each group."""
+    order = np.lexsort((cluster.rack, cluster.model, cluster.domain))
+    if not np.array_equal(order, np.arange(cluster.nodes)):
+        msg = "the nodes of a cluster must be sorted by domain, model and rack"
+        raise ValueError(msg)
+    by_model = _starts(cluster.domain, cluster.model)
+    models = np.bincount(cluster.domain[by_model], minlength=len(cluster.domains))
+    if models.max(initial=0) > MOST_GROUPS:
+        worst = int(np.argmax(models))
+        raise UsageError(
+            f"{_named(cluster, worst)} has {models[worst]} GPU models, more than {MOST_GROUPS}",
+            hint="give models that a job may mix up the same name",
+        )
+    starts = _starts(cluster.domain, cluster.model, cluster.rack)
+    racks = np.bincount(cluster.domain[starts], minlength=len(cluster.domains))
+    crowded = np.flatnonzero(racks > MOST_GROUPS)
+    if len(crowded):
+        merged = np.isin(cluster.domain[starts], crowded) & ~np.isin(starts, by_model)
+        starts = starts[~merged]
+        notes.extend(
+            f"racks are ignored in {_named(cluster, int(d))}: {racks[d]} groups of nodes are more than {MOST_GROUPS}"
+            for d in crowded
+        )
+    ends = np.append(starts[1:], cluster.nodes).astype(np.int32)[: len(starts)]
+    rack = cluster.rack[starts].copy()
+    rack[cluster.rack[starts] != cluster.rack[ends - 1]] = -1
+    return cluster.domain[starts], cluster.model[starts], rack, starts.astype(np.int32), ends
+
+
+def _starts(*columns: Ints) -> Longs:
+    """Return the nodes at which a column changes, the first node included."""
+    if not len(columns[0]):
+        return np.empty(0, dtype=np.int64)
+    change = np.zeros(len(columns[0]), dtype=np.bool_)
+    change[0] = True
+    for column in columns:
+        change[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(change)
+
+
+def _named(cluster: Cluster, domain: int) -> str:
+    name = cluster.domains[domain]
+    return f"the VC '{name}'" if name else "the cluster"
+
+
+def _accept(
+    jobs: Jobs, cluster: Cluster, groups: tuple[Ints, Ints, Ints, Ints, Ints], notes: list[str]
+) -> NDArray[np.uint64]:
+    """Return the mask of each domain and model asked for; column 0 asks for none."""
+    untold = all(name == "" for name in cluster.models)
+    names = [name.casefold() for name in cluster.models]
+    accept = np.zeros((len(cluster.domains), len(jobs.models) + 1), dtype=np.uint64)
+    low = np.searchsorted(groups[0], groups[0])
+    for group in range(len(groups[0])):
+        bit = np.uint64(1) << np.uint64(group - low[group])
+        own = names[groups[1][group]]
+        accept[groups[0][group], 0] |= bit
+        for code, asked in enumerate(jobs.models, 1):
+            if untold or asked.casefold() == own:
+                accept[groups[0][group], code] |= bit
+    if untold and jobs.models:
+        notes.append("the GPU models that jobs ask for are ignored: the cluster tells no models")
+    elif jobs.models:
+        counts = np.bincount(jobs.model[jobs.model >= 0], minlength=len(jobs.models))
+        notes.extend(
+            f"{counts[code]:,} jobs ask for the GPU model '{asked}', which the cluster does not have"
+            for code, asked in enumerate(jobs.models)
+            if counts[code] and asked.casefold() not in names
+        )
+    return accept
+
+
+def _kinds(domain: Ints, jobs: Jobs) -> tuple[Ints, Longs]:
+    """Return the kind of each job and a job of each kind, kinds ordered by domain, model and GPUs."""
+    models, largest = len(jobs.models) + 1, int(jobs.devices.max(initial=0)) + 1
+    code = ((domain.astype(np.int64) + 1) * models + jobs.model + 1) * largest + jobs.devices
+    size = int(code.max(initial=0)) + 1
+    if size > 10_000_000:
+        _, first, kind = np.unique(code, return_index=True, return_inverse=True)
+        return kind.astype(np.int32), first
+    # A table of all codes is several times faster than a sort of millions of jobs.
+    first_of = np.full(size, -1, dtype=np.int64)
+    first_of[code[::-1]] = np.arange(len(code) - 1, -1, -1)
+    used = np.flatnonzero(first_of >= 0)
+    rank = np.zeros(size, dtype=np.int32)
+    rank[used] = np.arange(len(used))
+    return rank[code], first_of[used]
+
+
+def _sizes(gpus: Ints) -> tuple[int, int, int, int]:
+    """Return the largest node, how many there are, the next smaller size (0 none), and the sum."""
+    largest = int(gpus.max())
+    return largest, int((gpus == largest).sum()), int(gpus[gpus < largest].max(initial=0)), int(gpus.sum())

@@ -1,0 +1,257 @@
+"""Policies side by side: their headline figures, and what each changes for the same jobs.
+
+The difference between two policies is taken job by job, over the jobs that both completed, so that it does not depend
+on which jobs one of them lost. Its interval comes from resampling whole submission days: jobs of one day meet in the
+queue and are no independent observations.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from tracekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outcome import Outcome
+
+__all__ = ["FEWEST_DAYS", "Compared", "compare_policies", "comparison_rows", "day_intervals"]
+
+FEWEST_DAYS = 5
+"""With fewer submission days there is no interval: too few blocks to resample."""
+
+_RESAMPLES = 1000
+_CHUNK = 4_000_000
+
+_HEADLINE = (
+    "jobs",
+    "completed",
+    "unschedulable",
+    "avg_jct_s",
+    "median_jct_s",
+    "p99_jct_s",
+    "avg_queue_s",
+    "median_queue_s",
+    "p99_queue_s",
+    "avg_bounded_slowdown",
+    "makespan_s",
+    "gpu_utilization_share",
+    "fragmentation_share",
+    "preemptions",
+    "jain_fairness_vc",
+    "max_finish_time_ratio",
+)
+"""Keys of summary.json that a comparison repeats."""
+
+_COUNTS = frozenset({"jobs", "completed", "unschedulable", "preemptions"})
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One policy of a comparison."""
+
+    policy: str
+    """What to call it: the policy with the parameters that tell it from the others."""
+    jobs: Jobs
+    """What was replayed; the same jobs for every policy."""
+    outcome: Outcome
+    """The schedule."""
+    summary: Mapping[str, Any]
+    """What `summarize` says of it."""
+
+
+def compare_policies(
+    results: Sequence[Compared], *, seed: int = 0, measured: NDArray[np.bool_] | None = None
+) -> pl.DataFrame:
+    """Return one row a policy: headline figures, and the paired difference against the first policy.
+
+    policy, and the headline keys of summary.json
+        As `summarize` gives them.
+    common_jobs
+        Jobs that both this and the first policy completed; all figures below are over them.
+    jct_diff_s, queue_diff_s
+        Mean over jobs of this policy's value minus the first's [s]; negative is faster.
+    jct_diff_share, queue_diff_share
+        The same over the first policy's mean of these jobs [1]; NULL where that is 0.
+    jct_diff_low_s, jct_diff_high_s, queue_diff_low_s, queue_diff_high_s
+        95 % interval of the mean difference (see `day_intervals`); NULL with fewer than 5 submission days.
+    better_share, equal_share, worse_share
+        Share of jobs whose jct is shorter than, equal to, longer than under the first policy [0..1].
+    note
+        Why there is no interval; NULL where there is one.
+
+    In the row of the first policy everything after the headline keys is NULL.
+
+    Parameters
+    ----------
+    results : sequence of Compared
+        The policies, of the same jobs; the first is the yardstick.
+    seed : int
+        Seed of the resampling; the same seed gives the same intervals.
+    measured : array of bool, shape (n,), optional
+        Compare over these jobs only (see `measured_jobs`).
+
+    Raises
+    ------
+    UsageError
+        There is no result, two have one name, or they are not of the same jobs.
+    """
+    if not results:
+        raise UsageError("a comparison needs at least one policy")
+    first = results[0]
+    names = [r.policy for r in results]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise UsageError(f"two results are called '{name}'", hint="tell them apart by their parameters")
+    for other in results[1:]:
+        _check_same_jobs(first, other)
+    rows = [_row(first, other, seed, measured) for other in results]
+    return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+
+
+_SCHEMA: dict[str, type[pl.DataType]] = {
+    "policy": pl.String,
+    **{key: pl.Int64 if key in _COUNTS else pl.Float64 for key in _HEADLINE},
+    "common_jobs": pl.Int64,
+    **{f"{what}_diff_{part}": pl.Float64 for what in ("jct", "queue") for part in ("s", "share", "low_s", "high_s")},
+    **{f"{how}_share": pl.Float64 for how in ("better", "equal", "worse")},
+    "note": pl.String,
+}
+
+
+def _check_same_jobs(first: Compared, other: Compared) -> None:
+    a, b = first.jobs, other.jobs
+    if a is b:
+        return
+    if len(a) != len(b) or not a.job_id.equals(b.job_id) or not np.array_equal(a.submit_ms, b.submit_ms):
+        raise UsageError(
+            f"'{first.policy}' and '{other.policy}' are not of the same jobs", hint="compare replays of one selection"
+        )
+
+
+def _row(first: Compared, other: Compared, seed: int, measured: NDArray[np.bool_] | None) -> list[Any]:
+    head = [other.policy, *(other.summary[key] for key in _HEADLINE)]
+    if other is first:
+        return head + [None] * (len(_SCHEMA) - len(head))
+    common = (first.outcome.end_ms >= 0) & (other.outcome.end_ms >= 0)
+    if measured is not None:
+        common &= measured
+    n = int(common.sum())
+    if not n:
+        return [*head, 0, *[None] * 11, "no job was completed under both policies"]
+    submit = first.jobs.submit_ms[common]
+    jct = (other.outcome.end_ms - first.outcome.end_ms)[common]
+    queue = (other.outcome.first_start_ms - first.outcome.first_start_ms)[common]
+    bases = ((first.outcome.end_ms[common] - submit), (first.outcome.first_start_ms[common] - submit))
+    intervals = day_intervals(_days(first.jobs)[common], [jct / 1000, queue / 1000], seed=seed)
+    parts: list[float | None] = []
+    for diff, base, interval in zip((jct, queue), bases, intervals or (None, None), strict=True):
+        mean, usual = float(diff.mean()), float(base.mean())
+        parts += [mean / 1000, mean / usual if usual else None, *(interval or (None, None))]
+    shares = [float((jct < 0).mean()), float((jct == 0).mean()), float((jct > 0).mean())]
+    note = None if intervals else f"no interval: the jobs were submitted on fewer than {FEWEST_DAYS} days"
+    return [*head, n, *parts, *shares, note]
+
+
+def _days(jobs: Jobs) -> NDArray[np.int64]:
+    """Return the UTC day of each submission [days after 1970]."""
+    zone = dt.UTC if jobs.origin.tzinfo is None else jobs.origin.tzinfo
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    first = (jobs.origin.replace(tzinfo=zone) - epoch) // dt.timedelta(milliseconds=1)
+    days: NDArray[np.int64] = (jobs.submit_ms + first) // 86_400_000
+    return days
+
+
+def day_intervals(
+    days: NDArray[np.int64], values: Sequence[NDArray[np.float64]], *, seed: int
+) -> list[tuple[float, float]] | None:
+    """Return the 95 % interval of the mean of each of `values`, by a block bootstrap over days.
+
+    Each of 1,000 resamples draws as many days as there are, with replacement, and takes the mean over all jobs of the
+    days drawn; the interval runs from the 2.5th to the 97.5th percentile of these means (linear interpolation). All of
+    `values` are resampled together.
+
+    Parameters
+    ----------
+    days : array of int, shape (n,)
+        The block of each job.
+    values : sequence of arrays, shape (n,)
+        What to take the means of.
+    seed : int
+        Seed of the draws.
+
+    Returns
+    -------
+    list of (low, high), or None with fewer than `FEWEST_DAYS` different days.
+    """
+    blocks, place = np.unique(days, return_inverse=True)
+    if len(blocks) < FEWEST_DAYS:
+        return None
+    sums = np.stack([np.bincount(place), *(np.bincount(place, weights=v) for v in values)], axis=1)
+    generator = np.random.default_rng(seed)
+    chance = np.full(len(blocks), 1 / len(blocks))
+    means = []
+    step = max(1, _CHUNK // len(blocks))
+    for done in range(0, _RESAMPLES, step):
+        drawn = generator.multinomial(len(blocks), chance, size=min(step, _RESAMPLES - done)) @ sums
+        means.append(drawn[:, 1:] / drawn[:, :1])
+    low, high = np.quantile(np.concatenate(means), [0.025, 0.975], axis=0)
+    return list(zip(low.tolist(), high.tolist(), strict=True))
+
+
+def comparison_rows(compared: pl.DataFrame) -> tuple[list[str], list[list[object]]]:
+    """Return headers and rows of the table that a terminal shows of a comparison.
+
+    Times are in hours where the largest of their column is an hour or more, else in seconds; shares in percent.
+    """
+    first = compared["policy"][0]
+    headers = ["policy", "completed"]
+    columns: list[list[object]] = [compared["policy"].to_list(), compared["completed"].to_list()]
+    for key, title in (
+        ("avg_jct_s", "mean JCT"),
+        ("median_jct_s", "median JCT"),
+        ("avg_queue_s", "mean queue"),
+        ("p99_queue_s", "p99 queue"),
+        ("makespan_s", "makespan"),
+    ):
+        values = compared[key].to_list()
+        hours = max((v for v in values if v is not None), default=0) >= 3600
+        headers.append(f"{title} [{'h' if hours else 's'}]")
+        columns.append([None if v is None else float(v) / (3600 if hours else 1) for v in values])
+    headers += ["GPUs busy [%]", "preemptions", f"JCT against {first}", "better / worse"]
+    columns.append([None if v is None else round(100 * v, 2) for v in compared["gpu_utilization_share"].to_list()])
+    columns.append(compared["preemptions"].to_list())
+    columns.append([_against(row) for row in compared.iter_rows(named=True)])
+    columns.append([_split(row) for row in compared.iter_rows(named=True)])
+    return headers, [list(row) for row in zip(*columns, strict=True)]
+
+
+def _against(row: Mapping[str, Any]) -> str | None:
+    """Return the change of the mean jct with its interval in percent, such as '-12.3 % (-15.0 to -9.1)'."""
+    share, diff, low, high = (row[f"jct_diff_{part}"] for part in ("share", "s", "low_s", "high_s"))
+    if share is None:
+        return None
+    text = f"{_percent(share)} %"
+    if low is None or not diff:
+        return text
+    scale = share / diff  # one second of difference as a part of the first policy's mean
+    return f"{text} ({_percent(scale * low)} to {_percent(scale * high)})"
+
+
+def _percent(share: float) -> str:
+    return f"{round(100 * share, 1) + 0.0:+.1f}"  # adding 0 turns -0 into 0
+
+
+def _split(row: Mapping[str, Any]) -> str | None:
+    if row["better_share"] is None:
+        return None
+    return f"{100 * row['better_share']:.0f} / {100 * row['worse_share']:.0f} %"

@@ -1,0 +1,160 @@
+"""Compiled functions of the replay: one decorator, its cache on disk, and one instruction that numba lacks.
+
+Compiled code allocates nothing and keeps no arrays: the Python caller makes every array. With that rule the counting
+of references can be left out. It matters: numba counts a reference up and down for each array that a helper function
+receives, several times per event, and the counters cost a multiple of the work itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import numba
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+__all__ = ["cache_folder", "compiled", "count_trailing_zeros"]
+
+_PACKAGE = Path(__file__).parent.parent
+_ROOMS = ("replay", "policies")
+_UNUSED_DAYS = 30
+
+# numba declares neither its settings nor `_nrt` to type checkers.
+_njit: Any = numba.njit
+_config: Any = numba.config
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+@overload
+def compiled(function: F, /) -> F: ...
+@overload
+def compiled(*, counted: bool = ...) -> Callable[[F], F]: ...
+def compiled(function: F | None = None, /, *, counted: bool = False) -> F | Callable[[F], F]:
+    """Compile a function to machine code at its first call, and keep the code on disk.
+
+    The option that leaves out reference counting, `_nrt=False`, is not documented by numba and so stands in this one
+    place. A function compiled without it must not create arrays, strings, lists or other objects on the heap; it may
+    read and write arrays and records it was given, take slices of them, and use tuples and numbers. Numba refuses what
+    it cannot compile so; a test compares both settings.
+
+    With NUMBA_DISABLE_JIT=1 the function stays Python, for debugging.
+
+    Parameters
+    ----------
+    function : callable
+        The function; it may call other compiled functions.
+    counted : bool
+        Count references after all, for a function that has to allocate.
+    """
+    if function is None:
+        return functools.partial(_compile, counted=counted)
+    return _compile(function, counted=counted)
+
+
+def _compile(function: F, *, counted: bool) -> F:
+    options: dict[str, Any] = {} if counted else {"_nrt": False}
+    folder = cache_folder() if Path(function.__code__.co_filename).exists() else None
+    if folder is None or _config.DISABLE_JIT:
+        return _njit(**options)(function)  # type: ignore[no-any-return]
+    if counted:
+        # The name of a cached file does not tell the options.
+        folder /= "counted"
+    before = _config.CACHE_DIR
+    _config.CACHE_DIR = str(folder)
+    try:
+        return _njit(cache=True, **options)(function)  # type: ignore[no-any-return]
+    finally:
+        _config.CACHE_DIR = before
+
+
+@functools.cache
+def cache_folder() -> Path | None:
+    """Return the folder of the compiled code, or None where none can be written.
+
+    It is `<cache>/tracekit/compiled/<digest>`, where `<cache>` is NUMBA_CACHE_DIR if that is set and the user's cache
+    folder otherwise. The digest covers the sources of the replay and of the policies, and the versions of Python, numba
+    and llvmlite: numba itself looks only at the file of a function, and would run stale code when a function that it
+    calls changes in another file.
+    """
+    folder = _base() / "tracekit" / "compiled" / _digest()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):  # which also dates the folder as used
+            pass
+    except OSError:
+        return None
+    _forget_unused(folder.parent)
+    return folder
+
+
+def _forget_unused(parent: Path) -> None:
+    for folder in parent.iterdir():
+        try:
+            if time.time() - folder.stat().st_mtime > _UNUSED_DAYS * 86_400:
+                shutil.rmtree(folder, ignore_errors=True)
+        except FileNotFoundError:  # another process was faster
+            continue
+
+
+def _base() -> Path:
+    if _config.CACHE_DIR:
+        return Path(_config.CACHE_DIR)
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        base = "~/Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.path.expanduser(base))  # noqa: PTH111 - Path.expanduser fails where there is no home
+
+
+def _digest() -> str:
+    digest = hashlib.sha256(f"{platform.python_version()} {numba.__version__} {version('llvmlite')}".encode())
+    for room in _ROOMS:
+        for path in sorted((_PACKAGE / room).rglob("*.py")):
+            digest.update(f"\0{path.relative_to(_PACKAGE).as_posix()}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:20]
+
+
+def _count_in_python(value: int | np.uint64) -> int:
+    number = int(value)
+    return (number & -number).bit_length() - 1 if number else 64
+
+
+def _emit_count(_typing: Any, value: Any) -> Any:
+    if value != types.uint64:
+        return None
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        # The second argument asks for 64, and not for undefined, where the value is 0.
+        return builder.cttz(arguments[0], cgutils.false_bit)
+
+    return types.int64(types.uint64), generate
+
+
+_count_in_one_instruction: Any = intrinsic(_emit_count)
+
+
+def count_trailing_zeros(value: int | np.uint64) -> int:
+    """Return the number of zero bits below the lowest set bit of a uint64; 64 where no bit is set."""
+    return _count_in_one_instruction(value)  # type: ignore[no-any-return]
+
+
+count_trailing_zeros = _count_in_python if _config.DISABLE_JIT else _njit(_nrt=False)(count_trailing_zeros)

@@ -1,0 +1,179 @@
+"""What tasks ask of a node where GPUs are divided: their shapes, the expected workload, and the nodes themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+__all__ = ["SHAPE", "Demands", "Expected", "Supply", "demands", "demands_of", "expected_workload", "supply_of"]
+
+SHAPE = np.dtype(
+    [
+        ("cpu", np.int64),  # CPU of the task [milli-cores]
+        ("memory", np.int64),  # host memory of the task [MiB]
+        ("count", np.int32),  # GPUs that it touches; 0 asks for no GPU
+        ("milli", np.int32),  # what it asks of each of them [milli-GPU], 0..1000
+        ("models", np.int32),  # index into the sets of GPU models that it accepts
+        ("weight", np.int64),  # number of tasks of this shape
+    ]
+)
+"""One shape of tasks: tasks of one shape are alike to every placement rule."""
+
+
+@dataclass(frozen=True)
+class Demands:
+    """Tasks by shape. A task runs on one node."""
+
+    shapes: NDArray[np.void]
+    """The different shapes, rows of SHAPE, in order of first use (S,)."""
+    shape: NDArray[np.int32]
+    """Index of each task's shape (n,)."""
+    model_sets: list[str]
+    """Sets of accepted GPU models, joined by '|'; '' accepts any."""
+
+    def __len__(self) -> int:
+        return len(self.shape)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The workload that decides which free GPUs are of use."""
+
+    shapes: NDArray[np.void]
+    """Its shapes, rows of SHAPE, most frequent first; `memory` 0, `weight` the number of tasks (M,)."""
+    model_sets: list[str]
+    """Sets of accepted GPU models, as in `Demands`."""
+
+
+@dataclass(frozen=True)
+class Supply:
+    """Nodes, each empty. All arrays have the shape (N,)."""
+
+    cpu_milli: NDArray[np.int64]
+    """CPU of each node [milli-cores]."""
+    memory_mib: NDArray[np.int64]
+    """Host memory of each node [MiB]."""
+    gpus: NDArray[np.int64]
+    """GPUs of each node."""
+    model: NDArray[np.int64]
+    """Index into `models`."""
+    models: list[str]
+    """Names of the GPU models."""
+
+    def __len__(self) -> int:
+        return len(self.gpus)
+
+
+def demands(
+    cpu_milli: NDArray[np.int64],
+    memory_mib: NDArray[np.int64],
+    count: NDArray[np.int64],
+    milli: NDArray[np.int64],
+    models: Sequence[str],
+) -> Demands:
+    """Group tasks by shape.
+
+    Parameters
+    ----------
+    cpu_milli, memory_mib : arrays, shape (n,)
+        CPU [milli-cores] and host memory [MiB] of each task.
+    count, milli : arrays, shape (n,)
+        GPUs of each task, and what it asks of each [milli-GPU]; both 0 where it asks for no GPU.
+    models : sequence of str, length n
+        Accepted GPU models joined by '|'; '' accepts any.
+    """
+    tasks = pl.DataFrame(
+        {"cpu": cpu_milli, "memory": memory_mib, "count": count, "milli": milli, "models": list(models)},
+        schema={"cpu": pl.Int64, "memory": pl.Int64, "count": pl.Int32, "milli": pl.Int32, "models": pl.String},
+    )
+    key = tasks.columns
+    table = tasks.group_by(key, maintain_order=True).len("weight").with_row_index("shape")
+    sets = table["models"].unique(maintain_order=True).to_list()
+    shapes = np.zeros(len(table), dtype=SHAPE)
+    for name in ("cpu", "memory", "count", "milli", "weight"):
+        shapes[name] = table[name].to_numpy()
+    shapes["models"] = [sets.index(name) for name in table["models"]]
+    index = tasks.join(table, on=key, how="left", maintain_order="left")["shape"]
+    return Demands(shapes=shapes, shape=index.cast(pl.Int32).to_numpy(), model_sets=sets)
+
+
+def demands_of(jobs: Jobs, *, cpu: bool = True, memory: bool = True) -> Demands:
+    """Return the shapes of a replay's jobs; unknown CPU and memory count as none asked.
+
+    Parameters
+    ----------
+    jobs : Jobs
+        The jobs; names of GPU models may join several by '|'.
+    cpu, memory : bool
+        Whether CPU and host memory are looked at; take them from `supply_of`.
+    """
+    nothing = np.zeros(len(jobs), dtype=np.int64)
+    names = pl.Series([*jobs.models, ""], dtype=pl.String)
+    return demands(
+        np.maximum(jobs.cpu_milli, 0) if cpu else nothing,
+        np.maximum(jobs.memory_mib, 0) if memory else nothing,
+        jobs.devices.astype(np.int64),
+        jobs.milli.astype(np.int64),
+        names.gather(np.where(jobs.model < 0, len(jobs.models), jobs.model)).to_list(),
+    )
+
+
+def supply_of(cluster: Cluster) -> tuple[Supply, bool, bool]:
+    """Return the nodes of a replay's cluster, and whether CPU and memory of all of them are known.
+
+    Virtual clusters are not kept apart and quotas not looked at. Nodes that join only later are left out. What is not
+    known of every node is not modelled: it is 0 everywhere, and the demands must leave it out too.
+    """
+    there = cluster.absent == 0
+    cpu, memory = cluster.cpu_milli[there], cluster.memory_mib[there]
+    knows_cpu, knows_memory = bool((cpu >= 0).all()), bool((memory >= 0).all())
+    supply = Supply(
+        cpu_milli=cpu if knows_cpu else np.zeros_like(cpu),
+        memory_mib=memory if knows_memory else np.zeros_like(memory),
+        gpus=cluster.gpus[there].astype(np.int64),
+        model=cluster.model[there].astype(np.int64),
+        models=list(cluster.models),
+    )
+    return supply, knows_cpu, knows_memory
+
+
+def expected_workload(tasks: Demands, popularity: float = 0.95) -> Expected:
+    """Return the shapes that most tasks have: the workload whose needs define fragmentation.
+
+    Shapes are counted without host memory and taken by falling number of tasks (ties: larger CPU, GPU share, GPUs,
+    later set of models first) until they cover the share `popularity` of the tasks. Tasks without GPUs count too.
+    This is the target workload of Weng et al., "Beware of Fragmentation", USENIX ATC 2023.
+
+    Parameters
+    ----------
+    tasks : Demands
+        The tasks.
+    popularity : float
+        Share of the tasks to cover [0..1].
+    """
+    columns = {name: tasks.shapes[name] for name in ("cpu", "milli", "count", "models", "weight")}
+    names = [tasks.model_sets[index] for index in tasks.shapes["models"]]
+    table = (
+        pl.DataFrame({**columns, "name": names})
+        .group_by("cpu", "milli", "count", "models", "name")
+        .agg(pl.col("weight").sum())
+        .sort("weight", "cpu", "milli", "count", "name", descending=True)
+    )
+    covered = np.cumsum(table["weight"].to_numpy())
+    kept = int(np.searchsorted(covered, popularity * len(tasks))) + 1
+    table = table.head(kept)
+    shapes = np.zeros(len(table), dtype=SHAPE)
+    for name in ("cpu", "milli", "count", "models", "weight"):
+        shapes[name] = table[name].to_numpy()
+    return Expected(shapes, tasks.model_sets)

@@ -1,0 +1,448 @@
+"""The assumption models of models.toml as typed objects, one class a section.
+
+A field's type says what the file may hold: `Annotated` numbers carry their range, `dict` stands for a table with keys
+of the user's own, a class for a table with fixed keys. What depends on several keys is told by `faults`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+__all__ = [
+    "SECTIONS",
+    "Accumulation",
+    "Classes",
+    "Cpu",
+    "CpuCurve",
+    "Deadlines",
+    "Elastic",
+    "Estimates",
+    "Interference",
+    "Locality",
+    "Memory",
+    "Overhead",
+    "Power",
+    "PowerConfig",
+    "Preset",
+    "Quotas",
+    "Range",
+    "Spread",
+    "Stages",
+    "TypeSpeed",
+    "Work",
+    "Workload",
+]
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a number may be, both ends included."""
+
+    minimum: float
+    maximum: float
+    words: tuple[str, ...] = ()
+    """Words that may stand instead of a number."""
+
+
+Share: TypeAlias = Annotated[float, Range(0, 1)]
+Rate: TypeAlias = Annotated[float, Range(0.000001, 1)]
+Factor: TypeAlias = Annotated[float, Range(0, 1000)]
+Seconds: TypeAlias = Annotated[float, Range(0, 10_000_000)]
+Watts: TypeAlias = Annotated[float, Range(0, 100_000)]
+Fault: TypeAlias = tuple[str, str]
+"""Dotted key inside a section, and what is wrong with it."""
+
+
+class Section:
+    """A section whose keys do not depend on each other, unless `faults` says otherwise."""
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together, by key."""
+        yield from ()
+
+
+@dataclass(frozen=True)
+class Work(Section):
+    """M0: nothing in it can be changed."""
+
+
+@dataclass(frozen=True)
+class Interference(Section):
+    """M1: slowdown of jobs on one GPU."""
+
+    rule: Literal["product", "sum"]
+    level: str
+    levels: dict[str, Annotated[float, Range(0, 0.99)]]
+    utilization: Share
+    """GPU utilization of a job where it is unknown [0..1]."""
+    utilization_sweep: tuple[Share, ...]
+    class_thresholds: tuple[Share, ...]
+    class_speed: tuple[tuple[Annotated[float, Range(0.000001, 2)], ...], ...]
+
+    @property
+    def c(self) -> float:
+        """The strength in use."""
+        return self.levels[self.level]
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        yield from _chosen("level", self.level, "levels", self.levels)
+        if len(self.class_thresholds) != 2 or self.class_thresholds[0] > self.class_thresholds[1]:
+            yield "class_thresholds", "has to be two numbers, ascending"
+        if [len(row) for row in self.class_speed] != [3, 3, 3]:
+            yield "class_speed", "has to be three rows of three numbers"
+
+
+@dataclass(frozen=True)
+class Memory(Section):
+    """M2: GPU memory of a job."""
+
+    level: str
+    levels: dict[str, Share]
+
+    @property
+    def fraction(self) -> float:
+        """The fraction in use [0..1]."""
+        return self.levels[self.level]
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        yield from _chosen("level", self.level, "levels", self.levels)
+
+
+@dataclass(frozen=True)
+class Accumulation(Section):
+    """M3: sub-batches."""
+
+    slowdown_per_doubling: Annotated[float, Range(0, 100)]
+    fixed_share: Share
+
+
+@dataclass(frozen=True)
+class Spread(Section):
+    """M4: speed on more nodes than needed."""
+
+    level: str
+    levels: dict[str, Annotated[float, Range(0, 100)]]
+    families: dict[str, dict[str, Rate]]
+    """By family and 'GPUs/nodes'."""
+
+    @property
+    def b(self) -> float:
+        """The penalty in use."""
+        return self.levels[self.level]
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        yield from _chosen("level", self.level, "levels", self.levels)
+        for family, speeds in self.families.items():
+            for key in speeds:
+                gang, _, nodes = key.partition("/")
+                if not (_count(gang) and _count(nodes) and 2 <= int(nodes) <= int(gang)):
+                    yield f"families.{family}.{key}", "is not GPUs/nodes such as 8/2"
+
+
+@dataclass(frozen=True)
+class Locality(Section):
+    """D4: the simple form of M4."""
+
+    sensitive: Literal["none", "all"]
+    slowdown: Rate
+
+
+@dataclass(frozen=True)
+class Stages(Section):
+    """M5: shares of input, GPU and network."""
+
+    network_share: Share
+    families: dict[str, dict[str, tuple[Share, ...]]]
+    """By family and number of GPUs: shares of input, GPU and network."""
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        for family, sizes in self.families.items():
+            if not sizes:
+                yield f"families.{family}", "is empty"
+            for size, shares in sizes.items():
+                if not _count(size):
+                    yield f"families.{family}.{size}", "is not a number of GPUs"
+                if len(shares) != 3 or sum(shares) <= 0:
+                    yield f"families.{family}.{size}", "has to be three shares: input, GPU, network"
+
+
+@dataclass(frozen=True)
+class CpuCurve:
+    """Speed of a family against CPUs per GPU."""
+
+    kind: Literal["image", "language", "speech"]
+    speed: tuple[Factor, ...]
+    memory_gb: tuple[Annotated[float, Range(0, 1_000_000)], ...] = ()
+    """Memory per GPU that each point needs [GB]; the reference everywhere when empty."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Shares of jobs by kind of model."""
+
+    image: Share
+    language: Share
+    speech: Share
+
+
+@dataclass(frozen=True)
+class Cpu(Section):
+    """M6: speed against CPUs."""
+
+    reference_cpus: Annotated[float, Range(0.001, 10_000)]
+    reference_memory_gb: Annotated[float, Range(0, 1_000_000)]
+    cpus: tuple[Annotated[float, Range(0.001, 10_000)], ...]
+    """Points of every curve [CPUs per GPU]."""
+    split: Split
+    families: dict[str, CpuCurve]
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        if not self.cpus or any(a >= b for a, b in pairwise(self.cpus)):
+            yield "cpus", "has to ascend"
+        if abs(self.split.image + self.split.language + self.split.speech - 1) > 1e-9:
+            yield "split", "does not sum to 1"
+        for kind in ("image", "language", "speech"):
+            if getattr(self.split, kind) > 0 and not any(c.kind == kind for c in self.families.values()):
+                yield f"split.{kind}", "has no family of this kind"
+        for family, curve in self.families.items():
+            if len(curve.speed) != len(self.cpus) or any(a > b for a, b in pairwise(curve.speed)):
+                yield f"families.{family}.speed", f"has to be {len(self.cpus)} numbers that never fall, one per point"
+            if curve.memory_gb and len(curve.memory_gb) != len(self.cpus):
+                yield f"families.{family}.memory_gb", f"has to be {len(self.cpus)} numbers, one per point"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """How power and speed depend on the clock."""
+
+    s0: Share
+    """Share of the dynamic power that does not fall with the clock."""
+    a: Annotated[float, Range(0, 10)]
+    """Speed is clock share to this power."""
+
+
+@dataclass(frozen=True)
+class PowerConfig:
+    """Power of one GPU [W]."""
+
+    idle_w: Watts
+    max_w: Watts
+
+
+@dataclass(frozen=True)
+class Power(Section):
+    """M7: power and clock."""
+
+    workload: str
+    workloads: dict[str, Workload]
+    config: str
+    configs: dict[str, PowerConfig]
+    gpu_models: dict[str, str]
+    """Name of the configuration by beginning of a GPU model's name."""
+
+    @property
+    def s0(self) -> float:
+        """Of the workload in use."""
+        return self.workloads[self.workload].s0
+
+    @property
+    def a(self) -> float:
+        """Of the workload in use."""
+        return self.workloads[self.workload].a
+
+    @property
+    def idle_w(self) -> float:
+        """Idle power where the GPU model is unknown [W]."""
+        return self.configs[self.config].idle_w
+
+    @property
+    def max_w(self) -> float:
+        """Full power where the GPU model is unknown [W]."""
+        return self.configs[self.config].max_w
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        yield from _chosen("workload", self.workload, "workloads", self.workloads)
+        yield from _chosen("config", self.config, "configs", self.configs)
+        for model, config in self.gpu_models.items():
+            yield from _chosen(f"gpu_models.{model}", config, "configs", self.configs)
+        for name, config_power in self.configs.items():
+            if config_power.idle_w > config_power.max_w:
+                yield f"configs.{name}", "has more power idle than at most"
+
+
+@dataclass(frozen=True)
+class Elastic(Section):
+    """M8 and D3: speed against the number of GPUs."""
+
+    rigid: bool
+    """Whether no job changes its number of GPUs."""
+    sigma: Share
+    sigma_sweep: tuple[Share, ...]
+    shrink: Annotated[int, Range(1, 1024)]
+    grow: Annotated[int, Range(1, 1024)]
+
+    @property
+    def rigidly(self) -> str:
+        """For the printed line."""
+        return "; no job is resized (rigid)" if self.rigid else ""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What one preset of M9 charges: by steps of gang size, or by its logarithm."""
+
+    seconds: tuple[Seconds, ...] = ()
+    up_to: tuple[Annotated[int, Range(1, 1_000_000)], ...] = ()
+    base_s: Seconds | None = None
+    per_doubling_s: Seconds | None = None
+    migrate_s: Seconds | None = None
+    resize_s: Seconds | None = None
+
+    def __str__(self) -> str:
+        if self.base_s is not None and self.per_doubling_s is not None:
+            text = f"{self.base_s:g} s + {self.per_doubling_s:g} s * (log2(GPUs) + 1)"
+        else:
+            steps = [f"{s:g} s up to {size} GPUs" for s, size in zip(self.seconds, self.up_to, strict=False)]
+            text = ", ".join((*steps, f"{self.seconds[-1]:g} s{' above' if steps else ''}"))
+        moves = (("migration", self.migrate_s), ("resize", self.resize_s))
+        return text + "".join(f", {name} {seconds:g} s" for name, seconds in moves if seconds is not None)
+
+
+@dataclass(frozen=True)
+class Overhead(Section):
+    """M9: costs without progress."""
+
+    default: str
+    lost_work_s: Seconds
+    lost_work_sweep_s: tuple[Seconds, ...]
+    presets: dict[str, Preset]
+    families: dict[str, dict[str, Seconds]]
+    """Costs of the preset muri by family and least gang size [s]."""
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        yield from _chosen("default", self.default, "presets", self.presets)
+        for name, preset in self.presets.items():
+            by_size = preset.base_s is not None and preset.per_doubling_s is not None
+            half = (preset.base_s is None) != (preset.per_doubling_s is None)
+            if half or by_size == bool(preset.seconds):
+                yield f"presets.{name}", "needs either seconds, or base_s and per_doubling_s"
+            elif not by_size and len(preset.seconds) != len(preset.up_to) + 1:
+                yield f"presets.{name}", "needs one more of seconds than of up_to"
+            elif any(a >= b for a, b in pairwise(preset.up_to)):
+                yield f"presets.{name}.up_to", "has to ascend"
+        for family, sizes in self.families.items():
+            for size in sizes:
+                if not _count(size):
+                    yield f"families.{family}.{size}", "is not a number of GPUs"
+
+
+@dataclass(frozen=True)
+class Classes(Section):
+    """M10: guaranteed and opportunistic jobs."""
+
+    opportunistic_share: Share
+
+
+@dataclass(frozen=True)
+class Estimates(Section):
+    """M11 and D8: run times that a policy believes in."""
+
+    noise: Annotated[float | str, Range(0, 5, ("oracle", "helios"))]
+    errors: tuple[tuple[Annotated[float, Range(0, 10_000)], ...], ...]
+    """Share of jobs, least and greatest relative error of each band."""
+
+    @property
+    def bands(self) -> str:
+        """The bands for the printed line."""
+        return ", ".join(f"{100 * share:g} % off by {low:g} to {high:g}" for share, low, high in self.errors)
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        if not self.errors or any(len(band) != 3 or band[1] > band[2] for band in self.errors):
+            yield "errors", "has to be bands of three numbers: share, from, to"
+        elif abs(sum(band[0] for band in self.errors) - 1) > 1e-9:
+            yield "errors", "has shares that do not sum to 1"
+        elif any(band[1] < 1 < band[2] for band in self.errors):
+            yield "errors", "has a band on both sides of 1; split it there"
+
+
+@dataclass(frozen=True)
+class TypeSpeed(Section):
+    """D6: speed on another GPU model."""
+
+    ratio: dict[str, dict[str, Annotated[float, Range(0.001, 1000)]]]
+    """By recorded model and model of the replay."""
+
+    @property
+    def pairs(self) -> int:
+        """Pairs that are told."""
+        return sum(len(row) for row in self.ratio.values())
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        for one, row in self.ratio.items():
+            for other, value in row.items():
+                back = self.ratio.get(other, {}).get(one)
+                if back is not None and abs(back * value - 1) > 0.01:
+                    yield f"ratio.{one}.{other}", f"is not the inverse of ratio.{other}.{one}"
+
+
+@dataclass(frozen=True)
+class Deadlines(Section):
+    """D7: deadlines."""
+
+    factor: tuple[Annotated[float, Range(0, 1000)], ...]
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not fit together."""
+        if len(self.factor) != 2 or self.factor[0] > self.factor[1]:
+            yield "factor", "has to be two numbers, ascending"
+
+
+@dataclass(frozen=True)
+class Quotas(Section):
+    """D9: quotas where no table tells them."""
+
+    percentile: Annotated[float, Range(0, 100)]
+
+
+def _chosen(key: str, name: str, table: str, choices: Collection[str]) -> Iterator[Fault]:
+    if name not in choices:
+        yield key, f"'{name[:80]}' is not in {table}: {', '.join(choices)}"
+
+
+def _count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 1 <= len(text) <= 6 and int(text) >= 1
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "work": Work,
+    "interference": Interference,
+    "memory": Memory,
+    "accumulation": Accumulation,
+    "spread": Spread,
+    "locality": Locality,
+    "stages": Stages,
+    "cpu": Cpu,
+    "power": Power,
+    "elastic": Elastic,
+    "overhead": Overhead,
+    "classes": Classes,
+    "estimates": Estimates,
+    "type_speed": TypeSpeed,
+    "deadlines": Deadlines,
+    "quotas": Quotas,
+}
+"""The class of each section of a models file."""

@@ -1,0 +1,175 @@
+"""Find policies: the modules of tracekit.policies, installed plug-ins, and single files of the user's."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from functools import cache
+from hashlib import blake2b
+from importlib import import_module, metadata, util
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
+
+from tracekit.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["broken_plugins", "find_policy", "policies"]
+
+# The package is named, not imported: policies know the engine, the engine knows none of them.
+_PACKAGE = "tracekit.policies"
+_GROUP = "tracekit.policies"
+
+
+def policies() -> dict[str, type[Any]]:
+    """Return every policy class by name: those of this package, then installed plug-ins that can be used.
+
+    Returns
+    -------
+    dict of subclasses of tracekit.policies.interface.Policy, sorted by name
+    """
+    return dict(_known()[0])
+
+
+def broken_plugins() -> dict[str, str]:
+    """Return what is wrong with each installed plug-in that cannot be used, one line, by its entry point's name."""
+    return dict(_known()[1])
+
+
+def find_policy(name: str) -> type[Any]:
+    """Return the policy called `name`, or the class in a file named as `FILE.py:CLASS` or `FILE.py`.
+
+    Raises
+    ------
+    UsageError
+        There is none of that name, or its file or plug-in cannot be used.
+    """
+    path, _, inside = name.rpartition(":")
+    if name.endswith(".py"):
+        return _from_file(Path(name), None)
+    if path.endswith(".py"):
+        return _from_file(Path(path), inside)
+    found, broken = _known()
+    if name in found:
+        return found[name]
+    if name in broken:
+        raise UsageError(broken[name], hint="repair or remove the plug-in")
+    shown = name if len(name) <= 60 else f"{name[:57]}..."
+    hint = nearest(name[:80], found)
+    raise UsageError(f"unknown policy '{shown}'", hint=f"{hint}; 'tracekit policies' lists them")
+
+
+@cache
+def _known() -> tuple[dict[str, type[Any]], dict[str, str]]:
+    """Return the policies by name and the faults of plug-ins by name."""
+    package = import_module(_PACKAGE)
+    found: dict[str, type[Any]] = {}
+    for info in iter_modules(package.__path__):
+        if not info.name.startswith("_"):
+            for member in _members(import_module(f"{_PACKAGE}.{info.name}")):
+                if member.card.name in found:
+                    raise ValueError(f"two policies are called '{member.card.name}'")
+                found[member.card.name] = member
+    broken: dict[str, str] = {}
+    for entry in sorted(metadata.entry_points(group=_GROUP), key=lambda e: (e.name, e.value)):
+        member, fault = _plugin(entry)
+        if not fault and member.card.name in found:
+            fault = f"there is already a policy called '{member.card.name}'"
+        if fault:
+            broken[entry.name] = f"the policy plug-in {entry.name} ({entry.value}) cannot be used: {fault}"
+        else:
+            found[member.card.name] = member
+    return dict(sorted(found.items())), broken
+
+
+def _plugin(entry: metadata.EntryPoint) -> tuple[Any, str]:
+    """Return what an entry point names, and why it cannot be used, '' when it can."""
+    try:
+        member = entry.load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 -- a plug-in may do anything, even exit
+        return None, _told(error)
+    return member, _fault(member)
+
+
+def _base() -> type[Any]:
+    base: type[Any] = import_module(f"{_PACKAGE}.interface").Policy
+    return base
+
+
+def _fault(member: object) -> str:
+    """Return why an object is no policy that can be used, '' when it is one."""
+    if not isinstance(member, type) or not issubclass(member, _base()):
+        return "it is no subclass of tracekit.policies.Policy"
+    if inspect.isabstract(member):
+        return f"{member.__name__} has no method mechanism"
+    return "" if hasattr(member, "card") else f"{member.__name__} has no card"
+
+
+def _members(module: ModuleType) -> list[type[Any]]:
+    """Return the policies that a module defines itself, in its order."""
+    return [m for m in vars(module).values() if not _fault(m) and m.__module__ == module.__name__]
+
+
+def _from_file(path: Path, name: str | None) -> type[Any]:
+    module = _load(path)
+    members = {m.__name__: m for m in _members(module)}
+    if name is None:
+        if len(members) == 1:
+            return next(iter(members.values()))
+        told = ", ".join(members) or "none"
+        raise UsageError(f"holds {len(members)} policies: {told}", where=path, hint=f"name one: -p {path}:CLASS")
+    if name in members:
+        return members[name]
+    if hasattr(module, name):
+        raise UsageError(f"{name} cannot be used: {_fault(getattr(module, name)) or 'it is imported'}", where=path)
+    raise UsageError(f"has no policy '{name[:60]}'", where=path, hint=nearest(name[:80], members))
+
+
+def _load(path: Path) -> ModuleType:
+    """Run a file as a module, once for each content, so that its classes stay the same and survive pickling."""
+    try:
+        full = path.resolve()
+        content = full.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read the policy: {error.strerror or error}", where=path) from error
+    except ValueError as error:
+        raise UsageError(f"is no path: {error}", where=path) from error
+    key = blake2b(str(full).encode("utf-8", "surrogateescape") + b"\0" + content, digest_size=8).hexdigest()
+    name = f"_tracekit_policy_{key}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = util.spec_from_file_location(name, full)
+    if spec is None or spec.loader is None:
+        raise UsageError("is no Python file", where=path)
+    module = util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except KeyboardInterrupt:
+        del sys.modules[name]
+        raise
+    except BaseException as error:  # the file may do anything, even exit
+        del sys.modules[name]
+        raise UsageError(f"cannot be run: {_told(error)}", where=path, line=_line(error, full)) from error
+    return module
+
+
+def _told(error: BaseException) -> str:
+    text = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}".strip().rstrip(":")
+    return text if len(text) <= 300 else f"{text[:297]}..."
+
+
+def _line(error: BaseException, path: Path) -> int | None:
+    """Return the line of the file at which it failed; None when it never got there."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        return error.lineno
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line

@@ -1,0 +1,116 @@
+"""Rows of the table jobs as numbers: times in microseconds, what each job ran, and columns of chosen rows.
+
+The tables hold text that is long and that most rows of a replay do not need at once, so columns are read one by one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.trace import Trace
+
+__all__ = ["LONGEST_S", "LONGEST_YEARS", "column", "index_in", "read_numbers", "scaled_column"]
+
+LONGEST_YEARS = 100
+"""A longer run time, or span of submissions, is an error of the log [years of 365 days]."""
+
+LONGEST_S = LONGEST_YEARS * 365 * 86_400
+"""The same [s]."""
+
+_HELD_CAP = 10**17
+"""Most GPU time that is told of one attempt [milli-GPU * ms], 28 million GPU-hours, so that sums stay in 63 bits."""
+
+
+def read_numbers(trace: Trace) -> pl.DataFrame:
+    """Return one row for each row of jobs, in its order.
+
+    Columns: row (0..); cluster; submit_us, start_us, end_us [us after 1970]; gpu_count [GPUs]; instance_count; open
+    (running or pending, without an end); work_us, the sum of the attempts' known run times, else run_s, else end minus
+    start [us]; held, the GPU time that the log tells of it [milli-GPU * ms].
+    """
+    table = (
+        trace.scan("jobs")
+        .select(
+            pl.col("cluster").cast(pl.Categorical),
+            pl.col("submit_time").cast(pl.Int64).alias("submit_us"),
+            pl.col("start_time").cast(pl.Int64).alias("start_us"),
+            pl.col("end_time").cast(pl.Int64).alias("end_us"),
+            _microseconds("run_s").alias("work_us"),
+            pl.col("gpu_count").fill_nan(None),
+            "instance_count",
+            (pl.col("status").is_in(["running", "pending"]) & pl.col("end_time").is_null())
+            .fill_null(value=False)
+            .alias("open"),
+            # The run time of a job with one attempt is that of the attempt: only the others need the larger table.
+            ((pl.col("attempt_count") != 1).fill_null(value=True) | pl.col("run_s").is_null()).alias("several"),
+        )
+        .with_row_index("row")
+        .collect()
+    )
+    table = table.with_columns(pl.coalesce("work_us", pl.col("end_us") - pl.col("start_us")))
+    table = table.with_columns(_held("work_us").alias("held"))
+    several = table["row"].filter(table["several"])
+    if trace.has("attempts") and len(several):
+        sums = _sums_of_attempts(trace, several)
+        sized = sums.filter(pl.col("sized") > 0)
+        # Few rows differ, so two columns are patched: a join would copy the whole table.
+        table = table.with_columns(
+            table["work_us"].scatter(sums["row"], sums["sum_us"]),
+            table["held"].scatter(sized["row"], sized["sum_held"]),
+        )
+    return table.drop("several")
+
+
+def _sums_of_attempts(trace: Trace, rows: pl.Series) -> pl.DataFrame:
+    ids = pl.DataFrame([rows, column(trace, "job_id", rows)])
+    return (
+        trace.scan("attempts")
+        .select("job_id", "gpu_count", _microseconds("run_s").alias("us"))
+        .filter(pl.col("us").is_not_null())
+        .join(ids.lazy(), on="job_id")
+        .group_by("row")
+        .agg(
+            pl.col("us").sum().alias("sum_us"),
+            _held("us").sum().alias("sum_held"),
+            pl.col("gpu_count").count().alias("sized"),
+        )
+        .collect(engine="streaming")
+    )
+
+
+def _microseconds(seconds: str) -> pl.Expr:
+    # Anything beyond the limits is left out later; the cut only keeps it a whole number of 63 bits.
+    return (pl.col(seconds).fill_nan(None).clip(-2 * LONGEST_S, 2 * LONGEST_S) * 1e6).round().cast(pl.Int64)
+
+
+def _held(micros: str) -> pl.Expr:
+    """Return GPU time [milli-GPU * ms], a whole number so that its sums do not depend on the order of rows."""
+    product = pl.col(micros).clip(lower_bound=0) * pl.col("gpu_count").fill_nan(None)
+    return product.clip(0, _HELD_CAP).round().cast(pl.Int64)
+
+
+def column(trace: Trace, name: str, rows: pl.Series, *, instead: str | None = None) -> pl.Series:
+    """Return a column of jobs for the rows chosen; where it is NULL, the one called `instead`."""
+    value = pl.col(name) if instead is None else pl.coalesce(name, instead)
+    return trace.scan("jobs").select(value.alias(name)).collect().get_column(name).gather(rows)
+
+
+def index_in(values: pl.Series, names: pl.Series) -> NDArray[np.int32]:
+    """Return the index of each value in `names`, -1 for NULL, shape (n,)."""
+    if names.is_empty():
+        return np.full(len(values), -1, dtype=np.int32)
+    return values.cast(pl.Enum(names)).to_physical().cast(pl.Int32).fill_null(-1).to_numpy().copy()
+
+
+def scaled_column(
+    trace: Trace, name: str, rows: pl.Series, scale: int, *, missing: int = -1, low: int = 0, high: int = 10**15
+) -> NDArray[np.int64]:
+    """Return a column times `scale` in whole numbers, halves up; `missing` where unknown, values cut at the limits."""
+    value = column(trace, name, rows).cast(pl.Float64).fill_nan(None) * scale
+    return (value.clip(low, high) + 0.5).floor().cast(pl.Int64).fill_null(missing).to_numpy().copy()
