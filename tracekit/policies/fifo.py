@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, RELAX, SCOPE, scan
-from tracekit.replay.mechanisms import Ordered, ordering_key
+from tracekit.replay.mechanisms import Ordered, by_arrival
 
 if TYPE_CHECKING:
     from tracekit.replay.cluster import Cluster
@@ -14,20 +14,6 @@ if TYPE_CHECKING:
     from tracekit.replay.models import Models
 
 __all__ = ["Fifo"]
-
-
-@ordering_key
-def by_arrival(
-    submit_ms: int,
-    gpus: int,  # noqa: ARG001 -- the signature of a key
-    estimate_ms: int,  # noqa: ARG001
-    remaining_ms: int,  # noqa: ARG001
-    attained_gpu_ms: int,  # noqa: ARG001
-    level: int,  # noqa: ARG001
-    value: int,  # noqa: ARG001
-) -> int:
-    """Earliest submission first."""
-    return submit_ms
 
 
 class Fifo(Policy):
@@ -54,12 +40,13 @@ class Fifo(Policy):
             "With relax=0 only strict placements are made; spreading then never slows a job.",
         ),
         sources=(
-            "The usual baseline. Helios and Lucid (SC'21, ASPLOS'23) and Gavel (OSDI'20) stop at the first job; "
-            "the simulators of Tiresias (NSDI'19) and of the Alibaba trace of 2020 skip.",
+            "The usual baseline.",
+            "Helios (SC'21), Lucid (ASPLOS'23) and Gavel (OSDI'20) stop at the first job that cannot start.",
+            "The simulators of Tiresias (NSDI'19) and of the Alibaba trace of 2020 skip it.",
         ),
     )
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:  # noqa: ARG002
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by submission."""
         p = cast("dict[str, Any]", self.parameters)
         return Ordered(

@@ -27,9 +27,7 @@ NOISE = Parameter(
 
 RELAX = Parameter("relax", 0.0, "wait after which a gang takes GPUs anywhere, 0 never [s]")
 
-SCOPE = Parameter(
-    "relax_to", "any", "how far it then goes: the rack's nodes, or any of one GPU model", ("rack", "any")
-)
+SCOPE = Parameter("relax_to", "any", "how far it then goes: the rack's nodes, or any of one GPU model", ("rack", "any"))
 
 
 def scan(default: str) -> Parameter:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["Qssf", "foretell_ms"]
 
 
-# ruff: noqa: ARG001 -- keys have one signature
 @ordering_key
 def foretold_service(
     submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
@@ -50,13 +49,13 @@ class Qssf(Policy):
         assumptions=("D1",),
         equal_to=("With oracle=on: ssf.", "With oracle=on and jobs of one GPU: sjf."),
         sources=(
-            "Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21). There the second part "
-            "is a learned regressor with weight 0.9, which is not public; the geometric mean stands in for it. Ends are "
-            "those of the log: what the operator of that cluster knew.",
+            "Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21).",
+            "There the second part is a learned regressor of weight 0.9 that is not public; the geometric mean stands in.",
+            "Ends are those of the log: what the operator of that cluster knew.",
         ),
     )
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:  # noqa: ARG002
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by foretold service."""
         p = cast("dict[str, Any]", self.parameters)
         estimate = jobs.work_ms if p["oracle"] else foretell_ms(jobs, p["blend"])

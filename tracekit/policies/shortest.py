@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["Sjf", "Srsf", "Srtf", "Ssf"]
 
 _SOURCES = (
-    "The usual bounds. SJF and SSF as in Helios (SC'21) and Lucid (ASPLOS'23), which stop at the first job that cannot "
-    "start; SRTF and SRSF as in the simulators of Tiresias (NSDI'19) and Muri (SIGCOMM'22), which skip.",
+    "The usual bounds.",
+    "SJF and SSF as in Helios (SC'21) and Lucid (ASPLOS'23), which stop at the first job that cannot start.",
+    "SRTF and SRSF as in the simulators of Tiresias (NSDI'19) and Muri (SIGCOMM'22), which skip it.",
 )
 
 
-# ruff: noqa: ARG001 -- keys have one signature
 @ordering_key
 def shortest(
     submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
@@ -60,7 +60,7 @@ class _Estimated(Policy):
 
     key: ClassVar[Any]
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:  # noqa: ARG002
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by estimate."""
         p = cast("dict[str, Any]", self.parameters)
         return Ordered(
@@ -78,7 +78,7 @@ class _Remaining(Policy):
     key: ClassVar[Any]
     drift: ClassVar[Any]
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:  # noqa: ARG002
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by what is left."""
         p = cast("dict[str, Any]", self.parameters)
         return Ordered(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
@@ -27,7 +28,6 @@ _STEPS = 32
 _SCALE = 1 << 14
 
 
-# ruff: noqa: ARG001 -- keys have one signature
 @ordering_key
 def least_attained(
     submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
@@ -36,7 +36,9 @@ def least_attained(
     return level * 17592186044416 + submit_ms
 
 
-_QUEUES = Parameter("queues", "3250,7200".replace(",", "/"), "service at which a job moves to the next queue, / between [GPU*s]; none for one queue")
+_QUEUES = Parameter(
+    "queues", "3250/7200", "service at which a job moves to the next queue, with / between [GPU*s]; none for one queue"
+)
 _PROMOTE = Parameter(
     "promote", 0.0, "a job that has waited so many times its last run goes back to the first queue; 0 never"
 )
@@ -56,9 +58,10 @@ def _thresholds(text: str) -> tuple[int, ...]:
         numbers = [float(part) for part in text.split("/")]
     except ValueError:
         numbers = [-1.0]
-    if any(not 0 < n < 1e12 for n in numbers) or any(a >= b for a, b in zip(numbers, numbers[1:], strict=False)):
+    if any(not 0 < n < 1e12 for n in numbers) or any(a >= b for a, b in pairwise(numbers)):
         raise UsageError(
-            f"queues={text[:60]} names no ascending numbers above 0", hint="write queues=3250/7200 [GPU*s], or queues=none"
+            f"queues={text[:60]} names no ascending numbers above 0",
+            hint="write queues=3250/7200 [GPU*s], or queues=none",
         )
     return tuple(round(n * 1000) for n in numbers)
 
@@ -81,12 +84,12 @@ class Las(Policy):
             "With jobs of one GPU: the classic multi-level feedback queue.",
         ),
         sources=(
-            "Gu et al., Tiresias (NSDI'19); thresholds of 3,250 and 7,200 GPU*s from its released simulator. Lucid's "
-            "port has one of 18,000, Voda's one of 3,600.",
+            "Gu et al., Tiresias (NSDI'19); thresholds of 3,250 and 7,200 GPU*s from its released simulator.",
+            "Lucid's port has one threshold of 18,000 GPU*s, Voda's one of 3,600.",
         ),
     )
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:  # noqa: ARG002
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by queue and submission."""
         p = cast("dict[str, Any]", self.parameters)
         return Ordered(
@@ -121,7 +124,7 @@ class Gittins(Policy):
         sources=("Gu et al., Tiresias (NSDI'19); how far the index looks ahead is our reading.",),
     )
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:  # noqa: ARG002
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by queue, index and submission."""
         p = cast("dict[str, Any]", self.parameters)
         ends = _thresholds(p["queues"])
@@ -153,8 +156,8 @@ class Gittins(Policy):
 def gittins_index(service: NDArray[np.int64], attained: NDArray[np.int64], end: int) -> NDArray[np.float64]:
     """Return the Gittins index of jobs of unknown service, looking ahead to `end`, scaled to 0..1.
 
-    P(X - s <= d | X > s) / E[min(X - s, d) | X > s] with d = end - s: the chance to finish in the span, over the service
-    that the span is expected to take. It is scaled by its largest value among `attained`, which keeps the order.
+    P(X - s <= d | X > s) / E[min(X - s, d) | X > s] with d = end - s: the chance to finish in the span, over the
+    service that the span is expected to take. It is scaled by its largest value among `attained`, which keeps the order.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.replay.compiled import compiled
-from tracekit.replay.mechanisms import Ordered, Planner, ordering_key
+from tracekit.replay.mechanisms import Ordered, Planner, by_arrival
 from tracekit.replay.nodes import NONE
 from tracekit.replay.placement import RULES
 from tracekit.replay.state import DRIFT_ANY, DRIFT_NONE, DRIFT_TIME, FUTURE, PPM, State, records
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Mechanism
 
 
-__all__ = ["NO_KEY", "SAMPLES", "build"]
+__all__ = ["SAMPLES", "build"]
 
 SAMPLES = 2048
 """Most rows of a timeline; a full table keeps every second row."""
@@ -62,7 +62,7 @@ def build(
             active=np.zeros(len(jobs), np.int32),
             demands=np.concatenate([state.demands, np.zeros(1, state.demands.dtype)]),
         )
-    demands, demand_of, never = _demands(jobs, cluster, assignment, mechanism)
+    demands, demand_of, never = _demands(jobs, assignment, mechanism)
     queues, domains, room = _queues(assignment, demands, demand_of, mechanism)
     nodes, groups, bits, tops = _index(cluster, assignment)
     table = np.empty(len(jobs), records("JOB"))
@@ -124,15 +124,10 @@ def build(
     )
 
 
-@ordering_key
-def NO_KEY(submit_ms, gpus, estimate_ms, remaining_ms, attained_gpu_ms, level, value):  # type: ignore[no-untyped-def]
-    return 0
-
-
 def _unqueued(planner: Planner) -> Ordered:
     # A gang that may be spread has a place wherever a relaxed one has.
     return Ordered(
-        NO_KEY,
+        by_arrival,
         scan="stop",
         fit=planner.fit,
         overhead_ms=planner.overhead_ms,
@@ -152,7 +147,7 @@ def _sample_step(jobs: Jobs) -> int:
 
 
 def _demands(
-    jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Ordered
+    jobs: Jobs, assignment: Assignment, mechanism: Ordered
 ) -> tuple[NDArray[np.void], NDArray[np.int32], NDArray[np.bool_]]:
     """Return the distinct demands, each job's demand, and which jobs can never run.
 

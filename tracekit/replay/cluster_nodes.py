@@ -61,9 +61,9 @@ class Quotas:
 def make_cluster(nodes: Sequence[Node], quotas: Quotas, origin: str) -> Cluster:
     """Return the cluster of the nodes, sorted by domain, model and rack; equals keep the order given."""
     ordered = sorted(nodes, key=lambda node: (node.domain, node.model, node.rack))
-    models, racks, domains = (
-        sorted({value(node) for node in nodes}) for value in (lambda n: n.model, lambda n: n.rack, lambda n: n.domain)
-    )
+    models = sorted({node.model for node in nodes})
+    racks = sorted({node.rack for node in nodes})
+    domains = sorted({node.domain for node in nodes})
     index = [{name: code for code, name in enumerate(names)} for names in (models, racks, domains)]
     moves = sorted((at, number, up) for number, node in enumerate(ordered) for at, up in node.changes)
     return Cluster(

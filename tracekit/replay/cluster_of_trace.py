@@ -201,7 +201,7 @@ def _undivided(node: Node) -> Node:
 
 
 def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -> tuple[Quotas, Quotas]:
-    """Return the quotas of the VCs, and those of all together: their sum, or the cluster's total where no VC has one."""
+    """Return the quotas of the VCs, and their sum, or the cluster's total where no VC has one."""
     if not trace.has("capacity"):
         return Quotas.none(), Quotas.none()
     table = (
@@ -250,14 +250,13 @@ def _grown(gpus: NDArray[np.int64], factor: float) -> NDArray[np.int64]:
 
 def _nodes_of_quota(vc: str, times: NDArray[np.int64], quota: NDArray[np.int64]) -> list[Node]:
     """Return the nodes that a quota through time asks for: whole ones, then one of each remainder."""
-    nodes = []
-    most = int(quota.max(initial=0))
-    for number in range(most // NODE_GPUS):
-        nodes.append(_node(f"{vc or 'node'}-{number:04d}", NODE_GPUS, vc, times, quota >= (number + 1) * NODE_GPUS))
-    for rest in np.unique(quota % NODE_GPUS).tolist():
-        if rest:
-            nodes.append(_node(f"{vc or 'node'}-rest-{rest}", rest, vc, times, quota % NODE_GPUS == rest))
-    return nodes
+    prefix = vc or "node"
+    whole = [
+        _node(f"{prefix}-{number:04d}", NODE_GPUS, vc, times, quota >= (number + 1) * NODE_GPUS)
+        for number in range(int(quota.max(initial=0)) // NODE_GPUS)
+    ]
+    rests = [rest for rest in np.unique(quota % NODE_GPUS).tolist() if rest]
+    return whole + [_node(f"{prefix}-rest-{r}", r, vc, times, quota % NODE_GPUS == r) for r in rests]
 
 
 def _node(name: str, gpus: int, vc: str, times: NDArray[np.int64], there: NDArray[np.bool_]) -> Node:

@@ -141,7 +141,8 @@ def start(s: Any, key: Any, j: int, nodes: int, rate: int) -> None:
         group = s.groups[s.nodes[s.takes[job.take].node].group]
         least = (job.gpus + group.largest - 1) // group.largest
         if nodes > least and len(s.spread) > 1:
-            job.pace = s.spread[least, nodes]
+            widest = len(s.spread) - 1
+            job.pace = s.spread[min(least, widest), min(nodes, widest)]
         if group.speed != PPM:
             job.pace = job.pace * group.speed // PPM
     job.rate = max(rate * job.pace // PPM, 1)
@@ -217,7 +218,7 @@ def _submit(s: Any, key: Any, j: int) -> None:
 
 @compiled
 def _timer(s: Any, key: Any, j: int) -> None:
-    """A waiting job's patience ends, or a running job's level rises."""
+    """End a waiting job's patience, or raise a running job's level."""
     g = s.g[0]
     job = s.jobs[j]
     d = s.demands[job.demand].domain

@@ -7,6 +7,7 @@ order by a key; it is compiled. `Planner` is Python, called when something happe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numba
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["KEY_SIGNATURE", "Mechanism", "Ordered", "Plan", "Planner", "View", "ordering_key"]
+__all__ = ["KEY_SIGNATURE", "Mechanism", "Ordered", "Plan", "Planner", "View", "by_arrival", "ordering_key"]
 
 KEY_SIGNATURE = "int64(int64, int64, int64, int64, int64, int64, int64)"
 """Of a key function: (submit_ms, gpus, estimate_ms, remaining_ms, attained_gpu_ms, level, value) -> key."""
@@ -50,9 +51,25 @@ def ordering_key(function: Callable[[int, int, int, int, int, int, int], int]) -
     before = _config.CACHE_DIR
     _config.CACHE_DIR = str(folder or "")
     try:
-        return numba.cfunc(KEY_SIGNATURE, cache=folder is not None and "<" not in function.__code__.co_filename)(function)
+        return numba.cfunc(KEY_SIGNATURE, cache=folder is not None and "<" not in function.__code__.co_filename)(
+            function
+        )
     finally:
         _config.CACHE_DIR = before
+
+
+@ordering_key
+def by_arrival(
+    submit_ms: int,
+    gpus: int,  # noqa: ARG001 -- keys have one signature
+    estimate_ms: int,  # noqa: ARG001
+    remaining_ms: int,  # noqa: ARG001
+    attained_gpu_ms: int,  # noqa: ARG001
+    level: int,  # noqa: ARG001
+    value: int,  # noqa: ARG001
+) -> int:
+    """Earliest submission first."""
+    return submit_ms
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 A gang never mixes GPU models. Within a group (nodes of one domain, model and rack), with `largest` the GPUs of its
 largest node:
 
-- at most `largest` GPUs go to one node: the one with the fewest free GPUs that suffice (best-fit, and consolidate), with
-  the most (worst-fit, also called spread), or the first (first-fit); the lowest index on ties;
+- at most `largest` GPUs go to one node: the one with the fewest free GPUs that suffice (best-fit, and consolidate),
+  with the most (worst-fit, also called spread), or the first (first-fit); the lowest index on ties;
 - more GPUs take wholly free nodes of the largest size, lowest index first, and for a remainder one more node, the one
   with the most free GPUs that has enough.
 

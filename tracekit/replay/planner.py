@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.errors import UsageError
-from tracekit.replay.build import NO_KEY
-from tracekit.replay.mechanisms import Plan, View
+from tracekit.replay.mechanisms import Plan, View, by_arrival
 from tracekit.replay.planned import NOT_ACTIVE, TOO_MANY, apply_plan, gather, next_plan
 from tracekit.replay.state import PPM, records
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
     from tracekit.replay.mechanisms import Planner
     from tracekit.replay.state import State
 
@@ -27,9 +25,7 @@ _IDLE_PLANS = 1000
 """Plans in a row that start nothing, with nothing running and nothing to come, after which the rest waits for ever."""
 
 
-def run_planned(
-    state: State, cluster: Cluster, planner: Planner, name: str, progress: Callable[[int], None]
-) -> None:
+def run_planned(state: State, planner: Planner, name: str, progress: Callable[[int], None]) -> None:
     """Run a planner to the end.
 
     Raises
@@ -45,7 +41,7 @@ def run_planned(
     models = _frozen(state.groups["model"].astype(np.int64))
     idle = 0
     plans = 0
-    while next_plan(state, NO_KEY, planner.round_ms):
+    while next_plan(state, by_arrival, planner.round_ms):
         if g["active"] > len(rows):
             rows = np.zeros(2 * int(g["active"]), records("VIEW"))
         count = gather(state, rows)
@@ -106,7 +102,7 @@ def _apply(
         raise UsageError(f"the policy {name} made a plan whose columns differ in length", hint="mend the policy")
     if len(groups) and (groups.min() < -1 or groups.max() >= len(state.groups)):
         raise UsageError(f"the policy {name} asked for a group of nodes that does not exist", hint="mend the policy")
-    wrong = apply_plan(state, NO_KEY, jobs, gpus, rates, groups, wanted, wanted_rate, planner.resize_ms)
+    wrong = apply_plan(state, by_arrival, jobs, gpus, rates, groups, wanted, wanted_rate, planner.resize_ms)
     if not wrong:
         return
     place = int(state.g["culprit"][0])

@@ -16,7 +16,7 @@ from tracekit.errors import UsageError, nearest
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["broken_plugins", "find_policy", "policies"]
+__all__ = ["broken_plugins", "find_policy", "named_policy", "policies"]
 
 # The package is named, not imported: policies know the engine, the engine knows none of them.
 _PACKAGE = "tracekit.policies"
@@ -36,6 +36,17 @@ def policies() -> dict[str, type[Any]]:
 def broken_plugins() -> dict[str, str]:
     """Return what is wrong with each installed plug-in that cannot be used, one line, by its entry point's name."""
     return dict(_known()[1])
+
+
+def named_policy(text: str) -> Any:
+    """Return the policy that a command line names, such as 'srtf,overhead=helios'.
+
+    Raises
+    ------
+    UsageError
+        There is no such policy or parameter, or a value cannot be used.
+    """
+    return import_module(f"{_PACKAGE}.interface").parse_policy(text)
 
 
 def find_policy(name: str) -> type[Any]:

@@ -73,7 +73,7 @@ def simulate(
         state = build(jobs, cluster, assignment, mechanism, rule=rule, spread=spread, log_rows=rows)
         _open(state, cluster.absent)
         begun = time.perf_counter()
-        _drive(state, cluster, mechanism, name, progress or (lambda submitted: None))
+        _drive(state, mechanism, name, progress or _nobody)
         wall = time.perf_counter() - begun
         written = int(state.g["log_size"][0])
         if written <= rows:
@@ -82,10 +82,14 @@ def simulate(
         rows = written
 
 
-def _drive(state: State, cluster: Cluster, mechanism: Mechanism, name: str, progress: Callable[[int], None]) -> None:
+def _nobody(_submitted: int) -> None:
+    pass
+
+
+def _drive(state: State, mechanism: Mechanism, name: str, progress: Callable[[int], None]) -> None:
     """Run a mechanism to its end: one branch for each kind, each in a module of its own."""
     if isinstance(mechanism, Planner):
-        run_planned(state, cluster, mechanism, name, progress)
+        run_planned(state, mechanism, name, progress)
         return
     while run_ordered(state, mechanism.key, _INSTANTS):
         progress(int(state.g["submitted"][0]))

@@ -43,8 +43,8 @@ DRIFT_NONE, DRIFT_TIME, DRIFT_ANY = range(3)
 
 _FIELDS = {
     "JOB": """submit:i8 remaining:i8 key:i8 since:i8 attained:i8 overhead:i8 first:i8 end:i8 ran:i8 overhead_done:i8
-        estimate:i8 value:i8 stopped:i8 base:i8 begun:i8 rate:i4 pace:i4 gpus:i4 demand:i4 take:i4 preemptions:i4 migrations:i4 nodes:i4
-        evicted:i4 level:i4 tenant:i4 status:i1 never:i1""",
+        estimate:i8 value:i8 stopped:i8 base:i8 begun:i8 rate:i4 pace:i4 gpus:i4 demand:i4 take:i4 preemptions:i4
+        migrations:i4 nodes:i4 evicted:i4 level:i4 tenant:i4 status:i1 never:i1""",
     "NODE": "free:i4 gpus:i4 group:i4 bit:i4 up:i4",
     "GROUP": "domain:i4 low:i4 high:i4 largest:i4 words:i4 bits:i4 tops:i4 summary:i4 model:i4 speed:i4",
     "DOMAIN": """group_low:i4 group_high:i4 queue_low:i4 queue_high:i4 free:i4 held:i4 rank_base:i4 rank_size:i4

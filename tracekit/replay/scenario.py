@@ -1,0 +1,152 @@
+"""Jobs on a cluster under stated assumptions, on which policies are tried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.errors import UsageError, nearest
+from tracekit.replay.assignment import Assignment, assign
+from tracekit.replay.cluster import Cluster
+from tracekit.replay.comparison import Compared
+from tracekit.replay.models import Models, load_models, spread_ppm, used
+from tracekit.replay.placement import RULES
+from tracekit.replay.registry import named_policy
+from tracekit.replay.run import simulate
+from tracekit.replay.summary import summarize
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from tracekit.replay.jobs import Jobs
+    from tracekit.trace import Trace
+
+__all__ = ["Scenario", "cluster_for", "placement_named"]
+
+_WIDEST = 512
+"""Nodes of a gang up to which its spread is told apart; more count as so many."""
+
+
+def placement_named(name: str) -> str:
+    """Return the name if it is a placement.
+
+    Raises
+    ------
+    UsageError
+        It is none.
+    """
+    if name not in RULES:
+        raise UsageError(f"'{name[:60]}' is not a placement", hint=nearest(name[:60], RULES))
+    return name
+
+
+def cluster_for(
+    trace: Trace, jobs: Jobs, where: str | Path | Cluster | None, *, partitioned: bool | None, gpus: float | None
+) -> Cluster:
+    """Return the cluster that a replay runs on.
+
+    Parameters
+    ----------
+    where : str, Path or Cluster, optional
+        'auto' for what the log shows was in use, a TOML file, or a Cluster; by default that of the Trace's tables.
+    partitioned : bool, optional
+        Make each virtual cluster a cluster of its own; what the source suggests by default.
+    gpus : float, optional
+        Multiply the nodes by this.
+    """
+    from tracekit.replay.cluster_file import read_cluster
+    from tracekit.replay.cluster_of_trace import cluster_of_trace, observed_cluster
+
+    if isinstance(where, Cluster):
+        return where
+    if where == "auto":
+        return observed_cluster(trace, jobs, partitioned=partitioned, gpus=gpus)
+    if where is not None:
+        return read_cluster(Path(where), jobs, partitioned=partitioned)
+    return cluster_of_trace(trace, jobs, partitioned=partitioned, gpus=gpus)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Everything that policies are compared on, made once."""
+
+    jobs: Jobs
+    cluster: Cluster
+    assignment: Assignment
+    models: Models
+    placement: str = "consolidate"
+    seed: int = 0
+
+    @classmethod
+    def make(
+        cls,
+        jobs: Jobs,
+        cluster: Cluster,
+        *,
+        models: Models | None = None,
+        placement: str = "consolidate",
+        seed: int = 0,
+    ) -> Scenario:
+        """Return the scenario of jobs on a cluster.
+
+        Raises
+        ------
+        UsageError
+            There is no such placement.
+        """
+        return cls(jobs, cluster, assign(jobs, cluster), models or load_models(None), placement_named(placement), seed)
+
+    def run(self, policy: Any, *, log: bool = False, progress: Callable[[int], None] | None = None) -> Compared:
+        """Replay under a policy; `policy` is a Policy or its text, such as 'srtf,overhead=helios'.
+
+        Raises
+        ------
+        UsageError
+            The policy cannot run here, or does what cannot be.
+        """
+        if isinstance(policy, str):
+            policy = named_policy(policy)
+        mechanism = policy.mechanism(self.jobs, self.cluster, self.models, self.seed)
+        outcome = simulate(
+            self.jobs,
+            self.cluster,
+            self.assignment,
+            mechanism,
+            name=policy.label,
+            rule=self.placement,
+            spread=spread_table(self.models, self.jobs, self.cluster),
+            log=log,
+            progress=progress,
+        )
+        summary = summarize(
+            self.jobs,
+            self.cluster,
+            outcome,
+            policy=policy.label,
+            parameters=policy.parameters,
+            placement=self.placement,
+            assumptions=self._assumptions(policy),
+        )
+        return Compared(policy.label, self.jobs, outcome, summary)
+
+    def _assumptions(self, policy: Any) -> dict[str, Any]:
+        overhead = policy.parameters.get("overhead")
+        told: dict[str, Any] = used(self.models, policy.card.assumptions, overhead and str(overhead))
+        told["cluster"] = {"title": "the cluster", "value": self.cluster.origin, "source": "the input"}
+        if self.assignment.notes:
+            told["groups"] = {"title": "groups", "value": " ".join(self.assignment.notes), "source": "the engine"}
+        return told
+
+
+def spread_table(models: Models, jobs: Jobs, cluster: Cluster) -> NDArray[np.int32]:
+    """Return the speed of a gang on k nodes where k0 would do, by M4 (k0, k) [ppm]."""
+    widest = min(int(jobs.devices.max(initial=1)), cluster.nodes, _WIDEST)
+    least = np.arange(widest + 1)[:, None]
+    nodes = np.arange(widest + 1)[None, :]
+    table = spread_ppm(models, 1, np.maximum(nodes, 1), np.minimum(np.maximum(least, 1), np.maximum(nodes, 1)))
+    return np.asarray(np.broadcast_to(table, (widest + 1, widest + 1)), np.int32).copy()
