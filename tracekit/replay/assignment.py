@@ -142,8 +142,8 @@ def assign(jobs: Jobs, cluster: Cluster) -> Assignment:
     """Return where each job may run.
 
     A job belongs to the domain with the name of its VC; else to the domain '', where there is one; else to none.
-    It accepts the groups of its domain with the model that it asks for, whatever the case of
-    the letters, and every group where it asks for none. Where the cluster tells no model at all, models do not matter.
+    It accepts the groups of its domain with the model that it asks for, whatever the case of the letters ('A|B' asks
+    for either), and every group where it asks for none. Where the cluster tells no model at all, models do not matter.
 
     Raises
     ------
@@ -243,13 +243,14 @@ def _accept(
     untold = all(name == "" for name in cluster.models)
     names = [name.casefold() for name in cluster.models]
     accept = np.zeros((len(cluster.domains), len(jobs.models) + 1), dtype=np.uint64)
+    asked_for = [set[str](), *(set(asked.casefold().split("|")) for asked in jobs.models)]
     low = np.searchsorted(groups[0], groups[0])
     for group in range(len(groups[0])):
         bit = np.uint64(1) << np.uint64(group - low[group])
         own = names[groups[1][group]]
         accept[groups[0][group], 0] |= bit
-        for code, asked in enumerate(jobs.models, 1):
-            if untold or asked.casefold() == own:
+        for code in range(1, len(jobs.models) + 1):
+            if untold or own in asked_for[code]:
                 accept[groups[0][group], code] |= bit
     if untold and jobs.models:
         notes.append("the GPU models that jobs ask for are ignored: the cluster tells no models")
@@ -258,7 +259,7 @@ def _accept(
         notes.extend(
             f"{counts[code]:,} jobs ask for the GPU model '{asked}', which the cluster does not have"
             for code, asked in enumerate(jobs.models)
-            if counts[code] and asked.casefold() not in names
+            if counts[code] and asked_for[code + 1].isdisjoint(names)
         )
     return accept
 

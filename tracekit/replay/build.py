@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.replay.compiled import compiled
-from tracekit.replay.mechanisms import Ordered, Planner, by_arrival
+from tracekit.replay.mechanisms import Ordered, Planner, Recorded, by_arrival
 from tracekit.replay.nodes import NONE
 from tracekit.replay.placement import RULES
 from tracekit.replay.state import DRIFT_ANY, DRIFT_NONE, DRIFT_TIME, FUTURE, PPM, State, records
@@ -62,6 +62,11 @@ def build(
             active=np.zeros(len(jobs), np.int32),
             demands=np.concatenate([state.demands, np.zeros(1, state.demands.dtype)]),
         )
+    if isinstance(mechanism, Recorded):
+        state = build(jobs, cluster, assignment, Ordered(by_arrival), rule=rule, log_rows=log_rows)
+        # What did run had a place: a gang may be anywhere among nodes of one model.
+        state.demands["scope"] = 2
+        return state
     demands, demand_of, never = _demands(jobs, assignment, mechanism)
     queues, domains, room = _queues(assignment, demands, demand_of, mechanism)
     nodes, groups, bits, tops = _index(cluster, assignment)
@@ -159,7 +164,9 @@ def _demands(
     if mechanism.by_tenant:
         code = code * (int(jobs.tenant.max(initial=-1)) + 2) + jobs.tenant + 1
     distinct, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-    fits = assignment.can_ever_fit(mechanism.fit, relaxed=mechanism.relax_after_ms > 0)
+    fits = assignment.can_ever_fit(
+        mechanism.fit, relaxed=mechanism.relax_after_ms > 0, scope=mechanism.relax_scope
+    )
     forms = 2 if mechanism.relax_after_ms > 0 else 1
     demands = np.zeros(max(len(distinct), 1) * forms, records("DEMAND"))
     for k in range(len(distinct)):

@@ -61,7 +61,6 @@ _MOST = 1_000_000
 """Most nodes, GPUs of a node, and the like: more is a slip of the pen."""
 
 _MOST_SECONDS = 1e11
-_EPOCH = dt.datetime(1970, 1, 1)
 
 
 def read_cluster(path: Path, jobs: Jobs, *, partitioned: bool | None = None) -> Cluster:
@@ -214,7 +213,8 @@ def _time(text: ClusterText, at: Place, value: Any, jobs: Jobs) -> int:
             value = dt.datetime.combine(value, dt.time())
         naive = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
         origin = jobs.origin.astimezone(dt.UTC).replace(tzinfo=None) if jobs.origin.tzinfo else jobs.origin
-        return ((naive - origin) // dt.timedelta(microseconds=1) + 500) // 1000
+        micros: int = (naive - origin) // dt.timedelta(microseconds=1)
+        return (micros + 500) // 1000
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _MOST_SECONDS:
         raise text.error(at, f"{_shown(value)} is not a time", "write a date, or seconds after the first submission")
     return round(value * 1000)
@@ -232,7 +232,8 @@ def _amount(text: ClusterText, at: Place, value: Any, scale: int) -> int:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or not 0 <= value <= 1e9:
         raise text.error(at, f"{_shown(value)} is not a number from 0 to 1,000,000,000")
-    return round(value * scale)
+    scaled: int = round(value * scale)
+    return scaled
 
 
 def _flag(text: ClusterText, at: Place, value: Any) -> bool:

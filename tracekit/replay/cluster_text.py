@@ -76,7 +76,8 @@ def _lines(text: str) -> dict[tuple[str | int, ...], int]:
     known: dict[tuple[str | int, ...], int] = {}
     counts: dict[tuple[str, ...], int] = {}
     table: tuple[str | int, ...] = ()
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, raw in enumerate(text.split("\n"), 1):
+        line = raw.rstrip("\r")
         header = _HEADER.fullmatch(line)
         path = _dotted(header[2]) if header is not None else None
         if header is not None and path is not None:

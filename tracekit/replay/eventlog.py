@@ -7,7 +7,21 @@ from typing import Any
 from tracekit.replay.compiled import compiled
 from tracekit.replay.nodes import NONE
 
-__all__ = ["DOWN", "FINISH", "RATE", "REJECT", "START", "STOP", "SUBMIT", "TAKE", "UP", "log_start", "sample", "tell"]
+__all__ = [
+    "DOWN",
+    "FINISH",
+    "RATE",
+    "REJECT",
+    "START",
+    "STOP",
+    "SUBMIT",
+    "TAKE",
+    "UP",
+    "forgive_stop",
+    "log_start",
+    "sample",
+    "tell",
+]
 
 SUBMIT, START, TAKE, STOP, FINISH, RATE, UP, DOWN, REJECT = range(1, 10)
 """Kinds, as in `outcome.LOG_KINDS`."""
@@ -41,6 +55,14 @@ def log_start(log: Any, g: Any, takes: Any, j: int, job: Any) -> None:
     while link != NONE:
         tell(log, g, TAKE, j, takes[link].node, takes[link].gpus * 1000)
         link = takes[link].next
+
+
+@compiled
+def forgive_stop(log: Any, g: Any, job: Any) -> None:
+    """Note that a job evicted in this pass is back where it was: its stop, row `evicted` - 1, charges nothing."""
+    if g.log_on and job.evicted <= len(log):
+        log[job.evicted - 1].value = 0
+    job.evicted = 0
 
 
 @compiled

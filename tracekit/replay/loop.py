@@ -170,6 +170,12 @@ def suspend(s: Any, key: Any, j: int) -> None:
         patience = (g.now - job.begun) * g.promote // PPM
         heap_push(s.events, s.event_at, 0, g.event_size, (g.now + patience) * 4 + KIND_TIMER, j)
         g.event_size += 1
+    elif g.relax_ms > 0 and s.demands[job.demand].relaxed != NONE:
+        if g.now - job.submit >= g.relax_ms:
+            job.demand = s.demands[job.demand].relaxed
+        else:
+            heap_push(s.events, s.event_at, 0, g.event_size, (job.submit + g.relax_ms) * 4 + KIND_TIMER, j)
+            g.event_size += 1
     tell(s.log, g, STOP, j, NONE, overhead_of(s, job.gpus))
     enqueue(s, j, key_now(s, key, job))
 
@@ -183,6 +189,9 @@ def _finish(s: Any, j: int) -> None:
     job.status = DONE
     job.end = g.now
     g.last_end = g.now
+    g.busy_at_end = g.busy_ms
+    g.free_at_end = g.free_ms
+    g.fragmented_at_end = g.fragmented_ms
     g.running -= 1
     g.events += 1
     tell(s.log, g, FINISH, j, NONE, 0)
@@ -252,6 +261,8 @@ def _change_nodes(s: Any, now: int) -> None:
         d = s.groups[s.nodes[change.node].group].domain
         g.events += 1
         g.change += 1
+        tell(s.log, g, UP if change.up else DOWN, NONE, change.node, 0)
+        touch(s, d, 1)
         if change.up == s.nodes[change.node].up:
             continue
         if g.by_count:
@@ -263,8 +274,6 @@ def _change_nodes(s: Any, now: int) -> None:
             node_joins(g, s.nodes, s.groups, s.domains, s.bits, s.tops, change.node)
         else:
             node_leaves(g, s.nodes, s.groups, s.domains, s.bits, s.tops, change.node)
-        tell(s.log, g, UP if change.up else DOWN, NONE, change.node, 0)
-        touch(s, d, 1)
 
 
 @compiled

@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["KEY_SIGNATURE", "Mechanism", "Ordered", "Plan", "Planner", "View", "by_arrival", "ordering_key"]
+__all__ = [
+    "KEY_SIGNATURE",
+    "Mechanism",
+    "Ordered",
+    "Plan",
+    "Planner",
+    "Recorded",
+    "View",
+    "by_arrival",
+    "ordering_key",
+]
 
 KEY_SIGNATURE = "int64(int64, int64, int64, int64, int64, int64, int64)"
 """Of a key function: (submit_ms, gpus, estimate_ms, remaining_ms, attained_gpu_ms, level, value) -> key."""
@@ -186,6 +196,18 @@ class Planner:
     """Belief about run times (n,) [ms]; the truth when None."""
 
 
-Mechanism: TypeAlias = Ordered | Planner
+@dataclass(frozen=True)
+class Recorded:
+    """No rule: starts and ends are given, and only places are chosen (see `recorded`)."""
+
+    start_ms: NDArray[np.int64]
+    """Start of each job [ms], not before its submission; -1 leaves it out (n,)."""
+    end_ms: NDArray[np.int64]
+    """End of each job [ms], not before its start; -1 leaves it out (n,)."""
+    notes: tuple[str, ...] = ()
+    """What the reader of the result should know, one sentence each."""
+
+
+Mechanism: TypeAlias = Ordered | Planner | Recorded
 """Any mechanism."""
 """Any mechanism."""

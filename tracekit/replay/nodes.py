@@ -115,12 +115,11 @@ def node_leaves(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: 
 
 @compiled
 def chain_fits(nodes: Any, takes: Any, first: int) -> bool:
-    """Return whether the nodes of a chain still have what it names."""
+    """Return whether the nodes of a chain still have what it names; a job may go back to a node that is leaving."""
     link = first
     while link != NONE:
         take = takes[link]
-        node = nodes[take.node]
-        if node.up == 0 or node.free < take.gpus:
+        if nodes[take.node].free < take.gpus:
             return False
         link = take.next
     return True

@@ -2,8 +2,8 @@
 
 Waiting jobs of one domain and demand stand in one queue, and only its first can be the next to start, so that a pass
 looks at queues, not at jobs. A queue whose first job did not fit is blocked until GPUs come free, a node changes, a
-level rises, or another job becomes its first: nothing else can make room for it, because the jobs it could evict only
-become fewer.
+level rises, an earlier job evicts others, or another job becomes its first: nothing else can make room for it, because
+the jobs it could evict only become fewer.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracekit.replay.compiled import compiled
+from tracekit.replay.eventlog import forgive_stop
 from tracekit.replay.heap import heap_pop, heap_push
 from tracekit.replay.loop import dequeue, enqueue, free_chain, next_instant, release, start, suspend
 from tracekit.replay.nodes import NONE, chain_fits, take_chain
@@ -63,11 +64,11 @@ def _take_again(s: Any, j: int, demand: Any) -> int:
     if g.by_count:
         nodes = take(s, j, demand)
         if nodes > 0:
-            job.evicted = 0
+            forgive_stop(s.log, g, job)
         return nodes
     if chain_fits(s.nodes, s.takes, job.take):
         take_chain(g, s.nodes, s.groups, s.domains, s.bits, s.tops, s.takes, job.take, 1)
-        job.evicted = 0
+        forgive_stop(s.log, g, job)
         return job.nodes
     if domain.free < demand.gpus:
         return 0
@@ -145,8 +146,10 @@ def _evict_for(s: Any, key: Any, d: int, j: int, demand: Any) -> int:
         release(s, s.jobs[victim], d)
         s.scratch[count] = victim
         count += 1
-        if domain.free >= demand.gpus:
-            nodes = _take_again(s, j, demand) if s.jobs[j].evicted else take(s, j, demand)
+        if s.jobs[j].evicted:
+            nodes = _take_again(s, j, demand)
+        elif domain.free >= demand.gpus:
+            nodes = take(s, j, demand)
     if nodes == 0:
         for i in range(count - 1, -1, -1):
             victim = s.scratch[i]
@@ -164,7 +167,7 @@ def _evict_for(s: Any, key: Any, d: int, j: int, demand: Any) -> int:
     for i in range(count):
         victim = s.scratch[i]
         suspend(s, key, victim)
-        s.jobs[victim].evicted = 1
+        s.jobs[victim].evicted = max(g.log_size, 1)
         s.evicted[g.evicted] = victim
         g.evicted += 1
     return nodes
@@ -215,6 +218,15 @@ def _patience_ended(s: Any, low: int, high: int) -> bool:
 
 
 @compiled
+def _unblock_after(s: Any, low: int, high: int, key: int) -> None:
+    """Try again what comes after a job that evicted others: they may have held more than it took."""
+    for q in range(low, high):
+        queue = s.queues[q]
+        if queue.size > 0 and queue.blocked and s.waiting[queue.base + queue.head].key >= key:
+            queue.blocked = 0
+
+
+@compiled
 def _pass(s: Any, key: Any, d: int) -> None:
     g = s.g[0]
     domain = s.domains[d]
@@ -231,13 +243,17 @@ def _pass(s: Any, key: Any, d: int) -> None:
         j = s.waiting[queue.base + queue.head].job
         nodes = 0
         demand = s.demands[s.jobs[j].demand]
-        if domain.free >= demand.gpus:
-            nodes = _take_again(s, j, demand) if s.jobs[j].evicted else take(s, j, demand)
+        if s.jobs[j].evicted:
+            nodes = _take_again(s, j, demand)
+        elif domain.free >= demand.gpus:
+            nodes = take(s, j, demand)
         if nodes == 0 and g.preemptive and domain.rank_size > 0:
             if not ranked:
                 _rank_anew(s, key, d)
                 ranked = True
             nodes = _evict_for(s, key, d, j, demand)
+            if nodes > 0:
+                _unblock_after(s, low, high, s.jobs[j].key)
         if nodes > 0:
             dequeue(s, j)
             start(s, key, j, nodes, PPM)

@@ -62,7 +62,7 @@ class Outcome:
     nodes_spanned: NDArray[np.int32]
     """Nodes of its last allocation; 0 never started, or placed by count."""
     unschedulable: NDArray[np.bool_]
-    """Can never run on this cluster under this policy."""
+    """Never ended: can never run on this cluster, or waits for ever under this policy."""
     held_milli_ms: NDArray[np.int64]
     """Integral of the GPUs it held [milli-GPU * ms]."""
     timeline: Timeline

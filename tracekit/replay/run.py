@@ -9,12 +9,13 @@ import numpy as np
 
 from tracekit.replay.build import build
 from tracekit.replay.compiled import compiled
-from tracekit.replay.mechanisms import Planner
+from tracekit.replay.mechanisms import Planner, Recorded
 from tracekit.replay.nodes import node_joins
 from tracekit.replay.ordered import run_ordered
 from tracekit.replay.outcome import Outcome, Timeline
 from tracekit.replay.planner import run_planned
-from tracekit.replay.state import DONE, REJECTED, State
+from tracekit.replay.recorded import run_recorded
+from tracekit.replay.state import DONE, FUTURE, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,6 +92,9 @@ def _drive(state: State, mechanism: Mechanism, name: str, progress: Callable[[in
     if isinstance(mechanism, Planner):
         run_planned(state, mechanism, name, progress)
         return
+    if isinstance(mechanism, Recorded):
+        run_recorded(state, mechanism, progress)
+        return
     while run_ordered(state, mechanism.key, _INSTANTS):
         progress(int(state.g["submitted"][0]))
 
@@ -122,7 +126,7 @@ def _outcome(s: State, wall: float, *, log: bool) -> Outcome:
         preemptions=jobs["preemptions"].copy(),
         migrations=jobs["migrations"].copy(),
         nodes_spanned=np.zeros(len(jobs), np.int32) if g["by_count"] else jobs["nodes"].copy(),
-        unschedulable=(jobs["status"] == REJECTED) | (~done & (jobs["first"] < 0)),
+        unschedulable=~done & (jobs["status"] != FUTURE),
         held_milli_ms=jobs["attained"] * 1000,
         timeline=Timeline(
             time_ms=kept["time"].copy(),
@@ -133,9 +137,9 @@ def _outcome(s: State, wall: float, *, log: bool) -> Outcome:
             fragmented_milli=kept["fragmented"] * 1000,
         ),
         makespan_ms=int(g["last_end"]),
-        busy_milli_ms=int(g["busy_ms"]) * 1000,
-        free_milli_ms=int(g["free_ms"]) * 1000,
-        fragmented_milli_ms=int(g["fragmented_ms"]) * 1000,
+        busy_milli_ms=int(g["busy_at_end"]) * 1000,
+        free_milli_ms=int(g["free_at_end"]) * 1000,
+        fragmented_milli_ms=int(g["fragmented_at_end"]) * 1000,
         energy_kwh=None,
         events=int(g["events"]),
         wall_s=wall,

@@ -60,6 +60,7 @@ _FIELDS = {
     "GLOBAL": """now:i8 jobs:i8 submitted:i8 change:i8 changes:i8 event_size:i8 free_take:i8 serial:i8
         log_on:i8 log_size:i8 running:i8 pending:i8 busy:i8 free:i8 fragmented:i8 busy_ms:i8 free_ms:i8 fragmented_ms:i8
         sample_at:i8 sample_step:i8 samples:i8 touched:i8 evicted:i8 events:i8 last_end:i8
+        busy_at_end:i8 free_at_end:i8 fragmented_at_end:i8
         skip:i8 by_count:i8 ring:i8 rule:i8 preemptive:i8 drift:i8 relax_ms:i8 age_cap:i8 levels:i8 promote:i8 stall:i8
         planned:i8 active:i8 wake:i8 culprit:i8 scope:i8""",
 }

@@ -1,0 +1,200 @@
+"""An auditor of replays: it reads the event log and the inputs, recomputes everything, and names each broken law.
+
+It knows neither the engine nor the policy. What a policy allows (borrowing, sharing, resizing) is said by arguments.
+"""
+
+from __future__ import annotations
+
+import bisect
+from typing import TYPE_CHECKING, Any
+
+from tests.replay.ledger import Ledger, Moment
+from tests.replay.places import NodeMap, Want, find_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+__all__ = ["audit", "quotas_of"]
+
+_PER_JOB = (
+    "first_start_ms",
+    "end_ms",
+    "run_ms",
+    "overhead_ms",
+    "preemptions",
+    "migrations",
+    "nodes_spanned",
+    "unschedulable",
+    "held_milli_ms",
+)
+_TIMELINE = ("running", "pending", "busy_milli", "free_milli", "fragmented_milli")
+
+
+def quotas_of(cluster: Cluster) -> dict[str, list[tuple[int, int]]]:
+    """Return the quotas of a cluster as (from ms, GPUs) steps of each tenant."""
+    return {
+        name: [(int(at), int(row[column])) for at, row in zip(cluster.quota_ms, cluster.quota, strict=True)]
+        for column, name in enumerate(cluster.tenants)
+    }
+
+
+def audit(
+    jobs: Jobs,
+    cluster: Cluster,
+    log: Iterable[Any],
+    outcome: object | None = None,
+    *,
+    quotas: Mapping[str, Sequence[tuple[int, int]]] | None = None,
+    residents: int = 1,
+    memory: Sequence[int] | None = None,
+    gang: str = "exact",
+    overhead_ms: tuple[int, int, int] | None = None,
+    speed: Callable[[int, Mapping[int, list[tuple[int, int, int]]]], int] | None = None,
+    placement: str | None = None,
+    fit: str = "place",
+    relax_ms: Sequence[int] = (),
+    scan: str = "stop",
+    conserve: bool = False,
+    preemptive: bool = True,
+) -> list[str]:
+    """Return a sentence for every law that a replay breaks; [] for a sound one.
+
+    Parameters
+    ----------
+    log
+        Rows (time_ms, kind, job, node, gpu, value) as described at `Outcome.log`, tuples or a structured array.
+    outcome
+        What the engine reports; fields that it lacks are not compared. None checks the log alone.
+    quotas
+        Steps (from ms, GPUs) per tenant that may not be exceeded by a start; None where the policy borrows.
+    residents
+        Jobs that may share a GPU whose index is logged; 1 makes every GPU exclusive.
+    memory
+        Memory of each job on each of its GPUs [1/1000 of a GPU's]; sums on a GPU stay within 1000.
+    gang
+        'exact': a job holds devices * milli; 'rounded': at least that (whole blocks or nodes); 'elastic': anything.
+    overhead_ms
+        Cost of a preemption or migration for 1, 2 to 8 and more GPUs; None leaves the figures in the log unchecked.
+    speed
+        Rate of a running job [ppm] from the places (node, gpu, GPUs) of all that run; None checks no rates.
+    placement, fit, relax_ms, scan
+        The rule of placement, to check rejections and what is left waiting at the end; None leaves that out.
+    conserve
+        No waiting job can be placed at the end of an instant (list policies that skip).
+    preemptive
+        False forbids stop rows.
+    """
+    ledger = Ledger(jobs, cluster, residents=residents, memory=memory, gang=gang, quotas=quotas)
+    ledger.overhead_ms, ledger.speed, ledger.preemptive = overhead_ms, speed, preemptive
+    rule = _Places(ledger, placement, fit, tuple(relax_ms))
+    if conserve:
+        ledger.at_end_of_instant = rule.check_conservation
+    for row in log:
+        ledger.read(*(int(value) for value in row))
+    ledger.close()
+    if placement is not None:
+        rule.check_rejections()
+        rule.check_left_waiting(everyone=scan == "skip")
+    if outcome is not None:
+        ledger.broken += _compare(ledger, outcome)
+    return ledger.broken
+
+
+class _Places:
+    """Checks that need the rule of placement."""
+
+    def __init__(self, ledger: Ledger, placement: str | None, fit: str, relax_ms: tuple[int, ...]) -> None:
+        self.ledger, self.placement, self.fit, self.relax_ms = ledger, placement or "consolidate", fit, relax_ms
+
+    def fits(self, nodes: NodeMap, job: int) -> bool:
+        """Tell whether a waiting job could start at the ledger's time."""
+        ledger = self.ledger
+        level = sum(ledger.now - int(ledger.jobs.submit_ms[job]) >= wait for wait in self.relax_ms)
+        place = find_place(nodes, ledger.want[job], self.placement, self.fit, level)
+        return place is not None and ledger.quota_left(job) >= sum(count for _, _, count in place)
+
+    def check_conservation(self) -> None:
+        """Name the waiting jobs that could start."""
+        ledger = self.ledger
+        if ledger.broken:
+            return
+        nodes = ledger.node_map()
+        refused: set[tuple[Want, int]] = set()
+        for job in sorted(ledger.waiting):
+            asked = (ledger.want[job], int(ledger.jobs.tenant[job]))
+            if not self.relax_ms and asked in refused:
+                continue
+            if self.fits(nodes, job):
+                ledger.fail(f"job {job} waits although it could be placed")
+            refused.add(asked)
+
+    def check_rejections(self) -> None:
+        """A job is rejected if and only if it cannot be placed on the empty cluster."""
+        ledger = self.ledger
+        empty = NodeMap(ledger.cluster)
+        empty.up = [True] * len(empty.up)
+        for job, want in enumerate(ledger.want):
+            place = find_place(empty, want, self.placement, self.fit, len(self.relax_ms))
+            possible = place is not None and sum(n for _, _, n in place) <= ledger.most_quota(job)
+            if possible and job in ledger.rejected:
+                ledger.fail(f"job {job} is rejected although the empty cluster could hold it")
+            if not possible and job in ledger.waiting:
+                ledger.fail(f"job {job} waits for ever although the empty cluster cannot hold it")
+
+    def check_left_waiting(self, *, everyone: bool) -> None:
+        """Who waits when the log ends cannot be placed; where the scan stops, at least one of each domain cannot."""
+        ledger = self.ledger
+        if ledger.broken:
+            return
+        nodes = ledger.node_map()
+        for domain in sorted({ledger.want[job].domain for job in ledger.waiting}):
+            waiting = sorted(job for job in ledger.waiting if ledger.want[job].domain == domain)
+            able = [job for job in waiting if self.fits(nodes, job)]
+            if able and (everyone or len(able) == len(waiting)):
+                ledger.fail(f"job {able[0]} is left waiting at the end although it could be placed")
+
+
+def _compare(ledger: Ledger, outcome: object) -> list[str]:
+    """Compare what the engine reports with what the log says."""
+    found = []
+    for name in _PER_JOB:
+        if not hasattr(outcome, name):
+            continue
+        said = [int(value) for value in getattr(outcome, name)]
+        told = ledger.per_job(name)
+        if len(said) != len(told):
+            found.append(f"outcome.{name} has {len(said)} elements for {len(told)} jobs")
+            continue
+        found += [
+            f"outcome.{name}[{job}] is {a}, the log says {b}"
+            for job, (a, b) in enumerate(zip(said, told, strict=True))
+            if a != b
+        ]
+    makespan = max([0, *ledger.per_job("end_ms")])
+    sums = {"makespan_ms": makespan, **ledger.integrals(makespan)}
+    for name, value in sums.items():
+        if hasattr(outcome, name) and int(getattr(outcome, name)) != value:
+            found.append(f"outcome.{name} is {int(getattr(outcome, name))}, the log says {value}")
+    timeline = getattr(outcome, "timeline", None)
+    if timeline is not None:
+        found += _compare_timeline(ledger, timeline)
+    return found
+
+
+def _compare_timeline(ledger: Ledger, timeline: Any) -> list[str]:
+    """Compare each row of the timeline with the state that holds from its time on."""
+    found = []
+    times = [moment.time for moment in ledger.moments]
+    for index, time in enumerate(int(value) for value in timeline.time_ms):
+        before = bisect.bisect_right(times, time) - 1
+        moment: Moment = ledger.moments[before] if before >= 0 else ledger.first_moment
+        for name in _TIMELINE:
+            if name in ledger.unknown():
+                continue
+            said, told = int(getattr(timeline, name)[index]), int(getattr(moment, name))
+            if said != told:
+                found.append(f"timeline.{name} at {time} ms is {said}, the log says {told}")
+    return found

@@ -1,0 +1,71 @@
+"""One way to run a policy by its name, on the oracle or on the real engine."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tests.replay.oracle import OracleOutcome, Rule, oracle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+__all__ = ["canonical", "rule_of", "run_engine", "run_oracle"]
+
+_MODES = {
+    "fifo": ("fifo", "list"),
+    "sjf": ("sjf", "list"),
+    "ssf": ("ssf", "list"),
+    "easy": ("fifo", "easy"),
+    "conservative": ("fifo", "conservative"),
+    "srtf": ("srtf", "preemptive"),
+    "srsf": ("srsf", "preemptive"),
+    "las": ("las", "preemptive"),
+    "fair": ("fifo", "fair"),
+}
+_OVERHEADS = {"none": (0, 0, 0), "helios": (7_000, 30_000, 60_000), "lucid": (40_000, 40_000, 60_000)}
+
+
+def run_engine(jobs: Jobs, cluster: Cluster, policy: str, placement: str = "consolidate") -> Any:
+    """Run a policy such as 'fifo,scan=skip' on the compiled engine and return its Outcome with the log."""
+    run = importlib.import_module("tracekit.replay.run")  # by name: the oracle's own tests need no engine
+    return run.run(jobs, cluster, policy, placement=placement, log=True)
+
+
+def run_oracle(jobs: Jobs, cluster: Cluster, policy: str, placement: str = "consolidate") -> OracleOutcome:
+    """Run the same policy on the oracle."""
+    return oracle(jobs, cluster, rule_of(policy, placement))
+
+
+def rule_of(policy: str, placement: str = "consolidate") -> Rule:
+    """Return the oracle's rule for a policy text: name[,scan=..][,fit=..][,overhead=..][,thresholds=a:b [GPU*s]]."""
+    name, *rest = policy.split(",")
+    given = dict(item.split("=") for item in rest)
+    order, mode = _MODES[name]
+    thresholds = tuple(int(float(text) * 1000) for text in given.get("thresholds", "").split(":") if text)
+    return Rule(
+        order=order,
+        mode=mode,
+        scan=given.get("scan", "skip" if mode == "preemptive" else "stop"),
+        placement=placement,
+        fit=given.get("fit", "place"),
+        overhead_ms=_OVERHEADS[given.get("overhead", "none")],
+        thresholds=thresholds,
+    )
+
+
+def canonical(log: Iterable[Any]) -> list[tuple[int, ...]]:
+    """Return a log with the take rows of each start in order of node and GPU, for comparing two engines."""
+    rows: list[tuple[int, ...]] = []
+    takes: list[tuple[int, ...]] = []
+    for row in log:
+        values = tuple(int(value) for value in row)
+        if values[1] == 3:
+            takes.append(values)
+        else:
+            rows += [*sorted(takes), values]
+            takes = []
+    return rows + sorted(takes)

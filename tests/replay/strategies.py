@@ -1,0 +1,124 @@
+"""Random small jobs, clusters and rules for property tests: many ties, tight clusters, every mechanism."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import strategies as st
+
+from tests.replay.builders import make_cluster, make_jobs
+from tests.replay.oracle import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.replay.places import Take
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+__all__ = ["cases", "clusters", "job_lists", "rules", "spread_speed"]
+
+VCS = ["a", "b", "c"]
+MODELS = ["A100", "V100"]
+
+
+def seconds(longest: float) -> st.SearchStrategy[float]:
+    """Times with many ties: whole seconds, sometimes milliseconds, sometimes 0."""
+    whole = st.integers(0, int(longest)).map(float)
+    exact = st.integers(0, int(longest * 1000)).map(lambda ms: ms / 1000)
+    return st.one_of(whole, whole, exact, st.just(0.0))
+
+
+@st.composite
+def job_lists(
+    draw: st.DrawFn,
+    *,
+    most: int = 20,
+    sizes: st.SearchStrategy[int] | None = None,
+    horizon_s: float = 30,
+    typed: bool = True,
+) -> Jobs:
+    """Jobs of 1 to 20 GPUs and 0 to 50 s from three tenants, some asking for a GPU model."""
+    if sizes is None:
+        sizes = st.sampled_from([1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4, 5, 6, 8, 8, 11, 20])
+    count = draw(st.integers(1, most))  # drawn first: lists alone tend to be short, and queues need many jobs
+    rows = draw(st.lists(st.tuples(seconds(horizon_s), sizes, seconds(50)), min_size=count, max_size=count))
+    models: list[str | None] = [None, None, None, *MODELS] if typed and draw(st.booleans()) else [None]
+    return make_jobs(
+        rows,
+        vc=draw(st.lists(st.sampled_from(VCS), min_size=count, max_size=count)),
+        model=draw(st.lists(st.sampled_from(models), min_size=count, max_size=count)),
+        tenants=VCS,
+        models=MODELS,
+    )
+
+
+@st.composite
+def clusters(draw: st.DrawFn, *, changing: bool = True) -> Cluster:
+    """Clusters of 1 to 6 nodes with 1 to 8 GPUs, up to 2 models, 3 racks and 3 domains; nodes may come and go."""
+    count = draw(st.sampled_from([2, 3, 1, 4, 6, 5]))
+    nodes = draw(st.lists(st.sampled_from([4, 8, 4, 8, 4, 2, 1, 3, 5, 6, 7]), min_size=count, max_size=count))
+
+    def each(values: list[str]) -> list[str]:
+        few = values[: draw(st.integers(1, len(values)))]
+        return draw(st.lists(st.sampled_from(few), min_size=count, max_size=count))
+
+    isolated = draw(st.integers(0, 2)) == 0
+    options: dict[str, Any] = {}
+    if changing and draw(st.booleans()):
+        moves = draw(
+            st.lists(
+                st.tuples(seconds(60), st.integers(0, count - 1), st.booleans()), max_size=5, unique_by=lambda m: m[:2]
+            )
+        )
+        options["changes"] = moves
+        options["absent"] = draw(st.lists(st.integers(0, count - 1), max_size=1))
+    steps = st.lists(st.tuples(seconds(40), st.integers(1, 20)), min_size=1, max_size=3, unique_by=lambda s: s[0])
+    quota = {vc: [(0.0, 8), *draw(steps)] for vc in VCS}
+    quota = {vc: sorted(dict(rows).items()) for vc, rows in quota.items()}
+    return make_cluster(
+        nodes,
+        model=each(MODELS),
+        rack=each(["r0", "r1", "r2"]),
+        domain=each(VCS) if isolated else "",
+        quota=quota,
+        **options,
+    )
+
+
+def spread_speed(job: int, places: Mapping[int, list[Take]]) -> int:
+    """Return a rate that falls with the nodes of a job and with its neighbours on them [ppm]."""
+    own = {node for node, _, _ in places[job]}
+    near = sum(1 for other, place in places.items() if other != job and own & {node for node, _, _ in place})
+    return max(100_000, 1_000_000 - 130_001 * (len(own) - 1) - 70_003 * near)
+
+
+@st.composite
+def rules(draw: st.DrawFn) -> Rule:
+    """Rules of every mode; relaxed waits, overheads, levels and rates where they apply."""
+    mode = draw(
+        st.sampled_from(["list", "list", "preemptive", "preemptive", "preemptive", "easy", "conservative", "fair"])
+    )
+    orders = {"list": ["fifo", "sjf", "ssf"], "preemptive": ["srtf", "srsf", "las", "las", "fifo"]}
+    placement = draw(st.sampled_from(["consolidate", "best-fit", "worst-fit", "first-fit", "any", "buddy"]))
+    estimates = draw(st.one_of(st.none(), st.lists(st.integers(0, 60_000), min_size=20, max_size=20).map(tuple)))
+    return Rule(
+        order=draw(st.sampled_from(orders.get(mode, ["fifo"]))),
+        mode=mode,
+        scan=draw(st.sampled_from(["skip", "stop"])),
+        placement=placement,
+        fit=draw(st.sampled_from(["place", "place", "count"])) if placement != "buddy" else "place",
+        relax_ms=draw(st.sampled_from([(), (), (5_000,), (3_000, 10_000)]))
+        if placement not in {"any", "buddy"}
+        else (),
+        overhead_ms=draw(st.sampled_from([(1, 500, 2_000), (7_000, 30_000, 60_000), (0, 0, 0)])),
+        thresholds=draw(st.sampled_from([(), (12_000,), (5_000, 40_000), (1,)])),
+        estimates=estimates if mode in {"easy", "conservative"} else None,
+        hard_quota=mode in {"list", "fair"} and draw(st.integers(0, 3)) == 0,
+        speed=draw(st.sampled_from([None, None, spread_speed])),
+    )
+
+
+def cases(**options: Any) -> st.SearchStrategy[tuple[Jobs, Cluster, Rule]]:
+    """Jobs, a cluster and a rule."""
+    return st.tuples(job_lists(**options), clusters(), rules())

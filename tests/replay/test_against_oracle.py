@@ -1,0 +1,118 @@
+"""The compiled engine and the plain-Python oracle agree to the millisecond, the node and the row of the log."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.replay.auditor import audit
+from tests.replay.engines import canonical
+from tests.replay.oracle import Rule, oracle
+from tests.replay.strategies import clusters, job_lists
+from tracekit.policies.shortest import shortest, shortest_left, smallest, smallest_left
+from tracekit.policies.tiresias import least_attained
+from tracekit.replay.assignment import assign
+from tracekit.replay.mechanisms import Ordered, by_arrival
+from tracekit.replay.run import simulate
+
+if TYPE_CHECKING:
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outcome import Outcome
+
+KEYS = {
+    "fifo": (by_arrival, "none"),
+    "sjf": (shortest, "none"),
+    "ssf": (smallest, "none"),
+    "srtf": (shortest_left, "time"),
+    "srsf": (smallest_left, "any"),
+    "las": (least_attained, "none"),
+}
+
+
+def mechanism_of(rule: Rule, drift: str | None = None) -> Ordered:
+    """The engine's mechanism for an oracle's rule."""
+    key, usual = KEYS[rule.order]
+    preemptive = rule.mode == "preemptive"
+    one, few, many = rule.overhead_ms
+    return Ordered(
+        key,
+        scan=rule.scan,  # type: ignore[arg-type]
+        fit=rule.fit,  # type: ignore[arg-type]
+        preemptive=preemptive,
+        drift=drift or usual,  # type: ignore[arg-type]
+        by_arrival=rule.order == "fifo" and not preemptive,
+        thresholds=rule.thresholds if rule.order == "las" else (),
+        overhead_ms=np.array([0, one, *[few] * 7, many]),
+        relax_after_ms=rule.relax_ms[0] if rule.relax_ms else 0,
+        relax_scope=1,
+    )
+
+
+@st.composite
+def ordered_rules(draw: st.DrawFn) -> Rule:
+    mode = draw(st.sampled_from(["list", "preemptive", "preemptive"]))
+    orders = {"list": ["fifo", "sjf", "ssf"], "preemptive": ["srtf", "srsf", "las", "las", "fifo"]}
+    return Rule(
+        order=draw(st.sampled_from(orders[mode])),
+        mode=mode,
+        scan=draw(st.sampled_from(["skip", "stop"])),
+        placement=draw(st.sampled_from(["consolidate", "best-fit", "worst-fit", "first-fit"])),
+        fit=draw(st.sampled_from(["place", "place", "count"])),
+        relax_ms=draw(st.sampled_from([(), (), (5_000,)])),
+        overhead_ms=draw(st.sampled_from([(1, 500, 2_000), (7_000, 30_000, 60_000), (0, 0, 0)])),
+        thresholds=draw(st.sampled_from([(), (12_000,), (5_000, 40_000), (1,)])),
+    )
+
+
+def run_both(jobs: Jobs, cluster: Cluster, rule: Rule, drift: str | None = None) -> tuple[Outcome, Any]:
+    engine = simulate(jobs, cluster, assign(jobs, cluster), mechanism_of(rule, drift), rule=rule.placement, log=True)
+    return engine, oracle(jobs, cluster, rule)
+
+
+def agree(engine: Outcome, truth: Any) -> None:
+    assert engine.log is not None
+    assert canonical(engine.log) == canonical(truth.log)
+    for name in ("first_start_ms", "end_ms", "run_ms", "overhead_ms", "preemptions", "migrations"):
+        assert getattr(engine, name).tolist() == list(getattr(truth, name)), name
+
+
+@settings(max_examples=400, deadline=None)
+@given(job_lists(), clusters(), ordered_rules())
+def test_engine_and_oracle_agree(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
+    engine, truth = run_both(jobs, cluster, rule)
+    agree(engine, truth)
+    assert audit(jobs, cluster, engine.log, engine) == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(job_lists(), clusters(), ordered_rules())
+def test_what_a_policy_says_about_its_keys_changes_only_the_speed(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
+    engine, truth = run_both(jobs, cluster, replace(rule, mode="preemptive"), drift="any")
+    agree(engine, truth)
+
+
+@pytest.mark.parametrize("order", ["srtf", "srsf", "las"])
+def test_a_long_run_agrees_too(order: str) -> None:
+    from tests.replay.builders import make_cluster, make_jobs
+
+    random = np.random.default_rng(7)
+    rows = [
+        (float(t), int(g), float(d))
+        for t, g, d in zip(
+            np.sort(random.integers(0, 6000, 1500)),
+            random.choice([1, 2, 4, 8, 12, 16], 1500, p=[0.6, 0.12, 0.12, 0.1, 0.03, 0.03]),
+            random.integers(1, 400, 1500),
+            strict=True,
+        )
+    ]
+    jobs, cluster = make_jobs(rows), make_cluster([8] * 20)
+    rule = Rule(
+        order=order, mode="preemptive", scan="skip", thresholds=(100_000, 600_000), overhead_ms=(700, 1500, 3000)
+    )
+    agree(*run_both(jobs, cluster, rule))
