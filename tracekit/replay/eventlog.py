@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracekit.replay.compiled import compiled
+from tracekit.replay.compiled import inner
 from tracekit.replay.nodes import NONE
 
 __all__ = [
@@ -21,13 +21,14 @@ __all__ = [
     "log_start",
     "sample",
     "tell",
+    "tell_gpu",
 ]
 
 SUBMIT, START, TAKE, STOP, FINISH, RATE, UP, DOWN, REJECT = range(1, 10)
 """Kinds, as in `outcome.LOG_KINDS`."""
 
 
-@compiled
+@inner
 def tell(log: Any, g: Any, kind: int, job: int, node: int, value: int) -> None:
     """Write a row where a log is wanted; count it even when the log is full, so that the caller can make a larger."""
     if g.log_on == 0:
@@ -43,7 +44,15 @@ def tell(log: Any, g: Any, kind: int, job: int, node: int, value: int) -> None:
     g.log_size += 1
 
 
-@compiled
+@inner
+def tell_gpu(log: Any, g: Any, job: int, node: int, gpu: int, milli: int) -> None:
+    """Write what a job takes of one GPU, named by its index in the node."""
+    tell(log, g, TAKE, job, node, milli)
+    if g.log_on and g.log_size <= len(log):
+        log[g.log_size - 1].gpu = gpu
+
+
+@inner
 def log_start(log: Any, g: Any, takes: Any, j: int, job: Any) -> None:
     """Write a start and what the job takes."""
     if g.log_on == 0:
@@ -57,7 +66,7 @@ def log_start(log: Any, g: Any, takes: Any, j: int, job: Any) -> None:
         link = takes[link].next
 
 
-@compiled
+@inner
 def forgive_stop(log: Any, g: Any, job: Any) -> None:
     """Note that a job evicted in this pass is back where it was: its stop, row `evicted` - 1, charges nothing."""
     if g.log_on and job.evicted <= len(log):
@@ -65,7 +74,7 @@ def forgive_stop(log: Any, g: Any, job: Any) -> None:
     job.evicted = 0
 
 
-@compiled
+@inner
 def sample(samples: Any, g: Any, until: int) -> None:
     """Note the state at every sampling time before `until`; a full table keeps every second row and steps wider."""
     while g.sample_at < until:

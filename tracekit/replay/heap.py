@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracekit.replay.compiled import compiled
+from tracekit.replay.compiled import inner
 
 __all__ = ["heap_pop", "heap_push", "heap_remove"]
 
 
-@compiled
+@inner
 def _rise(heap: Any, at: Any, base: int, place: int, key: int, job: int) -> None:
     while place > 0:
         parent = (place - 1) >> 1
@@ -29,7 +29,7 @@ def _rise(heap: Any, at: Any, base: int, place: int, key: int, job: int) -> None
     at[job] = place
 
 
-@compiled
+@inner
 def _sink(heap: Any, at: Any, base: int, size: int, place: int, key: int, job: int) -> None:
     while True:
         child = 2 * place + 1
@@ -52,13 +52,13 @@ def _sink(heap: Any, at: Any, base: int, size: int, place: int, key: int, job: i
     at[job] = place
 
 
-@compiled
+@inner
 def heap_push(heap: Any, at: Any, base: int, size: int, key: int, job: int) -> None:
     """Add a job to a heap that has `size` entries; the caller counts it."""
     _rise(heap, at, base, size, key, job)
 
 
-@compiled
+@inner
 def heap_pop(heap: Any, at: Any, base: int, size: int) -> None:
     """Take the first entry off a heap of `size` entries, at least one; the caller counts it."""
     at[heap[base].job] = -1
@@ -67,7 +67,7 @@ def heap_pop(heap: Any, at: Any, base: int, size: int) -> None:
         _sink(heap, at, base, size - 1, 0, last.key, last.job)
 
 
-@compiled
+@inner
 def heap_remove(heap: Any, at: Any, base: int, size: int, job: int) -> None:
     """Take a job off a heap of `size` entries in which it is; the caller counts it."""
     place = at[job]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracekit.replay.compiled import compiled
+from tracekit.replay.compiled import inner
 from tracekit.replay.eventlog import DOWN, FINISH, REJECT, STOP, SUBMIT, UP, log_start, sample, tell
 from tracekit.replay.heap import heap_pop, heap_push, heap_remove
 from tracekit.replay.nodes import NONE, node_joins, node_leaves, take_chain
@@ -16,12 +16,15 @@ from tracekit.replay.progress import key_now, overhead_of, schedule_event, settl
 from tracekit.replay.state import DONE, DRIFT_TIME, KIND_FINISH, KIND_TIMER, PPM, REJECTED, RUNNING, WAITING
 
 __all__ = [
+    "advance",
     "dequeue",
+    "end_job",
     "enqueue",
     "free_chain",
     "next_instant",
     "release",
     "start",
+    "submit",
     "suspend",
     "touch",
     "unrank",
@@ -30,7 +33,7 @@ __all__ = [
 _NEVER = 1 << 62
 
 
-@compiled
+@inner
 def touch(s: Any, d: int, freed: int) -> None:
     """Ask for a pass over a domain; `freed` tells that jobs which could not start may start now."""
     g = s.g[0]
@@ -46,7 +49,7 @@ def touch(s: Any, d: int, freed: int) -> None:
         g.touched += 1
 
 
-@compiled
+@inner
 def enqueue(s: Any, j: int, key: int) -> None:
     """Let a job wait with a key. Becoming the first of its queue makes the queue worth trying."""
     g = s.g[0]
@@ -68,7 +71,7 @@ def enqueue(s: Any, j: int, key: int) -> None:
     queue.size += 1
 
 
-@compiled
+@inner
 def dequeue(s: Any, j: int) -> None:
     """Take a waiting job out of its queue; where queues are rings it is the first."""
     g = s.g[0]
@@ -80,7 +83,7 @@ def dequeue(s: Any, j: int) -> None:
     queue.size -= 1
 
 
-@compiled
+@inner
 def rank(s: Any, j: int, d: int, key: int) -> None:
     """Enter a running job among those that may be evicted."""
     g = s.g[0]
@@ -91,7 +94,7 @@ def rank(s: Any, j: int, d: int, key: int) -> None:
     domain.rank_size += 1
 
 
-@compiled
+@inner
 def unrank(s: Any, j: int, d: int) -> None:
     """Take a running job out of those that may be evicted."""
     g = s.g[0]
@@ -100,7 +103,7 @@ def unrank(s: Any, j: int, d: int) -> None:
     domain.rank_size -= 1
 
 
-@compiled
+@inner
 def free_chain(s: Any, job: Any) -> None:
     """Forget what a job's chain names, without touching nodes."""
     g = s.g[0]
@@ -111,7 +114,7 @@ def free_chain(s: Any, job: Any) -> None:
         g.free_take = link
 
 
-@compiled
+@inner
 def release(s: Any, job: Any, d: int) -> None:
     """Free a job's GPUs; its chain stays."""
     g = s.g[0]
@@ -123,7 +126,7 @@ def release(s: Any, job: Any, d: int) -> None:
         take_chain(g, s.nodes, s.groups, s.domains, s.bits, s.tops, s.takes, job.take, -1)
 
 
-@compiled
+@inner
 def start(s: Any, key: Any, j: int, nodes: int, rate: int) -> None:
     """Run a waiting job, out of its queue, on the GPUs that it was just given.
 
@@ -139,13 +142,14 @@ def start(s: Any, key: Any, j: int, nodes: int, rate: int) -> None:
     job.pace = PPM
     if not g.by_count:
         group = s.groups[s.nodes[s.takes[job.take].node].group]
-        least = (job.gpus + group.largest - 1) // group.largest
-        if nodes > least and len(s.spread) > 1:
-            widest = len(s.spread) - 1
-            job.pace = s.spread[min(least, widest), min(nodes, widest)]
+        widest = len(s.spread) - 1
+        if nodes > 1 and widest > 0:
+            least = (job.gpus + group.largest - 1) // group.largest
+            if nodes > least:
+                job.pace = s.spread[min(least, widest), min(nodes, widest)]
         if group.speed != PPM:
             job.pace = job.pace * group.speed // PPM
-    job.rate = max(rate * job.pace // PPM, 1)
+    job.rate = rate if job.pace == PPM else max(rate * job.pace // PPM, 1)
     g.running += 1
     g.pending -= 1
     unschedule_event(s, j)
@@ -155,7 +159,7 @@ def start(s: Any, key: Any, j: int, nodes: int, rate: int) -> None:
     log_start(s.log, g, s.takes, j, job)
 
 
-@compiled
+@inner
 def suspend(s: Any, key: Any, j: int) -> None:
     """Put a running job, whose GPUs are freed and which is unranked, back among the waiting; its chain stays."""
     g = s.g[0]
@@ -180,12 +184,12 @@ def suspend(s: Any, key: Any, j: int) -> None:
     enqueue(s, j, key_now(s, key, job))
 
 
-@compiled
-def _finish(s: Any, j: int) -> None:
+@inner
+def end_job(s: Any, j: int) -> None:
+    """Book the end of a running job; its GPUs are the caller's to free."""
     g = s.g[0]
     job = s.jobs[j]
     settle(job, g.now)
-    d = s.demands[job.demand].domain
     job.status = DONE
     job.end = g.now
     g.last_end = g.now
@@ -195,15 +199,27 @@ def _finish(s: Any, j: int) -> None:
     g.running -= 1
     g.events += 1
     tell(s.log, g, FINISH, j, NONE, 0)
+
+
+@inner
+def _finish(s: Any, j: int) -> None:
+    g = s.g[0]
+    job = s.jobs[j]
+    d = s.demands[job.demand].domain
+    end_job(s, j)
     release(s, job, d)
     free_chain(s, job)
     if g.preemptive:
         unrank(s, j, d)
+    if g.tenants:
+        job.stopped = g.ended
+        g.ended = j
     touch(s, d, 1)
 
 
-@compiled
-def _submit(s: Any, key: Any, j: int) -> None:
+@inner
+def submit(s: Any, key: Any, j: int) -> None:
+    """Let a job wait, or reject it."""
     g = s.g[0]
     job = s.jobs[j]
     g.events += 1
@@ -225,13 +241,18 @@ def _submit(s: Any, key: Any, j: int) -> None:
     touch(s, s.demands[job.demand].domain, 0)
 
 
-@compiled
+@inner
 def _timer(s: Any, key: Any, j: int) -> None:
     """End a waiting job's patience, or raise a running job's level."""
     g = s.g[0]
     job = s.jobs[j]
     d = s.demands[job.demand].domain
     g.events += 1
+    if job.status == WAITING and g.tenants:
+        job.stopped = g.rung
+        g.rung = j
+        touch(s, d, 0)
+        return
     if job.status == WAITING:
         dequeue(s, j)
         if g.promote > 0:
@@ -253,7 +274,7 @@ def _timer(s: Any, key: Any, j: int) -> None:
     touch(s, d, 1)
 
 
-@compiled
+@inner
 def _change_nodes(s: Any, now: int) -> None:
     g = s.g[0]
     while g.change < g.changes and s.changes[g.change].time <= now:
@@ -276,7 +297,7 @@ def _change_nodes(s: Any, now: int) -> None:
             node_leaves(g, s.nodes, s.groups, s.domains, s.bits, s.tops, change.node)
 
 
-@compiled
+@inner
 def _stall(s: Any) -> None:
     """Let every running job of an evicting policy lose time anew, `value` ms of it, as some simulators charge it."""
     g = s.g[0]
@@ -289,8 +310,8 @@ def _stall(s: Any) -> None:
             schedule_event(s, j)
 
 
-@compiled
-def _advance(s: Any, now: int) -> None:
+@inner
+def advance(s: Any, now: int) -> None:
     """Move the clock; sums and samples hold the state that was."""
     g = s.g[0]
     elapsed = now - g.now
@@ -302,7 +323,7 @@ def _advance(s: Any, now: int) -> None:
         g.now = now
 
 
-@compiled
+@inner
 def next_instant(s: Any, key: Any) -> bool:
     """Carry out every event of the next moment; return False, with nothing done, when there is none."""
     g = s.g[0]
@@ -319,7 +340,7 @@ def next_instant(s: Any, key: Any) -> bool:
         now = min(now, g.wake)
     if now == _NEVER:
         return False
-    _advance(s, now)
+    advance(s, now)
     g.serial += 1
     while g.event_size > 0 and s.events[0].key == now * 4 + KIND_FINISH:
         j = s.events[0].job
@@ -330,7 +351,7 @@ def next_instant(s: Any, key: Any) -> bool:
         _change_nodes(s, now)
     while g.submitted < g.jobs and s.jobs[g.submitted].submit <= now:
         g.submitted += 1
-        _submit(s, key, g.submitted - 1)
+        submit(s, key, g.submitted - 1)
     while g.event_size > 0 and s.events[0].key == now * 4 + KIND_TIMER:
         j = s.events[0].job
         heap_pop(s.events, s.event_at, 0, g.event_size)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.replay.compiled import compiled, count_trailing_zeros
+from tracekit.replay.compiled import count_trailing_zeros, inner
 
 __all__ = ["NONE", "chain_fits", "first_with", "give_back", "node_joins", "node_leaves", "take_chain", "take_gpus"]
 
@@ -21,7 +21,7 @@ _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
 
 
-@compiled
+@inner
 def _enter(groups: Any, bits: Any, tops: Any, node: Any) -> None:
     group = groups[node.group]
     word = node.bit >> 6
@@ -30,7 +30,7 @@ def _enter(groups: Any, bits: Any, tops: Any, node: Any) -> None:
     tops[group.tops + node.free * group.summary + (word >> 6)] |= _ONE << np.uint64(word & 63)
 
 
-@compiled
+@inner
 def _leave(groups: Any, bits: Any, tops: Any, node: Any) -> None:
     group = groups[node.group]
     word = node.bit >> 6
@@ -40,7 +40,7 @@ def _leave(groups: Any, bits: Any, tops: Any, node: Any) -> None:
         tops[group.tops + node.free * group.summary + (word >> 6)] &= ~(_ONE << np.uint64(word & 63))
 
 
-@compiled
+@inner
 def first_with(group: Any, bits: Any, tops: Any, free: int) -> int:
     """Return the lowest node of a group with exactly `free` free GPUs, or NONE."""
     top = group.tops + free * group.summary
@@ -52,7 +52,7 @@ def first_with(group: Any, bits: Any, tops: Any, free: int) -> int:
     return NONE
 
 
-@compiled
+@inner
 def take_gpus(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: Any, index: int, gpus: int) -> None:
     """Take GPUs that a node has free; on a node that left, only a chain that is put back does so."""
     node = nodes[index]
@@ -71,7 +71,7 @@ def take_gpus(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: An
     _enter(groups, bits, tops, node)
 
 
-@compiled
+@inner
 def give_back(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: Any, index: int, gpus: int) -> None:
     """Free GPUs of a node; on one that left they only come back with it."""
     node = nodes[index]
@@ -89,7 +89,7 @@ def give_back(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: An
     _enter(groups, bits, tops, node)
 
 
-@compiled
+@inner
 def node_joins(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: Any, index: int) -> None:
     """Put a node into the index."""
     node = nodes[index]
@@ -101,7 +101,7 @@ def node_joins(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: A
     _enter(groups, bits, tops, node)
 
 
-@compiled
+@inner
 def node_leaves(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: Any, index: int) -> None:
     """Take a node out of the index; the jobs on it run on."""
     node = nodes[index]
@@ -113,7 +113,7 @@ def node_leaves(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: 
     domains[groups[node.group].domain].free -= node.free
 
 
-@compiled
+@inner
 def chain_fits(nodes: Any, takes: Any, first: int) -> bool:
     """Return whether the nodes of a chain still have what it names; a job may go back to a node that is leaving."""
     link = first
@@ -125,7 +125,7 @@ def chain_fits(nodes: Any, takes: Any, first: int) -> bool:
     return True
 
 
-@compiled
+@inner
 def take_chain(
     g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: Any, takes: Any, first: int, sign: int
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.replay.compiled import compiled
+from tracekit.replay.compiled import compiled, inner
 from tracekit.replay.eventlog import forgive_stop
 from tracekit.replay.heap import heap_pop, heap_push
 from tracekit.replay.loop import dequeue, enqueue, free_chain, next_instant, release, start, suspend
@@ -21,10 +21,10 @@ from tracekit.replay.placement import place_gang
 from tracekit.replay.progress import key_now, overhead_of, settle
 from tracekit.replay.state import DRIFT_ANY, DRIFT_TIME, PPM, WAITING
 
-__all__ = ["run_ordered"]
+__all__ = ["first_queue", "hold_again", "run_ordered", "settle_evictions", "take", "take_again"]
 
 
-@compiled
+@inner
 def first_queue(s: Any, low: int, high: int) -> int:
     """Return the queue, not blocked, whose first job has the smallest key; NONE when there is none."""
     best = NONE
@@ -40,7 +40,7 @@ def first_queue(s: Any, low: int, high: int) -> int:
     return best
 
 
-@compiled
+@inner
 def take(s: Any, j: int, demand: Any) -> int:
     """Give a job without GPUs what it asks for; return the nodes it spans (1 by count), 0 when there is no place."""
     g = s.g[0]
@@ -55,8 +55,8 @@ def take(s: Any, j: int, demand: Any) -> int:
     return 1
 
 
-@compiled
-def _take_again(s: Any, j: int, demand: Any) -> int:
+@inner
+def take_again(s: Any, j: int, demand: Any) -> int:
     """Place a job that was evicted in this very pass: where it was if its nodes still have room, else anew."""
     g = s.g[0]
     job = s.jobs[j]
@@ -88,7 +88,7 @@ def _take_again(s: Any, j: int, demand: Any) -> int:
     return nodes
 
 
-@compiled
+@inner
 def _rank_key(s: Any, d: int) -> int:
     """Return the key, now, of the domain's running job that is last in rank; there is one."""
     g = s.g[0]
@@ -96,7 +96,7 @@ def _rank_key(s: Any, d: int) -> int:
     return key - g.now if g.drift == DRIFT_TIME else key
 
 
-@compiled
+@inner
 def _rank_anew(s: Any, key: Any, d: int) -> None:
     """Order a domain's running jobs by their keys of this moment."""
     g = s.g[0]
@@ -108,7 +108,7 @@ def _rank_anew(s: Any, key: Any, d: int) -> None:
         heap_push(s.ranks, s.rank_at, domain.rank_base, size, -key_now(s, key, job), mirrored)
 
 
-@compiled
+@inner
 def _could_free(s: Any, d: int, j: int, wanted: int) -> bool:
     """Return whether the free GPUs and those of running jobs after job j in rank are enough by number."""
     g = s.g[0]
@@ -125,7 +125,7 @@ def _could_free(s: Any, d: int, j: int, wanted: int) -> bool:
     return False
 
 
-@compiled
+@inner
 def _evict_for(s: Any, key: Any, d: int, j: int, demand: Any) -> int:
     """Evict jobs after job j in rank, the last first, until it can be placed; return its nodes.
 
@@ -147,13 +147,13 @@ def _evict_for(s: Any, key: Any, d: int, j: int, demand: Any) -> int:
         s.scratch[count] = victim
         count += 1
         if s.jobs[j].evicted:
-            nodes = _take_again(s, j, demand)
+            nodes = take_again(s, j, demand)
         elif domain.free >= demand.gpus:
             nodes = take(s, j, demand)
     if nodes == 0:
         for i in range(count - 1, -1, -1):
             victim = s.scratch[i]
-            _hold_again(s, s.jobs[victim], d)
+            hold_again(s, s.jobs[victim], d)
             heap_push(
                 s.ranks,
                 s.rank_at,
@@ -173,8 +173,9 @@ def _evict_for(s: Any, key: Any, d: int, j: int, demand: Any) -> int:
     return nodes
 
 
-@compiled
-def _hold_again(s: Any, job: Any, d: int) -> None:
+@inner
+def hold_again(s: Any, job: Any, d: int) -> None:
+    """Give a job that was released just now what it held."""
     g = s.g[0]
     if g.by_count:
         s.domains[d].free -= job.gpus
@@ -184,8 +185,8 @@ def _hold_again(s: Any, job: Any, d: int) -> None:
         take_chain(g, s.nodes, s.groups, s.domains, s.bits, s.tops, s.takes, job.take, 1)
 
 
-@compiled
-def _settle_evictions(s: Any, key: Any) -> None:
+@inner
+def settle_evictions(s: Any, key: Any) -> None:
     """Book what the pass did to the jobs it evicted: those that did not start again were preempted."""
     g = s.g[0]
     for i in range(g.evicted):
@@ -204,7 +205,7 @@ def _settle_evictions(s: Any, key: Any) -> None:
     g.evicted = 0
 
 
-@compiled
+@inner
 def _patience_ended(s: Any, low: int, high: int) -> bool:
     """Return whether a queue that cannot start holds a job that waited longer than the age cap."""
     g = s.g[0]
@@ -217,7 +218,7 @@ def _patience_ended(s: Any, low: int, high: int) -> bool:
     return False
 
 
-@compiled
+@inner
 def _unblock_after(s: Any, low: int, high: int, key: int) -> None:
     """Try again what comes after a job that evicted others: they may have held more than it took."""
     for q in range(low, high):
@@ -226,7 +227,7 @@ def _unblock_after(s: Any, low: int, high: int, key: int) -> None:
             queue.blocked = 0
 
 
-@compiled
+@inner
 def _pass(s: Any, key: Any, d: int) -> None:
     g = s.g[0]
     domain = s.domains[d]
@@ -244,7 +245,7 @@ def _pass(s: Any, key: Any, d: int) -> None:
         nodes = 0
         demand = s.demands[s.jobs[j].demand]
         if s.jobs[j].evicted:
-            nodes = _take_again(s, j, demand)
+            nodes = take_again(s, j, demand)
         elif domain.free >= demand.gpus:
             nodes = take(s, j, demand)
         if nodes == 0 and g.preemptive and domain.rank_size > 0:
@@ -263,7 +264,7 @@ def _pass(s: Any, key: Any, d: int) -> None:
             queue.blocked = 1
             break
     if g.evicted > 0:
-        _settle_evictions(s, key)
+        settle_evictions(s, key)
     domain.freed = 0
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.replay.compiled import compiled
+from tracekit.replay.compiled import inner
 from tracekit.replay.nodes import NONE, first_with, take_gpus
 
 __all__ = ["BEST_FIT", "FIRST_FIT", "RULES", "WORST_FIT", "place_gang"]
@@ -37,12 +37,12 @@ RULES = {
 _ONE = np.uint64(1)
 
 
-@compiled
+@inner
 def _accepts(demand: Any, group: int, low: int) -> bool:
     return (demand.accept >> np.uint64(group - low)) & _ONE == _ONE
 
 
-@compiled
+@inner
 def _one_node(s: Any, demand: Any, domain: Any, rule: int) -> int:
     """Return the node for a gang that fits into one, or NONE."""
     best = NONE
@@ -72,7 +72,7 @@ def _one_node(s: Any, demand: Any, domain: Any, rule: int) -> int:
     return best
 
 
-@compiled
+@inner
 def _hold(s: Any, job: Any, node: int, gpus: int) -> None:
     """Take GPUs of a node and chain them to the job."""
     g = s.g[0]
@@ -86,7 +86,7 @@ def _hold(s: Any, job: Any, node: int, gpus: int) -> None:
     take_gpus(g, s.nodes, s.groups, s.domains, s.bits, s.tops, node, gpus)
 
 
-@compiled
+@inner
 def _whole_nodes(s: Any, job: Any, demand: Any, group: Any) -> int:
     """Place a gang larger than a node in a group; return its nodes, 0 when it does not fit."""
     wanted = demand.gpus // group.largest
@@ -116,7 +116,7 @@ def _whole_nodes(s: Any, job: Any, demand: Any, group: Any) -> int:
     return wanted + 1
 
 
-@compiled
+@inner
 def _has_other(s: Any, group: Any, wanted: int, rest: int) -> bool:
     """Return whether a node for the remainder is left beside `wanted` free nodes of the largest size."""
     row = group.bits + group.largest * group.words
@@ -134,7 +134,7 @@ def _has_other(s: Any, group: Any, wanted: int, rest: int) -> bool:
     return False
 
 
-@compiled
+@inner
 def _free_of(s: Any, group: Any, enough: int) -> int:
     """Return the free GPUs of a group's nodes, or any number from `enough` on."""
     total = 0
@@ -150,7 +150,7 @@ def _free_of(s: Any, group: Any, enough: int) -> int:
     return total
 
 
-@compiled
+@inner
 def _emptiest(s: Any, domain: Any, only: int, model: int, demand: Any) -> int:
     """Return the node with most free GPUs in one group, or in all accepted groups of a model."""
     best = NONE
@@ -167,7 +167,7 @@ def _emptiest(s: Any, domain: Any, only: int, model: int, demand: Any) -> int:
     return best
 
 
-@compiled
+@inner
 def _gather(s: Any, job: Any, demand: Any, domain: Any, only: int, model: int) -> int:
     """Take nodes by most free GPUs until the gang, which fits, is complete; return how many nodes."""
     missing = np.int64(demand.gpus)
@@ -181,7 +181,7 @@ def _gather(s: Any, job: Any, demand: Any, domain: Any, only: int, model: int) -
     return count
 
 
-@compiled
+@inner
 def _anywhere(s: Any, job: Any, demand: Any, domain: Any, scope: int) -> int:
     if scope == 1:
         for index in range(domain.group_low, domain.group_high):
@@ -202,7 +202,7 @@ def _anywhere(s: Any, job: Any, demand: Any, domain: Any, scope: int) -> int:
     return 0
 
 
-@compiled
+@inner
 def place_gang(s: Any, j: int, demand: Any) -> int:
     """Take GPUs for a job without any; return the nodes it spans, 0 (nothing taken) when it cannot be placed."""
     g = s.g[0]

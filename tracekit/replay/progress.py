@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracekit.replay.compiled import compiled
+from tracekit.replay.compiled import inner
 from tracekit.replay.eventlog import RATE, tell
 from tracekit.replay.heap import heap_push, heap_remove
 from tracekit.replay.nodes import NONE
@@ -16,7 +16,7 @@ from tracekit.replay.state import KIND_FINISH, KIND_TIMER, PPM
 __all__ = ["change_rate", "key_now", "overhead_of", "schedule_event", "settle", "unschedule_event"]
 
 
-@compiled
+@inner
 def settle(job: Any, now: int) -> None:
     """Book what a running job did since it was last looked at."""
     elapsed = now - job.since
@@ -31,7 +31,7 @@ def settle(job: Any, now: int) -> None:
     job.remaining = max(job.remaining - (elapsed - idle) * job.rate, 0)
 
 
-@compiled
+@inner
 def key_now(s: Any, key: Any, job: Any) -> int:
     """Return the key of a job that is settled: smaller goes first."""
     remaining = (job.remaining + PPM - 1) // PPM
@@ -40,18 +40,20 @@ def key_now(s: Any, key: Any, job: Any) -> int:
     return key(job.submit, job.gpus, job.estimate, remaining, job.attained, s.level_values[job.level], job.value)
 
 
-@compiled
+@inner
 def overhead_of(s: Any, gpus: int) -> int:
     """Return what a preemption or migration of a gang costs [ms]."""
     return s.overheads[min(gpus, len(s.overheads) - 1)]
 
 
-@compiled
+@inner
 def schedule_event(s: Any, j: int) -> None:
     """Enter the next event of a running, settled job: its end, or before it the crossing of a threshold."""
     g = s.g[0]
     job = s.jobs[j]
-    end = g.now + job.overhead + (job.remaining + job.rate - 1) // job.rate
+    # A division by a constant costs a fraction of one by a variable, and full speed is the usual one.
+    left = (job.remaining + PPM - 1) // PPM if job.rate == PPM else (job.remaining + job.rate - 1) // job.rate
+    end = g.now + job.overhead + left
     entry = end * 4 + KIND_FINISH
     if job.level < g.levels:
         missing = s.thresholds[job.level] - (job.attained - job.base)
@@ -65,7 +67,7 @@ def schedule_event(s: Any, j: int) -> None:
     g.event_size += 1
 
 
-@compiled
+@inner
 def unschedule_event(s: Any, j: int) -> None:
     """Take the next event of a job out of the heap, if it has one."""
     g = s.g[0]
@@ -74,7 +76,7 @@ def unschedule_event(s: Any, j: int) -> None:
         g.event_size -= 1
 
 
-@compiled
+@inner
 def change_rate(s: Any, j: int, rate: int) -> None:
     """Let a running job go on at another rate [ppm]."""
     g = s.g[0]
