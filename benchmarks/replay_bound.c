@@ -6,7 +6,8 @@
  * domain of each node, nodes of a domain side by side, 8 GPUs at most. OUTPUT: the end of each job, int64 [ms].
  * Rules as in the engine: a gang of at most 8 goes to the fullest node that has room, lowest index first; a larger one
  * takes free nodes, and the emptiest other for a remainder. SRTF passes over what does not fit; a waiting job evicts
- * those with more left, most first, until it fits; the evicted go back to where they were if there is still room.
+ * those with more left, most first, until it fits; those who hold nothing on the nodes it takes go on, the others go back to where they were
+ * if there is still room.
  * Prints the seconds of the run, reading and writing left out.
  */
 #include <stdint.h>
@@ -268,21 +269,23 @@ static void srtf(void) {
                                 }
                             } else placed = place(j);
                         }
-                    for (int k = victims_count - 1; k >= 0; k--) {
-                        int v = victims[k];
-                        i64 until = events.a[events.at[v]].key;
-                        if (!placed) { chain(v, -1); push(r, -until, (int)(n - 1 - v)); }
+                    int gone = outs;
+                    for (int k = 0; k < victims_count; k++) {
+                        int v = victims[k], meets = 0;
+                        for (int t = held[v]; placed && !meets && t >= 0; t = take_next[t])
+                            for (int u = held[j]; u >= 0; u = take_next[u]) meets |= take_node[t] == take_node[u];
+                        if (meets) out[outs++] = v;
+                        else { chain(v, -1); push(r, -events.a[events.at[v]].key, (int)(n - 1 - v)); }
+                    }
+                    for (int k = gone; k < outs; k++) {
+                        int v = out[k];
+                        left[v] = events.a[events.at[v]].key - now;
+                        take_out(&events, v);
+                        evicted[v] = 1;
+                        push(&qs[classes[v]], left[v], v);
+                        if (wait_at[v] == 0) stuck[classes[v]] = 0;
                     }
                     if (placed) {
-                        for (int k = 0; k < victims_count; k++) {
-                            int v = victims[k];
-                            left[v] = events.a[events.at[v]].key - now;
-                            take_out(&events, v);
-                            evicted[v] = 1;
-                            out[outs++] = v;
-                            push(&qs[classes[v]], left[v], v);
-                            if (wait_at[v] == 0) stuck[classes[v]] = 0;
-                        }
                         for (int c = 0; c < count; c++) if (qs[c].size && stuck[c] && qs[c].a[0].key >= e.key) stuck[c] = 0;
                     }
                 }

@@ -119,7 +119,12 @@ class _Oracle(Replay):
             released.append(victim)
             place = self.find_again(job, old)
             if place is not None:
-                return place, released
+                taken = {node for node, _, _ in place}
+                # Who holds nothing on the nodes of the place goes on as if nothing had been.
+                for other in released:
+                    if taken.isdisjoint(node for node, _, _ in self.state[other].place):
+                        self.take(other, self.state[other].place)
+                return place, [k for k in released if not taken.isdisjoint(n for n, _, _ in self.state[k].place)]
         for victim in released:
             self.take(victim, self.state[victim].place)
         return None, []

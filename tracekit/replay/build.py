@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracekit.replay.compiled import compiled
-from tracekit.replay.mechanisms import Ordered, Planner, Recorded, by_arrival
+from tracekit.replay.mechanisms import Backfill, Fractional, Ordered, Planner, Recorded, Tenants, by_arrival
 from tracekit.replay.nodes import NONE
 from tracekit.replay.placement import RULES
 from tracekit.replay.state import DRIFT_ANY, DRIFT_NONE, DRIFT_TIME, FUTURE, PPM, State, records
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Mechanism
 
 
-__all__ = ["SAMPLES", "build"]
+__all__ = ["SAMPLES", "build", "lay_queues"]
 
 SAMPLES = 2048
 """Most rows of a timeline; a full table keeps every second row."""
@@ -56,19 +57,32 @@ def build(
     """
     if isinstance(mechanism, Planner):
         state = build(jobs, cluster, assignment, _unqueued(mechanism), rule=rule, spread=spread, log_rows=log_rows)
-        state.g["planned"], state.g["scope"] = 1, mechanism.scope
+        state.g["planned"], state.g["scope"], state.g["asked"] = 1, mechanism.scope, NONE
         # The last demand is where a plan's wish is written before it is placed.
         return state._replace(
             active=np.zeros(len(jobs), np.int32),
             demands=np.concatenate([state.demands, np.zeros(1, state.demands.dtype)]),
         )
+    if isinstance(mechanism, Fractional):
+        # Divided GPUs are laid out by `fractional_build`; here is what any policy has.
+        return build(jobs, cluster, assignment, replace(mechanism.order, fit="count"), rule=rule, log_rows=log_rows)
     if isinstance(mechanism, Recorded):
         state = build(jobs, cluster, assignment, Ordered(by_arrival), rule=rule, log_rows=log_rows)
         # What did run had a place: a gang may be anywhere among nodes of one model.
         state.demands["scope"] = 2
         return state
+    if isinstance(mechanism, Tenants):
+        jobs = replace(jobs, tenant=mechanism.tenant)
+        return build(jobs, cluster, assignment, mechanism.order, rule=rule, spread=spread, log_rows=log_rows)
+    if isinstance(mechanism, Backfill):
+        order = replace(mechanism.order, scan="skip", by_arrival=False, drift="none")
+        state = build(jobs, cluster, assignment, order, rule=rule, spread=spread, log_rows=log_rows)
+        # The pass wants to hear of jobs that ended or relaxed, and what the ended held.
+        state.g["tenants"], state.g["ended"], state.g["rung"], state.g["keeps"] = 1, NONE, NONE, 1
+        return state
+    scopes = _scopes(mechanism)
     demands, demand_of, never = _demands(jobs, assignment, mechanism)
-    queues, domains, room = _queues(assignment, demands, demand_of, mechanism)
+    queues, domains, room = lay_queues(assignment, demands, demand_of, mechanism)
     nodes, groups, bits, tops = _index(cluster, assignment)
     table = np.empty(len(jobs), records("JOB"))
     estimate = jobs.work_ms if mechanism.estimate_ms is None else mechanism.estimate_ms
@@ -79,11 +93,13 @@ def build(
     g = np.zeros(1, records("GLOBAL"))
     g["jobs"], g["changes"], g["log_on"] = len(jobs), len(changes), log_rows > 0
     g["skip"], g["by_count"] = mechanism.scan == "skip", mechanism.fit == "count"
-    g["ring"] = mechanism.by_arrival and not mechanism.preemptive and not mechanism.relax_after_ms
+    g["ring"] = mechanism.by_arrival and not mechanism.preemptive and len(scopes) == 1
     g["rule"], g["preemptive"], g["drift"] = RULES[rule], mechanism.preemptive, _DRIFTS[mechanism.drift]
     g["relax_ms"], g["age_cap"] = mechanism.relax_after_ms, mechanism.age_cap_ms
     g["levels"], g["stall"], g["wake"] = len(mechanism.thresholds), mechanism.stall, NONE
     g["promote"] = mechanism.promote_ppm
+    g["listed"] = mechanism.preemptive and mechanism.fit == "place" and mechanism.drift != "any"
+    nodes["holder"] = NONE
     g["sample_step"] = _sample_step(jobs)
     held = int(cluster.gpus.sum())
     running = min(len(jobs), held)
@@ -91,7 +107,7 @@ def build(
     takes["next"] = np.arange(1, len(takes) + 1)
     takes["next"][-1] = NONE
     n = len(jobs)
-    waits_in_events = mechanism.relax_after_ms > 0 or mechanism.promote_ppm > 0
+    waits_in_events = len(scopes) > 1 or mechanism.promote_ppm > 0
     ranks = 0
     if mechanism.preemptive:
         base = np.minimum(_gpus_of_domains(cluster), n)
@@ -126,7 +142,15 @@ def build(
         scratch=np.zeros(running if mechanism.preemptive else 0, np.int32),
         evicted=np.zeros(running if mechanism.preemptive else 0, np.int32),
         active=np.zeros(0, np.int32),
+        loosened=np.zeros(len(takes) if g["listed"][0] else 0, np.int32),
     )
+
+
+def _scopes(mechanism: Ordered) -> tuple[int, ...]:
+    """Return how far apart a gang may be, step after step."""
+    if mechanism.scopes:
+        return mechanism.scopes
+    return (0, mechanism.relax_scope) if mechanism.relax_after_ms > 0 else (0,)
 
 
 def _unqueued(planner: Planner) -> Ordered:
@@ -156,7 +180,7 @@ def _demands(
 ) -> tuple[NDArray[np.void], NDArray[np.int32], NDArray[np.bool_]]:
     """Return the distinct demands, each job's demand, and which jobs can never run.
 
-    Where a gang relaxes after a while, each demand is followed by its relaxed form.
+    Where a gang relaxes after a while, each demand is followed by its relaxed forms.
     """
     largest = int(jobs.devices.max(initial=1)) + 1
     models = int(jobs.model.max(initial=-1)) + 2
@@ -164,10 +188,10 @@ def _demands(
     if mechanism.by_tenant:
         code = code * (int(jobs.tenant.max(initial=-1)) + 2) + jobs.tenant + 1
     distinct, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-    fits = assignment.can_ever_fit(
-        mechanism.fit, relaxed=mechanism.relax_after_ms > 0, scope=mechanism.relax_scope
-    )
-    forms = 2 if mechanism.relax_after_ms > 0 else 1
+    scopes = _scopes(mechanism)
+    widest = max(scopes)
+    fits = assignment.can_ever_fit(mechanism.fit, relaxed=widest > 0, scope=1 if widest == 1 else 2)
+    forms = len(scopes)
     demands = np.zeros(max(len(distinct), 1) * forms, records("DEMAND"))
     for k in range(len(distinct)):
         j = first[k]
@@ -177,12 +201,12 @@ def _demands(
             row["domain"] = max(int(assignment.domain[j]), 0)
             row["gpus"] = jobs.devices[j]
             row["tenant"] = jobs.tenant[j] if mechanism.by_tenant else NONE
-            row["scope"] = mechanism.relax_scope if form else 0
-            row["relaxed"] = k * forms + 1 if form == 0 and forms == 2 else NONE
+            row["scope"] = scopes[form]
+            row["relaxed"] = k * forms + form + 1 if form + 1 < forms else NONE
     return demands, (inverse * forms).astype(np.int32), ~fits
 
 
-def _queues(
+def lay_queues(
     assignment: Assignment, demands: NDArray[np.void], demand_of: NDArray[np.int32], mechanism: Ordered
 ) -> tuple[NDArray[np.void], NDArray[np.void], int]:
     """Return queues, those of a domain side by side, domains, and the room that all queues need together."""
@@ -190,9 +214,16 @@ def _queues(
     for d in range(assignment.domains):
         domains["group_low"][d], domains["group_high"][d] = assignment.groups_of(d)
     per_demand = np.bincount(demand_of, minlength=len(demands))
-    if mechanism.relax_after_ms > 0:
-        per_demand[1::2] = per_demand[::2]
-    if mechanism.scan == "stop" and not mechanism.by_tenant:
+    forms = len(_scopes(mechanism))
+    for form in range(1, forms):
+        per_demand[form::forms] = per_demand[::forms]
+    if mechanism.scan == "stop" and mechanism.by_tenant:
+        pairs = demands["domain"].astype(np.int64) * (int(demands["tenant"].max()) + 1) + demands["tenant"]
+        _, first, queue_of = np.unique(pairs, return_index=True, return_inverse=True)
+        room = np.bincount(queue_of, weights=per_demand).astype(np.int64)
+        queues = np.zeros(len(first), records("QUEUE"))
+        queues["domain"], queues["tenant"] = demands["domain"][first], demands["tenant"][first]
+    elif mechanism.scan == "stop":
         queue_of = demands["domain"].astype(np.int64)
         room = np.bincount(assignment.domain[assignment.domain >= 0], minlength=len(domains))
         queues = np.zeros(len(domains), records("QUEUE"))

@@ -11,7 +11,7 @@ from typing import Any
 from tracekit.replay.compiled import inner
 from tracekit.replay.eventlog import DOWN, FINISH, REJECT, STOP, SUBMIT, UP, log_start, sample, tell
 from tracekit.replay.heap import heap_pop, heap_push, heap_remove
-from tracekit.replay.nodes import NONE, node_joins, node_leaves, take_chain
+from tracekit.replay.nodes import NONE, delist, node_joins, node_leaves, take_chain
 from tracekit.replay.progress import key_now, overhead_of, schedule_event, settle, unschedule_event
 from tracekit.replay.state import DONE, DRIFT_TIME, KIND_FINISH, KIND_TIMER, PPM, REJECTED, RUNNING, WAITING
 
@@ -90,6 +90,7 @@ def rank(s: Any, j: int, d: int, key: int) -> None:
     domain = s.domains[d]
     if g.drift == DRIFT_TIME:
         key += g.now
+    s.jobs[j].key = key
     heap_push(s.ranks, s.rank_at, domain.rank_base, domain.rank_size, -key, g.jobs - 1 - j)
     domain.rank_size += 1
 
@@ -110,6 +111,8 @@ def free_chain(s: Any, job: Any) -> None:
     while job.take != NONE:
         link = job.take
         job.take = s.takes[link].next
+        if g.listed:
+            delist(s, link)
         s.takes[link].next = g.free_take
         g.free_take = link
 
@@ -185,6 +188,24 @@ def suspend(s: Any, key: Any, j: int) -> None:
 
 
 @inner
+def loosen(s: Any, job: Any, d: int) -> None:
+    """Ask for a pass over a domain because a job ended, or fell in rank, on its nodes."""
+    g = s.g[0]
+    link = job.take
+    if not g.listed or link == NONE:
+        touch(s, d, 1)
+        return
+    while link != NONE:
+        if g.loosened == len(s.loosened):
+            touch(s, d, 1)
+            return
+        s.loosened[g.loosened] = s.takes[link].node
+        g.loosened += 1
+        link = s.takes[link].next
+    touch(s, d, 0)
+
+
+@inner
 def end_job(s: Any, j: int) -> None:
     """Book the end of a running job; its GPUs are the caller's to free."""
     g = s.g[0]
@@ -208,13 +229,14 @@ def _finish(s: Any, j: int) -> None:
     d = s.demands[job.demand].domain
     end_job(s, j)
     release(s, job, d)
-    free_chain(s, job)
+    loosen(s, job, d)
+    if not g.keeps:
+        free_chain(s, job)
     if g.preemptive:
         unrank(s, j, d)
     if g.tenants:
         job.stopped = g.ended
         g.ended = j
-    touch(s, d, 1)
 
 
 @inner
@@ -271,7 +293,7 @@ def _timer(s: Any, key: Any, j: int) -> None:
     if g.preemptive:
         unrank(s, j, d)
         rank(s, j, d, key_now(s, key, job))
-    touch(s, d, 1)
+    loosen(s, job, d)
 
 
 @inner

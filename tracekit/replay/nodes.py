@@ -12,7 +12,7 @@ import numpy as np
 
 from tracekit.replay.compiled import count_trailing_zeros, inner
 
-__all__ = ["NONE", "chain_fits", "first_with", "give_back", "node_joins", "node_leaves", "take_chain", "take_gpus"]
+__all__ = ["NONE", "chain_fits", "delist", "enlist", "first_with", "give_back", "node_joins", "node_leaves", "take_chain", "take_gpus"]
 
 NONE = -1
 """No node, no job, end of a chain."""
@@ -111,6 +111,31 @@ def node_leaves(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: 
     if node.free != node.gpus:
         g.fragmented -= node.free
     domains[groups[node.group].domain].free -= node.free
+
+
+@inner
+def enlist(s: Any, link: int, job: int) -> None:
+    """Enter a link of a job's chain among the jobs of its node."""
+    take = s.takes[link]
+    node = s.nodes[take.node]
+    take.job = job
+    take.before = NONE
+    take.after = node.holder
+    if node.holder != NONE:
+        s.takes[node.holder].before = link
+    node.holder = link
+
+
+@inner
+def delist(s: Any, link: int) -> None:
+    """Take a link out of the jobs of its node."""
+    take = s.takes[link]
+    if take.before == NONE:
+        s.nodes[take.node].holder = take.after
+    else:
+        s.takes[take.before].after = take.after
+    if take.after != NONE:
+        s.takes[take.after].before = take.before
 
 
 @inner

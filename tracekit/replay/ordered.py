@@ -105,7 +105,8 @@ def _rank_anew(s: Any, key: Any, d: int) -> None:
         mirrored = s.ranks[domain.rank_base + size].job
         job = s.jobs[g.jobs - 1 - mirrored]
         settle(job, g.now)
-        heap_push(s.ranks, s.rank_at, domain.rank_base, size, -key_now(s, key, job), mirrored)
+        job.key = key_now(s, key, job)
+        heap_push(s.ranks, s.rank_at, domain.rank_base, size, -job.key, mirrored)
 
 
 @inner
@@ -129,7 +130,8 @@ def _could_free(s: Any, d: int, j: int, wanted: int) -> bool:
 def _evict_for(s: Any, key: Any, d: int, j: int, demand: Any) -> int:
     """Evict jobs after job j in rank, the last first, until it can be placed; return its nodes.
 
-    When even all of them are not enough, every one is back exactly where it was and the answer is 0.
+    Those that hold nothing on the nodes it takes go on as if nothing had been; when even all of them are not enough,
+    every one does, and the answer is 0.
     """
     g = s.g[0]
     domain = s.domains[d]
@@ -139,8 +141,6 @@ def _evict_for(s: Any, key: Any, d: int, j: int, demand: Any) -> int:
     nodes = 0
     while nodes == 0 and domain.rank_size > 0 and _rank_key(s, d) > s.jobs[j].key:
         victim = g.jobs - 1 - s.ranks[domain.rank_base].job
-        # Kept for the case that it goes back; a job that is evicted gets its key anew.
-        s.jobs[victim].key = s.ranks[domain.rank_base].key
         heap_pop(s.ranks, s.rank_at, domain.rank_base, domain.rank_size)
         domain.rank_size -= 1
         release(s, s.jobs[victim], d)
@@ -150,27 +150,37 @@ def _evict_for(s: Any, key: Any, d: int, j: int, demand: Any) -> int:
             nodes = take_again(s, j, demand)
         elif domain.free >= demand.gpus:
             nodes = take(s, j, demand)
-    if nodes == 0:
-        for i in range(count - 1, -1, -1):
-            victim = s.scratch[i]
-            hold_again(s, s.jobs[victim], d)
-            heap_push(
-                s.ranks,
-                s.rank_at,
-                domain.rank_base,
-                domain.rank_size,
-                s.jobs[victim].key,
-                g.jobs - 1 - victim,
-            )
-            domain.rank_size += 1
-        return 0
+    evicted = g.evicted
     for i in range(count):
         victim = s.scratch[i]
+        if nodes == 0 or not (g.by_count or _meet(s, s.jobs[victim].take, s.jobs[j].take)):
+            hold_again(s, s.jobs[victim], d)
+            heap_push(
+                s.ranks, s.rank_at, domain.rank_base, domain.rank_size, -s.jobs[victim].key, g.jobs - 1 - victim
+            )
+            domain.rank_size += 1
+        else:
+            s.evicted[g.evicted] = victim
+            g.evicted += 1
+    for i in range(evicted, g.evicted):
+        victim = s.evicted[i]
         suspend(s, key, victim)
         s.jobs[victim].evicted = max(g.log_size, 1)
-        s.evicted[g.evicted] = victim
-        g.evicted += 1
     return nodes
+
+
+@inner
+def _meet(s: Any, first: int, second: int) -> bool:
+    """Return whether two chains have a node in common."""
+    link = first
+    while link != NONE:
+        other = second
+        while other != NONE:
+            if s.takes[other].node == s.takes[link].node:
+                return True
+            other = s.takes[other].next
+        link = s.takes[link].next
+    return False
 
 
 @inner
@@ -228,6 +238,50 @@ def _unblock_after(s: Any, low: int, high: int, key: int) -> None:
 
 
 @inner
+def _could_host(s: Any, j: int, demand: Any, index: int) -> bool:
+    """Return whether a node could now be part of job j's place, with every job after j in rank evicted from it."""
+    g = s.g[0]
+    node = s.nodes[index]
+    group = s.groups[node.group]
+    if node.up == 0 or demand.scope > 0:
+        return demand.scope > 0
+    limit = s.jobs[j].key
+    if g.drift == DRIFT_TIME:
+        limit += g.now
+    room = np.int64(node.free)
+    link = node.holder
+    while link != NONE:
+        take = s.takes[link]
+        if s.jobs[take.job].key > limit:
+            room += take.gpus
+        link = take.after
+    if demand.gpus <= group.largest:
+        return room >= demand.gpus
+    rest = demand.gpus % group.largest
+    return room == group.largest or (rest > 0 and room >= rest)
+
+
+@inner
+def _unblock_where_loose(s: Any, d: int, low: int, high: int) -> None:
+    """Try again those queues whose first job could use a node that became looser.
+
+    On every other node it has what it had when it was tried, or less.
+    """
+    g = s.g[0]
+    for q in range(low, high):
+        queue = s.queues[q]
+        if queue.size == 0 or not queue.blocked:
+            continue
+        j = s.waiting[queue.base + queue.head].job
+        demand = s.demands[s.jobs[j].demand]
+        for i in range(g.loosened):
+            index = s.loosened[i]
+            if s.groups[s.nodes[index].group].domain == d and _could_host(s, j, demand, index):
+                queue.blocked = 0
+                break
+
+
+@inner
 def _pass(s: Any, key: Any, d: int) -> None:
     g = s.g[0]
     domain = s.domains[d]
@@ -235,6 +289,8 @@ def _pass(s: Any, key: Any, d: int) -> None:
     if domain.freed or g.age_cap > 0 or g.drift == DRIFT_ANY:
         for q in range(low, high):
             s.queues[q].blocked = 0
+    elif g.loosened > 0:
+        _unblock_where_loose(s, d, low, high)
     ranked = g.drift != DRIFT_ANY
     while True:
         q = first_queue(s, low, high)
@@ -280,4 +336,5 @@ def run_ordered(s: Any, key: Any, instants: int) -> bool:
             s.domains[d].touched = 0
             _pass(s, key, d)
         g.touched = 0
+        g.loosened = 0
     return True

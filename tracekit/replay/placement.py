@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tracekit.replay.compiled import inner
-from tracekit.replay.nodes import NONE, first_with, take_gpus
+from tracekit.replay.nodes import NONE, enlist, first_with, take_gpus
 
 __all__ = ["BEST_FIT", "FIRST_FIT", "RULES", "WORST_FIT", "place_gang"]
 
@@ -83,6 +83,8 @@ def _hold(s: Any, job: Any, node: int, gpus: int) -> None:
     take.gpus = gpus
     take.next = job.take
     job.take = link
+    if g.listed:
+        enlist(s, link, g.placing)
     take_gpus(g, s.nodes, s.groups, s.domains, s.bits, s.tops, node, gpus)
 
 
@@ -206,6 +208,7 @@ def _anywhere(s: Any, job: Any, demand: Any, domain: Any, scope: int) -> int:
 def place_gang(s: Any, j: int, demand: Any) -> int:
     """Take GPUs for a job without any; return the nodes it spans, 0 (nothing taken) when it cannot be placed."""
     g = s.g[0]
+    g.placing = j
     job = s.jobs[j]
     domain = s.domains[demand.domain]
     if domain.free < demand.gpus:

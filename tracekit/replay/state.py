@@ -41,28 +41,35 @@ KIND_FINISH, KIND_TIMER = 0, 3
 DRIFT_NONE, DRIFT_TIME, DRIFT_ANY = range(3)
 """How the key of a running job changes: not at all, by -1 each millisecond, or in a way that must be asked for."""
 
+# What every start and end of a job touches stands first, so that it shares cache lines.
 _FIELDS = {
-    "JOB": """submit:i8 remaining:i8 key:i8 since:i8 attained:i8 overhead:i8 first:i8 end:i8 ran:i8 overhead_done:i8
-        estimate:i8 value:i8 stopped:i8 base:i8 begun:i8 rate:i4 pace:i4 gpus:i4 demand:i4 take:i4 preemptions:i4
-        migrations:i4 nodes:i4 evicted:i4 level:i4 tenant:i4 status:i1 never:i1""",
-    "NODE": "free:i4 gpus:i4 group:i4 bit:i4 up:i4",
+    "JOB": """submit:i8 remaining:i8 since:i8 overhead:i8 attained:i8 ran:i8 first:i8 rate:i4 gpus:i4
+        demand:i4 take:i4 nodes:i4 level:i4 status:i1 never:i1 pace:i4 overhead_done:i8 end:i8 key:i8 estimate:i8 value:i8
+        stopped:i8 base:i8 begun:i8 preemptions:i4 migrations:i4 evicted:i4 tenant:i4""",
+    "NODE": "free:i4 gpus:i4 group:i4 bit:i4 up:i4 holder:i4",
     "GROUP": "domain:i4 low:i4 high:i4 largest:i4 words:i4 bits:i4 tops:i4 summary:i4 model:i4 speed:i4",
     "DOMAIN": """group_low:i4 group_high:i4 queue_low:i4 queue_high:i4 free:i4 held:i4 rank_base:i4 rank_size:i4
         touched:i4 freed:i4""",
     "DEMAND": "accept:u8 domain:i4 gpus:i4 scope:i4 queue:i4 relaxed:i4 tenant:i4",
     "QUEUE": "base:i8 head:i8 size:i8 domain:i4 blocked:i4 tenant:i4",
-    "TAKE": "node:i4 gpus:i4 next:i4",
+    "TAKE": "node:i4 gpus:i4 next:i4 gpu:i4 job:i4 before:i4 after:i4",
     "HEAP": "key:i8 job:i8",
     "CHANGE": "time:i8 node:i4 up:i4",
     "VIEW": """job:i8 held:i8 remaining_ms:i8 attained:i8 overhead_ms:i8 rate:i8 group:i8 since_ms:i8 running:?""",
+    "TENANCY": """pick:i8 across:i8 limit:i8 reclaim:i8 fair:i8 own:i8 others:i8 borrowing:i8 cap:i8 theta:i8 period:i8
+        keep:i8 attempt:i8 backoff:i8 attempts:i8 resources:i8 attributed:i8 row:i8 seen:i8""",
+    "ACCOUNT": """use:i8 quota:i8 weight:i8 borrow:i8 lend:i8 cpu:i8 memory:i8 share:i8 decayed:i8 settled:i8 over:i8 turn:i8
+        waiting:i4 place:i4 stuck:i4 candidate:i4 pool:i4 queue_low:i4 queue_high:i4 rank_base:i4 rank_size:i4""",
+    "POOL": "low:i8 high:i8 open:i8 gpus:i8 cpu:i8 memory:i8 cpu_all:i8 memory_all:i8",
+    "CLAIM": "priority:i8 cpu:i8 memory:i8 mark:i8 delayed:i8 tries:i4 out:i4 refused:i4",
     "LOG": "time_ms:i8 kind:i1 job:i4 node:i4 gpu:i4 value:i8",
     "SAMPLE": "time:i8 running:i8 pending:i8 busy:i8 free:i8 fragmented:i8",
     "GLOBAL": """now:i8 jobs:i8 submitted:i8 change:i8 changes:i8 event_size:i8 free_take:i8 serial:i8
         log_on:i8 log_size:i8 running:i8 pending:i8 busy:i8 free:i8 fragmented:i8 busy_ms:i8 free_ms:i8 fragmented_ms:i8
-        sample_at:i8 sample_step:i8 samples:i8 touched:i8 evicted:i8 events:i8 last_end:i8
+        sample_at:i8 sample_step:i8 samples:i8 touched:i8 evicted:i8 listed:i8 placing:i8 loosened:i8 events:i8 last_end:i8
         busy_at_end:i8 free_at_end:i8 fragmented_at_end:i8
         skip:i8 by_count:i8 ring:i8 rule:i8 preemptive:i8 drift:i8 relax_ms:i8 age_cap:i8 levels:i8 promote:i8 stall:i8
-        planned:i8 active:i8 wake:i8 culprit:i8 scope:i8""",
+        planned:i8 tenants:i8 ended:i8 rung:i8 active:i8 wake:i8 asked:i8 culprit:i8 scope:i8 keeps:i8""",
 }
 
 
@@ -129,3 +136,5 @@ class State(NamedTuple):
     """Jobs evicted in this pass."""
     active: NDArray[np.int32]
     """Jobs that wait or run, by index, with some that ended; of planners only."""
+    loosened: NDArray[np.int32]
+    """Nodes on which a job ended or fell in rank in this instant, where nodes list their jobs (GLOBAL.listed)."""
