@@ -19,24 +19,44 @@ if TYPE_CHECKING:
     from tracekit.comparison import compare
     from tracekit.errors import TracekitError
     from tracekit.ingest import ingest_logs
+    from tracekit.replay.api import replay
+    from tracekit.replay.fidelity import fidelity
+    from tracekit.replay.sweep import sweep
     from tracekit.trace import Trace
 
 __version__ = "0.1.0"
 
-__all__ = ["Trace", "TracekitError", "__version__", "analyze", "compare", "ingest_logs", "list_queries", "run_query"]
+__all__ = [
+    "Trace",
+    "TracekitError",
+    "__version__",
+    "analyze",
+    "compare",
+    "fidelity",
+    "ingest_logs",
+    "list_queries",
+    "replay",
+    "run_query",
+    "sweep",
+]
 
 _HOME = {
     "Trace": "tracekit.trace",
     "TracekitError": "tracekit.errors",
     "analyze": "tracekit.analysis",
     "compare": "tracekit.comparison",
+    "fidelity": "tracekit.replay.fidelity",
     "ingest_logs": "tracekit.ingest",
     "list_queries": "tracekit.characterize",
     "run_query": "tracekit.characterize",
+    "sweep": "tracekit.replay.sweep",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "replay":
+        # A package that can be called, so that the name means the same before and after its modules are imported.
+        return import_module("tracekit.replay")
     if name not in _HOME:
         raise AttributeError(f"module 'tracekit' has no attribute '{name}'")
     return getattr(import_module(_HOME[name]), name)

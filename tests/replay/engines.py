@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from tests.replay.oracle import OracleOutcome, Rule, oracle
+from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outcome import Outcome
 
 __all__ = ["canonical", "rule_of", "run_engine", "run_oracle"]
 
@@ -29,10 +30,9 @@ _MODES = {
 _OVERHEADS = {"none": (0, 0, 0), "helios": (7_000, 30_000, 60_000), "lucid": (40_000, 40_000, 60_000)}
 
 
-def run_engine(jobs: Jobs, cluster: Cluster, policy: str, placement: str = "consolidate") -> Any:
+def run_engine(jobs: Jobs, cluster: Cluster, policy: str, placement: str = "consolidate") -> Outcome:
     """Run a policy such as 'fifo,scan=skip' on the compiled engine and return its Outcome with the log."""
-    run = importlib.import_module("tracekit.replay.run")  # by name: the oracle's own tests need no engine
-    return run.run(jobs, cluster, policy, placement=placement, log=True)
+    return Scenario.make(jobs, cluster, placement=placement).run(policy, log=True).outcome
 
 
 def run_oracle(jobs: Jobs, cluster: Cluster, policy: str, placement: str = "consolidate") -> OracleOutcome:
@@ -41,11 +41,11 @@ def run_oracle(jobs: Jobs, cluster: Cluster, policy: str, placement: str = "cons
 
 
 def rule_of(policy: str, placement: str = "consolidate") -> Rule:
-    """Return the oracle's rule for a policy text: name[,scan=..][,fit=..][,overhead=..][,thresholds=a:b [GPU*s]]."""
+    """Return the oracle's rule for a policy text: name[,scan=..][,fit=..][,overhead=..][,queues=a/b [GPU*s] or none]."""
     name, *rest = policy.split(",")
     given = dict(item.split("=") for item in rest)
     order, mode = _MODES[name]
-    thresholds = tuple(int(float(text) * 1000) for text in given.get("thresholds", "").split(":") if text)
+    queues = given.get("queues", "none" if order != "las" else "3250/7200")
     return Rule(
         order=order,
         mode=mode,
@@ -53,7 +53,7 @@ def rule_of(policy: str, placement: str = "consolidate") -> Rule:
         placement=placement,
         fit=given.get("fit", "place"),
         overhead_ms=_OVERHEADS[given.get("overhead", "none")],
-        thresholds=thresholds,
+        thresholds=() if queues == "none" else tuple(round(float(text) * 1000) for text in queues.split("/")),
     )
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
-from tests.replay.engines import run_oracle
+from tests.replay.engines import run_engine, run_oracle
+from tracekit.replay.registry import policies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,19 +37,20 @@ GOLDEN = [
     ("srtf,scan=skip", "B", (10, 20, 30, 43), 24.25, 1),
     ("srsf,scan=skip", "A", (14, 33, 7, 23), 17.75, 1),
     ("srsf,scan=skip", "B", (10, 20, 43, 33), 25.00, 0),
-    ("las,scan=skip,thresholds=12", "A", (16, 26, 10, 34), 20.00, 4),
-    ("las,scan=skip,thresholds=12", "B", (17, 23, 30, 43), 26.75, 5),
-    ("las,scan=skip,thresholds=", "A", (10, 20, 7, 37), 17.00, 1),
-    ("las,scan=skip,thresholds=", "B", (10, 20, 30, 43), 24.25, 1),
+    ("las,queues=12", "A", (16, 26, 10, 34), 20.00, 4),
+    ("las,queues=12", "B", (17, 23, 30, 43), 26.75, 5),
+    ("las,queues=none", "A", (10, 20, 7, 37), 17.00, 1),
+    ("las,queues=none", "B", (10, 20, 30, 43), 24.25, 1),
 ]
 
-ENGINES: dict[str, Callable[..., Any]] = {"oracle": run_oracle}
-"""Those that the table runs against; add 'engine': tests.replay.engines.run_engine for the compiled one."""
+ENGINES: dict[str, Callable[..., Any]] = {"oracle": run_oracle, "engine": run_engine}
+CASES = [
+    (engine, *row) for engine in ENGINES for row in GOLDEN if engine == "oracle" or row[0].split(",")[0] in policies()
+]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("fit", ["place", "count"])
-@pytest.mark.parametrize(("policy", "trace", "ends_s", "mean_s", "preemptions"), GOLDEN)
+@pytest.mark.parametrize(("engine", "policy", "trace", "ends_s", "mean_s", "preemptions"), CASES)
 def test_golden_micro_traces(
     engine: str, fit: str, policy: str, trace: str, ends_s: tuple[int, ...], mean_s: float, preemptions: int
 ) -> None:

@@ -20,12 +20,16 @@ from tracekit.cli import (
     classify_logs,
     compare,
     datasets,
+    fidelity,
     formats,
     info,
     ingest,
+    policies,
     queries,
     query,
+    replay,
     schema,
+    sweep,
     validate,
 )
 from tracekit.errors import TracekitError
@@ -47,11 +51,29 @@ app = typer.Typer(
         "**tracekit datasets** fetches public ones.\n\n"
         "The steps one by one: **ingest** makes a Trace (a folder of Parquet tables) from raw logs, **info** and "
         "**validate** look at it, **queries** lists the questions it can answer, **query** answers one. "
-        "**compare** puts several traces side by side, with the published numbers of the public ones."
+        "**compare** puts several traces side by side, with the published numbers of the public ones.\n\n"
+        "**replay** asks what would have been: the same jobs under another policy or on another cluster. **policies** "
+        "lists the policies, **fidelity** tells how far to trust a replay, **sweep** tries many combinations."
     ),
 )
 
-for _verb in (analyze, compare, classify_logs, ingest, info, validate, queries, query, formats, datasets, schema):
+for _verb in (
+    analyze,
+    compare,
+    classify_logs,
+    ingest,
+    info,
+    validate,
+    queries,
+    query,
+    replay,
+    policies,
+    fidelity,
+    sweep,
+    formats,
+    datasets,
+    schema,
+):
     _verb.register(app)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,11 +15,18 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.models import Models
 
-__all__ = ["FIT", "NOISE", "OVERHEAD", "RELAX", "SCOPE", "overheads", "scan"]
+__all__ = ["CHARGE", "FIT", "NOISE", "OVERHEAD", "RELAX", "SCOPE", "charged", "overheads", "scan"]
 
 FIT = Parameter("fit", "place", "a job needs places on nodes, or only enough free GPUs in number", ("place", "count"))
 
 OVERHEAD = Parameter("overhead", "none", "preset of what each preemption and migration costs (M9)")
+
+CHARGE = Parameter(
+    "charge",
+    "restart",
+    "what overhead is charged for: a job's restart or move, or, to every running job, each event of the cluster",
+    ("restart", "event"),
+)
 
 NOISE = Parameter(
     "noise", "oracle", "error of the run times that the policy believes in (M11, D8): oracle, helios, or a sigma"
@@ -35,6 +42,14 @@ def scan(default: str) -> Parameter:
     return Parameter(
         "scan", default, "at the first job that cannot start the pass ends, or passes it over", ("stop", "skip")
     )
+
+
+def charged(models: Models, preset: object, charge: object, jobs: Jobs) -> dict[str, Any]:
+    """Return the fields of `Ordered` that charge an overhead preset, for restarts or at every event."""
+    table = overheads(models, preset, jobs)
+    if charge == "event":
+        return {"stall": True, "value": table[jobs.devices]}
+    return {"overhead_ms": table}
 
 
 def overheads(models: Models, preset: object, jobs: Jobs) -> NDArray[np.int64]:

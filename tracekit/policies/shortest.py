@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from tracekit.policies.interface import Card, Policy
-from tracekit.policies.parameters import FIT, NOISE, OVERHEAD, overheads, scan
+from tracekit.policies.parameters import CHARGE, FIT, NOISE, OVERHEAD, charged, scan
 from tracekit.replay.mechanisms import Ordered, ordering_key
 from tracekit.replay.models import estimates_ms
 
@@ -19,7 +19,8 @@ __all__ = ["Sjf", "Srsf", "Srtf", "Ssf"]
 _SOURCES = (
     "The usual bounds.",
     "SJF and SSF as in Helios (SC'21) and Lucid (ASPLOS'23), which stop at the first job that cannot start.",
-    "SRTF and SRSF as in the simulators of Tiresias (NSDI'19) and Muri (SIGCOMM'22), which skip it.",
+    "SRTF and SRSF as in the simulators of Tiresias (NSDI'19) and Muri (SIGCOMM'22), which skip it; the latter's is "
+    "the charge at every event.",
 )
 
 
@@ -86,8 +87,9 @@ class _Remaining(Policy):
             scan=p["scan"],
             fit=p["fit"],
             preemptive=True,
-            drift=self.drift,
-            overhead_ms=overheads(models, p["overhead"], jobs),
+            # A stalled job's time left stands still, so that it must be asked for.
+            drift="any" if p["charge"] == "event" else self.drift,
+            **charged(models, p["overhead"], p["charge"], jobs),
         )
 
 
@@ -132,9 +134,10 @@ class Srtf(_Remaining):
         rule=(
             "Whenever a job comes or ends, the jobs with the least run time left hold the GPUs: a waiting job evicts "
             "running ones that have more left, the one with most left first, until it fits. Jobs stop and go on where "
-            "they were, at the cost that overhead names; that cost counts as run time left."
+            "they were, at the cost that overhead names; that cost counts as run time left. With charge=event the cost "
+            "is lost by every running job at every event of the cluster, and counts for nothing in the order."
         ),
-        parameters=(scan("skip"), FIT, OVERHEAD),
+        parameters=(scan("skip"), FIT, OVERHEAD, CHARGE),
         assumptions=("D1", "M9"),
         equal_to=(
             "With all submissions at once, one size and no overhead: sjf.",
@@ -153,7 +156,7 @@ class Srsf(_Remaining):
         name="srsf",
         title="smallest remaining GPU time first",
         rule="As srtf, with the run time left times the GPUs of the gang.",
-        parameters=(scan("skip"), FIT, OVERHEAD),
+        parameters=(scan("skip"), FIT, OVERHEAD, CHARGE),
         assumptions=("D1", "M9"),
         equal_to=("With jobs of one size: srtf.",),
         sources=_SOURCES,

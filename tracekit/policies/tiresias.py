@@ -9,7 +9,7 @@ import numpy as np
 
 from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.policies.parameters import FIT, OVERHEAD, overheads, scan
+from tracekit.policies.parameters import CHARGE, FIT, OVERHEAD, charged, overheads, scan
 from tracekit.replay.mechanisms import Ordered, ordering_key
 
 if TYPE_CHECKING:
@@ -36,8 +36,22 @@ def least_attained(
     return level * 17592186044416 + submit_ms
 
 
+@ordering_key
+def least_attained_stays(
+    submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
+) -> int:
+    """Lowest level first; equal keys evict nobody, and wait by submission."""
+    return level
+
+
 _QUEUES = Parameter(
     "queues", "3250/7200", "service at which a job moves to the next queue, with / between [GPU*s]; none for one queue"
+)
+_WITHIN = Parameter(
+    "within",
+    "submit",
+    "inside a queue, the earlier submission evicts later ones, or who runs stays and the others wait by submission",
+    ("submit", "running"),
 )
 _PROMOTE = Parameter(
     "promote", 0.0, "a job that has waited so many times its last run goes back to the first queue; 0 never"
@@ -75,17 +89,19 @@ class Las(Policy):
         rule=(
             "A job begins in the first queue and falls to the next when the GPU time it has had reaches a threshold. "
             "Jobs of an earlier queue go first and evict those of later ones; inside a queue the earlier submission "
-            "goes first. Run times need not be known."
+            "goes first, or with within=running the one that holds GPUs. Run times need not be known."
         ),
-        parameters=(_QUEUES, scan("skip"), FIT, OVERHEAD, _PROMOTE),
+        parameters=(_QUEUES, _WITHIN, scan("skip"), FIT, OVERHEAD, CHARGE, _PROMOTE),
         assumptions=("D1", "M9"),
         equal_to=(
             "With queues=none: fifo with eviction.",
+            "With queues=none and within=running: fifo,scan=skip.",
             "With jobs of one GPU: the classic multi-level feedback queue.",
         ),
         sources=(
             "Gu et al., Tiresias (NSDI'19); thresholds of 3,250 and 7,200 GPU*s from its released simulator.",
             "Lucid's port has one threshold of 18,000 GPU*s, Voda's one of 3,600.",
+            "The released simulator and Muri's port of it keep running jobs first inside a queue.",
         ),
     )
 
@@ -93,13 +109,13 @@ class Las(Policy):
         """Return keys by queue and submission."""
         p = cast("dict[str, Any]", self.parameters)
         return Ordered(
-            least_attained,
+            least_attained_stays if p["within"] == "running" else least_attained,
             scan=p["scan"],
             fit=p["fit"],
             preemptive=True,
             drift="none",
             thresholds=_thresholds(p["queues"]),
-            overhead_ms=overheads(models, p["overhead"], jobs),
+            **charged(models, p["overhead"], p["charge"], jobs),
             promote_ppm=round(p["promote"] * 1_000_000),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from tracekit.replay.from_trace import jobs_of_trace
 from tracekit.replay.models import load_models
 from tracekit.replay.results import jobs_table, timeline_table
 from tracekit.replay.scenario import Scenario, cluster_for
+from tracekit.replay.summary import measured_jobs
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def scenario_of(
     models: str | Path | None = None,
     seed: int = 0,
     force: bool = False,
+    measure_from: dt.datetime | None = None,
+    measure_to: dt.datetime | None = None,
 ) -> Scenario:
     """Return what policies can be tried on: the jobs of a Trace, on a cluster, under stated assumptions.
 
@@ -94,6 +97,8 @@ def scenario_of(
         Of every random draw.
     force : bool
         Go on although most of the work can never run here.
+    measure_from, measure_to : datetime, optional
+        Take the figures over the jobs submitted in this time only, UTC and in the time of the replay.
 
     Raises
     ------
@@ -102,14 +107,19 @@ def scenario_of(
     """
     opened = trace if isinstance(trace, Trace) else Trace.open(trace)
     jobs = jobs_of_trace(opened, cluster=cluster_name, start=start, end=end, load=load, limit=limit)
-    nodes = cluster_for(opened, jobs, cluster, partitioned=partitioned, gpus=gpus)
+    nodes = cluster_for(
+        opened, jobs, cluster, partitioned=partitioned, gpus=gpus, cluster_name=cluster_name, load=load
+    )
     scenario = Scenario.make(
         jobs, nodes, models=load_models(Path(models) if models else None), placement=placement, seed=seed
     )
+    measured = None
+    if measure_from is not None or measure_to is not None:
+        measured = measured_jobs(jobs, measure_from, measure_to)
     found = check_feasibility(jobs, nodes, scenario.assignment)
     if found.verdict == "refuse" and not force:
         raise UsageError(" ".join(found.sentences), hint="use another cluster, or --force to replay all the same")
-    return scenario
+    return replace(scenario, measured=measured, feasibility=found, trace=opened)
 
 
 def replay(trace: Trace | str | Path, policy: Any = "fifo", **options: Any) -> Replay:

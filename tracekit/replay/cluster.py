@@ -44,7 +44,7 @@ class Cluster:
     tenants: list[str]
     """Virtual clusters that have a quota."""
     quota_ms: NDArray[np.int64]
-    """Times from which the rows of `quota` hold [ms after the jobs' origin] (Q,), ascending; the first holds before too."""
+    """Times from which the rows of `quota` hold [ms after the jobs' origin] (Q,), ascending; the first holds before."""
     quota: NDArray[np.int64]
     """Quota of each tenant [GPUs] (Q, tenants)."""
     change_ms: NDArray[np.int64]

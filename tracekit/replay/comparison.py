@@ -67,6 +67,8 @@ class Compared:
     """The schedule."""
     summary: Mapping[str, Any]
     """What `summarize` says of it."""
+    violations: pl.DataFrame | None = None
+    """Where the schedule holds more GPUs than there are; of the recorded one only (see `over_capacity`)."""
 
 
 def compare_policies(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tracekit.replay.fractions import Fractions
 
-__all__ = ["place", "score"]
+__all__ = ["fitting", "place", "score"]
 
 _RANDOM, _DOTPRODUCT, _CLUSTERING, _PACKING, _BESTFIT, _FGD = range(len(RULES))
 
@@ -65,6 +65,17 @@ def place(state: Fractions, shape: int, gpus: NDArray[np.int32]) -> int:
     if node >= 0:
         _choose_gpus(state, shape, node, gpus)
     return node
+
+
+@compiled
+def fitting(state: Fractions, shape: int) -> int:
+    """Return on how many nodes a task of a shape fits."""
+    row = shape % len(state.scored_shape)
+    _refresh(state, shape, row)
+    count = 0
+    for node in range(len(state.nodes)):
+        count += state.scores[row, node] >= 0
+    return count
 
 
 @compiled

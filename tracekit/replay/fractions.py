@@ -21,6 +21,7 @@ __all__ = [
     "NODE",
     "RULES",
     "Fractions",
+    "bar",
     "feasible",
     "fractions",
     "release",
@@ -53,6 +54,7 @@ CHANGES, MILLI_LEFT, WASTED, CPU_SCALE, GPU_SCALE, WEIGHT = range(6)
 CPU [milli-cores] and GPUs [milli-GPU] of the largest node; tasks of the expected workload."""
 
 _CELLS = 64_000_000
+_BARRED = 1 << 60
 
 
 class Fractions(NamedTuple):
@@ -260,6 +262,19 @@ def _change(state: Fractions, shape: int, node: int, gpus: NDArray[np.int32], si
         state.holders[node, size] += sign
         place["milli_left"] -= sign * count * milli
         totals[MILLI_LEFT] -= sign * count * milli
+    _note(state, node)
+
+
+@compiled
+def bar(state: Fractions, node: int, sign: int) -> None:
+    """Let no task fit on a node (sign 1) until that is taken back (-1); what runs there runs on."""
+    state.nodes[node]["cpu_left"] -= sign * _BARRED
+    _note(state, node)
+
+
+@compiled
+def _note(state: Fractions, node: int) -> None:
+    place, totals = state.nodes[node], state.totals
     wasted = wasted_milli(state, node)
     totals[WASTED] += wasted - place["wasted"]
     place["wasted"] = wasted

@@ -346,8 +346,8 @@ def advance(s: Any, now: int) -> None:
 
 
 @inner
-def next_instant(s: Any, key: Any) -> bool:
-    """Carry out every event of the next moment; return False, with nothing done, when there is none."""
+def _next_time(s: Any) -> int:
+    """Return the time of the next event, or _NEVER when nothing is left that could happen."""
     g = s.g[0]
     now = _NEVER
     if g.event_size > 0:
@@ -355,30 +355,48 @@ def next_instant(s: Any, key: Any) -> bool:
     if g.submitted < g.jobs:
         now = min(now, s.jobs[g.submitted].submit)
     elif g.event_size == 0 and g.pending == 0:
-        return False
+        return _NEVER
     if g.change < g.changes:
         now = min(now, s.changes[g.change].time)
     if g.wake >= 0:
         now = min(now, g.wake)
+    return now
+
+
+@inner
+def _due(s: Any, entry: int) -> int:
+    """Take the first job off the event heap if its entry is this one; return it, or NONE."""
+    g = s.g[0]
+    if g.event_size == 0 or s.events[0].key != entry:
+        return NONE
+    j = s.events[0].job
+    heap_pop(s.events, s.event_at, 0, g.event_size)
+    g.event_size -= 1
+    return j
+
+
+@inner
+def next_instant(s: Any, key: Any) -> bool:
+    """Carry out every event of the next moment; return False, with nothing done, when there is none."""
+    g = s.g[0]
+    now = _next_time(s)
     if now == _NEVER:
         return False
     advance(s, now)
     g.serial += 1
-    while g.event_size > 0 and s.events[0].key == now * 4 + KIND_FINISH:
-        j = s.events[0].job
-        heap_pop(s.events, s.event_at, 0, g.event_size)
-        g.event_size -= 1
+    j = _due(s, now * 4 + KIND_FINISH)
+    while j != NONE:
         _finish(s, j)
+        j = _due(s, now * 4 + KIND_FINISH)
     if g.change < g.changes:
         _change_nodes(s, now)
     while g.submitted < g.jobs and s.jobs[g.submitted].submit <= now:
         g.submitted += 1
         submit(s, key, g.submitted - 1)
-    while g.event_size > 0 and s.events[0].key == now * 4 + KIND_TIMER:
-        j = s.events[0].job
-        heap_pop(s.events, s.event_at, 0, g.event_size)
-        g.event_size -= 1
+    j = _due(s, now * 4 + KIND_TIMER)
+    while j != NONE:
         _timer(s, key, j)
+        j = _due(s, now * 4 + KIND_TIMER)
     if g.stall:
         _stall(s)
     return True

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numba
 
 from tracekit.replay.compiled import cache_folder
+from tracekit.replay.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,11 +23,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KEY_SIGNATURE",
+    "Backfill",
+    "Fractional",
     "Mechanism",
     "Ordered",
     "Plan",
     "Planner",
     "Recorded",
+    "Sharing",
+    "Tenants",
     "View",
     "by_arrival",
     "ordering_key",
@@ -117,6 +122,9 @@ class Ordered:
     """Wait after which a gang takes GPUs anywhere; 0 never."""
     relax_scope: Literal[1, 2] = 2
     """How far it then goes: 1 one group of nodes, 2 all nodes of one model."""
+    scopes: tuple[Literal[0, 1, 2], ...] = ()
+    """How far apart a gang's GPUs may be, one step after the other: 0 on the fewest nodes, 1 in one group, 2 on all nodes
+    of one model. Empty: as `relax_after_ms` and `relax_scope` have it. What leads to the next step is the mechanism's."""
     age_cap_ms: int = 0
     """Wait after which a job that cannot start ends the pass even when `scan` is 'skip'; 0 never."""
     stall: bool = False
@@ -124,41 +132,8 @@ class Ordered:
 
 
 @dataclass(frozen=True)
-class View:
-    """What a planner sees: the jobs that wait or run, in order of submission, and the cluster. Arrays are read-only."""
-
-    now_ms: int
-    """The time [ms after the first submission]."""
-    job: NDArray[np.int64]
-    """Indices into the arrays of `Jobs` (k,)."""
-    running: NDArray[np.bool_]
-    """Whether each runs (k,)."""
-    held: NDArray[np.int64]
-    """GPUs that each holds, 0 when it waits (k,)."""
-    remaining_ms: NDArray[np.int64]
-    """Run time left at the recorded speed [ms] (k,); only oracles look at it."""
-    attained_gpu_ms: NDArray[np.int64]
-    """Service so far [GPU*ms] (k,)."""
-    overhead_ms: NDArray[np.int64]
-    """Overhead not yet served [ms] (k,)."""
-    rate: NDArray[np.int64]
-    """Speed of the running ones [ppm of the recorded speed] (k,)."""
-    group: NDArray[np.int64]
-    """Group of nodes that each runs in, -1 when it waits or by count (k,)."""
-    group_gpus: NDArray[np.int64]
-    """GPUs of each group's nodes that are there (G,)."""
-    group_model: NDArray[np.int64]
-    """GPU model of each group, index into `Cluster.models` (G,)."""
-
-    @property
-    def gpus(self) -> int:
-        """GPUs there are."""
-        return int(self.group_gpus.sum())
-
-
-@dataclass(frozen=True)
 class Plan:
-    """What a planner wants: GPUs for jobs. A running job that is not named loses its GPUs.
+    """What a planner wants: GPUs for jobs. A running job that is not named loses its GPUs, unless `keep`.
 
     Jobs are placed in the order given; one that finds no place waits. To ask for more GPUs than a domain has is an
     error.
@@ -172,6 +147,12 @@ class Plan:
     """Speed of each with these GPUs [ppm of the recorded speed], before spread and GPU model; full when None (k,)."""
     group: NDArray[np.int64] | None = None
     """Group of nodes for each, -1 any (k,)."""
+    model: NDArray[np.int64] | None = None
+    """GPU model for each, index into `Cluster.models`, -1 any that it accepts (k,)."""
+    keep: bool = False
+    """Whether running jobs that are not named keep their GPUs and speed."""
+    optional: int = 0
+    """How many of the last jobs named may be more than there are GPUs for: each starts only if there is room."""
     wake_ms: int = -1
     """When to be asked again even if nothing happens [ms]; -1 not."""
 
@@ -184,6 +165,10 @@ class Planner:
     """Called after every event, or at rounds."""
     round_ms: int = 0
     """Plans are made only at multiples of this, when something has happened since the last [ms]; 0: at every event."""
+    gap_ms: int = 0
+    """Least time between two plans that events ask for [ms]."""
+    any_model: bool = False
+    """Whether `Plan.model` may name GPU models other than the one that a job asks for."""
     fit: Literal["place", "count"] = "place"
     """Whether gangs need places on nodes, or only enough free GPUs in number."""
     scope: Literal[0, 1, 2] = 2
@@ -208,6 +193,134 @@ class Recorded:
     """What the reader of the result should know, one sentence each."""
 
 
-Mechanism: TypeAlias = Ordered | Planner | Recorded
+@dataclass(frozen=True)
+class Fractional:
+    """Jobs share GPUs in thousandths, and ask for CPU and memory too; a rule scores the nodes (see `fraction_rules`).
+
+    A job goes to one node if an empty one could hold it. Otherwise it is cut into parts as large as an empty node can
+    hold and one for what is left over, with CPU and memory in proportion, each on a node of its own.
+    """
+
+    order: Ordered
+    """The order of the jobs; it does not evict, has no levels and does not relax. Its key is told milli-GPUs and
+    milli-GPU * ms in place of GPUs and GPU * ms."""
+    rule: str
+    """A name of `fractions.RULES`."""
+    popularity: float = 0.95
+    """Share of the jobs whose shapes are the expected workload (see `demands.expected_workload`)."""
+    seed: int = 0
+    """Of the rule 'random'."""
+
+
+@dataclass(frozen=True)
+class Tenants:
+    """Tenants take turns by a rule and start their jobs in an order of their own, within quotas or beyond them.
+
+    Each pass picks a tenant and starts its first job if quota, resources and places allow it, until none can start.
+    """
+
+    order: Ordered
+    """The order inside a tenant, with `by_tenant`; `scan` is about a tenant's own jobs."""
+    tenant: NDArray[np.int32]
+    """Tenant of each job, from 0 on (n,)."""
+    quota: NDArray[np.int64]
+    """Quota of each tenant [GPUs] (Q, T)."""
+    quota_ms: NDArray[np.int64]
+    """Times from which the rows of `quota` hold [ms], ascending; the first holds before too (Q,)."""
+    weight: NDArray[np.int64] | None = None
+    """Weight of each tenant (T,); the quota when None."""
+    pick: Literal["usage", "dominant", "cycle"] = "usage"
+    """Whose turn it is. 'usage': least GPUs for its weight. 'dominant': least share, for its weight, of the resource that
+    it has most of. 'cycle': the first job of every tenant once, those within their quota before those that borrow, then
+    by key."""
+    across: Literal["stop", "skip"] = "skip"
+    """Whether the pass ends when the tenant whose turn it is cannot start; 'stop' needs an `order` that stops, too."""
+    limit: Literal["none", "own", "cohort"] = "none"
+    """What a tenant may hold: anything that is free; its quota; its quota and what the others of its domain leave."""
+    borrow_ppm: int = -1
+    """With a cohort: what a tenant may hold above its quota, in parts of it [ppm]; -1 anything."""
+    lend_ppm: int = 1_000_000
+    """With a cohort: the part of its quota that others may use [ppm]."""
+    reclaim: Literal["never", "overdrawn", "cohort"] = "never"
+    """Whom a job may evict. 'overdrawn': where the cluster is full to `theta_ppm`, a job that stays within its quota evicts
+    the youngest jobs of tenants above theirs, none of which falls below it. 'cohort': see the next five."""
+    theta_ppm: int = 900_000
+    """Part of the GPUs in use from which on tenants reclaim [ppm]."""
+    reclaim_own: Literal["never", "lower", "lower-or-newer"] = "never"
+    """Jobs of its own tenant that a job may evict: none, of lower priority, or also newer ones of its own."""
+    reclaim_others: Literal["never", "lower", "any"] = "never"
+    """Jobs of tenants who borrow that a job within its tenant's quota may evict."""
+    reclaim_borrowing: bool = False
+    """Whether a job may evict others' jobs of lower priority even when it has to borrow itself."""
+    reclaim_below: int = -1
+    """With `reclaim_borrowing`: only jobs of this priority or lower; -1 any lower than its own."""
+    fair: bool = False
+    """Whether tenants who borrow do so by weight: the turn goes to the smallest share above quota, and is taken from the
+    largest."""
+    priority: NDArray[np.int64] | None = None
+    """Priority of each job, larger is more urgent (n,), 0 to 2^18; all alike when None."""
+    half_life_ms: int = 0
+    """With pick='usage': time after which past use counts half [ms]; 0: only what is held now counts."""
+    attempt_ms: int = 0
+    """Time for which a job tries to start as far apart as it may be [ms]; 0: there are no attempts."""
+    backoff_ms: int = 0
+    """Time for which it rests after an attempt that failed [ms]."""
+    attempts: int = 1
+    """Failed attempts that lead to the next of `order.scopes`."""
+    resources: bool = False
+    """Whether CPUs and memory, of a domain as a whole, limit jobs as well."""
+    attribute: bool = False
+    """Whether each job's waits are told apart: in how much of it its tenant held its quota or more."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Jobs start in the order of a key, on idle GPUs or else beside other jobs; nothing is stopped.
+
+    Jobs on one GPU slow each other down (M1); a gang goes at the pace of its slowest GPU. A waiting job that cannot
+    start is passed over. Jobs of equal demand, utilization and memory wait in one line, so both should have few values.
+    """
+
+    key: Any
+    """A function made by `ordering_key` that grows with the run time for jobs of one size."""
+    utilization_ppm: NDArray[np.int64]
+    """GPU utilization of each job (n,) [ppm]."""
+    memory_ppm: NDArray[np.int64]
+    """Memory of each job on each of its GPUs, by numbers of sub-batches (S, n), or (n,) [ppm of a GPU's]."""
+    speeds_ppm: tuple[int, ...] = (1_000_000,)
+    """Speed by numbers of sub-batches (S,), the first in one piece [ppm]."""
+    strength_ppm: int = 500_000
+    """M1's c [ppm]; -1 for the rule 'sum' (D5)."""
+    residents: int = 2
+    """Jobs that a GPU may have, whose memory adds up to at most the whole; 1 shares nothing."""
+    test: bool = True
+    """Whether a job shares only where that is better for the mean of both ends than to wait; at most two then share."""
+    consolidate: bool = False
+    """Whether one node, the tightest, is tried before GPUs of the nodes with the fewest jobs."""
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """Jobs start in the order of a key, and later ones may go ahead where, by the estimates, they delay none before.
+
+    A running job that outlives its estimate is believed to run twice as long as that, and so on; it is never stopped.
+    """
+
+    order: Ordered
+    """Key, fit, estimates, and when gangs relax; `scan` is of no meaning. It evicts nothing and has no levels."""
+    kind: Literal["easy", "conservative"] = "easy"
+    """Who must not be delayed: only the first job that waits, or every one that has a reservation."""
+    depth: int = 64
+    """Conservative: the first so many waiting jobs of a domain have reservations; 0 all of them."""
+
+    def __post_init__(self) -> None:
+        order = self.order
+        if order.preemptive or order.thresholds or order.stall or order.age_cap_ms or order.by_tenant or order.scopes:
+            raise ValueError("backfilling has neither eviction, levels, an age cap, tenants' queues nor steps of scope")
+        if self.depth < 0:
+            raise ValueError(f"a depth of {self.depth} reservations")
+
+
+Mechanism: TypeAlias = Backfill | Tenants | Fractional | Ordered | Planner | Recorded | Sharing
 """Any mechanism."""
 """Any mechanism."""

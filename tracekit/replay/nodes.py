@@ -12,7 +12,18 @@ import numpy as np
 
 from tracekit.replay.compiled import count_trailing_zeros, inner
 
-__all__ = ["NONE", "chain_fits", "delist", "enlist", "first_with", "give_back", "node_joins", "node_leaves", "take_chain", "take_gpus"]
+__all__ = [
+    "NONE",
+    "chain_fits",
+    "delist",
+    "enlist",
+    "first_with",
+    "give_back",
+    "node_joins",
+    "node_leaves",
+    "take_chain",
+    "take_gpus",
+]
 
 NONE = -1
 """No node, no job, end of a chain."""

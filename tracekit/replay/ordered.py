@@ -155,9 +155,7 @@ def _evict_for(s: Any, key: Any, d: int, j: int, demand: Any) -> int:
         victim = s.scratch[i]
         if nodes == 0 or not (g.by_count or _meet(s, s.jobs[victim].take, s.jobs[j].take)):
             hold_again(s, s.jobs[victim], d)
-            heap_push(
-                s.ranks, s.rank_at, domain.rank_base, domain.rank_size, -s.jobs[victim].key, g.jobs - 1 - victim
-            )
+            heap_push(s.ranks, s.rank_at, domain.rank_base, domain.rank_size, -s.jobs[victim].key, g.jobs - 1 - victim)
             domain.rank_size += 1
         else:
             s.evicted[g.evicted] = victim
@@ -282,42 +280,58 @@ def _unblock_where_loose(s: Any, d: int, low: int, high: int) -> None:
 
 
 @inner
-def _pass(s: Any, key: Any, d: int) -> None:
+def _unblock(s: Any, d: int, low: int, high: int) -> None:
+    """Try again the queues of a domain that may have got room since they were blocked."""
     g = s.g[0]
-    domain = s.domains[d]
-    low, high = domain.queue_low, domain.queue_high
-    if domain.freed or g.age_cap > 0 or g.drift == DRIFT_ANY:
+    if s.domains[d].freed or g.age_cap > 0 or g.drift == DRIFT_ANY:
         for q in range(low, high):
             s.queues[q].blocked = 0
     elif g.loosened > 0:
         _unblock_where_loose(s, d, low, high)
-    ranked = g.drift != DRIFT_ANY
+
+
+@inner
+def _make_room(s: Any, key: Any, d: int, j: int) -> int:
+    """Give a waiting job its GPUs, by eviction where the policy allows it; return the nodes it spans, 0 for none."""
+    g = s.g[0]
+    domain = s.domains[d]
+    demand = s.demands[s.jobs[j].demand]
+    nodes = 0
+    if s.jobs[j].evicted:
+        nodes = take_again(s, j, demand)
+    elif domain.free >= demand.gpus:
+        nodes = take(s, j, demand)
+    if nodes > 0 or g.preemptive == 0 or domain.rank_size == 0:
+        return nodes
+    if not domain.ranked:
+        _rank_anew(s, key, d)
+        domain.ranked = 1
+    nodes = _evict_for(s, key, d, j, demand)
+    if nodes > 0:
+        _unblock_after(s, domain.queue_low, domain.queue_high, s.jobs[j].key)
+    return nodes
+
+
+@inner
+def _pass(s: Any, key: Any, d: int) -> None:
+    g = s.g[0]
+    domain = s.domains[d]
+    low, high = domain.queue_low, domain.queue_high
+    _unblock(s, d, low, high)
+    domain.ranked = g.drift != DRIFT_ANY
     while True:
         q = first_queue(s, low, high)
         if q == NONE or (g.age_cap > 0 and _patience_ended(s, low, high)):
             break
         queue = s.queues[q]
         j = s.waiting[queue.base + queue.head].job
-        nodes = 0
-        demand = s.demands[s.jobs[j].demand]
-        if s.jobs[j].evicted:
-            nodes = take_again(s, j, demand)
-        elif domain.free >= demand.gpus:
-            nodes = take(s, j, demand)
-        if nodes == 0 and g.preemptive and domain.rank_size > 0:
-            if not ranked:
-                _rank_anew(s, key, d)
-                ranked = True
-            nodes = _evict_for(s, key, d, j, demand)
-            if nodes > 0:
-                _unblock_after(s, low, high, s.jobs[j].key)
+        nodes = _make_room(s, key, d, j)
         if nodes > 0:
             dequeue(s, j)
             start(s, key, j, nodes, PPM)
-        elif g.skip:
-            queue.blocked = 1
-        else:
-            queue.blocked = 1
+            continue
+        queue.blocked = 1
+        if not g.skip:
             break
     if g.evicted > 0:
         settle_evictions(s, key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ class Outcome:
     """Submissions, ends, node changes and timers processed."""
     wall_s: float
     """Time the engine took, compilation left out [s]."""
+    columns: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    """What else the policy tells of each job, by name (n,); it stands in jobs.parquet for jobs that ended."""
     log: NDArray[np.void] | None = None
     """The event log where it was asked for, in order of happening: rows (time_ms, kind, job, node, gpu, value).
 

@@ -43,32 +43,41 @@ def _accepts(demand: Any, group: int, low: int) -> bool:
 
 
 @inner
-def _one_node(s: Any, demand: Any, domain: Any, rule: int) -> int:
-    """Return the node for a gang that fits into one, or NONE."""
+def _node_of_group(s: Any, group: Any, gpus: int, rule: int) -> int:
+    """Return the node of a group that a rule takes for a gang that fits into one, or NONE."""
     best = NONE
-    best_free = 0
+    if rule == WORST_FIT:
+        for free in range(group.largest, gpus - 1, -1):
+            best = first_with(group, s.bits, s.tops, free)
+            if best != NONE:
+                break
+        return best
+    for free in range(gpus, group.largest + 1):
+        node = first_with(group, s.bits, s.tops, free)
+        if node == NONE:
+            continue
+        if rule == BEST_FIT:
+            return node
+        if best == NONE or node < best:
+            best = node
+    return best
+
+
+@inner
+def _one_node(s: Any, demand: Any, domain: Any, rule: int) -> int:
+    """Return the node for a gang that fits into one, over all groups that it accepts, or NONE."""
+    best = NONE
     for index in range(domain.group_low, domain.group_high):
         group = s.groups[index]
         if demand.gpus > group.largest or not _accepts(demand, index, domain.group_low):
             continue
-        if rule == WORST_FIT:
-            for free in range(group.largest, demand.gpus - 1, -1):
-                node = first_with(group, s.bits, s.tops, free)
-                if node != NONE:
-                    if best == NONE or free > best_free:
-                        best, best_free = node, free
-                    break
+        node = _node_of_group(s, group, demand.gpus, rule)
+        if node == NONE:
             continue
-        for free in range(demand.gpus, group.largest + 1):
-            node = first_with(group, s.bits, s.tops, free)
-            if node == NONE:
-                continue
-            if rule == BEST_FIT:
-                if best == NONE or free < best_free:
-                    best, best_free = node, free
-                break
-            if best == NONE or node < best:
-                best = node
+        less = best == NONE or s.nodes[node].free < s.nodes[best].free
+        more = best == NONE or s.nodes[node].free > s.nodes[best].free
+        if (rule == BEST_FIT and less) or (rule == WORST_FIT and more) or best == NONE:
+            best = node
     return best
 
 

@@ -6,10 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.errors import UsageError
-from tracekit.replay.mechanisms import Plan, View, by_arrival
-from tracekit.replay.planned import NOT_ACTIVE, TOO_MANY, apply_plan, gather, next_plan
-from tracekit.replay.state import PPM, records
+from tracekit.errors import TracekitError, UsageError
+from tracekit.replay.mechanisms import Plan, by_arrival
+from tracekit.replay.planned import (
+    GROUP_UNKNOWN,
+    NAMED_TWICE,
+    NO_SPEED,
+    NOT_ACTIVE,
+    apply_plan,
+    gather,
+    next_plan,
+    settle_running,
+)
+from tracekit.replay.state import PPM
+from tracekit.replay.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +33,7 @@ __all__ = ["run_planned"]
 
 _IDLE_PLANS = 1000
 """Plans in a row that start nothing, with nothing running and nothing to come, after which the rest waits for ever."""
+_HINT = "mend the policy"
 
 
 def run_planned(state: State, planner: Planner, name: str, progress: Callable[[int], None]) -> None:
@@ -31,86 +42,93 @@ def run_planned(state: State, planner: Planner, name: str, progress: Callable[[i
     Raises
     ------
     UsageError
-        A plan names a job twice, or one that neither waits nor runs, or asks for more GPUs than there are.
+        The planner fails, or its plan names a job twice, or one that neither waits nor runs, or asks for more GPUs than
+        there are, for a group of nodes or a GPU model that is not there, or for a speed that is no speed.
     """
     g = state.g[0]
     n = len(state.jobs)
-    rows = np.zeros(1024, records("VIEW"))
-    wanted, wanted_rate = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    group_of = state.nodes["group"]
-    models = _frozen(state.groups["model"].astype(np.int64))
+    wanted, stopped = np.zeros(n, np.int64), np.zeros(len(state.events), np.int64)
+    view = View(state, gather, settle_running)
     idle = 0
     plans = 0
-    while next_plan(state, by_arrival, planner.round_ms):
-        if g["active"] > len(rows):
-            rows = np.zeros(2 * int(g["active"]), records("VIEW"))
-        count = gather(state, rows)
-        if count == 0:
+    while next_plan(state, by_arrival, planner.round_ms, planner.gap_ms):
+        if not g["running"] and not g["pending"]:
             continue
-        view = _view(state, rows[:count], int(g["now"]), group_of, models)
-        plan = planner.plan(view)
-        _apply(state, plan, wanted, wanted_rate, planner, name)
+        view.renew()
+        plan = _ask(planner, view, name)
+        _apply(state, plan, planner, name, wanted, stopped)
         idle = 0 if g["running"] or g["submitted"] < n else idle + 1
         if idle >= _IDLE_PLANS:
             return
-        g["wake"] = max(plan.wake_ms, int(g["now"]) + 1) if plan.wake_ms >= 0 else -1
+        g["wake"] = max(int(plan.wake_ms), view.now_ms + 1) if plan.wake_ms >= 0 else -1
         plans += 1
         if plans % 1000 == 0:
             progress(int(g["submitted"]))
 
 
-def _view(
-    state: State, rows: NDArray[np.void], now: int, group_of: NDArray[np.int32], models: NDArray[np.int64]
-) -> View:
-    present = np.bincount(group_of, weights=state.nodes["gpus"] * state.nodes["up"], minlength=len(state.groups))
-    return View(
-        now_ms=now,
-        job=_frozen(rows["job"]),
-        running=_frozen(rows["running"]),
-        held=_frozen(rows["held"]),
-        remaining_ms=_frozen(rows["remaining_ms"]),
-        attained_gpu_ms=_frozen(rows["attained"]),
-        overhead_ms=_frozen(rows["overhead_ms"]),
-        rate=_frozen(rows["rate"]),
-        group=_frozen(rows["group"]),
-        group_gpus=_frozen(present.astype(np.int64)),
-        group_model=models,
-    )
+def _ask(planner: Planner, view: View, name: str) -> Plan:
+    try:
+        plan = planner.plan(view)
+    except TracekitError:
+        raise
+    except Exception as error:
+        told = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise UsageError(f"the policy {name} failed at {view.now_ms / 1000:g} s: {told}", hint=_HINT) from error
+    if not isinstance(plan, Plan):
+        raise UsageError(f"the policy {name} returned {type(plan).__name__} at {view.now_ms / 1000:g} s, not a Plan")
+    return plan
 
 
-def _frozen(values: NDArray[Any]) -> NDArray[Any]:
-    copy = np.ascontiguousarray(values)
-    if copy is values or copy.base is not None:
-        copy = copy.copy()
-    copy.flags.writeable = False
-    return copy
+def _whole(values: Any, what: str, name: str) -> NDArray[np.int64]:
+    """Return a column of a plan as int64."""
+    array = np.asarray(values)
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and len(array)):
+        raise UsageError(f"the policy {name} made a plan whose {what} are no list of whole numbers", hint=_HINT)
+    return np.ascontiguousarray(array, np.int64)
 
 
 def _apply(
-    state: State,
-    plan: Plan,
-    wanted: NDArray[np.int64],
-    wanted_rate: NDArray[np.int64],
-    planner: Planner,
-    name: str,
+    state: State, plan: Plan, planner: Planner, name: str, wanted: NDArray[np.int64], stopped: NDArray[np.int64]
 ) -> None:
-    jobs = np.ascontiguousarray(plan.job, np.int64)
-    gpus = np.ascontiguousarray(plan.gpus, np.int64)
-    rates = np.full(len(jobs), PPM) if plan.rate is None else np.ascontiguousarray(plan.rate, np.int64)
-    groups = np.full(len(jobs), -1) if plan.group is None else np.ascontiguousarray(plan.group, np.int64)
-    if not len(jobs) == len(gpus) == len(rates) == len(groups):
-        raise UsageError(f"the policy {name} made a plan whose columns differ in length", hint="mend the policy")
-    if len(groups) and (groups.min() < -1 or groups.max() >= len(state.groups)):
-        raise UsageError(f"the policy {name} asked for a group of nodes that does not exist", hint="mend the policy")
-    wrong = apply_plan(state, by_arrival, jobs, gpus, rates, groups, wanted, wanted_rate, planner.resize_ms)
+    jobs, gpus = _whole(plan.job, "jobs", name), _whole(plan.gpus, "gpus", name)
+    count = len(jobs)
+    rates = np.full(count, PPM) if plan.rate is None else _whole(plan.rate, "rates", name)
+    groups = np.full(count, -1) if plan.group is None else _whole(plan.group, "groups", name)
+    models = np.full(count, -1) if plan.model is None else _whole(plan.model, "models", name)
+    if not count == len(gpus) == len(rates) == len(groups) == len(models) or not 0 <= plan.optional <= count:
+        raise UsageError(f"the policy {name} made a plan whose columns differ in length", hint=_HINT)
+    known = int(state.groups["model"].max(initial=-1))
+    if count and (models.min() < -1 or models.max() > known):
+        raise UsageError(f"the policy {name} asked for a GPU model that the cluster does not have", hint=_HINT)
+    optional = np.arange(count) >= count - plan.optional
+    if len(state.domains) > 1:
+        inside = np.where((jobs >= 0) & (jobs < len(wanted)), jobs, 0)
+        order = np.argsort(state.demands["domain"][state.jobs["demand"][inside]], kind="stable")
+        jobs, gpus, rates, groups, models = jobs[order], gpus[order], rates[order], groups[order], models[order]
+        optional = optional[order]
+    wrong = apply_plan(
+        state,
+        by_arrival,
+        jobs,
+        gpus,
+        rates,
+        groups,
+        models,
+        optional,
+        plan.keep,
+        planner.any_model,
+        planner.resize_ms,
+        wanted,
+        stopped,
+    )
     if not wrong:
         return
     place = int(state.g["culprit"][0])
-    about = f"job {jobs[place]} at {state.g['now'][0] / 1000:g} s"
-    if wrong == TOO_MANY:
-        what = f"asked for more GPUs than there are: {gpus[place]} for {about}"
-    elif wrong == NOT_ACTIVE:
-        what = f"planned {about}, which neither waits nor runs, is named twice, or has no speed"
-    else:
-        what = f"made a plan that cannot be carried out: {about}"
-    raise UsageError(f"the policy {name} {what}", hint="mend the policy")
+    what = {
+        NOT_ACTIVE: "planned a job that neither waits nor runs",
+        NAMED_TWICE: "named a job twice in a plan",
+        NO_SPEED: f"gave a speed of {rates[place]} ppm",
+        GROUP_UNKNOWN: f"asked for the group of nodes {groups[place]}, which is not in the job's domain",
+    }.get(wrong, f"asked for more GPUs than there are, or fewer than none ({gpus[place]})")
+    at = int(state.g["now"][0]) / 1000
+    raise UsageError(f"the policy {name} {what}: job {jobs[place]} (by submission) at {at:g} s", hint=_HINT)

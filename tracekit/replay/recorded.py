@@ -128,7 +128,10 @@ def _end(s: Any, j: int, job: Any) -> None:
     job.ran = g.now - job.first
     job.attained = job.ran * job.gpus
     job.remaining = 0
-    g.last_end = max(g.last_end, g.now)
+    g.last_end = g.now
+    g.busy_at_end = g.busy_ms
+    g.free_at_end = g.free_ms
+    g.fragmented_at_end = g.fragmented_ms
     g.running -= 1
     tell(s.log, g, FINISH, j, NONE, 0)
     if job.nodes == 0:

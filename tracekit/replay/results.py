@@ -44,6 +44,8 @@ def jobs_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
     slowdown
         Bounded slowdown, see `bounded_slowdown`.
 
+    Columns that the policy itself tells (`Outcome.columns`) follow, NULL for jobs that did not end.
+
     What a job never reached is NULL.
     """
     started, ended = outcome.first_start_ms >= 0, outcome.end_ms >= 0
@@ -64,6 +66,7 @@ def jobs_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
             pl.Series("preemptions", outcome.preemptions.astype(np.int64)),
             _known(pl.Series("nodes_spanned", outcome.nodes_spanned.astype(np.int64)), outcome.nodes_spanned > 0),
             pl.Series("slowdown", bounded_slowdown(jobs, outcome)).fill_nan(None),
+            *(_known(pl.Series(name, values), ended) for name, values in outcome.columns.items()),
         ]
     )
 

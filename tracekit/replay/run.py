@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracekit.replay.backfill import run_easy
 from tracekit.replay.build import build
 from tracekit.replay.compiled import compiled
-from tracekit.replay.mechanisms import Planner, Recorded
+from tracekit.replay.fractional import run_fractional
+from tracekit.replay.fractional_build import divide
+from tracekit.replay.mechanisms import Backfill, Fractional, Planner, Recorded, Tenants
 from tracekit.replay.nodes import node_joins
 from tracekit.replay.ordered import run_ordered
 from tracekit.replay.outcome import Outcome, Timeline
 from tracekit.replay.planner import run_planned
 from tracekit.replay.recorded import run_recorded
+from tracekit.replay.reservations import run_conservative
 from tracekit.replay.state import DONE, FUTURE, State
+from tracekit.replay.tenancy import columns_of, open_books
+from tracekit.replay.tenants import run_tenants
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
     from tracekit.replay.assignment import Assignment
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Mechanism
+    from tracekit.replay.mechanisms import Mechanism, Ordered
 
 __all__ = ["simulate"]
 
@@ -72,13 +79,24 @@ def simulate(
     rows = 16 * len(jobs) + 1024 if log else 0
     while True:
         state = build(jobs, cluster, assignment, mechanism, rule=rule, spread=spread, log_rows=rows)
+        books = None
+        if isinstance(mechanism, Tenants):
+            state, books = open_books(state, jobs, cluster, assignment, mechanism)
         _open(state, cluster.absent)
         begun = time.perf_counter()
-        _drive(state, mechanism, name, progress or _nobody)
+        if isinstance(mechanism, Fractional):
+            run_fractional(*divide(state, jobs, cluster, assignment, mechanism), mechanism, progress or _nobody)
+        elif isinstance(mechanism, Tenants):
+            victims = None if mechanism.reclaim == "never" else state.scratch
+            while run_tenants(state, books, mechanism.order.key, victims, _INSTANTS):
+                (progress or _nobody)(int(state.g["submitted"][0]))
+        else:
+            _drive(state, mechanism, name, progress or _nobody)
         wall = time.perf_counter() - begun
         written = int(state.g["log_size"][0])
         if written <= rows:
-            return _outcome(state, wall, log=log)
+            outcome = _outcome(state, wall, log=log, unit=1 if isinstance(mechanism, Fractional) else 1000)
+            return replace(outcome, columns=columns_of(state, books))
         # The run is deterministic: the same again, with room for what it wants to tell.
         rows = written
 
@@ -87,13 +105,19 @@ def _nobody(_submitted: int) -> None:
     pass
 
 
-def _drive(state: State, mechanism: Mechanism, name: str, progress: Callable[[int], None]) -> None:
+def _drive(
+    state: State, mechanism: Backfill | Ordered | Planner | Recorded, name: str, progress: Callable[[int], None]
+) -> None:
     """Run a mechanism to its end: one branch for each kind, each in a module of its own."""
     if isinstance(mechanism, Planner):
         run_planned(state, mechanism, name, progress)
         return
     if isinstance(mechanism, Recorded):
         run_recorded(state, mechanism, progress)
+        return
+    if isinstance(mechanism, Backfill):
+        run = run_easy if mechanism.kind == "easy" else run_conservative
+        run(state, mechanism, _INSTANTS, progress)
         return
     while run_ordered(state, mechanism.key, _INSTANTS):
         progress(int(state.g["submitted"][0]))
@@ -114,7 +138,8 @@ def _open(s: Any, absent: Any) -> None:
             node_joins(g, s.nodes, s.groups, s.domains, s.bits, s.tops, index)
 
 
-def _outcome(s: State, wall: float, *, log: bool) -> Outcome:
+def _outcome(s: State, wall: float, *, log: bool, unit: int) -> Outcome:
+    """Return what the state tells; its GPUs are counted in units of so many milli-GPUs."""
     g, jobs = s.g[0], s.jobs
     done = jobs["status"] == DONE
     kept = s.samples[: g["samples"]]
@@ -127,19 +152,19 @@ def _outcome(s: State, wall: float, *, log: bool) -> Outcome:
         migrations=jobs["migrations"].copy(),
         nodes_spanned=np.zeros(len(jobs), np.int32) if g["by_count"] else jobs["nodes"].copy(),
         unschedulable=~done & (jobs["status"] != FUTURE),
-        held_milli_ms=jobs["attained"] * 1000,
+        held_milli_ms=jobs["attained"] * unit,
         timeline=Timeline(
             time_ms=kept["time"].copy(),
             running=kept["running"].copy(),
             pending=kept["pending"].copy(),
-            busy_milli=kept["busy"] * 1000,
-            free_milli=kept["free"] * 1000,
-            fragmented_milli=kept["fragmented"] * 1000,
+            busy_milli=kept["busy"] * unit,
+            free_milli=kept["free"] * unit,
+            fragmented_milli=kept["fragmented"] * unit,
         ),
         makespan_ms=int(g["last_end"]),
-        busy_milli_ms=int(g["busy_at_end"]) * 1000,
-        free_milli_ms=int(g["free_at_end"]) * 1000,
-        fragmented_milli_ms=int(g["fragmented_at_end"]) * 1000,
+        busy_milli_ms=int(g["busy_at_end"]) * unit,
+        free_milli_ms=int(g["free_at_end"]) * unit,
+        fragmented_milli_ms=int(g["fragmented_at_end"]) * unit,
         energy_kwh=None,
         events=int(g["events"]),
         wall_s=wall,

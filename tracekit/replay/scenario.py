@@ -12,7 +12,9 @@ from tracekit.errors import UsageError, nearest
 from tracekit.replay.assignment import Assignment, assign
 from tracekit.replay.cluster import Cluster
 from tracekit.replay.comparison import Compared
+from tracekit.replay.mechanisms import Recorded
 from tracekit.replay.models import Models, load_models, spread_ppm, used
+from tracekit.replay.over_capacity import told_violations, violations
 from tracekit.replay.placement import RULES
 from tracekit.replay.registry import named_policy
 from tracekit.replay.run import simulate
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tracekit.replay.feasibility import Feasibility
     from tracekit.replay.jobs import Jobs
     from tracekit.trace import Trace
 
@@ -46,7 +49,14 @@ def placement_named(name: str) -> str:
 
 
 def cluster_for(
-    trace: Trace, jobs: Jobs, where: str | Path | Cluster | None, *, partitioned: bool | None, gpus: float | None
+    trace: Trace,
+    jobs: Jobs,
+    where: str | Path | Cluster | None,
+    *,
+    partitioned: bool | None,
+    gpus: float | None,
+    cluster_name: str | None = None,
+    load: float = 1.0,
 ) -> Cluster:
     """Return the cluster that a replay runs on.
 
@@ -58,6 +68,15 @@ def cluster_for(
         Make each virtual cluster a cluster of its own; what the source suggests by default.
     gpus : float, optional
         Multiply the nodes by this.
+    cluster_name : str, optional
+        Which cluster of the Trace.
+    load : float
+        The factor by which submissions are closer together.
+
+    Raises
+    ------
+    UsageError
+        The cluster cannot be read or made; or the nodes of a file are to be multiplied.
     """
     from tracekit.replay.cluster_file import read_cluster
     from tracekit.replay.cluster_of_trace import cluster_of_trace, observed_cluster
@@ -65,10 +84,14 @@ def cluster_for(
     if isinstance(where, Cluster):
         return where
     if where == "auto":
-        return observed_cluster(trace, jobs, partitioned=partitioned, gpus=gpus)
+        return observed_cluster(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=cluster_name)
     if where is not None:
+        if gpus is not None and gpus != 1:
+            raise UsageError(
+                "the nodes of a cluster file cannot be multiplied", where="--gpus", hint="change the file instead"
+            )
         return read_cluster(Path(where), jobs, partitioned=partitioned)
-    return cluster_of_trace(trace, jobs, partitioned=partitioned, gpus=gpus)
+    return cluster_of_trace(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=cluster_name, load=load)
 
 
 @dataclass(frozen=True)
@@ -81,6 +104,12 @@ class Scenario:
     models: Models
     placement: str = "consolidate"
     seed: int = 0
+    measured: NDArray[np.bool_] | None = None
+    """Jobs that the figures are of; all when None (n,)."""
+    feasibility: Feasibility | None = None
+    """What was found before the first replay."""
+    trace: Trace | None = None
+    """Where the jobs come from."""
 
     @classmethod
     def make(
@@ -112,6 +141,11 @@ class Scenario:
         if isinstance(policy, str):
             policy = named_policy(policy)
         mechanism = policy.mechanism(self.jobs, self.cluster, self.models, self.seed)
+        notes: tuple[str, ...] = ()
+        over = None
+        if isinstance(mechanism, Recorded):
+            over = violations(self.jobs, self.cluster, self.assignment, mechanism, self.trace)
+            notes = (*mechanism.notes, told_violations(over))
         outcome = simulate(
             self.jobs,
             self.cluster,
@@ -130,16 +164,19 @@ class Scenario:
             policy=policy.label,
             parameters=policy.parameters,
             placement=self.placement,
-            assumptions=self._assumptions(policy),
+            assumptions=self._assumptions(policy, notes),
+            measured=self.measured,
         )
-        return Compared(policy.label, self.jobs, outcome, summary)
+        return Compared(policy.label, self.jobs, outcome, summary, over)
 
-    def _assumptions(self, policy: Any) -> dict[str, Any]:
+    def _assumptions(self, policy: Any, notes: tuple[str, ...]) -> dict[str, Any]:
         overhead = policy.parameters.get("overhead")
         told: dict[str, Any] = used(self.models, policy.card.assumptions, overhead and str(overhead))
         told["cluster"] = {"title": "the cluster", "value": self.cluster.origin, "source": "the input"}
         if self.assignment.notes:
             told["groups"] = {"title": "groups", "value": " ".join(self.assignment.notes), "source": "the engine"}
+        if notes:
+            told["recorded"] = {"title": "the recorded schedule", "value": "; ".join(notes), "source": "the input"}
         return told
 
 

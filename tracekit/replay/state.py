@@ -49,18 +49,20 @@ _FIELDS = {
     "NODE": "free:i4 gpus:i4 group:i4 bit:i4 up:i4 holder:i4",
     "GROUP": "domain:i4 low:i4 high:i4 largest:i4 words:i4 bits:i4 tops:i4 summary:i4 model:i4 speed:i4",
     "DOMAIN": """group_low:i4 group_high:i4 queue_low:i4 queue_high:i4 free:i4 held:i4 rank_base:i4 rank_size:i4
-        touched:i4 freed:i4""",
+        touched:i4 freed:i4 ranked:i4""",
     "DEMAND": "accept:u8 domain:i4 gpus:i4 scope:i4 queue:i4 relaxed:i4 tenant:i4",
-    "QUEUE": "base:i8 head:i8 size:i8 domain:i4 blocked:i4 tenant:i4",
+    "QUEUE": "base:i8 head:i8 size:i8 domain:i4 blocked:i4 tenant:i4 gpus:i4",
     "TAKE": "node:i4 gpus:i4 next:i4 gpu:i4 job:i4 before:i4 after:i4",
     "HEAP": "key:i8 job:i8",
     "CHANGE": "time:i8 node:i4 up:i4",
     "VIEW": """job:i8 held:i8 remaining_ms:i8 attained:i8 overhead_ms:i8 rate:i8 group:i8 since_ms:i8 running:?""",
     "TENANCY": """pick:i8 across:i8 limit:i8 reclaim:i8 fair:i8 own:i8 others:i8 borrowing:i8 cap:i8 theta:i8 period:i8
         keep:i8 attempt:i8 backoff:i8 attempts:i8 resources:i8 attributed:i8 row:i8 seen:i8""",
-    "ACCOUNT": """use:i8 quota:i8 weight:i8 borrow:i8 lend:i8 cpu:i8 memory:i8 share:i8 decayed:i8 settled:i8 over:i8 turn:i8
-        waiting:i4 place:i4 stuck:i4 candidate:i4 pool:i4 queue_low:i4 queue_high:i4 rank_base:i4 rank_size:i4""",
-    "POOL": "low:i8 high:i8 open:i8 gpus:i8 cpu:i8 memory:i8 cpu_all:i8 memory_all:i8",
+    "ACCOUNT": """use:i8 quota:i8 weight:i8 borrow:i8 lend:i8 cpu:i8 memory:i8 share:i8 decayed:i8 settled:i8 over:i8
+        turn:i8 waiting:i4 place:i4 stuck:i4 eased:i4 candidate:i4 pool:i4 queue_low:i4 queue_high:i4 rank_base:i4
+        rank_size:i4""",
+    "POOL": """low:i8 high:i8 open:i8 gpus:i8 cpu:i8 memory:i8 cpu_all:i8 memory_all:i8 use:i8 over:i8 lend:i8 lent:i8
+        round:i8""",
     "CLAIM": "priority:i8 cpu:i8 memory:i8 mark:i8 delayed:i8 tries:i4 out:i4 refused:i4",
     "LOG": "time_ms:i8 kind:i1 job:i4 node:i4 gpu:i4 value:i8",
     "SAMPLE": "time:i8 running:i8 pending:i8 busy:i8 free:i8 fragmented:i8",

@@ -11,7 +11,7 @@ from typing import Any
 
 from tracekit import resources
 
-__all__ = ["chart_config", "colour", "css_variables", "fonts"]
+__all__ = ["chart_config", "colour", "colour_value", "css_variables", "fonts"]
 
 
 @cache
@@ -43,6 +43,17 @@ def colour(name: str) -> str:
     if name not in _theme()["light"]:
         raise KeyError(name)
     return f"var(--{name})"
+
+
+def colour_value(name: str) -> str:
+    """Return what a colour is in light mode, such as '#0072b2', for pictures without a style sheet.
+
+    Raises
+    ------
+    KeyError
+        The theme has no such colour.
+    """
+    return _theme()["light"][name]
 
 
 def chart_config() -> dict[str, Any]:

@@ -1,0 +1,191 @@
+"""Measure the replay engine against straight C.
+
+    python benchmarks/replay.py [--jobs 1580000] [--load 0.8 --load 0.95] [--policy fifo ...] [--growth] [--cold]
+
+Jobs and cluster are those of `replay_jobs` (the shape of Helios: 6,000 GPUs in 60 isolated virtual clusters). The
+bound, `replay_bound.c`, runs FIFO and SRTF by the same rules and must give the same end for every job; it is built
+with gcc -O3 and left out where there is no compiler. Times are those of the engine's loop, laying out its arrays left
+out, and the least of three runs; 'all' includes it. Memory is what a whole process needs beyond the table of jobs.
+--growth shows jobs per second from 10,000 to 1.6 million jobs; --cold how long a policy takes to start with an empty
+and with a filled cache of compiled code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from replay_jobs import make
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+POLICIES = ("fifo", "fifo,scan=skip", "sjf", "qssf", "srtf", "las", "easy", "fair-share", "kueue", "philly", "hived")
+BOUND = {"fifo": "fifo", "srtf": "srtf"}
+"""Policies that the C program has."""
+
+MEMORY = """
+import resource, sys
+sys.path.insert(0, {folder!r})
+from replay_jobs import make
+from tracekit.replay.scenario import Scenario
+scenario = Scenario.make(*make({jobs}, {load}))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+scenario.run({policy!r})
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+START = """
+import sys, time
+sys.path.insert(0, {folder!r})
+from replay_jobs import make
+from tracekit.replay.scenario import Scenario
+scenario = Scenario.make(*make(2000, 0.5))
+begun = time.perf_counter()
+scenario.run({policy!r})
+print(time.perf_counter() - begun)
+"""
+
+
+def build_bound(folder: Path) -> Path | None:
+    """Compile the C program, or say that there is no compiler."""
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        print("no gcc here: without the bound")
+        return None
+    program = folder / "bound"
+    source = Path(__file__).with_name("replay_bound.c")
+    subprocess.run([compiler, "-O3", "-march=native", "-o", str(program), str(source)], check=True)
+    return program
+
+
+def write_input(path: Path, jobs: Jobs, cluster: Cluster) -> None:
+    """Write what the C program reads."""
+    head = [len(jobs), cluster.nodes, len(cluster.domains)]
+    columns = (head, jobs.submit_ms, jobs.work_ms, jobs.devices, jobs.tenant, cluster.gpus, cluster.domain)
+    np.concatenate([np.asarray(column, np.int64) for column in columns]).tofile(path)
+
+
+def run_bound(program: Path, folder: Path, name: str) -> tuple[float, NDArray[np.int64]]:
+    """Run the C program; return its seconds and the ends of jobs."""
+    arguments = [str(program), str(folder / "in"), str(folder / "out"), name]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    return float(done.stdout), np.fromfile(folder / "out", np.int64)
+
+
+def run_engine(scenario: Any, text: str) -> tuple[float, float, Any]:
+    """Run a policy; return the seconds of the loop, those with everything around it, and the outcome."""
+    from tracekit.replay.registry import named_policy
+    from tracekit.replay.run import simulate
+
+    begun = time.perf_counter()
+    mechanism = named_policy(text).mechanism(scenario.jobs, scenario.cluster, scenario.models, scenario.seed)
+    outcome = simulate(scenario.jobs, scenario.cluster, scenario.assignment, mechanism, name=text)
+    return outcome.wall_s, time.perf_counter() - begun, outcome
+
+
+def compare(count: int, load: float, policies: tuple[str, ...], program: Path | None, folder: Path) -> None:
+    """Print a row for each policy."""
+    from tracekit.replay.scenario import Scenario
+
+    jobs, cluster = make(count, load)
+    scenario = Scenario.make(jobs, cluster)
+    fifo_s = None
+    if program is not None:
+        write_input(folder / "in", jobs, cluster)
+        fifo_s = min(run_bound(program, folder, "fifo")[0] for _ in range(3))
+    print(f"\n{count:,} jobs, load {load}; FIFO in C: {fifo_s or 0:.3f} s")
+    print(f"{'policy':<18}{'engine s':>9}{'all s':>8}{'jobs/s':>12}{'C s':>8}{'ratio':>7}{'of C fifo':>10}  same")
+    for text in policies:
+        runs = [run_engine(scenario, text) for _ in range(3)]
+        engine_s, all_s, outcome = min(runs, key=lambda run: run[0])
+        c_s = ratio = same = None
+        if program is not None and text in BOUND:
+            c_runs = [run_bound(program, folder, BOUND[text]) for _ in range(3)]
+            c_s = min(seconds for seconds, _ in c_runs)
+            ratio, same = engine_s / c_s, bool((c_runs[0][1] == outcome.end_ms).all())
+        print(
+            f"{text:<18}{engine_s:>9.3f}{all_s:>8.2f}{count / engine_s:>12,.0f}{_figure(c_s, 3):>8}{_figure(ratio, 2):>7}"
+            f"{_figure(engine_s / fifo_s if fifo_s else None, 1):>10}  {'' if same is None else same}"
+        )
+
+
+def _figure(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def growth(load: float, policies: tuple[str, ...]) -> None:
+    """Print jobs per second by the number of jobs."""
+    from tracekit.replay.scenario import Scenario
+
+    sizes = (10_000, 100_000, 400_000, 1_600_000)
+    print(f"\njobs/s by number of jobs, load {load}")
+    print(f"{'policy':<18}" + "".join(f"{size:>12,}" for size in sizes))
+    scenarios = [Scenario.make(*make(size, load)) for size in sizes]
+    for text in policies:
+        best = [min(run_engine(scenario, text)[0] for _ in range(3)) for scenario in scenarios]
+        print(f"{text:<18}" + "".join(f"{size / seconds:>12,.0f}" for size, seconds in zip(sizes, best, strict=True)))
+
+
+def in_process(code: str, **values: Any) -> float:
+    """Run code in a Python of its own and return the number it prints."""
+    text = code.format(folder=str(Path(__file__).parent), **values)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def cold(policies: tuple[str, ...]) -> None:
+    """Print how long each policy takes on 2,000 jobs, compiled for the first time and from the cache."""
+    print(f"\n{'policy':<18}{'cold s':>8}{'cached s':>10}")
+    for text in policies:
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["NUMBA_CACHE_DIR"] = folder
+            first, second = (in_process(START, policy=text) for _ in range(2))
+            del os.environ["NUMBA_CACHE_DIR"]
+        print(f"{text:<18}{first:>8.1f}{second:>10.2f}")
+
+
+def memory(count: int, load: float, policies: tuple[str, ...]) -> None:
+    """Print what a process needs beyond the table of jobs."""
+    print(f"\n{'policy':<18}{'MiB beyond the jobs':>20}")
+    for text in policies:
+        print(f"{text:<18}{in_process(MEMORY, jobs=count, load=load, policy=text):>20,.0f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=1_580_000)
+    parser.add_argument("--load", type=float, action="append")
+    parser.add_argument("--policy", action="append")
+    parser.add_argument("--growth", action="store_true")
+    parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--memory", action="store_true")
+    options = parser.parse_args()
+    loads = options.load or [0.8, 0.95]
+    policies = tuple(options.policy or POLICIES)
+    if options.cold:
+        cold(policies)
+    elif options.growth:
+        growth(loads[0], policies)
+    elif options.memory:
+        memory(options.jobs, loads[0], policies)
+    else:
+        with tempfile.TemporaryDirectory() as name:
+            program = build_bound(Path(name))
+            for load in loads:
+                compare(options.jobs, load, policies, program, Path(name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""`tracekit replay` and `tracekit policies` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import tracekit
+from tracekit.cli import app
+from tracekit.errors import TracekitError
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run tracekit as a process of its own and return what it said."""
+    env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tracekit", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, check=False)
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with Traces of the samples of Philly and Helios."""
+    folder = tmp_path_factory.mktemp("replay")
+    for name in ("philly", "helios"):
+        assert run("ingest", ROOT / "sample_traces" / name, "-o", folder / name).returncode == 0
+    return folder
+
+
+def test_policies_are_compared_and_kept(traces: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = run(
+        "replay", traces / "philly", "--gpus", "0.2", "--log", "-o", out,
+        "-p", "fifo", "-p", "srtf,overhead=helios", "-p", "recorded",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert "note: 29 jobs are left out: no GPU count" in result.stderr
+    assert "with 0.3% of the GPU-hours" in result.stderr
+    assert result.stdout.index("JCT against fifo") < result.stdout.index("Assumptions used:")
+    assert "  M9, " in result.stdout
+    assert result.stdout.endswith(f"replays: {out}\n")
+    names = {p.name for p in out.iterdir()}
+    assert names == {
+        "comparison.csv", "comparison.parquet", "comparison.svg", "fifo", "recorded", "srtf,overhead=helios",
+    }  # fmt: skip
+    assert {p.name for p in (out / "recorded").iterdir()} == {
+        "jobs.parquet", "log.parquet", "summary.json", "timeline.parquet", "violations.parquet",
+    }  # fmt: skip
+    summary = json.loads((out / "srtf,overhead=helios" / "summary.json").read_text())
+    assert (summary["policy"], summary["parameters"]["overhead"]) == ("srtf,overhead=helios", "helios")
+    compared = pl.read_parquet(out / "comparison.parquet")
+    assert compared["policy"].to_list() == ["fifo", "srtf,overhead=helios", "recorded"]
+    assert compared["avg_jct_s"][1] == summary["avg_jct_s"]
+    log = pl.read_parquet(out / "fifo" / "log.parquet")
+    assert log.columns == ["time_ms", "kind", "job_id", "node", "gpu", "value"]
+    assert log.filter(pl.col("kind") == "finish").height == compared["completed"][0]
+    picture = (out / "comparison.svg").read_text()
+    assert picture.startswith("<svg")
+    assert "var(--" not in picture
+    again = run("replay", traces / "philly", "-o", out, "-p", "fifo")
+    assert again.returncode == 2
+    assert "exists already" in again.stderr
+
+
+def test_a_panel_of_ten_when_none_is_named(traces: Path, tmp_path: Path) -> None:
+    result = run("replay", traces / "helios", "--cluster-name", "Venus", "--limit", "200", "-o", tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    compared = pl.read_parquet(tmp_path / "out" / "comparison.parquet")
+    assert compared.height >= 10
+    assert compared["policy"][0] == "fifo"
+
+
+def test_what_of_the_panel_cannot_run_is_told(traces: Path, tmp_path: Path) -> None:
+    result = run("replay", traces / "philly", "--load", "2", "--limit", "50", "-o", tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    assert "note: recorded is left out of the panel: " in result.stderr
+    assert not (tmp_path / "out" / "recorded").exists()
+
+
+def test_a_window_measured_and_a_cluster_file(traces: Path, tmp_path: Path) -> None:
+    cluster = tmp_path / "c.toml"
+    cluster.write_text("[[pool]]\nnodes = 20\ngpus_per_node = 8\n")
+    result = run(
+        "replay", traces / "philly", "--cluster", cluster, "-p", "fifo", "--from", "2017-10-10", "--to", "2017-10-20",
+        "--measure-from", "2017-10-12", "--measure-to", "2017-10-13", "-o", tmp_path / "out",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    summary = json.loads((tmp_path / "out" / "fifo" / "summary.json").read_text())
+    jobs = pl.read_parquet(tmp_path / "out" / "fifo" / "jobs.parquet")
+    assert summary["cluster"] == {"nodes": 20, "gpus": 160}
+    day = jobs.filter(pl.col("submit_time").dt.date() == pl.date(2017, 10, 12))
+    assert 0 < summary["jobs"] == day.height < jobs.height
+
+
+def test_a_placement_study(traces: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = run("replay", traces / "philly", "--inflate", "0.5", "-p", "fgd", "-p", "best-fit", "-o", out)
+    assert result.returncode == 0, result.stderr
+    table = pl.read_parquet(out / "inflation.parquet")
+    assert table["policy"].unique(maintain_order=True).to_list() == ["fgd", "bestfit"]
+    assert table["arrived_percent"].max() == 50
+    wrong = run("replay", traces / "philly", "--inflate", "0.5", "-p", "fgdd", "-o", tmp_path / "other")
+    assert "did you mean 'fgd'?" in wrong.stderr
+
+
+OVER = """
+import numpy as np
+from tracekit.policies import Card, Policy
+from tracekit.replay.mechanisms import Plan, Planner
+
+class Greedy(Policy):
+    card = Card(name="greedy", title="t", rule="r")
+    def mechanism(self, jobs, cluster, models, seed):
+        return Planner(lambda view: Plan(job=view.job, gpus=np.full(len(view.job), 10_000)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["-p", "fifoo"], "unknown policy 'fifoo'; did you mean 'fifo'?"),
+        (["-p", "fifo,scann=stop"], "did you mean 'scan'?"),
+        (["-p", "fifo,scan=stopp"], "did you mean 'stop'?"),
+        (["-p", "fifo,relax=-5"], "relax=-5 is out of range"),
+        (["-p", "fifo,relax=1e300"], "relax=1e300 is out of range"),
+        (["-p", "fifo", "-p", "fifo"], "two results are called 'fifo'"),
+        (["-p", "over.py"], "the policy greedy asked for more GPUs than there are"),
+        (["--placement", "consolidat"], "did you mean 'consolidate'?"),
+        (["--cluster", "bad.toml"], "bad.toml, line 3: "),
+        (["--cluster", "none.toml"], "none.toml: "),
+        (["--cluster", "zero.toml"], "zero.toml, line "),
+        (["--load", "0"], "the load must be a number above 0"),
+        (["--load", "-1"], "the load must be a number above 0"),
+        (["--load", "1e-300"], "the submissions span "),
+        (["--gpus", "0"], "the factor of GPUs must be above 0"),
+        (["--gpus", "-3"], "the factor of GPUs must be above 0"),
+        (["--gpus", "1e30"], "the factor of GPUs must be above 0"),
+        (["--limit", "0"], "the limit must be at least 1 job"),
+        (["--from", "yesterday"], "--from: 'yesterday' is not a time"),
+        (["--from", "2030-01-01"], "no job was submitted in the window; submissions run from 2017-"),
+        (["--from", "2018-01-01", "--to", "2017-01-01"], "the window is empty"),
+        (["--measure-from", "2030-01-01"], "no job was submitted in the measuring window"),
+        (["--inflate", "-1"], "a load is a number above 0"),
+        (["--models", "bad.toml"], "bad.toml, line 3: "),
+    ],
+)
+def test_a_mistake_is_one_line(
+    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], part: str
+) -> None:
+    (tmp_path / "over.py").write_text(OVER)
+    (tmp_path / "bad.toml").write_text("[[pool]]\nnodes = 2\ngpus_per_node = = 8\n")
+    (tmp_path / "zero.toml").write_text("[[pool]]\nnodes = 2\ngpus_per_node = 0\n")
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.chdir(tmp_path)
+    # Inside this process, which is faster; `main` prints the error as it is.
+    result = CliRunner().invoke(app, ["replay", str(traces / "philly"), "-o", "out", *arguments])
+    assert isinstance(result.exception, TracekitError)
+    assert part in str(result.exception)
+    assert "\n" not in str(result.exception)
+    assert [p for p in sorted(tmp_path.iterdir()) if p.name != "__pycache__"] == before
+
+
+def test_an_error_ends_in_one_line_and_exit_code_2(traces: Path, tmp_path: Path) -> None:
+    result = run("replay", traces / "philly", "-p", "fifoo", "-o", tmp_path / "out")
+    assert result.returncode == 2
+    errors = [line for line in result.stderr.splitlines() if not line.startswith("note: ")]
+    assert len(errors) == 1
+    assert errors[0].startswith("tracekit: error: unknown policy 'fifoo'")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_that_holds_several_clusters_or_is_none(traces: Path, tmp_path: Path) -> None:
+    several = run("replay", traces / "helios", "-o", tmp_path / "out")
+    assert "choose one of: Earth, Venus" in several.stderr
+    none = run("replay", traces, "-o", tmp_path / "out")
+    assert "make one with 'tracekit ingest SRC -o TRACE'" in none.stderr
+
+
+def test_work_that_never_fits_is_refused_unless_forced(traces: Path, tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text("[[pool]]\nnodes = 1\ngpus_per_node = 1\n")
+    arguments = ("replay", traces / "philly", "--cluster", "small.toml", "-p", "fifo", "--limit", "100", "-o", "out")
+    refused = run(*arguments, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "can never be placed" in refused.stderr
+    forced = run(*arguments, "--force", cwd=tmp_path)
+    assert forced.returncode == 0, forced.stderr
+    assert "note: warning: " in forced.stderr
+    summary = json.loads((tmp_path / "out" / "fifo" / "summary.json").read_text())
+    assert summary["unschedulable"] > 0
+
+
+def test_policies_are_listed_with_their_cards() -> None:
+    listed = run("policies")
+    assert listed.returncode == 0
+    assert re.search(r"^ *srtf +shortest remaining time first ", listed.stdout, re.MULTILINE)
+    card = run("policies", "srtf").stdout
+    for part in ("Jobs stop and go on where they were", "overhead", "skip", "M9, ", "Sources:", "The same as others:"):
+        assert part in card
+    facts = json.loads(run("policies", "srtf", "-f", "json").stdout)
+    assert [p["name"] for p in facts["parameters"]][:3] == ["scan", "fit", "overhead"]
+    wrong = run("policies", "srtff")
+    assert wrong.returncode == 2
+    assert "unknown policy 'srtff'; did you mean 'srtf'?" in wrong.stderr
+
+
+@pytest.mark.parametrize("first", ["", "import tracekit.replay.api", "tracekit.replay"])
+def test_the_package_is_the_function_before_and_after_its_modules_are_imported(traces: Path, first: str) -> None:
+    code = (
+        f"import tracekit\n{first}\n"
+        f"found = tracekit.replay({str(traces / 'philly')!r}, policy='fifo', limit=50)\n"
+        "print(found, found.jobs().height, found.timeline().height > 0)"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout
+    assert told.startswith("<replay of 50 jobs under fifo: mean JCT ")
+    assert told.endswith(" s> 50 True\n")
+
+
+def test_names_of_the_documentation_exist() -> None:
+    assert callable(tracekit.replay)
+    assert callable(tracekit.sweep)
+    assert callable(tracekit.fidelity)

@@ -1,0 +1,66 @@
+"""Every registered policy, with its defaults, on one small mixed trace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.replay.auditor import audit
+from tests.replay.builders import make_cluster, make_jobs
+from tests.replay.engines import run_engine
+from tracekit.replay.outcome import Outcome
+from tracekit.replay.registry import policies
+from tracekit.replay.results import jobs_table, timeline_table
+
+TENANTS = ["a", "b", "c"]
+MODELS = ["A100", "V100"]
+_random = np.random.default_rng(11)
+_SIZES = [*_random.choice([1, 1, 1, 2, 4, 8, 16], 79).tolist(), 64]
+JOBS = make_jobs(
+    [(i * 7.5, size, float(_random.integers(1, 300))) for i, size in enumerate(_SIZES)],
+    vc=[TENANTS[i % 3] for i in range(80)],
+    user=[f"u{i % 7}" for i in range(80)],
+    model=[MODELS[i % 2] if i % 5 == 0 else None for i in range(80)],
+    name=[i % 4 for i in range(80)],
+    utilization=[(i % 10 + 1) / 10 for i in range(80)],
+)
+CLUSTER = make_cluster([8] * 5, model=["A100"] * 3 + ["V100"] * 2, quota={"a": 20, "b": 16, "c": 16})
+POSSIBLE = JOBS.devices <= 16
+
+
+def run(policy: str) -> Outcome:
+    fifo = run_engine(JOBS, CLUSTER, "fifo")
+    known = np.where(fifo.first_start_ms < 0, -1, 0)
+    jobs = replace(
+        JOBS,
+        recorded_start_ms=np.where(known, -1, fifo.first_start_ms),
+        recorded_end_ms=np.where(known, -1, fifo.end_ms),
+    )
+    return run_engine(jobs, CLUSTER, policy)
+
+
+@pytest.mark.parametrize("policy", list(policies()))
+def test_every_policy_ends_all_jobs_that_can_run(policy: str) -> None:
+    outcome = run(policy)
+    assert (~outcome.unschedulable).tolist() == POSSIBLE.tolist()
+    assert (outcome.first_start_ms[POSSIBLE] >= JOBS.submit_ms[POSSIBLE]).all()
+    assert (outcome.end_ms[POSSIBLE] > outcome.first_start_ms[POSSIBLE]).all()
+
+
+@pytest.mark.parametrize("policy", list(policies()))
+def test_every_policy_does_the_same_again(policy: str) -> None:
+    one, two = run(policy), run(policy)
+    assert jobs_table(JOBS, one).equals(jobs_table(JOBS, two))
+    assert timeline_table(JOBS, one).equals(timeline_table(JOBS, two))
+    if one.log is not None and two.log is not None:
+        assert one.log.tobytes() == two.log.tobytes()
+
+
+@pytest.mark.parametrize("policy", list(policies()))
+def test_every_policy_keeps_the_laws(policy: str) -> None:
+    outcome = run(policy)
+    if outcome.log is None or not len(outcome.log):
+        pytest.skip("its mechanism writes no log")
+    assert audit(JOBS, CLUSTER, outcome.log, outcome) == []

@@ -1,0 +1,57 @@
+"""The page on replays: its policies run, its files are read."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.replay.builders import make_cluster, make_jobs
+from tracekit.replay.cluster_file import read_cluster
+from tracekit.replay.models import load_models
+from tracekit.replay.scenario import Scenario
+
+if TYPE_CHECKING:
+    from typing import Any
+
+PAGE = (Path(__file__).parent.parent / "docs" / "replay.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    found: list[str] = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    return found
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> Path:
+    """Return the file that the page's two examples make together."""
+    file = tmp_path / "my_policies.py"
+    file.write_text("\n\n".join(blocks("python")), encoding="utf-8")
+    return file
+
+
+def ends(text: str) -> Any:
+    jobs = make_jobs([(0, 4, 100), (10, 1, 50), (20, 4, 50), (30, 2, 50)])
+    return (Scenario.make(jobs, make_cluster((4,))).run(text).outcome.end_ms // 1000).tolist()
+
+
+def test_the_ordering_example_starts_wide_jobs_first(policies: Path) -> None:
+    assert ends(f"{policies}:LargestFirst") == [100, 200, 150, 200]
+
+
+def test_the_planner_example_starts_narrow_jobs_first_at_whole_minutes(policies: Path) -> None:
+    # It first looks at 0 s; the end at 100 s is noticed at 120 s, when both narrow jobs start; then at 180 s.
+    assert ends(f"{policies}:FewestGpusFirst") == [100, 170, 230, 170]
+
+
+def test_the_files_of_the_page_are_read(tmp_path: Path) -> None:
+    cluster, models = blocks("toml")
+    assert tomllib.loads(cluster)["pool"][0]["gpus_per_node"] == 8
+    (tmp_path / "c.toml").write_text(cluster)
+    (tmp_path / "m.toml").write_text(models)
+    found = read_cluster(tmp_path / "c.toml", make_jobs([(0, 1, 1)], vc="research"))
+    assert (found.nodes, found.total_gpus, found.domains) == (16, 128, ["research"])
+    assert load_models(tmp_path / "m.toml").overhead.default == "helios"

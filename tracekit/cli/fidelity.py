@@ -1,0 +1,98 @@
+"""tracekit fidelity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracekit.cli.options import TraceFolder
+from tracekit.cli.replay_options import (
+    ClusterName,
+    ClusterPlace,
+    ForceReplay,
+    From,
+    GpuFactor,
+    Limit,
+    ModelsFile,
+    OutFolder,
+    Partitions,
+    Placement,
+    Seed,
+    Switch,
+    To,
+    moment,
+    show_assumptions,
+    show_before,
+)
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(fidelity)
+
+
+def fidelity(
+    trace: TraceFolder,
+    out: OutFolder,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "-p", "--policy", metavar="POLICY[,key=value...]", help="What the cluster ran; by source when left out."
+        ),
+    ] = None,
+    placement: Placement = "consolidate",
+    cluster: ClusterPlace = None,
+    cluster_name: ClusterName = None,
+    vc_partitions: Partitions = None,
+    start: From = None,
+    end: To = None,
+    gpus: GpuFactor = None,
+    limit: Limit = None,
+    seed: Seed = 0,
+    models: ModelsFile = None,
+    force: ForceReplay = False,
+) -> None:
+    """Tell how far to trust a replay: replay what the cluster really ran, and compare it with the log.
+
+    OUT holds fidelity.json, fidelity.parquet (errors by size class and VC), quantiles.parquet and quantiles.svg, and
+    the replay itself.
+
+    Example: tracekit fidelity my-trace -o out
+    """
+    from tracekit.cli.display import TerminalProgress, print_frame
+    from tracekit.replay.api import scenario_of
+    from tracekit.replay.fidelity import measure_fidelity, write_fidelity
+    from tracekit.report.replay_charts import fidelity_svg
+
+    progress = TerminalProgress()
+    try:
+        progress.stage("reading the Trace")
+        scenario = scenario_of(
+            trace,
+            cluster=cluster,
+            cluster_name=cluster_name,
+            placement=placement,
+            partitioned=None if vc_partitions is None else vc_partitions is Switch.on,
+            start=moment(start, "--from"),
+            end=moment(end, "--to"),
+            gpus=gpus,
+            limit=limit,
+            models=models,
+            seed=seed,
+            force=force,
+        )
+        show_before(scenario, progress)
+        found = measure_fidelity(scenario, policy, progress=progress)
+        write_fidelity(found, out, force=force, draw=fidelity_svg)
+    finally:
+        progress.close()
+    typer.echo(f"replayed {found.policy}: {found.why}")
+    print_frame(found.groups)
+    for sentence in found.sentences:
+        typer.echo(sentence)
+    show_assumptions(dict(found.result.summary["assumptions"]))
+    typer.echo(f"fidelity: {Path(out)}")

@@ -1,0 +1,91 @@
+"""tracekit policies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracekit.cli.options import TextFormat
+from tracekit.cli.replay_options import ModelsFile, show_assumptions
+
+if TYPE_CHECKING:
+    from tracekit.policies.interface import Card
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(policies)
+
+
+def policies(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Show the card of this policy.", show_default=False)
+    ] = None,
+    models: ModelsFile = None,
+    form: Annotated[TextFormat, typer.Option("-f", "--output-format", help="How to write it.")] = TextFormat.table,
+) -> None:
+    """List the scheduling policies, or show the card of one: rule, parameters, assumptions, sources.
+
+    Example: tracekit policies srtf
+    """
+    import orjson
+
+    from tracekit.cli.display import print_table
+    from tracekit.replay.models import load_models, used
+    from tracekit.replay.registry import broken_plugins, find_policy
+    from tracekit.replay.registry import policies as known
+
+    if name is None:
+        cards = [member.card for member in known().values()]
+        if form is TextFormat.json:
+            rows = [{"name": c.name, "title": c.title, "assumptions": list(c.assumptions)} for c in cards]
+            typer.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode())
+        else:
+            print_table(
+                ("name", "what it is", "parameters", "assumes"),
+                [(c.name, c.title, ", ".join(p.name for p in c.parameters), ", ".join(c.assumptions)) for c in cards],
+            )
+        for fault in broken_plugins().values():
+            typer.echo(f"note: {fault}", err=True)
+        return
+    card = find_policy(name).card
+    overhead = next((str(p.default) for p in card.parameters if p.name == "overhead"), None)
+    told = used(load_models(models), card.assumptions, overhead)
+    if form is TextFormat.json:
+        typer.echo(orjson.dumps(_facts(card, told), option=orjson.OPT_INDENT_2).decode())
+    else:
+        _show(card, told)
+
+
+def _facts(card: Card, told: dict[str, dict[str, str]]) -> dict[str, object]:
+    return {
+        "name": card.name,
+        "title": card.title,
+        "rule": card.rule,
+        "parameters": [
+            {"name": p.name, "default": p.default, "values": p.kind, "meaning": p.meaning} for p in card.parameters
+        ],
+        "assumptions": told,
+        "equal_to": list(card.equal_to),
+        "sources": list(card.sources),
+    }
+
+
+def _show(card: Card, told: dict[str, dict[str, str]]) -> None:
+    from tracekit.cli.display import print_table
+    from tracekit.policies.interface import spell
+
+    typer.echo(f"{card.name}: {card.title}\n\n{card.rule}\n")
+    if card.parameters:
+        rows = [(p.name, spell(p.read(p.default)), p.kind, p.meaning) for p in card.parameters]
+        print_table(("parameter", "default", "values", "meaning"), rows)
+    if told:
+        show_assumptions(told)
+    for title, lines in (("The same as others", card.equal_to), ("Sources", card.sources)):
+        if lines:
+            typer.echo(f"{title}:")
+            for line in lines:
+                typer.echo(f"  - {line}")

@@ -1,0 +1,143 @@
+"""Options that the commands of the replay share."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tracekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tracekit.progress import Progress
+    from tracekit.replay.scenario import Scenario
+
+__all__ = [
+    "ClusterName",
+    "ClusterPlace",
+    "ForceReplay",
+    "From",
+    "GpuFactor",
+    "Limit",
+    "Load",
+    "ModelsFile",
+    "OutFolder",
+    "Partitions",
+    "Placement",
+    "Seed",
+    "Switch",
+    "To",
+    "moment",
+    "show_assumptions",
+    "show_before",
+]
+
+
+class Switch(StrEnum):
+    """On or off."""
+
+    on = "on"
+    off = "off"
+
+
+OutFolder = Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Folder for the results.")]
+
+Placement = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="Where gangs go: consolidate, best-fit, worst-fit, spread, first-fit, ..."),
+]
+
+ClusterPlace = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="auto|FILE.toml",
+        help="Nodes: 'auto' as the log shows in use, or a file (docs/replay.md); those of the Trace by default.",
+    ),
+]
+
+ClusterName = Annotated[
+    str | None, typer.Option("--cluster-name", metavar="NAME", help="Which cluster of a Trace of several.")
+]
+
+Partitions = Annotated[
+    Switch | None,
+    typer.Option(
+        "--vc-partitions", help="Make each VC a cluster of its own; where nodes come from quotas, they are by default."
+    ),
+]
+
+From = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="Take jobs submitted from this time on (ISO 8601, UTC).")
+]
+
+To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Take jobs submitted before this time.")]
+
+Load = Annotated[float, typer.Option(metavar="X", help="Multiply the offered load: jobs come X times as fast.")]
+
+GpuFactor = Annotated[float | None, typer.Option("--gpus", metavar="X", help="Multiply the nodes.")]
+
+Limit = Annotated[int | None, typer.Option(metavar="N", help="Take only the first N jobs.")]
+
+Seed = Annotated[int, typer.Option(metavar="N", help="Seed of every random draw.", min=0, max=2**63 - 1)]
+
+ModelsFile = Annotated[
+    Path | None, typer.Option("--models", metavar="FILE", help="Assumptions (TOML) that replace the built-in ones.")
+]
+
+ForceReplay = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Replace an earlier output, and replay although most of the work can never run on this cluster."
+    ),
+]
+
+_EPOCH = dt.datetime(1970, 1, 1)
+
+
+def moment(text: str | None, option: str) -> dt.datetime | None:
+    """Return a time given as ISO 8601, or as seconds after 1970, for logs whose times are relative; UTC.
+
+    Raises
+    ------
+    UsageError
+        It is neither.
+    """
+    if text is None:
+        return None
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            seconds = float(text)
+            if not math.isfinite(seconds):
+                raise ValueError(text)
+            found = _EPOCH + dt.timedelta(seconds=seconds)
+        except (ValueError, OverflowError):
+            raise UsageError(
+                f"'{text[:60]}' is not a time", where=option, hint="write it like 2017-10-03 or 2017-10-03T12:00"
+            ) from None
+    return found if found.tzinfo is None else found.astimezone(dt.UTC).replace(tzinfo=None)
+
+
+def show_before(scenario: Scenario, progress: Progress) -> None:
+    """Tell what is to be known before the first replay: jobs left out, and what the cluster cannot do."""
+    from tracekit.replay.study import left_out_sentences
+
+    found = scenario.feasibility
+    for sentence in () if found is None else found.sentences:
+        progress.note(f"warning: {sentence}")
+    for sentence in left_out_sentences(scenario):
+        progress.note(sentence)
+
+
+def show_assumptions(told: dict[str, dict[str, Any]]) -> None:
+    """Print the assumptions that results rest on, one line each."""
+    typer.echo("Assumptions used:")
+    for key, a in told.items():
+        line = f"  {key}, {a['title']}: {a['value']} ({a['source']})"
+        typer.echo("".join(c if c.isprintable() else "?" for c in line))

@@ -1,0 +1,59 @@
+"""tracekit sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracekit.errors import UsageError
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(sweep)
+
+
+def sweep(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE.toml", help="What to combine; --template prints one.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="OUT", help="Folder for the results; one of an earlier call goes on."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes; as many as processors by default.", min=1)
+    ] = None,
+    template: Annotated[bool, typer.Option("--template", help="Print an example of FILE.toml and exit.")] = False,
+) -> None:
+    """Replay every combination of policies, placements, clusters, loads, seeds and windows that a file names.
+
+    Finished runs are kept in OUT/runs: after an interruption, or a change of the file, the same command does what is
+    missing. OUT/sweep.parquet has one row a run, OUT/tradeoffs.svg shows them.
+
+    Example: tracekit sweep sweep.toml -o out
+    """
+    from tracekit.cli.display import TerminalProgress, print_frame
+    from tracekit.replay.sweep import sweep as run_sweep
+    from tracekit.replay.sweep_file import TEMPLATE
+    from tracekit.report.replay_charts import tradeoff_svg
+
+    if template:
+        typer.echo(TEMPLATE, nl=False)
+        return
+    if file is None or out is None:
+        raise UsageError("needs FILE.toml and -o OUT", where="sweep", hint="--template prints an example")
+    progress = TerminalProgress()
+    try:
+        table = run_sweep(file, out, workers=workers, draw=tradeoff_svg, progress=progress)
+    finally:
+        progress.close()
+    varied = [c for c in table.columns[1:15] if table[c].n_unique() > 1 or c == "policy"]
+    figures = ["avg_jct_s", "avg_queue_s", "p95_queue_s", "gpu_utilization_share", "jain_fairness_vc"]
+    print_frame(table.select(*varied, *figures, *(["error"] if table["error"].is_not_null().any() else [])))
+    typer.echo(f"sweep: {out / 'sweep.parquet'}")

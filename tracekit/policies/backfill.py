@@ -1,0 +1,119 @@
+"""Backfilling: later jobs go ahead where, by the estimates, they delay none that was promised a start."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+
+from tracekit.errors import UsageError
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.parameters import FIT, RELAX, SCOPE
+from tracekit.replay.mechanisms import Backfill, Ordered, by_arrival
+from tracekit.replay.models import estimates_ms
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.models import Models
+
+__all__ = ["Conservative", "Easy"]
+
+_NOISE = Parameter(
+    "noise",
+    "oracle",
+    "the run times believed in (M11, D8): oracle, helios, a sigma, or limit for the trace's time limits",
+)
+
+_OVERRUN = "A job that outlives its estimate is believed to run twice as long, and so on; it is never stopped (D8)."
+
+
+def _believed(jobs: Jobs, models: Models, noise: str, seed: int) -> NDArray[np.int64] | None:
+    """Return the estimates [ms], None where they are the truth; where a job has no time limit, that is the truth."""
+    if noise == "limit":
+        if not (jobs.limit_ms >= 0).any():
+            raise UsageError("noise=limit: the trace tells no time limits", hint="use oracle, helios or a sigma")
+        found = np.where(jobs.limit_ms >= 0, jobs.limit_ms, jobs.work_ms)
+    else:
+        found = estimates_ms(models, jobs.work_ms, seed, noise)
+    return None if np.array_equal(found, jobs.work_ms) else found
+
+
+def _order(parameters: dict[str, Any], jobs: Jobs, models: Models, seed: int) -> Ordered:
+    return Ordered(
+        by_arrival,
+        fit=parameters["fit"],
+        estimate_ms=_believed(jobs, models, parameters["noise"], seed),
+        relax_after_ms=round(parameters["relax"] * 1000),
+        relax_scope=1 if parameters["relax_to"] == "rack" else 2,
+    )
+
+
+class Easy(Policy):
+    """Later jobs may pass the first that waits as long as they do not delay it."""
+
+    card: ClassVar[Card] = Card(
+        name="easy",
+        title="EASY backfilling",
+        rule=(
+            "Jobs start in the order of their submission up to the first that has no place. The estimates of the "
+            "running jobs tell when it will have one, and where. A later job may start now if it has a place now and "
+            "either should end by that moment, or takes only GPUs that are free then beside that place. "
+            + _OVERRUN
+        ),
+        parameters=(FIT, _NOISE, RELAX, SCOPE),
+        assumptions=("D1", "M4", "M11"),
+        equal_to=(
+            "With jobs of one size, it is fifo,scan=stop.",
+            "With estimates of 0, it is fifo,scan=skip.",
+            "With fit=count, exact estimates and at most two jobs waiting, it is conservative.",
+        ),
+        sources=(
+            "Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001).",
+            "That the moment is found on a map of the nodes, and doubling of estimates that have passed: our choice.",
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Backfill:
+        """Return keys by submission, and the estimates."""
+        return Backfill(_order(cast("dict[str, Any]", self.parameters), jobs, models, seed), "easy")
+
+
+class Conservative(Policy):
+    """Later jobs may pass those that wait as long as they delay none that has a reservation."""
+
+    card: ClassVar[Card] = Card(
+        name="conservative",
+        title="conservative backfilling",
+        rule=(
+            "In the order of submission each waiting job gets a reservation: the first time from which enough GPUs are "
+            "free, in number, for as long as it is believed to run, reservations before it respected. Reservations are "
+            "made anew at every event. A job whose reservation is now starts; where it finds no place on the nodes, it "
+            "keeps its reservation and is tried again at the next event. Only the first `depth` waiting jobs of a "
+            "domain have reservations; others start where they delay none of these. " + _OVERRUN
+        ),
+        parameters=(
+            FIT,
+            _NOISE,
+            Parameter("depth", 64, "waiting jobs of a domain that have reservations, 0 all of them"),
+            RELAX,
+            SCOPE,
+        ),
+        assumptions=("D1", "M4", "M11"),
+        equal_to=(
+            "With jobs of one size and fit=count, it is fifo,scan=stop.",
+            "With estimates of 0 and fit=count, it is fifo,scan=skip.",
+            "With fit=count and depth=1, it is easy.",
+        ),
+        sources=(
+            "Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001).",
+            "The limit of reservations, and doubling of estimates that have passed: our choice.",
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Backfill:
+        """Return keys by submission, the estimates, and how many jobs have reservations."""
+        p = cast("dict[str, Any]", self.parameters)
+        return Backfill(_order(p, jobs, models, seed), "conservative", p["depth"])

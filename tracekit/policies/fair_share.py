@@ -1,0 +1,102 @@
+"""Weighted max-min sharing: of GPUs, and of the resource that a tenant has most of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.parameters import FIT, scan
+from tracekit.policies.quotas import OF, WEIGHT, tenants, weights
+from tracekit.replay.mechanisms import Ordered, Tenants, by_arrival
+
+if TYPE_CHECKING:
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.models import Models
+
+__all__ = ["Drf", "FairShare"]
+
+
+class FairShare(Policy):
+    """The tenant with the least has the next turn."""
+
+    card: ClassVar[Card] = Card(
+        name="fair-share",
+        title="weighted max-min sharing of GPUs among tenants",
+        rule=(
+            "Whenever a job can start, the turn goes to the tenant who holds the fewest GPUs for its weight, by the "
+            "earlier job between equals. Its jobs start in the order of their submission: with scan=stop the first one "
+            "that cannot start holds up the tenant's others, with scan=skip they may pass it; other tenants go on in "
+            "either case. Nothing is evicted and no GPU is kept free, so shares come about as jobs end. With half_life "
+            "the past counts as well: use halves in weight after so long, in sixteen steps. "
+            "Jobs of no known tenant are one tenant together."
+        ),
+        parameters=(
+            OF,
+            WEIGHT,
+            scan("stop"),
+            FIT,
+            Parameter("half_life", 0.0, "time after which past use counts half, 0 counts only what is held now [s]"),
+        ),
+        assumptions=("D1", "D9"),
+        equal_to=(
+            "With one tenant: fifo with the same scan.",
+            "With one GPU for each job, of tenants who always wait: GPUs are held in proportion to the weights.",
+        ),
+        sources=(
+            "Max-min fairness, as in the schedulers of Hadoop; the decay of past use as in those of HPC centres.",
+            "Ghodsi et al., DRF (NSDI'11), of which this is the case of one resource.",
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
+        """Return turns by GPUs held."""
+        p = cast("dict[str, Any]", self.parameters)
+        table, times, weight = weights(jobs, cluster, models, p["of"], p["weight"])
+        return Tenants(
+            Ordered(by_arrival, scan=p["scan"], fit=p["fit"], drift="none", by_tenant=True, by_arrival=True),
+            tenants(jobs, p["of"]),
+            table,
+            times,
+            weight,
+            half_life_ms=round(p["half_life"] * 1000),
+        )
+
+
+class Drf(Policy):
+    """Dominant resource fairness."""
+
+    card: ClassVar[Card] = Card(
+        name="drf",
+        title="dominant resource fairness among tenants",
+        rule=(
+            "The turn goes to the tenant with the smallest dominant share: the largest of its shares of all GPUs, CPUs "
+            "and memory, for its weight; by the earlier job between equals. Its jobs start in the order of their "
+            "submission. With scan=stop nothing else starts while its first job cannot; with scan=skip the next tenant "
+            "has a turn. CPUs and memory count where jobs and nodes tell them, as totals of the domain and not node by "
+            "node: the total of a domain with a node that tells none does not count. Nothing is evicted."
+        ),
+        parameters=(OF, WEIGHT, scan("stop"), FIT),
+        assumptions=("D1", "D9"),
+        equal_to=(
+            "With one tenant: fifo,scan=stop.",
+            "With GPUs only and scan=skip: fair-share,scan=stop.",
+            "With jobs of the same demand: tenants hold equally many.",
+        ),
+        sources=("Ghodsi et al., Dominant Resource Fairness (NSDI'11).",),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
+        """Return turns by dominant share."""
+        p = cast("dict[str, Any]", self.parameters)
+        table, times, weight = weights(jobs, cluster, models, p["of"], p["weight"])
+        return Tenants(
+            Ordered(by_arrival, scan="stop", fit=p["fit"], drift="none", by_tenant=True, by_arrival=True),
+            tenants(jobs, p["of"]),
+            table,
+            times,
+            weight,
+            pick="dominant",
+            across=p["scan"],
+            resources=True,
+        )

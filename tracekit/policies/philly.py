@@ -1,0 +1,86 @@
+"""The production scheduler of Philly."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.parameters import FIT, overheads
+from tracekit.policies.quotas import quotas, tenants
+from tracekit.replay.mechanisms import Ordered, Tenants, by_arrival
+
+if TYPE_CHECKING:
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.models import Models
+
+__all__ = ["Philly"]
+
+
+class Philly(Policy):
+    """Quotas that may be exceeded, locality that is relaxed, and reclaim."""
+
+    card: ClassVar[Card] = Card(
+        name="philly",
+        title="team quotas with reclaim and relaxed locality (Philly)",
+        rule=(
+            "The turn goes to the VC that holds the fewest GPUs for its quota; in a VC jobs start in the order of their "
+            "submission, and later ones may pass one that cannot start. A VC may exceed its quota while GPUs are idle. "
+            "When the part theta of the GPUs is in use, a job that stays within its VC's quota evicts jobs of VCs above "
+            "theirs, those started last first, none of which falls below its quota. A gang tries for the time attempt "
+            "to start on the fewest nodes of one rack, then rests for the time backoff; after so many failed attempts "
+            "as retries it takes any nodes of one rack, and after as many again any nodes of one GPU model, for which "
+            "it waits without rests. A job of one GPU, or in a domain of one node, has nothing to relax and never rests. "
+            "A job that was evicted keeps its place in the relaxation. Each job's wait is told in two columns: "
+            "fair_share_wait_ms, in which its VC held its quota or more, and fragmentation_wait_ms, the rest."
+        ),
+        parameters=(
+            Parameter("theta", 0.9, "part of the GPUs in use from which on VCs reclaim; inf never [0..1]"),
+            Parameter("attempt", 150.0, "time for which a gang tries to start [s]", minimum=0.001),
+            Parameter("backoff", 120.0, "time for which it rests after an attempt that failed [s]"),
+            Parameter("retries", 3, "failed attempts after which it may be further apart; 0 anywhere at once"),
+            FIT,
+            Parameter("overhead", "helios", "preset of what each preemption costs (M9)"),
+        ),
+        assumptions=("D1", "D9", "M4", "M9"),
+        equal_to=(
+            "With one VC on one node: fifo,scan=skip.",
+            "With one VC, one GPU model, retries=0 and no cost of spreading: fifo,scan=skip,fit=count.",
+            "With quotas that are never reached: nothing is evicted.",
+        ),
+        sources=(
+            "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19).",
+            "The order across VCs and of victims, the number of retries, and timers for attempts are our choice.",
+        ),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
+        """Return turns by use of the quota."""
+        p = cast("dict[str, Any]", self.parameters)
+        table, times = quotas(jobs, cluster, models)
+        order = Ordered(
+            by_arrival,
+            scan="skip",
+            fit=p["fit"],
+            drift="none",
+            by_tenant=True,
+            by_arrival=True,
+            overhead_ms=overheads(models, p["overhead"], jobs),
+        )
+        tries = p["fit"] == "place" and p["retries"] > 0
+        if p["fit"] == "place":
+            order = replace(order, scopes=(0, 1, 2) if tries else (2,))
+        return Tenants(
+            order,
+            tenants(jobs),
+            table,
+            times,
+            reclaim="never" if math.isinf(p["theta"]) else "overdrawn",
+            theta_ppm=0 if math.isinf(p["theta"]) else min(round(p["theta"] * 1_000_000), 10**9),
+            attempt_ms=max(round(p["attempt"] * 1000), 1) if tries else 0,
+            backoff_ms=round(p["backoff"] * 1000),
+            attempts=max(p["retries"], 1),
+            attribute=True,
+        )

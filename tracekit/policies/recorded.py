@@ -1,0 +1,63 @@
+"""What the log says, carried out again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tracekit.errors import UsageError
+from tracekit.policies.interface import Card, Policy
+from tracekit.replay.mechanisms import Recorded as Mechanism
+
+if TYPE_CHECKING:
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.models import Models
+
+__all__ = ["Recorded"]
+
+
+class Recorded(Policy):
+    """The recorded schedule."""
+
+    card: ClassVar[Card] = Card(
+        name="recorded",
+        title="the recorded schedule",
+        rule=(
+            "Each job starts and ends when the log says so, at its first start and its last end; only its nodes are "
+            "chosen anew by the placement, anywhere among nodes of one GPU model where it does not fit closely. A job "
+            "for which too few GPUs are free runs all the same, on no node. The schedule is checked against the "
+            "cluster: violations.parquet tells when which node or domain would have held more GPUs than it has. "
+            "Jobs without a recorded start are left out and counted."
+        ),
+        equal_to=("With the cluster that the log ran on there are no violations, as far as the log is right.",),
+        sources=("The log.",),
+    )
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Mechanism:
+        """Return the recorded starts and ends."""
+        unknown = jobs.recorded_start_ms < 0
+        endless = ~unknown & (jobs.recorded_end_ms < jobs.recorded_start_ms)
+        early = ~unknown & ~endless & (jobs.recorded_start_ms < jobs.submit_ms)
+        out = unknown | endless | early
+        if out.all():
+            raise UsageError(
+                "no job has a recorded start and end",
+                where="recorded",
+                hint="a changed load makes them meaningless: use --load 1, or another policy",
+            )
+        gpu_ms = jobs.work_ms.astype(np.float64) * jobs.devices * jobs.milli
+        notes = tuple(
+            f"left out {what}: {int(which.sum()):,} jobs, with "
+            f"{gpu_ms[which].sum() / max(gpu_ms.sum(), 1):.1%} of the GPU-hours"
+            for which, what in (
+                (unknown, "without a recorded start"),
+                (endless, "without a recorded end"),
+                (early, "recorded as started before their submission"),
+            )
+            if which.any()
+        )
+        return Mechanism(
+            np.where(out, -1, jobs.recorded_start_ms), np.where(out, -1, jobs.recorded_end_ms), notes=notes
+        )

@@ -1,0 +1,261 @@
+"""The scheduling pass of EASY backfilling.
+
+The queue goes from its head as far as it can. For the first job that must wait, the head, the estimates of running jobs
+tell when it can start and where (`forecast`). A job behind it, in the order of the queue, may start now where it has a
+place now and either should end by that moment, or would hold only GPUs that are left then beside the head's place.
+
+Waiting jobs of one demand stand in one queue, and whether they have a place, and whether that place is spare, is the
+same for all of them; so a pass asks once a queue, and then searches for the first job that is short enough.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.replay.compiled import compiled, inner
+from tracekit.replay.forecast import (
+    AIMED,
+    HOPELESS,
+    aim,
+    belief,
+    change_node,
+    forget,
+    make_forecast,
+    outlived,
+    run_on,
+    spare_fits,
+    unaim,
+)
+from tracekit.replay.loop import free_chain, next_instant, release, start
+from tracekit.replay.nodes import NONE
+from tracekit.replay.ordered import take
+from tracekit.replay.state import PPM, WAITING
+from tracekit.replay.waitlist import (
+    ANY,
+    NO_JOB,
+    NO_PLACE,
+    OPEN,
+    first_place,
+    join_queue,
+    leave_queue,
+    make_waitlist,
+    place_after,
+    relax,
+    stretch,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.replay.mechanisms import Backfill
+    from tracekit.replay.state import State
+
+__all__ = ["reopen", "run_easy"]
+
+_NOWHERE, _FOR_NOW, _SPARE = range(3)
+"""Where a queue's jobs have a place: nowhere; where the first waiting job needs it later; where it does not."""
+
+
+@inner
+def _head_queue(queues: Any, waiting: Any, low: int, high: int) -> int:
+    """Return the queue whose first job has the smallest key, NONE when nobody waits."""
+    best = NONE
+    best_key = np.int64(0)
+    best_job = np.int64(0)
+    for q in range(low, high):
+        queue = queues[q]
+        if queue.size == 0:
+            continue
+        entry = waiting[queue.base]
+        if best == NONE or entry.key < best_key or (entry.key == best_key and entry.job < best_job):
+            best, best_key, best_job = q, entry.key, entry.job
+    return best
+
+
+@compiled
+def _room(s: Any, m: Any, d: int, q: int) -> int:
+    """Tell whether a queue's jobs, some of which wait, have a place now, and one that is spare later too."""
+    j = s.waiting[s.queues[q].base].job
+    if s.domains[d].free < s.jobs[j].gpus or take(s, j, s.demands[s.jobs[j].demand]) == 0:
+        return _NOWHERE
+    spare = spare_fits(belief(s), m, d, j)
+    release(s, s.jobs[j], d)
+    free_chain(s, s.jobs[j])
+    return _SPARE if spare else _FOR_NOW
+
+
+@compiled
+def _begin(s: Any, key: Any, m: Any, f: Any, w: Any, d: int, j: int) -> bool:
+    """Start a waiting job if it has a place."""
+    job = s.jobs[j]
+    if s.domains[d].free < job.gpus:
+        return False
+    nodes = take(s, j, s.demands[job.demand])
+    if nodes == 0:
+        return False
+    leave_queue(s, w, j)
+    start(s, key, j, nodes, PPM)
+    if f.aspects[d].head == j:
+        unaim(belief(s), m, f, d)
+    run_on(belief(s), m, f, d, j)
+    return True
+
+
+@inner
+def _go_ahead(s: Any, key: Any, m: Any, f: Any, w: Any, d: int) -> bool:
+    """Start jobs from the head of the queue; return whether one is left that must wait."""
+    domain = s.domains[d]
+    while True:
+        q = _head_queue(s.queues, s.waiting, domain.queue_low, domain.queue_high)
+        if q == NONE:
+            return False
+        if s.queues[q].blocked == NO_PLACE:
+            return True
+        j = s.waiting[s.queues[q].base].job
+        if f.aspects[d].head != j:
+            unaim(belief(s), m, f, d)
+        if not _begin(s, key, m, f, w, d, j):
+            s.queues[q].blocked = NO_PLACE
+            return True
+
+
+@inner
+def _any_place(s: Any, m: Any, d: int) -> bool:
+    """Return whether any waiting job has a place now; note the queues that have none."""
+    domain = s.domains[d]
+    for q in range(domain.queue_low, domain.queue_high):
+        queue = s.queues[q]
+        if queue.size > 0 and queue.blocked == OPEN:
+            if _room(s, m, d, q) != _NOWHERE:
+                return True
+            queue.blocked = NO_PLACE
+    return False
+
+
+@inner
+def reopen(queues: Any, domain: Any) -> None:
+    """Look again at queues whose jobs would have delayed the head."""
+    for q in range(domain.queue_low, domain.queue_high):
+        if queues[q].blocked == NO_JOB:
+            queues[q].blocked = OPEN
+
+
+@inner
+def _next(s: Any, m: Any, f: Any, w: Any, d: int, after: int) -> int:
+    """Return the place in the waitlist of the first job after a rank that may start now, NONE when there is none."""
+    domain = s.domains[d]
+    best = NONE
+    for q in range(domain.queue_low, domain.queue_high):
+        queue = s.queues[q]
+        if queue.size == 0 or queue.blocked != OPEN:
+            continue
+        room = _room(s, m, d, q)
+        if room == _NOWHERE:
+            queue.blocked = NO_PLACE
+            continue
+        limit = ANY if room == _SPARE or f.aspects[d].state == HOPELESS else f.aspects[d].until - s.g[0].now
+        high = stretch(s.queues, s.waiting, q)
+        low = queue.base if after == NONE else place_after(w, queue.base, high, after)
+        place = first_place(w, low, high, limit)
+        if place == NONE:
+            queue.blocked = NO_JOB
+        elif best == NONE or w.rank[place] < w.rank[best]:
+            best = place
+    return best
+
+
+@inner
+def _pass(s: Any, key: Any, m: Any, f: Any, w: Any, d: int) -> None:
+    domain = s.domains[d]
+    aspect = f.aspects[d]
+    if domain.freed:
+        domain.freed = 0
+        for q in range(domain.queue_low, domain.queue_high):
+            s.queues[q].blocked = OPEN
+    if not _go_ahead(s, key, m, f, w, d):
+        return
+    q = _head_queue(s.queues, s.waiting, domain.queue_low, domain.queue_high)
+    head = s.waiting[s.queues[q].base].job
+    # Nothing before this point has needed to know when the head starts, and mostly nothing will.
+    stale = aspect.head != head or aspect.state < AIMED
+    if stale:
+        reopen(s.queues, domain)
+    if not _any_place(s, m, d):
+        return
+    if stale:
+        aim(belief(s), m, f, d, head)
+    after = np.int64(NONE)
+    while True:
+        place = _next(s, m, f, w, d, after)
+        if place == NONE:
+            break
+        after = np.int64(w.rank[place])
+        _begin(s, key, m, f, w, d, np.int64(w.job[place]))
+        reopen(s.queues, domain)
+    if after != NONE:
+        # A job passed over early in this pass may find another, spare place at the next event.
+        reopen(s.queues, domain)
+
+
+@inner
+def _take_note(s: Any, m: Any, f: Any, w: Any, submitted: int, change: int) -> None:
+    """Bring forecast and waitlist up to what the instant did."""
+    g = s.g[0]
+    while g.ended != NONE:
+        j = g.ended
+        g.ended = s.jobs[j].stopped
+        forget(belief(s), m, f, np.int64(s.demands[s.jobs[j].demand].domain), j)
+        free_chain(s, s.jobs[j])
+    while g.rung != NONE:
+        j = g.rung
+        g.rung = s.jobs[j].stopped
+        relax(s, w, j)
+        d = np.int64(s.demands[s.jobs[j].demand].domain)
+        if f.aspects[d].head == j:
+            unaim(belief(s), m, f, d)
+    for i in range(change, g.change):
+        change_node(s, m, f, s.changes[i].node, s.changes[i].up)
+    for j in range(submitted, g.submitted):
+        if s.jobs[j].status == WAITING:
+            join_queue(s, w, j)
+    outlived(belief(s), m, f)
+
+
+@compiled
+def _run_easy(s: Any, key: Any, m: Any, f: Any, w: Any, instants: int) -> bool:
+    """Run at most so many instants; return False when nothing is left to happen."""
+    g = s.g[0]
+    for _ in range(instants):
+        submitted, change = g.submitted, g.change
+        if not next_instant(s, key):
+            return False
+        _take_note(s, m, f, w, submitted, change)
+        for i in range(g.touched):
+            d = np.int64(s.touched[i])
+            s.domains[d].touched = 0
+            _pass(s, key, m, f, w, d)
+        g.touched = 0
+    return True
+
+
+def run_easy(state: State, mechanism: Backfill, instants: int, progress: Callable[[int], None]) -> None:
+    """Run EASY backfilling to its end.
+
+    Parameters
+    ----------
+    state : State
+        Before the first instant, its nodes there.
+    mechanism : Backfill
+        The policy's rule.
+    instants : int
+        Instants between two reports of progress.
+    progress : callable
+        Told how many jobs have been submitted.
+    """
+    key = mechanism.order.key
+    waitlist = make_waitlist(state, key)
+    forecast, later = make_forecast(state, exact=mechanism.order.estimate_ms is None)
+    while _run_easy(state, key, later, forecast, waitlist, instants):
+        progress(int(state.g["submitted"][0]))

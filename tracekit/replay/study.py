@@ -1,0 +1,210 @@
+"""Several policies on one scenario: replay each, keep its files, compare all."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from tracekit.errors import UsageError
+from tracekit.progress import Progress
+from tracekit.replay.comparison import Compared, compare_policies
+from tracekit.replay.outcome import LOG_KINDS
+from tracekit.replay.panel import standard_panel
+from tracekit.replay.registry import named_policy
+from tracekit.replay.results import write_files
+from tracekit.trace_writer import StagedFolder, output_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from tracekit.replay.outcome import Outcome
+    from tracekit.replay.scenario import Scenario
+
+__all__ = ["Study", "folder_names", "left_out_sentences", "run_study"]
+
+_MARKER = "comparison.parquet"
+_LONGEST_NAME = 120
+
+
+@dataclass(frozen=True)
+class Study:
+    """What was compared."""
+
+    comparison: pl.DataFrame
+    """One row a policy, see `compare_policies`."""
+    assumptions: dict[str, dict[str, Any]]
+    """Every assumption that any of the policies used, by its id."""
+    skipped: dict[str, str]
+    """Policies of the panel that cannot run here, and why."""
+
+
+def run_study(
+    scenario: Scenario,
+    policies: Sequence[str] | None,
+    out: Path,
+    *,
+    force: bool = False,
+    log: bool = False,
+    draw: Callable[[pl.DataFrame], str] | None = None,
+    progress: Progress | None = None,
+) -> Study:
+    """Replay policies and write OUT, whole or not at all.
+
+    OUT holds <policy>/summary.json, jobs.parquet and timeline.parquet (and violations.parquet of the recorded schedule,
+    log.parquet where the event log is asked for), and comparison.parquet, .csv and .svg.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        What they run on.
+    policies : sequence of str, optional
+        As on a command line; the first is what the others are compared with. The standard panel when None, less those
+        that cannot run here.
+    out : Path
+        The folder.
+    force : bool
+        Replace an earlier comparison.
+    log : bool
+        Keep the event logs.
+    draw : callable, optional
+        Turns the comparison into an SVG.
+    progress : Progress, optional
+        Told of each policy and of the jobs submitted.
+
+    Raises
+    ------
+    UsageError
+        A named policy does not exist or cannot run here, two are the same, or none of the panel can run.
+    OutputError
+        OUT exists or cannot be written.
+    """
+    progress = progress or Progress()
+    chosen = [named_policy(text) for text in (standard_panel() if policies is None else policies)]
+    names = folder_names([p.label for p in chosen])
+    staged = StagedFolder(out, force=force, marker=_MARKER, kind="a comparison of replays")
+    results: list[Compared] = []
+    skipped: dict[str, str] = {}
+    try:
+        for policy, name in zip(chosen, names, strict=True):
+            progress.stage(f"replaying {policy.label}", total=len(scenario.jobs))
+            try:
+                result = scenario.run(policy, log=log, progress=_Advance(progress))
+            except UsageError as error:
+                if policies is not None:
+                    raise
+                skipped[policy.label] = str(error)
+                continue
+            _write(staged.path / name, result)
+            results.append(_slim(result))
+        if not results:
+            raise UsageError(f"no policy of the panel can run here: {next(iter(skipped.values()), 'there is none')}")
+        progress.stage("comparing")
+        compared = compare_policies(results, seed=scenario.seed, measured=scenario.measured)
+        with output_errors(out):
+            compared.write_parquet(staged.path / _MARKER)
+            compared.write_csv(staged.path / "comparison.csv")
+            if draw is not None:
+                (staged.path / "comparison.svg").write_text(draw(compared), encoding="utf-8")
+        staged.commit()
+    finally:
+        staged.discard()
+    told: dict[str, dict[str, Any]] = {}
+    for result in results:
+        for key, value in result.summary["assumptions"].items():
+            if told.setdefault(key, value) != value:
+                told[f"{key} of {result.policy}"] = value
+    return Study(compared, told, skipped)
+
+
+class _Advance:
+    """Turns how many jobs were submitted so far into steps."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._told = progress, 0
+
+    def __call__(self, submitted: int) -> None:
+        self._progress.advance(submitted - self._told)
+        self._told = submitted
+
+
+def _write(folder: Path, result: Compared) -> None:
+    write_files(folder, result.jobs, result.outcome, result.summary)
+    with output_errors(folder):
+        if result.violations is not None:
+            result.violations.write_parquet(folder / "violations.parquet")
+        if result.outcome.log is not None:
+            _log_table(result).write_parquet(folder / "log.parquet")
+
+
+def _log_table(result: Compared) -> pl.DataFrame:
+    """Return the event log with kinds and jobs by name; node and gpu are indices, NULL where there is none."""
+    log = result.outcome.log
+    if log is None:
+        return pl.DataFrame()
+    words = {number: word for word, number in LOG_KINDS.items()}
+    jobs = pl.Series("job", log["job"].astype(np.int64))
+    known = pl.when(pl.col("job") >= 0).then(pl.col("job"))
+    return (
+        pl.DataFrame([jobs, *(pl.Series(n, log[n].copy()) for n in ("time_ms", "node", "gpu", "value"))])
+        .with_columns(
+            kind=pl.Series(log["kind"].copy()).replace_strict(words, return_dtype=pl.String),
+            node=pl.when(pl.col("node") >= 0).then("node"),
+            gpu=pl.when(pl.col("gpu") >= 0).then("gpu"),
+            job_id=result.jobs.job_id.gather(pl.select(jobs.clip(0)).to_series()) if len(result.jobs) else None,
+        )
+        .select("time_ms", "kind", pl.when(known.is_not_null()).then("job_id").alias("job_id"), "node", "gpu", "value")
+    )
+
+
+def _slim(result: Compared) -> Compared:
+    """Return what a comparison looks at, so that ten schedules of a million jobs fit into memory."""
+    none = np.zeros(0, np.int64)
+    small = np.zeros(0, np.int32)
+    outcome: Outcome = replace(
+        result.outcome,
+        run_ms=none,
+        overhead_ms=none,
+        held_milli_ms=none,
+        preemptions=small,
+        migrations=small,
+        nodes_spanned=small,
+        log=None,
+    )
+    return replace(result, outcome=outcome, violations=None)
+
+
+def folder_names(labels: Sequence[str]) -> list[str]:
+    """Return a folder name for each policy: its label, made safe for file systems, no two alike.
+
+    >>> folder_names(["srtf,overhead=helios", "my rule.py:A", "my*rule.py:A"])
+    ['srtf,overhead=helios', 'my_rule.py_A', 'my_rule.py_A-2']
+    """
+    names: list[str] = []
+    for label in labels:
+        base = re.sub(r"[^A-Za-z0-9_.,=+-]", "_", label)[:_LONGEST_NAME].strip(".") or "policy"
+        name, number = base, 1
+        # Some file systems do not tell capital letters.
+        while name.lower() in {n.lower() for n in names}:
+            number += 1
+            name = f"{base}-{number}"
+        names.append(name)
+    return names
+
+
+def left_out_sentences(scenario: Scenario) -> list[str]:
+    """Return what is to be known of jobs that are not in the replay, with the share of GPU-hours they hold."""
+    jobs = scenario.jobs
+    replayed = float((jobs.work_ms.astype(np.float64) * jobs.devices * jobs.milli).sum()) / 3.6e9
+    everything = replayed + sum(part.gpu_hours or 0.0 for part in jobs.left_out)
+    told = []
+    for part in jobs.left_out:
+        hours = part.gpu_hours
+        share = "" if hours is None or not everything else f", with {hours / everything:.1%} of the GPU-hours"
+        what = "1 job is" if part.jobs == 1 else f"{part.jobs:,} jobs are"
+        told.append(f"{what} left out: {part.reason}{share}")
+    return told

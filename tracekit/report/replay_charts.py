@@ -1,0 +1,124 @@
+"""Pictures of replays: policies side by side, the trade-offs of a sweep, predicted beside recorded waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from tracekit.report.charts import axis_values, category, data, height, palette, percent_axis, time_axis, time_scale
+from tracekit.report.pictures import svg
+from tracekit.report.text import shorten
+from tracekit.report.theme import colour
+
+if TYPE_CHECKING:
+    import altair as alt
+    import polars as pl
+
+__all__ = ["comparison_svg", "fidelity_svg", "tradeoff_svg"]
+
+_WIDTH = 420
+
+
+def comparison_svg(compared: pl.DataFrame) -> str:
+    """Return two pictures side by side: mean and 99th percentile of JCT, and of queueing, by policy.
+
+    Parameters
+    ----------
+    compared : DataFrame
+        What `compare_policies` returns.
+    """
+    import altair as alt
+
+    rows = [_named(row) for row in compared.iter_rows(named=True)]
+    panels = [
+        _spans(rows, ("avg_jct_s", "p99_jct_s"), "job completion time: mean (dot) to 99th percentile"),
+        _spans(rows, ("avg_queue_s", "p99_queue_s"), "queueing: mean (dot) to 99th percentile"),
+    ]
+    return svg(alt.hconcat(*panels, spacing=30))
+
+
+def _named(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "policy": shorten(str(row["policy"]))}
+
+
+def _spans(rows: list[dict[str, Any]], ends: tuple[str, str], title: str) -> alt.LayerChart:
+    import altair as alt
+
+    names = [row["policy"] for row in rows]
+    known = [{key: row[key] for key in ("policy", *ends)} for row in rows if row[ends[0]] is not None]
+    values = axis_values(known, ends)
+    x = alt.X(f"{ends[0]}:Q", scale=time_scale(values), axis=time_axis(title, values))
+    base = alt.Chart(data(known)).encode(y=category("policy", names, None))
+    line = base.mark_rule(strokeWidth=2, color=colour("series-1"), opacity=0.7)
+    point = base.mark_point(filled=True, size=70, opacity=1, color=colour("series-1"))
+    layers = alt.layer(line.encode(x=x, x2=alt.X2(f"{ends[1]}:Q")), point.encode(x=x))
+    return cast("alt.LayerChart", layers.properties(width=_WIDTH, height=height(len(names), 24)))
+
+
+def tradeoff_svg(runs: pl.DataFrame) -> str:
+    """Return the trade-offs of a sweep: mean JCT against utilization, 95th percentile of queueing, and fairness.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        What `sweep` returns; runs that failed are left out.
+    """
+    import altair as alt
+
+    columns = ("avg_jct_s", "gpu_utilization_share", "p95_queue_s", "jain_fairness_vc")
+    rows = [
+        {**{c: row[c] for c in columns}, "policy": shorten(str(row["policy"]))}
+        for row in runs.iter_rows(named=True)
+        if row["avg_jct_s"] is not None
+    ]
+    jct = axis_values(rows, ("avg_jct_s",))
+    queue = axis_values(rows, ("p95_queue_s",))
+    ys = (
+        alt.Y("gpu_utilization_share:Q", axis=percent_axis("GPUs busy"), scale=alt.Scale(zero=False)),
+        alt.Y("p95_queue_s:Q", axis=time_axis("queueing, 95th percentile", queue), scale=time_scale(queue)),
+        alt.Y("jain_fairness_vc:Q", axis=alt.Axis(title="fairness between VCs (Jain)"), scale=alt.Scale(zero=False)),
+    )
+    x = alt.X("avg_jct_s:Q", axis=time_axis("mean job completion time", jct), scale=time_scale(jct))
+    mark = alt.Chart(data(rows)).mark_point(filled=True, size=60, opacity=0.85)
+    hover = [alt.Tooltip("policy:N"), alt.Tooltip("avg_jct_s:Q", format=",.0f")]
+    panels = [
+        mark.encode(x=x, y=y, color=alt.Color("policy:N", legend=alt.Legend(title="policy")), tooltip=hover).properties(
+            width=300, height=260
+        )
+        for y in ys
+    ]
+    return svg(alt.hconcat(*panels, spacing=30))
+
+
+def fidelity_svg(quantiles: pl.DataFrame, policy: str) -> str:
+    """Return the quantiles of predicted and recorded queueing, one picture a class of jobs.
+
+    Parameters
+    ----------
+    quantiles : DataFrame
+        scope, name, quantile, recorded_s, predicted_s (see `fidelity.Fidelity`).
+    policy : str
+        What predicted.
+    """
+    import altair as alt
+
+    words = {"recorded_s": "recorded", "predicted_s": f"predicted ({shorten(policy)})"}
+    colours = dict(zip(words.values(), (colour("series-1"), colour("series-2")), strict=True))
+    panels = []
+    shown = quantiles.filter(quantiles["scope"] != "vc")
+    values = axis_values(shown.iter_rows(named=True), tuple(words))
+    for (scope, name), part in shown.group_by("scope", "name", maintain_order=True):
+        rows = [
+            {"quantile": row["quantile"], "seconds": row[column], "what": word}
+            for row in part.iter_rows(named=True)
+            for column, word in words.items()
+        ]
+        title = "all jobs" if scope == "all" else f"{name} GPUs"
+        chart = alt.Chart(data(rows), title=title).mark_line(interpolate="step-after")
+        panels.append(
+            chart.encode(
+                x=alt.X("quantile:Q", axis=percent_axis("jobs that waited no longer")),
+                y=alt.Y("seconds:Q", scale=time_scale(values), axis=time_axis("queueing", values)),
+                color=alt.Color("what:N", scale=palette(colours), legend=alt.Legend(title=None, orient="top")),
+            ).properties(width=260, height=200)
+        )
+    return svg(alt.concat(*panels, columns=3, spacing=30))
