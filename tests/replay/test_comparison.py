@@ -46,10 +46,14 @@ def test_differences_are_paired_over_the_jobs_that_both_completed() -> None:
         "jct_diff_share": pytest.approx(-80 / 500),
         "jct_diff_low_s": None,
         "jct_diff_high_s": None,
+        "jct_diff_share_low": None,
+        "jct_diff_share_high": None,
         "queue_diff_s": pytest.approx(-80 / 3),
         "queue_diff_share": pytest.approx(-80 / 200),
         "queue_diff_low_s": None,
         "queue_diff_high_s": None,
+        "queue_diff_share_low": None,
+        "queue_diff_share_high": None,
         "better_share": pytest.approx(1 / 3),
         "equal_share": pytest.approx(1 / 3),
         "worse_share": pytest.approx(1 / 3),
@@ -67,6 +71,16 @@ def test_a_difference_that_is_the_same_each_day_has_no_width() -> None:
     row = compare_policies([compared("a", jobs, spans), compared("b", jobs, late)]).rows(named=True)[1]
     assert (row["jct_diff_low_s"], row["jct_diff_s"], row["jct_diff_high_s"]) == (5.0, 5.0, 5.0)
     assert (row["queue_diff_share"], row["jct_diff_share"], row["note"]) == (None, 0.5, None)
+    assert (row["jct_diff_share_low"], row["jct_diff_share_high"], row["queue_diff_share_low"]) == (0.5, 0.5, None)
+
+
+def test_the_interval_of_a_share_resamples_its_divisor_too() -> None:
+    # On one of six days waits are long and all of the gain is there: with a fixed divisor the share could pass -100 %.
+    jobs = make_jobs([(day * DAY, 1, 10) for day in range(6)])
+    long = [(day * DAY + (10_000 if day == 0 else 0), day * DAY + 10 + (10_000 if day == 0 else 0)) for day in range(6)]
+    short = [(day * DAY, day * DAY + 10) for day in range(6)]
+    row = compare_policies([compared("a", jobs, long), compared("b", jobs, short)]).rows(named=True)[1]
+    assert -1 < row["jct_diff_share_low"] < row["jct_diff_share"] < row["jct_diff_share_high"] <= 0
 
 
 def test_jobs_without_a_common_end_have_no_difference() -> None:
@@ -202,5 +216,5 @@ def test_a_policy_against_itself_changes_nothing() -> None:
     spans = [(day * DAY + day, day * DAY + day + 10) for day in range(7)]
     found = compare_policies([compared("a", jobs, spans), compared("b", jobs, spans)])
     changes = found.select(pl.selectors.contains("_diff_")).row(1)
-    assert changes == (0.0,) * 8
+    assert changes == (0.0,) * 12
     assert found["equal_share"].to_list() == [None, 1.0]

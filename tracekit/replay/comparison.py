@@ -86,6 +86,8 @@ def compare_policies(
         The same over the first policy's mean of these jobs [1]; NULL where that is 0.
     jct_diff_low_s, jct_diff_high_s, queue_diff_low_s, queue_diff_high_s
         95 % interval of the mean difference (see `day_intervals`); NULL with fewer than 5 submission days.
+    jct_diff_share_low, jct_diff_share_high, queue_diff_share_low, queue_diff_share_high
+        That of the share; difference and mean are resampled together.
     better_share, equal_share, worse_share
         Share of jobs whose jct is shorter than, equal to, longer than under the first policy [0..1].
     note
@@ -120,11 +122,13 @@ def compare_policies(
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
 
 
+_PARTS = ("s", "share", "low_s", "high_s", "share_low", "share_high")
+
 _SCHEMA: dict[str, type[pl.DataType]] = {
     "policy": pl.String,
     **{key: pl.Int64 if key in _COUNTS else pl.Float64 for key in _HEADLINE},
     "common_jobs": pl.Int64,
-    **{f"{what}_diff_{part}": pl.Float64 for what in ("jct", "queue") for part in ("s", "share", "low_s", "high_s")},
+    **{f"{what}_diff_{part}": pl.Float64 for what in ("jct", "queue") for part in _PARTS},
     **{f"{how}_share": pl.Float64 for how in ("better", "equal", "worse")},
     "note": pl.String,
 }
@@ -149,16 +153,18 @@ def _row(first: Compared, other: Compared, seed: int, measured: NDArray[np.bool_
         common &= measured
     n = int(common.sum())
     if not n:
-        return [*head, 0, *[None] * 11, "no job was completed under both policies"]
+        return [*head, 0, *[None] * 15, "no job was completed under both policies"]
     submit = first.jobs.submit_ms[common]
     jct = (other.outcome.end_ms - first.outcome.end_ms)[common]
     queue = (other.outcome.first_start_ms - first.outcome.first_start_ms)[common]
     bases = ((first.outcome.end_ms[common] - submit), (first.outcome.first_start_ms[common] - submit))
-    intervals = day_intervals(_days(first.jobs)[common], [jct / 1000, queue / 1000], seed=seed)
+    ratios = [(jct, bases[0]), (queue, bases[1])]
+    intervals = day_intervals(_days(first.jobs)[common], [jct / 1000, queue / 1000], ratios, seed=seed)
     parts: list[float | None] = []
-    for diff, base, interval in zip((jct, queue), bases, intervals or (None, None), strict=True):
+    for k, (diff, base) in enumerate(ratios):
         mean, usual = float(diff.mean()), float(base.mean())
-        parts += [mean / 1000, mean / usual if usual else None, *(interval or (None, None))]
+        means, shares_of = (intervals[k], intervals[k + 2]) if intervals else ((None, None), (None, None))
+        parts += [mean / 1000, mean / usual if usual else None, *means, *(shares_of if usual else (None, None))]
     shares = [float((jct < 0).mean()), float((jct == 0).mean()), float((jct > 0).mean())]
     note = None if intervals else f"no interval: the jobs were submitted on fewer than {FEWEST_DAYS} days"
     return [*head, n, *parts, *shares, note]
@@ -174,9 +180,13 @@ def _days(jobs: Jobs) -> NDArray[np.int64]:
 
 
 def day_intervals(
-    days: NDArray[np.int64], values: Sequence[NDArray[np.float64]], *, seed: int
+    days: NDArray[np.int64],
+    values: Sequence[NDArray[np.float64]],
+    ratios: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]] = (),
+    *,
+    seed: int,
 ) -> list[tuple[float, float]] | None:
-    """Return the 95 % interval of the mean of each of `values`, by a block bootstrap over days.
+    """Return the 95 % interval of the mean of each of `values` and of each of `ratios`, by a block bootstrap over days.
 
     Each of 1,000 resamples draws as many days as there are, with replacement, and takes the mean over all jobs of the
     days drawn; the interval runs from the 2.5th to the 97.5th percentile of these means (linear interpolation). All of
@@ -188,6 +198,8 @@ def day_intervals(
         The block of each job.
     values : sequence of arrays, shape (n,)
         What to take the means of.
+    ratios : sequence of pairs of arrays, shape (n,)
+        What to take the ratios of the sums of, the second the divisor; a resample in which it is 0 is left out.
     seed : int
         Seed of the draws.
 
@@ -198,15 +210,21 @@ def day_intervals(
     blocks, place = np.unique(days, return_inverse=True)
     if len(blocks) < FEWEST_DAYS:
         return None
-    sums = np.stack([np.bincount(place), *(np.bincount(place, weights=v) for v in values)], axis=1)
+    columns = [*values, *(part for pair in ratios for part in pair)]
+    sums = np.stack([np.bincount(place), *(np.bincount(place, weights=v) for v in columns)], axis=1)
+    k = len(values)
     generator = np.random.default_rng(seed)
     chance = np.full(len(blocks), 1 / len(blocks))
     means = []
     step = max(1, _CHUNK // len(blocks))
     for done in range(0, _RESAMPLES, step):
         drawn = generator.multinomial(len(blocks), chance, size=min(step, _RESAMPLES - done)) @ sums
-        means.append(drawn[:, 1:] / drawn[:, :1])
-    low, high = np.quantile(np.concatenate(means), [0.025, 0.975], axis=0)
+        divisors = drawn[:, k + 2 :: 2]
+        shares = np.where(divisors != 0, drawn[:, k + 1 :: 2] / np.where(divisors != 0, divisors, 1), np.nan)
+        means.append(np.concatenate([drawn[:, 1 : k + 1] / drawn[:, :1], shares], axis=1))
+    found = np.concatenate(means)
+    found[:, np.isnan(found).all(axis=0)] = 0.0
+    low, high = np.nanquantile(found, [0.025, 0.975], axis=0)
     return list(zip(low.tolist(), high.tolist(), strict=True))
 
 
@@ -239,14 +257,11 @@ def comparison_rows(compared: pl.DataFrame) -> tuple[list[str], list[list[object
 
 def _against(row: Mapping[str, Any]) -> str | None:
     """Return the change of the mean jct with its interval in percent, such as '-12.3 % (-15.0 to -9.1)'."""
-    share, diff, low, high = (row[f"jct_diff_{part}"] for part in ("share", "s", "low_s", "high_s"))
+    share, low, high = (row[f"jct_diff_{part}"] for part in ("share", "share_low", "share_high"))
     if share is None:
         return None
     text = f"{_percent(share)} %"
-    if low is None or not diff:
-        return text
-    scale = share / diff  # one second of difference as a part of the first policy's mean
-    return f"{text} ({_percent(scale * low)} to {_percent(scale * high)})"
+    return text if low is None or not share else f"{text} ({_percent(low)} to {_percent(high)})"
 
 
 def _percent(share: float) -> str:
