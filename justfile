@@ -45,10 +45,15 @@ bench:
     {{python}} benchmarks/ingest.py
     {{python}} benchmarks/characterize.py
     {{python}} benchmarks/classify_logs.py
+    {{python}} benchmarks/replay.py
 
 # Damage the sample traces in many ways and see that every reader stands it.
 fuzz cases="20000" seed="1":
     {{python}} tools/fuzz.py --cases {{cases}} --seed {{seed}}
+
+# All tests, the long ones too.
+nightly:
+    {{python}} -m pytest --runslow
 
 lock:
     {{python}} tools/lock.py
