@@ -116,7 +116,8 @@ def compare(count: int, load: float, policies: tuple[str, ...], program: Path | 
             c_s = min(seconds for seconds, _ in c_runs)
             ratio, same = engine_s / c_s, bool((c_runs[0][1] == outcome.end_ms).all())
         print(
-            f"{text:<18}{engine_s:>9.3f}{all_s:>8.2f}{count / engine_s:>12,.0f}{_figure(c_s, 3):>8}{_figure(ratio, 2):>7}"
+            f"{text:<18}{engine_s:>9.3f}{all_s:>8.2f}{count / engine_s:>12,.0f}"
+            f"{_figure(c_s, 3):>8}{_figure(ratio, 2):>7}"
             f"{_figure(engine_s / fifo_s if fifo_s else None, 1):>10}  {'' if same is None else same}"
         )
 

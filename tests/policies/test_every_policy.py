@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ import pytest
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
-from tracekit.replay.outcome import Outcome
 from tracekit.replay.registry import policies
 from tracekit.replay.results import jobs_table, timeline_table
+
+if TYPE_CHECKING:
+    from tracekit.replay.outcome import Outcome
 
 TENANTS = ["a", "b", "c"]
 MODELS = ["A100", "V100"]
@@ -28,6 +31,8 @@ JOBS = make_jobs(
 )
 CLUSTER = make_cluster([8] * 5, model=["A100"] * 3 + ["V100"] * 2, quota={"a": 20, "b": 16, "c": 16})
 POSSIBLE = JOBS.devices <= 16
+ELASTIC = ("elastic-fifo", "elastic-srjf", "pollux-lite")
+"""Policies that give jobs other numbers of GPUs than they ask for."""
 
 
 def run(policy: str) -> Outcome:
@@ -44,7 +49,7 @@ def run(policy: str) -> Outcome:
 @pytest.mark.parametrize("policy", list(policies()))
 def test_every_policy_ends_all_jobs_that_can_run(policy: str) -> None:
     outcome = run(policy)
-    assert (~outcome.unschedulable).tolist() == POSSIBLE.tolist()
+    assert (outcome.end_ms >= 0).tolist() == POSSIBLE.tolist()
     assert (outcome.first_start_ms[POSSIBLE] >= JOBS.submit_ms[POSSIBLE]).all()
     assert (outcome.end_ms[POSSIBLE] > outcome.first_start_ms[POSSIBLE]).all()
 
@@ -58,9 +63,11 @@ def test_every_policy_does_the_same_again(policy: str) -> None:
         assert one.log.tobytes() == two.log.tobytes()
 
 
-@pytest.mark.parametrize("policy", list(policies()))
+# What the recorded schedule leaves out is not even submitted; its laws are those of its own tests.
+@pytest.mark.parametrize("policy", [name for name in policies() if name != "recorded"])
 def test_every_policy_keeps_the_laws(policy: str) -> None:
     outcome = run(policy)
     if outcome.log is None or not len(outcome.log):
         pytest.skip("its mechanism writes no log")
-    assert audit(JOBS, CLUSTER, outcome.log, outcome) == []
+    gang = "elastic" if policy in ELASTIC else "exact"
+    assert audit(JOBS, CLUSTER, outcome.log, outcome, gang=gang) == []

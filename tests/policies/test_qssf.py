@@ -98,7 +98,7 @@ def test_what_had_not_ended_tells_nothing(data: st.DataObject) -> None:
 
 
 def test_where_nothing_is_known_the_smallest_gang_goes_first() -> None:
-    # The first job holds all GPUs to 10; all are foretold one second. Gangs of 1 and 2 start, that of 3 waits for the 2.
+    # The first job holds all GPUs to 10; all are foretold one second. Gangs of 1 and 2 start, 3 waits for 2.
     jobs = make_jobs([(0, 4, 10), (1, 3, 5), (1, 1, 100), (1, 2, 1)], recorded_end_ms=[10**6] * 4)
     outcome = run_engine(jobs, make_cluster([4]), "qssf")
     assert outcome.first_start_ms.tolist() == [0, 11_000, 10_000, 10_000]

@@ -41,7 +41,7 @@ def run_oracle(jobs: Jobs, cluster: Cluster, policy: str, placement: str = "cons
 
 
 def rule_of(policy: str, placement: str = "consolidate") -> Rule:
-    """Return the oracle's rule for a policy text: name[,scan=..][,fit=..][,overhead=..][,queues=a/b [GPU*s] or none]."""
+    """Return the oracle's rule for a text: name[,scan=..][,fit=..][,overhead=..][,queues=a/b [GPU*s] or none]."""
     name, *rest = policy.split(",")
     given = dict(item.split("=") for item in rest)
     order, mode = _MODES[name]

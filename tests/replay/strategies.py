@@ -33,6 +33,7 @@ def seconds(longest: float) -> st.SearchStrategy[float]:
 def job_lists(
     draw: st.DrawFn,
     *,
+    least: int = 1,
     most: int = 20,
     sizes: st.SearchStrategy[int] | None = None,
     horizon_s: float = 30,
@@ -41,7 +42,7 @@ def job_lists(
     """Jobs of 1 to 20 GPUs and 0 to 50 s from three tenants, some asking for a GPU model."""
     if sizes is None:
         sizes = st.sampled_from([1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4, 5, 6, 8, 8, 11, 20])
-    count = draw(st.integers(1, most))  # drawn first: lists alone tend to be short, and queues need many jobs
+    count = draw(st.integers(least, most))  # drawn first: lists alone tend to be short, and queues need many jobs
     rows = draw(st.lists(st.tuples(seconds(horizon_s), sizes, seconds(50)), min_size=count, max_size=count))
     models: list[str | None] = [None, None, None, *MODELS] if typed and draw(st.booleans()) else [None]
     return make_jobs(

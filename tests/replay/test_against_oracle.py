@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.replay.auditor import audit
+from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import canonical
 from tests.replay.oracle import Rule, oracle
 from tests.replay.strategies import clusters, job_lists
@@ -82,25 +83,85 @@ def agree(engine: Outcome, truth: Any) -> None:
         assert getattr(engine, name).tolist() == list(getattr(truth, name)), name
 
 
-@settings(max_examples=400, deadline=None)
-@given(job_lists(), clusters(), ordered_rules())
-def test_engine_and_oracle_agree(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
+def check(jobs: Jobs, cluster: Cluster, rule: Rule) -> Outcome:
     engine, truth = run_both(jobs, cluster, rule)
     agree(engine, truth)
+    assert engine.log is not None
     assert audit(jobs, cluster, engine.log, engine) == []
+    return engine
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=1000)
+@given(job_lists(), clusters(), ordered_rules())
+def test_engine_and_oracle_agree(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
+    check(jobs, cluster, rule)
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> tuple[Jobs, Cluster, Rule]:
+    """Many small jobs at almost the same time on few nodes of one kind, with eviction."""
+    jobs = draw(
+        job_lists(least=12, most=30, horizon_s=12, sizes=st.sampled_from([1, 1, 2, 2, 3, 4, 5, 6, 8]), typed=False)
+    )
+    nodes = draw(st.lists(st.sampled_from([4, 8, 3, 5]), min_size=2, max_size=3))
+    rule = replace(
+        draw(ordered_rules()),
+        mode="preemptive",
+        order=draw(st.sampled_from(["srtf", "srsf", "las", "las"])),
+        scan=draw(st.sampled_from(["skip", "skip", "stop"])),
+        fit=draw(st.sampled_from(["place", "place", "place", "count"])),
+        relax_ms=(),
+        thresholds=draw(st.sampled_from([(12_000,), (5_000, 40_000), (2_000, 6_000, 20_000), (1,)])),
+    )
+    return jobs, make_cluster(nodes), rule
+
+
+@settings(max_examples=1000)
+@given(crowds())
+def test_engine_and_oracle_agree_on_crowds(case: tuple[Jobs, Cluster, Rule]) -> None:
+    check(*case)
+
+
+def test_crowds_evict_and_move() -> None:
+    preemptions = migrations = cases = 0
+
+    @settings(max_examples=100, database=None)
+    @given(crowds())
+    def count(case: tuple[Jobs, Cluster, Rule]) -> None:
+        nonlocal preemptions, migrations, cases
+        engine = check(*case)
+        cases += 1
+        preemptions += int(engine.preemptions.sum())
+        migrations += int(engine.migrations.sum())
+
+    count()
+    assert preemptions > 5 * cases
+    assert migrations > cases / 4
+
+
+@settings(max_examples=200)
 @given(job_lists(), clusters(), ordered_rules())
 def test_what_a_policy_says_about_its_keys_changes_only_the_speed(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
     engine, truth = run_both(jobs, cluster, replace(rule, mode="preemptive"), drift="any")
     agree(engine, truth)
 
 
+@pytest.mark.slow
+@settings(max_examples=10_000, derandomize=False, database=None, phases=(Phase.generate, Phase.shrink))
+@given(job_lists(), clusters(), ordered_rules())
+def test_engine_and_oracle_agree_on_ten_thousand_more(jobs: Jobs, cluster: Cluster, rule: Rule) -> None:
+    check(jobs, cluster, rule)
+
+
+@pytest.mark.slow
+@settings(max_examples=10_000, derandomize=False, database=None, phases=(Phase.generate, Phase.shrink))
+@given(crowds())
+def test_engine_and_oracle_agree_on_ten_thousand_more_crowds(case: tuple[Jobs, Cluster, Rule]) -> None:
+    check(*case)
+
+
 @pytest.mark.parametrize("order", ["srtf", "srsf", "las"])
 def test_a_long_run_agrees_too(order: str) -> None:
-    from tests.replay.builders import make_cluster, make_jobs
-
     random = np.random.default_rng(7)
     rows = [
         (float(t), int(g), float(d))

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hypothesis import given, settings
 
-from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
-from tests.replay.turns import ends_of, run_policy
+from tests.replay.turns import broken, ends_of, run_policy
 
 if TYPE_CHECKING:
     from tracekit.replay.cluster import Cluster
@@ -82,7 +81,7 @@ def test_no_resource_is_exceeded(jobs: Jobs, cluster: Cluster) -> None:
     jobs = replace(jobs, cpu_milli=jobs.devices.astype(np.int64) * 3_000)
     cluster = replace(cluster, cpu_milli=cluster.gpus.astype(np.int64) * 2_000)
     outcome = run_policy(jobs, cluster, "drf")
-    assert audit(jobs, cluster, outcome.log, outcome, preemptive=False) == []
+    assert broken(jobs, cluster, outcome, preemptive=False) == []
     ran = outcome.first_start_ms >= 0
     for now in np.unique(outcome.first_start_ms[ran]):
         held = ran & (outcome.first_start_ms <= now) & (outcome.end_ms > now)

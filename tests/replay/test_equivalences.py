@@ -71,9 +71,7 @@ def test_no_job_waits_where_there_is_room(policy: str, jobs: Jobs) -> None:
 
 @settings(max_examples=60)
 @given(
-    rows=st.lists(
-        st.tuples(st.integers(0, 30), st.just(1), st.integers(1, 20)), min_size=8, max_size=30
-    ),
+    rows=st.lists(st.tuples(st.integers(0, 30), st.just(1), st.integers(1, 20)), min_size=8, max_size=30),
     gpus=st.integers(1, 5),
 )
 def test_use_is_the_same_while_jobs_wait(rows: list[tuple[float, int, float]], gpus: int) -> None:
@@ -115,9 +113,7 @@ def test_with_equal_sizes_remaining_service_is_remaining_time(more: str, jobs: J
 
 
 @settings(max_examples=60)
-@given(
-    works=st.lists(st.integers(0, 60), min_size=1, max_size=25), gpus=st.integers(1, 8), cluster=clusters()
-)
+@given(works=st.lists(st.integers(0, 60), min_size=1, max_size=25), gpus=st.integers(1, 8), cluster=clusters())
 def test_with_all_jobs_there_remaining_time_is_run_time(works: list[int], gpus: int, cluster: Cluster) -> None:
     jobs = make_jobs([(0, gpus, work) for work in works], vc="a", tenants=["a", "b", "c"])
     assert_same(jobs, cluster, "srtf", "sjf")
@@ -198,7 +194,9 @@ def test_gittins_of_a_decreasing_hazard_is_las() -> None:
     assert run_engine(jobs, cluster, "gittins,queues=320").preemptions.sum() > 100
 
 
-@pytest.mark.parametrize("policy", ["srtf", "srsf", "las,queues=12", "las,queues=12,within=running", "gittins,queues=12"])
+@pytest.mark.parametrize(
+    "policy", ["srtf", "srsf", "las,queues=12", "las,queues=12,within=running", "gittins,queues=12"]
+)
 @given(jobs=job_lists(), cluster=clusters())
 def test_overhead_changes_no_useful_gpu_time(policy: str, jobs: Jobs, cluster: Cluster) -> None:
     costs = ["none", "helios", "lucid"] + (["helios,charge=event"] if "gittins" not in policy else [])

@@ -10,20 +10,18 @@ import polars as pl
 import pytest
 
 from tests.replay.builders import make_cluster, make_jobs
-from tracekit.policies.shortest import Srsf, Srtf
-from tracekit.policies.tiresias import Las
+from tracekit.replay.assignment import assign
+from tracekit.replay.models import load_models
+from tracekit.replay.registry import named_policy
+from tracekit.replay.run import simulate
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from numpy.typing import NDArray
-
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Mechanism
-    from tracekit.replay.models import Models
     from tracekit.replay.outcome import Outcome
 
 
@@ -91,13 +89,13 @@ def test_helios_srtf(peers: Path, fit: str, least: float, most: float) -> None:
     """Mean completion time: fit=count is 1.2 % below the peer's, fit=place 8.4 % below.
 
     The peer plans by the number of GPUs, stops what the plan leaves out, and only then looks for places: planned jobs
-    that find none keep their share for that second, so that GPUs stay idle. Counting alone is the nearest reading. What is
-    left: there a job ends one second late and a stopped job starts a second later at the earliest.
+    that find none keep their share for that second, so that GPUs stay idle. Counting alone is the nearest reading. What
+    is left: there a job ends one second late and a stopped job starts a second later at the earliest.
     """
     jobs = logged_jobs(peers)
     outcome = Scenario.make(jobs, listed_nodes(peers, "all_5k")).run(f"srtf,overhead=helios,fit={fit}").outcome
     told = peer_schedule(peers, "helios__all_5k__srtf", jobs)
-    off = mean_jct_s(jobs, outcome) / told["jct"].mean() - 1  # type: ignore[operator]  # a mean of numbers
+    off = mean_jct_s(jobs, outcome) / float(np.mean(told["jct"])) - 1
     assert least < off < most
     if fit == "count":
         assert outcome.preemptions.sum() == pytest.approx(told["preemptions"].sum(), rel=0.15)
@@ -113,32 +111,10 @@ def test_lucid_tiresias(peers: Path, fit: str) -> None:
     assert mean_jct_s(jobs, outcome) == pytest.approx(told["jct"].mean(), rel=0.005)
 
 
-class _OwnOverhead:
-    """The overhead of each job from the peer's table in place of a preset's by size."""
-
-    own_ms: NDArray[np.int64]
-
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Mechanism:
-        found: Any = super().mechanism(jobs, cluster, models, seed)  # type: ignore[misc]  # the policy beside it
-        return replace(found, value=self.own_ms)  # type: ignore[no-any-return]
-
-
-class MuriSrtf(_OwnOverhead, Srtf):
-    pass
-
-
-class MuriSrsf(_OwnOverhead, Srsf):
-    pass
-
-
-class MuriLas(_OwnOverhead, Las):
-    pass
-
-
-MURI: dict[str, tuple[type[Any], dict[str, str], float]] = {
-    "shortest": (MuriSrtf, {}, 0.002),
-    "shortest-gpu": (MuriSrsf, {}, 0.002),
-    "dlas-gpu": (MuriLas, {"fit": "count", "within": "running"}, 0.10),
+MURI: dict[str, tuple[str, float]] = {
+    "shortest": ("srtf", 0.002),
+    "shortest-gpu": ("srsf", 0.002),
+    "dlas-gpu": ("las,within=running,fit=count", 0.10),
 }
 
 
@@ -146,17 +122,20 @@ def test_muri_with_its_charge_at_every_event(peers: Path) -> None:
     """Mean completion times against the peer's, each job with the overhead of its model as in the peer's table.
 
     shortest +0.04 %, shortest-gpu +0.05 %, dlas-gpu +6.2 %; without any overhead -1.3 %, -0.8 % and +2.3 %. In dlas-gpu
-    the jobs of a queue wait in the order in which they fell into it, here by submission; running ones stay in both. With
-    within=submit, where earlier jobs of the last queue evict later ones, it would be +41 %.
+    the jobs of a queue wait in the order in which they fell into it, here by submission; running ones stay in both.
+    With within=submit, where earlier jobs of the last queue evict later ones, it would be +41 %.
     """
     table = pl.read_csv(peers / "muri_trace3_jobs.csv.gz").sort("submit_s", maintain_order=True)
     rows = list(table.select("submit_s", "num_gpu", "service_s").iter_rows())
     jobs, cluster = make_jobs(rows, job_id=_texts(table["job_id"])), make_cluster([8] * 8)
+    own_ms = table["overhead_s"].to_numpy().astype(np.int64) * 1000
     ours, theirs = {}, {}
-    for name, (kind, parameters, most) in MURI.items():
-        policy = kind(overhead="muri", charge="event", **parameters)
-        policy.own_ms = table["overhead_s"].to_numpy().astype(np.int64) * 1000
-        ours[name] = mean_jct_s(jobs, Scenario.make(jobs, cluster).run(policy).outcome)
-        theirs[name] = float(peer_schedule(peers, f"muri__trace3__{name}", jobs)["jct"].mean())  # type: ignore[arg-type]
+    for name, (policy, most) in MURI.items():
+        mechanism: Any = named_policy(f"{policy},overhead=muri,charge=event").mechanism(
+            jobs, cluster, load_models(None), 0
+        )
+        outcome = simulate(jobs, cluster, assign(jobs, cluster), replace(mechanism, value=own_ms))
+        ours[name] = mean_jct_s(jobs, outcome)
+        theirs[name] = float(np.mean(peer_schedule(peers, f"muri__trace3__{name}", jobs)["jct"]))
         assert ours[name] == pytest.approx(theirs[name], rel=most)
     assert sorted(ours, key=ours.__getitem__) == sorted(theirs, key=theirs.__getitem__)

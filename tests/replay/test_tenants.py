@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.replay.auditor import audit, quotas_of
+from tests.replay.auditor import quotas_of
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import VCS, clusters, job_lists
-from tests.replay.turns import Turns, ends_of, run_policy
+from tests.replay.turns import Turns, broken, ends_of, run_policy
 from tracekit.errors import UsageError
 from tracekit.policies.quotas import quotas
 from tracekit.replay.assignment import assign
@@ -47,7 +47,7 @@ def test_the_turn_goes_to_the_tenant_with_the_fewest_gpus() -> None:
     outcome = run_policy(jobs, make_cluster((2,)), "fair-share")
     # At 10 a holds 1 and b 0: b. At 11 a holds 0 and b 1: a. At 16 b holds 1 and a 0, but only b waits.
     assert ends_of(outcome) == [10, 11, 16, 17, 23]
-    assert audit(jobs, make_cluster((2,)), outcome.log, outcome) == []
+    assert broken(jobs, make_cluster((2,)), outcome) == []
 
 
 def test_weights_by_quota_share_gpus_in_proportion() -> None:
@@ -97,7 +97,7 @@ def test_a_higher_quota_lets_a_waiting_job_start() -> None:
     outcome = run_policy(jobs, cluster, "kueue,cohort=off")
     assert ends_of(outcome) == [100, 30, -1]
     assert outcome.unschedulable.tolist() == [False, False, True]
-    assert audit(jobs, cluster, outcome.log, outcome, quotas=quotas_of(cluster)) == []
+    assert broken(jobs, cluster, outcome, quotas=quotas_of(cluster)) == []
 
 
 def test_quotas_that_no_table_tells_follow_from_the_log() -> None:
@@ -128,7 +128,7 @@ def test_the_engine_agrees_with_a_second_reckoning(policy: str, rule: dict[str, 
 @given(jobs=job_lists(), cluster=clusters(), scan=st.sampled_from(["stop", "skip"]))
 def test_a_quota_is_never_exceeded(jobs: Jobs, cluster: Cluster, scan: str) -> None:
     outcome = run_policy(jobs, cluster, f"kueue,cohort=off,scan={scan}")
-    found = audit(jobs, cluster, outcome.log, outcome, quotas=quotas_of(cluster), preemptive=False)
+    found = broken(jobs, cluster, outcome, quotas=quotas_of(cluster), preemptive=False)
     assert found == []
 
 
@@ -140,7 +140,7 @@ def test_a_quota_is_never_exceeded(jobs: Jobs, cluster: Cluster, scan: str) -> N
 )
 def test_sharing_keeps_the_laws(jobs: Jobs, cluster: Cluster, policy: str) -> None:
     outcome = run_policy(jobs, cluster, policy)
-    assert audit(jobs, cluster, outcome.log, outcome, preemptive=False, conserve=policy == "fair-share,scan=skip") == []
+    assert broken(jobs, cluster, outcome, preemptive=False, conserve=policy == "fair-share,scan=skip") == []
 
 
 @settings(max_examples=30)

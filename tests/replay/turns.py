@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tests.replay.auditor import audit
 from tracekit.replay.assignment import assign
 from tracekit.replay.models import load_models
 from tracekit.replay.registry import named_policy
@@ -19,13 +20,19 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["Turns", "ends_of", "run_policy"]
+__all__ = ["Turns", "broken", "ends_of", "run_policy"]
 
 
 def run_policy(jobs: Jobs, cluster: Cluster, policy: str) -> Outcome:
     """Run a policy by its text on the engine, where spreading costs nothing, and return its Outcome with the log."""
     mechanism = named_policy(policy).mechanism(jobs, cluster, load_models(None), 0)
     return simulate(jobs, cluster, assign(jobs, cluster), mechanism, log=True)
+
+
+def broken(jobs: Jobs, cluster: Cluster, outcome: Outcome, **rules: Any) -> list[str]:
+    """Return the laws that an outcome with its log breaks (see `audit`)."""
+    assert outcome.log is not None
+    return audit(jobs, cluster, outcome.log, outcome, **rules)
 
 
 def ends_of(outcome: Outcome) -> list[float]:

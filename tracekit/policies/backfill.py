@@ -60,8 +60,7 @@ class Easy(Policy):
         rule=(
             "Jobs start in the order of their submission up to the first that has no place. The estimates of the "
             "running jobs tell when it will have one, and where. A later job may start now if it has a place now and "
-            "either should end by that moment, or takes only GPUs that are free then beside that place. "
-            + _OVERRUN
+            "either should end by that moment, or takes only GPUs that are free then beside that place. " + _OVERRUN
         ),
         parameters=(FIT, _NOISE, RELAX, SCOPE),
         assumptions=("D1", "M4", "M11"),
@@ -97,7 +96,7 @@ class Conservative(Policy):
         parameters=(
             FIT,
             _NOISE,
-            Parameter("depth", 64, "waiting jobs of a domain that have reservations, 0 all of them"),
+            Parameter("depth", 16, "waiting jobs of a domain that have reservations, 0 all of them"),
             RELAX,
             SCOPE,
         ),

@@ -38,17 +38,17 @@ class Kueue(Policy):
         name="kueue",
         title="quotas that tenants lend and borrow (Kueue)",
         rule=(
-            "Every VC is a queue with its quota, in order of priority and then submission. In a cycle each queue offers "
-            "its first job once; those that stay within their queue's quota go before those that borrow, then by "
-            "priority, then by submission. A job starts if its queue's quota, or what the others of the cohort lend and "
-            "do not use, allows it and it has a place. With scan=stop a queue's first job holds up its others "
-            "(StrictFIFO), with scan=skip they may pass it (BestEffortFIFO). A job that its quota does not allow may "
-            "evict: reclaim, jobs of queues that borrow, while its own queue stays within its quota; preempt, jobs of "
-            "its own queue; preempt_to_borrow, jobs of others with lower priority even when it has to borrow. Victims "
-            "are those of other queues first, then of lowest priority, then started last; as many as are needed, and "
-            "those that turn out not to be needed stay. With fair=on the smallest share above quota, for its weight, "
-            "goes first and jobs are taken from the largest. A job whose quota allows it but that has no place evicts "
-            "nobody; the column placement_refused tells of it."
+            "Every VC is a queue with its quota, in order of priority and then submission. In a cycle each queue "
+            "offers its first job once; those that stay within their queue's quota go before those that borrow, then "
+            "by priority, then by submission. A job starts if its queue's quota, or what the others of the cohort "
+            "lend and do not use, allows it and it has a place. With scan=stop a queue's first job holds up its "
+            "others (StrictFIFO), with scan=skip they may pass it (BestEffortFIFO). A job that its quota does not "
+            "allow may evict: reclaim, jobs of queues that borrow, while its own queue stays within its quota; "
+            "preempt, jobs of its own queue; preempt_to_borrow, jobs of others with lower priority even when it has "
+            "to borrow. Victims are those of other queues first, then of lowest priority, then started last; as many "
+            "as are needed, and those that turn out not to be needed stay. With fair=on the smallest share above "
+            "quota, for its weight, goes first and jobs are taken from the largest. A job whose quota allows it but "
+            "that has no place evicts nobody; the column placement_refused tells of it."
         ),
         parameters=(
             Parameter("cohort", default=True, meaning="whether VCs may use what others of the domain do not"),
@@ -99,7 +99,7 @@ class Kueue(Policy):
         table, times = quotas(jobs, cluster, models)
         below = int(np.searchsorted(levels, p["borrow_priority"], "right")) - 1
         capped = p["borrow_priority"] != _NO_CAP
-        reclaim = p["reclaim"] if p["cohort"] else "never"
+        reclaim: Any = p["reclaim"] if p["cohort"] else "never"
         return Tenants(
             Ordered(
                 most_urgent,

@@ -26,15 +26,16 @@ class Philly(Policy):
         name="philly",
         title="team quotas with reclaim and relaxed locality (Philly)",
         rule=(
-            "The turn goes to the VC that holds the fewest GPUs for its quota; in a VC jobs start in the order of their "
-            "submission, and later ones may pass one that cannot start. A VC may exceed its quota while GPUs are idle. "
-            "When the part theta of the GPUs is in use, a job that stays within its VC's quota evicts jobs of VCs above "
-            "theirs, those started last first, none of which falls below its quota. A gang tries for the time attempt "
-            "to start on the fewest nodes of one rack, then rests for the time backoff; after so many failed attempts "
-            "as retries it takes any nodes of one rack, and after as many again any nodes of one GPU model, for which "
-            "it waits without rests. A job of one GPU, or in a domain of one node, has nothing to relax and never rests. "
-            "A job that was evicted keeps its place in the relaxation. Each job's wait is told in two columns: "
-            "fair_share_wait_ms, in which its VC held its quota or more, and fragmentation_wait_ms, the rest."
+            "The turn goes to the VC that holds the fewest GPUs for its quota; in a VC jobs start in the order of "
+            "their submission, and later ones may pass one that cannot start. A VC may exceed its quota while GPUs "
+            "are idle. When the part theta of the GPUs is in use, a job that stays within its VC's quota evicts jobs "
+            "of VCs above theirs, those started last first, none of which falls below its quota. A gang tries for the"
+            " time attempt to start on the fewest nodes of one rack, then rests for the time backoff; after so many "
+            "failed attempts as retries it takes any nodes of one rack, and after as many again any nodes of one GPU "
+            "model, for which it waits without rests. A job of one GPU, or in a domain of one node, has nothing to "
+            "relax and never rests. A job that was evicted keeps its place in the relaxation. Each job's wait is told"
+            " in two columns: fair_share_wait_ms, in which its VC held its quota or more, and fragmentation_wait_ms, "
+            "the rest."
         ),
         parameters=(
             Parameter("theta", 0.9, "part of the GPUs in use from which on VCs reclaim; inf never [0..1]"),

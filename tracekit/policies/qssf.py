@@ -50,7 +50,7 @@ class Qssf(Policy):
         equal_to=("With oracle=on: ssf.", "With oracle=on and jobs of one GPU: sjf."),
         sources=(
             "Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21).",
-            "There the second part is a learned regressor of weight 0.9 that is not public; the geometric mean stands in.",
+            "There the second part is a learned regressor of weight 0.9, not public; the geometric mean stands in.",
             "Ends are those of the log: what the operator of that cluster knew.",
         ),
     )
@@ -89,7 +89,9 @@ def foretell_ms(jobs: Jobs, blend: float) -> NDArray[np.int64]:
         sized,
         named,
         np.log(np.maximum(jobs.work_ms, 1)),
-        *(np.zeros(int(k.max(initial=0)) + 1) for k in (user + 1, sized, named) for _ in range(3)),
+        np.zeros((int(user.max(initial=0)) + 2, 3)),
+        np.zeros((int(sized.max(initial=0)) + 1, 3)),
+        np.zeros((int(named.max(initial=0)) + 1, 3)),
         blend,
         foretold,
     )
@@ -110,18 +112,13 @@ def _foretell(
     sized: Any,
     named: Any,
     logs: Any,
-    user_count: Any,
-    user_sum: Any,
-    user_logs: Any,
-    sized_count: Any,
-    sized_sum: Any,
-    sized_logs: Any,
-    named_count: Any,
-    named_sum: Any,
-    named_logs: Any,
+    of_user: Any,
+    of_size: Any,
+    of_name: Any,
     blend: float,
     foretold: Any,
 ) -> None:
+    """Go through submissions and ends in order of time; rows of the three tables are count, sum, sum of logarithms."""
     ended = 0
     count = 0.0
     total = 0.0
@@ -131,25 +128,16 @@ def _foretell(
             ended += 1
             count += 1
             total += work[k]
-            user_count[user[k]] += 1
-            user_sum[user[k]] += work[k]
-            user_logs[user[k]] += logs[k]
-            sized_count[sized[k]] += 1
-            sized_sum[sized[k]] += work[k]
-            sized_logs[sized[k]] += logs[k]
-            named_count[named[k]] += 1
-            named_sum[named[k]] += work[k]
-            named_logs[named[k]] += logs[k]
-        mean = 1000.0
-        if count > 0:
-            mean = total / count
+            for table, row in ((of_user, user[k]), (of_size, sized[k]), (of_name, named[k])):
+                table[row, 0] += 1
+                table[row, 1] += work[k]
+                table[row, 2] += logs[k]
+        mean = total / count if count > 0 else 1000.0
         middle = mean
-        if user_count[user[j]] > 0:
-            mean = user_sum[user[j]] / user_count[user[j]]
-            middle = np.exp(user_logs[user[j]] / user_count[user[j]])
-        if sized_count[sized[j]] > 0:
-            mean = sized_sum[sized[j]] / sized_count[sized[j]]
-            middle = np.exp(sized_logs[sized[j]] / sized_count[sized[j]])
-        if named_count[named[j]] > 0:
-            mean = named_sum[named[j]] / named_count[named[j]]
+        for table, row in ((of_user, user[j]), (of_size, sized[j])):
+            if table[row, 0] > 0:
+                mean = table[row, 1] / table[row, 0]
+                middle = np.exp(table[row, 2] / table[row, 0])
+        if of_name[named[j], 0] > 0:
+            mean = of_name[named[j], 1] / of_name[named[j], 0]
         foretold[j] = max(np.int64(blend * mean + (1.0 - blend) * middle), 1)

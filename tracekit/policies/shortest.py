@@ -19,8 +19,8 @@ __all__ = ["Sjf", "Srsf", "Srtf", "Ssf"]
 _SOURCES = (
     "The usual bounds.",
     "SJF and SSF as in Helios (SC'21) and Lucid (ASPLOS'23), which stop at the first job that cannot start.",
-    "SRTF and SRSF as in the simulators of Tiresias (NSDI'19) and Muri (SIGCOMM'22), which skip it; the latter's is "
-    "the charge at every event.",
+    "SRTF and SRSF as in the simulators of Tiresias (NSDI'19) and Muri (SIGCOMM'22), which skip it.",
+    "The charge at every event is that of Muri's simulator.",
 )
 
 

@@ -173,7 +173,7 @@ def gittins_index(service: NDArray[np.int64], attained: NDArray[np.int64], end: 
     """Return the Gittins index of jobs of unknown service, looking ahead to `end`, scaled to 0..1.
 
     P(X - s <= d | X > s) / E[min(X - s, d) | X > s] with d = end - s: the chance to finish in the span, over the
-    service that the span is expected to take. It is scaled by its largest value among `attained`, which keeps the order.
+    service that the span is expected to take. It is scaled by its largest value among `attained`, which keeps order.
 
     Parameters
     ----------

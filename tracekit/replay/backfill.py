@@ -52,14 +52,14 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Backfill
     from tracekit.replay.state import State
 
-__all__ = ["reopen", "run_easy"]
+__all__ = ["head_queue", "run_easy"]
 
 _NOWHERE, _FOR_NOW, _SPARE = range(3)
 """Where a queue's jobs have a place: nowhere; where the first waiting job needs it later; where it does not."""
 
 
 @inner
-def _head_queue(queues: Any, waiting: Any, low: int, high: int) -> int:
+def head_queue(queues: Any, waiting: Any, low: int, high: int) -> int:
     """Return the queue whose first job has the smallest key, NONE when nobody waits."""
     best = NONE
     best_key = np.int64(0)
@@ -108,7 +108,7 @@ def _go_ahead(s: Any, key: Any, m: Any, f: Any, w: Any, d: int) -> bool:
     """Start jobs from the head of the queue; return whether one is left that must wait."""
     domain = s.domains[d]
     while True:
-        q = _head_queue(s.queues, s.waiting, domain.queue_low, domain.queue_high)
+        q = head_queue(s.queues, s.waiting, domain.queue_low, domain.queue_high)
         if q == NONE:
             return False
         if s.queues[q].blocked == NO_PLACE:
@@ -135,7 +135,7 @@ def _any_place(s: Any, m: Any, d: int) -> bool:
 
 
 @inner
-def reopen(queues: Any, domain: Any) -> None:
+def _reopen(queues: Any, domain: Any) -> None:
     """Look again at queues whose jobs would have delayed the head."""
     for q in range(domain.queue_low, domain.queue_high):
         if queues[q].blocked == NO_JOB:
@@ -176,27 +176,27 @@ def _pass(s: Any, key: Any, m: Any, f: Any, w: Any, d: int) -> None:
             s.queues[q].blocked = OPEN
     if not _go_ahead(s, key, m, f, w, d):
         return
-    q = _head_queue(s.queues, s.waiting, domain.queue_low, domain.queue_high)
+    q = head_queue(s.queues, s.waiting, domain.queue_low, domain.queue_high)
     head = s.waiting[s.queues[q].base].job
     # Nothing before this point has needed to know when the head starts, and mostly nothing will.
     stale = aspect.head != head or aspect.state < AIMED
     if stale:
-        reopen(s.queues, domain)
+        _reopen(s.queues, domain)
     if not _any_place(s, m, d):
         return
     if stale:
         aim(belief(s), m, f, d, head)
-    after = np.int64(NONE)
+    after = NONE
     while True:
         place = _next(s, m, f, w, d, after)
         if place == NONE:
             break
-        after = np.int64(w.rank[place])
-        _begin(s, key, m, f, w, d, np.int64(w.job[place]))
-        reopen(s.queues, domain)
+        after = w.rank[place]
+        _begin(s, key, m, f, w, d, w.job[place])
+        _reopen(s.queues, domain)
     if after != NONE:
         # A job passed over early in this pass may find another, spare place at the next event.
-        reopen(s.queues, domain)
+        _reopen(s.queues, domain)
 
 
 @inner
@@ -206,13 +206,13 @@ def _take_note(s: Any, m: Any, f: Any, w: Any, submitted: int, change: int) -> N
     while g.ended != NONE:
         j = g.ended
         g.ended = s.jobs[j].stopped
-        forget(belief(s), m, f, np.int64(s.demands[s.jobs[j].demand].domain), j)
+        forget(belief(s), m, f, s.demands[s.jobs[j].demand].domain, j)
         free_chain(s, s.jobs[j])
     while g.rung != NONE:
         j = g.rung
         g.rung = s.jobs[j].stopped
         relax(s, w, j)
-        d = np.int64(s.demands[s.jobs[j].demand].domain)
+        d = s.demands[s.jobs[j].demand].domain
         if f.aspects[d].head == j:
             unaim(belief(s), m, f, d)
     for i in range(change, g.change):
@@ -233,7 +233,7 @@ def _run_easy(s: Any, key: Any, m: Any, f: Any, w: Any, instants: int) -> bool:
             return False
         _take_note(s, m, f, w, submitted, change)
         for i in range(g.touched):
-            d = np.int64(s.touched[i])
+            d = s.touched[i]
             s.domains[d].touched = 0
             _pass(s, key, m, f, w, d)
         g.touched = 0

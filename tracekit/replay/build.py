@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.replay.compiled import compiled
-from tracekit.replay.mechanisms import Backfill, Fractional, Ordered, Planner, Recorded, Tenants, by_arrival
+from tracekit.replay.mechanisms import Backfill, Fractional, Ordered, Planner, Recorded, Sharing, Tenants, by_arrival
 from tracekit.replay.nodes import NONE
 from tracekit.replay.placement import RULES
 from tracekit.replay.state import DRIFT_ANY, DRIFT_NONE, DRIFT_TIME, FUTURE, PPM, State, records
@@ -72,14 +72,15 @@ def build(
         state.demands["scope"] = 2
         return state
     if isinstance(mechanism, Tenants):
-        jobs = replace(jobs, tenant=mechanism.tenant)
-        return build(jobs, cluster, assignment, mechanism.order, rule=rule, spread=spread, log_rows=log_rows)
+        jobs, mechanism = replace(jobs, tenant=mechanism.tenant), mechanism.order
     if isinstance(mechanism, Backfill):
         order = replace(mechanism.order, scan="skip", by_arrival=False, drift="none")
         state = build(jobs, cluster, assignment, order, rule=rule, spread=spread, log_rows=log_rows)
         # The pass wants to hear of jobs that ended or relaxed, and what the ended held.
         state.g["tenants"], state.g["ended"], state.g["rung"], state.g["keeps"] = 1, NONE, NONE, 1
         return state
+    if isinstance(mechanism, Sharing):
+        return _shared(jobs, cluster, assignment, mechanism, spread, log_rows)
     scopes = _scopes(mechanism)
     demands, demand_of, never = _demands(jobs, assignment, mechanism)
     queues, domains, room = lay_queues(assignment, demands, demand_of, mechanism)
@@ -151,6 +152,26 @@ def _scopes(mechanism: Ordered) -> tuple[int, ...]:
     if mechanism.scopes:
         return mechanism.scopes
     return (0, mechanism.relax_scope) if mechanism.relax_after_ms > 0 else (0,)
+
+
+def _shared(
+    jobs: Jobs,
+    cluster: Cluster,
+    assignment: Assignment,
+    mechanism: Sharing,
+    spread: NDArray[np.int32] | None,
+    log_rows: int,
+) -> State:
+    """Return the state of a policy that shares GPUs: jobs of equal memory and utilization wait in one line."""
+    kinds = np.column_stack([mechanism.utilization_ppm * mechanism.test, np.atleast_2d(mechanism.memory_ppm)[0]])
+    _, kind = np.unique(kinds, axis=0, return_inverse=True)
+    # A gang may be anywhere among nodes of one model.
+    order = Ordered(mechanism.key, scan="skip", drift="none", by_tenant=True, scopes=(2,))
+    alike = replace(jobs, tenant=kind.reshape(-1).astype(np.int32))
+    state = build(alike, cluster, assignment, order, spread=spread, log_rows=log_rows)
+    state.g["shared"], state.g["ended"] = 1, NONE
+    most = min(len(jobs), int(cluster.gpus.sum()) * mechanism.residents)
+    return state._replace(events=np.zeros(most, records("HEAP")))
 
 
 def _unqueued(planner: Planner) -> Ordered:

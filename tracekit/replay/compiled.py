@@ -73,9 +73,9 @@ def inner(function: F) -> F:
     It has no entrance for Python and no file of its own on disk, which halves the time of compilation; and a call
     would pass hundreds of words, since each array of a record of arrays is several.
     """
-    return _njit(  # type: ignore[no-any-return]
-        _nrt=False, error_model="numpy", forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
-    )(function)
+    return _njit(_nrt=False, error_model="numpy", forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(
+        function
+    )
 
 
 def _compile(function: F, *, counted: bool) -> F:
@@ -83,14 +83,14 @@ def _compile(function: F, *, counted: bool) -> F:
     options: dict[str, Any] = {"error_model": "numpy"} | ({} if counted else {"_nrt": False})
     folder = cache_folder() if Path(function.__code__.co_filename).exists() else None
     if folder is None or _config.DISABLE_JIT:
-        return _njit(**options)(function)  # type: ignore[no-any-return]
+        return _njit(**options)(function)
     if counted:
         # The name of a cached file does not tell the options.
         folder /= "counted"
     before = _config.CACHE_DIR
     _config.CACHE_DIR = str(folder)
     try:
-        return _njit(cache=True, **options)(function)  # type: ignore[no-any-return]
+        return _njit(cache=True, **options)(function)
     finally:
         _config.CACHE_DIR = before
 
@@ -166,7 +166,7 @@ _count_in_one_instruction: Any = intrinsic(_emit_count)
 
 def count_trailing_zeros(value: int | np.uint64) -> int:
     """Return the number of zero bits below the lowest set bit of a uint64; 64 where no bit is set."""
-    return _count_in_one_instruction(value)  # type: ignore[no-any-return]
+    return _count_in_one_instruction(value)
 
 
 count_trailing_zeros = _count_in_python if _config.DISABLE_JIT else _njit(_nrt=False)(count_trailing_zeros)

@@ -48,8 +48,6 @@ _ASPECT = np.dtype(
     [(name, np.int64) for name in ("low", "high", "released", "later", "until", "head", "state", "reserved")]
 )
 _FACTS = np.dtype([("base", np.int64), ("late", np.int64), ("exact", np.int64)])
-# As a variable and not a literal: numba compiles a function anew for each literal it is called with.
-_TAKE, _FREE = np.int64(1), np.int64(-1)
 
 
 class Map(NamedTuple):
@@ -165,7 +163,7 @@ def unaim(s: Any, m: Any, f: Any, d: int) -> None:
         m.domains[d].free += s.jobs[aspect.head].gpus
         return
     row = m.jobs[d]
-    take_chain(g, m.nodes, m.groups, m.domains, m.bits, m.tops, m.takes, row.take, _FREE)
+    take_chain(g, m.nodes, m.groups, m.domains, m.bits, m.tops, m.takes, row.take, -1)
     free_chain(m, row)
 
 
@@ -198,7 +196,7 @@ def _enter(s: Any, m: Any, f: Any, d: int, j: int) -> None:
     else:
         heap_push(f.heaps, f.at, aspect.high, aspect.later, f.end[j], j)
         aspect.later += 1
-        _shift(s, m, j, d, _TAKE)
+        _shift(s, m, j, d, 1)
 
 
 @inner
@@ -232,7 +230,7 @@ def forget(s: Any, m: Any, f: Any, d: int, j: int) -> None:
     else:
         heap_remove(f.heaps, f.at, aspect.high, aspect.later, j)
         aspect.later -= 1
-        _shift(s, m, j, d, _FREE)
+        _shift(s, m, j, d, -1)
         if aspect.state != HOPELESS:
             aspect.state = UNSURE
     if f.late_at[j] != NONE:
@@ -248,7 +246,7 @@ def outlived(s: Any, m: Any, f: Any) -> None:
         j = f.heaps[f.facts[0].base].job
         heap_pop(f.heaps, f.late_at, f.facts[0].base, f.facts[0].late)
         f.facts[0].late -= 1
-        d = np.int64(s.demands[s.jobs[j].demand].domain)
+        d = s.demands[s.jobs[j].demand].domain
         aspect = f.aspects[d]
         length = max(s.jobs[j].estimate, 1)
         while s.jobs[j].first + length <= now:
@@ -262,7 +260,7 @@ def outlived(s: Any, m: Any, f: Any) -> None:
         else:
             heap_remove(f.heaps, f.at, aspect.high, aspect.later, j)
             aspect.later -= 1
-            _shift(s, m, j, d, _FREE)
+            _shift(s, m, j, d, -1)
         f.end[j] = end
         _enter(s, m, f, d, j)
         _await(s, f, j)
@@ -275,7 +273,7 @@ def change_node(s: Any, m: Any, f: Any, index: int, up: int) -> None:
     node = m.nodes[index]
     if up == node.up:
         return
-    d = np.int64(m.groups[node.group].domain)
+    d = m.groups[node.group].domain
     unaim(s, m, f, d)
     if g.by_count:
         node.up = up
@@ -297,7 +295,7 @@ def _forward(s: Any, m: Any, f: Any, d: int) -> None:
         aspect.later -= 1
         heap_push(f.heaps, f.at, aspect.low, aspect.released, -aspect.until, j)
         aspect.released += 1
-        _shift(s, m, j, d, _FREE)
+        _shift(s, m, j, d, -1)
 
 
 @inner
@@ -311,7 +309,7 @@ def _back(s: Any, m: Any, f: Any, d: int) -> None:
         aspect.released -= 1
         heap_push(f.heaps, f.at, aspect.high, aspect.later, -last, j)
         aspect.later += 1
-        _shift(s, m, j, d, _TAKE)
+        _shift(s, m, j, d, 1)
     aspect.until = -f.heaps[aspect.low].key if aspect.released > 0 else NONE
 
 

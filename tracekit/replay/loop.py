@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tracekit.replay.compiled import inner
 from tracekit.replay.eventlog import DOWN, FINISH, REJECT, STOP, SUBMIT, UP, log_start, sample, tell
 from tracekit.replay.heap import heap_pop, heap_push, heap_remove
@@ -22,6 +24,7 @@ __all__ = [
     "enqueue",
     "free_chain",
     "next_instant",
+    "pace_on",
     "release",
     "start",
     "submit",
@@ -130,6 +133,20 @@ def release(s: Any, job: Any, d: int) -> None:
 
 
 @inner
+def pace_on(s: Any, gpus: int, group: Any, nodes: int) -> int:
+    """Return the speed of a gang on so many nodes of a group: by how far it is spread, and by GPU model [ppm]."""
+    pace: Any = np.int64(PPM)
+    widest = len(s.spread) - 1
+    if nodes > 1 and widest > 0:
+        least = (gpus + group.largest - 1) // group.largest
+        if nodes > least:
+            pace = np.int64(s.spread[min(least, widest), min(nodes, widest)])
+    if group.speed != PPM:
+        pace = pace * group.speed // PPM
+    return pace
+
+
+@inner
 def start(s: Any, key: Any, j: int, nodes: int, rate: int) -> None:
     """Run a waiting job, out of its queue, on the GPUs that it was just given.
 
@@ -144,14 +161,7 @@ def start(s: Any, key: Any, j: int, nodes: int, rate: int) -> None:
     job.nodes = nodes
     job.pace = PPM
     if not g.by_count:
-        group = s.groups[s.nodes[s.takes[job.take].node].group]
-        widest = len(s.spread) - 1
-        if nodes > 1 and widest > 0:
-            least = (job.gpus + group.largest - 1) // group.largest
-            if nodes > least:
-                job.pace = s.spread[min(least, widest), min(nodes, widest)]
-        if group.speed != PPM:
-            job.pace = job.pace * group.speed // PPM
+        job.pace = pace_on(s, job.gpus, s.groups[s.nodes[s.takes[job.take].node].group], nodes)
     job.rate = rate if job.pace == PPM else max(rate * job.pace // PPM, 1)
     g.running += 1
     g.pending -= 1
@@ -234,7 +244,7 @@ def _finish(s: Any, j: int) -> None:
         free_chain(s, job)
     if g.preemptive:
         unrank(s, j, d)
-    if g.tenants:
+    if g.tenants or g.shared:
         job.stopped = g.ended
         g.ended = j
 

@@ -7,7 +7,6 @@ order by a key; it is compiled. `Planner` is Python, called when something happe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numba
@@ -123,8 +122,8 @@ class Ordered:
     relax_scope: Literal[1, 2] = 2
     """How far it then goes: 1 one group of nodes, 2 all nodes of one model."""
     scopes: tuple[Literal[0, 1, 2], ...] = ()
-    """How far apart a gang's GPUs may be, one step after the other: 0 on the fewest nodes, 1 in one group, 2 on all nodes
-    of one model. Empty: as `relax_after_ms` and `relax_scope` have it. What leads to the next step is the mechanism's."""
+    """How far apart a gang's GPUs may be, one step after the other: 0 on the fewest nodes, 1 in one group, 2 on all
+    nodes of one model. What leads to the next step is the mechanism's. Empty: as `relax_after_ms` has it."""
     age_cap_ms: int = 0
     """Wait after which a job that cannot start ends the pass even when `scan` is 'skip'; 0 never."""
     stall: bool = False
@@ -230,9 +229,9 @@ class Tenants:
     weight: NDArray[np.int64] | None = None
     """Weight of each tenant (T,); the quota when None."""
     pick: Literal["usage", "dominant", "cycle"] = "usage"
-    """Whose turn it is. 'usage': least GPUs for its weight. 'dominant': least share, for its weight, of the resource that
-    it has most of. 'cycle': the first job of every tenant once, those within their quota before those that borrow, then
-    by key."""
+    """Whose turn it is. 'usage': least GPUs for its weight. 'dominant': least share, for its weight, of the resource
+    that it has most of. 'cycle': the first job of every tenant once, those within their quota before those that borrow,
+    then by key."""
     across: Literal["stop", "skip"] = "skip"
     """Whether the pass ends when the tenant whose turn it is cannot start; 'stop' needs an `order` that stops, too."""
     limit: Literal["none", "own", "cohort"] = "none"
@@ -242,8 +241,8 @@ class Tenants:
     lend_ppm: int = 1_000_000
     """With a cohort: the part of its quota that others may use [ppm]."""
     reclaim: Literal["never", "overdrawn", "cohort"] = "never"
-    """Whom a job may evict. 'overdrawn': where the cluster is full to `theta_ppm`, a job that stays within its quota evicts
-    the youngest jobs of tenants above theirs, none of which falls below it. 'cohort': see the next five."""
+    """Whom a job may evict. 'overdrawn': where the cluster is full to `theta_ppm`, a job that stays within its quota
+    evicts the youngest jobs of tenants above theirs, none of which falls below it. 'cohort': see the next five."""
     theta_ppm: int = 900_000
     """Part of the GPUs in use from which on tenants reclaim [ppm]."""
     reclaim_own: Literal["never", "lower", "lower-or-newer"] = "never"
@@ -255,8 +254,8 @@ class Tenants:
     reclaim_below: int = -1
     """With `reclaim_borrowing`: only jobs of this priority or lower; -1 any lower than its own."""
     fair: bool = False
-    """Whether tenants who borrow do so by weight: the turn goes to the smallest share above quota, and is taken from the
-    largest."""
+    """Whether tenants who borrow do so by weight: the turn goes to the smallest share above quota, and is taken from
+    the largest."""
     priority: NDArray[np.int64] | None = None
     """Priority of each job, larger is more urgent (n,), 0 to 2^18; all alike when None."""
     half_life_ms: int = 0
@@ -310,7 +309,7 @@ class Backfill:
     """Key, fit, estimates, and when gangs relax; `scan` is of no meaning. It evicts nothing and has no levels."""
     kind: Literal["easy", "conservative"] = "easy"
     """Who must not be delayed: only the first job that waits, or every one that has a reservation."""
-    depth: int = 64
+    depth: int = 16
     """Conservative: the first so many waiting jobs of a domain have reservations; 0 all of them."""
 
     def __post_init__(self) -> None:

@@ -185,7 +185,7 @@ def _gather(s: Any, job: Any, demand: Any, domain: Any, only: int, model: int) -
     count = 0
     while missing > 0:
         node = _emptiest(s, domain, only, model, demand)
-        gpus = min(missing, np.int64(s.nodes[node].free))
+        gpus = int(min(missing, np.int64(s.nodes[node].free)))
         _hold(s, job, node, gpus)
         missing -= gpus
         count += 1

@@ -1,8 +1,8 @@
 """Evict jobs of tenants that hold more than their quota, for a job whose tenant has a right to GPUs.
 
-Victims are set aside one by one, youngest first inside a tenant, until the job can be placed. If it cannot, every one is
-back exactly where it was. A job is evicted at most once in an instant, and one that was evicted evicts nobody in it, so
-that a pass comes to an end.
+Victims are set aside one by one, youngest first inside a tenant, until the job can be placed; those that are not
+needed are put back. If it cannot be placed, every one is back exactly where it was. A job is evicted at most once in an
+instant, and one that was evicted evicts nobody in it, so that a pass comes to an end.
 """
 
 from __future__ import annotations
@@ -98,6 +98,19 @@ def _may_evict(
 
 
 @inner
+def _ends_with(
+    books: Any, a: int, b: int, gpus: int, j: int, v: int, rule: int, own: int, others: int, below: int
+) -> bool:
+    """Return whether neither v, the first victim of account b, may be evicted nor any that would come after it."""
+    mine, its = books.claims[j].priority, books.claims[v].priority
+    if b == a:
+        return its > mine or (own == _LOWER and its == mine)
+    if rule == _CLASSIC:
+        return its >= below or (others == _LOWER and its >= mine)
+    return above(books.accounts[a], books.accounts[a].use + gpus) >= books.accounts[b].share
+
+
+@inner
 def _has_place(s: Any, books: Any, a: int, j: int, demand: Any, rule: int, borrow: int) -> bool:
     """Return whether the job could start now; it does not."""
     account = books.accounts[a]
@@ -138,8 +151,26 @@ def _evict(s: Any, books: Any, key: Any, v: int) -> None:
         g.event_size += 1
 
 
+@inner
+def _conclude(s: Any, books: Any, key: Any, count: int, found: bool) -> None:
+    """Evict the victims if there is a place now; else, and all who stay, put them back into their ranks."""
+    g = s.g[0]
+    for i in range(count):
+        v = s.scratch[i]
+        if v >= 0 and found:
+            _evict(s, books, key, v)
+            continue
+        if v >= 0:
+            _move(s, books, v, 1)
+        v = max(v, ~v)
+        account = books.accounts[s.jobs[v].tenant]
+        rank = seniority(books.claims[v], s.jobs[v])
+        heap_push(s.ranks, s.rank_at, account.rank_base, account.rank_size, rank, g.jobs - 1 - v)
+        account.rank_size += 1
+
+
 @compiled
-def _attempt(
+def _attempt(  # noqa: C901, PLR0912 -- one loop, so that the rules of placement are compiled into it once
     s: Any,
     books: Any,
     key: Any,
@@ -156,8 +187,8 @@ def _attempt(
     """Evict by one rule until the job has a place; return False, with nothing changed, when it cannot have one.
 
     Victims of other tenants are of a priority below `below`. With `borrow` the job's tenant may end above its quota,
-    but not any more once a victim of others has at least the priority `lasting`. All victims that the job can do without
-    are put back, the last first.
+    but not any more once a victim of others has at least the priority `lasting`. Victims that are not needed are put
+    back, the last first.
     """
     g = s.g[0]
     fair = rule == _FAIR_FIRST or rule == _FAIR_SECOND
@@ -172,6 +203,12 @@ def _attempt(
                 break
             account = books.accounts[b]
             v = g.jobs - 1 - s.ranks[account.rank_base].job
+            if rule != _OVERDRAWN and _ends_with(books, a, b, demand.gpus, j, v, rule, own, others, below):
+                if b == a:
+                    own = 0
+                else:
+                    others = 0
+                continue
             heap_pop(s.ranks, s.rank_at, account.rank_base, account.rank_size)
             account.rank_size -= 1
             job = s.jobs[v]
@@ -198,22 +235,9 @@ def _attempt(
                 _move(s, books, v, -1)
         elif placed:
             found = True
-            if rule == _OVERDRAWN:
-                break
             at = count - 1
         at -= 1
-    for i in range(count):
-        v = s.scratch[i]
-        if v >= 0 and found:
-            _evict(s, books, key, v)
-            continue
-        if v >= 0:
-            _move(s, books, v, 1)
-        v = max(v, ~v)
-        account = books.accounts[s.jobs[v].tenant]
-        rank = seniority(books.claims[v], s.jobs[v])
-        heap_push(s.ranks, s.rank_at, account.rank_base, account.rank_size, rank, g.jobs - 1 - v)
-        account.rank_size += 1
+    _conclude(s, books, key, count, found)
     return found
 
 
@@ -266,7 +290,8 @@ def reclaim(s: Any, books: Any, key: Any, a: int, j: int, demand: Any, allowed: 
             else:
                 others = 0
         only_once = rule == _OVERDRAWN or (rules.borrowing and not rules.fair)
-        if (step == 0 or not only_once) and (own or others):
-            if _attempt(s, books, key, a, j, demand, rule, own, others, below, borrow, lasting):
-                return True
+        if (step > 0 and only_once) or not (own or others):
+            continue
+        if _attempt(s, books, key, a, j, demand, rule, own, others, below, borrow, lasting):
+            return True
     return False

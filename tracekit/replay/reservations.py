@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tracekit.replay.backfill import head_queue
 from tracekit.replay.compiled import compiled, inner
 from tracekit.replay.heap import heap_pop, heap_push, heap_remove
 from tracekit.replay.loop import free_chain, next_instant, release, start
@@ -175,7 +176,7 @@ def _outlived(s: Any, b: Any) -> None:
         _believe(s, b, j, s.jobs[j].first + length)
 
 
-@compiled
+@inner
 def _take_note(s: Any, b: Any, w: Any, submitted: int) -> None:
     """Bring the book and the waitlist up to what the instant did; node changes are seen by `_count_nodes`."""
     g = s.g[0]
@@ -237,7 +238,7 @@ def _first_free(b: Any, strip: Any, gpus: int) -> int:
 def _hole(b: Any, strip: Any, gpus: int, length: int) -> int:
     """Return the first time from which so many GPUs are free for so long, NONE where there is none."""
     count = b.facts[0].steps
-    since = np.int64(NONE)
+    since = NONE
     for k in range(count):
         step = b.steps[k]
         if since != NONE and step.time >= since + length:
@@ -246,7 +247,7 @@ def _hole(b: Any, strip: Any, gpus: int, length: int) -> int:
             if since == NONE:
                 since = step.time
             continue
-        since = np.int64(NONE)
+        since = NONE
         time = _first_free(b, strip, gpus + step.reserved)
         if time < (b.steps[k + 1].time if k + 1 < count else ANY):
             since = time
@@ -295,7 +296,7 @@ def _horizon(b: Any, gpus: int) -> int:
 # ---- the pass ----
 
 
-@compiled
+@inner
 def _has_place(s: Any, d: int, q: int) -> bool:
     """Return whether a queue's jobs, some of which wait, have a place now."""
     j = s.waiting[s.queues[q].base].job
@@ -306,18 +307,18 @@ def _has_place(s: Any, d: int, q: int) -> bool:
     return True
 
 
-@compiled
+@inner
 def _least(s: Any, d: int) -> int:
-    """Return the least GPUs of waiting jobs that have a place now, ANY where none has; note the queues without."""
+    """Return the least GPUs of waiting jobs that have a place now, ANY where none has; note which queues have."""
     domain = s.domains[d]
-    least = np.int64(ANY)
+    least = ANY
     for q in range(domain.queue_low, domain.queue_high):
         queue = s.queues[q]
         if queue.size == 0 or queue.blocked == NO_PLACE:
             continue
         if _has_place(s, d, q):
             queue.blocked = OPEN
-            least = min(least, np.int64(s.jobs[s.waiting[queue.base].job].gpus))
+            least = min(least, s.jobs[s.waiting[queue.base].job].gpus)
         else:
             queue.blocked = NO_PLACE
     return least
@@ -334,6 +335,7 @@ def _begin(s: Any, key: Any, b: Any, w: Any, d: int, j: int) -> bool:
     start(s, key, j, nodes, PPM)
     b.started[b.facts[0].started] = j
     b.facts[0].started += 1
+    _reserve(b, b.strips[d], s.g[0].now, job.estimate, job.gpus)
     return True
 
 
@@ -349,29 +351,49 @@ def _front(s: Any, b: Any, w: Any, d: int) -> int:
 
 
 @inner
+def _go_ahead(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
+    """Start jobs from the head of the queue as long as they have places: what is free now stays free for them."""
+    domain = s.domains[d]
+    while True:
+        q = head_queue(s.queues, s.waiting, domain.queue_low, domain.queue_high)
+        if q == NONE or s.queues[q].blocked == NO_PLACE:
+            return
+        j = s.waiting[s.queues[q].base].job
+        # By number there may be fewer than by place: jobs on nodes that left count against those that are there.
+        if b.steps[0].free < s.jobs[j].gpus:
+            return
+        if not _begin(s, key, b, w, d, j):
+            s.queues[q].blocked = NO_PLACE
+            return
+
+
+@inner
 def _plan(s: Any, key: Any, b: Any, w: Any, d: int, least: int) -> int:
     """Reserve for the first jobs of the queue and start what is due; return the rank of the last."""
     domain = s.domains[d]
-    strip = b.strips[d]
     now = s.g[0].now
     for q in range(domain.queue_low, domain.queue_high):
         queue = s.queues[q]
         b.cursor[q] = first_place(w, queue.base, stretch(s.queues, s.waiting, q), ANY) if queue.size > 0 else NONE
-    after = np.int64(NONE)
-    for _ in range(b.facts[0].depth):
+    after = NONE
+    count = 0
+    while count < b.facts[0].depth:
         q = _front(s, b, w, d)
         if q == NONE or b.steps[0].free < least:
             break
-        j = np.int64(w.job[b.cursor[q]])
-        after = np.int64(w.rank[b.cursor[q]])
+        j = w.job[b.cursor[q]]
+        after = w.rank[b.cursor[q]]
         b.cursor[q] = first_place(w, b.cursor[q] + 1, stretch(s.queues, s.waiting, q), ANY)
         job = s.jobs[j]
-        time = _hole(b, strip, job.gpus, max(job.estimate, 1))
-        if time == NONE:
-            continue
-        _reserve(b, strip, time, job.estimate, job.gpus)
-        if time == now and s.queues[q].blocked == OPEN and _begin(s, key, b, w, d, j):
-            least = _least(s, d)
+        count += 1
+        time = _hole(b, b.strips[d], job.gpus, max(job.estimate, 1))
+        if time == now and s.queues[q].blocked != NO_PLACE:
+            if _begin(s, key, b, w, d, j):
+                count -= 1
+                continue
+            s.queues[q].blocked = NO_PLACE
+        if time != NONE:
+            _reserve(b, b.strips[d], time, job.estimate, job.gpus)
     return after
 
 
@@ -398,7 +420,7 @@ def _next(s: Any, b: Any, w: Any, d: int, after: int) -> int:
     return best
 
 
-@compiled
+@inner
 def _pass(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
     domain = s.domains[d]
     now = s.g[0].now
@@ -406,23 +428,23 @@ def _pass(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
         domain.freed = 0
         for q in range(domain.queue_low, domain.queue_high):
             s.queues[q].blocked = OPEN
-    least = _least(s, d)
-    if least == ANY:
-        return
     b.facts[0].started = 0
     b.facts[0].steps = 1
     b.steps[0].time = now
     b.steps[0].reserved = 0
     b.steps[0].free = _free_at(b, b.strips[d], now)
+    _go_ahead(s, key, b, w, d)
+    least = _least(s, d)
     after = _plan(s, key, b, w, d, least)
-    while after != NONE and _least(s, d) <= b.steps[0].free:
+    while after != NONE and least <= b.steps[0].free:
         place = _next(s, b, w, d, after)
         if place == NONE:
             break
-        after = np.int64(w.rank[place])
-        j = np.int64(w.job[place])
-        _reserve(b, b.strips[d], now, s.jobs[j].estimate, s.jobs[j].gpus)
-        _begin(s, key, b, w, d, j)
+        j = w.job[place]
+        if _begin(s, key, b, w, d, j):
+            after = w.rank[place]
+        else:
+            s.queues[s.demands[s.jobs[j].demand].queue].blocked = NO_PLACE
     for i in range(b.facts[0].started):
         j = b.started[i]
         length = s.jobs[j].estimate if b.facts[0].exact else max(s.jobs[j].estimate, 1)
@@ -441,7 +463,7 @@ def _run(s: Any, key: Any, b: Any, w: Any, instants: int) -> bool:
         if g.change > change:
             _count_nodes(s, b)
         for i in range(g.touched):
-            d = np.int64(s.touched[i])
+            d = s.touched[i]
             s.domains[d].touched = 0
             _pass(s, key, b, w, d)
         g.touched = 0

@@ -13,13 +13,15 @@ from tracekit.replay.build import build
 from tracekit.replay.compiled import compiled
 from tracekit.replay.fractional import run_fractional
 from tracekit.replay.fractional_build import divide
-from tracekit.replay.mechanisms import Backfill, Fractional, Planner, Recorded, Tenants
+from tracekit.replay.mechanisms import Backfill, Fractional, Planner, Recorded, Sharing, Tenants
 from tracekit.replay.nodes import node_joins
 from tracekit.replay.ordered import run_ordered
 from tracekit.replay.outcome import Outcome, Timeline
 from tracekit.replay.planner import run_planned
 from tracekit.replay.recorded import run_recorded
 from tracekit.replay.reservations import run_conservative
+from tracekit.replay.residents import residents
+from tracekit.replay.sharing import run_shared
 from tracekit.replay.state import DONE, FUTURE, State
 from tracekit.replay.tenancy import columns_of, open_books
 from tracekit.replay.tenants import run_tenants
@@ -106,7 +108,10 @@ def _nobody(_submitted: int) -> None:
 
 
 def _drive(
-    state: State, mechanism: Backfill | Ordered | Planner | Recorded, name: str, progress: Callable[[int], None]
+    state: State,
+    mechanism: Backfill | Ordered | Planner | Recorded | Sharing,
+    name: str,
+    progress: Callable[[int], None],
 ) -> None:
     """Run a mechanism to its end: one branch for each kind, each in a module of its own."""
     if isinstance(mechanism, Planner):
@@ -118,6 +123,11 @@ def _drive(
     if isinstance(mechanism, Backfill):
         run = run_easy if mechanism.kind == "easy" else run_conservative
         run(state, mechanism, _INSTANTS, progress)
+        return
+    if isinstance(mechanism, Sharing):
+        shared = residents(state, mechanism)
+        while run_shared(state, shared, mechanism.key, _INSTANTS):
+            progress(int(state.g["submitted"][0]))
         return
     while run_ordered(state, mechanism.key, _INSTANTS):
         progress(int(state.g["submitted"][0]))

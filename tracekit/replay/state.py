@@ -43,8 +43,8 @@ DRIFT_NONE, DRIFT_TIME, DRIFT_ANY = range(3)
 
 # What every start and end of a job touches stands first, so that it shares cache lines.
 _FIELDS = {
-    "JOB": """submit:i8 remaining:i8 since:i8 overhead:i8 attained:i8 ran:i8 first:i8 rate:i4 gpus:i4
-        demand:i4 take:i4 nodes:i4 level:i4 status:i1 never:i1 pace:i4 overhead_done:i8 end:i8 key:i8 estimate:i8 value:i8
+    "JOB": """submit:i8 remaining:i8 since:i8 overhead:i8 attained:i8 ran:i8 first:i8 rate:i4 gpus:i4 demand:i4
+        take:i4 nodes:i4 level:i4 status:i1 never:i1 pace:i4 overhead_done:i8 end:i8 key:i8 estimate:i8 value:i8
         stopped:i8 base:i8 begun:i8 preemptions:i4 migrations:i4 evicted:i4 tenant:i4""",
     "NODE": "free:i4 gpus:i4 group:i4 bit:i4 up:i4 holder:i4",
     "GROUP": "domain:i4 low:i4 high:i4 largest:i4 words:i4 bits:i4 tops:i4 summary:i4 model:i4 speed:i4",
@@ -66,12 +66,12 @@ _FIELDS = {
     "CLAIM": "priority:i8 cpu:i8 memory:i8 mark:i8 delayed:i8 tries:i4 out:i4 refused:i4",
     "LOG": "time_ms:i8 kind:i1 job:i4 node:i4 gpu:i4 value:i8",
     "SAMPLE": "time:i8 running:i8 pending:i8 busy:i8 free:i8 fragmented:i8",
-    "GLOBAL": """now:i8 jobs:i8 submitted:i8 change:i8 changes:i8 event_size:i8 free_take:i8 serial:i8
-        log_on:i8 log_size:i8 running:i8 pending:i8 busy:i8 free:i8 fragmented:i8 busy_ms:i8 free_ms:i8 fragmented_ms:i8
-        sample_at:i8 sample_step:i8 samples:i8 touched:i8 evicted:i8 listed:i8 placing:i8 loosened:i8 events:i8 last_end:i8
-        busy_at_end:i8 free_at_end:i8 fragmented_at_end:i8
-        skip:i8 by_count:i8 ring:i8 rule:i8 preemptive:i8 drift:i8 relax_ms:i8 age_cap:i8 levels:i8 promote:i8 stall:i8
-        planned:i8 tenants:i8 ended:i8 rung:i8 active:i8 wake:i8 asked:i8 culprit:i8 scope:i8 keeps:i8""",
+    "GLOBAL": """now:i8 jobs:i8 submitted:i8 change:i8 changes:i8 event_size:i8 free_take:i8 serial:i8 log_on:i8
+        log_size:i8 running:i8 pending:i8 busy:i8 free:i8 fragmented:i8 busy_ms:i8 free_ms:i8 fragmented_ms:i8
+        sample_at:i8 sample_step:i8 samples:i8 touched:i8 evicted:i8 listed:i8 placing:i8 loosened:i8 events:i8
+        last_end:i8 busy_at_end:i8 free_at_end:i8 fragmented_at_end:i8 skip:i8 by_count:i8 ring:i8 rule:i8
+        preemptive:i8 drift:i8 relax_ms:i8 age_cap:i8 levels:i8 promote:i8 stall:i8 planned:i8 shared:i8
+        tenants:i8 ended:i8 rung:i8 active:i8 wake:i8 asked:i8 culprit:i8 scope:i8 keeps:i8""",
 }
 
 

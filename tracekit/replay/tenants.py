@@ -135,7 +135,7 @@ def _pick(s: Any, books: Any, victims: Any, d: int) -> int:
     rules = books.rules[0]
     pool = books.pools[d]
     best = NONE
-    best_share = np.int64(0)
+    best_share: Any = np.int64(0)
     best_queue = NONE
     for i in range(pool.open):
         a = books.line[pool.low + i]
@@ -145,7 +145,9 @@ def _pick(s: Any, books: Any, victims: Any, d: int) -> int:
         share = share_of(rules, account, now)
         if best != NONE and share > best_share:
             continue
-        most = min(np.int64(s.domains[d].free), room(rules, pool, account)) if victims is None else _ANY
+        most: Any = np.int64(_ANY)
+        if victims is None:
+            most = min(np.int64(s.domains[d].free), room(rules, pool, account))
         q = _line(s, rules, account, most)
         if q == NONE:
             account.stuck = 1
@@ -176,13 +178,16 @@ def _nominate(s: Any, books: Any, victims: Any, d: int) -> int:
             account.stuck = 1
             continue
         found += 1
-        gpus = s.jobs[s.waiting[s.queues[q].base + s.queues[q].head].job].gpus
+        j = s.waiting[s.queues[q].base + s.queues[q].head].job
+        gpus = s.jobs[j].gpus
         if victims is None:
             if gpus > room(rules, pool, account):
                 s.queues[q].blocked = _BY_QUOTA
                 continue
             if gpus > s.domains[d].free:
                 s.queues[q].blocked = 1
+                if rules.attributed:
+                    books.claims[j].refused = 1
                 continue
         account.candidate = q
         if rules.fair:
@@ -212,7 +217,7 @@ def _next_candidate(s: Any, books: Any, pool: Any) -> int:
 
 
 @inner
-def _try(s: Any, books: Any, key: Any, victims: Any, a: int, q: int) -> int:
+def _try(s: Any, books: Any, key: Any, victims: Any, a: int, q: int) -> int:  # noqa: C901 -- as `_attempt` in `reclaim`
     """Start the first job of a queue if quota, resources and places allow it, or can be made to.
 
     Returns 0 where it starts, and else what blocks the queue.
@@ -310,6 +315,12 @@ def _unblock(s: Any, books: Any, pool: Any) -> None:
 
 
 @inner
+def _is_full(s: Any, books: Any, pool: Any, d: int, use: int) -> bool:
+    """Return whether a domain is full enough for tenants to reclaim, when so many of its GPUs are in use."""
+    return use * PPM >= books.rules[0].theta * (pool.use + s.domains[d].free)
+
+
+@inner
 def _pass(s: Any, books: Any, key: Any, victims: Any, d: int) -> None:
     """Start what can start in a domain. Where jobs may reclaim, a start can open the way to more."""
     pool = books.pools[d]
@@ -317,15 +328,15 @@ def _pass(s: Any, books: Any, key: Any, victims: Any, d: int) -> None:
     while True:
         if again:
             _unblock(s, books, pool)
+        over, use = pool.over, pool.use
         started = _sweep(s, books, key, victims, d)
-        if victims is None:
+        again = started and (
+            pool.over > over or _is_full(s, books, pool, d, pool.use) > _is_full(s, books, pool, d, use)
+        )
+        if victims is None or not again:
             break
-        else:  # noqa: RET508 -- as above
-            again = started
-            if not again:
-                break
-    if victims is not None:
-        if s.g[0].evicted > 0:  # noqa: SIM102 -- as above
+    if victims is not None:  # noqa: SIM102 -- decided while compiling
+        if s.g[0].evicted > 0:
             settle_evictions(s, key)
     s.domains[d].freed = 0
 

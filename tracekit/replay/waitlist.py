@@ -50,7 +50,7 @@ class Waitlist(NamedTuple):
 
     slot: NDArray[np.int32]
     """Place of each job in a queue, counted from the queue's first (n,)."""
-    job: NDArray[np.int32]
+    job: NDArray[np.int64]
     """Job of each place (P,)."""
     rank: NDArray[np.int32]
     """How many jobs of the run have smaller keys, by place (P,)."""
@@ -74,7 +74,7 @@ def make_waitlist(state: State, key: Any) -> Waitlist:
     slot[order] = np.arange(n) - first[queue_of[order]]
     rank = np.empty(n, np.int32)
     rank[np.argsort(keys, kind="stable")] = np.arange(n)
-    job = np.zeros(room, np.int32)
+    job = np.zeros(room, np.int64)
     for form in (state.demands["queue"], _relaxed_queue(state)):
         of_job = form[state.jobs["demand"]]
         there = of_job != NONE

@@ -1,0 +1,238 @@
+"""Elastic jobs: everyone's minimum in the order of a list, then what is left over, one GPU after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.parameters import FIT
+from tracekit.policies.pools import make_pools
+from tracekit.replay.compiled import compiled, inner
+from tracekit.replay.mechanisms import Plan, Planner, View
+from tracekit.replay.models import elastic_bounds, elastic_ppm, overhead_ms
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.models import Models
+
+__all__ = ["ElasticFifo", "ElasticSrjf", "divide_gpus"]
+
+_SOURCES = (
+    "The open-source Voda scheduler: minimum first, then one GPU after the other, at most one plan in 30 s.",
+    (
+        "Own choices: the cost of a change in size; jobs that run keep their minimum unless preempt=on, so that long "
+        "lists do not make them stop and start; preemption by numbers, places looked for afterwards."
+    ),
+)
+
+
+@inner
+def _roomiest(accepts: Any, free: Any, least: int) -> int:
+    """Return the pool with most GPUs left, at least so many; -1 none."""
+    best = -1
+    for p in range(len(free)):
+        if accepts[p] and free[p] >= least and (best < 0 or free[p] > free[best]):
+            best = p
+    return best
+
+
+@inner
+def _grow(order: Any, pool: Any, high: Any, free: Any, doubling: bool, gpus: Any, line: Any) -> None:
+    """Let the jobs that have GPUs grow in turns."""
+    size = 0
+    for place in order:
+        if gpus[place] > 0:
+            line[size] = place
+            size += 1
+    while size > 0:
+        kept = 0
+        for i in range(size):
+            place = line[i]
+            step = gpus[place] if doubling else 1
+            if gpus[place] + step <= high[place] and step <= free[pool[place]]:
+                gpus[place] += step
+                free[pool[place]] -= step
+                line[kept] = place
+                kept += 1
+        size = kept
+
+
+@compiled
+def divide_gpus(
+    order: Any,
+    pool: Any,
+    low: Any,
+    high: Any,
+    kind: Any,
+    accepts: Any,
+    free: Any,
+    keep: bool,
+    doubling: bool,
+    gpus: Any,
+    line: Any,
+) -> None:
+    """Give jobs their minimum in an order, passing over those that it is not there for, then GPUs in turns.
+
+    Parameters
+    ----------
+    order : array (k,)
+        Places of the jobs, first the first.
+    pool : array (k,)
+        Pool in which each runs, -1 where it waits; overwritten with that in which it is to run.
+    low, high : array (k,)
+        Least and most GPUs.
+    kind : array (k,)
+        Row of `accepts` of each.
+    accepts : array (K, P) of bool
+        Pools that a job may use.
+    free : array (P,)
+        GPUs of each pool; overwritten with what is left.
+    keep : bool
+        Whether running jobs have their minimum before all others.
+    doubling : bool
+        Whether jobs grow by doubling and not by one.
+    gpus : array (k,)
+        Zeros; overwritten with the GPUs of each.
+    line : array (k,)
+        Room to work in.
+    """
+    if keep:
+        for place in order:
+            if pool[place] >= 0:
+                gpus[place] = low[place]
+                free[pool[place]] -= low[place]
+    for place in order:
+        if gpus[place] > 0:
+            continue
+        best = pool[place]
+        if best < 0 or free[best] < low[place]:
+            best = _roomiest(accepts[kind[place]], free, low[place])
+        if best >= 0:
+            pool[place] = best
+            gpus[place] = low[place]
+            free[best] -= low[place]
+    _grow(order, pool, high, free, doubling, gpus, line)
+
+
+class _Elastic(Policy):
+    """Minimum first in an order, then growth."""
+
+    shortest: ClassVar[bool]
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
+        """Return plans by the list."""
+        p = cast("dict[str, Any]", self.parameters)
+        asked = jobs.devices.astype(np.int64)
+        low, high = elastic_bounds(models, asked) if p["elastic"] else (asked, asked)
+        pools = make_pools(jobs, cluster, p["fit"])
+        rigid = not p["elastic"]
+
+        def order_of(view: View) -> NDArray[np.int64]:
+            if not self.shortest:
+                return np.arange(len(view.job))
+            return np.argsort(view.remaining_ms + view.overhead_ms, kind="stable")
+
+        def queue(view: View) -> Plan:
+            """Let jobs of fixed size start where there is room for them."""
+            order = order_of(view)
+            waiting = view.job[order[view.held[order] == 0]]
+            return Plan(waiting, asked[waiting], keep=True, optional=len(waiting))
+
+        def divide(view: View) -> Plan:
+            job, held, before = view.job, view.held, pools.held(view)
+            order = order_of(view)
+            pool, gpus, line = before.copy(), np.zeros(len(job), np.int64), np.zeros(len(job), np.int64)
+            free = np.maximum(pools.gpus(view), pools.used(before, held))
+            kind = pools.kind[job]
+            keep, doubling = not p["preempt"], p["steps"] == "double"
+            divide_gpus(order, pool, low[job], high[job], kind, pools.accepts, free, keep, doubling, gpus, line)
+            named = order[((gpus != held) | (pool != before))[order]]
+            if rigid:
+                # Who was promised GPUs may find no place for them: whoever waits may then have them.
+                late = order[((gpus == 0) & (held == 0))[order]]
+                return Plan(
+                    np.concatenate([job[named], job[late]]),
+                    np.concatenate([gpus[named], asked[job[late]]]),
+                    model=np.concatenate([pools.model[pool[named]], np.full(len(late), -1)]),
+                    keep=True,
+                    optional=len(named) + len(late),
+                )
+            # Large gangs first, as they are harder to place.
+            named = named[np.argsort(-gpus[named], kind="stable")]
+            rate = np.maximum(elastic_ppm(models, asked[job[named]], gpus[named]), 1)
+            return Plan(
+                job[named], gpus[named], rate=rate, model=pools.model[pool[named]], keep=True, optional=len(named)
+            )
+
+        return Planner(
+            queue if rigid and not p["preempt"] else divide,
+            gap_ms=round(p["gap"] * 1000),
+            fit=p["fit"],
+            scope=0 if rigid else 2,
+            overhead_ms=overhead_ms(models, p["overhead"], np.arange(int(high.max(initial=1)) + 1)),
+            resize_ms=round(p["resize"] * 1000),
+        )
+
+
+def _parameters(preempt: str) -> tuple[Parameter, ...]:
+    return (
+        Parameter("elastic", True, "jobs run on other numbers of GPUs than they ask for"),
+        Parameter("preempt", preempt == "on", "running jobs may be stopped for others before them in the order"),
+        Parameter("steps", "one", "jobs grow by one GPU, or double", ("one", "double")),
+        Parameter("gap", 30.0, "least time between two plans [s]"),
+        Parameter("resize", 10.0, "cost of a change in the number of GPUs [s]"),
+        Parameter("overhead", "voda", "preset of what each preemption and migration costs (M9)"),
+        FIT,
+    )
+
+
+_RULE = (
+    "At most once in gap seconds, when a job came or ended, all GPUs are divided anew: the jobs in the order of "
+    "{order} have their minimum each, those that it is not there for being passed over; then the same jobs in the same "
+    "order have one GPU more each, or double, again and again, up to their maximum. With preempt=off running jobs have "
+    "their minimum before waiting ones; with preempt=on they are stopped where the order leaves nothing for them. A "
+    "change costs resize seconds. Gangs may be spread over nodes. Jobs that could not run on the GPUs that they ask "
+    "for are not accepted. With elastic=off minimum and maximum are what a job asks for, in one place as everywhere."
+)
+
+
+class ElasticFifo(_Elastic):
+    """Elastic jobs in the order of submission."""
+
+    shortest = False
+    card: ClassVar[Card] = Card(
+        name="elastic-fifo",
+        title="elastic jobs, first in, first out",
+        rule=_RULE.format(order="their submission"),
+        parameters=_parameters("off"),
+        assumptions=("D1", "D3", "M9", "M4"),
+        equal_to=(
+            "With elastic=off and gap=0: fifo,scan=skip.",
+            "With elastic=off, preempt=on, gap=0, fit=count, overhead=none: las,queues=none,scan=skip.",
+            "With room for the maximum of all: every job has its maximum.",
+        ),
+        sources=_SOURCES,
+    )
+
+
+class ElasticSrjf(_Elastic):
+    """Elastic jobs by the run time that is left."""
+
+    shortest = True
+    card: ClassVar[Card] = Card(
+        name="elastic-srjf",
+        title="elastic jobs, shortest remaining job first",
+        rule=_RULE.format(order="the run time that they have left, with the GPUs that they ask for"),
+        parameters=_parameters("on"),
+        assumptions=("D1", "D3", "M9", "M4"),
+        equal_to=(
+            "With elastic=off, preempt=off, gap=0: sjf,scan=skip.",
+            "With elastic=off, gap=0, fit=count, overhead=none: srtf,scan=skip,fit=count.",
+        ),
+        sources=_SOURCES,
+    )

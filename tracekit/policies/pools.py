@@ -1,0 +1,90 @@
+"""Pools: the GPUs of one domain and one model, between which a planner divides jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.replay.assignment import assign
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import View
+
+__all__ = ["Pools", "make_pools"]
+
+
+@dataclass(frozen=True)
+class Pools:
+    """P pools, G groups of nodes, K kinds of demand, n jobs."""
+
+    group_pool: NDArray[np.int64]
+    """Pool of each group (G,)."""
+    domain: NDArray[np.int64]
+    """Domain of each pool (P,)."""
+    model: NDArray[np.int64]
+    """GPU model of each pool, index into `Cluster.models`; -1 any, where gangs need no places (P,)."""
+    kind: NDArray[np.int32]
+    """Kind of demand of each job (n,)."""
+    kind_domain: NDArray[np.int64]
+    """Domain of each kind, -1 none (K,)."""
+    kind_first: NDArray[np.int64]
+    """A job of each kind (K,)."""
+    accepts: NDArray[np.bool_]
+    """Whether a kind takes the GPUs of a pool (K, P)."""
+
+    def gpus(self, view: View) -> NDArray[np.int64]:
+        """Return the GPUs of each pool's nodes that are there (P,)."""
+        return np.bincount(self.group_pool, view.group_gpus, len(self.model)).astype(np.int64)
+
+    def used(self, pool: NDArray[np.int64], held: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the GPUs that running jobs hold in each pool, those of nodes that left included (P,)."""
+        return np.bincount(pool[pool >= 0], held[pool >= 0], len(self.model)).astype(np.int64)
+
+    def held(self, view: View) -> NDArray[np.int64]:
+        """Return the pool in which each job of a view runs; -1 where it waits (k,)."""
+        if self.model.max(initial=-1) >= 0:
+            return np.where(view.group >= 0, self.group_pool[view.group], -1)
+        return np.where(view.held > 0, self.kind_domain[self.kind[view.job]], -1)
+
+
+def make_pools(jobs: Jobs, cluster: Cluster, fit: str) -> Pools:
+    """Return the pools of a cluster; with fit 'count' all GPUs of a domain are one pool."""
+    found = assign(jobs, cluster)
+    kinds = len(found.kind_domain)
+    first = np.zeros(kinds, np.int64)
+    first[found.kind[::-1]] = np.arange(len(jobs) - 1, -1, -1)
+    domain = found.group_domain.astype(np.int64)
+    if fit == "count":
+        pools = found.domains
+        accepts = found.kind_domain[:, None] == np.arange(pools)
+        return Pools(
+            domain,
+            np.arange(pools),
+            np.full(pools, -1),
+            found.kind,
+            found.kind_domain.astype(np.int64),
+            first,
+            accepts,
+        )
+    models = max(len(cluster.models), 1)
+    code, inverse = np.unique(domain * models + found.group_model, return_inverse=True)
+    accepts = np.zeros((kinds, len(code)), np.bool_)
+    low = np.searchsorted(domain, domain)
+    for group in range(len(domain)):
+        bit = (found.kind_accept >> np.uint64(group - low[group])) & np.uint64(1)
+        accepts[:, inverse[group]] |= (bit == 1) & (found.kind_domain == domain[group])
+    return Pools(
+        inverse.astype(np.int64),
+        code // models,
+        code % models,
+        found.kind,
+        found.kind_domain.astype(np.int64),
+        first,
+        accepts,
+    )

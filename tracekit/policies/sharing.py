@@ -1,0 +1,114 @@
+"""Shortest first with two jobs on a GPU: first fit (FFS), and only where both gain (BSBF)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+
+from tracekit.policies.interface import Card, Parameter, Policy
+from tracekit.policies.shortest import shortest_left, smallest_left
+from tracekit.replay.mechanisms import Sharing
+from tracekit.replay.models import accumulated_memory_ppm, accumulation_ppm, memory_ppm, utilization_ppm
+
+if TYPE_CHECKING:
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.models import Models
+
+__all__ = ["SjfBsbf", "SjfFfs"]
+
+_PERCENT = 10_000
+_KEYS = {"srtf": shortest_left, "srsf": smallest_left}
+
+_KEY = Parameter("key", "srtf", "order: run time left, or run time left times GPUs", ("srtf", "srsf"))
+_CONSOLIDATE = Parameter("consolidate", False, "one node, the tightest, is tried before GPUs of several")
+_SUB_BATCHES = Parameter("subbatch", 1, "most sub-batches in which a job may run to fit beside another", maximum=4)
+
+_ROUNDED = (
+    "Utilization counts in whole percent, memory in whole percent rounded up; jobs alike in both and in what they ask "
+    "for wait in one line, of which only the first, the one with least work, is looked at: that is exact."
+)
+_SOURCES = (
+    "Luo et al., arXiv 2407.13088, and released testbed code: the order, the test, the choice of GPUs.",
+    (
+        "Own choices: ties by lowest node and job; the work of a job for the test is what is left at its recorded "
+        "speed; one number of sub-batches for all GPUs of a gang, that with the least mean of both ends."
+    ),
+)
+
+
+class _Shared(Policy):
+    """Order by run time, sharing GPUs, never stopping a job."""
+
+    test: ClassVar[bool]
+
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Sharing:
+        """Return the key, and what the models say of utilization and memory."""
+        p = cast("dict[str, Any]", self.parameters)
+        parts = [s for s in (1, 2, 4) if s <= p["subbatch"]]
+        memory = np.stack([accumulated_memory_ppm(models, memory_ppm(models, jobs), s) for s in parts])
+        return Sharing(
+            _KEYS[p["key"]],
+            (utilization_ppm(models, jobs) + _PERCENT // 2) // _PERCENT * _PERCENT,
+            -(-memory // _PERCENT) * _PERCENT,
+            speeds_ppm=tuple(int(accumulation_ppm(models, s)) for s in parts),
+            strength_ppm=round(models.interference.c * 1_000_000) if models.interference.rule == "product" else -1,
+            residents=p["residents"],
+            test=self.test,
+            consolidate=p["consolidate"],
+        )
+
+
+class SjfFfs(_Shared):
+    """Shortest job first, sharing wherever a GPU has a seat."""
+
+    test = False
+    card: ClassVar[Card] = Card(
+        name="sjf-ffs",
+        title="shortest first, sharing GPUs at first fit",
+        rule=(
+            "Jobs in the order of their run time; who cannot start is passed over, nobody is stopped. A job takes idle "
+            "GPUs of the nodes with the fewest jobs if there are enough; else all idle ones and, for the rest, GPUs "
+            "that have a seat and memory left, again on the nodes with the fewest jobs. Jobs on one GPU slow each "
+            "other down and a gang goes at the pace of its slowest GPU. " + _ROUNDED
+        ),
+        parameters=(
+            Parameter("residents", 2, "jobs that a GPU may have", minimum=1, maximum=8),
+            _KEY,
+            _CONSOLIDATE,
+            _SUB_BATCHES,
+        ),
+        assumptions=("M0", "M1", "M2", "M3", "M4"),
+        equal_to=(
+            "With residents=1, or where no two jobs fit into a GPU's memory: sjf,scan=skip, its gangs placed anywhere.",
+        ),
+        sources=_SOURCES,
+    )
+
+
+class SjfBsbf(_Shared):
+    """Shortest job first, sharing where that is better than to wait."""
+
+    test = True
+    card: ClassVar[Card] = Card(
+        name="sjf-bsbf",
+        title="shortest first, sharing GPUs where the pair gains",
+        rule=(
+            "As sjf-ffs, but a job shares only GPUs that one running job holds alone, and only where the mean "
+            "of both ends is smaller than if it waited for that job's end; partners with the least come first. "
+            + _ROUNDED
+        ),
+        parameters=(
+            Parameter("residents", 2, "jobs that a GPU may have", minimum=1, maximum=2),
+            _KEY,
+            _CONSOLIDATE,
+            _SUB_BATCHES,
+        ),
+        assumptions=("M0", "M1", "M2", "M3", "M4"),
+        equal_to=(
+            "With residents=1, or where no two jobs fit into a GPU's memory: sjf,scan=skip, its gangs placed anywhere.",
+            "Without interference (c=0) it starts jobs exactly when sjf-ffs does; partners may differ.",
+        ),
+        sources=_SOURCES,
+    )

@@ -1,0 +1,66 @@
+"""Results of sharing under the bracket of assumptions: how strongly jobs disturb each other, and whether pairs fit.
+
+A headline that changes its sign inside the bracket depends on what no trace tells, and is called undecided.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tracekit.replay.models import Models
+
+__all__ = ["BRACKET", "Bracket", "bracket"]
+
+BRACKET = tuple((c, m) for c in (0.367, 0.5, 0.63) for m in (0.45, 0.55))
+"""Strength c of interference (M1) and memory of a job as a share of a GPU's (M2): all pairs that are tried."""
+
+_LEVEL = "bracket"
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """One headline, a signed difference such as the mean completion time minus that without sharing."""
+
+    headline: str
+    """What the numbers are."""
+    values: Mapping[tuple[float, float], float]
+    """The headline by (c, m)."""
+
+    @property
+    def verdict(self) -> str:
+        """'lower', 'higher' or 'equal' where all agree, equal ones left aside; else 'undecided'."""
+        signs = {(value > 0) - (value < 0) for value in self.values.values()} - {0}
+        if len(signs) > 1:
+            return "undecided"
+        return {1: "higher", -1: "lower", 0: "equal"}[signs.pop() if signs else 0]
+
+    def lines(self) -> list[str]:
+        """Return the bracket for people, one line a pair and the verdict last."""
+        rows = [f"c={c:g} m={m:g}: {self.headline} {value:+,.6g}" for (c, m), value in self.values.items()]
+        return [*rows, f"{self.headline}: {self.verdict}"]
+
+
+def bracket(models: Models, headlines: Callable[[Models], Mapping[str, float]]) -> list[Bracket]:
+    """Return each headline under every pair of the bracket.
+
+    Parameters
+    ----------
+    models : Models
+        Assumptions; of these only c and the memory of whole-GPU jobs are replaced.
+    headlines : callable
+        Replays under the models given and returns signed differences by name, the same names each time.
+    """
+    found: dict[str, dict[tuple[float, float], float]] = {}
+    for c, m in BRACKET:
+        tried = replace(
+            models,
+            interference=replace(models.interference, rule="product", level=_LEVEL, levels={_LEVEL: c}),
+            memory=replace(models.memory, level=_LEVEL, levels={_LEVEL: m}),
+        )
+        for name, value in headlines(tried).items():
+            found.setdefault(name, {})[c, m] = value
+    return [Bracket(name, values) for name, values in found.items()]
