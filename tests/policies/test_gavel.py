@@ -41,7 +41,7 @@ def test_one_type_is_filled_like_water() -> None:
 
 
 def test_two_types_go_to_those_that_make_most_of_them() -> None:
-    # Each has its best type: twice and one and a half times the speed of an equal mixture... of 1 and 0.5.
+    # Each has its best type: 1 where a mixture of both has 0.75.
     found, level = shares([1, 1], [1, 1], [[1.0, 0.5], [0.5, 1.0]], [1, 1])
     assert found == [[1.0, 0.0], [0.0, 1.0]]
     assert level == pytest.approx([4 / 3, 4 / 3], abs=1e-5)
@@ -113,7 +113,7 @@ def test_jobs_go_to_the_type_that_suits_them() -> None:
     cluster = make_cluster((1, 1), model=["A", "B"])
     jobs = make_jobs([(0, 1, 1000), (0, 1, 1000)], model=["A", "B"])
     outcome = Scenario.make(jobs, cluster, models=models).run("gavel", log=True).outcome
-    # The second is four times as fast on A and has more of it than nothing; both run all the time, each on one type.
+    # One on each type: nobody waits while a type that he may use is free.
     assert outcome.log is not None
     assert audit(jobs, cluster, outcome.log, outcome) == []
     assert outcome.first_start_ms.tolist() == [0, 0]
@@ -128,11 +128,11 @@ def test_a_type_that_nothing_is_told_of_is_not_used() -> None:
 def test_a_stop_costs_what_the_preset_says() -> None:
     jobs = make_jobs([(0, 1, 400), (0, 1, 400)])
     free = run_engine(jobs, make_cluster((1,)), "gavel")
-    # 0: 360 s, 1: 360 s, 0: 40 s, 1 from the next round on.
-    assert free.end_ms.tolist() == [760_000, 1_120_000]
-    assert free.preemptions.tolist() == [1, 1]
+    # 0: 360 s, 1: 360 s; then both had as much, and 1, which runs, goes on for its 40 s; 0 from the next round on.
+    assert free.end_ms.tolist() == [1_120_000, 760_000]
+    assert free.preemptions.tolist() == [1, 0]
     paid = run_engine(jobs, make_cluster((1,)), "gavel,overhead=shockwave")
-    assert paid.end_ms.tolist() == [780_000, 1_140_000]
+    assert paid.end_ms.tolist() == [1_140_000, 760_000]
 
 
 @settings(max_examples=40, deadline=None)

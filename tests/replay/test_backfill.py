@@ -206,8 +206,13 @@ def test_with_estimates_of_nothing_both_pass_over_what_cannot_start(jobs: Jobs, 
         assert found.end_ms.tolist() == fifo.end_ms.tolist()
 
 
+def lasting(jobs: Jobs) -> Jobs:
+    """The same jobs, none without length: a reservation of no length holds nothing back."""
+    return replace(jobs, work_ms=np.maximum(jobs.work_ms, 1))
+
+
 @settings(max_examples=60, deadline=None)
-@given(job_lists(typed=False), clusters(changing=False))
+@given(job_lists(typed=False).map(lasting), clusters(changing=False))
 def test_one_reservation_is_easy(jobs: Jobs, cluster: Cluster) -> None:
     easy = run(jobs, cluster, backfill("easy", fit="count"))
     one = run(jobs, cluster, backfill("conservative", fit="count", depth=1))
@@ -215,7 +220,7 @@ def test_one_reservation_is_easy(jobs: Jobs, cluster: Cluster) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(job_lists(most=3), clusters(changing=False))
+@given(job_lists(most=3).map(lasting), clusters(changing=False))
 def test_with_at_most_two_jobs_waiting_both_are_the_same(jobs: Jobs, cluster: Cluster) -> None:
     # Of three jobs one runs whenever others wait.
     easy = run(jobs, cluster, backfill("easy", fit="count"))
@@ -223,7 +228,7 @@ def test_with_at_most_two_jobs_waiting_both_are_the_same(jobs: Jobs, cluster: Cl
 
 
 @settings(max_examples=40, deadline=None)
-@given(job_lists(most=12), clusters(changing=False))
+@given(job_lists(most=12).map(lasting), clusters(changing=False))
 def test_with_exact_estimates_a_start_once_promised_never_slips(jobs: Jobs, cluster: Cluster) -> None:
     # What is promised at a job's submission is its start when nobody comes after it.
     outcome = run(jobs, cluster, backfill("conservative", fit="count"))

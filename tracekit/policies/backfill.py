@@ -67,7 +67,7 @@ class Easy(Policy):
         equal_to=(
             "With jobs of one size, it is fifo,scan=stop.",
             "With estimates of 0, it is fifo,scan=skip.",
-            "With fit=count, exact estimates and at most two jobs waiting, it is conservative.",
+            "With fit=count, exact estimates and at most two jobs waiting, it is conservative (no job of length 0).",
         ),
         sources=(
             "Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001).",
@@ -104,7 +104,7 @@ class Conservative(Policy):
         equal_to=(
             "With jobs of one size and fit=count, it is fifo,scan=stop.",
             "With estimates of 0 and fit=count, it is fifo,scan=skip.",
-            "With fit=count and depth=1, it is easy.",
+            "With fit=count and depth=1, it is easy (no job believed to have length 0).",
         ),
         sources=(
             "Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001).",

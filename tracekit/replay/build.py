@@ -98,7 +98,7 @@ def build(
     g["rule"], g["preemptive"], g["drift"] = RULES[rule], mechanism.preemptive, _DRIFTS[mechanism.drift]
     g["relax_ms"], g["age_cap"] = mechanism.relax_after_ms, mechanism.age_cap_ms
     g["levels"], g["stall"], g["wake"] = len(mechanism.thresholds), mechanism.stall, NONE
-    g["promote"] = mechanism.promote_ppm
+    g["promote"], g["speed"] = mechanism.promote_ppm, PPM
     g["listed"] = mechanism.preemptive and mechanism.fit == "place" and mechanism.drift != "any"
     nodes["holder"] = NONE
     g["sample_step"] = _sample_step(jobs)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.replay.models import Models
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["Draws", "draws_mw", "energy_kwh", "idle_energy_kwh"]
+__all__ = ["Draws", "draws_mw", "energy_kwh", "idle_energy_kwh", "told_utilization"]
 
 _MW_MS = 3.6e12
 """One kWh [mW * ms]."""
@@ -83,6 +83,16 @@ def idle_energy_kwh(idle_mw: NDArray[np.int64], cluster: Cluster, outcome: Outco
     if kept > 0:
         energy += kept * float(idle_mw.sum()) / cluster.total_gpus
     return energy / _MW_MS
+
+
+def told_utilization(jobs: Jobs, models: Models) -> dict[str, str]:
+    """Return what a result prints of the utilization that its energy rests on."""
+    unknown = int(np.isnan(jobs.utilization).sum())
+    return {
+        "title": "GPU utilization, for energy",
+        "value": f"{models.interference.utilization:.0%} for {unknown:,} of {len(jobs):,} jobs, of which the trace tells none",
+        "source": "interference.utilization of the models (M1)",
+    }
 
 
 def _watts(models: Models, name: str) -> tuple[float, float]:

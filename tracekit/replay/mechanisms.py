@@ -28,6 +28,7 @@ __all__ = [
     "Ordered",
     "Plan",
     "Planner",
+    "PowerCap",
     "Recorded",
     "Sharing",
     "Tenants",
@@ -87,6 +88,27 @@ def by_arrival(
 
 
 @dataclass(frozen=True)
+class PowerCap:
+    """The power that the GPUs may draw, idle ones included, and the clocks to choose from (M7).
+
+    All running jobs have one clock: the highest at which the cap is kept, or the lowest if none keeps it.
+    """
+
+    cap_mw: int
+    """What they may draw together [mW]; 2^62 anything."""
+    speed_ppm: tuple[int, ...]
+    """Speed of a job at each clock, the first 1,000,000, falling [ppm] (K,)."""
+    drawn_ppm: tuple[int, ...]
+    """Part of `busy_mw` drawn at each clock, the first 1,000,000 [ppm] (K,)."""
+    idle_mw: NDArray[np.int64]
+    """Of each node without jobs, all its GPUs [mW] (N,)."""
+    busy_mw: NDArray[np.int64]
+    """Utilization of each job times the greatest power of its GPU [mW] (n,)."""
+    rest_mw: NDArray[np.int64]
+    """Utilization of each job times the idle power of its GPU, which it draws in place of that [mW] (n,)."""
+
+
+@dataclass(frozen=True)
 class Ordered:
     """Jobs start in the order of a key; with eviction, the key also tells which running jobs may be stopped."""
 
@@ -128,6 +150,8 @@ class Ordered:
     """Wait after which a job that cannot start ends the pass even when `scan` is 'skip'; 0 never."""
     stall: bool = False
     """Whether every event of the cluster stops each running job for `value` ms, as one peer's simulator has it."""
+    power: PowerCap | None = None
+    """A cap that the clock of all jobs keeps; only without eviction."""
 
 
 @dataclass(frozen=True)

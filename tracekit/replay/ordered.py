@@ -19,9 +19,9 @@ from tracekit.replay.loop import dequeue, enqueue, free_chain, next_instant, rel
 from tracekit.replay.nodes import NONE, chain_fits, take_chain
 from tracekit.replay.placement import place_gang
 from tracekit.replay.progress import key_now, overhead_of, settle
-from tracekit.replay.state import DRIFT_ANY, DRIFT_TIME, PPM, WAITING
+from tracekit.replay.state import DRIFT_ANY, DRIFT_TIME, WAITING
 
-__all__ = ["first_queue", "hold_again", "run_ordered", "settle_evictions", "take", "take_again"]
+__all__ = ["first_queue", "hold_again", "list_pass", "run_ordered", "settle_evictions", "take", "take_again"]
 
 
 @inner
@@ -313,7 +313,8 @@ def _make_room(s: Any, key: Any, d: int, j: int) -> int:
 
 
 @inner
-def _pass(s: Any, key: Any, d: int) -> None:
+def list_pass(s: Any, key: Any, d: int) -> None:
+    """Start what can start in a domain."""
     g = s.g[0]
     domain = s.domains[d]
     low, high = domain.queue_low, domain.queue_high
@@ -328,7 +329,10 @@ def _pass(s: Any, key: Any, d: int) -> None:
         nodes = _make_room(s, key, d, j)
         if nodes > 0:
             dequeue(s, j)
-            start(s, key, j, nodes, PPM)
+            start(s, key, j, nodes, g.speed)
+            if g.capped:
+                s.jobs[j].stopped = g.begun
+                g.begun = j
             continue
         queue.blocked = 1
         if not g.skip:
@@ -348,7 +352,7 @@ def run_ordered(s: Any, key: Any, instants: int) -> bool:
         for i in range(g.touched):
             d = s.touched[i]
             s.domains[d].touched = 0
-            _pass(s, key, d)
+            list_pass(s, key, d)
         g.touched = 0
         g.loosened = 0
     return True

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["LOG_KINDS", "Outcome", "Timeline"]
+__all__ = ["LOG_KINDS", "Outcome", "PowerUse", "Timeline"]
 
 LOG_KINDS = {
     "submit": 1,
@@ -41,6 +41,20 @@ class Timeline:
     """Free GPUs of nodes that are there [milli-GPU]."""
     fragmented_milli: NDArray[np.int64]
     """Free GPUs on nodes that are partly used [milli-GPU]."""
+
+
+@dataclass(frozen=True)
+class PowerUse:
+    """What a power cap did, over [0, makespan]."""
+
+    peak_w: float
+    """Greatest power of the GPUs, idle ones included [W]."""
+    over_ms: int
+    """Time above the cap, the clock being at its lowest [ms]."""
+    slowed_ms: int
+    """Time below full clock [ms]."""
+    changes: int
+    """Changes of the clock."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +90,15 @@ class Outcome:
     fragmented_milli_ms: int
     """Integral of free GPUs on partly used nodes over the same time [milli-GPU * ms]."""
     energy_kwh: float | None
-    """Energy of the GPUs by M7 over the same time [kWh]; None where no power model was asked for."""
+    """Energy of the GPUs by M7 over the same time [kWh] (see `energy`); None before it is told."""
     events: int
     """Submissions, ends, node changes and timers processed."""
     wall_s: float
     """Time the engine took, compilation left out [s]."""
     columns: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     """What else the policy tells of each job, by name (n,); it stands in jobs.parquet for jobs that ended."""
+    power: PowerUse | None = None
+    """What the power cap did; None without one."""
     log: NDArray[np.void] | None = None
     """The event log where it was asked for, in order of happening: rows (time_ms, kind, job, node, gpu, value).
 

@@ -13,11 +13,12 @@ from tracekit.replay.build import build
 from tracekit.replay.compiled import compiled
 from tracekit.replay.fractional import run_fractional
 from tracekit.replay.fractional_build import divide
-from tracekit.replay.mechanisms import Backfill, Fractional, Planner, Recorded, Sharing, Tenants
+from tracekit.replay.mechanisms import Backfill, Fractional, Ordered, Planner, Recorded, Sharing, Tenants
 from tracekit.replay.nodes import node_joins
 from tracekit.replay.ordered import run_ordered
 from tracekit.replay.outcome import Outcome, Timeline
 from tracekit.replay.planner import run_planned
+from tracekit.replay.power import cap_of, meter, run_capped, with_energy
 from tracekit.replay.recorded import run_recorded
 from tracekit.replay.reservations import run_conservative
 from tracekit.replay.residents import residents
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from tracekit.replay.assignment import Assignment
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Mechanism, Ordered
+    from tracekit.replay.mechanisms import Mechanism
 
 __all__ = ["simulate"]
 
@@ -79,12 +80,14 @@ def simulate(
         A planner asked for what cannot be.
     """
     rows = 16 * len(jobs) + 1024 if log else 0
+    cap = cap_of(mechanism, name)
     while True:
         state = build(jobs, cluster, assignment, mechanism, rule=rule, spread=spread, log_rows=rows)
         books = None
         if isinstance(mechanism, Tenants):
             state, books = open_books(state, jobs, cluster, assignment, mechanism)
         _open(state, cluster.absent)
+        power = None if cap is None else meter(state, cluster, cap, name)
         begun = time.perf_counter()
         if isinstance(mechanism, Fractional):
             run_fractional(*divide(state, jobs, cluster, assignment, mechanism), mechanism, progress or _nobody)
@@ -92,12 +95,17 @@ def simulate(
             victims = None if mechanism.reclaim == "never" else state.scratch
             while run_tenants(state, books, mechanism.order.key, victims, _INSTANTS):
                 (progress or _nobody)(int(state.g["submitted"][0]))
+        elif isinstance(mechanism, Ordered) and power is not None:
+            while run_capped(state, power, mechanism.key, _INSTANTS):
+                (progress or _nobody)(int(state.g["submitted"][0]))
         else:
             _drive(state, mechanism, name, progress or _nobody)
         wall = time.perf_counter() - begun
         written = int(state.g["log_size"][0])
         if written <= rows:
             outcome = _outcome(state, wall, log=log, unit=1 if isinstance(mechanism, Fractional) else 1000)
+            if power is not None:
+                outcome = with_energy(outcome, cluster, power)
             return replace(outcome, columns=columns_of(state, books))
         # The run is deterministic: the same again, with room for what it wants to tell.
         rows = written

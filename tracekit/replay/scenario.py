@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,12 @@ from tracekit.errors import UsageError, nearest
 from tracekit.replay.assignment import Assignment, assign
 from tracekit.replay.cluster import Cluster
 from tracekit.replay.comparison import Compared
+from tracekit.replay.energy import energy_kwh, told_utilization
 from tracekit.replay.mechanisms import Recorded
 from tracekit.replay.models import Models, load_models, spread_ppm, used
 from tracekit.replay.over_capacity import told_violations, violations
 from tracekit.replay.placement import RULES
+from tracekit.replay.power import told_power
 from tracekit.replay.registry import named_policy
 from tracekit.replay.run import simulate
 from tracekit.replay.summary import summarize
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from tracekit.replay.feasibility import Feasibility
     from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outcome import Outcome
     from tracekit.trace import Trace
 
 __all__ = ["Scenario", "cluster_for", "placement_named"]
@@ -157,6 +160,9 @@ class Scenario:
             log=log,
             progress=progress,
         )
+        if outcome.energy_kwh is None:
+            energy = energy_kwh(self.jobs, self.cluster, outcome, self.models)
+            outcome = replace(outcome, energy_kwh=energy)
         summary = summarize(
             self.jobs,
             self.cluster,
@@ -164,14 +170,17 @@ class Scenario:
             policy=policy.label,
             parameters=policy.parameters,
             placement=self.placement,
-            assumptions=self._assumptions(policy, notes),
+            assumptions=self._assumptions(policy, notes, outcome),
             measured=self.measured,
         )
         return Compared(policy.label, self.jobs, outcome, summary, over)
 
-    def _assumptions(self, policy: Any, notes: tuple[str, ...]) -> dict[str, Any]:
+    def _assumptions(self, policy: Any, notes: tuple[str, ...], outcome: Outcome) -> dict[str, Any]:
         overhead = policy.parameters.get("overhead")
-        told: dict[str, Any] = used(self.models, policy.card.assumptions, overhead and str(overhead))
+        told: dict[str, Any] = used(self.models, (*policy.card.assumptions, "M7"), overhead and str(overhead))
+        told["utilization"] = told_utilization(self.jobs, self.models)
+        if outcome.power is not None:
+            told["power cap"] = told_power(outcome)
         told["cluster"] = {"title": "the cluster", "value": self.cluster.origin, "source": "the input"}
         if self.assignment.notes:
             told["groups"] = {"title": "groups", "value": " ".join(self.assignment.notes), "source": "the engine"}
