@@ -84,7 +84,7 @@ def erlang_c(servers: int, offered: float) -> float:
 
 
 def response_mmc(servers: int, load: float) -> float:
-    """Mean response time of M/M/c: 1 / mu + C(c, a) / (c mu - lambda) [s]; Kleinrock, Queueing Systems I (1975), 3.5."""
+    """Mean response time of M/M/c: 1/mu + C(c, a) / (c mu - lambda) [s]; Kleinrock, Queueing Systems I (1975), 3.5."""
     return MEAN_S * (1 + erlang_c(servers, servers * load) / (servers * (1 - load)))
 
 

@@ -12,8 +12,8 @@ from tracekit.policies.parameters import FIT, NOISE, scan
 from tracekit.policies.shortest import shortest, smallest
 from tracekit.replay.energy import draws_mw
 from tracekit.replay.mechanisms import Ordered, PowerCap, by_arrival
-from tracekit.replay.models import clock_speed_ppm, estimates_ms, power_config
 from tracekit.replay.model_speeds import ppm
+from tracekit.replay.models import clock_speed_ppm, estimates_ms, power_config
 
 if TYPE_CHECKING:
     from tracekit.replay.cluster import Cluster
@@ -35,10 +35,10 @@ class PowerCapped(Policy):
         title="one clock for all GPUs, as high as a power cap allows",
         rule=(
             "Jobs start as under fifo, sjf or ssf, and are never stopped. After every event the clock of all running "
-            "jobs is the highest of 1.0, 0.9, ... 0.4 of the full one at which the GPUs, idle ones included, draw at most "
-            "the cap by M7; where not even 0.4 keeps it, 0.4. The cap is `cap_w`, or else `share` of what all GPUs would "
-            "draw when fully used. No job is kept waiting to save power. The recorded run times are taken to be at full "
-            "clock."
+            "jobs is the highest of 1.0, 0.9, ... 0.4 of the full one at which the GPUs, idle ones included, draw at "
+            "most the cap by M7; where not even 0.4 keeps it, 0.4. The cap is `cap_w`, or else `share` of what all "
+            "GPUs would draw when fully used. No job is kept waiting to save power. The recorded run times are taken "
+            "to be at full clock."
         ),
         parameters=(
             Parameter("cap_w", 0.0, "power that all GPUs together may draw, 0 for `share` [W]"),

@@ -107,9 +107,7 @@ def scenario_of(
     """
     opened = trace if isinstance(trace, Trace) else Trace.open(trace)
     jobs = jobs_of_trace(opened, cluster=cluster_name, start=start, end=end, load=load, limit=limit)
-    nodes = cluster_for(
-        opened, jobs, cluster, partitioned=partitioned, gpus=gpus, cluster_name=cluster_name, load=load
-    )
+    nodes = cluster_for(opened, jobs, cluster, partitioned=partitioned, gpus=gpus, cluster_name=cluster_name, load=load)
     scenario = Scenario.make(
         jobs, nodes, models=load_models(Path(models) if models else None), placement=placement, seed=seed
     )

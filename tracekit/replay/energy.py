@@ -57,7 +57,7 @@ def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -
     """Return the energy of the GPUs from time 0 to the last end, all at full clock [kWh].
 
     By M7 a GPU draws idle + u * (max - idle) at full clock: linear in utilization, as in the system configurations of
-    ExaDigiT RAPS. So the energy is the idle power of all GPUs through all the time (`idle_energy_kwh`), and on top of it
+    ExaDigiT RAPS. So the energy is the idle power of all GPUs all the time (`idle_energy_kwh`), and on top of it
     u_j * (max - idle) for the GPU time that each job j held, overheads included. Which model's power that is, is told
     at `draws_mw`; a job that runs slower than recorded is taken to use its GPUs as much. Where jobs share GPUs, a GPU
     works at most fully: the sum of u_j times GPU time held counts up to the GPU time in use.
@@ -90,7 +90,7 @@ def told_utilization(jobs: Jobs, models: Models) -> dict[str, str]:
     unknown = int(np.isnan(jobs.utilization).sum())
     return {
         "title": "GPU utilization, for energy",
-        "value": f"{models.interference.utilization:.0%} for {unknown:,} of {len(jobs):,} jobs, of which the trace tells none",
+        "value": f"{models.interference.utilization:.0%} for {unknown:,} of {len(jobs):,} jobs, of which none is told",
         "source": "interference.utilization of the models (M1)",
     }
 

@@ -208,6 +208,9 @@ def settle_evictions(s: Any, key: Any) -> None:
         cost = overhead_of(s, job.gpus)
         if cost > 0 and job.status == WAITING:
             job.overhead += cost
+            # The cost is part of some keys: a job may now be first that was never tried.
+            if s.waiting_at[j] == 0:
+                s.queues[s.demands[job.demand].queue].blocked = 0
             dequeue(s, j)
             enqueue(s, j, key_now(s, key, job))
     g.evicted = 0

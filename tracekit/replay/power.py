@@ -39,8 +39,29 @@ _MOST_MW = 1 << 40
 _METER = np.dtype(
     [
         (name, np.int64)
-        for name in """cap lowest step size full rest level total present there mean change since mwh part peak over slowed
-        changes over_at_end slowed_at_end""".split()
+        for name in [
+            "cap",
+            "lowest",
+            "step",
+            "size",
+            "full",
+            "rest",
+            "level",
+            "total",
+            "present",
+            "there",
+            "mean",
+            "change",
+            "since",
+            "mwh",
+            "part",
+            "peak",
+            "over",
+            "slowed",
+            "changes",
+            "over_at_end",
+            "slowed_at_end",
+        ]
     ]
 )
 
@@ -78,7 +99,8 @@ def cap_of(mechanism: Mechanism, name: str) -> PowerCap | None:
     """
     inside = getattr(mechanism, "order", None)
     if getattr(inside, "power", None) is not None:
-        raise UsageError(f"the policy {name}: a power cap goes with jobs in one order, not with {type(mechanism).__name__}")
+        other = type(mechanism).__name__
+        raise UsageError(f"the policy {name}: a power cap goes with jobs in one order, not with {other}")
     cap: PowerCap | None = getattr(mechanism, "power", None)
     if cap is not None and getattr(mechanism, "preemptive", False):
         raise UsageError(f"the policy {name}: a power cap goes only with policies that evict nothing")
@@ -95,7 +117,8 @@ def meter(state: State, cluster: Cluster, cap: PowerCap, name: str) -> Meter:
     """
     most = int(cap.idle_mw.sum()) + cluster.total_gpus * int(cap.busy_mw.max(initial=0))
     if most >= _MOST_MW:
-        raise UsageError(f"the policy {name}: the GPUs could draw {most / 1e12:,.1f} GW", hint="look at the power in --models")
+        what = f"the policy {name}: the GPUs could draw {most / 1e12:,.1f} GW"
+        raise UsageError(what, hint="look at the power in --models")
     g = state.g
     g["shared"], g["capped"], g["ended"], g["begun"] = 1, 1, NONE, NONE
     m = np.zeros(1, _METER)
@@ -223,7 +246,7 @@ def _keep_cap(s: Any, p: Any) -> None:
     idle = _idle_power(s, p)
     step = np.int64(0)
     level = p.drawn[0] * m.full // PPM - m.rest
-    while idle + level > m.cap and step < m.lowest:
+    while idle + level > m.cap and step < m.lowest and m.size > 0:
         step += 1
         level = p.drawn[step] * m.full // PPM - m.rest
     m.level = level
