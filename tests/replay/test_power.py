@@ -127,7 +127,8 @@ def test_the_clock_is_the_highest_that_keeps_the_cap(jobs: Jobs, cluster: Cluste
         energy += length * power
     assert found.power is not None
     assert (found.power.over_ms, found.power.slowed_ms) == (over, slowed)
-    assert found.power.peak_w == pytest.approx(peak, abs=2e-3)
+    if found.makespan_ms:
+        assert found.power.peak_w == pytest.approx(peak, abs=2e-3)
     assert found.energy_kwh == pytest.approx(energy / 3.6e9, rel=1e-5, abs=1e-12)
 
 
@@ -162,11 +163,11 @@ def test_mean_jct_falls_as_the_cap_rises() -> None:
 
 
 def test_energy_of_a_long_and_large_replay_stays_exact() -> None:
-    # 300,000 GPUs for 100 years: 2.8e20 mW * ms, more than 64 bits hold.
-    years = 100 * 365 * 24
-    jobs = make_jobs([(0, 300_000, years * HOUR)], utilization=1.0)
-    found = run(jobs, make_cluster([3000] * 100), "power-cap,cap_w=inf", log=False).outcome
-    assert found.energy_kwh == pytest.approx(300_000 * 0.3 * years, rel=1e-12)
+    # 30,000 GPUs for 5 years: 1.4e21 mW * ms, more than 64 bits hold.
+    hours = 5 * 365 * 24
+    jobs = make_jobs([(0, 30_000, hours * HOUR)], utilization=1.0)
+    found = run(jobs, make_cluster([300] * 100), "power-cap,cap_w=inf", log=False).outcome
+    assert found.energy_kwh == pytest.approx(30_000 * 0.3 * hours, rel=1e-12)
 
 
 def test_relaxed_and_slowed_gangs_are_slowed_by_both() -> None:
@@ -208,7 +209,7 @@ def test_a_cap_where_there_can_be_none_is_an_error_of_one_line(kind: str) -> Non
 
 
 def test_a_cluster_beyond_a_gigawatt_is_an_error() -> None:
-    jobs, cluster = make_jobs([(0, 1, 10)]), make_cluster([4_000_000])
+    jobs, cluster = make_jobs([(0, 1, 10)], utilization=1.0), make_cluster([4_000_000])
     with pytest.raises(UsageError, match="GW"):
         run(jobs, cluster, "power-cap,cap_w=inf")
 

@@ -125,6 +125,7 @@ def meter(state: State, cluster: Cluster, cap: PowerCap, name: str) -> Meter:
     up = state.nodes["up"].astype(np.int8)
     m["cap"], m["lowest"] = cap.cap_mw, len(cap.speed_ppm) - 1
     m["present"], m["there"] = (cap.idle_mw * up).sum(), (cluster.gpus * up).sum()
+    m["total"] = m["present"]
     m["mean"] = int(cap.idle_mw.sum()) // max(cluster.total_gpus, 1)
     n = len(state.jobs)
     return Meter(
@@ -179,19 +180,18 @@ def _book(p: Any, g: Any) -> None:
     """
     m = p.m[0]
     elapsed = g.now - m.since
-    if elapsed == 0:
-        return
-    m.since = g.now
-    hours = elapsed // _HOUR
-    m.part += m.level * (elapsed - hours * _HOUR)
-    carried = m.part // _HOUR
-    m.part -= carried * _HOUR
-    m.mwh += m.level * hours + carried
-    m.peak = max(m.peak, m.total)
-    if m.total > m.cap:
-        m.over += elapsed
-    if m.step > 0:
-        m.slowed += elapsed
+    if elapsed > 0:
+        m.since = g.now
+        hours = elapsed // _HOUR
+        m.part += m.level * (elapsed - hours * _HOUR)
+        carried = m.part // _HOUR
+        m.part -= carried * _HOUR
+        m.mwh += m.level * hours + carried
+        m.peak = max(m.peak, m.total)
+        if m.total > m.cap:
+            m.over += elapsed
+        if m.step > 0:
+            m.slowed += elapsed
     if g.last_end == g.now:
         m.over_at_end = m.over
         m.slowed_at_end = m.slowed
