@@ -196,13 +196,16 @@ class _Oracle(Replay):
         return None, {}
 
     def conservative_pass(self, domain: int) -> None:
-        """Rebuild all reservations in queue order on the profile of free GPUs; who is due now and fits starts."""
+        """Rebuild all reservations in queue order on the profile of free GPUs; who is due now and fits starts.
+
+        A job without run time holds its GPUs for an instant: it is given 1 ms.
+        """
         steps = [(self.now, self.nodes.free_by_count(domain))]  # (time, change of the free GPUs)
         steps += [
             (self.believed_end(job), sum(n for _, _, n in self.state[job].place)) for job in self.running_in(domain)
         ]
         for job in self.queue(domain):
-            gpus, estimate = self.want[job].gpus, self.estimate(job)
+            gpus, estimate = self.want[job].gpus, max(1, self.estimate(job))
             at = self.earliest(steps, gpus, estimate)
             if at is None:
                 continue
@@ -221,7 +224,7 @@ class _Oracle(Replay):
         free = 0
         since = None
         for time in sorted(totals):
-            if since is not None and time >= since + max(1, length):
+            if since is not None and time >= since + length:
                 return since
             free += totals[time]
             if free < gpus:

@@ -335,7 +335,7 @@ def _begin(s: Any, key: Any, b: Any, w: Any, d: int, j: int) -> bool:
     start(s, key, j, nodes, PPM)
     b.started[b.facts[0].started] = j
     b.facts[0].started += 1
-    _reserve(b, b.strips[d], s.g[0].now, job.estimate, job.gpus)
+    _reserve(b, b.strips[d], s.g[0].now, max(job.estimate, 1), job.gpus)
     return True
 
 
@@ -393,7 +393,7 @@ def _plan(s: Any, key: Any, b: Any, w: Any, d: int, least: int) -> int:
                 continue
             s.queues[q].blocked = NO_PLACE
         if time != NONE:
-            _reserve(b, b.strips[d], time, job.estimate, job.gpus)
+            _reserve(b, b.strips[d], time, max(job.estimate, 1), job.gpus)
     return after
 
 
