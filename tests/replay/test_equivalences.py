@@ -18,7 +18,8 @@ identical seeds: identical schedules and files               test_a_seed_gives_t
 QSSF, constant predictions: smallest gang first              tests/policies/test_qssf.py
 EASY, conservative                                           with backfilling
 DRF, Kueue, Philly                                           test_tenants.py
-Gavel, Themis, AlloX, HiveD, Lucid, Voda, ElasticFlow        with these policies
+HiveD, one VC; HiveD's guarantee                             test_hived.py
+Gavel, Themis, AlloX, Lucid, Voda, ElasticFlow               with these policies
 ===========================================================  ==========================================================
 """
 

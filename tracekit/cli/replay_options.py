@@ -48,7 +48,7 @@ OutFolder = Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="
 
 Placement = Annotated[
     str,
-    typer.Option(metavar="NAME", help="Where gangs go: consolidate, best-fit, worst-fit, spread, first-fit, ..."),
+    typer.Option(metavar="NAME", help="Where gangs go: consolidate, best-fit, worst-fit (spread), first-fit or buddy."),
 ]
 
 ClusterPlace = Annotated[

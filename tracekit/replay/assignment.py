@@ -79,7 +79,7 @@ class Assignment:
         return np.uint64(self.kind_accept[self.kind[job]])
 
     def can_ever_fit(
-        self, fit: Literal["place", "count"] = "place", *, relaxed: bool = False, scope: Literal[1, 2] = 2
+        self, fit: Literal["place", "count", "blocks"] = "place", *, relaxed: bool = False, scope: Literal[1, 2] = 2
     ) -> NDArray[np.bool_]:
         """Return which jobs could be placed on the empty cluster with every node there, shape (n,).
 
@@ -87,7 +87,8 @@ class Assignment:
         ----------
         fit : str
             'count': enough GPUs in the domain, whatever their model. 'place': on nodes of an accepted group; a gang
-            larger than the largest node takes whole nodes of that size, and one more node for the remainder.
+            larger than the largest node takes whole nodes of that size, and one more node for the remainder. 'blocks':
+            in one block of 2^k GPUs, rounded up, or on whole nodes of the largest size.
         relaxed : bool
             A gang may also take GPUs wherever they are.
         scope : int
@@ -97,7 +98,7 @@ class Assignment:
         return found
 
     def kinds_that_fit(
-        self, fit: Literal["place", "count"] = "place", *, relaxed: bool = False, scope: Literal[1, 2] = 2
+        self, fit: Literal["place", "count", "blocks"] = "place", *, relaxed: bool = False, scope: Literal[1, 2] = 2
     ) -> NDArray[np.bool_]:
         """Return the same for each kind of demand, shape (K,)."""
         found = np.zeros(len(self.kind_devices), dtype=np.bool_)
@@ -109,7 +110,11 @@ class Assignment:
         for domain in range(self.domains):
             own = np.flatnonzero(self.kind_domain == domain)
             if len(own):
-                found[own] = self._placeable(domain, self.kind_devices[own], self.kind_accept[own], relaxed, scope)
+                devices, accept = self.kind_devices[own], self.kind_accept[own]
+                if fit == "blocks":
+                    found[own] = self._in_blocks(domain, devices, accept)
+                else:
+                    found[own] = self._placeable(domain, devices, accept, relaxed, scope)
         return found
 
     def _placeable(
@@ -128,6 +133,16 @@ class Assignment:
                 of_model[model] = sums + np.where(accepts, gpus, 0)
         for sums in of_model.values():
             found |= (devices <= sums) & (sums > 0)
+        return found
+
+    def _in_blocks(self, domain: int, devices: Ints, accept: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        rounded = np.array([1 << (int(gpus) - 1).bit_length() for gpus in devices], np.int64)
+        found = np.zeros(len(devices), dtype=np.bool_)
+        low, high = self.groups_of(domain)
+        for group in range(low, high):
+            accepts = (accept >> np.uint64(group - low)) & np.uint64(1) == 1
+            largest, count = int(self.group_largest[group]), int(self.group_largest_nodes[group])
+            found |= accepts & ((rounded <= largest) | (-(-devices // largest) <= count))
         return found
 
     def _fits_strictly(self, group: int, devices: Ints) -> NDArray[np.bool_]:

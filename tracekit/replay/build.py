@@ -7,10 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracekit.errors import UsageError
+from tracekit.replay.blocks import MOST_GPUS
 from tracekit.replay.compiled import compiled
-from tracekit.replay.mechanisms import Backfill, Fractional, Ordered, Planner, Recorded, Sharing, Tenants, by_arrival
+from tracekit.replay.mechanisms import (
+    Backfill,
+    Cells,
+    Fractional,
+    Ordered,
+    Planner,
+    Recorded,
+    Sharing,
+    Tenants,
+    by_arrival,
+)
 from tracekit.replay.nodes import NONE
-from tracekit.replay.placement import RULES
+from tracekit.replay.placement import BUDDY, RULES
 from tracekit.replay.state import DRIFT_ANY, DRIFT_NONE, DRIFT_TIME, FUTURE, PPM, State, records
 
 if TYPE_CHECKING:
@@ -54,7 +66,13 @@ def build(
         Speed of a gang on k nodes where k0 would do [ppm]; 1,000,000 everywhere when None.
     log_rows : int
         Room for the event log; 0 keeps none.
+
+    Raises
+    ------
+    UsageError
+        Placement in buddy blocks was asked for where there is none.
     """
+    _check_rule(rule, cluster, mechanism)
     if isinstance(mechanism, Planner):
         state = build(jobs, cluster, assignment, _unqueued(mechanism), rule=rule, spread=spread, log_rows=log_rows)
         state.g["planned"], state.g["scope"], state.g["asked"] = 1, mechanism.scope, NONE
@@ -71,7 +89,8 @@ def build(
         # What did run had a place: a gang may be anywhere among nodes of one model.
         state.demands["scope"] = 2
         return state
-    if isinstance(mechanism, Tenants):
+    if isinstance(mechanism, Cells | Tenants):
+        rule = "buddy" if isinstance(mechanism, Cells) else rule
         jobs, mechanism = replace(jobs, tenant=mechanism.tenant), mechanism.order
     if isinstance(mechanism, Backfill):
         order = replace(mechanism.order, scan="skip", by_arrival=False, drift="none")
@@ -82,10 +101,11 @@ def build(
     if isinstance(mechanism, Sharing):
         return _shared(jobs, cluster, assignment, mechanism, spread, log_rows)
     scopes = _scopes(mechanism)
-    demands, demand_of, never = _demands(jobs, assignment, mechanism)
+    buddy = RULES[rule] == BUDDY and mechanism.fit == "place"
+    demands, demand_of, never = _demands(jobs, assignment, mechanism, buddy=buddy)
     queues, domains, room = lay_queues(assignment, demands, demand_of, mechanism)
-    nodes, groups, bits, tops = _index(cluster, assignment)
-    table = np.empty(len(jobs), records("JOB"))
+    nodes, groups, bits, tops = _index(cluster, assignment, buddy=buddy)
+    table = np.zeros(len(jobs), records("BLOCK_JOB", "JOB") if buddy else records("JOB"))
     estimate = jobs.work_ms if mechanism.estimate_ms is None else mechanism.estimate_ms
     value = np.zeros(len(jobs), np.int64) if mechanism.value is None else mechanism.value
     _fill_jobs(table, jobs.submit_ms, jobs.work_ms, jobs.devices, demand_of, estimate, value, never)
@@ -104,9 +124,7 @@ def build(
     g["sample_step"] = _sample_step(jobs)
     held = int(cluster.gpus.sum())
     running = min(len(jobs), held)
-    takes = np.zeros(2 * held + 1, records("TAKE"))
-    takes["next"] = np.arange(1, len(takes) + 1)
-    takes["next"][-1] = NONE
+    takes = _unused_takes(2 * held + 1)
     n = len(jobs)
     waits_in_events = len(scopes) > 1 or mechanism.promote_ppm > 0
     ranks = 0
@@ -147,6 +165,23 @@ def build(
     )
 
 
+def _check_rule(rule: str, cluster: Cluster, mechanism: Mechanism) -> None:
+    if RULES[rule] != BUDDY or isinstance(mechanism, Cells | Fractional | Sharing):
+        return  # these choose places in their own way
+    if not isinstance(mechanism, Ordered):
+        raise UsageError(
+            f"the placement 'buddy' does not go with a policy of the kind {type(mechanism).__name__}",
+            hint="use it with fifo, sjf, ssf, qssf, srtf, srsf, las or gittins, or choose another placement",
+        )
+    wide = np.flatnonzero(cluster.gpus > MOST_GPUS)
+    if len(wide):
+        raise UsageError(
+            f"node {cluster.node_id[wide[0]]} has {cluster.gpus[wide[0]]} GPUs; the placement 'buddy' divides nodes of "
+            f"at most {MOST_GPUS}",
+            hint="choose another placement",
+        )
+
+
 def _scopes(mechanism: Ordered) -> tuple[int, ...]:
     """Return how far apart a gang may be, step after step."""
     if mechanism.scopes:
@@ -174,6 +209,13 @@ def _shared(
     return state._replace(events=np.zeros(most, records("HEAP")))
 
 
+def _unused_takes(count: int) -> NDArray[np.void]:
+    takes = np.zeros(count, records("TAKE"))
+    takes["next"] = np.arange(1, count + 1)
+    takes["next"][-1] = NONE
+    return takes
+
+
 def _unqueued(planner: Planner) -> Ordered:
     # A gang that may be spread has a place wherever a relaxed one has.
     return Ordered(
@@ -197,7 +239,7 @@ def _sample_step(jobs: Jobs) -> int:
 
 
 def _demands(
-    jobs: Jobs, assignment: Assignment, mechanism: Ordered
+    jobs: Jobs, assignment: Assignment, mechanism: Ordered, *, buddy: bool
 ) -> tuple[NDArray[np.void], NDArray[np.int32], NDArray[np.bool_]]:
     """Return the distinct demands, each job's demand, and which jobs can never run.
 
@@ -211,7 +253,10 @@ def _demands(
     distinct, first, inverse = np.unique(code, return_index=True, return_inverse=True)
     scopes = _scopes(mechanism)
     widest = max(scopes)
-    fits = assignment.can_ever_fit(mechanism.fit, relaxed=widest > 0, scope=1 if widest == 1 else 2)
+    if buddy:
+        fits = assignment.can_ever_fit("blocks")
+    else:
+        fits = assignment.can_ever_fit(mechanism.fit, relaxed=widest > 0, scope=1 if widest == 1 else 2)
     forms = len(scopes)
     demands = np.zeros(max(len(distinct), 1) * forms, records("DEMAND"))
     for k in range(len(distinct)):
@@ -264,11 +309,11 @@ def lay_queues(
 
 
 def _index(
-    cluster: Cluster, assignment: Assignment
+    cluster: Cluster, assignment: Assignment, *, buddy: bool
 ) -> tuple[NDArray[np.void], NDArray[np.void], NDArray[np.uint64], NDArray[np.uint64]]:
     """Return nodes and groups, and the empty bit index; nodes join when the run begins."""
     groups = np.zeros(len(assignment.group_low), records("GROUP"))
-    nodes = np.zeros(cluster.nodes, records("NODE"))
+    nodes = np.zeros(cluster.nodes, records("BLOCK_NODE", "NODE") if buddy else records("NODE"))
     bits = tops = 0
     for k, row in enumerate(groups):
         low, high = int(assignment.group_low[k]), int(assignment.group_high[k])

@@ -17,18 +17,21 @@ import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import numba
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+from numba.extending import overload as numba_overload
+
+from tracekit.replay.parts import PartCompiler, widen_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy as np
 
-__all__ = ["cache_folder", "compiled", "count_trailing_zeros", "inner"]
+__all__ = ["cache_folder", "compiled", "count_trailing_zeros", "either", "inner"]
 
 _PACKAGE = Path(__file__).parent.parent
 _ROOMS = ("replay", "policies")
@@ -37,6 +40,7 @@ _UNUSED_DAYS = 30
 # numba declares neither its settings nor `_nrt` to type checkers.
 _njit: Any = numba.njit
 _config: Any = numba.config
+_implement: Any = numba_overload
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -70,12 +74,57 @@ def compiled(function: F | None = None, /, *, counted: bool = False) -> F | Call
 def inner(function: F) -> F:
     """Compile a function that only compiled functions call, into each of its callers.
 
-    It has no entrance for Python and no file of its own on disk, which halves the time of compilation; and a call
-    would pass hundreds of words, since each array of a record of arrays is several.
+    It has no entrance for Python, no machine code of its own and no file on disk, which spares most of the time of
+    compilation; and a call would pass hundreds of words, since each array of a record of arrays is several.
     """
-    return _njit(_nrt=False, error_model="numpy", forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(
-        function
-    )
+    part = _njit(
+        _nrt=False,
+        error_model="numpy",
+        forceinline=True,
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+        pipeline_class=PartCompiler,
+    )(function)
+    if not _config.DISABLE_JIT:
+        widen_arguments(part)
+    return part
+
+
+def either(usual: F, special: F, *, field: str) -> F:
+    """Return a function for compiled code that is `special` where a record has a field, and else `usual`.
+
+    The choice is made at compilation, by the types of the arguments: records, arrays of records, or a `State`, of which
+    the nodes count. A run whose records lack the field compiles nothing of what it does not need.
+
+    Parameters
+    ----------
+    usual, special : functions
+        Of the same arguments.
+    field : str
+        The name.
+    """
+
+    def chosen(*arguments: Any) -> Any:
+        raise NotImplementedError("only compiled functions call this")
+
+    def choose(*arguments: Any) -> Any:
+        found = special if any(field in _fields(argument) for argument in arguments) else usual
+        return getattr(found, "py_func", found)
+
+    options = {"_nrt": False, "error_model": "numpy", "forceinline": True}
+    options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    _implement(chosen, jit_options=options, strict=False)(choose)
+    return cast("F", chosen)
+
+
+def _fields(kind: Any) -> Any:
+    """Return the names of the fields of a record's type, or those of its items."""
+    if isinstance(kind, types.BaseNamedTuple):
+        together: Any = kind
+        kind = dict(zip(together.fields, together.types, strict=True)).get("nodes")
+    if isinstance(kind, types.Array):
+        kind = kind.dtype
+    return kind.fields if isinstance(kind, types.Record) else ()
 
 
 def _compile(function: F, *, counted: bool) -> F:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracekit.replay.compiled import inner
+from tracekit.replay.compiled import either, inner
 from tracekit.replay.nodes import NONE
 
 __all__ = [
@@ -52,6 +52,18 @@ def tell_gpu(log: Any, g: Any, job: int, node: int, gpu: int, milli: int) -> Non
         log[g.log_size - 1].gpu = gpu
 
 
+def _tell_number(log: Any, g: Any, j: int, _job: Any, take: Any) -> None:
+    tell(log, g, TAKE, j, take.node, take.gpus * 1000)
+
+
+def _tell_block(log: Any, g: Any, j: int, _job: Any, take: Any) -> None:
+    for gpu in range(take.gpu, take.gpu + take.gpus):
+        tell_gpu(log, g, j, take.node, gpu, 1000)
+
+
+_tell_take = either(_tell_number, _tell_block, field="spare")
+
+
 @inner
 def log_start(log: Any, g: Any, takes: Any, j: int, job: Any) -> None:
     """Write a start and what the job takes."""
@@ -62,7 +74,7 @@ def log_start(log: Any, g: Any, takes: Any, j: int, job: Any) -> None:
         tell(log, g, TAKE, j, NONE, job.gpus * 1000)
     link = job.take
     while link != NONE:
-        tell(log, g, TAKE, j, takes[link].node, takes[link].gpus * 1000)
+        _tell_take(log, g, j, job, takes[link])
         link = takes[link].next
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.replay.compiled import compiled
+from tracekit.replay.compiled import compiled, inner
 from tracekit.replay.fractions import (
     CHANGES,
     CPU_SCALE,
@@ -67,7 +67,7 @@ def place(state: Fractions, shape: int, gpus: NDArray[np.int32]) -> int:
     return node
 
 
-@compiled
+@inner
 def fitting(state: Fractions, shape: int) -> int:
     """Return on how many nodes a task of a shape fits."""
     row = shape % len(state.scored_shape)
@@ -97,7 +97,7 @@ def score(state: Fractions, shape: int, node: int) -> int:
     return points
 
 
-@compiled
+@inner
 def _refresh(state: Fractions, shape: int, row: int) -> None:
     changes = state.totals[CHANGES]
     known = state.scored_until[row]
@@ -111,7 +111,7 @@ def _refresh(state: Fractions, shape: int, row: int) -> None:
     state.scored_until[row] = changes
 
 
-@compiled
+@inner
 def _highest(scores: NDArray[np.int8]) -> int:
     highest = np.int8(-1)
     for node in range(len(scores)):
@@ -124,7 +124,7 @@ def _highest(scores: NDArray[np.int8]) -> int:
     return -1
 
 
-@compiled
+@inner
 def _any_that_fits(state: Fractions, scores: NDArray[np.int8]) -> int:
     fitting = 0
     for node in range(len(scores)):
@@ -140,7 +140,7 @@ def _any_that_fits(state: Fractions, scores: NDArray[np.int8]) -> int:
     return -1
 
 
-@compiled
+@inner
 def _draw(random: NDArray[np.uint64], below: int) -> int:
     """Return a random whole number of 0..below-1 (xorshift64, its upper half; `below` under 2^32)."""
     bits = random[0]
@@ -151,7 +151,7 @@ def _draw(random: NDArray[np.uint64], below: int) -> int:
     return int(((bits >> _HALF) * np.uint64(below)) >> _HALF)
 
 
-@compiled
+@inner
 def _dotproduct(state: Fractions, shape: int, node: int) -> int:
     """Score 100 * (1 - mean over CPU and GPU of left * asked), in parts of the largest node."""
     task, there = state.shapes[shape], state.nodes[node]
@@ -161,7 +161,7 @@ def _dotproduct(state: Fractions, shape: int, node: int) -> int:
     return int(100.0 * (1.0 - (cpu + gpu) / 2.0))
 
 
-@compiled
+@inner
 def _bestfit(state: Fractions, shape: int, node: int) -> int:
     """Score 100 * (1 - mean over CPU and GPU of what stays free), in parts of the largest node.
 
@@ -174,7 +174,7 @@ def _bestfit(state: Fractions, shape: int, node: int) -> int:
     return int((1.0 - (cpu * 0.5 + gpu * 0.5)) * 100.0)
 
 
-@compiled
+@inner
 def _clustering(state: Fractions, shape: int, node: int) -> int:
     """Score by company: only tasks of the same size, such among others, no tasks, only others; fuller first."""
     task, there = state.shapes[shape], state.nodes[node]
@@ -190,7 +190,7 @@ def _clustering(state: Fractions, shape: int, node: int) -> int:
     return full + (25 if sizes == 0 else 0)
 
 
-@compiled
+@inner
 def _packing(state: Fractions, shape: int, node: int) -> int:
     """Score GPUs in use before unused GPUs of a used node before unused nodes."""
     task, there = state.shapes[shape], state.nodes[node]
@@ -212,7 +212,7 @@ def _packing(state: Fractions, shape: int, node: int) -> int:
     return int(max(100 - free_percent // 10, 50))
 
 
-@compiled
+@inner
 def _fgd(state: Fractions, shape: int, node: int) -> int:
     """Score 100 * sigmoid of the fragment that the task takes away, in GPUs; the best of its GPUs for a part of one."""
     task = state.shapes[shape]
@@ -230,7 +230,7 @@ def _fgd(state: Fractions, shape: int, node: int) -> int:
     return _gain(state, there["wasted"], after)
 
 
-@compiled
+@inner
 def _best_gpu(state: Fractions, shape: int, node: int) -> tuple[int, int]:
     """Return the best score among the GPUs that fit and the GPU, the lowest on ties."""
     task, there = state.shapes[shape], state.nodes[node]
@@ -254,13 +254,13 @@ def _best_gpu(state: Fractions, shape: int, node: int) -> tuple[int, int]:
     return best, chosen
 
 
-@compiled
+@inner
 def _gain(state: Fractions, before: int, after: int) -> int:
     fragment = (before - after) / state.totals[WEIGHT] / 1000.0 if state.totals[WEIGHT] > 0 else 0.0
     return int(100.0 * (1.0 / (1.0 + math.exp(-fragment))))
 
 
-@compiled
+@inner
 def _least_left(state: Fractions, node: int, milli: int, last: int) -> int:
     """Return the next GPU after `last` (-1: the first) by what is left, then index, among those with enough left."""
     chosen = -1
@@ -277,7 +277,7 @@ def _least_left(state: Fractions, node: int, milli: int, last: int) -> int:
     return chosen
 
 
-@compiled
+@inner
 def _least_left_of_all(state: Fractions, shape: int, node: int, gpus: NDArray[np.int32]) -> None:
     """Write the GPUs with least left that suffice; whole ones come in order of their index."""
     task = state.shapes[shape]
@@ -287,7 +287,7 @@ def _least_left_of_all(state: Fractions, shape: int, node: int, gpus: NDArray[np
         gpus[index] = last
 
 
-@compiled
+@inner
 def _choose_gpus(state: Fractions, shape: int, node: int, gpus: NDArray[np.int32]) -> None:
     task = state.shapes[shape]
     part = task["count"] == 1 and task["milli"] < WHOLE
@@ -299,7 +299,7 @@ def _choose_gpus(state: Fractions, shape: int, node: int, gpus: NDArray[np.int32
         _least_left_of_all(state, shape, node, gpus)
 
 
-@compiled
+@inner
 def _any_gpu(state: Fractions, node: int, milli: int) -> int:
     enough = 0
     for gpu in range(state.nodes[node]["gpus"]):

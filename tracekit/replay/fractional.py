@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tracekit.replay.compiled import compiled
+from tracekit.replay.compiled import compiled, inner
 from tracekit.replay.eventlog import DOWN, START, UP, tell, tell_gpu
 from tracekit.replay.fraction_rules import fitting, place
 from tracekit.replay.fractions import CHANGES, WHOLE, bar, feasible, release, take
@@ -42,7 +42,7 @@ def run_fractional(
         progress(int(state.g["submitted"][0]))
 
 
-@compiled
+@inner
 def _partly_free(s: Any, f: Any, node: int) -> int:
     """Return what is free of a node that is there and partly used [milli-GPU]."""
     left: int = f.nodes[node]["milli_left"]
@@ -51,7 +51,7 @@ def _partly_free(s: Any, f: Any, node: int) -> int:
     return left
 
 
-@compiled
+@inner
 def _hold(s: Any, f: Any, gangs: Any, j: int, shape: int, node: int) -> None:
     """Take the chosen GPUs of a node for a part of a job, and chain them to it."""
     g = s.g[0]
@@ -74,7 +74,7 @@ def _hold(s: Any, f: Any, gangs: Any, j: int, shape: int, node: int) -> None:
     s.domains[s.demands[job.demand].domain].free -= amount
 
 
-@compiled
+@inner
 def _give_back(s: Any, f: Any, gangs: Any, j: int) -> None:
     """Free what a job holds. Its chain names the part that was placed last first."""
     g = s.g[0]
@@ -99,7 +99,7 @@ def _give_back(s: Any, f: Any, gangs: Any, j: int) -> None:
     free_chain(s, job)
 
 
-@compiled
+@inner
 def _place_parts(s: Any, f: Any, gangs: Any, j: int, gang: Any) -> int:
     """Place a gang of several parts, each on a node of its own; return its nodes, 0 (nothing taken) without room."""
     nodes: int = gang.parts + (gang.rest != NONE)
@@ -117,7 +117,7 @@ def _place_parts(s: Any, f: Any, gangs: Any, j: int, gang: Any) -> int:
     return nodes
 
 
-@compiled
+@inner
 def _place(s: Any, f: Any, gangs: Any, j: int) -> int:
     """Take GPUs for a waiting job; return its nodes, 0 without room."""
     job = s.jobs[j]
@@ -133,7 +133,7 @@ def _place(s: Any, f: Any, gangs: Any, j: int) -> int:
     return 1
 
 
-@compiled
+@inner
 def _start(s: Any, gangs: Any, j: int, nodes: int) -> None:
     g = s.g[0]
     job = s.jobs[j]
@@ -151,7 +151,7 @@ def _start(s: Any, gangs: Any, j: int, nodes: int) -> None:
         link = s.takes[link].next
 
 
-@compiled
+@inner
 def _change_nodes(s: Any, f: Any) -> None:
     g = s.g[0]
     while g.change < g.changes and s.changes[g.change].time <= g.now:
@@ -174,7 +174,7 @@ def _change_nodes(s: Any, f: Any) -> None:
         bar(f, node, -sign)
 
 
-@compiled
+@inner
 def _next_instant(s: Any, f: Any, gangs: Any, key: Any) -> bool:
     """Carry out every event of the next moment; return False when there is none."""
     g = s.g[0]
@@ -204,7 +204,7 @@ def _next_instant(s: Any, f: Any, gangs: Any, key: Any) -> bool:
     return True
 
 
-@compiled
+@inner
 def _could_start(s: Any, f: Any, gangs: Any, j: int, since: int) -> bool:
     """Return whether a job that did not fit may do so after the changes of nodes from number `since` on."""
     gang = gangs.gangs[s.jobs[j].demand]
@@ -217,7 +217,7 @@ def _could_start(s: Any, f: Any, gangs: Any, j: int, since: int) -> bool:
     return found
 
 
-@compiled
+@inner
 def _pass(s: Any, f: Any, gangs: Any, d: int, since: int) -> None:
     g = s.g[0]
     domain = s.domains[d]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tracekit.errors import UsageError, nearest
-from tracekit.replay.compiled import compiled
+from tracekit.replay.compiled import compiled, inner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -242,7 +242,7 @@ def release(state: Fractions, shape: int, node: int, gpus: NDArray[np.int32]) ->
     _change(state, shape, node, gpus, -1)
 
 
-@compiled
+@inner
 def _change(state: Fractions, shape: int, node: int, gpus: NDArray[np.int32], sign: int) -> None:
     task, place, totals = state.shapes[shape], state.nodes[node], state.totals
     count, milli = task["count"], task["milli"]
@@ -272,7 +272,7 @@ def bar(state: Fractions, node: int, sign: int) -> None:
     _note(state, node)
 
 
-@compiled
+@inner
 def _note(state: Fractions, node: int) -> None:
     place, totals = state.nodes[node], state.totals
     wasted = wasted_milli(state, node)

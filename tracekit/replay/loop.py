@@ -13,7 +13,7 @@ import numpy as np
 from tracekit.replay.compiled import inner
 from tracekit.replay.eventlog import DOWN, FINISH, REJECT, STOP, SUBMIT, UP, log_start, sample, tell
 from tracekit.replay.heap import heap_pop, heap_push, heap_remove
-from tracekit.replay.nodes import NONE, delist, node_joins, node_leaves, take_chain
+from tracekit.replay.nodes import NONE, delist, enlist, node_joins, node_leaves, take_chain
 from tracekit.replay.progress import key_now, overhead_of, schedule_event, settle, unschedule_event
 from tracekit.replay.state import DONE, DRIFT_TIME, KIND_FINISH, KIND_TIMER, PPM, REJECTED, RUNNING, WAITING
 
@@ -94,8 +94,20 @@ def rank(s: Any, j: int, d: int, key: int) -> None:
     if g.drift == DRIFT_TIME:
         key += g.now
     s.jobs[j].key = key
-    heap_push(s.ranks, s.rank_at, domain.rank_base, domain.rank_size, -key, g.jobs - 1 - j)
+    rank_again(s, j, domain)
+
+
+@inner
+def rank_again(s: Any, j: int, domain: Any) -> None:
+    """Enter a running job, by the key it has, among those that may be evicted."""
+    g = s.g[0]
+    job = s.jobs[j]
+    heap_push(s.ranks, s.rank_at, domain.rank_base, domain.rank_size, -job.key, g.jobs - 1 - j)
     domain.rank_size += 1
+    link = job.take if g.listed else NONE
+    while link != NONE:
+        enlist(s, link, j, job.key)
+        link = s.takes[link].next
 
 
 @inner
@@ -105,6 +117,10 @@ def unrank(s: Any, j: int, d: int) -> None:
     domain = s.domains[d]
     heap_remove(s.ranks, s.rank_at, domain.rank_base, domain.rank_size, g.jobs - 1 - j)
     domain.rank_size -= 1
+    link = s.jobs[j].take if g.listed else NONE
+    while link != NONE:
+        delist(s, link)
+        link = s.takes[link].next
 
 
 @inner
@@ -114,8 +130,6 @@ def free_chain(s: Any, job: Any) -> None:
     while job.take != NONE:
         link = job.take
         job.take = s.takes[link].next
-        if g.listed:
-            delist(s, link)
         s.takes[link].next = g.free_take
         g.free_take = link
 
@@ -240,10 +254,10 @@ def _finish(s: Any, j: int) -> None:
     end_job(s, j)
     release(s, job, d)
     loosen(s, job, d)
-    if not g.keeps:
-        free_chain(s, job)
     if g.preemptive:
         unrank(s, j, d)
+    if not g.keeps:
+        free_chain(s, job)
     if g.tenants or g.shared:
         job.stopped = g.ended
         g.ended = j

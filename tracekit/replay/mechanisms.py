@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tracekit.replay.private import PrivateCells
+
 __all__ = [
     "KEY_SIGNATURE",
     "Backfill",
+    "Cells",
     "Fractional",
     "Mechanism",
     "Ordered",
@@ -323,6 +326,25 @@ class Sharing:
 
 
 @dataclass(frozen=True)
+class Cells:
+    """Virtual clusters (VCs) of private cells, placed in buddy blocks; other jobs run on idle GPUs and make way."""
+
+    order: Ordered
+    """The order inside a VC and of the other jobs, with `by_tenant`; its key looks at nothing that changes in a run. It
+    does not relax."""
+    cells: PrivateCells
+    """What each VC owns."""
+    tenant: NDArray[np.int32]
+    """Domain of `cells.cluster` in which each job is placed, or rejected; their number for the other jobs (n,)."""
+
+    @property
+    def guaranteed(self) -> NDArray[np.bool_]:
+        """Jobs that are placed in cells of their VC (n,)."""
+        found: NDArray[np.bool_] = self.tenant < len(self.cells.cluster.domains)
+        return found
+
+
+@dataclass(frozen=True)
 class Backfill:
     """Jobs start in the order of a key, and later ones may go ahead where, by the estimates, they delay none before.
 
@@ -344,6 +366,6 @@ class Backfill:
             raise ValueError(f"a depth of {self.depth} reservations")
 
 
-Mechanism: TypeAlias = Backfill | Tenants | Fractional | Ordered | Planner | Recorded | Sharing
+Mechanism: TypeAlias = Backfill | Cells | Tenants | Fractional | Ordered | Planner | Recorded | Sharing
 """Any mechanism."""
 """Any mechanism."""

@@ -2,6 +2,10 @@
 
 Each group keeps, for every number of free GPUs, one bit a node; a second layer tells which words hold a bit. The first
 node with exactly f free GPUs is two bit scans away, and the lowest index comes first, which is the rule for ties.
+
+Under buddy placement nodes have the fields of BLOCK_NODE too, which chooses the functions for blocks. A node then
+stands in the row of each level at which it has a maximal free block, and, wholly free and of the largest size, in the
+last row.
 """
 
 from __future__ import annotations
@@ -10,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.replay.compiled import count_trailing_zeros, inner
+from tracekit.replay.blocks import WHOLE, free_levels, span
+from tracekit.replay.compiled import count_trailing_zeros, either, inner
 
 __all__ = [
     "NONE",
@@ -21,6 +26,7 @@ __all__ = [
     "give_back",
     "node_joins",
     "node_leaves",
+    "take_block",
     "take_chain",
     "take_gpus",
 ]
@@ -32,8 +38,32 @@ _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
 
 
-@inner
-def _enter(groups: Any, bits: Any, tops: Any, node: Any) -> None:
+def _enter_blocks(groups: Any, bits: Any, tops: Any, node: Any) -> None:
+    group = groups[node.group]
+    node.blocks = free_levels(node.busy, node.gpus)
+    if node.busy == _ZERO and node.gpus == group.largest:
+        node.blocks |= 1 << WHOLE
+    word = node.bit >> 6
+    for level in range(WHOLE + 1):
+        if (node.blocks >> level) & 1:
+            row = group.largest if level == WHOLE else level
+            bits[group.bits + row * group.words + word] |= _ONE << np.uint64(node.bit & 63)
+            tops[group.tops + row * group.summary + (word >> 6)] |= _ONE << np.uint64(word & 63)
+
+
+def _leave_blocks(groups: Any, bits: Any, tops: Any, node: Any) -> None:
+    group = groups[node.group]
+    word = node.bit >> 6
+    for level in range(WHOLE + 1):
+        if (node.blocks >> level) & 1:
+            row = group.largest if level == WHOLE else level
+            at = group.bits + row * group.words + word
+            bits[at] &= ~(_ONE << np.uint64(node.bit & 63))
+            if bits[at] == _ZERO:
+                tops[group.tops + row * group.summary + (word >> 6)] &= ~(_ONE << np.uint64(word & 63))
+
+
+def _enter_number(groups: Any, bits: Any, tops: Any, node: Any) -> None:
     group = groups[node.group]
     word = node.bit >> 6
     row = group.bits + node.free * group.words
@@ -41,14 +71,17 @@ def _enter(groups: Any, bits: Any, tops: Any, node: Any) -> None:
     tops[group.tops + node.free * group.summary + (word >> 6)] |= _ONE << np.uint64(word & 63)
 
 
-@inner
-def _leave(groups: Any, bits: Any, tops: Any, node: Any) -> None:
+def _leave_number(groups: Any, bits: Any, tops: Any, node: Any) -> None:
     group = groups[node.group]
     word = node.bit >> 6
     row = group.bits + node.free * group.words
     bits[row + word] &= ~(_ONE << np.uint64(node.bit & 63))
     if bits[row + word] == _ZERO:
         tops[group.tops + node.free * group.summary + (word >> 6)] &= ~(_ONE << np.uint64(word & 63))
+
+
+_enter = either(_enter_number, _enter_blocks, field="busy")
+_leave = either(_leave_number, _leave_blocks, field="busy")
 
 
 @inner
@@ -125,16 +158,24 @@ def node_leaves(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: 
 
 
 @inner
-def enlist(s: Any, link: int, job: int) -> None:
-    """Enter a link of a job's chain among the jobs of its node."""
+def enlist(s: Any, link: int, job: int, key: int) -> None:
+    """Enter a link of a running job's chain among those of its node, by rank: the last in rank first."""
     take = s.takes[link]
-    node = s.nodes[take.node]
     take.job = job
-    take.before = NONE
-    take.after = node.holder
-    if node.holder != NONE:
-        s.takes[node.holder].before = link
-    node.holder = link
+    take.key = key
+    before = NONE
+    after = s.nodes[take.node].holder
+    while after != NONE and (s.takes[after].key > key or (s.takes[after].key == key and s.takes[after].job > job)):
+        before = after
+        after = s.takes[after].after
+    take.before = before
+    take.after = after
+    if before == NONE:
+        s.nodes[take.node].holder = link
+    else:
+        s.takes[before].after = link
+    if after != NONE:
+        s.takes[after].before = link
 
 
 @inner
@@ -149,16 +190,45 @@ def delist(s: Any, link: int) -> None:
         s.takes[take.after].before = take.before
 
 
+def _has_number(node: Any, take: Any) -> Any:
+    return node.free >= take.gpus
+
+
+def _has_block(node: Any, take: Any) -> Any:
+    return node.busy & span(take.gpu, take.gpus) == _ZERO
+
+
+_is_free = either(_has_number, _has_block, field="busy")
+
+
 @inner
 def chain_fits(nodes: Any, takes: Any, first: int) -> bool:
     """Return whether the nodes of a chain still have what it names; a job may go back to a node that is leaving."""
     link = first
     while link != NONE:
         take = takes[link]
-        if nodes[take.node].free < take.gpus:
+        if not _is_free(nodes[take.node], take):
             return False
         link = take.next
     return True
+
+
+def _mark_number(node: Any, take: Any) -> None:
+    pass
+
+
+def _mark_block(node: Any, take: Any) -> None:
+    node.busy ^= span(take.gpu, take.gpus)
+
+
+_mark = either(_mark_number, _mark_block, field="busy")
+
+
+@inner
+def take_block(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: Any, take: Any) -> None:
+    """Take the block of GPUs that a link names, where nodes have blocks."""
+    _mark(nodes[take.node], take)
+    take_gpus(g, nodes, groups, domains, bits, tops, take.node, take.gpus)
 
 
 @inner
@@ -169,6 +239,7 @@ def take_chain(
     link = first
     while link != NONE:
         take = takes[link]
+        _mark(nodes[take.node], take)
         if sign > 0:
             take_gpus(g, nodes, groups, domains, bits, tops, take.node, take.gpus)
         else:

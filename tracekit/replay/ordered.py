@@ -14,12 +14,13 @@ import numpy as np
 
 from tracekit.replay.compiled import compiled, inner
 from tracekit.replay.eventlog import forgive_stop
-from tracekit.replay.heap import heap_pop, heap_push
-from tracekit.replay.loop import dequeue, enqueue, free_chain, next_instant, release, start, suspend
+from tracekit.replay.heap import heap_push
+from tracekit.replay.loop import dequeue, enqueue, free_chain, next_instant, rank_again, release, start, suspend, unrank
 from tracekit.replay.nodes import NONE, chain_fits, take_chain
 from tracekit.replay.placement import place_gang
-from tracekit.replay.progress import key_now, overhead_of, settle
+from tracekit.replay.progress import held, key_now, overhead_of, settle
 from tracekit.replay.state import DRIFT_ANY, DRIFT_TIME, WAITING
+from tracekit.replay.victims import UNTOLD, node_to_clear, rank_limit, room_without, victims_on
 
 __all__ = ["first_queue", "hold_again", "list_pass", "run_ordered", "settle_evictions", "take", "take_again"]
 
@@ -57,27 +58,30 @@ def take(s: Any, j: int, demand: Any) -> int:
 
 @inner
 def take_again(s: Any, j: int, demand: Any) -> int:
-    """Place a job that was evicted in this very pass: where it was if its nodes still have room, else anew."""
+    """Like `take`; a job that was evicted in this very pass goes where it was if its nodes still have room."""
     g = s.g[0]
     job = s.jobs[j]
-    domain = s.domains[demand.domain]
-    if g.by_count:
-        nodes = take(s, j, demand)
-        if nodes > 0:
-            forgive_stop(s.log, g, job)
-        return nodes
-    if chain_fits(s.nodes, s.takes, job.take):
+    if job.evicted and not g.by_count and chain_fits(s.nodes, s.takes, job.take):
         take_chain(g, s.nodes, s.groups, s.domains, s.bits, s.tops, s.takes, job.take, 1)
         forgive_stop(s.log, g, job)
         return job.nodes
-    if domain.free < demand.gpus:
+    if s.domains[demand.domain].free < demand.gpus:
         return 0
     old = job.take
     job.take = NONE
-    nodes = place_gang(s, j, demand)
-    if nodes == 0:
-        job.take = old
-        return 0
+    nodes = take(s, j, demand)
+    if nodes == 0 or not job.evicted:
+        job.take = old if nodes == 0 else job.take
+    elif g.by_count:
+        forgive_stop(s.log, g, job)
+    else:
+        _move(s, job, old)
+    return nodes
+
+
+@inner
+def _move(s: Any, job: Any, old: int) -> None:
+    """Book that an evicted job, which held the chain `old`, goes on elsewhere."""
     fresh = job.take
     job.take = old
     free_chain(s, job)
@@ -85,7 +89,6 @@ def take_again(s: Any, j: int, demand: Any) -> int:
     job.evicted = 0
     job.migrations += 1
     job.overhead += overhead_of(s, job.gpus)
-    return nodes
 
 
 @inner
@@ -115,48 +118,55 @@ def _could_free(s: Any, d: int, j: int, wanted: int) -> bool:
     g = s.g[0]
     domain = s.domains[d]
     total = domain.free
-    limit = s.jobs[j].key
-    if g.drift == DRIFT_TIME:
-        limit += g.now
+    limit = rank_limit(s, j)
     for i in range(domain.rank_base, domain.rank_base + domain.rank_size):
         if -s.ranks[i].key > limit:
-            total += s.jobs[g.jobs - 1 - s.ranks[i].job].gpus
+            total += held(s.jobs[g.jobs - 1 - s.ranks[i].job])
             if total >= wanted:
                 return True
     return False
 
 
 @inner
-def _evict_for(s: Any, key: Any, d: int, j: int, demand: Any) -> int:
-    """Evict jobs after job j in rank, the last first, until it can be placed; return its nodes.
-
-    Those that hold nothing on the nodes it takes go on as if nothing had been; when even all of them are not enough,
-    every one does, and the answer is 0.
-    """
+def _may_evict(s: Any, key: Any, d: int, j: int, wanted: int) -> bool:
+    """Return whether evicting jobs after job j in rank may make room for it; they are in order then."""
     g = s.g[0]
     domain = s.domains[d]
-    if not _could_free(s, d, j, demand.gpus):
-        return 0
-    count = 0
-    nodes = 0
-    while nodes == 0 and domain.rank_size > 0 and _rank_key(s, d) > s.jobs[j].key:
-        victim = g.jobs - 1 - s.ranks[domain.rank_base].job
-        heap_pop(s.ranks, s.rank_at, domain.rank_base, domain.rank_size)
-        domain.rank_size -= 1
-        release(s, s.jobs[victim], d)
-        s.scratch[count] = victim
-        count += 1
-        if s.jobs[j].evicted:
-            nodes = take_again(s, j, demand)
-        elif domain.free >= demand.gpus:
-            nodes = take(s, j, demand)
+    if g.preemptive == 0 or domain.rank_size == 0:
+        return False
+    if not domain.ranked:
+        _rank_anew(s, key, d)
+        domain.ranked = 1
+    return _rank_key(s, d) > s.jobs[j].key and _could_free(s, d, j, wanted)
+
+
+@inner
+def _next_victims(s: Any, d: int, j: int, demand: Any, gone: int) -> int:
+    """Append to the `gone` jobs of `scratch` those to release next for waiting job j; return how many it has then."""
+    domain = s.domains[d]
+    if gone == 0:
+        node = node_to_clear(s, d, j, demand)
+        if node == NONE:
+            return 0
+        if node != UNTOLD:
+            return victims_on(s, node, demand.gpus)
+    if domain.rank_size == 0 or _rank_key(s, d) <= s.jobs[j].key:
+        return gone
+    s.scratch[gone] = s.g[0].jobs - 1 - s.ranks[domain.rank_base].job
+    return gone + 1
+
+
+@inner
+def _settle_victims(s: Any, key: Any, d: int, j: int, count: int, placed: bool) -> None:
+    """Evict those of the jobs released for job j that held something on its nodes; the others hold theirs again."""
+    g = s.g[0]
+    domain = s.domains[d]
     evicted = g.evicted
     for i in range(count):
         victim = s.scratch[i]
-        if nodes == 0 or not (g.by_count or _meet(s, s.jobs[victim].take, s.jobs[j].take)):
+        if not placed or not (g.by_count or _meet(s, s.jobs[victim].take, s.jobs[j].take)):
             hold_again(s, s.jobs[victim], d)
-            heap_push(s.ranks, s.rank_at, domain.rank_base, domain.rank_size, -s.jobs[victim].key, g.jobs - 1 - victim)
-            domain.rank_size += 1
+            rank_again(s, victim, domain)
         else:
             s.evicted[g.evicted] = victim
             g.evicted += 1
@@ -164,7 +174,8 @@ def _evict_for(s: Any, key: Any, d: int, j: int, demand: Any) -> int:
         victim = s.evicted[i]
         suspend(s, key, victim)
         s.jobs[victim].evicted = max(g.log_size, 1)
-    return nodes
+    if placed:
+        _unblock_after(s, domain.queue_low, domain.queue_high, s.jobs[j].key)
 
 
 @inner
@@ -208,11 +219,13 @@ def settle_evictions(s: Any, key: Any) -> None:
         cost = overhead_of(s, job.gpus)
         if cost > 0 and job.status == WAITING:
             job.overhead += cost
+            moved = key_now(s, key, job)
             # The cost is part of some keys: a job may now be first that was never tried.
-            if s.waiting_at[j] == 0:
-                s.queues[s.demands[job.demand].queue].blocked = 0
-            dequeue(s, j)
-            enqueue(s, j, key_now(s, key, job))
+            if moved != job.key:
+                if s.waiting_at[j] == 0:
+                    s.queues[s.demands[job.demand].queue].blocked = 0
+                dequeue(s, j)
+                enqueue(s, j, moved)
     g.evicted = 0
 
 
@@ -241,21 +254,11 @@ def _unblock_after(s: Any, low: int, high: int, key: int) -> None:
 @inner
 def _could_host(s: Any, j: int, demand: Any, index: int) -> bool:
     """Return whether a node could now be part of job j's place, with every job after j in rank evicted from it."""
-    g = s.g[0]
     node = s.nodes[index]
     group = s.groups[node.group]
     if node.up == 0 or demand.scope > 0:
         return demand.scope > 0
-    limit = s.jobs[j].key
-    if g.drift == DRIFT_TIME:
-        limit += g.now
-    room = np.int64(node.free)
-    link = node.holder
-    while link != NONE:
-        take = s.takes[link]
-        if s.jobs[take.job].key > limit:
-            room += take.gpus
-        link = take.after
+    room = room_without(s, index, rank_limit(s, j))
     if demand.gpus <= group.largest:
         return room >= demand.gpus
     rest = demand.gpus % group.largest
@@ -283,45 +286,48 @@ def _unblock_where_loose(s: Any, d: int, low: int, high: int) -> None:
 
 
 @inner
-def _unblock(s: Any, d: int, low: int, high: int) -> None:
+def _unblock(s: Any, d: int, low: int, high: int, victims: Any) -> None:
     """Try again the queues of a domain that may have got room since they were blocked."""
     g = s.g[0]
     if s.domains[d].freed or g.age_cap > 0 or g.drift == DRIFT_ANY:
         for q in range(low, high):
             s.queues[q].blocked = 0
-    elif g.loosened > 0:
+    elif victims is not None and g.loosened > 0:
         _unblock_where_loose(s, d, low, high)
 
 
 @inner
 def _make_room(s: Any, key: Any, d: int, j: int) -> int:
-    """Give a waiting job its GPUs, by eviction where the policy allows it; return the nodes it spans, 0 for none."""
-    g = s.g[0]
-    domain = s.domains[d]
+    """Give a waiting job its GPUs, if need be those of jobs after it in rank; return the nodes it spans, 0 for none.
+
+    The last in rank is released first. Those that hold nothing on the nodes it then takes go on as if nothing had been;
+    when even all of them are not enough, every one does.
+    """
     demand = s.demands[s.jobs[j].demand]
-    nodes = 0
-    if s.jobs[j].evicted:
+    gone = 0
+    while True:
         nodes = take_again(s, j, demand)
-    elif domain.free >= demand.gpus:
-        nodes = take(s, j, demand)
-    if nodes > 0 or g.preemptive == 0 or domain.rank_size == 0:
-        return nodes
-    if not domain.ranked:
-        _rank_anew(s, key, d)
-        domain.ranked = 1
-    nodes = _evict_for(s, key, d, j, demand)
-    if nodes > 0:
-        _unblock_after(s, domain.queue_low, domain.queue_high, s.jobs[j].key)
+        if nodes > 0 or (gone == 0 and not _may_evict(s, key, d, j, demand.gpus)):
+            break
+        count = _next_victims(s, d, j, demand, gone)
+        if count == gone:
+            break
+        for i in range(gone, count):
+            unrank(s, s.scratch[i], d)
+            release(s, s.jobs[s.scratch[i]], d)
+        gone = count
+    if gone > 0:
+        _settle_victims(s, key, d, j, gone, nodes > 0)
     return nodes
 
 
 @inner
-def list_pass(s: Any, key: Any, d: int) -> None:
-    """Start what can start in a domain."""
+def list_pass(s: Any, key: Any, d: int, victims: Any) -> None:
+    """Start what can start in a domain; `victims` is None where no job evicts another, and that code is left out."""
     g = s.g[0]
     domain = s.domains[d]
     low, high = domain.queue_low, domain.queue_high
-    _unblock(s, d, low, high)
+    _unblock(s, d, low, high, victims)
     domain.ranked = g.drift != DRIFT_ANY
     while True:
         q = first_queue(s, low, high)
@@ -329,7 +335,11 @@ def list_pass(s: Any, key: Any, d: int) -> None:
             break
         queue = s.queues[q]
         j = s.waiting[queue.base + queue.head].job
-        nodes = _make_room(s, key, d, j)
+        if victims is None:
+            demand = s.demands[s.jobs[j].demand]
+            nodes = take(s, j, demand) if domain.free >= demand.gpus else 0
+        else:
+            nodes = _make_room(s, key, d, j)
         if nodes > 0:
             dequeue(s, j)
             start(s, key, j, nodes, g.speed)
@@ -340,14 +350,17 @@ def list_pass(s: Any, key: Any, d: int) -> None:
         queue.blocked = 1
         if not g.skip:
             break
-    if g.evicted > 0:
+    if victims is not None and g.evicted > 0:
         settle_evictions(s, key)
     domain.freed = 0
 
 
 @compiled
-def run_ordered(s: Any, key: Any, instants: int) -> bool:
-    """Run at most so many instants of an ordering policy; return False when nothing is left to happen."""
+def run_ordered(s: Any, key: Any, victims: Any, instants: int) -> bool:
+    """Run at most so many instants of an ordering policy; return False when nothing is left to happen.
+
+    `victims` is None where no job evicts another, else anything: compiled code without eviction is half as long.
+    """
     g = s.g[0]
     for _ in range(instants):
         if not next_instant(s, key):
@@ -355,7 +368,7 @@ def run_ordered(s: Any, key: Any, instants: int) -> bool:
         for i in range(g.touched):
             d = s.touched[i]
             s.domains[d].touched = 0
-            list_pass(s, key, d)
+            list_pass(s, key, d, victims)
         g.touched = 0
         g.loosened = 0
     return True

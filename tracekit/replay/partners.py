@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.replay.compiled import compiled, inner
+from tracekit.replay.compiled import inner
 from tracekit.replay.heap import heap_pop, heap_push
 from tracekit.replay.nodes import NONE, first_with
 from tracekit.replay.pairs import MOST_MS, mean_end, pair_speed, shares
@@ -105,7 +105,7 @@ def _begins_model(s: Any, demand: Any, first: int) -> bool:
     return (demand.accept >> np.uint64(first - low)) & _ONE == _ONE
 
 
-@compiled
+@inner
 def reach(s: Any, r: Any, j: int, demand: Any) -> int:
     """Return a number that the GPUs of one model that a job could have now do not exceed; enough only if it fits."""
     d = demand.domain
@@ -218,7 +218,7 @@ def _find_partners(s: Any, r: Any, j: int, d: int, model: int, node: int, step: 
             _note_partner(s, r, j, other, one)
 
 
-@compiled
+@inner
 def _choose_partners(s: Any, r: Any, j: int, d: int, model: int, node: int, step: int, wanted: int) -> int:
     """Choose GPUs of partners by mean end, ties by job, each partner's in the order in which it took them.
 
@@ -294,7 +294,7 @@ def _choose_shared(s: Any, r: Any, j: int, demand: Any, first: int, idle: int) -
     return best
 
 
-@compiled
+@inner
 def choose(s: Any, r: Any, j: int, demand: Any) -> int:
     """Choose GPUs for a job that has a place; return its sub-batches as an index."""
     d = demand.domain

@@ -10,6 +10,8 @@ largest node:
 
 Relaxed, a gang takes nodes by most free GPUs first until it has enough: inside one group (scope 1), or anywhere among
 nodes of one model (scope 2).
+
+The rule `buddy` has blocks instead (see `buddy`), and never relaxes: scattered GPUs are no blocks.
 """
 
 from __future__ import annotations
@@ -18,12 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.replay.compiled import inner
-from tracekit.replay.nodes import NONE, enlist, first_with, take_gpus
+from tracekit.replay.buddy import place_blocks
+from tracekit.replay.compiled import either, inner
+from tracekit.replay.nodes import NONE, first_with, take_gpus
 
-__all__ = ["BEST_FIT", "FIRST_FIT", "RULES", "WORST_FIT", "place_gang"]
+__all__ = ["BEST_FIT", "BUDDY", "FIRST_FIT", "RULES", "WORST_FIT", "accepts", "place_gang"]
 
-BEST_FIT, WORST_FIT, FIRST_FIT = range(3)
+BEST_FIT, WORST_FIT, FIRST_FIT, BUDDY = range(4)
 
 RULES = {
     "consolidate": BEST_FIT,
@@ -31,14 +34,16 @@ RULES = {
     "worst-fit": WORST_FIT,
     "spread": WORST_FIT,
     "first-fit": FIRST_FIT,
+    "buddy": BUDDY,
 }
-"""Names of the rules for one node."""
+"""Names of the rules for one node, and that of blocks."""
 
 _ONE = np.uint64(1)
 
 
 @inner
-def _accepts(demand: Any, group: int, low: int) -> bool:
+def accepts(demand: Any, group: int, low: int) -> bool:
+    """Return whether a demand may go to a group of a domain whose first group is `low`."""
     return (demand.accept >> np.uint64(group - low)) & _ONE == _ONE
 
 
@@ -69,7 +74,7 @@ def _one_node(s: Any, demand: Any, domain: Any, rule: int) -> int:
     best = NONE
     for index in range(domain.group_low, domain.group_high):
         group = s.groups[index]
-        if demand.gpus > group.largest or not _accepts(demand, index, domain.group_low):
+        if demand.gpus > group.largest or not accepts(demand, index, domain.group_low):
             continue
         node = _node_of_group(s, group, demand.gpus, rule)
         if node == NONE:
@@ -92,8 +97,6 @@ def _hold(s: Any, job: Any, node: int, gpus: int) -> None:
     take.gpus = gpus
     take.next = job.take
     job.take = link
-    if g.listed:
-        enlist(s, link, g.placing)
     take_gpus(g, s.nodes, s.groups, s.domains, s.bits, s.tops, node, gpus)
 
 
@@ -168,7 +171,7 @@ def _emptiest(s: Any, domain: Any, only: int, model: int, demand: Any) -> int:
     best_free = 0
     for index in range(domain.group_low, domain.group_high):
         group = s.groups[index]
-        if (only != NONE and index != only) or group.model != model or not _accepts(demand, index, domain.group_low):
+        if (only != NONE and index != only) or group.model != model or not accepts(demand, index, domain.group_low):
             continue
         for free in range(group.largest, best_free, -1):
             node = first_with(group, s.bits, s.tops, free)
@@ -196,7 +199,7 @@ def _gather(s: Any, job: Any, demand: Any, domain: Any, only: int, model: int) -
 def _anywhere(s: Any, job: Any, demand: Any, domain: Any, scope: int) -> int:
     if scope == 1:
         for index in range(domain.group_low, domain.group_high):
-            if _accepts(demand, index, domain.group_low) and _free_of(s, s.groups[index], demand.gpus) >= demand.gpus:
+            if accepts(demand, index, domain.group_low) and _free_of(s, s.groups[index], demand.gpus) >= demand.gpus:
                 return _gather(s, job, demand, domain, index, s.groups[index].model)
         return 0
     for first in range(domain.group_low, domain.group_high):
@@ -206,7 +209,7 @@ def _anywhere(s: Any, job: Any, demand: Any, domain: Any, scope: int) -> int:
         free = 0
         for index in range(first, domain.group_high):
             group = s.groups[index]
-            if group.model == model and _accepts(demand, index, domain.group_low):
+            if group.model == model and accepts(demand, index, domain.group_low):
                 free += _free_of(s, group, demand.gpus)
         if free >= demand.gpus:
             return _gather(s, job, demand, domain, NONE, model)
@@ -216,22 +219,27 @@ def _anywhere(s: Any, job: Any, demand: Any, domain: Any, scope: int) -> int:
 @inner
 def place_gang(s: Any, j: int, demand: Any) -> int:
     """Take GPUs for a job without any; return the nodes it spans, 0 (nothing taken) when it cannot be placed."""
-    g = s.g[0]
-    g.placing = j
     job = s.jobs[j]
     domain = s.domains[demand.domain]
     if domain.free < demand.gpus:
         return 0
-    node = _one_node(s, demand, domain, g.rule)
+    return _place(s, job, demand, domain)
+
+
+def _place_numbers(s: Any, job: Any, demand: Any, domain: Any) -> Any:
+    node = _one_node(s, demand, domain, s.g[0].rule)
     if node != NONE:
         _hold(s, job, node, demand.gpus)
         return 1
     for index in range(domain.group_low, domain.group_high):
         group = s.groups[index]
-        if demand.gpus > group.largest and _accepts(demand, index, domain.group_low):
+        if demand.gpus > group.largest and accepts(demand, index, domain.group_low):
             nodes = _whole_nodes(s, job, demand, group)
             if nodes > 0:
                 return nodes
     if demand.scope > 0:
         return _anywhere(s, job, demand, domain, demand.scope)
     return 0
+
+
+_place = either(_place_numbers, place_blocks, field="busy")

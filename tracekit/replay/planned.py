@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.replay.compiled import compiled
+from tracekit.replay.compiled import compiled, inner
 from tracekit.replay.loop import free_chain, next_instant, release, start, suspend
 from tracekit.replay.nodes import NONE
 from tracekit.replay.placement import place_gang
@@ -100,7 +100,7 @@ def gather(s: Any, view: Any) -> int:
     return kept
 
 
-@compiled
+@inner
 def _check(s: Any, jobs: Any, gpus: Any, rates: Any, groups: Any, wanted: Any) -> int:
     """Mark the jobs named; return 0, or what is wrong with the plan (`g.culprit` is the place)."""
     g = s.g[0]
@@ -122,7 +122,7 @@ def _check(s: Any, jobs: Any, gpus: Any, rates: Any, groups: Any, wanted: Any) -
     return 0
 
 
-@compiled
+@inner
 def _count(s: Any, jobs: Any, gpus: Any, optional: Any, keep: bool, wanted: Any) -> int:
     """Compare what is asked with what there is, domain by domain; return 0 or TOO_MANY."""
     g = s.g[0]
@@ -143,7 +143,7 @@ def _count(s: Any, jobs: Any, gpus: Any, optional: Any, keep: bool, wanted: Any)
     return 0
 
 
-@compiled
+@inner
 def _moves(s: Any, job: Any, gpus: int, group: int, model: int) -> bool:
     """Return whether a running job that is to have these GPUs must leave its own."""
     if job.gpus != gpus:
@@ -154,7 +154,7 @@ def _moves(s: Any, job: Any, gpus: int, group: int, model: int) -> bool:
     return (group >= 0 and index != group) or (model >= 0 and s.groups[index].model != model)
 
 
-@compiled
+@inner
 def _sort(values: Any, count: int) -> None:
     """Sort the first `count` numbers, ascending."""
     gap = count // 2
@@ -169,7 +169,7 @@ def _sort(values: Any, count: int) -> None:
         gap //= 2
 
 
-@compiled
+@inner
 def _unnamed(s: Any, wanted: Any, stopped: Any) -> int:
     """Write the running jobs that are not named, by index; return how many."""
     g = s.g[0]
@@ -183,7 +183,7 @@ def _unnamed(s: Any, wanted: Any, stopped: Any) -> int:
     return count
 
 
-@compiled
+@inner
 def _lose(s: Any, job: Any) -> None:
     """Book a stopped job that did not start again as preempted."""
     job.evicted = 0
@@ -192,7 +192,7 @@ def _lose(s: Any, job: Any) -> None:
     job.overhead += overhead_of(s, job.gpus)
 
 
-@compiled
+@inner
 def _narrow(s: Any, demand: Any, group: int, model: int, any_model: bool) -> Any:
     """Return the groups that a plan leaves to a job, as bits."""
     domain = s.domains[demand.domain]
@@ -266,7 +266,7 @@ def apply_plan(
     return 0
 
 
-@compiled
+@inner
 def _apply_part(
     s: Any,
     key: Any,
@@ -295,7 +295,7 @@ def _apply_part(
             _lose(s, s.jobs[jobs[i]])
 
 
-@compiled
+@inner
 def _give(
     s: Any, key: Any, j: int, gpus: int, rate: int, group: int, model: int, any_model: bool, resize_ms: int
 ) -> None:
@@ -313,7 +313,7 @@ def _give(
     _start(s, key, j, scratch, rate, resize_ms)
 
 
-@compiled
+@inner
 def _stop(s: Any, key: Any, j: int) -> None:
     """Take a running job off its GPUs; `evicted` is the row of its stop in the log, plus 1."""
     job = s.jobs[j]
@@ -323,7 +323,7 @@ def _stop(s: Any, key: Any, j: int) -> None:
     job.evicted = max(s.g[0].log_size, 1)
 
 
-@compiled
+@inner
 def _charge(s: Any, job: Any, cost: int) -> None:
     """Charge a job that goes on elsewhere, in the row of its stop too."""
     g = s.g[0]
@@ -334,7 +334,7 @@ def _charge(s: Any, job: Any, cost: int) -> None:
     job.evicted = 0
 
 
-@compiled
+@inner
 def _start(s: Any, key: Any, j: int, demand: Any, rate: int, resize_ms: int) -> None:
     """Place a waiting or moving job; where there is no place it waits."""
     g = s.g[0]

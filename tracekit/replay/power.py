@@ -271,7 +271,7 @@ def run_capped(s: Any, p: Any, key: Any, instants: int) -> bool:
         for i in range(g.touched):
             d = s.touched[i]
             s.domains[d].touched = 0
-            list_pass(s, key, d)
+            list_pass(s, key, d, s.scratch)
         g.touched = 0
         g.loosened = 0
         _keep_cap(s, p)

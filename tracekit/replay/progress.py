@@ -7,13 +7,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracekit.replay.compiled import inner
+from tracekit.replay.compiled import either, inner
 from tracekit.replay.eventlog import RATE, tell
 from tracekit.replay.heap import heap_push, heap_remove
 from tracekit.replay.nodes import NONE
 from tracekit.replay.state import KIND_FINISH, KIND_TIMER, PPM
 
-__all__ = ["change_rate", "key_now", "overhead_of", "schedule_event", "settle", "unschedule_event"]
+__all__ = ["change_rate", "held", "key_now", "overhead_of", "schedule_event", "settle", "unschedule_event"]
+
+
+def _asked(job: Any) -> Any:
+    return job.gpus
+
+
+def _in_blocks(job: Any) -> Any:
+    return job.gpus + job.spare
+
+
+held = either(_asked, _in_blocks, field="spare")
+"""The GPUs that a running job holds."""
 
 
 @inner
@@ -24,7 +36,7 @@ def settle(job: Any, now: int) -> None:
         return
     job.since = now
     job.ran += elapsed
-    job.attained += elapsed * job.gpus
+    job.attained += elapsed * held(job)
     idle = min(elapsed, job.overhead)
     job.overhead -= idle
     job.overhead_done += idle
@@ -57,7 +69,7 @@ def schedule_event(s: Any, j: int) -> None:
     entry = end * 4 + KIND_FINISH
     if job.level < g.levels:
         missing = s.thresholds[job.level] - (job.attained - job.base)
-        crossing = g.now + (missing + job.gpus - 1) // job.gpus
+        crossing = g.now + (missing + held(job) - 1) // held(job)
         if crossing < end:
             entry = crossing * 4 + KIND_TIMER
     if s.event_at[j] != NONE:

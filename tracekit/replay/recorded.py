@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.replay.compiled import compiled
+from tracekit.replay.compiled import compiled, inner
 from tracekit.replay.eventlog import DOWN, FINISH, SUBMIT, UP, log_start, sample, tell
 from tracekit.replay.loop import free_chain
 from tracekit.replay.nodes import NONE, node_joins, node_leaves, take_chain
@@ -55,7 +55,7 @@ def _events(
     return times[order], kinds[order], jobs[order]
 
 
-@compiled
+@inner
 def _advance(s: Any, now: int) -> None:
     g = s.g[0]
     elapsed = now - g.now
@@ -67,7 +67,7 @@ def _advance(s: Any, now: int) -> None:
         g.now = now
 
 
-@compiled
+@inner
 def _change_nodes(s: Any, until: int) -> None:
     """Let nodes join and leave up to a time, that included."""
     g = s.g[0]
@@ -106,7 +106,7 @@ def _carry_out(s: Any, times: Any, kinds: Any, jobs: Any) -> None:
             _end(s, j, job)
 
 
-@compiled
+@inner
 def _begin(s: Any, j: int, job: Any) -> None:
     g = s.g[0]
     job.nodes = place_gang(s, j, s.demands[job.demand])
@@ -120,7 +120,7 @@ def _begin(s: Any, j: int, job: Any) -> None:
     log_start(s.log, g, s.takes, j, job)
 
 
-@compiled
+@inner
 def _end(s: Any, j: int, job: Any) -> None:
     g = s.g[0]
     job.status = DONE

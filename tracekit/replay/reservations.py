@@ -1,299 +1,50 @@
 """The scheduling pass of conservative backfilling.
 
 In the order of the queue, each waiting job gets a reservation: the first time from which enough GPUs of the domain are
-free, by number, for as long as it is believed to run. What running jobs give back only grows with time and is kept as
-one sorted list of their believed ends; reservations lie over it as a few steps. So a hole is found by walking the steps
-and a binary search, and not by walking all ends.
+free, by number, for as long as it is believed to run. They lie as steps over the believed ends of running jobs (`ends`,
+`steps`).
 
-Reservations are made anew in each pass, but a pass in which no waiting job has a place, or which has given away the
-free GPUs, needs no more of them. Behind the jobs that may have one, others start where they delay none of these.
+Reservations are made anew in each pass. But as long as everything goes as believed, that gives every job the time it
+had: what started since left all reservations as they were, and what ended was to end. So they are kept, and made anew
+only after a surprise: an end before its time, a job that runs on, a node that joins or leaves; and in part where a job
+found no place when it was due, and now stands in the way of others. Behind the jobs that may have a reservation, others
+start where they delay none of these.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tracekit.replay.backfill import head_queue
 from tracekit.replay.compiled import compiled, inner
-from tracekit.replay.heap import heap_pop, heap_push, heap_remove
+from tracekit.replay.ends import believe, believed_length, count_nodes
 from tracekit.replay.loop import free_chain, next_instant, release, start
 from tracekit.replay.nodes import NONE
 from tracekit.replay.ordered import take
-from tracekit.replay.state import PPM, WAITING, records
+from tracekit.replay.reservation_book import expect, make_book, take_note
+from tracekit.replay.state import PPM
+from tracekit.replay.steps import begin_steps, give_up, hole, horizon, move_steps, put_off, reserve, run_instead, tidy
 from tracekit.replay.waitlist import (
     ANY,
     NO_JOB,
     NO_PLACE,
     OPEN,
     first_place,
-    join_queue,
     leave_queue,
     make_waitlist,
     place_after,
-    relax,
     stretch,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
     from tracekit.replay.mechanisms import Backfill
     from tracekit.replay.state import State
 
 __all__ = ["run_conservative"]
-
-_STRIP = np.dtype([("low", np.int64), ("high", np.int64), ("there", np.int64)])
-_END = np.dtype([("time", np.int64), ("free", np.int64), ("gpus", np.int64), ("job", np.int64)])
-_STEP = np.dtype([("time", np.int64), ("reserved", np.int64), ("free", np.int64)])
-_FACTS = np.dtype([(name, np.int64) for name in ("late", "exact", "depth", "steps", "started")])
-
-
-class Book(NamedTuple):
-    """The arrays of one run."""
-
-    strips: NDArray[np.void]
-    """Where each domain's running jobs are in `ends`, and the GPUs of its nodes that are there (D,)."""
-    ends: NDArray[np.void]
-    """Believed ends of running jobs, ascending; `free`: GPUs free from then on if nothing else starts."""
-    end: NDArray[np.int64]
-    """When each running job is believed to end [ms] (n,)."""
-    late: NDArray[np.void]
-    """HEAP of running jobs that will outlive what is believed, by believed end."""
-    late_at: NDArray[np.int32]
-    """Position of each job in `late`, NONE when it is not there (n,)."""
-    steps: NDArray[np.void]
-    """Times at which reservations begin or end in this pass, what is reserved from then on, and what is free then."""
-    started: NDArray[np.int64]
-    """Jobs started in this pass."""
-    cursor: NDArray[np.int64]
-    """Place in the waitlist of each queue's next job (Q,)."""
-    facts: NDArray[np.void]
-    """Sizes and settings (1,)."""
-
-
-def _make_book(state: State, mechanism: Backfill) -> Book:
-    n = len(state.jobs)
-    domain_of = state.groups["domain"][state.nodes["group"]]
-    gpus = state.nodes["gpus"].astype(np.int64)
-    room = np.bincount(domain_of, weights=gpus, minlength=len(state.domains)).astype(np.int64)
-    there = np.bincount(domain_of, weights=gpus * state.nodes["up"], minlength=len(state.domains)).astype(np.int64)
-    strips = np.zeros(len(state.domains), _STRIP)
-    strips["low"] = strips["high"] = np.cumsum(room)
-    strips["there"] = there
-    most = int(room.max(initial=0))
-    planned = min(mechanism.depth or n, n)
-    return Book(
-        strips,
-        ends=np.zeros(int(room.sum()), _END),
-        end=np.zeros(n, np.int64),
-        late=np.zeros(min(n, int(room.sum())), records("HEAP")),
-        late_at=np.full(n, NONE, np.int32),
-        # A job without length starts and takes no step.
-        steps=np.zeros(2 * planned + most + 4, _STEP),
-        started=np.zeros(most + 1, np.int64),
-        cursor=np.zeros(len(state.queues), np.int64),
-        facts=np.array([(0, mechanism.order.estimate_ms is None, mechanism.depth or n, 0, 0)], _FACTS),
-    )
-
-
-# ---- running jobs ----
-
-
-@inner
-def _first_after(ends: Any, low: int, high: int, time: int) -> int:
-    """Return the first of ends [low, high) that is later than a time."""
-    while low < high:
-        middle = (low + high) >> 1
-        if ends[middle].time > time:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-@inner
-def _before(ends: Any, strip: Any, place: int) -> int:
-    """Return the GPUs that are free just before the end at a place, or in the end where there is none."""
-    return ends[place].free - ends[place].gpus if place < strip.high else strip.there
-
-
-@compiled
-def _enter(ends: Any, strip: Any, time: int, gpus: int, job: int) -> None:
-    """Enter a running job: until its end fewer GPUs are free."""
-    place = _first_after(ends, strip.low, strip.high, time)
-    free = _before(ends, strip, place)
-    for i in range(strip.low, place):
-        ends[i - 1] = ends[i]
-        ends[i - 1].free -= gpus
-    strip.low -= 1
-    entry = ends[place - 1]
-    entry.time = time
-    entry.free = free
-    entry.gpus = gpus
-    entry.job = job
-
-
-@compiled
-def _remove(ends: Any, strip: Any, time: int, job: int) -> None:
-    """Take a running job out."""
-    place = _first_after(ends, strip.low, strip.high, time - 1)
-    while ends[place].job != job:
-        place += 1
-    gpus = ends[place].gpus
-    for i in range(place, strip.low, -1):
-        ends[i] = ends[i - 1]
-        ends[i].free += gpus
-    strip.low += 1
-
-
-@inner
-def _believe(s: Any, b: Any, j: int, end: int) -> None:
-    """Book a running job with the end that is believed now."""
-    d = s.demands[s.jobs[j].demand].domain
-    b.end[j] = end
-    _enter(b.ends, b.strips[d], end, s.jobs[j].gpus, j)
-    if s.events[s.event_at[j]].key >> 2 > end:
-        heap_push(b.late, b.late_at, 0, b.facts[0].late, end, j)
-        b.facts[0].late += 1
-
-
-@inner
-def _outlived(s: Any, b: Any) -> None:
-    """Double the estimates of running jobs that should have ended."""
-    now = s.g[0].now
-    while b.facts[0].late > 0 and b.late[0].key <= now:
-        j = b.late[0].job
-        heap_pop(b.late, b.late_at, 0, b.facts[0].late)
-        b.facts[0].late -= 1
-        length = max(s.jobs[j].estimate, 1)
-        while s.jobs[j].first + length <= now:
-            length *= 2
-        _remove(b.ends, b.strips[s.demands[s.jobs[j].demand].domain], b.end[j], j)
-        _believe(s, b, j, s.jobs[j].first + length)
-
-
-@inner
-def _take_note(s: Any, b: Any, w: Any, submitted: int) -> None:
-    """Bring the book and the waitlist up to what the instant did; node changes are seen by `_count_nodes`."""
-    g = s.g[0]
-    while g.ended != NONE:
-        j = g.ended
-        g.ended = s.jobs[j].stopped
-        _remove(b.ends, b.strips[s.demands[s.jobs[j].demand].domain], b.end[j], j)
-        if b.late_at[j] != NONE:
-            heap_remove(b.late, b.late_at, 0, b.facts[0].late, j)
-            b.facts[0].late -= 1
-        free_chain(s, s.jobs[j])
-    while g.rung != NONE:
-        j = g.rung
-        g.rung = s.jobs[j].stopped
-        relax(s, w, j)
-    for j in range(submitted, g.submitted):
-        if s.jobs[j].status == WAITING:
-            join_queue(s, w, j)
-    _outlived(s, b)
-
-
-@compiled
-def _count_nodes(s: Any, b: Any) -> None:
-    """Count the GPUs that are there anew."""
-    for d in range(len(b.strips)):
-        strip = b.strips[d]
-        there = np.int64(0)
-        for k in range(s.domains[d].group_low, s.domains[d].group_high):
-            for index in range(s.groups[k].low, s.groups[k].high):
-                there += s.nodes[index].gpus * s.nodes[index].up
-        for i in range(strip.low, strip.high):
-            b.ends[i].free += there - strip.there
-        strip.there = there
-
-
-# ---- reservations ----
-
-
-@inner
-def _free_at(b: Any, strip: Any, time: int) -> int:
-    """Return the GPUs free at a time by what is believed of running jobs."""
-    return _before(b.ends, strip, _first_after(b.ends, strip.low, strip.high, time))
-
-
-@inner
-def _first_free(b: Any, strip: Any, gpus: int) -> int:
-    """Return the first believed end from which so many GPUs are free by what is believed of running jobs, or ANY."""
-    low, high = strip.low, strip.high
-    while low < high:
-        middle = (low + high) >> 1
-        if b.ends[middle].free >= gpus:
-            high = middle
-        else:
-            low = middle + 1
-    return b.ends[low].time if low < strip.high else ANY
-
-
-@compiled
-def _hole(b: Any, strip: Any, gpus: int, length: int) -> int:
-    """Return the first time from which so many GPUs are free for so long, NONE where there is none."""
-    count = b.facts[0].steps
-    since = NONE
-    for k in range(count):
-        step = b.steps[k]
-        if since != NONE and step.time >= since + length:
-            break
-        if step.free >= gpus:
-            if since == NONE:
-                since = step.time
-            continue
-        since = NONE
-        time = _first_free(b, strip, gpus + step.reserved)
-        if time < (b.steps[k + 1].time if k + 1 < count else ANY):
-            since = time
-    return since
-
-
-@inner
-def _step(b: Any, strip: Any, time: int) -> int:
-    """Return the step that begins at a time, made where there is none."""
-    k = b.facts[0].steps
-    while b.steps[k - 1].time > time:
-        k -= 1
-    if b.steps[k - 1].time == time:
-        return k - 1
-    for i in range(b.facts[0].steps, k, -1):
-        b.steps[i] = b.steps[i - 1]
-    b.facts[0].steps += 1
-    step = b.steps[k]
-    step.time = time
-    step.reserved = b.steps[k - 1].reserved
-    step.free = _free_at(b, strip, time) - step.reserved
-    return k
-
-
-@compiled
-def _reserve(b: Any, strip: Any, time: int, length: int, gpus: int) -> None:
-    """Reserve GPUs for a while."""
-    if length == 0:
-        return
-    first = _step(b, strip, time)
-    last = _step(b, strip, time + length)
-    for k in range(first, last):
-        b.steps[k].reserved += gpus
-        b.steps[k].free -= gpus
-
-
-@inner
-def _horizon(b: Any, gpus: int) -> int:
-    """Return the first time at which so many GPUs are not free, ANY where there is none."""
-    for k in range(b.facts[0].steps):
-        if b.steps[k].free < gpus:
-            return b.steps[k].time
-    return ANY
-
-
-# ---- the pass ----
 
 
 @inner
@@ -308,24 +59,29 @@ def _has_place(s: Any, d: int, q: int) -> bool:
 
 
 @inner
-def _least(s: Any, d: int) -> int:
-    """Return the least GPUs of waiting jobs that have a place now, ANY where none has; note which queues have."""
+def _could_start(s: Any, b: Any, w: Any, d: int) -> bool:
+    """Return whether any job without a reservation could start now if no more were made before it.
+
+    It needs a place, and should end while what is free now stays free. Queues found without a place are noted.
+    """
     domain = s.domains[d]
-    least = ANY
+    strip = b.strips[d]
     for q in range(domain.queue_low, domain.queue_high):
         queue = s.queues[q]
-        if queue.size == 0 or queue.blocked == NO_PLACE:
+        if queue.size == 0 or queue.blocked == NO_PLACE or b.next[q] == NONE:
             continue
-        if _has_place(s, d, q):
-            queue.blocked = OPEN
-            least = min(least, s.jobs[s.waiting[queue.base].job].gpus)
-        else:
+        limit = horizon(b, strip, s.jobs[w.job[b.next[q]]].gpus)
+        if limit < ANY:
+            limit -= s.g[0].now
+        if limit > 0 and first_place(w, b.next[q], stretch(s.queues, s.waiting, q), limit) != NONE:
+            if _has_place(s, d, q):
+                return True
             queue.blocked = NO_PLACE
-    return least
+    return False
 
 
-@compiled
-def _begin(s: Any, key: Any, b: Any, w: Any, d: int, j: int) -> bool:
+@inner
+def _begin(s: Any, key: Any, w: Any, d: int, j: int) -> bool:
     """Start a waiting job if it has a place."""
     job = s.jobs[j]
     nodes = take(s, j, s.demands[job.demand]) if s.domains[d].free >= job.gpus else 0
@@ -333,10 +89,14 @@ def _begin(s: Any, key: Any, b: Any, w: Any, d: int, j: int) -> bool:
         return False
     leave_queue(s, w, j)
     start(s, key, j, nodes, PPM)
+    return True
+
+
+@inner
+def _note_start(b: Any, j: int) -> None:
+    """Remember a job that was started on what is reserved for it."""
     b.started[b.facts[0].started] = j
     b.facts[0].started += 1
-    _reserve(b, b.strips[d], s.g[0].now, max(job.estimate, 1), job.gpus)
-    return True
 
 
 @inner
@@ -345,7 +105,7 @@ def _front(s: Any, b: Any, w: Any, d: int) -> int:
     domain = s.domains[d]
     best = NONE
     for q in range(domain.queue_low, domain.queue_high):
-        if b.cursor[q] != NONE and (best == NONE or w.rank[b.cursor[q]] < w.rank[b.cursor[best]]):
+        if b.next[q] != NONE and (best == NONE or w.rank[b.next[q]] < w.rank[b.next[best]]):
             best = q
     return best
 
@@ -354,47 +114,124 @@ def _front(s: Any, b: Any, w: Any, d: int) -> int:
 def _go_ahead(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
     """Start jobs from the head of the queue as long as they have places: what is free now stays free for them."""
     domain = s.domains[d]
+    strip = b.strips[d]
+    step = b.steps[strip.step_low]
+    brief: Any = np.int64(0)
     while True:
         q = head_queue(s.queues, s.waiting, domain.queue_low, domain.queue_high)
         if q == NONE or s.queues[q].blocked == NO_PLACE:
-            return
+            break
         j = s.waiting[s.queues[q].base].job
+        job = s.jobs[j]
         # By number there may be fewer than by place: jobs on nodes that left count against those that are there.
-        if b.steps[0].free < s.jobs[j].gpus:
-            return
-        if not _begin(s, key, b, w, d, j):
+        if step.free < job.gpus:
+            break
+        if not _begin(s, key, w, d, j):
             s.queues[q].blocked = NO_PLACE
-            return
+            break
+        length = believed_length(b, job)
+        believe(s, b, j, s.g[0].now + length)
+        step.free -= job.gpus
+        if length == 0:
+            brief += job.gpus
+    if brief > 0:
+        # These end in a later instant of this moment: until then nobody has their GPUs.
+        step.free += brief
+        reserve(b, strip, s.g[0].now, 1, brief)
+        strip.stale = 1
 
 
 @inner
-def _plan(s: Any, key: Any, b: Any, w: Any, d: int, least: int) -> int:
-    """Reserve for the first jobs of the queue and start what is due; return the rank of the last."""
-    domain = s.domains[d]
+def _put_off(s: Any, b: Any, w: Any, d: int) -> None:
+    """Let reservations that began before now, whose jobs found no place, begin now.
+
+    While all others still hold, each is the first hole that its job could have: there is nowhere more room than there
+    was. Where they do not, the last are given up until the rest do.
+    """
+    strip = b.strips[d]
     now = s.g[0].now
-    for q in range(domain.queue_low, domain.queue_high):
-        queue = s.queues[q]
-        b.cursor[q] = first_place(w, queue.base, stretch(s.queues, s.waiting, q), ANY) if queue.size > 0 else NONE
-    after = NONE
+    fits = True
+    for i in range(strip.plan_low, strip.plan_low + strip.planned):
+        entry = b.plan[i]
+        if entry.time != NONE and entry.time < now:
+            job = s.jobs[entry.job]
+            fits &= put_off(b, strip, entry.time, max(job.estimate, 1), job.gpus)
+            entry.time = now
+    strip.due = now
+    while not fits and strip.planned > 0:
+        strip.planned -= 1
+        entry = b.plan[strip.plan_low + strip.planned]
+        job = s.jobs[entry.job]
+        fits = entry.time != NONE and give_up(b, strip, entry.time, max(job.estimate, 1), job.gpus)
+        strip.last = NONE
+        expect(s, b, w, entry.job)
+    if strip.last == NONE and strip.planned > 0:
+        j = b.plan[strip.plan_low + strip.planned - 1].job
+        strip.last = w.rank[s.queues[s.demands[s.jobs[j].demand].queue].base + w.slot[j]]
+    tidy(b, strip)
+
+
+@inner
+def _start_due(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
+    """Start the jobs whose reservations begin now; one that finds no place keeps it for this pass."""
+    strip = b.strips[d]
+    kept = strip.plan_low
+    due = ANY
+    for i in range(strip.plan_low, strip.plan_low + strip.planned):
+        j, time = b.plan[i].job, b.plan[i].time
+        if time == s.g[0].now:
+            queue = s.queues[s.demands[s.jobs[j].demand].queue]
+            if queue.blocked != NO_PLACE and _begin(s, key, w, d, j):
+                _note_start(b, j)
+                continue
+            queue.blocked = NO_PLACE
+        b.plan[kept].job = j
+        b.plan[kept].time = time
+        kept += 1
+        if time != NONE:
+            due = min(due, time)
+    strip.planned = kept - strip.plan_low
+    strip.due = due
+
+
+@inner
+def _plan(s: Any, key: Any, b: Any, w: Any, d: int) -> bool:
+    """Reserve for jobs of the queue that may have a reservation and have none, and start those that are due.
+
+    Returns False where so many have one that nobody behind them can start in this pass; the rest is left for another.
+    """
+    strip = b.strips[d]
+    now = s.g[0].now
     count = 0
-    while count < b.facts[0].depth:
-        q = _front(s, b, w, d)
-        if q == NONE or b.steps[0].free < least:
-            break
-        j = w.job[b.cursor[q]]
-        after = w.rank[b.cursor[q]]
-        b.cursor[q] = first_place(w, b.cursor[q] + 1, stretch(s.queues, s.waiting, q), ANY)
-        job = s.jobs[j]
+    while strip.planned < b.facts[0].depth:
+        # To ask costs as much as to plan a few jobs.
+        if count & (count - 1) == 0 and not _could_start(s, b, w, d):
+            return False
         count += 1
-        time = _hole(b, b.strips[d], job.gpus, max(job.estimate, 1))
-        if time == now and s.queues[q].blocked != NO_PLACE:
-            if _begin(s, key, b, w, d, j):
-                count -= 1
+        q = _front(s, b, w, d)
+        if q == NONE:
+            return False
+        place = b.next[q]
+        j = w.job[place]
+        strip.last = w.rank[place]
+        b.next[q] = first_place(w, place + 1, stretch(s.queues, s.waiting, q), ANY)
+        job = s.jobs[j]
+        length = max(job.estimate, 1)
+        time = hole(b, strip, job.gpus, length)
+        if time != NONE:
+            reserve(b, strip, time, length, job.gpus)
+        if time == now:
+            if s.queues[q].blocked != NO_PLACE and _begin(s, key, w, d, j):
+                _note_start(b, j)
                 continue
             s.queues[q].blocked = NO_PLACE
         if time != NONE:
-            _reserve(b, b.strips[d], time, max(job.estimate, 1), job.gpus)
-    return after
+            strip.due = min(strip.due, time)
+        entry = b.plan[strip.plan_low + strip.planned]
+        entry.job = j
+        entry.time = time
+        strip.planned += 1
+    return True
 
 
 @inner
@@ -406,13 +243,15 @@ def _next(s: Any, b: Any, w: Any, d: int, after: int) -> int:
         queue = s.queues[q]
         if queue.size == 0 or queue.blocked != OPEN:
             continue
-        limit = _horizon(b, s.jobs[s.waiting[queue.base].job].gpus)
-        if limit < ANY:
-            limit -= s.g[0].now
-        place = NONE
-        if limit > 0:
+        place = b.next[q]
+        if place != NONE:
+            limit = horizon(b, b.strips[d], s.jobs[w.job[place]].gpus)
+            if limit < ANY:
+                limit -= s.g[0].now
             high = stretch(s.queues, s.waiting, q)
-            place = first_place(w, place_after(w, queue.base, high, after), high, limit)
+            if w.rank[place] <= after:
+                place = place_after(w, place, high, after)
+            place = first_place(w, place, high, limit) if limit > 0 else NONE
         if place == NONE:
             queue.blocked = NO_JOB
         elif best == NONE or w.rank[place] < w.rank[best]:
@@ -421,34 +260,80 @@ def _next(s: Any, b: Any, w: Any, d: int, after: int) -> int:
 
 
 @inner
-def _pass(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
-    domain = s.domains[d]
-    now = s.g[0].now
-    if domain.freed:
-        domain.freed = 0
-        for q in range(domain.queue_low, domain.queue_high):
-            s.queues[q].blocked = OPEN
-    b.facts[0].started = 0
-    b.facts[0].steps = 1
-    b.steps[0].time = now
-    b.steps[0].reserved = 0
-    b.steps[0].free = _free_at(b, b.strips[d], now)
-    _go_ahead(s, key, b, w, d)
-    least = _least(s, d)
-    after = _plan(s, key, b, w, d, least)
-    while after != NONE and least <= b.steps[0].free:
+def _fill_in(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
+    """Start jobs behind those that have reservations where they delay none of these."""
+    after = b.strips[d].last
+    while True:
         place = _next(s, b, w, d, after)
         if place == NONE:
-            break
+            return
         j = w.job[place]
-        if _begin(s, key, b, w, d, j):
+        if _begin(s, key, w, d, j):
+            reserve(b, b.strips[d], s.g[0].now, max(s.jobs[j].estimate, 1), s.jobs[j].gpus)
+            _note_start(b, j)
             after = w.rank[place]
+            q = s.demands[s.jobs[j].demand].queue
+            if b.next[q] == place:
+                b.next[q] = first_place(w, place + 1, stretch(s.queues, s.waiting, q), ANY)
         else:
             s.queues[s.demands[s.jobs[j].demand].queue].blocked = NO_PLACE
+
+
+@inner
+def _reopen(s: Any, d: int) -> int:
+    """Look again at queues that may have got room since; return how many jobs wait."""
+    domain = s.domains[d]
+    waiting = 0
+    for q in range(domain.queue_low, domain.queue_high):
+        queue = s.queues[q]
+        waiting += queue.size
+        if domain.freed or queue.blocked == NO_JOB:
+            queue.blocked = OPEN
+    domain.freed = 0
+    return waiting
+
+
+@inner
+def _plan_anew(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
+    """Give up every reservation, and start jobs from the head of the queue."""
+    domain = s.domains[d]
+    strip = b.strips[d]
+    strip.planned = strip.stale = 0
+    strip.last = NONE
+    strip.due = ANY
+    begin_steps(b, strip, s.g[0].now)
+    _go_ahead(s, key, b, w, d)
+    for q in range(domain.queue_low, domain.queue_high):
+        queue = s.queues[q]
+        b.next[q] = first_place(w, queue.base, stretch(s.queues, s.waiting, q), ANY) if queue.size > 0 else NONE
+
+
+@inner
+def _pass(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
+    now = s.g[0].now
+    strip = b.strips[d]
+    if _reopen(s, d) == 0:
+        strip.stale = 1
+        return
+    b.facts[0].started = 0
+    if strip.stale or strip.planned == 0:
+        _plan_anew(s, key, b, w, d)
+    else:
+        move_steps(b, strip, now)
+        if strip.due < now:
+            _put_off(s, b, w, d)
+        if strip.due == now:
+            _start_due(s, key, b, w, d)
+    if _plan(s, key, b, w, d):
+        _fill_in(s, key, b, w, d)
     for i in range(b.facts[0].started):
         j = b.started[i]
-        length = s.jobs[j].estimate if b.facts[0].exact else max(s.jobs[j].estimate, 1)
-        _believe(s, b, j, now + length)
+        length = believed_length(b, s.jobs[j])
+        run_instead(b, strip, max(length, 1), s.jobs[j].gpus)
+        believe(s, b, j, now + length)
+        strip.stale |= length == 0
+    if b.facts[0].started > 0:
+        tidy(b, strip)
 
 
 @compiled
@@ -459,9 +344,9 @@ def _run(s: Any, key: Any, b: Any, w: Any, instants: int) -> bool:
         submitted, change = g.submitted, g.change
         if not next_instant(s, key):
             return False
-        _take_note(s, b, w, submitted)
+        take_note(s, b, w, submitted)
         if g.change > change:
-            _count_nodes(s, b)
+            count_nodes(s, b)
         for i in range(g.touched):
             d = s.touched[i]
             s.domains[d].touched = 0
@@ -486,6 +371,6 @@ def run_conservative(state: State, mechanism: Backfill, instants: int, progress:
     """
     key = mechanism.order.key
     waitlist = make_waitlist(state, key)
-    book = _make_book(state, mechanism)
+    book = make_book(state, mechanism)
     while _run(state, key, book, waitlist, instants):
         progress(int(state.g["submitted"][0]))

@@ -225,7 +225,7 @@ def _count_alone(r: Any, d: int, j: int, change: int) -> None:
         _leave_candidate(r, d, j)
 
 
-@compiled
+@inner
 def seat(s: Any, r: Any, j: int, gpu: int) -> bool:
     """Let a job join a GPU that has a seat and memory for it; return whether it is new on the node."""
     g = s.g[0]
@@ -251,7 +251,7 @@ def seat(s: Any, r: Any, j: int, gpu: int) -> bool:
     return new
 
 
-@compiled
+@inner
 def unseat(s: Any, r: Any, j: int, gpu: int) -> None:
     """Let a job leave a GPU."""
     g = s.g[0]
@@ -300,7 +300,7 @@ def seats_of_node(s: Any, r: Any, index: int, kind: int, room: int, wanted: int,
     return found
 
 
-@compiled
+@inner
 def gather(s: Any, r: Any, d: int, model: int, kind: int, room: int, wanted: int, keep: bool) -> int:
     """Count GPUs of a kind on a domain's nodes of one model until there are enough.
 

@@ -10,10 +10,12 @@ import numpy as np
 
 from tracekit.replay.backfill import run_easy
 from tracekit.replay.build import build
+from tracekit.replay.cells_layout import columns_of_cells, open_cells
+from tracekit.replay.cells_pass import run_cells
 from tracekit.replay.compiled import compiled
 from tracekit.replay.fractional import run_fractional
 from tracekit.replay.fractional_build import divide
-from tracekit.replay.mechanisms import Backfill, Fractional, Ordered, Planner, Recorded, Sharing, Tenants
+from tracekit.replay.mechanisms import Backfill, Cells, Fractional, Ordered, Planner, Recorded, Sharing, Tenants
 from tracekit.replay.nodes import node_joins
 from tracekit.replay.ordered import run_ordered
 from tracekit.replay.outcome import Outcome, Timeline
@@ -89,8 +91,8 @@ def simulate(
         _open(state, cluster.absent)
         power = None if cap is None else meter(state, cluster, cap, name)
         begun = time.perf_counter()
-        if isinstance(mechanism, Fractional):
-            run_fractional(*divide(state, jobs, cluster, assignment, mechanism), mechanism, progress or _nobody)
+        if isinstance(mechanism, Cells | Fractional):
+            _drive_divided(state, jobs, cluster, assignment, mechanism, progress or _nobody)
         elif isinstance(mechanism, Tenants):
             victims = None if mechanism.reclaim == "never" else state.scratch
             while run_tenants(state, books, mechanism.order.key, victims, _INSTANTS):
@@ -106,13 +108,32 @@ def simulate(
             outcome = _outcome(state, wall, log=log, unit=1 if isinstance(mechanism, Fractional) else 1000)
             if power is not None:
                 outcome = with_energy(outcome, cluster, power)
-            return replace(outcome, columns=columns_of(state, books))
+            columns = columns_of_cells(mechanism) if isinstance(mechanism, Cells) else columns_of(state, books)
+            return replace(outcome, columns=columns)
         # The run is deterministic: the same again, with room for what it wants to tell.
         rows = written
 
 
 def _nobody(_submitted: int) -> None:
     pass
+
+
+def _drive_divided(
+    state: State,
+    jobs: Jobs,
+    cluster: Cluster,
+    assignment: Assignment,
+    mechanism: Cells | Fractional,
+    progress: Callable[[int], None],
+) -> None:
+    """Run a mechanism that divides the nodes in its own way."""
+    if isinstance(mechanism, Fractional):
+        run_fractional(*divide(state, jobs, cluster, assignment, mechanism), mechanism, progress)
+        return
+    inside, apart, hosts = open_cells(state, jobs, cluster, mechanism)
+    _open(inside, mechanism.cells.cluster.absent)
+    while run_cells(state, inside, apart, hosts, mechanism.order.key, _INSTANTS):
+        progress(int(state.g["submitted"][0]))
 
 
 def _drive(
@@ -137,7 +158,8 @@ def _drive(
         while run_shared(state, shared, mechanism.key, _INSTANTS):
             progress(int(state.g["submitted"][0]))
         return
-    while run_ordered(state, mechanism.key, _INSTANTS):
+    victims = state.scratch if mechanism.preemptive else None
+    while run_ordered(state, mechanism.key, victims, _INSTANTS):
         progress(int(state.g["submitted"][0]))
 
 

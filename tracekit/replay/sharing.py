@@ -32,7 +32,7 @@ __all__ = ["run_shared"]
 _MANY = 1 << 62
 
 
-@compiled
+@inner
 def _speed_of(r: Any, j: int) -> int:
     """Return the speed of a running job on the slowest of its GPUs, in its sub-batches [ppm]."""
     seats = r.g[0].seats
@@ -90,7 +90,7 @@ def _tell_start(s: Any, r: Any, j: int) -> None:
         tell_gpu(s.log, g, j, node, gpu - r.nodes[node].first, 1000)
 
 
-@compiled
+@inner
 def _start(s: Any, r: Any, j: int, step: int) -> None:
     """Run a waiting job, out of its queue, on the GPUs chosen for it."""
     g = s.g[0]
@@ -154,7 +154,7 @@ def _new_to(s: Any, r: Any, j: int, gpu: int) -> bool:
     return False
 
 
-@compiled
+@inner
 def _leave(s: Any, r: Any, j: int) -> None:
     """Free the GPUs of a job that has ended."""
     d = s.demands[s.jobs[j].demand].domain

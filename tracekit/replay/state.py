@@ -47,12 +47,18 @@ _FIELDS = {
         take:i4 nodes:i4 level:i4 status:i1 never:i1 pace:i4 overhead_done:i8 end:i8 key:i8 estimate:i8 value:i8
         stopped:i8 base:i8 begun:i8 preemptions:i4 migrations:i4 evicted:i4 tenant:i4""",
     "NODE": "free:i4 gpus:i4 group:i4 bit:i4 up:i4 holder:i4",
+    # These two stand before JOB and NODE: numba would take a record that only has more fields at its end for the other.
+    "BLOCK_JOB": "spare:i1",
+    "BLOCK_NODE": "busy:u8 blocks:i4",
     "GROUP": "domain:i4 low:i4 high:i4 largest:i4 words:i4 bits:i4 tops:i4 summary:i4 model:i4 speed:i4",
     "DOMAIN": """group_low:i4 group_high:i4 queue_low:i4 queue_high:i4 free:i4 held:i4 rank_base:i4 rank_size:i4
         touched:i4 freed:i4 ranked:i4""",
     "DEMAND": "accept:u8 domain:i4 gpus:i4 scope:i4 queue:i4 relaxed:i4 tenant:i4",
     "QUEUE": "base:i8 head:i8 size:i8 domain:i4 blocked:i4 tenant:i4 gpus:i4",
-    "TAKE": "node:i4 gpus:i4 next:i4 gpu:i4 job:i4 before:i4 after:i4",
+    "TAKE": "key:i8 node:i4 gpus:i4 next:i4 gpu:i4 job:i4 before:i4 after:i4",
+    "HOST": "bound:u8 soft:u8 chain:i4 bit:i4 base:i4 width:i4 up:i4 changed:i4",
+    "CELL": "node:i4 gpu:i4 level:i4 chain:i4",
+    "CELLS": "seen:i8 changed:i8 evicted:i8 failed:i8",
     "HEAP": "key:i8 job:i8",
     "CHANGE": "time:i8 node:i4 up:i4",
     "VIEW": """job:i8 held:i8 remaining_ms:i8 attained:i8 overhead_ms:i8 rate:i8 group:i8 since_ms:i8 running:?""",
@@ -68,7 +74,7 @@ _FIELDS = {
     "SAMPLE": "time:i8 running:i8 pending:i8 busy:i8 free:i8 fragmented:i8",
     "GLOBAL": """now:i8 jobs:i8 submitted:i8 change:i8 changes:i8 event_size:i8 free_take:i8 serial:i8 log_on:i8
         log_size:i8 running:i8 pending:i8 busy:i8 free:i8 fragmented:i8 busy_ms:i8 free_ms:i8 fragmented_ms:i8
-        sample_at:i8 sample_step:i8 samples:i8 touched:i8 evicted:i8 listed:i8 placing:i8 loosened:i8 events:i8
+        sample_at:i8 sample_step:i8 samples:i8 touched:i8 evicted:i8 listed:i8 loosened:i8 events:i8
         last_end:i8 busy_at_end:i8 free_at_end:i8 fragmented_at_end:i8 skip:i8 by_count:i8 ring:i8 rule:i8
         preemptive:i8 drift:i8 relax_ms:i8 age_cap:i8 levels:i8 promote:i8 stall:i8 planned:i8 shared:i8
         tenants:i8 ended:i8 rung:i8 active:i8 wake:i8 asked:i8 culprit:i8 scope:i8 keeps:i8
@@ -76,9 +82,9 @@ _FIELDS = {
 }
 
 
-def records(name: str) -> np.dtype[np.void]:
-    """Return the record type of that name, such as 'JOB'."""
-    pairs = [field.split(":") for field in _FIELDS[name].split()]
+def records(*names: str) -> np.dtype[np.void]:
+    """Return the record type of that name, such as 'JOB', or of several, one after the other."""
+    pairs = [field.split(":") for name in names for field in _FIELDS[name].split()]
     return np.dtype([(field, kind) for field, kind in pairs], align=True)
 
 
