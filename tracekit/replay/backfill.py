@@ -10,6 +10,7 @@ same for all of them; so a pass asks once a queue, and then searches for the fir
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Backfill
     from tracekit.replay.state import State
 
-__all__ = ["head_queue", "run_easy"]
+__all__ = ["easy_steps", "head_queue"]
 
 _NOWHERE, _FOR_NOW, _SPARE = range(3)
 """Where a queue's jobs have a place: nowhere; where the first waiting job needs it later; where it does not."""
@@ -240,8 +241,8 @@ def _run_easy(s: Any, key: Any, m: Any, f: Any, w: Any, instants: int) -> bool:
     return True
 
 
-def run_easy(state: State, mechanism: Backfill, instants: int, progress: Callable[[int], None]) -> None:
-    """Run EASY backfilling to its end.
+def easy_steps(state: State, mechanism: Backfill) -> Callable[[int], bool]:
+    """Return what runs at most so many instants of EASY backfilling and tells whether more are to come.
 
     Parameters
     ----------
@@ -249,13 +250,8 @@ def run_easy(state: State, mechanism: Backfill, instants: int, progress: Callabl
         Before the first instant, its nodes there.
     mechanism : Backfill
         The policy's rule.
-    instants : int
-        Instants between two reports of progress.
-    progress : callable
-        Told how many jobs have been submitted.
     """
     key = mechanism.order.key
     waitlist = make_waitlist(state, key)
     forecast, later = make_forecast(state, exact=mechanism.order.estimate_ms is None)
-    while _run_easy(state, key, later, forecast, waitlist, instants):
-        progress(int(state.g["submitted"][0]))
+    return functools.partial(_run_easy, state, key, later, forecast, waitlist)

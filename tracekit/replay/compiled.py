@@ -8,6 +8,7 @@ receives, several times per event, and the counters cost a multiple of the work 
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import os
 import platform
@@ -15,6 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
@@ -27,11 +29,11 @@ from numba.extending import overload as numba_overload
 from tracekit.replay.parts import PartCompiler, widen_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy as np
 
-__all__ = ["cache_folder", "compiled", "count_trailing_zeros", "either", "inner"]
+__all__ = ["cache_folder", "compiled", "compiling", "count_trailing_zeros", "either", "inner"]
 
 _PACKAGE = Path(__file__).parent.parent
 _ROOMS = ("replay", "policies")
@@ -88,6 +90,18 @@ def inner(function: F) -> F:
     if not _config.DISABLE_JIT:
         widen_arguments(part)
     return part
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Compile with the collector of garbage at rest: it would look again and again at what compilation keeps."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def either(usual: F, special: F, *, field: str) -> F:

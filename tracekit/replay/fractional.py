@@ -7,6 +7,7 @@ that joined, could hold it.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from tracekit.replay.compiled import compiled, inner
@@ -28,18 +29,15 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Fractional
     from tracekit.replay.state import State
 
-__all__ = ["run_fractional"]
+__all__ = ["fractional_steps"]
 
 _NEVER = 1 << 62
 _INSTANTS = 20_000
 
 
-def run_fractional(
-    state: State, nodes: Fractions, gangs: Gangs, mechanism: Fractional, progress: Callable[[int], None]
-) -> None:
-    """Run jobs that share GPUs to the end."""
-    while _run(state, nodes, gangs, mechanism.order.key, _INSTANTS):
-        progress(int(state.g["submitted"][0]))
+def fractional_steps(state: State, nodes: Fractions, gangs: Gangs, mechanism: Fractional) -> Callable[[int], bool]:
+    """Return what runs at most so many instants of jobs that share GPUs and tells whether more are to come."""
+    return functools.partial(_run, state, nodes, gangs, mechanism.order.key)
 
 
 @inner

@@ -17,10 +17,12 @@ from tracekit.replay.progress import change_rate, overhead_of, settle
 from tracekit.replay.state import DONE, PPM, RUNNING, WAITING
 
 __all__ = [
+    "ASK",
     "GROUP_UNKNOWN",
     "NAMED_TWICE",
     "NOT_ACTIVE",
     "NO_SPEED",
+    "OVER",
     "TOO_MANY",
     "apply_plan",
     "gather",
@@ -31,18 +33,23 @@ __all__ = [
 TOO_MANY, NOT_ACTIVE, NAMED_TWICE, GROUP_UNKNOWN, NO_SPEED = 1, 2, 3, 4, 5
 """What can be wrong with a plan."""
 
+ASK, OVER, MORE = range(3)
+"""Why a run stopped."""
+
 _FASTEST = 1_000 * PPM
 """Greatest speed that a plan may give [ppm]."""
 
 
 @compiled
-def next_plan(s: Any, key: Any, round_ms: int, gap_ms: int) -> bool:
-    """Run until the planner is to be asked; return False when nothing is left to happen.
+def next_plan(s: Any, key: Any, round_ms: int, gap_ms: int, instants: int) -> int:
+    """Run until the planner is to be asked (ASK), nothing is left to happen (OVER) or so many instants passed (MORE).
 
     With rounds, events between two of them only ask for a plan at the next one; with a gap, not before it has passed.
     """
     g = s.g[0]
-    while next_instant(s, key):
+    for _ in range(instants):
+        if not next_instant(s, key):
+            return OVER
         changed = g.touched > 0
         for i in range(g.touched):
             s.domains[s.touched[i]].touched = 0
@@ -56,10 +63,10 @@ def next_plan(s: Any, key: Any, round_ms: int, gap_ms: int) -> bool:
         if (g.wake >= 0 and g.wake <= g.now) or (changed and due == g.now):
             g.wake = NONE
             g.asked = g.now
-            return True
+            return ASK
         if changed and (g.wake < 0 or g.wake > due):
             g.wake = due
-    return False
+    return MORE
 
 
 @compiled

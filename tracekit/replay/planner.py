@@ -9,10 +9,12 @@ import numpy as np
 from tracekit.errors import TracekitError, UsageError
 from tracekit.replay.mechanisms import Plan, by_arrival
 from tracekit.replay.planned import (
+    ASK,
     GROUP_UNKNOWN,
     NAMED_TWICE,
     NO_SPEED,
     NOT_ACTIVE,
+    OVER,
     apply_plan,
     gather,
     next_plan,
@@ -24,23 +26,26 @@ from tracekit.replay.view import View
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import polars as pl
     from numpy.typing import NDArray
 
     from tracekit.replay.mechanisms import Planner
     from tracekit.replay.state import State
 
-__all__ = ["run_planned"]
+__all__ = ["planner_steps"]
 
 _IDLE_PLANS = 1000
 """Plans in a row that start nothing, with nothing running and nothing to come, after which the rest waits for ever."""
+_PLANS = 1000
+"""Plans between two looks at the world outside."""
 _HINT = "mend the policy"
 
 
-def run_planned(state: State, planner: Planner, name: str, progress: Callable[[int], None]) -> None:
-    """Run a planner to the end.
+def planner_steps(state: State, planner: Planner, name: str, job_id: pl.Series) -> Callable[[int], bool]:
+    """Return what runs a planner for at most so many instants and plans, and tells whether more are to come.
 
-    Raises
-    ------
+    Raises, when run
+    ----------------
     UsageError
         The planner fails, or its plan names a job twice, or one that neither waits nor runs, or asks for more GPUs than
         there are, for a group of nodes or a GPU model that is not there, or for a speed that is no speed.
@@ -50,20 +55,29 @@ def run_planned(state: State, planner: Planner, name: str, progress: Callable[[i
     wanted, stopped = np.zeros(n, np.int64), np.zeros(len(state.events), np.int64)
     view = View(state, gather, settle_running)
     idle = 0
-    plans = 0
-    while next_plan(state, by_arrival, planner.round_ms, planner.gap_ms):
-        if not g["running"] and not g["pending"]:
-            continue
-        view.renew()
-        plan = _ask(planner, view, name)
-        _apply(state, plan, planner, name, wanted, stopped)
-        idle = 0 if g["running"] or g["submitted"] < n else idle + 1
-        if idle >= _IDLE_PLANS:
-            return
-        g["wake"] = max(int(plan.wake_ms), view.now_ms + 1) if plan.wake_ms >= 0 else -1
-        plans += 1
-        if plans % 1000 == 0:
-            progress(int(g["submitted"]))
+    # Nothing waits yet: these change nothing, but are compiled before the clock of the run starts.
+    view.renew()
+    nobody, _ = view.job, view.table
+    _apply(state, Plan(nobody, nobody, keep=True), planner, name, wanted, stopped, job_id)
+
+    def step(instants: int) -> bool:
+        nonlocal idle
+        left = min(instants, _PLANS)
+        reason = next_plan(state, by_arrival, planner.round_ms, planner.gap_ms, left)
+        while reason == ASK and left > 0:
+            left -= 1
+            if g["running"] or g["pending"]:
+                view.renew()
+                plan = _ask(planner, view, name)
+                _apply(state, plan, planner, name, wanted, stopped, job_id)
+                idle = 0 if g["running"] or g["submitted"] < n else idle + 1
+                if idle >= _IDLE_PLANS:
+                    return False
+                g["wake"] = max(int(plan.wake_ms), view.now_ms + 1) if plan.wake_ms >= 0 else -1
+            reason = next_plan(state, by_arrival, planner.round_ms, planner.gap_ms, left)
+        return reason != OVER
+
+    return step
 
 
 def _ask(planner: Planner, view: View, name: str) -> Plan:
@@ -88,7 +102,13 @@ def _whole(values: Any, what: str, name: str) -> NDArray[np.int64]:
 
 
 def _apply(
-    state: State, plan: Plan, planner: Planner, name: str, wanted: NDArray[np.int64], stopped: NDArray[np.int64]
+    state: State,
+    plan: Plan,
+    planner: Planner,
+    name: str,
+    wanted: NDArray[np.int64],
+    stopped: NDArray[np.int64],
+    job_id: pl.Series,
 ) -> None:
     jobs, gpus = _whole(plan.job, "jobs", name), _whole(plan.gpus, "gpus", name)
     count = len(jobs)
@@ -131,4 +151,6 @@ def _apply(
         GROUP_UNKNOWN: f"asked for the group of nodes {groups[place]}, which is not in the job's domain",
     }.get(wrong, f"asked for more GPUs than there are, or fewer than none ({gpus[place]})")
     at = int(state.g["now"][0]) / 1000
-    raise UsageError(f"the policy {name} {what}: job {jobs[place]} (by submission) at {at:g} s", hint=_HINT)
+    known_job = 0 <= jobs[place] < len(job_id)
+    job = f"job {job_id[int(jobs[place])]}" if known_job else f"the job at {jobs[place]} of {len(job_id)}"
+    raise UsageError(f"the policy {name} {what}: {job}, at {at:g} s", hint=_HINT)

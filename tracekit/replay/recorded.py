@@ -25,21 +25,31 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Recorded
     from tracekit.replay.state import State
 
-__all__ = ["run_recorded"]
+__all__ = ["recorded_steps"]
 
 _END, _SUBMIT, _START, _END_AT_ONCE = range(4)
 """Kinds of events, in the order of a moment."""
 
-_STEP = 500_000
+_EVENTS = 5
+"""Events at most in the place of one instant."""
 
 
-def run_recorded(state: State, recorded: Recorded, progress: Callable[[int], None]) -> None:
-    """Carry out the recorded starts and ends; jobs whose start is -1 are not looked at."""
+def recorded_steps(state: State, recorded: Recorded) -> Callable[[int], bool]:
+    """Return what carries out some of the recorded starts and ends and tells whether more are to come.
+
+    Jobs whose start is -1 are not looked at.
+    """
     times, kinds, jobs = _events(state.jobs["submit"], recorded.start_ms, recorded.end_ms)
-    for first in range(0, len(times), _STEP):
-        part = slice(first, first + _STEP)
+    done = 0
+
+    def step(instants: int) -> bool:
+        nonlocal done
+        part = slice(done, done + _EVENTS * instants)
         _carry_out(state, times[part], kinds[part], jobs[part])
-        progress(int(state.g["submitted"][0]))
+        done = part.stop
+        return done < len(times)
+
+    return step
 
 
 def _events(

@@ -13,6 +13,7 @@ start where they delay none of these.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Backfill
     from tracekit.replay.state import State
 
-__all__ = ["run_conservative"]
+__all__ = ["conservative_steps"]
 
 
 @inner
@@ -355,8 +356,8 @@ def _run(s: Any, key: Any, b: Any, w: Any, instants: int) -> bool:
     return True
 
 
-def run_conservative(state: State, mechanism: Backfill, instants: int, progress: Callable[[int], None]) -> None:
-    """Run conservative backfilling to its end.
+def conservative_steps(state: State, mechanism: Backfill) -> Callable[[int], bool]:
+    """Return what runs at most so many instants of conservative backfilling and tells whether more are to come.
 
     Parameters
     ----------
@@ -364,13 +365,6 @@ def run_conservative(state: State, mechanism: Backfill, instants: int, progress:
         Before the first instant, its nodes there.
     mechanism : Backfill
         The policy's rule.
-    instants : int
-        Instants between two reports of progress.
-    progress : callable
-        Told how many jobs have been submitted.
     """
     key = mechanism.order.key
-    waitlist = make_waitlist(state, key)
-    book = make_book(state, mechanism)
-    while _run(state, key, book, waitlist, instants):
-        progress(int(state.g["submitted"][0]))
+    return functools.partial(_run, state, key, make_book(state, mechanism), make_waitlist(state, key))

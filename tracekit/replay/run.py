@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracekit.replay.backfill import run_easy
+from tracekit.replay.backfill import easy_steps
 from tracekit.replay.build import build
 from tracekit.replay.cells_layout import columns_of_cells, open_cells
 from tracekit.replay.cells_pass import run_cells
-from tracekit.replay.compiled import compiled
-from tracekit.replay.fractional import run_fractional
+from tracekit.replay.compiled import compiled, compiling
+from tracekit.replay.fractional import fractional_steps
 from tracekit.replay.fractional_build import divide
-from tracekit.replay.mechanisms import Backfill, Cells, Fractional, Ordered, Planner, Recorded, Sharing, Tenants
+from tracekit.replay.mechanisms import Backfill, Cells, Fractional, Planner, Recorded, Sharing, Tenants
 from tracekit.replay.nodes import node_joins
 from tracekit.replay.ordered import run_ordered
 from tracekit.replay.outcome import Outcome, Timeline
-from tracekit.replay.planner import run_planned
+from tracekit.replay.planner import planner_steps
 from tracekit.replay.power import cap_of, meter, run_capped, with_energy
-from tracekit.replay.recorded import run_recorded
-from tracekit.replay.reservations import run_conservative
+from tracekit.replay.recorded import recorded_steps
+from tracekit.replay.reservations import conservative_steps
 from tracekit.replay.residents import residents
 from tracekit.replay.sharing import run_shared
 from tracekit.replay.state import DONE, FUTURE, State
@@ -82,85 +83,80 @@ def simulate(
         A planner asked for what cannot be.
     """
     rows = 16 * len(jobs) + 1024 if log else 0
-    cap = cap_of(mechanism, name)
     while True:
-        state = build(jobs, cluster, assignment, mechanism, rule=rule, spread=spread, log_rows=rows)
-        books = None
-        if isinstance(mechanism, Tenants):
-            state, books = open_books(state, jobs, cluster, assignment, mechanism)
-        _open(state, cluster.absent)
-        power = None if cap is None else meter(state, cluster, cap, name)
+        with compiling():
+            state = build(jobs, cluster, assignment, mechanism, rule=rule, spread=spread, log_rows=rows)
+            run = _prepare(state, jobs, cluster, assignment, mechanism, name)
+            run.step(0)
         begun = time.perf_counter()
-        if isinstance(mechanism, Cells | Fractional):
-            _drive_divided(state, jobs, cluster, assignment, mechanism, progress or _nobody)
-        elif isinstance(mechanism, Tenants):
-            victims = None if mechanism.reclaim == "never" else state.scratch
-            while run_tenants(state, books, mechanism.order.key, victims, _INSTANTS):
-                (progress or _nobody)(int(state.g["submitted"][0]))
-        elif isinstance(mechanism, Ordered) and power is not None:
-            while run_capped(state, power, mechanism.key, _INSTANTS):
-                (progress or _nobody)(int(state.g["submitted"][0]))
-        else:
-            _drive(state, mechanism, name, progress or _nobody)
+        while run.step(_INSTANTS):
+            if progress is not None:
+                progress(int(run.state.g["submitted"][0]))
         wall = time.perf_counter() - begun
-        written = int(state.g["log_size"][0])
+        written = int(run.state.g["log_size"][0])
         if written <= rows:
-            outcome = _outcome(state, wall, log=log, unit=1 if isinstance(mechanism, Fractional) else 1000)
-            if power is not None:
-                outcome = with_energy(outcome, cluster, power)
-            columns = columns_of_cells(mechanism) if isinstance(mechanism, Cells) else columns_of(state, books)
-            return replace(outcome, columns=columns)
+            outcome = _outcome(run.state, wall, log=log, unit=1 if isinstance(mechanism, Fractional) else 1000)
+            return run.complete(outcome)
         # The run is deterministic: the same again, with room for what it wants to tell.
         rows = written
 
 
-def _nobody(_submitted: int) -> None:
-    pass
+class _Run(NamedTuple):
+    """A run before its first instant."""
+
+    state: State
+    step: Callable[[int], bool]
+    """Runs at most so many instants and tells whether more are to come; with 0 it only compiles."""
+    complete: Callable[[Outcome], Outcome]
+    """Adds to the outcome what only this mechanism knows."""
 
 
-def _drive_divided(
-    state: State,
-    jobs: Jobs,
-    cluster: Cluster,
-    assignment: Assignment,
-    mechanism: Cells | Fractional,
-    progress: Callable[[int], None],
-) -> None:
-    """Run a mechanism that divides the nodes in its own way."""
-    if isinstance(mechanism, Fractional):
-        run_fractional(*divide(state, jobs, cluster, assignment, mechanism), mechanism, progress)
-        return
-    inside, apart, hosts = open_cells(state, jobs, cluster, mechanism)
-    _open(inside, mechanism.cells.cluster.absent)
-    while run_cells(state, inside, apart, hosts, mechanism.order.key, _INSTANTS):
-        progress(int(state.g["submitted"][0]))
+def _as_it_is(outcome: Outcome) -> Outcome:
+    return outcome
 
 
-def _drive(
-    state: State,
-    mechanism: Backfill | Ordered | Planner | Recorded | Sharing,
-    name: str,
-    progress: Callable[[int], None],
-) -> None:
-    """Run a mechanism to its end: one branch for each kind, each in a module of its own."""
-    if isinstance(mechanism, Planner):
-        run_planned(state, mechanism, name, progress)
-        return
-    if isinstance(mechanism, Recorded):
-        run_recorded(state, mechanism, progress)
-        return
-    if isinstance(mechanism, Backfill):
-        run = run_easy if mechanism.kind == "easy" else run_conservative
-        run(state, mechanism, _INSTANTS, progress)
-        return
-    if isinstance(mechanism, Sharing):
-        shared = residents(state, mechanism)
-        while run_shared(state, shared, mechanism.key, _INSTANTS):
-            progress(int(state.g["submitted"][0]))
-        return
-    victims = state.scratch if mechanism.preemptive else None
-    while run_ordered(state, mechanism.key, victims, _INSTANTS):
-        progress(int(state.g["submitted"][0]))
+def _prepare(
+    state: State, jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Mechanism, name: str
+) -> _Run:
+    """Make a mechanism ready: one branch for each kind, each in a module of its own."""
+    books = None
+    complete = _as_it_is
+    if isinstance(mechanism, Tenants):
+        state, books = open_books(state, jobs, cluster, assignment, mechanism)
+        complete = partial(_with_columns, columns=partial(columns_of, state, books))
+    _open(state, cluster.absent)
+    cap = cap_of(mechanism, name)
+    step: Callable[[int], bool]
+    if isinstance(mechanism, Tenants):
+        victims = None if mechanism.reclaim == "never" else state.scratch
+        step = partial(run_tenants, state, books, mechanism.order.key, victims)
+    elif isinstance(mechanism, Fractional):
+        step = fractional_steps(*divide(state, jobs, cluster, assignment, mechanism), mechanism)
+    elif isinstance(mechanism, Cells):
+        inside, apart, hosts = open_cells(state, jobs, cluster, mechanism)
+        _open(inside, mechanism.cells.cluster.absent)
+        step = partial(run_cells, state, inside, apart, hosts, mechanism.order.key)
+        complete = partial(_with_columns, columns=partial(columns_of_cells, mechanism))
+    elif isinstance(mechanism, Planner):
+        step = planner_steps(state, mechanism, name, jobs.job_id)
+    elif isinstance(mechanism, Recorded):
+        step = recorded_steps(state, mechanism)
+    elif isinstance(mechanism, Backfill):
+        step = (easy_steps if mechanism.kind == "easy" else conservative_steps)(state, mechanism)
+    elif isinstance(mechanism, Sharing):
+        step = partial(run_shared, state, residents(state, mechanism), mechanism.key)
+    elif cap is not None:
+        power = meter(state, cluster, cap, name)
+        step = partial(run_capped, state, power, mechanism.key)
+        complete = partial(with_energy, cluster=cluster, found=power)
+    else:
+        step = partial(run_ordered, state, mechanism.key, state.scratch if mechanism.preemptive else None)
+    return _Run(state, step, complete)
+
+
+def _with_columns(outcome: Outcome, columns: Callable[[], dict[str, NDArray[np.int64]]]) -> Outcome:
+    """Add a mechanism's own columns of jobs, which are known only at the end."""
+    return replace(outcome, columns=columns())
 
 
 @compiled
