@@ -178,9 +178,16 @@ def test_an_error_ends_in_one_line_and_exit_code_2(traces: Path, tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_trace_that_holds_several_clusters_or_is_none(traces: Path, tmp_path: Path) -> None:
-    several = run("replay", traces / "helios", "-o", tmp_path / "out")
-    assert "choose one of: Earth, Venus" in several.stderr
+def test_of_several_clusters_the_busiest_is_replayed_and_told(traces: Path, tmp_path: Path) -> None:
+    chosen = run("replay", traces / "helios", "-p", "fifo", "-o", tmp_path / "out")
+    named = run("replay", traces / "helios", "-p", "fifo", "--cluster-name", "Earth", "-o", tmp_path / "named")
+    assert "Earth, the one with the most jobs of Earth, Venus" in " ".join(chosen.stdout.split())
+    assert "the most jobs" not in named.stdout
+    rows = [pl.read_parquet(tmp_path / name / "fifo" / "jobs.parquet") for name in ("out", "named")]
+    assert rows[0].equals(rows[1])
+
+
+def test_a_folder_that_is_no_trace(traces: Path, tmp_path: Path) -> None:
     none = run("replay", traces, "-o", tmp_path / "out")
     assert "make one with 'tracekit ingest SRC -o TRACE'" in none.stderr
 

@@ -61,7 +61,12 @@ ClusterPlace = Annotated[
 ]
 
 ClusterName = Annotated[
-    str | None, typer.Option("--cluster-name", metavar="NAME", help="Which cluster of a Trace of several.")
+    str | None,
+    typer.Option(
+        "--cluster-name",
+        metavar="NAME",
+        help="Which cluster of a Trace of several; by default the one with the most jobs.",
+    ),
 ]
 
 Partitions = Annotated[

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from tracekit.errors import UsageError
 from tracekit.replay.feasibility import check_feasibility
 from tracekit.replay.from_trace import jobs_of_trace
@@ -17,8 +19,6 @@ from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     import datetime as dt
-
-    import polars as pl
 
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.comparison import Compared
@@ -78,7 +78,7 @@ def scenario_of(
     cluster : str, path or Cluster, optional
         'auto' for what the log shows was in use, or a TOML file; by default the nodes and quotas of the Trace.
     cluster_name : str, optional
-        Which cluster, where the Trace has several.
+        Which cluster, where the Trace has several; by default the one with the most jobs, which `assumptions` tells.
     placement : str
         Where gangs go, see `tracekit.replay.placement`.
     partitioned : bool, optional
@@ -106,8 +106,13 @@ def scenario_of(
         The Trace, the cluster or an option cannot be used; or the replay makes no sense on this cluster.
     """
     opened = trace if isinstance(trace, Trace) else Trace.open(trace)
+    chosen = None
+    if cluster_name is None:
+        cluster_name, chosen = _busiest_cluster(opened)
     jobs = jobs_of_trace(opened, cluster=cluster_name, start=start, end=end, load=load, limit=limit)
     nodes = cluster_for(opened, jobs, cluster, partitioned=partitioned, gpus=gpus, cluster_name=cluster_name, load=load)
+    if chosen is not None:
+        nodes = replace(nodes, origin=f"{chosen}; {nodes.origin}")
     scenario = Scenario.make(
         jobs, nodes, models=load_models(Path(models) if models else None), placement=placement, seed=seed
     )
@@ -118,6 +123,19 @@ def scenario_of(
     if found.verdict == "refuse" and not force:
         raise UsageError(" ".join(found.sentences), hint="use another cluster, or --force to replay all the same")
     return replace(scenario, measured=measured, feasibility=found, trace=opened)
+
+
+def _busiest_cluster(trace: Trace) -> tuple[str | None, str | None]:
+    """Return the cluster with the most jobs and what to tell of the choice; nothing where there is none to make."""
+    if not trace.has("jobs"):
+        return None, None
+    named = trace.scan("jobs").filter(pl.col("cluster").is_not_null()).group_by("cluster").len()
+    found = named.sort("len", "cluster", descending=[True, False]).collect()
+    if len(found) < 2:
+        return None, None
+    name = str(found["cluster"][0])
+    several = ", ".join(found["cluster"].sort())
+    return name, f"{name}, the one with the most jobs of {several}: cluster_name takes another"
 
 
 def replay(trace: Trace | str | Path, policy: Any = "fifo", **options: Any) -> Replay:
