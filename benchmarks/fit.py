@@ -1,0 +1,60 @@
+"""Measure the fit of 1.5 million jobs and the drawing of as many.
+
+    python benchmarks/fit.py [--jobs 1500000] [--once]
+
+The jobs are those of `helios_logs` (the shape of Helios: four clusters, 105 VCs). Each command is a process of its own
+with one thread a BLAS call. There is no bound to compare with: the limits are wall time and memory, on 2 cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+from pathlib import Path
+
+from _process import Usage, run
+from helios_logs import write_helios_logs
+
+FIT_LIMIT_S, FIT_LIMIT_MIB, DRAW_LIMIT = 60.0, 2048.0, 500_000
+
+
+def measure(times: int, *arguments: str) -> Usage:
+    """Return the median wall and processor time and the largest peak of a command."""
+    runs = [run("-m", "tracekit", *arguments, "--force") for _ in range(times)]
+    return Usage(
+        statistics.median(r.wall_s for r in runs),
+        statistics.median(r.cpu_s for r in runs),
+        max(r.peak_mib for r in runs),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=1_500_000)
+    parser.add_argument("--once", action="store_true", help="one run of each instead of three")
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    times = 1 if options.once else 3
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_helios_logs(folder / "logs", options.jobs)
+        trace, model, drawn = (str(folder / part) for part in ("trace", "workload.json", "drawn"))
+        run("-m", "tracekit", "ingest", str(folder / "logs"), "-o", trace)
+        fitted = measure(times, "fit", trace, "-o", model)
+        made = measure(times, "generate", model, "--jobs", str(options.jobs), "-o", drawn)
+    print("| case | wall | processor | peak memory | at most |")
+    print("|---|---|---|---|---|")
+    print(
+        f"| fit of {options.jobs:,} jobs | {fitted.wall_s:.1f} s | {fitted.cpu_s:.1f} s | {fitted.peak_mib:,.0f} MiB"
+        f" | {FIT_LIMIT_S:.0f} s, {FIT_LIMIT_MIB:,.0f} MiB |"
+    )
+    print(
+        f"| drawing {options.jobs:,} jobs: {options.jobs / made.wall_s:,.0f} a second | {made.wall_s:.2f} s"
+        f" | {made.cpu_s:.2f} s | {made.peak_mib:,.0f} MiB | {options.jobs / DRAW_LIMIT:.0f} s |"
+    )
+
+
+if __name__ == "__main__":
+    main()
