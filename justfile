@@ -46,6 +46,7 @@ bench:
     {{python}} benchmarks/characterize.py
     {{python}} benchmarks/classify_logs.py
     {{python}} benchmarks/replay.py
+    {{python}} benchmarks/fit.py
 
 # Damage the sample traces in many ways and see that every reader stands it.
 fuzz cases="20000" seed="1":

@@ -32,7 +32,7 @@ def test_the_readme_gives_two_set_up_commands_that_need_only_python() -> None:
     commands = [line for line in text.splitlines() if line.startswith("python3 -m venv .venv && ")]
     assert len(commands) == 2
     assert commands[0].endswith(".venv/bin/tracekit analyze sample_traces/philly -o out")
-    assert commands[1].endswith(".venv/bin/python -m pytest")
+    assert commands[1].endswith(".venv/bin/python -m pytest -n auto")
 
 
 def test_contributing_says_why_each_dependency_is_there() -> None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from tracekit.characterize import list_queries, run_query
     from tracekit.comparison import compare
     from tracekit.errors import TracekitError
+    from tracekit.export.api import export
+    from tracekit.fit.api import fit
+    from tracekit.fit.generate import generate
     from tracekit.ingest import ingest_logs
     from tracekit.replay.api import replay
     from tracekit.replay.fidelity import fidelity
@@ -32,7 +35,10 @@ __all__ = [
     "__version__",
     "analyze",
     "compare",
+    "export",
     "fidelity",
+    "fit",
+    "generate",
     "ingest_logs",
     "list_queries",
     "replay",
@@ -46,6 +52,7 @@ _HOME = {
     "analyze": "tracekit.analysis",
     "compare": "tracekit.comparison",
     "fidelity": "tracekit.replay.fidelity",
+    "generate": "tracekit.fit.generate",
     "ingest_logs": "tracekit.ingest",
     "list_queries": "tracekit.characterize",
     "run_query": "tracekit.characterize",
@@ -54,9 +61,9 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "replay":
+    if name in {"export", "fit", "replay"}:
         # A package that can be called, so that the name means the same before and after its modules are imported.
-        return import_module("tracekit.replay")
+        return import_module(f"tracekit.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'tracekit' has no attribute '{name}'")
     return getattr(import_module(_HOME[name]), name)

@@ -101,6 +101,18 @@ def test_a_window_measured_and_a_cluster_file(traces: Path, tmp_path: Path) -> N
     assert 0 < summary["jobs"] == day.height < jobs.height
 
 
+def test_a_bracket_tells_whether_the_assumptions_decide(traces: Path, tmp_path: Path) -> None:
+    arguments = ("replay", traces / "philly", "--limit", "50", "--bracket", "-o", tmp_path / "out")
+    result = run(*arguments, "-p", "sjf", "-p", "sjf-ffs")
+    assert result.returncode == 0, result.stderr
+    lines = [line for line in result.stdout.splitlines() if "mean JCT of sjf-ffs less that of sjf [s]" in line]
+    assert [line.split(":")[0] for line in lines[:2]] == ["c=0.367 m=0.45", "c=0.367 m=0.55"]
+    assert len(lines) == 7
+    assert lines[-1].split(": ")[1] in {"lower", "higher", "equal", "undecided"}
+    alone = run(*arguments, "-p", "fifo", "--force")
+    assert "a bracket compares policies; name two or more with -p, the baseline first" in alone.stderr
+
+
 def test_a_placement_study(traces: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = run("replay", traces / "philly", "--inflate", "0.5", "-p", "fgd", "-p", "best-fit", "-o", out)

@@ -20,10 +20,14 @@ from tracekit.cli import (
     classify_logs,
     compare,
     datasets,
+    export,
     fidelity,
+    fit,
     formats,
+    generate,
     info,
     ingest,
+    plot,
     policies,
     queries,
     query,
@@ -53,7 +57,9 @@ app = typer.Typer(
         "**validate** look at it, **queries** lists the questions it can answer, **query** answers one. "
         "**compare** puts several traces side by side, with the published numbers of the public ones.\n\n"
         "**replay** asks what would have been: the same jobs under another policy or on another cluster. **policies** "
-        "lists the policies, **fidelity** tells how far to trust a replay, **sweep** tries many combinations."
+        "lists the policies, **fidelity** tells how far to trust a replay, **sweep** tries many combinations. "
+        "**fit** makes a model of the workload, **plot** draws pictures of it, **generate** synthetic traces from it, "
+        "**export** writes the jobs as other simulators read them."
     ),
 )
 
@@ -70,6 +76,10 @@ for _verb in (
     policies,
     fidelity,
     sweep,
+    fit,
+    generate,
+    plot,
+    export,
     formats,
     datasets,
     schema,

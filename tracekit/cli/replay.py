@@ -72,6 +72,14 @@ def replay(
             help="Placement study instead: tasks only arrive, up to X times the GPUs; -p names placement rules.",
         ),
     ] = None,
+    bracket: Annotated[
+        bool,
+        typer.Option(
+            "--bracket",
+            help="Tell too how the means compare with the first policy's under other interference and memory of shared "
+            "GPUs.",
+        ),
+    ] = False,
     log: Annotated[bool, typer.Option("--log", help="Keep the event log of each policy (log.parquet).")] = False,
     force: ForceReplay = False,
 ) -> None:
@@ -84,6 +92,7 @@ def replay(
     """
     from tracekit.cli.display import TerminalProgress, print_frame, print_table
     from tracekit.replay.api import scenario_of
+    from tracekit.replay.bracket import bracket_of_policies
     from tracekit.replay.comparison import comparison_rows
     from tracekit.replay.inflation import run_inflation
     from tracekit.replay.study import run_study
@@ -115,6 +124,7 @@ def replay(
             print_frame(table)
             return
         show_before(scenario, progress)
+        brackets = bracket_of_policies(scenario, policy or []) if bracket else []
         study = run_study(scenario, policy, out, force=force, log=log, draw=comparison_svg, progress=progress)
     finally:
         progress.close()
@@ -123,4 +133,6 @@ def replay(
     headers, rows = comparison_rows(study.comparison)
     print_table(headers, rows)
     show_assumptions(study.assumptions)
+    for found in brackets:
+        typer.echo("\n".join(found.lines()))
     typer.echo(f"replays: {Path(out)}")

@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tracekit.errors import UsageError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tracekit.replay.models import Models
+    from tracekit.replay.scenario import Scenario
 
-__all__ = ["BRACKET", "Bracket", "bracket"]
+__all__ = ["BRACKET", "Bracket", "bracket", "bracket_of_policies"]
 
 BRACKET = tuple((c, m) for c in (0.367, 0.5, 0.63) for m in (0.45, 0.55))
 """Strength c of interference (M1) and memory of a job as a share of a GPU's (M2): all pairs that are tried."""
@@ -64,3 +67,27 @@ def bracket(models: Models, headlines: Callable[[Models], Mapping[str, float]]) 
         for name, value in headlines(tried).items():
             found.setdefault(name, {})[c, m] = value
     return [Bracket(name, values) for name, values in found.items()]
+
+
+def bracket_of_policies(scenario: Scenario, policies: Sequence[str]) -> list[Bracket]:
+    """Return the mean job completion time [s] of each policy less that of the first, under every pair of the bracket.
+
+    Raises
+    ------
+    UsageError
+        Fewer than two policies are named, or one ends no job.
+    """
+    if len(policies) < 2:
+        raise UsageError("a bracket compares policies", hint="name two or more with -p, the baseline first")
+
+    def differences(models: Models) -> dict[str, float]:
+        tried = replace(scenario, models=models)
+        means = [tried.run(policy).summary["avg_jct_s"] for policy in policies]
+        if None in means:
+            raise UsageError(f"no job ends under {policies[means.index(None)]}, so that there is nothing to compare")
+        return {
+            f"mean JCT of {policy} less that of {policies[0]} [s]": mean - means[0]
+            for policy, mean in zip(policies[1:], means[1:], strict=True)
+        }
+
+    return bracket(scenario.models, differences)

@@ -59,7 +59,7 @@ def compiled(function: F | None = None, /, *, counted: bool = False) -> F | Call
     read and write arrays and records it was given, take slices of them, and use tuples and numbers. Numba refuses what
     it cannot compile so; a test compares both settings.
 
-    With NUMBA_DISABLE_JIT=1 the function stays Python, for debugging.
+    With NUMBA_DISABLE_JIT=1 the function stays Python, for debugging; those that read records need numba.
 
     Parameters
     ----------

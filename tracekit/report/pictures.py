@@ -7,11 +7,17 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tracekit.report.theme import chart_config, colour_value
+from tracekit.trace_writer import StagedFolder, output_errors
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import altair as alt
 
-__all__ = ["svg"]
+__all__ = ["svg", "write_pictures"]
+
+_MARKER = "pictures.txt"
+"""The list of pictures, by which a folder of them is known."""
 
 _VARIABLE = re.compile(r"var\(--([a-z0-9_-]+)\)")
 
@@ -31,3 +37,37 @@ def svg(chart: alt.TopLevelMixin) -> str:
     spec = {**chart.to_dict(), "config": config}
     text = _VARIABLE.sub(lambda found: colour_value(found[1]), json.dumps(spec))
     return str(vl_convert.vegalite_to_svg(text))
+
+
+def write_pictures(out: Path, drawn: dict[str, str], *, png: bool = False, force: bool = False) -> None:
+    """Write pictures as files of a new folder, all or none.
+
+    Parameters
+    ----------
+    out : Path
+        The folder.
+    drawn : dict
+        SVG text by file name without its ending.
+    png : bool
+        Write each as PNG too, at twice the size.
+    force : bool
+        Replace an earlier folder of pictures.
+
+    Raises
+    ------
+    OutputError
+        The folder exists already, or cannot be written.
+    """
+    import vl_convert
+
+    staged = StagedFolder(out, force=force, marker=_MARKER, kind="a folder of pictures")
+    try:
+        with output_errors(staged.target):
+            for name, text in drawn.items():
+                (staged.path / f"{name}.svg").write_text(text, encoding="utf-8")
+                if png:
+                    (staged.path / f"{name}.png").write_bytes(vl_convert.svg_to_png(text, scale=2))
+            (staged.path / _MARKER).write_text("\n".join(drawn) + "\n", encoding="utf-8")
+        staged.commit()
+    finally:
+        staged.discard()

@@ -1,0 +1,53 @@
+"""`tracekit fit` and `tracekit generate` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.test_commands import ROOT, assert_one_line, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fit") / "trace"
+    assert run("ingest", ROOT / "sample_traces" / "philly", "-o", folder).returncode == 0
+    return folder
+
+
+def test_fit_generate_fit(trace: Path, tmp_path: Path) -> None:
+    fitted = run("fit", trace, "-o", tmp_path / "w.json", "--bootstrap", "9")
+    assert fitted.returncode == 0, fitted.stderr
+    for word in ("all jobs", "1 GPU, completed", "lognorm", "least AIC", "arrivals: ", "as gpu_class"):
+        assert word in fitted.stdout
+    assert "note: 38 jobs have no run time; most never ran" in fitted.stderr
+    assert json.loads((tmp_path / "w.json").read_text())["version"] == 1
+    made = run("generate", tmp_path / "w.json", "--jobs", "300", "--seed", "2", "-o", tmp_path / "t")
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.startswith(f"Trace: {tmp_path / 't'} (300 jobs, ")
+    assert run("validate", tmp_path / "t").returncode == 0
+    assert run("fit", tmp_path / "t", "-o", tmp_path / "again.json", "--bootstrap", "0").returncode == 0
+
+
+def test_pictures_of_a_model(trace: Path, tmp_path: Path) -> None:
+    assert run("fit", trace, "-o", tmp_path / "w.json", "--bootstrap", "0").returncode == 0
+    done = run("plot", tmp_path / "w.json", "-o", tmp_path / "pictures", "--png")
+    assert done.returncode == 0, done.stderr
+    names = sorted(p.name for p in (tmp_path / "pictures").iterdir())
+    assert names[:2] == ["arrivals.png", "arrivals.svg"]
+    assert "run_time_all.svg" in names
+    assert (tmp_path / "pictures" / "arrivals.png").read_bytes().startswith(b"\x89PNG")
+    assert_one_line(run("plot", tmp_path / "w.json", "-o", tmp_path / "pictures"), "exists already")
+
+
+def test_mistakes_are_one_line(trace: Path, tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text('{"format": "tracekit-workload", "version": 0}')
+    assert_one_line(run("generate", tmp_path / "old.json", "--jobs", "5", "-o", tmp_path / "t"), "has version 0")
+    assert_one_line(run("generate", tmp_path / "absent", "--jobs", "5", "-o", tmp_path / "t"), "cannot be read")
+    assert_one_line(run("fit", tmp_path / "absent", "-o", tmp_path / "w.json"), "no such Trace")
+    assert_one_line(run("fit", trace, "-o", trace, "--bootstrap", "0"), "is a folder")

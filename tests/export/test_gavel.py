@@ -1,0 +1,139 @@
+"""Gavel: a reader written from the description of its trace and its throughputs finds the jobs again."""
+
+from __future__ import annotations
+
+import ast
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from tracekit.errors import SourceError, UsageError
+from tracekit.export.api import export
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tracekit.trace import Trace
+
+    Run = Callable[..., tuple[Path, Any]]
+
+JobKind = tuple[str, int]
+
+
+class GavelJob(NamedTuple):
+    kind: str
+    steps: int
+    scale: int
+    weight: float
+    arrival: float
+
+
+def read_trace(path: Path) -> list[GavelJob]:
+    """Read ten fields a line: type, command, folder, argument, data flag, steps, scale, weight, SLO, arrival."""
+    jobs = []
+    for line in path.read_bytes().decode().split("\n")[:-1]:
+        kind, command, folder, argument, data, steps, scale, weight, slo, arrival = line.split("\t")
+        assert command
+        assert folder
+        assert argument.startswith("-")
+        assert int(data) in (0, 1)
+        assert int(scale) >= 1
+        assert int(steps) >= 1
+        assert float(slo) == -1
+        jobs.append(GavelJob(kind, int(steps), int(scale), float(weight), float(arrival)))
+    assert [j.arrival for j in jobs] == sorted(j.arrival for j in jobs)
+    return jobs
+
+
+def read_throughputs(path: Path) -> dict[str, dict[JobKind, dict[str | JobKind, Any]]]:
+    """Read steps a second by GPU, by (type, scale), alone ('null') or beside another (type, scale)."""
+    return {
+        worker: {
+            ast.literal_eval(kind): {
+                other if other == "null" else ast.literal_eval(other): rate for other, rate in rates.items()
+            }
+            for kind, rates in kinds.items()
+        }
+        for worker, kinds in json.loads(path.read_text()).items()
+    }
+
+
+def test_jobs_run_for_as_long_as_in_the_trace(small: Trace, run: Run) -> None:
+    path, done = run(small, "gavel", "small.trace")
+    jobs = read_trace(path)
+    assert jobs == [
+        GavelJob("tracekit", 100, 4, 1.0, 0.0),
+        GavelJob("tracekit", 75, 8, 1.0, 60.0),
+        GavelJob("tracekit", 12, 1, 1.0, 240.0),
+    ]
+    rates = read_throughputs(path.with_name("small.throughputs.json"))
+    assert [job.steps / rates["v100"][job.kind, job.scale]["null"] for job in jobs] == [100, 75, 12]
+    # A policy that shares GPUs looks up every pair.
+    pairs = {(kind, other) for kind, found in rates["v100"].items() for other in found if other != "null"}
+    assert len(pairs) == 9
+    assert "job type: tracekit, for 3 jobs of which the Trace does not tell it (option job_type)" in done.told.sentences
+
+
+def throughputs(folder: Path) -> Path:
+    table = {
+        "v100": {
+            "('LM (batch size 5)', 1)": {"null": 2.5, "('A3C', 1)": [1.0, 1.0]},
+            "('LM (batch size 5)', 4)": {"null": 9.0},
+            "('LM (batch size 5)', 8)": {"null": 0.0},
+            "('A3C', 1)": {"null": 4.0},
+        },
+        "k80": {"('A3C', 1)": {"null": 1.0}},
+    }
+    path = folder / "rates.json"
+    path.write_text(json.dumps(table))
+    return path
+
+
+def test_throughputs_of_gavel_turn_run_times_into_steps(small: Trace, run: Run, tmp_path: Path) -> None:
+    path, done = run(
+        small, "gavel", "o.trace", throughputs=throughputs(tmp_path), job_type="LM (batch size 5)", weight=2
+    )
+    # 100 s at 9 steps a second, 12.4 s at 2.5; 8 GPUs make no step.
+    assert read_trace(path) == [
+        GavelJob("LM (batch size 5)", 900, 4, 2.0, 0.0),
+        GavelJob("LM (batch size 5)", 31, 1, 2.0, 240.0),
+    ]
+    assert (done.jobs, done.told.left_out["the throughputs know no LM (batch size 5) on 8 GPUs"]) == (2, 1)
+    assert done.files == (path,)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"job_type": "x\ty"}, r"--option job_type: 'x\\ty' is not one printable line"),
+        ({"job_type": "x\ny"}, "is not one printable line"),
+        ({"job_type": ""}, "--option job_type: is empty"),
+        ({"job_type": "it's"}, "--option job_type: holds a quote"),
+        ({"command": "a\tb"}, "--option command"),
+        ({"weight": "0"}, "--option weight: '0' is not a number from 1e-09"),
+        ({"weight": "inf"}, "--option weight"),
+        ({"throughputs": "RATES"}, "--option job_type: no job type is named"),
+        ({"throughputs": "RATES", "job_type": "LM"}, r"know no 'LM'; choose one of: A3C, LM \(batch size 5\)"),
+        ({"throughputs": "RATES", "job_type": "A3C", "worker": "v10"}, "know no GPU 'v10'; did you mean 'v100'"),
+        ({"typo": "1"}, "the target gavel has no option 'typo'"),
+    ],
+)
+def test_a_wrong_option_is_one_line(small: Trace, tmp_path: Path, options: dict[str, str], message: str) -> None:
+    given = {k: str(throughputs(tmp_path)) if v == "RATES" else v for k, v in options.items()}
+    with pytest.raises(UsageError, match=message):
+        export(small, "gavel", tmp_path / "o.trace", options=given)
+    assert not (tmp_path / "o.trace").exists()
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[1]", '{"v100": {"(\'A3C\', 1)": {}}}', '{"v100": {"(\'A3C\', 1)": {"null": "x"}}}']
+)
+def test_a_file_that_is_no_throughputs_is_one_line(small: Trace, tmp_path: Path, content: str) -> None:
+    (tmp_path / "rates.json").write_text(content)
+    options = {"throughputs": str(tmp_path / "rates.json"), "job_type": "A3C"}
+    with pytest.raises(SourceError, match="is not a file of Gavel's throughputs"):
+        export(small, "gavel", tmp_path / "o.trace", options=options)
+    with pytest.raises(SourceError, match="cannot read: No such file"):
+        export(small, "gavel", tmp_path / "o.trace", options={**options, "throughputs": str(tmp_path / "none")})

@@ -1,0 +1,123 @@
+"""Known parameters are found again; what cannot be fitted says why."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests.fit.drawing import KNOWN, censored, draw
+from tracekit.fit.choice import best, fit_families
+from tracekit.fit.families import FAMILIES
+from tracekit.fit.likelihood import FitFailure, Likelihood, maximize
+from tracekit.fit.sample import Sample
+
+QUICK = [("weibull_min", 0.6), ("burr12", 0.2), ("lognorm_mix_2", 0.2), ("hyperexpon_3", 0.0)]
+SLOW = [(name, share) for name in KNOWN for share in (0.0, 0.2, 0.6) if (name, share) not in QUICK]
+
+
+def assert_recovered(name: str, share: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sample = censored(draw(name, 20_000, rng), share, rng)
+    assert sample.right_n_total / sample.n == pytest.approx(share, abs=0.01)
+    fitted = maximize(FAMILIES[name], sample)
+    assert fitted.errors is not None
+    away = np.abs(fitted.p - FAMILIES[name].vector(KNOWN[name])) / fitted.errors
+    assert away.max() < 3, dict(zip(FAMILIES[name].parameters, away, strict=True))
+
+
+@pytest.mark.parametrize(("name", "share"), QUICK)
+def test_known_parameters_are_within_three_standard_errors(name: str, share: float) -> None:
+    assert_recovered(name, share, seed=11)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "share"), SLOW)
+def test_known_parameters_of_every_family_are_within_three_standard_errors(name: str, share: float) -> None:
+    assert_recovered(name, share, seed=11)
+
+
+def chosen(name: str, seed: int) -> str:
+    rng = np.random.default_rng(seed)
+    sample = censored(draw(name, 20_000, rng), 0.0, rng)
+    return best(fit_families(sample, FAMILIES.values())[0], "bic").family.name
+
+
+@pytest.mark.parametrize("name", ["expon", "fisk", "lognorm_mix_2"])
+def test_the_true_family_is_chosen(name: str) -> None:
+    assert chosen(name, 5) == name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_true_family_is_chosen_in_18_of_20_seeds(name: str) -> None:
+    assert sum(chosen(name, seed) == name for seed in range(20)) >= 18
+
+
+def test_two_lognormal_parts_are_told_from_one() -> None:
+    one = np.random.default_rng(2).lognormal(7, 1.5, 20_000)
+    fitted, _ = fit_families(
+        Sample.make(np.round(one), resolution_s=1), [FAMILIES["lognorm"], FAMILIES["lognorm_mix_2"]]
+    )
+    assert best(fitted, "bic").family.name == "lognorm"
+    assert chosen("lognorm_mix_2", 3) == "lognorm_mix_2"
+
+
+@pytest.mark.parametrize("name", ["expon", "lognorm", "weibull_min"])
+def test_scipys_own_censored_fit_agrees(name: str) -> None:
+    rng = np.random.default_rng(4)
+    durations = draw(name, 400, rng) + 1
+    ends = rng.exponential(8000, 400)
+    seen = durations <= ends
+    data = stats.CensoredData.right_censored(np.minimum(durations, ends), ~seen)
+    *shape, _, scale = getattr(stats, name).fit(data, floc=0)
+    sample = Sample.make(durations[seen], ends[~seen], resolution_s=1e-6)
+    np.testing.assert_allclose(maximize(FAMILIES[name], sample).p, [*shape, scale], rtol=2e-3)
+
+
+def test_the_log_likelihood_is_that_of_the_definition() -> None:
+    sample = Sample.make([200.0, 200.0, 700.0], [90.0], low=[0.0, 10.0], high=[5.0, 20.0], resolution_s=1)
+    frozen = stats.weibull_min(0.6, scale=300)
+    expected = 2 * frozen.logpdf(200) + frozen.logpdf(700) + frozen.logsf(90)
+    expected += np.log(frozen.cdf(5)) + np.log(frozen.cdf(20) - frozen.cdf(10))
+    family = FAMILIES["weibull_min"]
+    theta = family.to_free(np.array([0.6, 300.0]))
+    likelihood = Likelihood(family, sample)
+    assert likelihood.total(theta) == pytest.approx(expected, rel=1e-10)
+    depth, slope = likelihood.fall(theta)
+    assert depth == pytest.approx(-expected, rel=1e-10)
+    by_steps = [(likelihood.total(theta + d) - likelihood.total(theta - d)) / 2e-5 for d in np.eye(2) * 1e-5]
+    np.testing.assert_allclose(-slope, by_steps, rtol=1e-3)
+
+
+def test_the_error_of_an_exponential_is_its_scale_by_the_root_of_its_ends() -> None:
+    rng = np.random.default_rng(8)
+    sample = Sample.make(rng.exponential(5000, 300) + 200, rng.exponential(5000, 200) + 1, resolution_s=1e-6)
+    fitted = maximize(FAMILIES["expon"], sample)
+    total = sample.exact_n @ sample.exact + sample.right_n @ sample.right
+    assert fitted.p[0] == pytest.approx(total / 300, rel=1e-5)
+    assert fitted.errors is not None
+    assert fitted.errors[0] == pytest.approx(total / 300 / np.sqrt(300), rel=1e-3)
+    assert fitted.bic - fitted.aic == pytest.approx(np.log(500) - 2)
+
+
+@pytest.mark.parametrize(
+    ("sample", "family", "said"),
+    [
+        (Sample.make([60.0] * 500), "lognorm", "all durations are the same"),
+        (Sample.make([], [60.0] * 500), "expon", "0 durations are known to the end, 10 are needed"),
+        (Sample.make([3.0]), "expon", "1 durations are known to the end"),
+        (Sample.make([60.0, 600.0] * 50), "lognorm_mix_3", "2 distinct durations cannot tell 8 parameters"),
+        (Sample.make([0.0] * 50 + [400.0]), "lognorm", "2 distinct durations cannot tell 2 parameters"),
+    ],
+)
+def test_what_cannot_be_fitted_says_why(sample: Sample, family: str, said: str) -> None:
+    with pytest.raises(FitFailure, match=said):
+        maximize(FAMILIES[family], sample)
+
+
+def test_a_burr_that_is_a_weibull_is_said_to_have_no_maximum() -> None:
+    rng = np.random.default_rng(1)
+    sample = Sample.make(np.round(rng.weibull(0.7, 20_000) * 5000), resolution_s=1)
+    with pytest.raises(FitFailure, match="no maximum inside the family"):
+        maximize(FAMILIES["burr12"], sample)

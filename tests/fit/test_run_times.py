@@ -1,0 +1,130 @@
+"""Groups of run times, pooling, what is censored; and sizes, users, outcomes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import tracekit
+from tests.fit.workloads import workload
+from tracekit.fit.jobs import read_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.fit.model import WorkloadModel
+    from tracekit.trace import Trace
+
+
+@pytest.fixture(scope="module")
+def trace(make_trace: Callable[..., Trace]) -> Trace:
+    nodes = [{"node_id": f"n{i}", "gpu_count": 8, "gpu_model": "V100"} for i in range(5)]
+    capacity = [
+        {"time": "2020-04-06", "vc": "a", "gpu_count": 16},
+        {"time": "2020-04-07", "vc": "a", "gpu_count": 24},
+        {"time": "2020-04-06", "vc": "b", "gpu_count": 16},
+    ]
+    return make_trace(**workload(1500), nodes=nodes, capacity=capacity)
+
+
+@pytest.fixture(scope="module")
+def model(trace: Trace) -> WorkloadModel:
+    fitted: WorkloadModel = tracekit.fit(trace, replicates=9)
+    return fitted
+
+
+def entry(model: WorkloadModel, measure: str, **key: str) -> dict[str, Any]:
+    found = model.run_time(measure, **key)
+    assert found is not None
+    return found
+
+
+def test_the_run_time_is_what_the_attempts_held(trace: Trace) -> None:
+    frame = read_jobs(trace).frame
+    attempts = trace.scan("attempts").collect()
+    assert frame["held_s"].sum() == pytest.approx(attempts["run_s"].sum())
+    assert frame["run_s"].sum() > frame["held_s"].sum()
+
+
+def test_a_group_of_enough_jobs_has_a_fit_of_its_own(model: WorkloadModel) -> None:
+    big = model.run_time(gpu_class="5-8")
+    assert big is not None
+    assert big["chosen"] == "lognorm"
+    fit = next(f for f in big["families"] if f["family"] == "lognorm")
+    assert abs(fit["parameters"]["s"] - 1.0) < 3 * fit["standard_errors"]["s"]
+    failed = model.run_time(gpu_class="1", status="failed")
+    assert failed is not None
+    assert failed["chosen"] == "lognorm"
+    assert failed["bootstrap"]["replicates"] == 9
+
+
+def test_nothing_was_stopped_so_demand_is_not_told_apart(model: WorkloadModel) -> None:
+    assert {e["measure"] for e in model.run_times} == {"until_end"}
+    assert model.run_time(vc="a") is not None
+
+
+def test_small_groups_are_pooled_and_keep_their_median(make_trace: Callable[..., Trace]) -> None:
+    tables = workload(1000)
+    for job in tables["jobs"][:60]:
+        job["gpu_count"] = 16.0
+    found = entry(tracekit.fit(make_trace(**tables), replicates=0), "until_end", gpu_class=">8")
+    assert found["n"] == 60
+    assert found["pooled_to"] == "all"
+    assert 0.2 < found["median_ratio"] < 5
+
+
+def test_stopped_jobs_are_right_censored_in_demand(make_trace: Callable[..., Trace]) -> None:
+    tables = workload(1500)
+    for i, job in enumerate(tables["jobs"]):
+        if i % 5 == 0:
+            job["status"] = "cancelled"
+    tables["jobs"][1].update(status="running", run_s=None, end_time=None, attempt_count=1)
+    tables["attempts"] = [a for a in tables["attempts"] if a["job_id"] != "j1"]
+    model = tracekit.fit(make_trace(**tables), replicates=0)
+    until, demand = entry(model, "until_end"), entry(model, "demand")
+    assert (until["n"], until["right_censored"]) == (1500, 1)
+    assert (demand["n"], demand["right_censored"]) == (1500, 301)
+    assert entry(model, "until_end", status="cancelled")["right_censored"] == 0
+    assert entry(model, "demand", vc="a")["right_censored"] > 100
+    assert model.document["statuses"]["unfinished"] == 1
+
+
+def test_sizes_users_and_machines_are_counted(model: WorkloadModel, trace: Trace) -> None:
+    document = model.document
+    counts = trace.scan("jobs").collect()["gpu_count"]
+    assert document["sizes"]["by_gpu_class"]["5-8"] == pytest.approx((counts == 8).sum() / 1500)
+    assert [r["gpu_count"] for r in document["sizes"]["requests"]] == [1, 8]
+    assert document["users"]["users"] == 4
+    assert document["users"]["vcs"] == 2
+    assert {t["user"] for t in document["users"]["tenants"]} == {"u1", "u2", "u3", "u4"}
+    assert document["users"]["user_concentration"]["gini"] == pytest.approx(0, abs=0.1)
+    assert document["cluster"]["capacity"] == [
+        {"cluster": None, "vc": "a", "gpu_count": 24.0},
+        {"cluster": None, "vc": "b", "gpu_count": 16.0},
+    ]
+    assert document["cluster"]["nodes"][0]["nodes"] == 5
+    assert abs(document["correlation"]["correlation"]) < 0.1
+
+
+def test_retries_and_run_time_to_failure(model: WorkloadModel) -> None:
+    groups = {(g["gpu_class"], g["status"]): g for g in model.document["statuses"]["groups"]}
+    assert groups["1", "failed"]["attempts"] == [2]
+    assert groups["5-8", "completed"]["attempts"] == [1]
+    failures = model.document["failures"]["run_time_to_failure"]
+    # Both attempts of a failed job failed: its last by its status, its first because another followed.
+    assert failures[0]["n"] == 2 * groups["1", "failed"]["jobs"]
+    assert model.document["failures"]["split"]["concentration"] > 20
+
+
+def test_every_fit_carries_what_a_reader_needs(model: WorkloadModel) -> None:
+    for one in [e for e in model.run_times if e["pooled_to"] is None]:
+        assert one["unit"] == "s"
+        for fit in one["families"]:
+            known = {"family", "scipy", "parameters", "standard_errors", "log_likelihood", "aic", "bic", "ks"}
+            assert fit.keys() == {"family", "failed"} or known < fit.keys()
+
+
+def test_the_same_trace_and_seed_give_the_same_bytes(trace: Trace, model: WorkloadModel) -> None:
+    assert tracekit.fit(trace, replicates=9, workers=1).to_json() == model.to_json()
+    assert tracekit.fit(trace, replicates=9, seed=1).to_json() != model.to_json()

@@ -1,0 +1,145 @@
+"""tracekit export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tracekit.cli.options import Force, MemoryLimit, TextFormat, pairs
+from tracekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tracekit.export.interface import Target
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(export)
+
+
+def export(
+    trace: Annotated[
+        Path | None, typer.Argument(metavar="TRACE", help="Folder made by 'tracekit ingest'.", show_default=False)
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="NAME", help="The simulator or format; --list shows them.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The file, or for some targets the folder.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=VALUE", help="Option of the target; may be repeated."),
+    ] = None,
+    list_targets: Annotated[
+        bool, typer.Option("--list", help="Show the targets, or with --to one of them field by field, and exit.")
+    ] = False,
+    form: Annotated[
+        TextFormat, typer.Option("-f", "--output-format", help="How to write the list.")
+    ] = TextFormat.table,
+    force: Force = False,
+    memory_limit: MemoryLimit = None,
+) -> None:
+    """Write the jobs of a Trace as a simulator's own loader reads them.
+
+    Jobs that the simulator cannot take are left out and counted; what it needs and the Trace lacks is filled in, and
+    each such value is told with the option that changes it.
+
+    Example: tracekit export my-trace --to gavel -o my.trace
+    """
+    from tracekit.cli.display import TerminalProgress
+    from tracekit.export.api import export as write
+    from tracekit.export.registry import find_target
+
+    if list_targets:
+        if to is None:
+            _list(form)
+        else:
+            _show(find_target(to), form)
+        return
+    if to is None:
+        raise UsageError("no target is named", where="--to", hint="'tracekit export --list' shows them")
+    if trace is None:
+        raise UsageError("no Trace is named", hint="tracekit export TRACE --to NAME -o FILE")
+    if out is None:
+        raise UsageError("no output is named", where="-o", hint="add -o FILE")
+    progress = TerminalProgress()
+    try:
+        done = write(
+            trace,
+            to,
+            out,
+            options=pairs(option, "--option"),
+            force=force,
+            memory_limit=memory_limit,
+            progress=progress,
+        )
+    finally:
+        progress.close()
+    typer.echo(f"{done.jobs:,} of {done.told.jobs:,} jobs exported to {done.target}")
+    for file in done.files:
+        typer.echo(f"{done.target}: {file}")
+
+
+def _list(form: TextFormat) -> None:
+    import orjson
+
+    from tracekit.cli.display import print_table
+    from tracekit.export.registry import all_targets, broken_plugins
+
+    targets = all_targets().values()
+    if form is TextFormat.json:
+        typer.echo(orjson.dumps([_facts(target) for target in targets], option=orjson.OPT_INDENT_2).decode())
+    else:
+        heads = ("--to", "what it is", "writes", "needs of a job", "options")
+        rows = [(t.name, t.title, "folder" if t.folder else "file", t.needs, ", ".join(t.options)) for t in targets]
+        print_table(heads, rows)
+        typer.echo(
+            "tracekit export --list --to NAME shows the fields, the options with their defaults, and the sources"
+        )
+    for fault in broken_plugins().values():
+        typer.echo(f"note: {fault}", err=True)
+
+
+def _facts(target: Target) -> dict[str, Any]:
+    return {
+        "target": target.name,
+        "title": target.title,
+        "reads": target.reads,
+        "needs": target.needs,
+        "folder": target.folder,
+        "files_beside": dict(target.companions),
+        "fields": [{"name": f.name, "meaning": f.meaning, "filled_from": f.filled_from} for f in target.fields],
+        "options": [
+            {"name": name, "default": o.default, "meaning": o.meaning, "values": list(o.choices)}
+            for name, o in target.options.items()
+        ],
+        "lost": target.lost,
+        "sources": list(target.sources),
+    }
+
+
+def _show(target: Target, form: TextFormat) -> None:
+    import orjson
+
+    from tracekit.cli.display import print_table
+
+    if form is TextFormat.json:
+        typer.echo(orjson.dumps(_facts(target), option=orjson.OPT_INDENT_2).decode())
+        return
+    typer.echo(f"{target.name}: {target.title}\n\nRead by: {target.reads}")
+    for end, what in target.companions.items():
+        typer.echo(f"Beside it: *{end}, {what}")
+    typer.echo(f"Needs of a job: {target.needs}\nLeft out: {target.lost}\n")
+    print_table(("field", "what it holds", "filled from"), [(f.name, f.meaning, f.filled_from) for f in target.fields])
+    rows = [
+        (name, o.default or "(empty)", ", ".join(o.choices) or "any", o.meaning) for name, o in target.options.items()
+    ]
+    print_table(("option", "default", "values", "meaning"), rows)
+    typer.echo("Sources:")
+    for source in target.sources:
+        typer.echo(f"  - {source}")

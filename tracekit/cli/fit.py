@@ -1,0 +1,54 @@
+"""tracekit fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracekit.cli.options import Force, TraceFolder
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(fit)
+
+
+def fit(
+    trace: TraceFolder,
+    out: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write the model (JSON).")],
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of goodness and bootstrap.")] = 0,
+    bootstrap: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Samples drawn for each p-value; 0 leaves the p-values out.")
+    ] = 99,
+    force: Force = False,
+) -> None:
+    """Fit a workload model to a Trace: arrivals, sizes, users, run times, failures.
+
+    FILE is workload.json (docs/workload.md): every fit with its sample size, parameters in scipy's names, standard
+    errors, log-likelihood, AIC, BIC and goodness. The same Trace and seed give the same bytes.
+
+    Example: tracekit fit my-trace -o workload.json
+    """
+    from tracekit.cli.display import TerminalProgress, print_table
+    from tracekit.fit.api import fit as fit_trace
+    from tracekit.fit.model import check_target
+    from tracekit.fit.summary import summary_rows
+
+    check_target(out, force=force)
+    progress = TerminalProgress()
+    try:
+        model = fit_trace(trace, seed=seed, replicates=bootstrap, progress=progress)
+        model.write(out, force=force)
+    finally:
+        progress.close()
+    print_table(*summary_rows(model))
+    arrivals = model.document["arrivals"]
+    if arrivals["process"] is not None:
+        typer.echo(f"arrivals: {arrivals['process']}; {arrivals['why']}")
+    for note in model.document["notes"]:
+        progress.note(note)
+    typer.echo(f"model: {out}")

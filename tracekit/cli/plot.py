@@ -1,0 +1,41 @@
+"""tracekit plot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracekit.cli.options import Force
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(plot)
+
+
+def plot(
+    model: Annotated[
+        Path, typer.Argument(metavar="WORKLOAD.json", help="Model made by 'tracekit fit'.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Folder for the pictures.")],
+    png: Annotated[bool, typer.Option("--png", help="Write PNG files beside the SVG files.")] = False,
+    force: Force = False,
+) -> None:
+    """Draw a workload model: observed against fitted run times, and arrivals through the week.
+
+    OUT holds arrivals.svg and one file for each fitted group of run times: distribution, survival on log axes, and
+    observed against fitted quantiles.
+
+    Example: tracekit plot workload.json -o pictures
+    """
+    from tracekit.fit.model import WorkloadModel
+    from tracekit.report.pictures import write_pictures
+    from tracekit.report.workload_charts import workload_pictures
+
+    drawn = workload_pictures(WorkloadModel.read(model))
+    write_pictures(out, drawn, png=png, force=force)
+    typer.echo(f"pictures: {out} ({', '.join(drawn)})")

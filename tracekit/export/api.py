@@ -1,0 +1,119 @@
+"""Export a Trace to a simulator, from Python."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.errors import TraceError, UsageError
+from tracekit.export.chosen import choose
+from tracekit.export.output import Output
+from tracekit.export.registry import find_target
+from tracekit.export.told import Told
+from tracekit.trace import Trace
+from tracekit.trace_writer import output_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tracekit.progress import Progress
+
+__all__ = ["Exported", "export"]
+
+
+@contextlib.contextmanager
+def _reading(trace: Trace) -> Iterator[None]:
+    """Turn the failures of reading a Trace into one clear error."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise UsageError("is not enough", where="--memory-limit", hint="give more, or leave it out") from error
+    except duckdb.IOException:
+        raise
+    except duckdb.Error as error:
+        first = str(error).splitlines()[0]
+        raise TraceError(f"cannot be read: {first}", where=trace.path, hint="'tracekit validate' tells more") from error
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export wrote."""
+
+    target: str
+    """Name of the target."""
+    files: tuple[Path, ...]
+    """The files; of several the main one is the last."""
+    told: Told
+    """Jobs left out, fields filled in, choices made."""
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs were written."""
+        return self.told.written
+
+
+def export(
+    trace: Trace | str | Path,
+    to: str,
+    out: str | Path,
+    *,
+    options: Mapping[str, str] | None = None,
+    force: bool = False,
+    memory_limit: str | None = None,
+    progress: Progress | None = None,
+) -> Exported:
+    """Write the jobs of a Trace as a simulator's own loader reads them.
+
+    Parameters
+    ----------
+    trace : Trace, str or Path
+        The Trace, or its folder.
+    to : str
+        Name of the target, such as 'gavel'; `tracekit.export.registry.all_targets` has all.
+    out : str or Path
+        The file, or for some targets the folder, to write.
+    options : mapping, optional
+        Options of the target.
+    force : bool
+        Replace what stands there.
+    memory_limit : str, optional
+        Most memory for joins and sorting before they spill to disk, such as '2GB'.
+    progress : Progress, optional
+        Receives everything that was left out, filled in or chosen, as notes.
+
+    Returns
+    -------
+    Exported
+
+    Raises
+    ------
+    UsageError
+        No such target or option, or no job that the target takes.
+    TraceError
+        The Trace cannot be read.
+    OutputError
+        The output stands there already, or cannot be written.
+    """
+    target = find_target(to)
+    chosen_options = target.fill_options(options or {})
+    opened = trace if isinstance(trace, Trace) else Trace.open(trace)
+    told = Told()
+    if progress is not None:
+        progress.stage(f"exporting {opened.path.name} to {target.name}")
+    with (
+        Output(Path(out), folder=target.folder, companions=target.beside(chosen_options), force=force) as output,
+        opened.connect(memory_limit) as con,
+    ):
+        with output_errors(output.target), _reading(opened):
+            jobs = choose(con, opened, target.wanted(chosen_options), output.scratch, told)
+            target.write(jobs, output, told, chosen_options)
+        facts = {"target": target.name, "options": chosen_options.values, **told.to_dict()}
+        files = output.commit(facts)
+    if progress is not None:
+        for sentence in told.sentences:
+            progress.note(sentence)
+    return Exported(target.name, tuple(files), told)

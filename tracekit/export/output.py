@@ -1,0 +1,126 @@
+"""Where an export's files go: they appear under their names when all of them are complete, and not before."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from tracekit.errors import OutputError
+from tracekit.trace_writer import StagedFolder, output_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+__all__ = ["MARKER", "Output"]
+
+MARKER = "export.json"
+"""In a folder that an export made: what was exported, and how."""
+
+
+class Output:
+    """The files of one export, staged beside their place.
+
+    Use it as a context: leaving it without `commit` removes everything.
+
+    Parameters
+    ----------
+    target : Path
+        The file or folder that the user named.
+    folder : bool
+        Whether it is a folder.
+    companions : iterable of str
+        Ends of the names of files beside the main one, which must not stand there either.
+    force : bool
+        Replace what an earlier export wrote.
+
+    Raises
+    ------
+    OutputError
+        Something stands there already, or the place cannot be written.
+    """
+
+    def __init__(self, target: Path, *, folder: bool, companions: Iterable[str] = (), force: bool = False) -> None:
+        self.target = Path(os.path.abspath(target))  # noqa: PTH100 -- resolve() would follow a link that is to be replaced
+        self._ends = tuple(companions)
+        self._files: list[tuple[Path, Path]] = []
+        self._folder = folder
+        if not folder:
+            with output_errors(self.target):
+                self._check(force)
+                self.target.parent.mkdir(parents=True, exist_ok=True)
+        # Files are staged in a folder beside them, which never appears under its own name.
+        place = self.target if folder else self.target.with_name(f".{self.target.name[:200]}.export")
+        self._staged_folder = StagedFolder(place, force=force, marker=MARKER, kind="an export")
+        self.path = self._staged_folder.path
+        self.scratch = self.path / ".scratch"
+        """A folder for intermediate files; it is removed before anything appears."""
+        with output_errors(self.target):
+            self.scratch.mkdir()
+
+    def _check(self, force: bool) -> None:
+        for path in (self.target, *(self._beside(end) for end in self._ends)):
+            if path.is_dir():
+                raise OutputError("is a folder", where=path, hint="choose another -o")
+            if (path.exists() or path.is_symlink()) and not force:
+                raise OutputError("exists already", where=path, hint="choose another -o, or add --force to replace it")
+
+    def _beside(self, end: str) -> Path:
+        return self.target.with_name(self.target.stem + end)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._staged_folder.discard()
+
+    @property
+    def main(self) -> Path:
+        """Where the main file is written."""
+        return self._staged(self.target)
+
+    def companion(self, end: str) -> Path:
+        """Return where the file beside the main one is written whose name ends so."""
+        return self._staged(self._beside(end))
+
+    def member(self, name: str) -> Path:
+        """Return where a file of the folder is written; its own folder is made."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _staged(self, final: Path) -> Path:
+        path = self.path / final.name
+        if (path, final) not in self._files:
+            self._files.append((path, final))
+        return path
+
+    def commit(self, facts: dict[str, Any]) -> list[Path]:
+        """Let the files appear and return them; the main file comes last.
+
+        Parameters
+        ----------
+        facts : dict
+            What is kept in a folder as export.json.
+
+        Raises
+        ------
+        OutputError
+            The place cannot be written.
+        """
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        with output_errors(self.target):
+            if self._folder:
+                (self.path / MARKER).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+                members = sorted(p.relative_to(self.path) for p in self.path.rglob("*") if p.is_file())
+                self._staged_folder.commit()
+                return [self.target / name for name in members]
+            ordered = sorted(self._files, key=lambda pair: pair[1] == self.target)
+            for path, final in ordered:
+                path.replace(final)
+            return [final for _, final in ordered]

@@ -1,0 +1,120 @@
+"""The GPUs of each VC by day, as a Helios quota table."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from tracekit.export.chosen import Chosen
+    from tracekit.export.told import Told
+
+__all__ = ["quota_table"]
+
+_NODE = 8
+"""GPUs of a node in that simulator: what a VC held is rounded up to whole nodes."""
+
+_LONGEST = 36_525
+"""Most days of a table."""
+
+
+def quota_table(jobs: Chosen, cluster: str | None, zone: ZoneInfo, unknown_vc: str, told: Told) -> pl.DataFrame:
+    """Return one row a day: date, a column for each VC with its GPUs, total.
+
+    From the table capacity; without rows for the cluster, from what its jobs held at once, as whole nodes of 8 GPUs.
+
+    Parameters
+    ----------
+    jobs : Chosen
+        The jobs.
+    cluster : str or None
+        The cluster; None for the jobs that name none.
+    zone : ZoneInfo
+        Zone in which days begin.
+    unknown_vc : str
+        VC of the jobs that name none.
+    told : Told
+        Receives how the quotas came about.
+    """
+    changes: dict[str | None, list[tuple[dt.date, int]]]
+    first: dt.date | None
+    last: dt.date | None
+    first, last = _days(jobs, cluster, zone)
+    stated = _stated(jobs, cluster, zone)
+    if stated:
+        changes, first, until = stated
+        last = max(last or until, until)
+    else:
+        held = {key[1]: value for key, value in jobs.held("cluster", "vc").items() if key[0] == cluster}
+        begin = first or dt.date.min
+        changes = {
+            (vc if vc is not None else unknown_vc): [(begin, -(-gpus // _NODE) * _NODE)] for vc, gpus in held.items()
+        }
+        shown = cluster if cluster is not None else "unknown"
+        told.note(
+            f"quotas are not in the Trace: each VC of cluster {shown} has what it held at once, in whole nodes of 8"
+        )
+    names = sorted(name for name in changes if name not in (None, "date", "total", ""))
+    if first is None or last is None or (last - first).days > _LONGEST:
+        return pl.DataFrame(
+            {"date": [], **{name: [] for name in names}, "total": []}, schema_overrides={"date": pl.String}
+        )
+    days = [first + dt.timedelta(n) for n in range((last - first).days + 1)]
+    columns = {name: _filled(days, changes[name]) for name in names}
+    total = _filled(days, changes[None]) if None in changes else [sum(v) for v in zip(*columns.values(), strict=True)]
+    table = {"date": [day.isoformat() for day in days], **columns, "total": total or [0] * len(days)}
+    return pl.DataFrame(table)
+
+
+def _stated(
+    jobs: Chosen, cluster: str | None, zone: ZoneInfo
+) -> tuple[dict[str | None, list[tuple[dt.date, int]]], dt.date, dt.date] | None:
+    """Return the stated changes of each VC (None is the whole cluster), and the first and last day of one."""
+    if not jobs.trace.has("capacity"):
+        return None
+    rows = (
+        jobs.trace.scan("capacity")
+        .filter(pl.col("cluster").eq_missing(pl.lit(cluster, dtype=pl.String)), pl.col("time").is_not_null())
+        .select("time", "vc", "gpu_count")
+        .sort("time", maintain_order=True)
+        .collect()
+    )
+    changes: dict[str | None, list[tuple[dt.date, int]]] = {}
+    for time, vc, gpus in rows.iter_rows():
+        day = time.replace(tzinfo=dt.UTC).astimezone(zone).date()
+        changes.setdefault(vc, []).append((day, int(gpus or 0)))
+    if not changes:
+        return None
+    every = [day for steps in changes.values() for day, _ in steps]
+    return changes, min(every), max(every)
+
+
+def _days(jobs: Chosen, cluster: str | None, zone: ZoneInfo) -> tuple[dt.date | None, dt.date | None]:
+    """Return the days of the first and the last submission to a cluster."""
+    row = (
+        jobs.con.cursor()
+        .execute(
+            "SELECT min(submit_time), max(submit_time) FROM chosen WHERE cluster IS NOT DISTINCT FROM $cluster",
+            {"cluster": cluster},
+        )
+        .fetchone()
+    )
+    if row is None or row[0] is None:
+        return None, None
+    first, last = (time.replace(tzinfo=dt.UTC).astimezone(zone).date() for time in row)
+    return first, last
+
+
+def _filled(days: list[dt.date], steps: list[tuple[dt.date, int]]) -> list[int]:
+    """Return the value of each day: that of the latest change until then, 0 before the first."""
+    out, place, value = [], 0, 0
+    for day in days:
+        while place < len(steps) and steps[place][0] <= day:
+            value = steps[place][1]
+            place += 1
+        out.append(value)
+    return out

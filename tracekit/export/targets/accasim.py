@@ -1,0 +1,89 @@
+"""AccaSim: a workload in the Standard Workload Format and a system configuration (JSON).
+
+Source: github.com/cgalleguillosm/accasim, `utils/reader_class.py` (the default reader and parser), `utils/misc.py` (its
+patterns: every field is a whole number) and config/HPC2N.config. Its reader takes submission, duration, requested time,
+requested processors, else allocated ones, and requested memory, else used memory; it stops at a job whose processors or
+memory are unknown, so that neither is -1 here. A processor is a GPU; the configuration calls it core.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, ClassVar
+
+from tracekit.export.interface import CPU_JOBS, FRACTIONS, Field, Option, Target, Wanted
+from tracekit.export.targets._cluster import GPUS_PER_NODE, NODES, cluster_size
+from tracekit.export.targets._swf_lines import FIELDS, Layout, header_lines, job_lines, numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.export.chosen import Chosen
+    from tracekit.export.interface import Options
+    from tracekit.export.output import Output
+    from tracekit.export.told import Told
+
+__all__ = ["TARGET", "AccaSim"]
+
+_CONFIG = ".config"
+_UNLIMITED_KB = 2**40
+
+
+class AccaSim(Target):
+    """SWF without unknown numbers, and the system."""
+
+    name = "accasim"
+    title = "AccaSim"
+    reads = "the workload and the sys_config of its Simulator"
+    fields = (
+        *(f for f in FIELDS if f.name.startswith(("1 ", "2 ", "4 ", "8 ", "9 ", "12"))),
+        Field("10 requested memory", "KB of a processor", "memory_gib / processors, 0 where unknown"),
+    )
+    options: ClassVar[Mapping[str, Option]] = {
+        "jobs": CPU_JOBS,
+        "fractions": FRACTIONS,
+        "run_time": Option(
+            "attempts", "run time as the sum of attempts, or with the gaps between them", ("attempts", "wall")
+        ),
+        "nodes": NODES,
+        "gpus_per_node": GPUS_PER_NODE,
+        "node_memory_gib": Option("", "host memory of a node; empty: so much that it never limits"),
+    }
+    companions: ClassVar[Mapping[str, str]] = {_CONFIG: "system configuration: nodes, cores and memory of each"}
+    lost = "CPU cores, GPU models, names, VCs other than as a number"
+    sources = ("github.com/cgalleguillosm/accasim",)
+
+    def wanted(self, options: Options) -> Wanted:
+        """Return which jobs are taken."""
+        return Wanted.by(options)
+
+    def check(self, options: Options) -> None:
+        """Refuse a memory that is no number."""
+        if options.values["node_memory_gib"]:
+            options.positive("node_memory_gib")
+
+    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+        """Write the workload and the system."""
+        nodes, gpus = cluster_size(jobs, told, options)
+        numbers = numbered(jobs, told)
+        told.filled("memory", "0 KB", jobs.unknown("memory_gib"))
+        run = "work_s" if options.values["run_time"] == "attempts" else "run_s"
+        layout = Layout(run=run, memory_unknown=0)
+        with out.main.open("wb") as file:
+            lines = header_lines(jobs, numbers, processors="GPU", total=nodes * gpus, notes=[])
+            file.write(("\n".join(lines) + "\n").encode())
+            for block in job_lines(jobs, numbers, layout, told):
+                file.write(("\n".join(block["line"]) + "\n").encode())
+        memory = _UNLIMITED_KB
+        if options.values["node_memory_gib"]:
+            memory = round(options.positive("node_memory_gib") * 1024**2)
+        system = {
+            "system_name": "tracekit",
+            "equivalence": {"processor": {"core": 1}},
+            "groups": {"g0": {"core": gpus, "mem": memory}},
+            "resources": {"g0": nodes},
+        }
+        out.companion(_CONFIG).write_text(json.dumps(system, indent=2) + "\n", encoding="utf-8")
+
+
+TARGET = AccaSim()

@@ -1,0 +1,109 @@
+"""Batsim: a workload in JSON, jobs and the profiles that say what runs inside them.
+
+Source: github.com/oar-team/batsim, docs/input-workload.rst. A job has id, subtime [s], res, profile, and may have a
+walltime [s]; a profile of the delay type runs for a fixed time [s], whatever the platform. The type is called
+DelayProfile from version 5 on and delay before; from version 5 on what Batsim does not know stands in the text
+extra_data. A resource is a GPU, so that the platform needs one host for each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import orjson
+import polars as pl
+
+from tracekit.export.interface import FRACTIONS, Field, Option, Target
+from tracekit.export.text import whole_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.export.chosen import Chosen
+    from tracekit.export.interface import Options
+    from tracekit.export.output import Output
+    from tracekit.export.told import Told
+
+__all__ = ["TARGET", "Batsim"]
+
+_EXTRA = ("job_id", "cluster", "vc", "user", "gpu_model", "cpu_count", "memory_gib")
+
+
+class Batsim(Target):
+    """One workload of delay profiles."""
+
+    name = "batsim"
+    title = "Batsim workload"
+    reads = "--workload FILE"
+    fields = (
+        Field(
+            "nb_res", "resources of the platform", "GPUs of the nodes, else the most held at once (option resources)"
+        ),
+        Field("jobs[].id", "identifies the job", "1 and up in order of submission"),
+        Field("jobs[].subtime", "s from the first submission on", "submit_time"),
+        Field("jobs[].res", "resources", "gpu_count"),
+        Field("jobs[].walltime", "s after which it is killed", "time_limit_s; left out where unknown"),
+        Field("jobs[].profile", "name of its profile", "the run time in seconds"),
+        Field("jobs[].extra_data", "for the scheduler", ", ".join(_EXTRA)),
+        Field("profiles[].delay", "s", "sum of the attempts' run times, at least 1"),
+    )
+    options: ClassVar[Mapping[str, Option]] = {
+        "fractions": FRACTIONS,
+        "resources": Option(
+            "", "GPUs of the platform; empty: those of the Trace, else as many as its jobs held at once"
+        ),
+        "walltimes": Option("yes", "whether time limits are written", ("yes", "no")),
+        "version": Option("5", "of Batsim: how profiles and extra data are spelled", ("5", "4")),
+    }
+    lost = "nodes, attempts, statuses"
+    sources = ("github.com/oar-team/batsim, docs/input-workload.rst",)
+
+    def check(self, options: Options) -> None:
+        """Refuse a number of resources that is none."""
+        options.count("resources", least=1)
+
+    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+        """Write the workload; every run time is one profile."""
+        resources = options.count("resources", least=1) or jobs.machines[2]
+        if not resources:
+            resources = max(jobs.peak, jobs.number("ceil(max(size))"))
+            told.note(f"GPUs are not in the Trace: {resources:,}, the most that jobs held at once (option resources)")
+        limits = options.yes("walltimes")
+        new = options.values["version"] == "5"
+        delays: set[int] = set()
+        shorter = 0
+        with out.main.open("wb") as file:
+            file.write(b'{"nb_res": %d,\n"jobs": [' % resources)
+            between = b"\n"
+            for block in jobs.blocks("submit_s", "work_s", "size", "time_limit_s", *_EXTRA):
+                shorter += int((block["time_limit_s"] < block["work_s"]).sum()) if limits else 0
+                rows = block.with_columns(delay=whole_seconds("work_s").clip(lower_bound=1))
+                delays.update(rows["delay"].unique())
+                lines = rows.select(_job(new=new, limits=limits)).to_series()
+                file.write(between + ",\n".join(lines).encode())
+                between = b",\n"
+            file.write(b'],\n"profiles": {')
+            kind = "DelayProfile" if new else "delay"
+            for number, delay in enumerate(sorted(delays)):
+                file.write(b"," * bool(number) + b"\n" + orjson.dumps(str(delay)) + b": ")
+                file.write(orjson.dumps({"type": kind, "delay": delay}))
+            file.write(b"}}\n")
+        told.changed(shorter, "they ran for longer than their time limit, so Batsim kills them (option walltimes)")
+
+
+def _job(*, new: bool, limits: bool) -> pl.Expr:
+    """Return each job as JSON; an unknown time limit is left out, other unknown values are null."""
+    must = [
+        pl.col("n").cast(pl.String).alias("id"),
+        pl.col("submit_s").alias("subtime"),
+        pl.col("size").cast(pl.Int64).alias("res"),
+        pl.col("delay").cast(pl.String).alias("profile"),
+    ]
+    extra = [pl.struct(_EXTRA).struct.json_encode().alias("extra_data")] if new else [pl.col(name) for name in _EXTRA]
+    without = pl.struct(*must, *extra).struct.json_encode()
+    limit = pl.col("time_limit_s")
+    walltime = pl.struct(*must, limit.alias("walltime"), *extra).struct.json_encode()
+    return pl.when((limit > 0) & limits).then(walltime).otherwise(without)
+
+
+TARGET = Batsim()

@@ -1,0 +1,77 @@
+"""Blox: the workload file that its Workload class replays.
+
+Source: github.com/msr-fiddle/blox, workload/workload.py (populate_from_trace) and workload/model_zoo.py. A line without
+header for each job: number, model, arrival [s], iterations, GPUs, with commas between them. A model that Blox does not
+know counts as its first image model; its profiles know jobs of 1, 2, 4, 12 and 16 GPUs only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import polars as pl
+
+from tracekit.export.interface import FRACTIONS, Field, Option, Target
+from tracekit.export.text import write_csv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tracekit.export.chosen import Chosen
+    from tracekit.export.interface import Options
+    from tracekit.export.output import Output
+    from tracekit.export.told import Told
+
+__all__ = ["TARGET", "Blox"]
+
+_MODELS = ("alexnet", "res18", "res50", "mobilenet", "shufflenet", "gnmt", "transformer", "lstm", "deepspeech")
+_PROFILED = "(1, 2, 4, 12, 16)"
+
+
+class Blox(Target):
+    """The workload of a replay in Blox."""
+
+    name = "blox"
+    title = "Blox workload"
+    reads = "Workload(..., trace=FILE)"
+    fields = (
+        Field("1 job id", "number", "0 and up in order of submission"),
+        Field("2 model", "one of Blox' models", "option model"),
+        Field("3 arrival", "s from the first submission on", "submit_time"),
+        Field("4 iterations", "training steps", "sum of the attempts' run times over option seconds_per_iteration"),
+        Field("5 GPUs", "count", "gpu_count"),
+    )
+    options: ClassVar[Mapping[str, Option]] = {
+        "fractions": FRACTIONS,
+        "model": Option("res50", "model of every job", _MODELS),
+        "seconds_per_iteration": Option("1", "how long Blox takes for an iteration of that model [s]"),
+    }
+    lost = "users, VCs, statuses, attempts, CPU jobs"
+    sources = ("github.com/msr-fiddle/blox, workload/workload.py, workload/model_zoo.py",)
+
+    def check(self, options: Options) -> None:
+        """Refuse an iteration of no length."""
+        options.positive("seconds_per_iteration")
+
+    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+        """Write the workload."""
+        step, model = options.positive("seconds_per_iteration"), options.values["model"]
+        told.filled("model", model, jobs.count, "model")
+        told.filled("iterations", f"one for each {step:g} s of run time", jobs.count, "seconds_per_iteration")
+        other = jobs.number(f"count(*) FILTER (size NOT IN {_PROFILED})")
+        told.changed(other, f"Blox' own profiles know no jobs of their size, only {_PROFILED} GPUs")
+        write_csv(out.main, _rows(jobs, model, step), told, guard=False, header=False)
+
+
+def _rows(jobs: Chosen, model: str, step: float) -> Iterator[pl.DataFrame]:
+    for block in jobs.blocks("submit_s", "work_s", "size"):
+        yield block.select(
+            pl.col("n") - 1,
+            pl.lit(model).alias("model"),
+            pl.col("submit_s"),
+            (pl.col("work_s") / step + 0.5).floor().cast(pl.Int64).clip(lower_bound=1).alias("iterations"),
+            pl.col("size").cast(pl.Int64),
+        )
+
+
+TARGET = Blox()

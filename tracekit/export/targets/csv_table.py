@@ -1,0 +1,169 @@
+"""CSV: every column of the table jobs, and beside it the mapping file with which tracekit reads it back.
+
+Source: the columns are those of docs/columns.md, the mapping file that of docs/mapping.md. Texts that a spreadsheet
+would run as a formula get a single quote in front; the mapping file takes one away, so that nothing is lost.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, ClassVar
+
+import polars as pl
+
+from tracekit import schema
+from tracekit.export.interface import GUARD, Field, Option, Target, Wanted
+from tracekit.export.text import write_csv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tracekit.export.chosen import Chosen
+    from tracekit.export.interface import Options
+    from tracekit.export.output import Output
+    from tracekit.export.told import Told
+
+__all__ = ["TARGET", "Csv"]
+
+_MAP = ".map.toml"
+_DERIVED = ("status", "source_status", "attempt_count")
+"""Columns that a mapping file does not fill: read from the status words, or counted."""
+
+_JOBS = schema.common("jobs")
+
+
+class Csv(Target):
+    """One table of jobs."""
+
+    name = "csv"
+    title = "CSV table of jobs"
+    reads = "anything; tracekit reads it back with --map FILE.map.toml"
+    fields = tuple(Field(c.name, c.description, c.name) for c in _JOBS.columns)
+    options: ClassVar[Mapping[str, Option]] = {
+        "jobs": Option("all", "which jobs: all, or those that ask for GPUs", ("all", "gpu")),
+        "incomplete": Option("keep", "jobs that never ran, or whose times are unknown", ("keep", "leave-out")),
+        "guard": GUARD,
+    }
+    companions: ClassVar[Mapping[str, str]] = {_MAP: "the mapping file that reads it back"}
+    needs = "nothing: an empty cell is unknown"
+    lost = "attempts, placements, nodes, telemetry: the other tables"
+    sources = ("docs/columns.md", "docs/mapping.md")
+
+    def wanted(self, options: Options) -> Wanted:
+        """Return which jobs are taken."""
+        return Wanted.by(options, keep_zero=True)
+
+    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+        """Write the table and its mapping file."""
+        guard = options.yes("guard")
+        prefixed = jobs.number("count(*) FILTER (starts_with(job_id, cluster || '/'))")
+        named = jobs.number("count(cluster)")
+        # Reading puts the cluster before the id again.
+        bare = named > 0 and prefixed == jobs.count
+        clusters = jobs.distinct("cluster")
+        constant = clusters[0] if not bare and len(clusters) == 1 and named == jobs.count else None
+        if named and not bare and constant is None:
+            told.note("job ids get their cluster in front when the table is read back")
+        skipped = (*_DERIVED, *_derivable(jobs))
+        stated = [name for name in ("queue_s", "run_s") if name not in skipped]
+        write_csv(out.main, _rows(jobs, stated, bare=bare), told, guard=guard)
+        mapped = [c.name for c in _JOBS.columns if c.name not in skipped and (c.name != "cluster" or constant is None)]
+        if not named:
+            mapped.remove("cluster")
+        told.changed(
+            jobs.number("count(*) FILTER (status IN ('running', 'pending') AND end_time IS NOT NULL)"),
+            "they run or wait, and yet have an end; reading the table back does not take it",
+        )
+        told.changed(
+            jobs.number("count(*) FILTER (attempt_count > 1)"),
+            "they had several attempts; a table of jobs holds one each",
+        )
+        text = _mapping(out.target.name, mapped, constant, _words(jobs), guard=guard, relative=_relative(jobs))
+        out.companion(_MAP).write_text(text, encoding="utf-8")
+
+
+def _derivable(jobs: Chosen) -> list[str]:
+    """Return the durations that follow from the times of every job that has them; reading derives them again."""
+    beyond = {
+        "queue_s": "queue_s IS NOT NULL AND (submit_time IS NULL OR start_time IS NULL)",
+        "run_s": "run_s IS NOT NULL AND (start_time IS NULL OR end_time IS NULL)",
+    }
+    return [name for name, test in beyond.items() if not jobs.number(f"count(*) FILTER ({test})")]
+
+
+def _relative(jobs: Chosen) -> bool:
+    return jobs.trace.manifest.time_base == "relative"
+
+
+def _rows(jobs: Chosen, stated: list[str], *, bare: bool) -> Iterator[pl.DataFrame]:
+    times = [c.name for c in _JOBS.columns if c.kind == "datetime"]
+    shown = (
+        [pl.col(name).cast(pl.Int64) / 1e6 for name in times]
+        if _relative(jobs)
+        else [pl.col(name).dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ") for name in times]
+    )
+    for block in jobs.blocks(*_JOBS.names):
+        # What follows from the times may be negative there, and would be refused as a statement of its own.
+        frame = block.select(_JOBS.names).with_columns(
+            pl.when((pl.col(name) < 0) & pl.col("start_time").is_not_null()).then(None).otherwise(name).alias(name)
+            for name in stated
+        )
+        frame = frame.with_columns(shown)
+        if bare:
+            own = frame.select(pl.struct("job_id", "cluster"))  # the prefix differs from row to row
+            ids = [row["job_id"].removeprefix(f"{row['cluster']}/") for row in own.to_series()]
+            frame = frame.with_columns(job_id=pl.Series(ids, dtype=pl.String))
+        yield frame
+
+
+def _words(jobs: Chosen) -> tuple[str, dict[str, list[str]]]:
+    """Return the column of status words, and the words of each status: the source's own where they tell the status."""
+    rows = jobs.con.cursor().execute("SELECT DISTINCT source_status, status FROM chosen ORDER BY ALL").fetchall()
+    own = [row[0] for row in rows]
+    column = "source_status" if None not in own and len(set(own)) == len(own) else "status"
+    words: dict[str, set[str]] = {}
+    for source, status in rows:
+        if status not in (None, "unknown"):
+            words.setdefault(str(status), set()).add(str(source if column == "source_status" else status))
+    return column, {status: sorted(found) for status, found in sorted(words.items())}
+
+
+def _mapping(
+    name: str,
+    columns: list[str],
+    cluster: str | None,
+    words: tuple[str, dict[str, list[str]]],
+    *,
+    guard: bool,
+    relative: bool,
+) -> str:
+    lines = ["[source]", f"files = {_quoted(_literal(name))}", 'type = "csv"']
+    if relative:
+        lines += ['time_base = "relative"', 'time_format = "epoch_s"']
+    else:
+        lines += ['timezone = "UTC"']
+    if cluster is not None:
+        lines.append(f"cluster = {_quoted(cluster)}")
+    lines += ["", "[jobs.columns]"]
+    texts = {c.name for c in _JOBS.columns if c.kind == "string"}
+    for column in columns:
+        undo = guard and column in texts and column != "workload"
+        entry = f"{{ column = {_quoted(column)}, regex = '''(?s)^'?(.*)$''' }}" if undo else _quoted(column)
+        lines.append(f"{column} = {entry}")
+    if words[1]:
+        lines += ["", "[jobs.status]", f"column = {_quoted(words[0])}"]
+        lines += [f"{status} = [{', '.join(_quoted(word) for word in found)}]" for status, found in words[1].items()]
+    return "\n".join(lines) + "\n"
+
+
+def _literal(name: str) -> str:
+    """Return a pattern that only this name matches."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+
+
+def _quoted(text: str) -> str:
+    """Return a TOML string."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+TARGET = Csv()

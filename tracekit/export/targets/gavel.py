@@ -1,0 +1,177 @@
+"""Gavel: a trace of jobs, and the throughputs that say how long they take.
+
+Source: github.com/stanford-futuredata/gavel, scheduler/utils.py (parse_trace, read_all_throughputs_json_v2), job.py and
+the traces in scheduler/traces. A job is a line of ten fields with tabs between them. Gavel knows no run times: a job
+has a type and a number of steps, and a file of throughputs says how many steps a type makes in a second on each kind
+of GPU, by the number of GPUs (scale factor). Without a file of Gavel's own, all jobs are of one type that makes one
+step in a second, and the file beside the trace says so: each job then runs for as long as in the Trace.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import orjson
+import polars as pl
+
+from tracekit.errors import SourceError, UsageError, nearest
+from tracekit.export.interface import FRACTIONS, Field, Option, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tracekit.export.chosen import Chosen
+    from tracekit.export.interface import Options
+    from tracekit.export.output import Output
+    from tracekit.export.told import Told
+
+__all__ = ["TARGET", "Gavel"]
+
+_THROUGHPUTS = ".throughputs.json"
+_OWN_TYPE = "tracekit"
+_KEY = re.compile(r"\('(.*)', (\d+)\)")
+
+
+class Gavel(Target):
+    """The trace, and throughputs that fit it."""
+
+    name = "gavel"
+    title = "Gavel trace"
+    reads = "the trace file and --throughputs_file of its simulation scripts"
+    fields = (
+        Field("1 job type", "key of the throughputs", "option job_type"),
+        Field("2 command", "run on real machines only", "option command"),
+        Field("3 working directory", "run on real machines only", "'.'"),
+        Field("4 argument of the steps", "run on real machines only", "'--num_steps'"),
+        Field("5 needs a data folder", "0 or 1", "0"),
+        Field("6 steps", "count", "sum of the attempts' run times times the throughput of type and scale, at least 1"),
+        Field("7 scale factor", "GPUs", "gpu_count"),
+        Field("8 priority weight", "share of a fair scheduler", "option weight"),
+        Field("9 SLO", "deadline over run time; -1 is none", "-1"),
+        Field("10 arrival", "s from the first submission on", "submit_time"),
+    )
+    options: ClassVar[Mapping[str, Option]] = {
+        "fractions": FRACTIONS,
+        "job_type": Option(_OWN_TYPE, "type of every job, as the throughputs spell it"),
+        "throughputs": Option("", "a file of throughputs of Gavel's (JSON); empty: one is written beside the trace"),
+        "worker": Option("v100", "kind of GPU on which the jobs took as long as the Trace says"),
+        "command": Option("true", "command of every job"),
+        "weight": Option("1", "priority weight of every job"),
+    }
+    companions: ClassVar[Mapping[str, str]] = {
+        _THROUGHPUTS: "throughputs of the job type, unless option throughputs names some"
+    }
+    lost = "users, VCs, statuses, attempts, CPU jobs, limits"
+    sources = ("github.com/stanford-futuredata/gavel, scheduler/utils.py, scheduler/job.py, scheduler/traces",)
+
+    def check(self, options: Options) -> None:
+        """Refuse texts that do not fit one field, and numbers that are none."""
+        for name in ("job_type", "command", "worker"):
+            if not options.text(name):
+                raise UsageError("is empty", where=f"--option {name}")
+        options.positive("weight")
+        if options.values["throughputs"] and options.values["job_type"] == _OWN_TYPE:
+            raise UsageError(
+                "no job type is named",
+                where="--option job_type",
+                hint="name one of the file that option throughputs names",
+            )
+        if "'" in options.values["job_type"]:
+            raise UsageError("holds a quote", where="--option job_type", hint="Gavel's throughputs could not name it")
+
+    def beside(self, options: Options) -> tuple[str, ...]:
+        """Return the file of throughputs, unless there is one."""
+        return () if options.values["throughputs"] else (_THROUGHPUTS,)
+
+    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+        """Write the trace and its throughputs."""
+        kind, worker = options.values["job_type"], options.values["worker"]
+        scales = [int(row[0]) for row in jobs.con.cursor().execute("SELECT DISTINCT size FROM chosen").fetchall()]
+        told.filled("job type", kind, jobs.count, "job_type")
+        told.filled("priority weight", options.values["weight"], jobs.count, "weight")
+        if options.values["throughputs"]:
+            rates = _rates(Path(options.values["throughputs"]), kind, worker)
+            told.note(f"steps are run time times the throughput of {kind} on {worker}")
+        else:
+            rates = dict.fromkeys(scales, 1.0)
+            out.companion(_THROUGHPUTS).write_bytes(_own_throughputs(kind, worker, sorted(scales)))
+            told.note(f"throughputs are not in the Trace: one step a second on {worker} (options throughputs, worker)")
+        missing = sorted(scale for scale in scales if not rates.get(scale))
+        if missing:
+            sizes = ", ".join(str(scale) for scale in missing)
+            count = jobs.number(f"count(*) FILTER (size IN ({sizes}))")
+            told.left_out[f"the throughputs know no {kind} on {sizes} GPUs"] = count
+            told.written -= count
+        if not told.written:
+            raise UsageError(
+                "no job can be exported", where=options.values["throughputs"], hint="name another job type"
+            )
+        with out.main.open("wb") as file:
+            for block in _lines(jobs, options, {s: r for s, r in rates.items() if r}):
+                file.write(("\n".join(block) + "\n").encode() if len(block) else b"")
+
+
+def _lines(jobs: Chosen, options: Options, rates: Mapping[int, float]) -> Iterator[pl.Series]:
+    fixed = (options.values["job_type"], options.values["command"], ".", "--num_steps", "0")
+    weight = f"{options.positive('weight'):g}"
+    for block in jobs.blocks("submit_s", "work_s", "size"):
+        scale = pl.col("size").cast(pl.Int64)
+        rate = scale.replace_strict(dict(rates), default=None, return_dtype=pl.Float64)
+        rows = block.with_columns(rate=rate, scale=scale).filter(pl.col("rate").is_not_null())
+        steps = (pl.col("work_s") * pl.col("rate") + 0.5).floor().cast(pl.Int64).clip(lower_bound=1)
+        yield rows.select(
+            line=pl.concat_str(
+                *(pl.lit(text) for text in fixed),
+                steps,
+                "scale",
+                pl.lit(weight),
+                pl.lit("-1"),
+                "submit_s",
+                separator="\t",
+            )
+        )["line"]
+
+
+def _own_throughputs(kind: str, worker: str, scales: list[int]) -> bytes:
+    """Return throughputs of one type: one step a second alone, none beside another job."""
+    keys = [f"('{kind}', {scale})" for scale in scales]
+    beside = {key: [0.0, 0.0] for key in keys}
+    table = {worker: {key: {"null": 1.0, **beside} for key in keys}}
+    return orjson.dumps(table, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def _rates(file: Path, kind: str, worker: str) -> dict[int, float]:
+    """Return the steps that a job type makes in a second alone on a kind of GPU, by its number of GPUs.
+
+    Raises
+    ------
+    SourceError
+        The file is not such a table.
+    UsageError
+        It does not know the kind of GPU or the job type.
+    """
+    try:
+        table = orjson.loads(file.read_bytes())
+        alone = {
+            str(gpu): {
+                (m[1], int(m[2])): float(pairs["null"]) for key, pairs in types.items() if (m := _KEY.fullmatch(key))
+            }
+            for gpu, types in table.items()
+        }
+    except OSError as error:
+        raise SourceError(f"cannot read: {error.strerror}", where=file, hint="see option throughputs") from error
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise SourceError("is not a file of Gavel's throughputs", where=file, hint="see option throughputs") from error
+    if worker not in alone:
+        raise UsageError(
+            f"the throughputs know no GPU '{worker}'", where="--option worker", hint=nearest(worker, alone)
+        )
+    kinds = {name for name, _ in alone[worker]}
+    if kind not in kinds:
+        raise UsageError(f"the throughputs know no '{kind}'", where="--option job_type", hint=nearest(kind, kinds))
+    return {scale: rate for (name, scale), rate in alone[worker].items() if name == kind and rate > 0}
+
+
+TARGET = Gavel()

@@ -1,0 +1,213 @@
+"""Helios: the job log and quota table of each cluster, as released and as the simulator of the study reads them.
+
+Source: github.com/S-Lab-System-Group/HeliosData (the columns) and HeliosArtifact, framework/QSSF Service/utils.py
+(trace_process) and data/vc_dict_generator.py. The simulator reads job_id, user, vc, jobname, gpu_num, cpu_num, state,
+submit_time and duration; the released logs lack jobname, which is written as a last column. It keeps the VCs of
+cluster_gpu_number.csv, one line a day, a column for each VC, in units of 8 GPUs. Times are local, in whole seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING, BinaryIO, ClassVar
+from zoneinfo import ZoneInfo, available_timezones
+
+import polars as pl
+
+from tracekit.errors import UsageError
+from tracekit.export.interface import FRACTIONS, GUARD, INCOMPLETE, Field, Option, Target, Wanted
+from tracekit.export.targets._quotas import quota_table
+from tracekit.export.text import guarded, local_time, whole_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.export.chosen import Chosen
+    from tracekit.export.interface import Options
+    from tracekit.export.output import Output
+    from tracekit.export.told import Told
+
+__all__ = ["TARGET", "Helios"]
+
+_FOLDER = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
+_ID = r"0|-?[1-9][0-9]{0,17}"
+_STATES = {
+    "completed": "COMPLETED",
+    "cancelled": "CANCELLED",
+    "failed": "FAILED",
+    "timeout": "TIMEOUT",
+    "node_fail": "NODE_FAIL",
+    "out_of_memory": "OUT_OF_MEMORY",
+    "preempted": "PREEMPTED",
+    "running": "RUNNING",
+    "pending": "PENDING",
+    "unknown": "UNKNOWN",
+}
+
+
+class Helios(Target):
+    """A folder for each cluster."""
+
+    name = "helios"
+    title = "Helios logs and their simulator"
+    reads = "data/<Cluster>/cluster_log.csv and cluster_gpu_number.csv; tracekit reads it back"
+    folder = True
+    fields = (
+        Field("job_id", "whole number, unique in its cluster", "job_id without the cluster, else 1 and up"),
+        Field("user", "who submitted it", "user (option user)"),
+        Field("vc", "virtual cluster", "vc (option vc)"),
+        Field("gpu_num", "GPUs", "gpu_count"),
+        Field("cpu_num", "CPU cores", "cpu_count; empty where unknown"),
+        Field("node_num", "nodes", "node_count; empty where unknown"),
+        Field("state", "COMPLETED, CANCELLED, FAILED, ...", "status"),
+        Field("submit_time", "local time (option timezone)", "submit_time"),
+        Field("start_time", "local time", "start_time"),
+        Field("end_time", "local time", "end_time"),
+        Field("duration", "s", "sum of the attempts' run times"),
+        Field("queue", "s", "start_time - submit_time"),
+        Field("jobname", "name of the job, for predictions", "name, else empty"),
+        Field("cluster_gpu_number.csv", "GPUs of each VC by day", "capacity, else the most that each VC held at once"),
+    )
+    options: ClassVar[Mapping[str, Option]] = {
+        "jobs": Option("all", "which jobs: the simulator drops those without GPUs itself", ("all", "gpu")),
+        "incomplete": INCOMPLETE,
+        "fractions": FRACTIONS,
+        "timezone": Option("Asia/Shanghai", "zone of the times; tracekit reads Helios logs in Asia/Shanghai"),
+        "cluster": Option("Cluster", "folder of jobs whose cluster is unknown"),
+        "user": Option("unknown", "user of jobs without one; may be empty"),
+        "vc": Option("default", "VC of jobs without one; may be empty"),
+        "guard": GUARD,
+    }
+    needs = "submission, GPUs, run time; with incomplete=keep only the submission"
+    lost = "parts of a GPU and of a second, GPU models, memory, attempts, time limits"
+    sources = ("github.com/S-Lab-System-Group/HeliosData", "github.com/S-Lab-System-Group/HeliosArtifact")
+
+    def wanted(self, options: Options) -> Wanted:
+        """Return which jobs are taken."""
+        return Wanted.by(options, dated=True)
+
+    def check(self, options: Options) -> None:
+        """Refuse a zone or a folder that there cannot be."""
+        zone = options.values["timezone"]
+        if zone not in available_timezones():
+            raise UsageError(
+                f"'{zone}' is not a time zone", where="--option timezone", hint="write it like Asia/Shanghai"
+            )
+        if not _FOLDER.fullmatch(options.values["cluster"]):
+            raise UsageError(f"'{options.values['cluster']}' cannot name a folder", where="--option cluster")
+        for name in ("user", "vc"):
+            options.text(name)
+
+    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+        """Write the log and the quotas of every cluster."""
+        folders = _folders(jobs, options, told)
+        for column in ("user", "vc"):
+            told.filled(column, f"'{options.values[column]}'", jobs.unknown(column), column)
+        told.filled("jobname", "empty", jobs.unknown("name"))
+        counted = _counted_ids(jobs)
+        if counted:
+            told.note(f"job ids are not all whole numbers: jobs are numbered from 1 in {len(counted)} clusters")
+        _write_logs(jobs, out, told, options, folders, counted)
+        zone = ZoneInfo(options.values["timezone"])
+        for cluster, folder in folders.items():
+            table = quota_table(jobs, cluster, zone, options.values["vc"], told)
+            safe = table.rename(_safe_names(table)) if options.yes("guard") else table
+            safe.write_csv(out.member(f"{folder}/cluster_gpu_number.csv"))
+
+
+def _folders(jobs: Chosen, options: Options, told: Told) -> dict[str | None, str]:
+    """Return the folder of each cluster; names that cannot be one are numbered."""
+    folders: dict[str | None, str] = {}
+    for number, cluster in enumerate(jobs.distinct("cluster"), start=1):
+        fits = _FOLDER.fullmatch(cluster) and cluster not in folders.values()
+        folders[cluster] = cluster if fits else f"cluster-{number}"
+        if not fits:
+            told.note(f"the cluster '{cluster}' is in the folder {folders[cluster]}: its name cannot be one")
+    unknown = jobs.unknown("cluster")
+    if unknown:
+        told.filled("cluster", options.values["cluster"], unknown, "cluster")
+        if options.values["cluster"] in folders.values():
+            raise UsageError("is the name of a cluster of the Trace", where="--option cluster", hint="choose another")
+        folders[None] = options.values["cluster"]
+    return folders
+
+
+def _counted_ids(jobs: Chosen) -> set[str | None]:
+    """Return the clusters whose job ids are not all whole numbers."""
+    rows = (
+        jobs.con.cursor()
+        .execute(
+            "SELECT DISTINCT cluster FROM chosen WHERE NOT regexp_full_match("
+            "CASE WHEN starts_with(job_id, cluster || '/') THEN job_id[length(cluster) + 2:] ELSE job_id END, "
+            f"'{_ID}')"
+        )
+        .fetchall()
+    )
+    return {row[0] for row in rows}
+
+
+def _write_logs(
+    jobs: Chosen,
+    out: Output,
+    told: Told,
+    options: Options,
+    folders: Mapping[str | None, str],
+    counted: set[str | None],
+) -> None:
+    files: dict[str | None, BinaryIO] = {}
+    written = dict.fromkeys(folders, 0)
+    rounded = quoted = 0
+    with contextlib.ExitStack() as stack:
+        for block in jobs.blocks():
+            rounded += int(block.select(_with_parts().sum()).item())
+            for key, part in block.partition_by("cluster", as_dict=True, maintain_order=True).items():
+                cluster = None if key[0] is None else str(key[0])
+                rows = _rows(part, cluster, cluster in counted, written[cluster], options)
+                rows, count = guarded(rows) if options.yes("guard") else (rows, 0)
+                quoted += count
+                if cluster not in files:
+                    path = out.member(f"{folders[cluster]}/cluster_log.csv")
+                    files[cluster] = stack.enter_context(path.open("wb"))
+                rows.write_csv(files[cluster], include_header=written[cluster] == 0)
+                written[cluster] += rows.height
+    told.changed(rounded, "times lost parts of a second")
+    if quoted:
+        told.note(f"{quoted:,} texts begin like a formula and got a quote in front (option guard)")
+
+
+def _with_parts() -> pl.Expr:
+    names = ("submit_time", "start_time", "end_time")
+    return pl.any_horizontal((pl.col(name).dt.microsecond() != 0).fill_null(value=False) for name in names)
+
+
+def _rows(part: pl.DataFrame, cluster: str | None, count: bool, before: int, options: Options) -> pl.DataFrame:
+    own = pl.col("job_id") if cluster is None else pl.col("job_id").str.strip_prefix(f"{cluster}/")
+    zone = options.values["timezone"]
+    # The seconds between times that are cut are those of the times that stand in the file.
+    cut = {name: pl.col(name).dt.truncate("1s") for name in ("submit_time", "start_time", "end_time")}
+    instead = {name: pl.lit(options.values[name] or None, dtype=pl.String) for name in ("user", "vc")}
+    texts = {name: pl.coalesce(name, value) for name, value in instead.items()}
+    return part.select(
+        job_id=pl.int_range(before + 1, before + 1 + pl.len()) if count else own.cast(pl.Int64),
+        user=texts["user"],
+        vc=texts["vc"],
+        gpu_num=pl.col("size").cast(pl.Int64),
+        cpu_num=pl.col("cpu_count").ceil().cast(pl.Int64),
+        node_num=pl.col("node_count"),
+        state=pl.col("status").replace_strict(_STATES, default=None, return_dtype=pl.String),
+        submit_time=local_time("submit_time", zone),
+        start_time=local_time("start_time", zone),
+        end_time=local_time("end_time", zone),
+        duration=whole_seconds("work_s"),
+        queue=(cut["start_time"] - cut["submit_time"]).dt.total_seconds(),
+        jobname=pl.col("name"),
+    )
+
+
+def _safe_names(table: pl.DataFrame) -> dict[str, str]:
+    names, _ = guarded(pl.DataFrame({"name": table.columns}))
+    return dict(zip(table.columns, names["name"], strict=True))
+
+
+TARGET = Helios()

@@ -1,0 +1,147 @@
+"""OpenDC: a workload of tasks and fragments, two Parquet files in a folder.
+
+Source: github.com/atlarge-research/opendc, site/docs/documentation/Input/Workload.md, and opendc-trace-api,
+formats/workload/parquet/TaskSchemas.kt and FragmentSchemas.kt (names, Parquet types, which are required). A task asks
+for cores and GPUs and for their speed [MHz]; its fragments say what speed it uses for how long. A Trace knows no
+speeds: each task has one fragment that lasts its whole run time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import polars as pl
+
+from tracekit.export.interface import CPU_JOBS, FRACTIONS, Field, Option, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tracekit.export.chosen import Chosen
+    from tracekit.export.interface import Options
+    from tracekit.export.output import Output
+    from tracekit.export.told import Told
+
+__all__ = ["TARGET", "OpenDC"]
+
+
+class OpenDC(Target):
+    """tasks.parquet and fragments.parquet."""
+
+    name = "opendc"
+    title = "OpenDC workload"
+    reads = 'workloads: [{"pathToFile": FOLDER, "type": "ComputeWorkload"}] of an experiment'
+    folder = True
+    fields = (
+        Field("tasks id", "int32", "1 and up in order of submission"),
+        Field("tasks name", "string", "job_id"),
+        Field("tasks submission_time", "timestamp [ms]", "submit_time"),
+        Field("tasks duration", "ms", "sum of the attempts' run times, at least 1 ms"),
+        Field("tasks cpu_count", "cores", "cpu_count rounded up (option cpus)"),
+        Field("tasks cpu_capacity", "MHz of all cores", "cpu_count times option cpu_mhz"),
+        Field("tasks mem_capacity", "MB", "memory_gib, 0 where unknown"),
+        Field("tasks gpu_count", "GPUs", "gpu_count"),
+        Field("tasks gpu_capacity", "MHz of all GPUs", "gpu_count times option gpu_mhz"),
+        Field("fragments id", "int32", "the task's"),
+        Field("fragments duration", "ms", "the task's"),
+        Field("fragments cpu_usage", "MHz", "cpu_capacity times option cpu_load"),
+        Field("fragments gpu_usage", "MHz", "gpu_capacity times option gpu_load"),
+    )
+    options: ClassVar[Mapping[str, Option]] = {
+        "jobs": CPU_JOBS,
+        "fractions": FRACTIONS,
+        "cpus": Option("1", "CPU cores of a job that states none"),
+        "cpu_mhz": Option("2000", "speed of a core [MHz]"),
+        "gpu_mhz": Option("1000", "speed of a GPU [MHz]"),
+        "cpu_load": Option("1", "share of its cores that a job uses, 0 to 1"),
+        "gpu_load": Option("1", "share of its GPUs that a job uses, 0 to 1"),
+    }
+    lost = "users, VCs, statuses, attempts, GPU models, measured use"
+    sources = ("github.com/atlarge-research/opendc, opendc-trace/opendc-trace-api and site/docs",)
+
+    def check(self, options: Options) -> None:
+        """Refuse numbers that are none."""
+        if not options.count("cpus", least=1):
+            options.number("cpus", least=1)
+        for name in ("cpu_mhz", "gpu_mhz"):
+            options.positive(name)
+        for name in ("cpu_load", "gpu_load"):
+            options.number(name, most=1)
+
+    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+        """Write both files, a row group for each block of jobs."""
+        cpus = options.count("cpus", least=1) or 1
+        told.filled("CPU cores", str(cpus), jobs.unknown("cpu_count"), "cpus")
+        told.filled("memory", "0 MB", jobs.unknown("memory_gib"))
+        told.filled("speed of cores and GPUs", f"{options.values['cpu_mhz']} and {options.values['gpu_mhz']} MHz",
+                    jobs.count, "cpu_mhz, gpu_mhz")  # fmt: skip
+        told.filled("share of them that is used", f"{options.values['cpu_load']} and {options.values['gpu_load']}",
+                    jobs.count, "cpu_load, gpu_load")  # fmt: skip
+        cpu_mhz, gpu_mhz = options.positive("cpu_mhz"), options.positive("gpu_mhz")
+        cpu_load, gpu_load = options.number("cpu_load"), options.number("gpu_load")
+        with (
+            _Table(out.member("tasks.parquet"), "tasks") as tasks,
+            _Table(out.member("fragments.parquet"), "fragments") as parts,
+        ):
+            for block in jobs.blocks("job_id", "submit_time", "work_s", "size", "cpu_count", "memory_gib"):
+                # One core at least: a task without cores has nothing to run on.
+                rows = block.select(
+                    id="n",
+                    name="job_id",
+                    submission_time=pl.col("submit_time").dt.cast_time_unit("ms").dt.replace_time_zone("UTC"),
+                    duration=pl.max_horizontal((pl.col("work_s") * 1000).round().cast(pl.Int64), 1),
+                    cpu_count=pl.max_horizontal(pl.col("cpu_count").fill_null(cpus).ceil(), 1),
+                    mem_capacity=(pl.col("memory_gib").fill_null(0) * 1024**3 / 1e6).round().cast(pl.Int64),
+                    gpu_count="size",
+                ).with_columns(cpu_capacity=pl.col("cpu_count") * cpu_mhz, gpu_capacity=pl.col("gpu_count") * gpu_mhz)
+                tasks.write(rows)
+                parts.write(
+                    rows.select(
+                        "id",
+                        "duration",
+                        cpu_usage=pl.col("cpu_capacity") * cpu_load,
+                        gpu_usage=pl.col("gpu_capacity") * gpu_load,
+                    )
+                )
+
+
+class _Table:
+    """A Parquet file with the types that OpenDC asks for."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        required: dict[str, Any] = {
+            "tasks": {
+                "id": pa.int32(),
+                "submission_time": pa.timestamp("ms", tz="UTC"),
+                "duration": pa.int64(),
+                "cpu_count": pa.int32(),
+                "cpu_capacity": pa.float64(),
+                "mem_capacity": pa.int64(),
+            },
+            "fragments": {"id": pa.int32(), "duration": pa.int64(), "cpu_usage": pa.float64()},
+        }[name]
+        optional: dict[str, Any] = {
+            "tasks": {"name": pa.string(), "gpu_count": pa.int32(), "gpu_capacity": pa.float64()},
+            "fragments": {"gpu_usage": pa.float64()},
+        }[name]
+        fields = [pa.field(n, kind, nullable=False) for n, kind in required.items()]
+        fields += [pa.field(n, kind) for n, kind in optional.items()]
+        self._schema = pa.schema(fields)
+        self._writer = pq.ParquetWriter(path, self._schema, store_schema=False, compression="snappy")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+
+    def write(self, frame: pl.DataFrame) -> None:
+        """Append rows, the columns by name."""
+        self._writer.write_table(frame.select(self._schema.names).to_arrow().cast(self._schema))
+
+
+TARGET = OpenDC()

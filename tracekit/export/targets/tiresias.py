@@ -1,0 +1,131 @@
+"""Tiresias: the simulator's job trace and cluster specification, both CSV.
+
+Source: github.com/SymbioticLab/Tiresias, simulator/README.md, run_sim.py (parse_job_file, parse_cluster_spec), jobs.py
+(add_job) and models.py (names of models). The reader takes a line for each job with job_id, num_gpu, submit_time,
+iterations, model_name, duration and interval; times are whole seconds from 0 on. The file's name has to end in .csv: it
+decides the delimiter. Model and iterations do not matter to Tiresias' own policies; the model sets memory and traffic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import polars as pl
+
+from tracekit.errors import UsageError
+from tracekit.export.interface import FRACTIONS, Field, Option, Target
+from tracekit.export.targets._cluster import GPUS_PER_NODE, NODES, cluster_size
+from tracekit.export.text import whole_seconds, write_csv
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tracekit.export.chosen import Chosen
+    from tracekit.export.interface import Options
+    from tracekit.export.output import Output
+    from tracekit.export.told import Told
+
+__all__ = ["TARGET", "Tiresias"]
+
+_SPEC = ".cluster.csv"
+_MODELS = (
+    "vgg19", "vgg16", "vgg11", "alexnet", "resnet152", "resnet101", "resnet50", "inception4", "inception3", "googlenet",
+)  # fmt: skip
+
+
+class Tiresias(Target):
+    """The job trace, and the cluster specification beside it."""
+
+    name = "tiresias"
+    title = "Tiresias' simulator"
+    reads = "--trace_file FILE.csv and --cluster_spec FILE.cluster.csv"
+    fields = (
+        Field("job_id", "for tracking", "0 and up in order of submission"),
+        Field("num_gpu", "GPUs", "gpu_count"),
+        Field("submit_time", "s from the first submission on", "submit_time"),
+        Field("iterations", "training steps", "duration times option iterations_per_second"),
+        Field("model_name", "one of the simulator's models", "option model"),
+        Field("duration", "s", "sum of the attempts' run times, at least 1"),
+        Field("interval", "s until the next submission, 0 for the last job", "submit_time"),
+    )
+    options: ClassVar[Mapping[str, Option]] = {
+        "fractions": FRACTIONS,
+        "model": Option("resnet50", "model of every job", _MODELS),
+        "iterations_per_second": Option("1", "training steps that a job makes in a second"),
+        "nodes": NODES,
+        "gpus_per_node": GPUS_PER_NODE,
+        "nodes_per_switch": Option("", "nodes below a switch; empty: all below one"),
+        "cpus_per_node": Option("64", "CPU cores of a node"),
+        "memory_per_node": Option("256", "host memory of a node [GB]"),
+    }
+    companions: ClassVar[Mapping[str, str]] = {_SPEC: "switches, nodes, GPUs, CPU cores and memory"}
+    lost = "users, VCs, statuses, attempts, CPU jobs"
+    sources = ("github.com/SymbioticLab/Tiresias, simulator/README.md, run_sim.py, jobs.py, models.py",)
+
+    def check(self, options: Options) -> None:
+        """Refuse numbers that are none."""
+        options.positive("iterations_per_second")
+        for name in ("nodes", "gpus_per_node", "nodes_per_switch", "cpus_per_node", "memory_per_node"):
+            if options.count(name, least=1) is None and name.endswith("per_node") and name != "gpus_per_node":
+                raise UsageError("is empty", where=f"--option {name}", hint="give a whole number from 1")
+
+    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+        """Write the trace and the specification."""
+        if out.target.suffix != ".csv":
+            raise UsageError(
+                f"'{out.target.name}' does not end in .csv",
+                where="-o",
+                hint="Tiresias tells the delimiter from the name",
+            )
+        told.filled("model_name", options.values["model"], jobs.count, "model")
+        rate = options.positive("iterations_per_second")
+        told.filled("iterations", f"{rate:g} in each second of the duration", jobs.count, "iterations_per_second")
+        write_csv(out.main, _rows(jobs, options.values["model"], rate, told), told, guard=False)
+        nodes, gpus = cluster_size(jobs, told, options)
+        below = min(options.count("nodes_per_switch", least=1) or nodes, nodes)
+        switches = -(-nodes // below)
+        if switches * below != nodes:
+            told.note(
+                f"{nodes:,} nodes became {switches * below:,}: every switch has {below} (option nodes_per_switch)"
+            )
+        host = {name: options.count(name, least=1) for name in ("cpus_per_node", "memory_per_node")}
+        told.note(f"CPU cores and memory of a node: {host['cpus_per_node']}, {host['memory_per_node']} GB (options)")
+        spec = pl.DataFrame(
+            {
+                "num_switch": [switches],
+                "num_node_p_switch": [below],
+                "num_gpu_p_node": [gpus],
+                "num_cpu_p_node": [host["cpus_per_node"]],
+                "mem_p_node": [host["memory_per_node"]],
+            }
+        )
+        spec.write_csv(out.companion(_SPEC))
+
+
+def _rows(jobs: Chosen, model: str, rate: float, told: Told) -> Iterator[pl.DataFrame]:
+    lengthened = 0
+    held: pl.DataFrame | None = None
+    for block in jobs.blocks("submit_s", "work_s", "size"):
+        lengthened += int((block["work_s"] < 0.5).sum())
+        rows = block.select(
+            job_id=pl.col("n") - 1,
+            num_gpu=pl.col("size").cast(pl.Int64),
+            submit_time=whole_seconds("submit_s"),
+            iterations=(pl.col("work_s") * rate + 0.5).floor().cast(pl.Int64).clip(lower_bound=1),
+            model_name=pl.lit(model),
+            duration=whole_seconds("work_s").clip(lower_bound=1),
+        )
+        if held is not None:
+            yield _with_intervals(held, int(rows["submit_time"][0]))
+        held = rows
+    if held is not None:
+        yield _with_intervals(held, int(held["submit_time"][-1]))
+    told.changed(lengthened, "they ran for less than half a second; the duration is 1 s")
+
+
+def _with_intervals(rows: pl.DataFrame, following: int) -> pl.DataFrame:
+    """Add the seconds to the next submission; the one after the last row is given."""
+    return rows.with_columns(interval=pl.col("submit_time").shift(-1, fill_value=following) - pl.col("submit_time"))
+
+
+TARGET = Tiresias()

@@ -1,0 +1,141 @@
+"""Fit a Trace: everything that workload.json holds, in one call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit import __version__
+from tracekit.errors import UsageError
+from tracekit.fit.arrivals import fit_arrivals
+from tracekit.fit.choice import Effort
+from tracekit.fit.jobs import read_jobs
+from tracekit.fit.model import VERSION, WorkloadModel, rounded
+from tracekit.fit.outcomes import fit_failures, fit_statuses, fit_utilization
+from tracekit.fit.run_times import fit_run_times, seeded
+from tracekit.fit.shapes import fit_cluster, fit_correlation, fit_sizes, fit_users
+from tracekit.progress import Progress
+from tracekit.trace import Trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+__all__ = ["fit"]
+
+
+def fit(
+    trace: Trace | str | Path,
+    *,
+    seed: int = 0,
+    replicates: int = 99,
+    workers: int = 2,
+    progress: Progress | None = None,
+) -> WorkloadModel:
+    """Fit a workload model to a Trace.
+
+    Parameters
+    ----------
+    trace : Trace, str or Path
+        The Trace or its folder.
+    seed : int
+        Of goodness and bootstrap; parameters do not depend on it.
+    replicates : int
+        Samples that each bootstrap draws; 0 leaves the p-values out.
+    workers : int
+        Threads; the result does not depend on them.
+    progress : Progress, optional
+        Told what is being fitted.
+
+    Returns
+    -------
+    WorkloadModel
+        The same for the same Trace and seed, to the byte.
+
+    Raises
+    ------
+    TraceError
+        There is no such Trace, or it has no table jobs.
+    UsageError
+        The Trace has no job, or an option cannot be used.
+
+    Examples
+    --------
+    >>> import tracekit
+    >>> model = tracekit.fit("my-trace")  # doctest: +SKIP
+    >>> model.run_time(gpu_class="1")["chosen"]  # doctest: +SKIP
+    'lognorm_mix_3'
+    """
+    if seed < 0:
+        raise UsageError(f"must be at least 0, not {seed}", where="seed")
+    if replicates < 0:
+        raise UsageError(f"must be at least 0, not {replicates}", where="bootstrap")
+    whole = trace if isinstance(trace, Trace) else Trace.open(trace)
+    told = progress or Progress()
+    effort = Effort(replicates=replicates)
+    told.stage("reading the jobs")
+    table = read_jobs(whole)
+    manifest = whole.manifest
+    phase = manifest.capabilities.get("hour_of_day")
+    document: dict[str, Any] = {
+        "format": "tracekit-workload",
+        "version": VERSION,
+        "tracekit_version": __version__,
+        "seed": seed,
+        "effort": {
+            "bootstrap_replicates": effort.replicates,
+            "bootstrap_jobs": effort.bootstrap_jobs,
+            "tail_bootstrap_jobs": effort.tail_jobs,
+        },
+        "source": {
+            "format": manifest.format,
+            "created": manifest.created,
+            "time_base": manifest.time_base,
+            "timezone": whole.timezone,
+            "hour_of_day_known": bool(phase and phase.available),
+            "jobs": table.frame.height,
+            "jobs_of_negative_run_time": table.negative,
+            "jobs_without_run_time": table.unknown,
+            "longest_s": table.frame["held_s"].max(),
+        },
+    }
+    told.stage("fitting arrivals")
+    document["arrivals"] = fit_arrivals(table.frame, whole.timezone, seeded(seed, "arrivals"))
+    document["sizes"] = fit_sizes(table.frame)
+    document["users"] = fit_users(table.frame)
+    document["correlation"] = fit_correlation(table.frame)
+    document["statuses"] = fit_statuses(table)
+    document["cluster"] = fit_cluster(whole)
+    told.stage("fitting run times")
+    document["run_times"] = fit_run_times(table, seed, effort, workers=workers)
+    told.stage("fitting failures")
+    document["failures"] = fit_failures(whole, seed, effort)
+    told.stage("reading utilization")
+    document["utilization"] = fit_utilization(whole)
+    document["notes"] = _notes(document)
+    return WorkloadModel(rounded(document))
+
+
+def _notes(document: dict[str, Any]) -> list[str]:
+    """Return what could not be fitted, and what a reader should know of the rest."""
+    found = []
+    source = document["source"]
+    if source["jobs_of_negative_run_time"]:
+        found.append(f"{source['jobs_of_negative_run_time']} jobs of negative run time are in no fit")
+    if source["jobs_without_run_time"]:
+        found.append(f"{source['jobs_without_run_time']} jobs have no run time; most never ran")
+    if not document["run_times"]:
+        found.append("no run time could be fitted: no job has one")
+    for entry in document["run_times"]:
+        if entry["pooled_to"] is None and entry["chosen"] is None:
+            key = ", ".join(f"{k} {entry[k]}" for k in ("gpu_class", "status", "vc") if entry[k] is not None)
+            found.append(f"run times of {key or 'all jobs'} ({entry['measure']}): {entry['reason']}")
+    arrivals = document["arrivals"]
+    if arrivals["process"] is None:
+        found.append(f"arrivals could not be fitted: {arrivals['reason']}")
+    if not source["hour_of_day_known"]:
+        found.append("the log does not tell the hour of the day: hours of the rate count from an unknown one")
+    if document["correlation"]["correlation"] is None:
+        found.append(f"no correlation of successive run times: {document['correlation']['reason']}")
+    if document["utilization"]["source"] is None:
+        found.append(f"no utilization: {document['utilization']['reason']}")
+    return found

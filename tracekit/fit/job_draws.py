@@ -1,0 +1,243 @@
+"""What each synthetic job is: its user and VC, its request, how it ends, how long it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import signal, special
+
+from tracekit.fit.families import FAMILIES, quantiles
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.fit.model import WorkloadModel
+
+    Floats = NDArray[np.float64]
+    Whole = NDArray[np.int64]
+
+__all__ = ["Outcomes", "Tenants", "draw_outcomes", "draw_requests", "draw_run_times", "draw_tenants"]
+
+
+@dataclass(frozen=True)
+class Tenants:
+    """Who sends each job."""
+
+    index: Whole
+    """Place in the list of tenants."""
+    copied: NDArray[np.bool_]
+    """Whether the job has the user of the job before it, in the same batch."""
+    names: list[tuple[str | None, str | None, str | None]]
+    """User, cluster and VC of each tenant."""
+    shares: Floats
+    """Share of the jobs of each tenant."""
+    classes: Floats
+    """Shares of the size classes by tenant, the share of unknown size last."""
+
+
+def _pick(shares: Floats, u: Floats) -> Whole:
+    """Return the place that each number in [0, 1) falls on when shares are laid end to end."""
+    edges = shares.cumsum()
+    found: Whole = np.searchsorted(edges[:-1] / edges[-1], u, side="right")
+    return found
+
+
+def draw_tenants(model: WorkloadModel, batch: Whole, rng: np.random.Generator) -> Tenants:
+    """Return the tenant of each job; jobs of one batch share theirs as often as in the log."""
+    users, arrivals = model.document["users"], model.document["arrivals"]
+    listed = users["tenants"]
+    names = [(t["user"], t["cluster"], t["vc"]) for t in listed]
+    classes = np.array([t["gpu_class_shares"] for t in listed], float).reshape(len(listed), -1)
+    shares = np.array([t["share"] for t in listed], float)
+    if users["other_tenants"]:
+        others = users["other_tenants"]
+        where = [names[i][1:] for i in _pick(shares, (np.arange(others) + 0.5) / others)]
+        first = users["users"] + 1
+        names += [(f"u{first + i}", *where[i]) for i in range(others)]
+        mean = (shares[:, None] * classes).sum(axis=0) / shares.sum()
+        classes = np.concatenate([classes, np.broadcast_to(mean, (others, classes.shape[1]))])
+        shares = np.concatenate([shares, np.full(others, users["other_share"] / others)])
+    own = _pick(shares, rng.random(batch.size))
+    together = np.concatenate([[False], batch[1:] == batch[:-1]])
+    copied = together & (rng.random(batch.size) < arrivals["batch"]["same_user_share"])
+    source = np.maximum.accumulate(np.where(copied, 0, np.arange(batch.size)))
+    unknown = np.maximum(1 - classes.sum(axis=1, keepdims=True), 0)
+    return Tenants(own[source], copied, names, shares, np.concatenate([classes, unknown], axis=1))
+
+
+def draw_requests(model: WorkloadModel, tenants: Tenants, rng: np.random.Generator) -> Whole:
+    """Return the place of each job's request in the list of requests."""
+    requests = model.document["sizes"]["requests"]
+    order = [*model.document["users"]["gpu_classes"], None]
+    shares = np.array([r["share"] for r in requests], float)
+    edges = tenants.classes.cumsum(axis=1)
+    u = rng.random(tenants.index.size) * edges[tenants.index, -1]
+    size_class = np.zeros(tenants.index.size, np.int64)
+    for i in range(len(order) - 1):
+        size_class += u >= edges[tenants.index, i]
+    found = np.empty(tenants.index.size, np.int64)
+    for i, name in enumerate(order):
+        mine = np.flatnonzero(size_class == i)
+        members = np.flatnonzero([r["gpu_class"] == name for r in requests])
+        if not members.size:  # all of its requests were too rare to be listed
+            members = np.arange(len(requests))
+        found[mine] = members[_pick(shares[members], rng.random(mine.size))]
+    same = tenants.copied & (rng.random(found.size) < model.document["arrivals"]["batch"]["same_request_share"])
+    source = np.maximum.accumulate(np.where(same, 0, np.arange(found.size)))
+    return found[source]
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """How each job ends."""
+
+    group: Whole
+    """Place in `statuses.groups`."""
+    ran: NDArray[np.bool_]
+    attempts: Whole
+    """0 for a job that did not run."""
+
+
+def draw_outcomes(model: WorkloadModel, request: Whole, rng: np.random.Generator) -> Outcomes:
+    """Return how each job ends, by the statuses of its size class."""
+    groups = model.document["statuses"]["groups"]
+    requests = model.document["sizes"]["requests"]
+    sizes = [r["gpu_class"] for r in requests]
+    size_of = np.array([list(dict.fromkeys(sizes)).index(s) for s in sizes])[request]
+    group = np.empty(request.size, np.int64)
+    for i, name in enumerate(dict.fromkeys(sizes)):
+        mine = np.flatnonzero(size_of == i)
+        members = np.flatnonzero([g["gpu_class"] == name for g in groups])
+        if not members.size:  # every job of the class still ran
+            members = np.arange(len(groups))
+        shares = np.array([groups[m]["jobs"] for m in members], float)
+        group[mine] = members[_pick(shares, rng.random(mine.size))]
+    never = np.array([g["no_run_time_share"] for g in groups], float)
+    ran = rng.random(request.size) >= never[group]
+    attempts = np.where(ran, 1, 0)
+    for i, one in enumerate(groups):
+        if one["attempts"] and one["attempts"] != [1]:
+            mine = np.flatnonzero((group == i) & ran)
+            drawn = _pick(np.asarray(one["attempt_shares"], float), rng.random(mine.size))
+            attempts[mine] = np.asarray(one["attempts"], np.int64)[drawn]
+    return Outcomes(group, ran, attempts)
+
+
+def draw_run_times(
+    model: WorkloadModel, tenants: Tenants, request: Whole, outcomes: Outcomes, rng: np.random.Generator
+) -> Floats:
+    """Return the run time of each job [s], NaN where it did not run.
+
+    Each job has a normal score, correlated with that of its user's job before and moved to where its VC's jobs stand,
+    and takes the quantile of its group's fitted distribution at that score.
+    """
+    places: dict[str | None, int] = {}
+    users = np.array([places.setdefault(name[0], len(places)) for name in tenants.names], np.int64)[tenants.index]
+    scores = rng.standard_normal(users.size)
+    rho = model.document["correlation"]["correlation"]
+    if rho:
+        rho = float(np.clip(rho, -0.99, 0.99))
+        order = _sorted(users)
+        noise = scores[order] * np.sqrt(1 - rho**2)
+        noise[:1] /= np.sqrt(1 - rho**2)
+        # One chain runs through all users: the first job of each is correlated with another user's last, which no
+        # statistic of a user sees, and every score keeps its distribution.
+        scores[order] = signal.lfilter([1.0], [1.0, -rho], noise)
+    order_of = [*model.document["users"]["gpu_classes"], None]
+    class_of = np.array([order_of.index(r["gpu_class"]) for r in model.document["sizes"]["requests"]])[request]
+    _shift_to_vcs(model, tenants, scores, class_of)
+    groups = model.document["statuses"]["groups"]
+    sizes = [r["gpu_class"] for r in model.document["sizes"]["requests"]]
+    found = np.full(users.size, np.nan)
+    distinct = list(dict.fromkeys(sizes))
+    size_of = np.array([distinct.index(s) for s in sizes])[request]
+    key = outcomes.group * len(distinct) + size_of
+    key[~outcomes.ran] = len(groups) * len(distinct)
+    order = _sorted(key)
+    ends = np.concatenate([[0], np.bincount(key, minlength=len(groups) * len(distinct) + 1).cumsum()])
+    for i in range(len(groups) * len(distinct)):
+        mine = order[ends[i] : ends[i + 1]]
+        if mine.size:
+            group, size = divmod(i, len(distinct))
+            found[mine] = _durations(model, distinct[size], groups[group]["status"], scores[mine])
+    return found
+
+
+def _sorted(numbers: Whole) -> Whole:
+    """Return the order of small whole numbers, equal ones as they stand; 16 bits sort ten times faster."""
+    small = numbers.astype(np.uint16) if numbers.size and numbers.max() < 2**16 else numbers
+    return np.argsort(small, kind="stable")
+
+
+_UNSEEN = 10
+"""Factor on the longest run time of the log, for a group of which more than 1 % still ran."""
+_REACH = np.linspace(-8.0, 8.0, 801)
+
+
+def _shift_to_vcs(model: WorkloadModel, tenants: Tenants, scores: Floats, size_class: Whole) -> None:
+    """Turn scores within a VC into scores among all jobs of the same size class, in place.
+
+    A VC's jobs stand where they stood in the log; since the VCs of a class do not fill it as evenly as those of all
+    classes together, the scores of each class are then stretched until they are normal again.
+    """
+    part = model.document["correlation"]
+    if not part["vcs"]:
+        return
+    levels = np.asarray(part["levels"], float)
+    rising = 1e-9 * np.arange(levels.size)
+    places = {(v["cluster"], v["vc"]): np.asarray(v["scores"], float) + rising for v in part["vcs"]}
+    vcs = [name[1:] for name in tenants.names]
+    distinct = [vc for vc in dict.fromkeys(vcs) if vc in places]
+    of_tenant = np.array([distinct.index(vc) if vc in places else -1 for vc in vcs])
+    of_job = of_tenant[tenants.index]
+    for i, vc in enumerate(distinct):
+        mine = np.flatnonzero(of_job == i)
+        scores[mine] = _through(scores[mine], levels, places[vc])
+    below = np.array([special.ndtr(_through(_REACH, places[vc], levels)) for vc in distinct] + [special.ndtr(_REACH)])
+    for i in range(tenants.classes.shape[1]):
+        weight = np.bincount(of_tenant % below.shape[0], tenants.shares * tenants.classes[:, i], below.shape[0])
+        if weight.sum() > 0:
+            mixed = np.clip(weight @ below / weight.sum(), 1e-15, 1 - 1e-15)
+            mine = np.flatnonzero(size_class == i)
+            scores[mine] = np.interp(scores[mine], _REACH, special.ndtri(mixed))
+
+
+def _through(values: Floats, known: Floats, placed: Floats) -> Floats:
+    """Return where values are placed when `known` are at `placed`; beyond the outermost the distance is kept."""
+    inside = np.clip(values, known[0], known[-1])
+    found: Floats = np.interp(inside, known, placed) + (values - inside)
+    return found
+
+
+def _durations(model: WorkloadModel, size: str | None, status: str | None, scores: Floats) -> Floats:
+    entry = _entry(model, size, status)
+    ratio = 1.0
+    if entry["pooled_to"] is not None:
+        ratio = entry["median_ratio"] or 1.0
+        key = {"gpu_class": {"gpu_class": size}, "status": {"status": status}}.get(entry["pooled_to"], {})
+        entry = model.run_time("until_end", **key) or model.whole
+    longest = max(float(model.document["source"]["longest_s"] or 0.0), 1.0)
+    step = entry["resolution_s"]
+    if entry["chosen"] is None:
+        levels = np.array(entry["quantiles_s"], float)
+        drawn = np.interp(special.ndtr(scores), levels[:, 0], levels[:, 1])
+    else:
+        family = FAMILIES[entry["chosen"]]
+        fit = next(f for f in entry["families"] if f["family"] == family.name)
+        # Where jobs still ran, the longest that was seen is not the longest there is.
+        longest *= _UNSEEN if entry["right_censored"] > 0.01 * entry["n"] else 1
+        drawn = quantiles(family, family.vector(fit["parameters"]), scores, longest_s=longest)
+    found: Floats = np.minimum(np.round(drawn * ratio / step) * step, longest)
+    return found
+
+
+def _entry(model: WorkloadModel, size: str | None, status: str | None) -> dict[str, Any]:
+    """Return the entry of a size class and status, or of the first of class, status and all that exists."""
+    for key in ({"gpu_class": size, "status": status}, {"gpu_class": size}, {"status": status}):
+        if all(v is not None for v in key.values()):
+            entry = model.run_time("until_end", **key)
+            if entry is not None:
+                return entry
+    return model.whole

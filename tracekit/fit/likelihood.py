@@ -1,0 +1,270 @@
+"""Maximum likelihood of one family on one sample, with standard errors.
+
+The log-likelihood is the sum of log f(x) over exact values, log S(x) over right-censored ones, and log(F(b) - F(a))
+over intervals. It is climbed in unbounded coordinates: first on at most 400 grouped values, then on every value,
+until a Newton step would gain less than 1e-5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import optimize
+
+from tracekit.fit.starts import starts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.fit.families import Family
+    from tracekit.fit.sample import Sample
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["FitFailure", "Fitted", "Likelihood", "climb", "maximize"]
+
+_GROUPED = 400
+"""Grouped values of the first climb."""
+_GROUPED_ERRORS = 1_000
+"""Grouped values of the information matrix of a large sample."""
+_EXACT_HESSIAN = 20_000
+"""Up to this many distinct values the information matrix is that of every value, else that of the grouped ones."""
+_STEP = 1e-5
+"""Of the differences that stand for a gradient; they move a maximum by half as much, far below any standard error."""
+_ROOM = 500_000
+"""Values computed at once."""
+_LEAP = 2.0
+"""Longest step of a coordinate."""
+_FAR = 60.0
+_EDGE = 14.0
+"""Shapes beyond exp(14), about a million, or below its inverse mean that the family tends to another one."""
+
+
+class FitFailure(Exception):  # noqa: N818 -- a result, not a mistake of the user
+    """Why a family could not be fitted."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A family with its most likely parameters."""
+
+    family: Family
+    p: Floats
+    errors: Floats | None
+    """Standard errors of `p`; None where the likelihood is flat."""
+    log_likelihood: float
+    n: int
+
+    @property
+    def aic(self) -> float:
+        """2 k - 2 log L, k the number of free parameters."""
+        return 2 * self.family.free - 2 * self.log_likelihood
+
+    @property
+    def bic(self) -> float:
+        """Return k log n - 2 log L."""
+        return float(self.family.free * np.log(self.n) - 2 * self.log_likelihood)
+
+
+class Likelihood:
+    """The log-likelihood of a sample as a function of a family's unbounded coordinates."""
+
+    def __init__(self, family: Family, sample: Sample) -> None:
+        self._family = family
+        self._exact, self._exact_n = sample.exact, sample.exact_n
+        self._right, self._right_n = sample.right, sample.right_n
+        self._low, self._high, self._interval_n = sample.low, sample.high, sample.interval_n
+        self._logs = [np.log(np.maximum(v, 1e-300)) for v in (sample.exact, sample.right, sample.low, sample.high)]
+        self.counts = np.concatenate([sample.exact_n, sample.right_n, sample.interval_n])
+
+    def each(self, theta: Floats) -> Floats:
+        """Return the log-likelihood of one job at each distinct value, a row for each row of `theta`."""
+        # A far-off trial point is worth nothing, and no warning.
+        with np.errstate(all="ignore"):
+            whole = self._each(np.clip(theta, -_FAR, _FAR))
+        # fmax takes -1e6 for what is no number.
+        return np.fmin(np.fmax(whole, -1e6), 1e6)
+
+    def _each(self, theta: Floats) -> Floats:
+        p = self._family.from_free(theta)
+        if theta.ndim == 2:
+            p = p.T[:, :, None]
+        density, survival = self._family.density, self._family.survival
+        found = [density(self._exact, self._logs[0], p)]
+        if self._right.size:
+            found.append(np.minimum(survival(self._right, self._logs[1], p), 0))
+        if self._low.size:
+            from_low = np.where(self._low > 0, np.minimum(survival(self._low, self._logs[2], p), 0), 0.0)
+            from_high = np.minimum(survival(self._high, self._logs[3], p), 0)
+            inside = np.where(
+                from_high > -0.7, np.expm1(from_low) - np.expm1(from_high), np.exp(from_low) - np.exp(from_high)
+            )
+            found.append(np.log(np.maximum(inside, 1e-300)))
+        return np.concatenate(found, axis=-1)
+
+    def total(self, theta: Floats) -> float:
+        """Return the log-likelihood of the sample."""
+        return float(self.each(theta) @ self.counts)
+
+    def totals(self, thetas: Floats) -> Floats:
+        """Return the log-likelihood at each row of coordinates."""
+        rows = max(1, _ROOM // max(self.counts.size, 1))
+        parts = [self.each(thetas[i : i + rows]) @ self.counts for i in range(0, len(thetas), rows)]
+        return np.concatenate(parts)
+
+    def fall(self, theta: Floats) -> tuple[float, Floats]:
+        """Return minus the log-likelihood and minus its gradient."""
+        found = -self.totals(np.concatenate([theta[None], theta + np.eye(theta.size) * _STEP]))
+        return float(found[0]), (found[1:] - found[0]) / _STEP
+
+    def information(self, theta: Floats) -> Floats:
+        """Return minus the second derivatives, by central differences."""
+        size = theta.size
+        step = 1e-3
+        moved = np.eye(size) * step
+        first, second = np.tril_indices(size, -1)
+        both = moved[first] + moved[second]
+        points = np.concatenate([theta[None], theta + moved, theta - moved, theta + both, theta - both])
+        found = self.totals(points) - self.total(theta)
+        up, down, plus, minus = np.split(found[1:], np.cumsum([size, size, first.size]))
+        matrix = np.diag(-(up + down) / step**2)
+        mixed = plus + minus - up[first] - up[second] - down[first] - down[second]
+        matrix[first, second] = matrix[second, first] = -mixed / (2 * step**2)
+        return matrix
+
+
+def maximize(family: Family, sample: Sample) -> Fitted:
+    """Return the most likely member of the family.
+
+    Raises
+    ------
+    FitFailure
+        The sample is too small or has one value, or the likelihood has no maximum inside the family.
+    """
+    if sample.observed_n < max(10, 3 * family.free):
+        raise FitFailure(f"{sample.observed_n} durations are known to the end, {max(10, 3 * family.free)} are needed")
+    distinct = np.unique(sample.middles).size
+    if distinct < 2:
+        raise FitFailure("all durations are the same")
+    if distinct <= family.free:
+        raise FitFailure(f"{distinct} distinct durations cannot tell {family.free} parameters")
+    grouped = sample.coarse(_GROUPED)
+    rough = Likelihood(family, grouped)
+    theta = _best_start(family, rough, grouped)
+    whole = rough if grouped.exact.size == sample.exact.size and grouped.right.size == sample.right.size else None
+    if whole is None:
+        full = Likelihood(family, sample)
+        theta = climb(full, theta, rough.information(theta))
+    else:
+        full = whole
+        theta = climb(full, theta, full.information(theta))
+    p = family.ordered(family.from_free(theta))
+    _check_inside(family, p, sample)
+    theta = family.to_free(p)
+    ranked = full if full.counts.size <= _EXACT_HESSIAN else Likelihood(family, sample.coarse(_GROUPED_ERRORS))
+    errors = _errors(family, theta, ranked.information(theta))
+    _check_told(family, p, errors)
+    return Fitted(family, p, errors, full.total(theta), sample.n)
+
+
+def _best_start(family: Family, rough: Likelihood, grouped: Sample) -> Floats:
+    """Return the highest point found on grouped values; mixtures climb from the best of their EM results alone."""
+    limit = float(np.log(max(grouped.middles.max(initial=1.0), grouped.right.max(initial=1.0), 1.0))) + 12
+    low, high = np.array(_bounds(family, limit)).T
+    begins = [np.clip(family.to_free(start), low, high) for start in starts(family, grouped)]
+    if family.parts > 1:
+        begins = [max(begins, key=rough.total)]
+    best: tuple[float, Floats] = (np.inf, begins[0])
+    for begin in begins:
+        found = optimize.minimize(
+            rough.fall,
+            begin,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=list(zip(low, high, strict=True)),
+            options={"maxiter": 100, "ftol": 1e-9},
+        )
+        if found.fun < best[0] - 1e-6:
+            best = (float(found.fun), np.asarray(found.x, float))
+    return best[1]
+
+
+def _bounds(family: Family, limit: float) -> list[tuple[float, float]]:
+    """Return where to look: mixtures may not shrink a part to a point."""
+    found: list[tuple[float, float]] = [(-12.0, 12.0)] * (family.parts - 1)
+    for name in family.own * family.parts:
+        if name == "scale":
+            found.append((-14.0, limit + 8))
+        elif family.parts > 1:
+            found.append((float(np.log(0.02)), 3.0))
+        else:
+            found.append((-8.0, _EDGE))
+    return found
+
+
+def climb(likelihood: Likelihood, theta: Floats, information: Floats, *, steps: int = 20, gain: float = 1e-5) -> Floats:
+    """Return a better point: Newton steps with a fixed information matrix, halved until they rise.
+
+    The climb ends after `steps`, or when the next step would gain less than `gain` of log-likelihood.
+    """
+    values, vectors = np.linalg.eigh(information)
+    # A direction that the matrix calls flat or falling is walked with care instead.
+    values = np.maximum(np.abs(values), 1e-8 * np.abs(values).max() + 1e-12)
+    depth, slope = likelihood.fall(theta)
+    for _ in range(steps):
+        step = -(vectors @ ((vectors.T @ slope) / values))
+        step /= max(1.0, float(np.abs(step).max()) / _LEAP)
+        if float(-slope @ step) < 2 * gain:
+            break
+        for _half in range(12):
+            found, found_slope = likelihood.fall(theta + step)
+            if found < depth:
+                break
+            step = step / 2
+        else:
+            break
+        theta, depth, slope = theta + step, found, found_slope
+    return theta
+
+
+def _check_inside(family: Family, p: Floats, sample: Sample) -> None:
+    named = family.named(p)
+    longest = max(sample.middles.max(), sample.right.max(initial=0.0))
+    for name, value in named.items():
+        if name.startswith("weight") and value * sample.n < 5:
+            raise FitFailure(f"a part holds less than 5 jobs ({name} = {value:.2g})")
+        if name.startswith("scale") and value > 1e5 * longest:
+            raise FitFailure(f"no maximum inside the family: {name} grows without bound")
+        if name.startswith("scale") and value < 1e-6:
+            raise FitFailure(f"no maximum inside the family: {name} tends to 0")
+        if family.parts > 1 and name.startswith("s_") and value < 0.0201:
+            raise FitFailure(f"a part shrinks to one duration ({named['scale' + name[1:]]:.6g} s)")
+        if not name.startswith(("weight", "scale")) and (value > 1e5 or value < 1e-3):
+            raise FitFailure(
+                f"no maximum inside the family: {name} {'grows without bound' if value > 1 else 'tends to 0'}"
+            )
+
+
+def _check_told(family: Family, p: Floats, errors: Floats | None) -> None:
+    """Refuse a large shape that the data hardly tell from a still larger one: the family tends to another."""
+    if errors is None or family.parts > 1:
+        return
+    for name, value, error in zip(family.parameters, p, errors, strict=True):
+        if name != "scale" and value > 100 and error > 2 * value:
+            raise FitFailure(
+                f"no maximum inside the family: {name} is {value:.3g} with a standard error of {error:.3g}"
+            )
+
+
+def _errors(family: Family, theta: Floats, information: Floats) -> Floats | None:
+    values = np.linalg.eigvalsh(information)
+    if not np.isfinite(values).all() or values[0] <= 1e-9 * max(values[-1], 1e-300):
+        return None
+    covariance = np.linalg.inv(information)
+    step = 1e-6
+    moved = np.eye(theta.size) * step
+    turned = np.array([(family.from_free(theta + d) - family.from_free(theta - d)) / (2 * step) for d in moved]).T
+    found: Floats = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", turned, covariance, turned), 0))
+    return found

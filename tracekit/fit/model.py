@@ -1,0 +1,243 @@
+"""The fitted workload of a Trace, as workload.json holds it: written, read and checked.
+
+schemas/workload-1.json is the contract; this module adds what a JSON Schema cannot say (domains of parameters, shares
+that sum to 1, a chosen family that was fitted).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tracekit import resources
+from tracekit.errors import OutputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["DIGITS", "VERSION", "WorkloadModel", "check_target", "rounded"]
+
+VERSION = 1
+"""Version of workload.json; a change that breaks a reader raises it."""
+DIGITS = 10
+"""Significant digits of every number in workload.json."""
+
+_HINT = "make one with 'tracekit fit TRACE -o workload.json'"
+
+
+@dataclass(frozen=True)
+class WorkloadModel:
+    """The fitted workload of a Trace.
+
+    Examples
+    --------
+    >>> model = WorkloadModel({"version": 1})
+    >>> model.document["version"]
+    1
+    """
+
+    document: dict[str, Any]
+    """The keys and values of workload.json."""
+
+    @property
+    def origin(self) -> str:
+        """What the model was fitted to, in words."""
+        source = self.document["source"]
+        return f"{source['jobs']:,} jobs of format {source['format']}"
+
+    @property
+    def run_times(self) -> list[dict[str, Any]]:
+        """One entry a group of jobs, in order of workload.json."""
+        found: list[dict[str, Any]] = self.document["run_times"]
+        return found
+
+    def run_time(self, measure: str = "until_end", **key: str | None) -> dict[str, Any] | None:
+        """Return the entry of one group, None where there is none.
+
+        Parameters
+        ----------
+        measure : {"until_end", "demand"}
+            Time held whatever ended the job, or time it would have run.
+        **key
+            gpu_class, status, cluster, vc; those left out are those of all.
+        """
+        wanted = {"measure": measure, **dict.fromkeys(("gpu_class", "status", "cluster", "vc")), **key}
+        return next((e for e in self.run_times if all(e[k] == v for k, v in wanted.items())), None)
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        """The run times of all jobs, whatever ended them."""
+        found = self.run_time()
+        if found is None:
+            raise UsageError("the model has no run times", hint="fit a Trace whose jobs ran")
+        return found
+
+    def to_json(self) -> bytes:
+        """Return workload.json's bytes: numbers of 10 significant digits, keys in a fixed order."""
+        return orjson.dumps(rounded(self.document), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+    def write(self, path: str | Path, *, force: bool = False) -> Path:
+        """Write workload.json whole or not at all.
+
+        Raises
+        ------
+        OutputError
+            The file exists and `force` is not given, or the place cannot be written.
+        """
+        target = Path(path)
+        check_target(target, force=force)
+        partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_bytes(self.to_json())
+            partial.replace(target)
+        except OSError as error:
+            raise OutputError(f"cannot write: {error.strerror}", where=target, hint="choose another -o") from error
+        finally:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+        return target
+
+    @classmethod
+    def read(cls, path: str | Path) -> WorkloadModel:
+        """Read and check a workload.json.
+
+        Raises
+        ------
+        UsageError
+            The file cannot be read, is of another version, lacks a part, or holds parameters outside their domain.
+        """
+        place = Path(path)
+        try:
+            document = orjson.loads(place.read_bytes())
+        except OSError as error:
+            raise UsageError(f"cannot be read: {error.strerror}", where=place, hint=_HINT) from error
+        except orjson.JSONDecodeError as error:
+            raise UsageError(f"is not JSON: {error.msg}", where=place, line=error.lineno, hint=_HINT) from error
+        return cls.checked(document, place)
+
+    @classmethod
+    def checked(cls, document: Any, where: Path | None = None) -> WorkloadModel:
+        """Return the model of a document, or say what is wrong with it.
+
+        Raises
+        ------
+        UsageError
+            As `read`.
+        """
+        if not isinstance(document, dict) or document.get("format") != "tracekit-workload":
+            raise UsageError("is not a workload model", where=where, hint=_HINT)
+        if document.get("version") != VERSION:
+            raise UsageError(
+                f"has version {document.get('version')}, this tracekit reads {VERSION}", where=where, hint="fit again"
+            )
+        for problem in _problems(document):
+            raise UsageError(problem, where=where, hint="fit again, or correct the file")
+        return cls(document)
+
+
+def check_target(target: Path, *, force: bool = False) -> None:
+    """Refuse a place where no model can be written, before the work is done.
+
+    Raises
+    ------
+    OutputError
+        It is a folder, or a file that `force` does not allow to replace.
+    """
+    if target.is_dir():
+        raise OutputError("is a folder", where=target, hint="name a file")
+    if target.exists() and not force:
+        raise OutputError("exists already", where=target, hint="choose another -o, or add --force to replace it")
+
+
+def rounded(value: Any) -> Any:
+    """Return a document with every number cut to 10 significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {k: rounded(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(v) for v in value]
+    return value
+
+
+def _problems(document: dict[str, Any]) -> Iterator[str]:
+    """Yield what is wrong, the first of each kind at least."""
+    import jsonschema
+
+    schema = orjson.loads((resources.folder("schemas") / f"workload-{VERSION}.json").read_bytes())
+    for error in jsonschema.Draft202012Validator(schema).iter_errors(document):
+        place = "/".join(map(str, error.absolute_path)) or "the file"
+        text = error.message if len(error.message) < 160 else f"{error.message[:80]} ... {error.message[-60:]}"
+        yield f"{place}: {text}"
+        return
+    yield from _bad_families(document)
+    yield from _bad_arrivals(document["arrivals"])
+    yield from _bad_shares(document)
+
+
+def _bad_families(document: dict[str, Any]) -> Iterator[str]:
+    from tracekit.fit.families import FAMILIES
+
+    whole = False
+    groups = [("run_times", e) for e in document["run_times"]]
+    groups += [("failures/run_time_to_failure", e) for e in document["failures"]["run_time_to_failure"]]
+    for place, entry in groups:
+        if entry["pooled_to"] is not None:
+            continue
+        whole |= place == "run_times" and all(entry[k] is None for k in ("gpu_class", "status", "cluster", "vc"))
+        fitted = {f["family"]: f for f in entry["families"] if "parameters" in f}
+        for name, fit in fitted.items():
+            problem = FAMILIES[name].problem(fit["parameters"]) if name in FAMILIES else f"no family '{name}'"
+            if problem:
+                yield f"{place}: {problem}"
+        if entry["chosen"] is not None and entry["chosen"] not in fitted:
+            yield f"{place}: the chosen family '{entry['chosen']}' has no parameters"
+        if entry["chosen"] is None and entry["quantiles_s"] is None and entry["n"] > 0 and entry["observed"] > 0:
+            yield f"{place}: a group without a chosen family needs quantiles_s"
+    if document["run_times"] and not whole:
+        yield "run_times: the entry of all jobs is missing"
+
+
+def _bad_arrivals(arrivals: dict[str, Any]) -> Iterator[str]:
+    process = arrivals["process"]
+    if process is None:
+        return
+    for part in ("rate", "batch", "start", "days", "step_s", "timezone"):
+        if part not in arrivals:
+            yield f"arrivals: '{part}' is missing"
+            return
+    if len(arrivals["rate"]["profile"]) not in (1, 24, 168) or not sum(arrivals["rate"]["profile"]) > 0:
+        yield "arrivals/rate: the profile needs 1, 24 or 168 factors that are not all 0"
+    if process == "poisson":
+        return
+    needs = {"gamma_renewal": ("a", "scale", "least"), "mmpp": ("quiet_rate", "busy_rate", "to_busy", "to_quiet")}
+    found = next((c["parameters"] for c in arrivals["candidates"] if c["process"] == process), None)
+    if found is None:
+        yield f"arrivals: the process '{process}' is not among the candidates"
+        return
+    for name in needs[process]:
+        if not isinstance(found.get(name), int | float) or not found[name] > 0:
+            yield f"arrivals: {process}: {name} must be a number above 0, not {found.get(name)}"
+
+
+def _bad_shares(document: dict[str, Any]) -> Iterator[str]:
+    sums = {
+        "sizes/requests": (sum(r["share"] for r in document["sizes"]["requests"]), document["sizes"]["left_out_share"]),
+        "users/tenants": (sum(t["share"] for t in document["users"]["tenants"]), document["users"]["other_share"]),
+    }
+    for place, (listed, left) in sums.items():
+        if abs(listed + left - 1) > 1e-6:
+            yield f"{place}: the shares sum to {listed + left:g}, not to 1"
+    zone = document["arrivals"].get("timezone", "UTC")
+    import zoneinfo
+
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        yield f"arrivals: no time zone '{zone}'"
