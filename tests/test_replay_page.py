@@ -27,7 +27,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def policies(tmp_path: Path) -> Path:
-    """Return the file that the page's two examples make together."""
+    """Return the file that the page's examples make together."""
     file = tmp_path / "my_policies.py"
     file.write_text("\n\n".join(blocks("python")), encoding="utf-8")
     return file
@@ -45,6 +45,11 @@ def test_the_ordering_example_starts_wide_jobs_first(policies: Path) -> None:
 def test_the_planner_example_starts_narrow_jobs_first_at_whole_minutes(policies: Path) -> None:
     # It first looks at 0 s; the end at 100 s is noticed at 120 s, when both narrow jobs start; then at 180 s.
     assert ends(f"{policies}:FewestGpusFirst") == [100, 170, 230, 170]
+
+
+def test_the_example_of_pairs_puts_a_job_beside_one_of_its_size(policies: Path) -> None:
+    # The third, from 20 s on beside the first, takes 50 / 0.8 s; the first has 30 s left then. The others find no GPUs.
+    assert ends(f"{policies}:Pairs") == [112, 162, 82, 162]
 
 
 def test_the_files_of_the_page_are_read(tmp_path: Path) -> None:

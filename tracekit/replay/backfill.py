@@ -20,7 +20,6 @@ from tracekit.replay.forecast import (
     AIMED,
     HOPELESS,
     aim,
-    belief,
     change_node,
     forget,
     make_forecast,
@@ -55,9 +54,6 @@ if TYPE_CHECKING:
 
 __all__ = ["easy_steps", "head_queue"]
 
-_NOWHERE, _FOR_NOW, _SPARE = range(3)
-"""Where a queue's jobs have a place: nowhere; where the first waiting job needs it later; where it does not."""
-
 
 @inner
 def head_queue(queues: Any, waiting: Any, low: int, high: int) -> int:
@@ -75,19 +71,7 @@ def head_queue(queues: Any, waiting: Any, low: int, high: int) -> int:
     return best
 
 
-@compiled
-def _room(s: Any, m: Any, d: int, q: int) -> int:
-    """Tell whether a queue's jobs, some of which wait, have a place now, and one that is spare later too."""
-    j = s.waiting[s.queues[q].base].job
-    if s.domains[d].free < s.jobs[j].gpus or take(s, j, s.demands[s.jobs[j].demand]) == 0:
-        return _NOWHERE
-    spare = spare_fits(belief(s), m, d, j)
-    release(s, s.jobs[j], d)
-    free_chain(s, s.jobs[j])
-    return _SPARE if spare else _FOR_NOW
-
-
-@compiled
+@inner
 def _begin(s: Any, key: Any, m: Any, f: Any, w: Any, d: int, j: int) -> bool:
     """Start a waiting job if it has a place."""
     job = s.jobs[j]
@@ -99,64 +83,44 @@ def _begin(s: Any, key: Any, m: Any, f: Any, w: Any, d: int, j: int) -> bool:
     leave_queue(s, w, j)
     start(s, key, j, nodes, PPM)
     if f.aspects[d].head == j:
-        unaim(belief(s), m, f, d)
-    run_on(belief(s), m, f, d, j)
+        unaim(s, m, f, d)
+    run_on(s, m, f, d, j)
     return True
 
 
 @inner
-def _go_ahead(s: Any, key: Any, m: Any, f: Any, w: Any, d: int) -> bool:
-    """Start jobs from the head of the queue; return whether one is left that must wait."""
-    domain = s.domains[d]
-    while True:
-        q = head_queue(s.queues, s.waiting, domain.queue_low, domain.queue_high)
-        if q == NONE:
-            return False
-        if s.queues[q].blocked == NO_PLACE:
-            return True
-        j = s.waiting[s.queues[q].base].job
-        if f.aspects[d].head != j:
-            unaim(belief(s), m, f, d)
-        if not _begin(s, key, m, f, w, d, j):
-            s.queues[q].blocked = NO_PLACE
-            return True
-
-
-@inner
-def _any_place(s: Any, m: Any, d: int) -> bool:
-    """Return whether any waiting job has a place now; note the queues that have none."""
-    domain = s.domains[d]
-    for q in range(domain.queue_low, domain.queue_high):
-        queue = s.queues[q]
-        if queue.size > 0 and queue.blocked == OPEN:
-            if _room(s, m, d, q) != _NOWHERE:
-                return True
-            queue.blocked = NO_PLACE
-    return False
-
-
-@inner
 def _reopen(queues: Any, domain: Any) -> None:
-    """Look again at queues whose jobs would have delayed the head."""
+    """Look again at queues whose jobs would have delayed the head; at all of them where GPUs came free."""
     for q in range(domain.queue_low, domain.queue_high):
-        if queues[q].blocked == NO_JOB:
+        if domain.freed or queues[q].blocked == NO_JOB:
             queues[q].blocked = OPEN
 
 
 @inner
-def _next(s: Any, m: Any, f: Any, w: Any, d: int, after: int) -> int:
-    """Return the place in the waitlist of the first job after a rank that may start now, NONE when there is none."""
+def _next(s: Any, m: Any, f: Any, w: Any, d: int, head: int, after: int) -> int:
+    """Return the place in the waitlist of the first job after a rank that may start now, NONE when there is none.
+
+    `head` is the first waiting job where it has still to be aimed for, which is put off until any job has a place: at
+    most events none has. It is NONE otherwise.
+    """
     domain = s.domains[d]
+    aspect = f.aspects[d]
     best = NONE
     for q in range(domain.queue_low, domain.queue_high):
         queue = s.queues[q]
         if queue.size == 0 or queue.blocked != OPEN:
             continue
-        room = _room(s, m, d, q)
-        if room == _NOWHERE:
+        j = s.waiting[queue.base].job
+        if domain.free < s.jobs[j].gpus or take(s, j, s.demands[s.jobs[j].demand]) == 0:
             queue.blocked = NO_PLACE
             continue
-        limit = ANY if room == _SPARE or f.aspects[d].state == HOPELESS else f.aspects[d].until - s.g[0].now
+        if head != NONE:
+            aim(s, m, f, d, head)
+            head = NONE
+        spare = spare_fits(s, m, d, j)
+        release(s, s.jobs[j], d)
+        free_chain(s, s.jobs[j])
+        limit = ANY if spare or aspect.state == HOPELESS else aspect.until - s.g[0].now
         high = stretch(s.queues, s.waiting, q)
         low = queue.base if after == NONE else place_after(w, queue.base, high, after)
         place = first_place(w, low, high, limit)
@@ -168,33 +132,46 @@ def _next(s: Any, m: Any, f: Any, w: Any, d: int, after: int) -> int:
 
 
 @inner
-def _pass(s: Any, key: Any, m: Any, f: Any, w: Any, d: int) -> None:
+def _pass(s: Any, key: Any, m: Any, f: Any, w: Any, d: int) -> None:  # noqa: C901 -- one loop, see below
+    """Start jobs from the head of the queue until one has to wait, and then those that may pass it.
+
+    One loop for both, so that what starts a job is compiled into it once.
+    """
     domain = s.domains[d]
     aspect = f.aspects[d]
     if domain.freed:
+        _reopen(s.queues, domain)
         domain.freed = 0
-        for q in range(domain.queue_low, domain.queue_high):
-            s.queues[q].blocked = OPEN
-    if not _go_ahead(s, key, m, f, w, d):
-        return
-    q = head_queue(s.queues, s.waiting, domain.queue_low, domain.queue_high)
-    head = s.waiting[s.queues[q].base].job
-    # Nothing before this point has needed to know when the head starts, and mostly nothing will.
-    stale = aspect.head != head or aspect.state < AIMED
-    if stale:
-        _reopen(s.queues, domain)
-    if not _any_place(s, m, d):
-        return
-    if stale:
-        aim(belief(s), m, f, d, head)
-    after = NONE
+    waits = False
+    head = after = NONE
     while True:
-        place = _next(s, m, f, w, d, after)
-        if place == NONE:
-            break
-        after = w.rank[place]
-        _begin(s, key, m, f, w, d, w.job[place])
-        _reopen(s.queues, domain)
+        q = NONE
+        if waits:
+            place = _next(s, m, f, w, d, head, after)
+            if place == NONE:
+                break
+            head = NONE
+            after = w.rank[place]
+            j = w.job[place]
+        else:
+            q = head_queue(s.queues, s.waiting, domain.queue_low, domain.queue_high)
+            if q == NONE:
+                return
+            j = s.waiting[s.queues[q].base].job
+            if s.queues[q].blocked == NO_PLACE:
+                waits = True
+                # Nothing before this point has needed to know when the head starts, and mostly nothing will.
+                if aspect.head != j or aspect.state < AIMED:
+                    head = j
+                    _reopen(s.queues, domain)
+                continue
+            if aspect.head != j:
+                unaim(s, m, f, d)
+        begun = _begin(s, key, m, f, w, d, j)
+        if waits:
+            _reopen(s.queues, domain)
+        elif not begun:
+            s.queues[q].blocked = NO_PLACE
     if after != NONE:
         # A job passed over early in this pass may find another, spare place at the next event.
         _reopen(s.queues, domain)
@@ -207,7 +184,7 @@ def _take_note(s: Any, m: Any, f: Any, w: Any, submitted: int, change: int) -> N
     while g.ended != NONE:
         j = g.ended
         g.ended = s.jobs[j].stopped
-        forget(belief(s), m, f, s.demands[s.jobs[j].demand].domain, j)
+        forget(s, m, f, s.demands[s.jobs[j].demand].domain, j)
         free_chain(s, s.jobs[j])
     while g.rung != NONE:
         j = g.rung
@@ -215,13 +192,13 @@ def _take_note(s: Any, m: Any, f: Any, w: Any, submitted: int, change: int) -> N
         relax(s, w, j)
         d = s.demands[s.jobs[j].demand].domain
         if f.aspects[d].head == j:
-            unaim(belief(s), m, f, d)
+            unaim(s, m, f, d)
     for i in range(change, g.change):
         change_node(s, m, f, s.changes[i].node, s.changes[i].up)
     for j in range(submitted, g.submitted):
         if s.jobs[j].status == WAITING:
             join_queue(s, w, j)
-    outlived(belief(s), m, f)
+    outlived(s, m, f)
 
 
 @compiled

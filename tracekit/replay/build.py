@@ -75,12 +75,7 @@ def build(
     _check_rule(rule, cluster, mechanism)
     if isinstance(mechanism, Planner):
         state = build(jobs, cluster, assignment, _unqueued(mechanism), rule=rule, spread=spread, log_rows=log_rows)
-        state.g["planned"], state.g["scope"], state.g["asked"] = 1, mechanism.scope, NONE
-        # The last demand is where a plan's wish is written before it is placed.
-        return state._replace(
-            active=np.zeros(len(jobs), np.int32),
-            demands=np.concatenate([state.demands, np.zeros(1, state.demands.dtype)]),
-        )
+        return _planned(state, mechanism)
     if isinstance(mechanism, Fractional):
         # Divided GPUs are laid out by `fractional_build`; here is what any policy has.
         return build(jobs, cluster, assignment, replace(mechanism.order, fit="count"), rule=rule, log_rows=log_rows)
@@ -209,10 +204,32 @@ def _shared(
     return state._replace(events=np.zeros(most, records("HEAP")))
 
 
+def _planned(state: State, planner: Planner) -> State:
+    """Return the state of a planner: nothing is queued, and several jobs may share a GPU."""
+    n, share = len(state.jobs), planner.share
+    state.g["planned"], state.g["scope"], state.g["asked"] = 1, planner.scope, NONE
+    # The last demand is where a plan's wish is written before it is placed.
+    wish = np.zeros(1, state.demands.dtype)
+    state = state._replace(active=np.zeros(n, np.int32), demands=np.concatenate([state.demands, wish]))
+    if share == 1:
+        return state
+    gpus = state.nodes["gpus"]
+    total = int(gpus.sum())
+    nodes = np.zeros(len(gpus), records("SEAT_NODE", "NODE"))
+    for field in state.nodes.dtype.names or ():
+        nodes[field] = state.nodes[field]
+    nodes["seat"] = np.cumsum(gpus) - gpus
+    # Twice the seats: a job that moves keeps its old chain until it has the new one.
+    takes = _unused_takes(total + 2 * total * share + 1)
+    state.g["free_take"] = total
+    return state._replace(nodes=nodes, takes=takes, events=np.zeros(min(n, total * share), records("HEAP")))
+
+
 def _unused_takes(count: int) -> NDArray[np.void]:
     takes = np.zeros(count, records("TAKE"))
     takes["next"] = np.arange(1, count + 1)
     takes["next"][-1] = NONE
+    takes["gpu"] = NONE
     return takes
 
 

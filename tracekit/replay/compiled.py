@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-__all__ = ["cache_folder", "compiled", "compiling", "count_trailing_zeros", "either", "inner"]
+__all__ = ["cache_folder", "compiled", "compiling", "count_trailing_zeros", "either", "inner", "outlined"]
 
 _PACKAGE = Path(__file__).parent.parent
 _ROOMS = ("replay", "policies")
@@ -79,17 +79,29 @@ def inner(function: F) -> F:
     It has no entrance for Python, no machine code of its own and no file on disk, which spares most of the time of
     compilation; and a call would pass hundreds of words, since each array of a record of arrays is several.
     """
+    return _part(function, inline=True)
+
+
+def outlined(function: F) -> F:
+    """Compile a function that only compiled functions call, once; each call passes those hundreds of words.
+
+    It serves large functions that are called from several places, none of them at every event.
+    """
+    return _part(function, inline=False)
+
+
+def _part(function: F, *, inline: bool) -> F:
     part = _njit(
         _nrt=False,
         error_model="numpy",
-        forceinline=True,
+        forceinline=inline,
         no_cpython_wrapper=True,
         no_cfunc_wrapper=True,
         pipeline_class=PartCompiler,
     )(function)
     if not _config.DISABLE_JIT:
         widen_arguments(part)
-    return part
+    return cast("F", part)
 
 
 @contextmanager

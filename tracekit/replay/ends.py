@@ -11,7 +11,7 @@ from tracekit.replay.heap import heap_pop, heap_push, heap_remove
 from tracekit.replay.nodes import NONE
 from tracekit.replay.waitlist import ANY
 
-__all__ = ["believe", "believed_length", "count_nodes", "first_free", "forget", "free_at", "free_before", "outlived"]
+__all__ = ["believe", "believed_length", "count_nodes", "first_free", "forget", "free_around", "free_at", "outlived"]
 
 
 @inner
@@ -128,9 +128,13 @@ def free_at(b: Any, strip: Any, time: int) -> int:
 
 
 @inner
-def free_before(b: Any, strip: Any, time: int) -> int:
-    """Return the GPUs free just before a time by what is believed of running jobs."""
-    return _before(b.ends, strip, _first_after(b.ends, strip.low, strip.high, time - 1))
+def free_around(b: Any, strip: Any, time: int) -> tuple[int, int]:
+    """Return the GPUs free just before a time, and at it, by what is believed of running jobs."""
+    place = _first_after(b.ends, strip.low, strip.high, time - 1)
+    edge = _before(b.ends, strip, place)
+    while place < strip.high and b.ends[place].time == time:
+        place += 1
+    return edge, _before(b.ends, strip, place)
 
 
 @inner

@@ -53,7 +53,7 @@ def tell_gpu(log: Any, g: Any, job: int, node: int, gpu: int, milli: int) -> Non
 
 
 def _tell_number(log: Any, g: Any, j: int, _job: Any, take: Any) -> None:
-    tell(log, g, TAKE, j, take.node, take.gpus * 1000)
+    tell_gpu(log, g, j, take.node, take.gpu, take.gpus * 1000)
 
 
 def _tell_block(log: Any, g: Any, j: int, _job: Any, take: Any) -> None:

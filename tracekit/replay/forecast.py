@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tracekit.replay.compiled import compiled, inner
+from tracekit.replay.compiled import inner
 from tracekit.replay.heap import heap_pop, heap_push, heap_remove
 from tracekit.replay.loop import free_chain
 from tracekit.replay.nodes import NONE, chain_fits, node_joins, node_leaves, take_chain
@@ -50,40 +50,6 @@ _ASPECT = np.dtype(
 _FACTS = np.dtype([("base", np.int64), ("late", np.int64), ("exact", np.int64)])
 
 
-class Map(NamedTuple):
-    """A second map of the nodes: those arrays of a state that placing needs (see `state.State`).
-
-    Compiled functions get every array of a tuple as several arguments, so that a whole second state would cost time.
-    """
-
-    g: NDArray[Any]
-    jobs: NDArray[Any]
-    """JOB, one row a domain: the place of the job that is aimed for (D,)."""
-    nodes: NDArray[Any]
-    groups: NDArray[Any]
-    domains: NDArray[Any]
-    takes: NDArray[Any]
-    bits: NDArray[np.uint64]
-    tops: NDArray[np.uint64]
-
-
-class Belief(NamedTuple):
-    """Those arrays of a state from which a forecast is made."""
-
-    g: NDArray[Any]
-    jobs: NDArray[Any]
-    demands: NDArray[Any]
-    takes: NDArray[Any]
-    events: NDArray[Any]
-    event_at: NDArray[np.int32]
-
-
-@inner
-def belief(s: Any) -> Any:
-    """Return those arrays of a state."""
-    return Belief(s.g, s.jobs, s.demands, s.takes, s.events, s.event_at)
-
-
 class Forecast(NamedTuple):
     """The arrays of one run."""
 
@@ -101,8 +67,12 @@ class Forecast(NamedTuple):
     """Where in `heaps` that heap is and how many it has, and whether the estimates are the truth (1,)."""
 
 
-def make_forecast(state: State, *, exact: bool) -> tuple[Forecast, Map]:
-    """Return what is believed before the first instant, and the second map of nodes."""
+def make_forecast(state: State, *, exact: bool) -> tuple[Forecast, State]:
+    """Return what is believed before the first instant, and the second map of nodes.
+
+    The map is a second state, though only what placing needs is its own: compiled functions of one type of state are
+    compiled once. Its `jobs` are one row a domain, the place of the job that is aimed for.
+    """
     n = len(state.jobs)
     gpus = np.bincount(
         state.groups["domain"][state.nodes["group"]], weights=state.nodes["gpus"], minlength=len(state.domains)
@@ -122,11 +92,10 @@ def make_forecast(state: State, *, exact: bool) -> tuple[Forecast, Map]:
     )
     rows = np.zeros(len(state.domains), records("JOB"))
     rows["take"] = NONE
-    return forecast, Map(
+    return forecast, state._replace(
         g=state.g.copy(),
         jobs=rows,
         nodes=state.nodes.copy(),
-        groups=state.groups,
         domains=state.domains.copy(),
         takes=state.takes.copy(),
         bits=state.bits.copy(),
@@ -167,7 +136,7 @@ def unaim(s: Any, m: Any, f: Any, d: int) -> None:
     free_chain(m, row)
 
 
-@compiled
+@inner
 def _reserve(s: Any, m: Any, f: Any, d: int, h: int) -> bool:
     """Give job h a place on the map as it is; return whether there is one."""
     g = m.g[0]
@@ -313,22 +282,32 @@ def _back(s: Any, m: Any, f: Any, d: int) -> None:
     aspect.until = -f.heaps[aspect.low].key if aspect.released > 0 else NONE
 
 
-@compiled
+@inner
 def aim(s: Any, m: Any, f: Any, d: int, h: int) -> None:
-    """Find the first moment at which job h, which cannot start now, can, and reserve its place there."""
+    """Find the first moment at which job h, which cannot start now, can, and reserve its place there.
+
+    From the present moment back as long as there is room, and if there was none, forward until there is.
+    """
     aspect = f.aspects[d]
     same_moment = aspect.state == REPLACE and aspect.head == h
     unaim(s, m, f, d)
-    if aspect.released > 0:
+    forward = aspect.released == 0
+    if not forward:
         aspect.until = -f.heaps[aspect.low].key
-    found = aspect.released > 0 and _reserve(s, m, f, d, h)
-    while found and not same_moment and aspect.released > 0:
-        unaim(s, m, f, d)
-        _back(s, m, f, d)
-        found = aspect.released > 0 and _reserve(s, m, f, d, h)
-    while not found and aspect.later > 0:
-        _forward(s, m, f, d)
+    found = False
+    while not forward or aspect.later > 0:
+        if forward:
+            _forward(s, m, f, d)
         found = _reserve(s, m, f, d, h)
+        if not found:
+            forward = True
+        elif forward or same_moment:
+            break
+        else:
+            unaim(s, m, f, d)
+            _back(s, m, f, d)
+            forward = aspect.released == 0
+            found = False
     aspect.head = h
     aspect.state = AIMED if found else HOPELESS
 

@@ -181,6 +181,14 @@ class Plan:
     """How many of the last jobs named may be more than there are GPUs for: each starts only if there is room."""
     wake_ms: int = -1
     """When to be asked again even if nothing happens [ms]; -1 not."""
+    place: NDArray[np.int64] | None = None
+    """Nodes that are named: rows (place in `job`, node, GPUs there), for some jobs or all (r, 3). Such a job is placed
+    before the others, exactly there, or goes on if it runs there. Where jobs share GPUs a fourth number may name the
+    first of the GPUs by index in the node, -1 any that no job has (r, 4)."""
+    beside: NDArray[np.int64] | None = None
+    """Where jobs share: for each the job, named before it or kept, whose GPUs it has too; a job beside itself shares
+    its GPUs only with those beside it; -1 leaves a running job where it is, and gives another GPUs that no job has
+    (k,). A job whose `beside` waits, waits too; one that loses it to its end keeps the GPUs."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +213,16 @@ class Planner:
     """Cost of a change in the number of GPUs [ms]."""
     estimate_ms: NDArray[np.int64] | None = None
     """Belief about run times (n,) [ms]; the truth when None."""
+    names_nodes: bool = False
+    """Whether `Plan.place` may name nodes."""
+    share: int = 1
+    """Jobs that a GPU may have, put there by `Plan.beside` or `Plan.place`. Their speeds are the plan's."""
+
+    def __post_init__(self) -> None:
+        if self.share < 1:
+            raise ValueError(f"{self.share} jobs on a GPU")
+        if self.fit == "count" and (self.names_nodes or self.share > 1):
+            raise ValueError("by count there are no nodes to name and no GPUs to share")
 
 
 @dataclass(frozen=True)

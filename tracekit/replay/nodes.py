@@ -6,6 +6,9 @@ node with exactly f free GPUs is two bit scans away, and the lowest index comes 
 Under buddy placement nodes have the fields of BLOCK_NODE too, which chooses the functions for blocks. A node then
 stands in the row of each level at which it has a maximal free block, and, wholly free and of the largest size, in the
 last row.
+
+Where jobs share GPUs by a plan, nodes have the field of SEAT_NODE: the place of their first GPU among the takes. Each
+link of a chain then is one GPU, which is busy while any job has it.
 """
 
 from __future__ import annotations
@@ -23,12 +26,12 @@ __all__ = [
     "delist",
     "enlist",
     "first_with",
-    "give_back",
     "node_joins",
     "node_leaves",
     "take_block",
     "take_chain",
     "take_gpus",
+    "take_seat",
 ]
 
 NONE = -1
@@ -98,38 +101,24 @@ def first_with(group: Any, bits: Any, tops: Any, free: int) -> int:
 
 @inner
 def take_gpus(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: Any, index: int, gpus: int) -> None:
-    """Take GPUs that a node has free; on a node that left, only a chain that is put back does so."""
+    """Take GPUs that a node has free, or free -`gpus` of it.
+
+    On a node that left, only a chain that is put back takes any, and what is freed only comes back with the node.
+    """
     node = nodes[index]
+    g.busy += gpus
     if node.up == 0:
         node.free -= gpus
-        g.busy += gpus
         return
     _leave(groups, bits, tops, node)
     if node.free == node.gpus:
         g.fragmented += node.free
     node.free -= gpus
     g.fragmented -= gpus
-    g.busy += gpus
-    g.free -= gpus
-    domains[groups[node.group].domain].free -= gpus
-    _enter(groups, bits, tops, node)
-
-
-@inner
-def give_back(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: Any, index: int, gpus: int) -> None:
-    """Free GPUs of a node; on one that left they only come back with it."""
-    node = nodes[index]
-    g.busy -= gpus
-    if node.up == 0:
-        node.free += gpus
-        return
-    _leave(groups, bits, tops, node)
-    node.free += gpus
-    g.fragmented += gpus
     if node.free == node.gpus:
         g.fragmented -= node.free
-    g.free += gpus
-    domains[groups[node.group].domain].free += gpus
+    g.free -= gpus
+    domains[groups[node.group].domain].free -= gpus
     _enter(groups, bits, tops, node)
 
 
@@ -232,16 +221,35 @@ def take_block(g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: A
 
 
 @inner
-def take_chain(
-    g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: Any, takes: Any, first: int, sign: int
+def take_seat(
+    g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: Any, takes: Any, node: int, gpu: int, sign: int
 ) -> None:
-    """Take (sign 1) or free (sign -1) what a chain names."""
+    """Let a job join (sign 1) or leave (sign -1) a GPU that jobs may share."""
+    cell = takes[nodes[node].seat + gpu]
+    if cell.gpus == (0 if sign > 0 else 1):
+        take_gpus(g, nodes, groups, domains, bits, tops, node, sign)
+    cell.gpus += sign
+
+
+def _take_seats(
+    g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: Any, takes: Any, first: Any, sign: Any
+) -> None:
+    link = first
+    while link != NONE:
+        take_seat(g, nodes, groups, domains, bits, tops, takes, takes[link].node, takes[link].gpu, sign)
+        link = takes[link].next
+
+
+def _take_numbers(
+    g: Any, nodes: Any, groups: Any, domains: Any, bits: Any, tops: Any, takes: Any, first: Any, sign: Any
+) -> None:
     link = first
     while link != NONE:
         take = takes[link]
         _mark(nodes[take.node], take)
-        if sign > 0:
-            take_gpus(g, nodes, groups, domains, bits, tops, take.node, take.gpus)
-        else:
-            give_back(g, nodes, groups, domains, bits, tops, take.node, take.gpus)
+        take_gpus(g, nodes, groups, domains, bits, tops, take.node, sign * take.gpus)
         link = take.next
+
+
+take_chain = either(_take_numbers, _take_seats, field="seat")
+"""Take (sign 1) or free (sign -1) what a chain names."""

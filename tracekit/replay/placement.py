@@ -22,9 +22,9 @@ import numpy as np
 
 from tracekit.replay.buddy import place_blocks
 from tracekit.replay.compiled import either, inner
-from tracekit.replay.nodes import NONE, first_with, take_gpus
+from tracekit.replay.nodes import NONE, first_with, take_gpus, take_seat
 
-__all__ = ["BEST_FIT", "BUDDY", "FIRST_FIT", "RULES", "WORST_FIT", "accepts", "place_gang"]
+__all__ = ["BEST_FIT", "BUDDY", "FIRST_FIT", "RULES", "WORST_FIT", "accepts", "hold", "hold_seat", "place_gang"]
 
 BEST_FIT, WORST_FIT, FIRST_FIT, BUDDY = range(4)
 
@@ -86,9 +86,7 @@ def _one_node(s: Any, demand: Any, domain: Any, rule: int) -> int:
     return best
 
 
-@inner
-def _hold(s: Any, job: Any, node: int, gpus: int) -> None:
-    """Take GPUs of a node and chain them to the job."""
+def _hold_number(s: Any, job: Any, node: Any, gpus: Any) -> None:
     g = s.g[0]
     link = g.free_take
     take = s.takes[link]
@@ -98,6 +96,37 @@ def _hold(s: Any, job: Any, node: int, gpus: int) -> None:
     take.next = job.take
     job.take = link
     take_gpus(g, s.nodes, s.groups, s.domains, s.bits, s.tops, node, gpus)
+
+
+@inner
+def hold_seat(s: Any, job: Any, node: int, gpu: int) -> None:
+    """Let a job join a GPU, and chain it to the job."""
+    g = s.g[0]
+    link = g.free_take
+    take = s.takes[link]
+    g.free_take = take.next
+    take.node = node
+    take.gpu = gpu
+    take.gpus = 1
+    take.next = job.take
+    job.take = link
+    take_seat(g, s.nodes, s.groups, s.domains, s.bits, s.tops, s.takes, node, gpu, 1)
+
+
+def _hold_seats(s: Any, job: Any, node: Any, gpus: Any) -> None:
+    first = s.nodes[node].seat
+    left = s.nodes[node].free - gpus
+    for gpu in range(s.nodes[node].gpus - 1, -1, -1):
+        if s.takes[first + gpu].gpus > 0:
+            continue
+        if left > 0:
+            left -= 1
+        else:
+            hold_seat(s, job, node, gpu)
+
+
+hold = either(_hold_number, _hold_seats, field="seat")
+"""Take GPUs of a node that no job has, the lowest, and chain them to the job."""
 
 
 @inner
@@ -119,13 +148,13 @@ def _whole_nodes(s: Any, job: Any, demand: Any, group: Any) -> int:
     if rest > 0 and not _has_other(s, group, wanted, rest):
         return 0
     for _ in range(wanted):
-        _hold(s, job, first_with(group, s.bits, s.tops, group.largest), group.largest)
+        hold(s, job, first_with(group, s.bits, s.tops, group.largest), group.largest)
     if rest == 0:
         return wanted
     for free in range(group.largest, rest - 1, -1):
         node = first_with(group, s.bits, s.tops, free)
         if node != NONE:
-            _hold(s, job, node, rest)
+            hold(s, job, node, rest)
             break
     return wanted + 1
 
@@ -189,7 +218,7 @@ def _gather(s: Any, job: Any, demand: Any, domain: Any, only: int, model: int) -
     while missing > 0:
         node = _emptiest(s, domain, only, model, demand)
         gpus = int(min(missing, np.int64(s.nodes[node].free)))
-        _hold(s, job, node, gpus)
+        hold(s, job, node, gpus)
         missing -= gpus
         count += 1
     return count
@@ -229,7 +258,7 @@ def place_gang(s: Any, j: int, demand: Any) -> int:
 def _place_numbers(s: Any, job: Any, demand: Any, domain: Any) -> Any:
     node = _one_node(s, demand, domain, s.g[0].rule)
     if node != NONE:
-        _hold(s, job, node, demand.gpus)
+        hold(s, job, node, demand.gpus)
         return 1
     for index in range(domain.group_low, domain.group_high):
         group = s.groups[index]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracekit.replay.accounts import LAST, above, charge, has_resources, line_up, room, settle_account
-from tracekit.replay.compiled import compiled, inner
+from tracekit.replay.compiled import inner
 from tracekit.replay.heap import heap_pop, heap_push
 from tracekit.replay.loop import free_chain, release, suspend
 from tracekit.replay.nodes import NONE
@@ -169,7 +169,7 @@ def _conclude(s: Any, books: Any, key: Any, count: int, found: bool) -> None:
         account.rank_size += 1
 
 
-@compiled
+@inner
 def _attempt(  # noqa: C901, PLR0912 -- one loop, so that the rules of placement are compiled into it once
     s: Any,
     books: Any,

@@ -19,17 +19,20 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Backfill
     from tracekit.replay.state import State
 
-__all__ = ["Book", "expect", "make_book", "take_note"]
+__all__ = ["Book", "make_book", "take_note"]
 
 _STRIP = np.dtype(
     [
         (name, np.int64)
-        for name in ("low", "high", "there", "step_low", "steps", "plan_low", "planned", "last", "due", "stale")
+        for name in (
+            *("low", "high", "there", "step_low", "steps", "short"),
+            *("plan_low", "planned", "last", "due", "stale", "open"),
+        )
     ]
 )
 _END = np.dtype([("time", np.int64), ("free", np.int64), ("gpus", np.int64), ("job", np.int64)])
 _STEP = np.dtype([("time", np.int64), ("reserved", np.int64), ("free", np.int64), ("edge", np.int64)])
-_PLAN = np.dtype([("job", np.int64), ("time", np.int64)])
+_PLAN = np.dtype([(name, np.int64) for name in ("job", "time", "length", "gpus", "queue", "place")])
 _FACTS = np.dtype([(name, np.int64) for name in ("late", "exact", "depth", "started")])
 
 
@@ -37,8 +40,9 @@ class Book(NamedTuple):
     """The arrays of one run."""
 
     strips: NDArray[np.void]
-    """Of each domain: where its running jobs are in `ends`, the GPUs of its nodes that are there, where its steps and
-    its plan are, the rank of the last job planned, the first time planned, and whether to plan anew (D,)."""
+    """Of each domain: where its running jobs are in `ends`, the GPUs of its nodes that are there, where its steps are
+    and in how many more is reserved than is free, where its plan is, the rank of the last job planned, the first time
+    planned, whether to plan anew, and a queue whose jobs are known to have a place, or NONE (D,)."""
     ends: NDArray[np.void]
     """Believed ends of running jobs, ascending; `free`: GPUs free from then on if nothing else starts."""
     end: NDArray[np.int64]
@@ -51,11 +55,14 @@ class Book(NamedTuple):
     """Times at which reservations begin or end, what is reserved from then on, and what is free then. `edge`: what is
     free just before by what is believed of running jobs alone."""
     plan: NDArray[np.void]
-    """Waiting jobs of each domain that have been planned, in order, and when their reservations begin."""
+    """Waiting jobs of each domain that have been planned, in order: when their reservations begin, NONE for never, for
+    how long and how much, and their places in the waitlist."""
     started: NDArray[np.int64]
     """Jobs started in this pass."""
     next: NDArray[np.int64]
     """Place in the waitlist of each queue's first job that waits and is not planned, NONE without (Q,)."""
+    due: NDArray[np.int64]
+    """When a job of each queue last stood among the first whose reservations begin (Q,)."""
     facts: NDArray[np.void]
     """Sizes and settings (1,)."""
 
@@ -85,12 +92,13 @@ def make_book(state: State, mechanism: Backfill) -> Book:
         plan=np.zeros(int(planned.sum()), _PLAN),
         started=np.zeros(int(room.max(initial=0)) + 1, np.int64),
         next=np.zeros(len(state.queues), np.int64),
+        due=np.full(len(state.queues), NONE, np.int64),
         facts=np.array([(0, mechanism.order.estimate_ms is None, mechanism.depth or n, 0)], _FACTS),
     )
 
 
 @inner
-def expect(s: Any, b: Any, w: Any, j: int) -> None:
+def _expect(s: Any, b: Any, w: Any, j: int) -> None:
     """Take note of a waiting job that is not planned."""
     demand = s.demands[s.jobs[j].demand]
     strip = b.strips[demand.domain]
@@ -118,5 +126,5 @@ def take_note(s: Any, b: Any, w: Any, submitted: int) -> None:
     for j in range(submitted, g.submitted):
         if s.jobs[j].status == WAITING:
             join_queue(s, w, j)
-            expect(s, b, w, j)
+            _expect(s, b, w, j)
     outlived(s, b)

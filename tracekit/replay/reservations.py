@@ -7,8 +7,9 @@ free, by number, for as long as it is believed to run. They lie as steps over th
 Reservations are made anew in each pass. But as long as everything goes as believed, that gives every job the time it
 had: what started since left all reservations as they were, and what ended was to end. So they are kept, and made anew
 only after a surprise: an end before its time, a job that runs on, a node that joins or leaves; and in part where a job
-found no place when it was due, and now stands in the way of others. Behind the jobs that may have a reservation, others
-start where they delay none of these.
+found no place when it was due, and now stands in the way of others. A pass in which nobody could start (`openings`)
+leaves them as they are: to put them off once is the same as to do it step by step. Behind the jobs that may have a
+reservation, others start where they delay none of these.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.replay.backfill import head_queue
-from tracekit.replay.compiled import compiled, inner
+from tracekit.replay.compiled import compiled, inner, outlined
 from tracekit.replay.ends import believe, believed_length, count_nodes
-from tracekit.replay.loop import free_chain, next_instant, release, start
+from tracekit.replay.loop import next_instant, start
 from tracekit.replay.nodes import NONE
+from tracekit.replay.openings import could_start, may_start
 from tracekit.replay.ordered import take
-from tracekit.replay.reservation_book import expect, make_book, take_note
+from tracekit.replay.reservation_book import make_book, take_note
 from tracekit.replay.state import PPM
 from tracekit.replay.steps import begin_steps, give_up, hole, horizon, move_steps, put_off, reserve, run_instead, tidy
 from tracekit.replay.waitlist import (
@@ -48,46 +50,14 @@ if TYPE_CHECKING:
 __all__ = ["conservative_steps"]
 
 
-@inner
-def _has_place(s: Any, d: int, q: int) -> bool:
-    """Return whether a queue's jobs, some of which wait, have a place now."""
-    j = s.waiting[s.queues[q].base].job
-    if s.domains[d].free < s.jobs[j].gpus or take(s, j, s.demands[s.jobs[j].demand]) == 0:
-        return False
-    release(s, s.jobs[j], d)
-    free_chain(s, s.jobs[j])
-    return True
-
-
-@inner
-def _could_start(s: Any, b: Any, w: Any, d: int) -> bool:
-    """Return whether any job without a reservation could start now if no more were made before it.
-
-    It needs a place, and should end while what is free now stays free. Queues found without a place are noted.
-    """
-    domain = s.domains[d]
-    strip = b.strips[d]
-    for q in range(domain.queue_low, domain.queue_high):
-        queue = s.queues[q]
-        if queue.size == 0 or queue.blocked == NO_PLACE or b.next[q] == NONE:
-            continue
-        limit = horizon(b, strip, s.jobs[w.job[b.next[q]]].gpus)
-        if limit < ANY:
-            limit -= s.g[0].now
-        if limit > 0 and first_place(w, b.next[q], stretch(s.queues, s.waiting, q), limit) != NONE:
-            if _has_place(s, d, q):
-                return True
-            queue.blocked = NO_PLACE
-    return False
-
-
-@inner
-def _begin(s: Any, key: Any, w: Any, d: int, j: int) -> bool:
+@outlined
+def _begin(s: Any, key: Any, b: Any, w: Any, d: int, j: int) -> bool:
     """Start a waiting job if it has a place."""
     job = s.jobs[j]
     nodes = take(s, j, s.demands[job.demand]) if s.domains[d].free >= job.gpus else 0
     if nodes == 0:
         return False
+    b.strips[d].open = NONE
     leave_queue(s, w, j)
     start(s, key, j, nodes, PPM)
     return True
@@ -127,7 +97,7 @@ def _go_ahead(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
         # By number there may be fewer than by place: jobs on nodes that left count against those that are there.
         if step.free < job.gpus:
             break
-        if not _begin(s, key, w, d, j):
+        if not _begin(s, key, b, w, d, j):
             s.queues[q].blocked = NO_PLACE
             break
         length = believed_length(b, job)
@@ -151,24 +121,19 @@ def _put_off(s: Any, b: Any, w: Any, d: int) -> None:
     """
     strip = b.strips[d]
     now = s.g[0].now
-    fits = True
     for i in range(strip.plan_low, strip.plan_low + strip.planned):
         entry = b.plan[i]
         if entry.time != NONE and entry.time < now:
-            job = s.jobs[entry.job]
-            fits &= put_off(b, strip, entry.time, max(job.estimate, 1), job.gpus)
+            put_off(b, strip, entry.time, entry.length, entry.gpus)
             entry.time = now
     strip.due = now
-    while not fits and strip.planned > 0:
+    while strip.short > 0 and strip.planned > 0:
         strip.planned -= 1
         entry = b.plan[strip.plan_low + strip.planned]
-        job = s.jobs[entry.job]
-        fits = entry.time != NONE and give_up(b, strip, entry.time, max(job.estimate, 1), job.gpus)
-        strip.last = NONE
-        expect(s, b, w, entry.job)
-    if strip.last == NONE and strip.planned > 0:
-        j = b.plan[strip.plan_low + strip.planned - 1].job
-        strip.last = w.rank[s.queues[s.demands[s.jobs[j].demand].queue].base + w.slot[j]]
+        if entry.time != NONE:
+            give_up(b, strip, entry.time, entry.length, entry.gpus)
+        b.next[entry.queue] = entry.place
+    strip.last = w.rank[b.plan[strip.plan_low + strip.planned - 1].place] if strip.planned > 0 else NONE
     tidy(b, strip)
 
 
@@ -179,18 +144,18 @@ def _start_due(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
     kept = strip.plan_low
     due = ANY
     for i in range(strip.plan_low, strip.plan_low + strip.planned):
-        j, time = b.plan[i].job, b.plan[i].time
-        if time == s.g[0].now:
-            queue = s.queues[s.demands[s.jobs[j].demand].queue]
-            if queue.blocked != NO_PLACE and _begin(s, key, w, d, j):
-                _note_start(b, j)
+        entry = b.plan[i]
+        if entry.time == s.g[0].now:
+            queue = s.queues[entry.queue]
+            if queue.blocked != NO_PLACE and _begin(s, key, b, w, d, entry.job):
+                _note_start(b, entry.job)
                 continue
             queue.blocked = NO_PLACE
-        b.plan[kept].job = j
-        b.plan[kept].time = time
+        if entry.time != NONE:
+            due = min(due, entry.time)
+        if kept < i:
+            b.plan[kept] = entry
         kept += 1
-        if time != NONE:
-            due = min(due, time)
     strip.planned = kept - strip.plan_low
     strip.due = due
 
@@ -206,7 +171,7 @@ def _plan(s: Any, key: Any, b: Any, w: Any, d: int) -> bool:
     count = 0
     while strip.planned < b.facts[0].depth:
         # To ask costs as much as to plan a few jobs.
-        if count & (count - 1) == 0 and not _could_start(s, b, w, d):
+        if count & (count - 1) == 0 and not could_start(s, b, w, d):
             return False
         count += 1
         q = _front(s, b, w, d)
@@ -222,7 +187,7 @@ def _plan(s: Any, key: Any, b: Any, w: Any, d: int) -> bool:
         if time != NONE:
             reserve(b, strip, time, length, job.gpus)
         if time == now:
-            if s.queues[q].blocked != NO_PLACE and _begin(s, key, w, d, j):
+            if s.queues[q].blocked != NO_PLACE and _begin(s, key, b, w, d, j):
                 _note_start(b, j)
                 continue
             s.queues[q].blocked = NO_PLACE
@@ -231,6 +196,10 @@ def _plan(s: Any, key: Any, b: Any, w: Any, d: int) -> bool:
         entry = b.plan[strip.plan_low + strip.planned]
         entry.job = j
         entry.time = time
+        entry.length = length
+        entry.gpus = job.gpus
+        entry.queue = q
+        entry.place = place
         strip.planned += 1
     return True
 
@@ -269,7 +238,7 @@ def _fill_in(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
         if place == NONE:
             return
         j = w.job[place]
-        if _begin(s, key, w, d, j):
+        if _begin(s, key, b, w, d, j):
             reserve(b, b.strips[d], s.g[0].now, max(s.jobs[j].estimate, 1), s.jobs[j].gpus)
             _note_start(b, j)
             after = w.rank[place]
@@ -315,6 +284,8 @@ def _pass(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
     strip = b.strips[d]
     if _reopen(s, d) == 0:
         strip.stale = 1
+        return
+    if not may_start(s, b, d):
         return
     b.facts[0].started = 0
     if strip.stale or strip.planned == 0:

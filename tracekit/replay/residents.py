@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tracekit.replay.compiled import compiled, count_trailing_zeros, inner
-from tracekit.replay.nodes import NONE, give_back, take_gpus
+from tracekit.replay.nodes import NONE, take_gpus
 from tracekit.replay.state import PPM, records
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def unseat(s: Any, r: Any, j: int, gpu: int) -> None:
     cell.jobs -= 1
     cell.memory -= r.memory[r.jobs[j].step, j]
     if cell.jobs == 0:
-        give_back(g, s.nodes, s.groups, s.domains, s.bits, s.tops, cell.node, 1)
+        take_gpus(g, s.nodes, s.groups, s.domains, s.bits, s.tops, cell.node, -1)
         _count_alone(r, d, j, -1)
     elif cell.jobs == 1:
         _count_alone(r, d, r.seats[gpu * seats], 1)

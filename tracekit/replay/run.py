@@ -138,7 +138,7 @@ def _prepare(
         step = partial(run_cells, state, inside, apart, hosts, mechanism.order.key)
         complete = partial(_with_columns, columns=partial(columns_of_cells, mechanism))
     elif isinstance(mechanism, Planner):
-        step = planner_steps(state, mechanism, name, jobs.job_id)
+        step = planner_steps(state, mechanism, name, jobs.job_id, cluster.node_id)
     elif isinstance(mechanism, Recorded):
         step = recorded_steps(state, mechanism)
     elif isinstance(mechanism, Backfill):

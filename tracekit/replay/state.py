@@ -47,9 +47,10 @@ _FIELDS = {
         take:i4 nodes:i4 level:i4 status:i1 never:i1 pace:i4 overhead_done:i8 end:i8 key:i8 estimate:i8 value:i8
         stopped:i8 base:i8 begun:i8 preemptions:i4 migrations:i4 evicted:i4 tenant:i4""",
     "NODE": "free:i4 gpus:i4 group:i4 bit:i4 up:i4 holder:i4",
-    # These two stand before JOB and NODE: numba would take a record that only has more fields at its end for the other.
+    # These stand before JOB and NODE: numba would take a record that only has more fields at its end for the other.
     "BLOCK_JOB": "spare:i1",
     "BLOCK_NODE": "busy:u8 blocks:i4",
+    "SEAT_NODE": "seat:i4",
     "GROUP": "domain:i4 low:i4 high:i4 largest:i4 words:i4 bits:i4 tops:i4 summary:i4 model:i4 speed:i4",
     "DOMAIN": """group_low:i4 group_high:i4 queue_low:i4 queue_high:i4 free:i4 held:i4 rank_base:i4 rank_size:i4
         touched:i4 freed:i4 ranked:i4""",
@@ -106,7 +107,8 @@ class State(NamedTuple):
     queues: NDArray[Any]
     """QUEUE: where jobs wait; of one demand each, or one of the whole domain where the first job stops the pass."""
     takes: NDArray[Any]
-    """TAKE: what running jobs hold, as chains; unused ones are chained from GLOBAL.free_take."""
+    """TAKE: what running jobs hold, as chains; unused ones are chained from GLOBAL.free_take. Where nodes have a `seat`
+    the first rows are the GPUs, with the number of their jobs."""
     bits: NDArray[np.uint64]
     """One bit a node for each group and number of free GPUs: set where the node has exactly that many."""
     tops: NDArray[np.uint64]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracekit.replay.compiled import inner
-from tracekit.replay.ends import first_free, free_at, free_before
+from tracekit.replay.ends import first_free, free_around, free_at
 from tracekit.replay.nodes import NONE
 from tracekit.replay.waitlist import ANY
 
@@ -20,6 +20,7 @@ __all__ = ["begin_steps", "give_up", "hole", "horizon", "move_steps", "put_off",
 def begin_steps(b: Any, strip: Any, now: int) -> None:
     """Let nothing be reserved from now on."""
     strip.steps = 1
+    strip.short = 0
     step = b.steps[strip.step_low]
     step.time = now
     step.reserved = 0
@@ -76,8 +77,9 @@ def _step(b: Any, strip: Any, time: int) -> int:
     step = b.steps[k]
     step.time = time
     step.reserved = b.steps[k - 1].reserved
-    step.edge = free_before(b, strip, time)
-    step.free = free_at(b, strip, time) - step.reserved
+    step.edge, free = free_around(b, strip, time)
+    step.free = free - step.reserved
+    strip.short += step.free < 0
     return k
 
 
@@ -102,32 +104,29 @@ def run_instead(b: Any, strip: Any, length: int, gpus: int) -> None:
 
 
 @inner
-def put_off(b: Any, strip: Any, since: int, length: int, gpus: int) -> bool:
-    """Let a reservation that began before now begin now; return whether all still have what they reserved."""
+def put_off(b: Any, strip: Any, since: int, length: int, gpus: int) -> None:
+    """Let a reservation that began before now begin now; some may then have less than they reserved."""
     base = strip.step_low
     now = b.steps[base].time
     first = _step(b, strip, max(since + length, now))
     last = _step(b, strip, now + length)
-    fits = True
     for k in range(first, last):
-        b.steps[k].reserved += gpus
-        b.steps[k].free -= gpus
-        fits &= b.steps[k].free >= 0
-    return fits
+        step = b.steps[k]
+        strip.short += 0 <= step.free < gpus
+        step.reserved += gpus
+        step.free -= gpus
 
 
 @inner
-def give_up(b: Any, strip: Any, time: int, length: int, gpus: int) -> bool:
-    """Drop a reservation; return whether the others all have what they reserved."""
+def give_up(b: Any, strip: Any, time: int, length: int, gpus: int) -> None:
+    """Drop a reservation."""
     first = _step(b, strip, time)
     last = _step(b, strip, time + length)
     for k in range(first, last):
-        b.steps[k].reserved -= gpus
-        b.steps[k].free += gpus
-    fits = True
-    for k in range(strip.step_low, strip.step_low + strip.steps):
-        fits &= b.steps[k].free >= 0
-    return fits
+        step = b.steps[k]
+        strip.short -= -gpus <= step.free < 0
+        step.reserved -= gpus
+        step.free += gpus
 
 
 @inner

@@ -217,7 +217,7 @@ def _next_candidate(s: Any, books: Any, pool: Any) -> int:
 
 
 @inner
-def _try(s: Any, books: Any, key: Any, victims: Any, a: int, q: int) -> int:  # noqa: C901 -- as `_attempt` in `reclaim`
+def _try(s: Any, books: Any, key: Any, victims: Any, a: int, q: int) -> int:
     """Start the first job of a queue if quota, resources and places allow it, or can be made to.
 
     Returns 0 where it starts, and else what blocks the queue.
@@ -238,10 +238,7 @@ def _try(s: Any, books: Any, key: Any, victims: Any, a: int, q: int) -> int:  # 
     while True:
         # What found no place finds none until GPUs come free, whoever asks.
         if allowed and s.domains[demand.domain].free >= demand.gpus and books.refused[kind] != pool.round:
-            if victims is None:
-                nodes = take(s, j, demand)
-            else:
-                nodes = take_again(s, j, demand) if job.evicted else take(s, j, demand)
+            nodes = take(s, j, demand) if victims is None else take_again(s, j, demand)
             if nodes == 0 and job.evicted == 0:
                 books.refused[kind] = pool.round
         if nodes > 0:

@@ -31,11 +31,13 @@ class View:
         self._count = -1
         self._settled = False
         self._changes = -1
+        self._node_gpus: NDArray[np.int64] = np.zeros(0, np.int64)
         self._group_gpus: NDArray[np.int64] = np.zeros(0, np.int64)
         self._table = state.jobs.view()
         self._table.flags.writeable = False
         self._group_model = _frozen(state.groups["model"].astype(np.int64))
         self._group_domain = _frozen(state.groups["domain"].astype(np.int64))
+        self._node_group = _frozen(state.nodes["group"].astype(np.int64))
         self.now_ms = 0
         """The time [ms after the first submission]."""
         self.submitted = 0
@@ -94,16 +96,71 @@ class View:
         """Group of nodes that each runs in, -1 when it waits or by count (k,)."""
         return self._column("group")
 
-    @property
-    def group_gpus(self) -> NDArray[np.int64]:
-        """GPUs of each group's nodes that are there (G,)."""
+    def _follow_nodes(self) -> None:
         change = int(self._state.g["change"][0])
         if change != self._changes:
             self._changes = change
             nodes = self._state.nodes
-            there = np.bincount(nodes["group"], nodes["gpus"] * nodes["up"], len(self._state.groups))
+            self._node_gpus = _frozen((nodes["gpus"] * nodes["up"]).astype(np.int64))
+            there = np.bincount(nodes["group"], self._node_gpus, len(self._state.groups))
             self._group_gpus = _frozen(there.astype(np.int64))
+
+    @property
+    def group_gpus(self) -> NDArray[np.int64]:
+        """GPUs of each group's nodes that are there (G,)."""
+        self._follow_nodes()
         return self._group_gpus
+
+    @property
+    def node_gpus(self) -> NDArray[np.int64]:
+        """GPUs of each node, 0 while it is not there (N,)."""
+        self._follow_nodes()
+        return self._node_gpus
+
+    @property
+    def node_free(self) -> NDArray[np.int64]:
+        """GPUs of each node that no job has, 0 while it is not there; not kept by count (N,)."""
+        nodes = self._state.nodes
+        return _frozen((nodes["free"] * nodes["up"]).astype(np.int64))
+
+    @property
+    def node_group(self) -> NDArray[np.int64]:
+        """Group of each node (N,)."""
+        return self._node_group
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """Where jobs run: rows (job, node, GPUs there, GPU) by job and node; none by count (r, 4).
+
+        Where jobs share GPUs a row is one GPU, by index in the node; elsewhere that is -1.
+        """
+        state = self._state
+        job = np.sort(state.events["job"][: int(state.g["event_size"][0])])
+        link = state.jobs["take"][job].astype(np.int64)
+        rows = []
+        while len(job):
+            job, link = job[link >= 0], link[link >= 0]
+            take = state.takes[link]
+            rows.append(np.column_stack([job, take["node"], take["gpus"], take["gpu"]]))
+            link = take["next"].astype(np.int64)
+        found = np.concatenate(rows) if rows else np.zeros((0, 4), np.int64)
+        return _frozen(found[np.lexsort((found[:, 3], found[:, 1], found[:, 0]))])
+
+    @property
+    def pairs(self) -> NDArray[np.int64]:
+        """Jobs that share a GPU: rows (job, other job), each pair both ways, by job (r, 2)."""
+        places = self.places
+        shared = places[places[:, 3] >= 0]
+        code = shared[:, 1] * (int(shared[:, 3].max(initial=0)) + 1) + shared[:, 3]
+        order = np.argsort(code, kind="stable")
+        job, code = shared[order, 0], code[order]
+        found = np.zeros((0, 2), np.int64)
+        for gap in range(1, len(job)):
+            near = code[gap:] == code[:-gap]
+            if not near.any():
+                break
+            found = np.concatenate([found, np.column_stack([job[:-gap][near], job[gap:][near]])])
+        return _frozen(np.unique(np.concatenate([found, found[:, ::-1]]), axis=0))
 
     @property
     def group_model(self) -> NDArray[np.int64]:
