@@ -96,8 +96,8 @@ def run_bound(program: Path, folder: Path, name: str) -> tuple[float, NDArray[np
 
 def run_engine(scenario: Any, text: str) -> tuple[float, float, Any]:
     """Run a policy; return the seconds of the loop, those with everything around it, and the outcome."""
+    from tracekit.replay.engine.run import simulate
     from tracekit.replay.registry import named_policy
-    from tracekit.replay.run import simulate
 
     begun = time.perf_counter()
     mechanism = named_policy(text).mechanism(scenario.jobs, scenario.cluster, scenario.models, scenario.seed)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.replay.builders import make_cluster, make_jobs
-from tracekit.replay.cluster_file import read_cluster
-from tracekit.replay.models import load_models
+from tracekit.replay.assumptions.models import load_models
+from tracekit.replay.clusters.file import read_cluster
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tracekit.replay.registry import policies
-from tracekit.replay.results import jobs_table, timeline_table
+from tracekit.replay.results.tables import jobs_table, timeline_table
 
 if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome

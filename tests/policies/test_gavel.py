@@ -15,7 +15,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import run_engine
 from tests.replay.strategies import clusters, job_lists
 from tracekit.policies.gavel import max_min_shares
-from tracekit.replay.models import load_models
+from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from tracekit.errors import UsageError
 from tracekit.policies import Card, Parameter, Policy, interface, parse_policy
 
 if TYPE_CHECKING:
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Mechanism
-    from tracekit.replay.models import Models
 
 
 class Toy(Policy):

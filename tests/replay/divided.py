@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracekit.replay.demands import Demands, Supply, demands, expected_workload
-from tracekit.replay.fractions import Fractions, fractions
+from tracekit.replay.fractions.demands import Demands, Supply, demands, expected_workload
+from tracekit.replay.fractions.supply import Fractions, fractions
 
 __all__ = ["Node", "Task", "a_state", "a_supply", "a_workload", "fragment", "plain_score"]
 

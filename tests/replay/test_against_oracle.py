@@ -17,9 +17,9 @@ from tests.replay.oracle import Rule, oracle
 from tests.replay.strategies import clusters, job_lists
 from tracekit.policies.shortest import shortest, shortest_left, smallest, smallest_left
 from tracekit.policies.tiresias import least_attained
-from tracekit.replay.assignment import assign
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.run import simulate
 from tracekit.replay.mechanisms import Ordered, by_arrival
-from tracekit.replay.run import simulate
 
 if TYPE_CHECKING:
     from tracekit.replay.cluster import Cluster

@@ -11,7 +11,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.places import NodeMap, Want, find_place
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.replay.assignment import assign
+from tracekit.replay.clusters.assignment import assign
 
 if TYPE_CHECKING:
     from tracekit.replay.cluster import Cluster

@@ -17,10 +17,10 @@ from tests.replay.oracle import Rule, oracle
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
 from tracekit.policies import parse_policy
-from tracekit.replay.assignment import assign
+from tracekit.replay.assumptions.models import load_models
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.run import simulate
 from tracekit.replay.mechanisms import Backfill, Ordered, by_arrival, ordering_key
-from tracekit.replay.models import load_models
-from tracekit.replay.run import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

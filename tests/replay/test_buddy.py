@@ -17,12 +17,12 @@ from tests.replay.places import _free_blocks
 from tests.replay.strategies import clusters, job_lists
 from tests.replay.test_against_oracle import agree, ordered_rules, run_both
 from tracekit.errors import UsageError
-from tracekit.replay.assignment import assign
-from tracekit.replay.blocks import free_levels, lowest_block
-from tracekit.replay.build import build
-from tracekit.replay.compiled import compiled
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.blocks import free_levels, lowest_block
+from tracekit.replay.engine.build import build
+from tracekit.replay.engine.compiled import compiled
+from tracekit.replay.engine.run import simulate
 from tracekit.replay.mechanisms import Backfill, Ordered, by_arrival
-from tracekit.replay.run import simulate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

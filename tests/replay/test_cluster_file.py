@@ -12,7 +12,7 @@ from hypothesis import given
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters
 from tracekit.errors import UsageError
-from tracekit.replay.cluster_file import read_cluster, write_cluster
+from tracekit.replay.clusters.file import read_cluster, write_cluster
 
 if TYPE_CHECKING:
     from tracekit.replay.cluster import Cluster

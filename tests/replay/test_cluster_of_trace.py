@@ -12,9 +12,9 @@ from tests.replay.builders import make_jobs
 from tracekit.errors import UsageError
 from tracekit.ingest import ingest_logs
 from tracekit.manifest import Capability
-from tracekit.replay.cluster_nodes import shares_of
-from tracekit.replay.cluster_of_trace import cluster_of_trace, observed_cluster
-from tracekit.replay.from_trace import jobs_of_trace
+from tracekit.replay.clusters.nodes import shares_of
+from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
+from tracekit.replay.workload.from_trace import jobs_of_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

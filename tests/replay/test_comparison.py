@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.outcomes import make_outcome
 from tracekit.errors import UsageError
-from tracekit.replay.comparison import Compared, compare_policies, comparison_rows, day_intervals
-from tracekit.replay.summary import summarize
+from tracekit.replay.results.comparison import Compared, compare_policies, comparison_rows, day_intervals
+from tracekit.replay.results.summary import summarize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

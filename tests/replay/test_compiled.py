@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.replay import compiled as module
-from tracekit.replay.compiled import compiled, count_trailing_zeros
+from tracekit.replay.engine import compiled as module
+from tracekit.replay.engine.compiled import compiled, count_trailing_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,7 +157,7 @@ def test_the_code_is_kept_for_the_next_process_and_python_runs_where_compilation
     script = tmp_path / "script.py"
     script.write_text(
         "import numpy as np\n"
-        "from tracekit.replay.compiled import compiled, count_trailing_zeros\n"
+        "from tracekit.replay.engine.compiled import compiled, count_trailing_zeros\n"
         "@compiled\n"
         "def zeros(values):\n"
         "    total = 0\n"

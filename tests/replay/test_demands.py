@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.divided import a_workload
-from tracekit.replay.demands import Demands, demands_of, expected_workload, supply_of
+from tracekit.replay.fractions.demands import Demands, demands_of, expected_workload, supply_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,12 +8,12 @@ import pytest
 
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.outcomes import make_outcome
-from tracekit.replay.energy import draws_mw, energy_kwh
-from tracekit.replay.models import load_models
+from tracekit.replay.assumptions.models import load_models
+from tracekit.replay.results.energy import draws_mw, energy_kwh
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
-    from tracekit.replay.models import Models
+    from tracekit.replay.assumptions.models import Models
 
 HOUR = 3600
 

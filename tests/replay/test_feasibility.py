@@ -9,8 +9,8 @@ from hypothesis import given
 
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
-from tracekit.replay.assignment import assign
-from tracekit.replay.feasibility import Feasibility, check_feasibility
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.clusters.feasibility import Feasibility, check_feasibility
 
 if TYPE_CHECKING:
     from tracekit.replay.cluster import Cluster

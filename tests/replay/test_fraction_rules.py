@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.replay.divided import a_state
-from tracekit.replay.fraction_rules import place, score
-from tracekit.replay.fractions import RULES, Fractions, take
+from tracekit.replay.fractions.rules import place, score
+from tracekit.replay.fractions.supply import RULES, Fractions, take
 
 if TYPE_CHECKING:
     from tests.replay.divided import Task

@@ -15,10 +15,10 @@ from tests.replay.oracle import Rule, oracle
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
 from tracekit.policies.shortest import shortest
-from tracekit.replay.assignment import assign
-from tracekit.replay.fractions import RULES
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.run import simulate
+from tracekit.replay.fractions.supply import RULES
 from tracekit.replay.mechanisms import Fractional, Ordered, by_arrival
-from tracekit.replay.run import simulate
 
 if TYPE_CHECKING:
     from tracekit.replay.cluster import Cluster

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.replay.divided import Node, a_state, a_supply, a_workload, fragment, plain_score
 from tracekit.errors import UsageError
-from tracekit.replay import fractions as module
-from tracekit.replay.demands import expected_workload
-from tracekit.replay.fraction_rules import place, score
-from tracekit.replay.fractions import (
+from tracekit.replay.fractions import supply as module
+from tracekit.replay.fractions.demands import expected_workload
+from tracekit.replay.fractions.rules import place, score
+from tracekit.replay.fractions.supply import (
     MILLI_LEFT,
     NODE,
     RULES,
@@ -209,7 +209,7 @@ def test_every_placement_is_the_plain_rules_and_every_end_gives_back_what_was_ta
 
 def test_a_kept_score_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     # Plain Python under the decorator shows how often nodes are scored.
-    from tracekit.replay import fraction_rules
+    from tracekit.replay.fractions import rules as fraction_rules
 
     refresh: Callable[..., None] = getattr(fraction_rules._refresh, "py_func", fraction_rules._refresh)
     scored: list[int] = []

@@ -12,8 +12,8 @@ import pytest
 
 from tracekit.errors import MissingTableError, UsageError
 from tracekit.ingest import ingest_logs
-from tracekit.replay.from_trace import jobs_of_trace
 from tracekit.replay.jobs import LeftOut
+from tracekit.replay.workload.from_trace import jobs_of_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

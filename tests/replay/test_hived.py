@@ -18,11 +18,11 @@ from tests.replay.strategies import VCS, clusters, job_lists
 from tests.replay.test_against_oracle import agree
 from tracekit.errors import UsageError
 from tracekit.policies.hived import HiveD
-from tracekit.replay.assignment import assign
+from tracekit.replay.assumptions.models import load_models
+from tracekit.replay.cells.private import deal_cells
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.run import simulate
 from tracekit.replay.mechanisms import Cells, Ordered, by_arrival
-from tracekit.replay.models import load_models
-from tracekit.replay.private import deal_cells
-from tracekit.replay.run import simulate
 
 if TYPE_CHECKING:
     from tracekit.replay.cluster import Cluster

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.divided import a_supply, a_workload
 from tracekit.errors import UsageError
-from tracekit.replay.demands import Demands, Supply, demands, expected_workload
-from tracekit.replay.fractions import MILLI_LEFT, RULES, WASTED, WEIGHT, fractions
-from tracekit.replay.inflate import arrivals, by_percent, inflate, inflate_jobs
+from tracekit.replay.fractions.demands import Demands, Supply, demands, expected_workload
+from tracekit.replay.fractions.inflate import arrivals, by_percent, inflate, inflate_jobs
+from tracekit.replay.fractions.supply import MILLI_LEFT, RULES, WASTED, WEIGHT, fractions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracekit.errors import UsageError
-from tracekit.replay.models import load_models, overhead_ms, spread_ppm
+from tracekit.replay.assumptions.models import load_models, overhead_ms, spread_ppm
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.replay.models import Models
+    from tracekit.replay.assumptions.models import Models
 
 
 def refused(tmp_path: Path, text: str | bytes) -> str:

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 import tracekit
 from tests.replay.builders import make_jobs
 from tracekit.errors import UsageError
-from tracekit.replay import models as m
+from tracekit.replay.assumptions import models as m
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracekit.replay.models import Models
+    from tracekit.replay.assumptions.models import Models
 
 PPM = 1_000_000
 DEFAULT = m.load_models()
@@ -53,7 +53,7 @@ def test_every_number_has_a_source_and_a_known_kind_of_evidence() -> None:
     kinds = {
         "released code", "released data", "published", "third-party notes", "from memory", "our assumption",
     }  # fmt: skip
-    file = Path(tracekit.__file__).parent / "replay" / "models.toml"
+    file = Path(tracekit.__file__).parent / "replay" / "assumptions" / "models.toml"
     for section, data in tomllib.loads(file.read_text(encoding="utf-8")).items():
         told = {key: value for key, value in data.items() if key not in ("ids", "title", "says", "sources")}
         covered = [key for source in data["sources"] for key in source["of"]]

@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 
 from tests.replay.builders import make_cluster, make_jobs
-from tracekit.replay.assignment import assign
-from tracekit.replay.models import load_models
+from tracekit.replay.assumptions.models import load_models
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.run import simulate
 from tracekit.replay.registry import named_policy
-from tracekit.replay.run import simulate
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.outcomes import make_outcome
 from tests.replay.strategies import clusters, job_lists
 from tests.replay.turns import broken, ends_of, run_policy
-from tracekit.replay.results import jobs_table
+from tracekit.replay.results.tables import jobs_table
 
 if TYPE_CHECKING:
     from tracekit.replay.cluster import Cluster

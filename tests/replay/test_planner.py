@@ -10,9 +10,9 @@ import pytest
 from tests.replay.auditor import audit
 from tests.replay.builders import make_cluster, make_jobs
 from tracekit.errors import UsageError
-from tracekit.replay.assignment import assign
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.run import simulate
 from tracekit.replay.mechanisms import Plan, Planner, View
-from tracekit.replay.run import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

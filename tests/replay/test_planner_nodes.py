@@ -14,9 +14,9 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.places import NodeMap, find_place, wants
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.replay.assignment import assign
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.run import simulate
 from tracekit.replay.mechanisms import Ordered, Plan, Planner, View, by_arrival
-from tracekit.replay.run import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,9 +16,9 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.places import wants
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.replay.assignment import assign
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.run import simulate
 from tracekit.replay.mechanisms import Plan, Planner, View
-from tracekit.replay.run import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

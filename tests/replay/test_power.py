@@ -14,19 +14,19 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
 from tracekit.policies.interface import parse_policy
-from tracekit.replay.assignment import assign
-from tracekit.replay.energy import draws_mw, energy_kwh
+from tracekit.replay.assumptions.models import load_models
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.run import simulate
 from tracekit.replay.mechanisms import Backfill, Ordered, PowerCap, by_arrival
-from tracekit.replay.models import load_models
 from tracekit.replay.outcome import LOG_KINDS
-from tracekit.replay.run import simulate
+from tracekit.replay.results.energy import draws_mw, energy_kwh
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
     from tracekit.replay.cluster import Cluster
-    from tracekit.replay.comparison import Compared
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
+    from tracekit.replay.results.comparison import Compared
 
 HOUR = 3600
 MODELS = load_models()

@@ -11,7 +11,7 @@ import pytest
 from tracekit.errors import UsageError
 from tracekit.policies import Card, Policy, parse_policy
 from tracekit.replay import registry
-from tracekit.replay.models import load_models
+from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.registry import broken_plugins, find_policy, policies
 
 if TYPE_CHECKING:

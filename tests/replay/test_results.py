@@ -14,8 +14,8 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.outcomes import make_outcome
 from tracekit.errors import OutputError
 from tracekit.replay.outcome import Timeline
-from tracekit.replay.results import jobs_table, summary_json, timeline_table, write_result
-from tracekit.replay.summary import summarize
+from tracekit.replay.results.summary import summarize
+from tracekit.replay.results.tables import jobs_table, summary_json, timeline_table, write_result
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,19 +16,19 @@ from tests.replay.sharing_oracle import Rules, end_together, pair, simulate_plai
 from tests.replay.strategies import clusters, job_lists
 from tracekit.policies.sharing import SjfBsbf, SjfFfs
 from tracekit.policies.shortest import shortest, shortest_left, smallest_left
-from tracekit.replay.assignment import assign
+from tracekit.replay.assumptions.models import interference_ppm, load_models
 from tracekit.replay.bracket import Bracket, bracket
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.run import simulate
 from tracekit.replay.mechanisms import Ordered, Sharing
-from tracekit.replay.models import interference_ppm, load_models
-from tracekit.replay.pairs import mean_end, pair_speed, shares
-from tracekit.replay.run import simulate
+from tracekit.replay.sharing.pairs import mean_end, pair_speed, shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
     from tracekit.replay.outcome import Outcome
 
 PPM = 1_000_000

@@ -9,17 +9,17 @@ import polars as pl
 import pytest
 
 from tracekit.errors import OutputError, UsageError
-from tracekit.replay import sweep as sweep_module
-from tracekit.replay.sweep import sweep
-from tracekit.replay.sweep_file import TEMPLATE, read_sweep
-from tracekit.replay.sweep_run import carry_out, digest_of
+from tracekit.replay.sweeps import sweep as sweep_module
+from tracekit.replay.sweeps.file import TEMPLATE, read_sweep
+from tracekit.replay.sweeps.run import carry_out, digest_of
+from tracekit.replay.sweeps.sweep import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from typing import Any
 
-    from tracekit.replay.sweep_file import Run
+    from tracekit.replay.sweeps.file import Run
     from tracekit.trace import Trace
 
 

@@ -16,10 +16,10 @@ from tests.replay.strategies import VCS, clusters, job_lists
 from tests.replay.turns import Turns, broken, ends_of, run_policy
 from tracekit.errors import UsageError
 from tracekit.policies.quotas import quotas
-from tracekit.replay.assignment import assign
+from tracekit.replay.assumptions.models import load_models
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.run import simulate
 from tracekit.replay.mechanisms import Ordered, Tenants, by_arrival
-from tracekit.replay.models import load_models
-from tracekit.replay.run import simulate
 
 if TYPE_CHECKING:
     from tracekit.replay.cluster import Cluster

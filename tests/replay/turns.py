@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tests.replay.auditor import audit
-from tracekit.replay.assignment import assign
-from tracekit.replay.models import load_models
+from tracekit.replay.assumptions.models import load_models
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.run import simulate
 from tracekit.replay.registry import named_policy
-from tracekit.replay.run import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

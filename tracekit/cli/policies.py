@@ -34,7 +34,7 @@ def policies(
     import orjson
 
     from tracekit.cli.display import print_table
-    from tracekit.replay.models import load_models, used
+    from tracekit.replay.assumptions.models import load_models, used
     from tracekit.replay.registry import broken_plugins, find_policy
     from tracekit.replay.registry import policies as known
 

@@ -66,9 +66,9 @@ def fit(
     'lognorm_mix_3'
     """
     if seed < 0:
-        raise UsageError(f"must be at least 0, not {seed}", where="seed")
+        raise UsageError(f"must be at least 0, not {seed}", where="--seed")
     if replicates < 0:
-        raise UsageError(f"must be at least 0, not {replicates}", where="bootstrap")
+        raise UsageError(f"must be at least 0, not {replicates}", where="--bootstrap")
     whole = trace if isinstance(trace, Trace) else Trace.open(trace)
     told = progress or Progress()
     effort = Effort(replicates=replicates)

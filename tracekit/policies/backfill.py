@@ -9,15 +9,15 @@ import numpy as np
 from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, RELAX, SCOPE
+from tracekit.replay.assumptions.models import estimates_ms
 from tracekit.replay.mechanisms import Backfill, Ordered, by_arrival
-from tracekit.replay.models import estimates_ms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
 
 __all__ = ["Conservative", "Easy"]
 

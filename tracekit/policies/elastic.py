@@ -9,16 +9,16 @@ import numpy as np
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT
 from tracekit.policies.pools import make_pools
-from tracekit.replay.compiled import compiled, inner
+from tracekit.replay.assumptions.models import elastic_bounds, elastic_ppm, overhead_ms
+from tracekit.replay.engine.compiled import compiled, inner
 from tracekit.replay.mechanisms import Plan, Planner, View
-from tracekit.replay.models import elastic_bounds, elastic_ppm, overhead_ms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
 
 __all__ = ["ElasticFifo", "ElasticSrjf", "divide_gpus"]
 

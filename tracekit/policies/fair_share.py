@@ -10,9 +10,9 @@ from tracekit.policies.quotas import OF, WEIGHT, tenants, weights
 from tracekit.replay.mechanisms import Ordered, Tenants, by_arrival
 
 if TYPE_CHECKING:
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
 
 __all__ = ["Drf", "FairShare"]
 

@@ -9,9 +9,9 @@ from tracekit.policies.parameters import FIT, RELAX, SCOPE, scan
 from tracekit.replay.mechanisms import Ordered, by_arrival
 
 if TYPE_CHECKING:
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
 
 __all__ = ["Fifo"]
 

@@ -11,16 +11,16 @@ from scipy.optimize import linprog
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import OVERHEAD, overheads
 from tracekit.policies.pools import Pools, make_pools
-from tracekit.replay.compiled import compiled
+from tracekit.replay.assumptions.models import type_speed_table
+from tracekit.replay.engine.compiled import compiled
 from tracekit.replay.mechanisms import Plan, Planner, View
-from tracekit.replay.models import type_speed_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
 
 __all__ = ["Gavel", "max_min_shares"]
 

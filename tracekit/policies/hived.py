@@ -9,14 +9,14 @@ import numpy as np
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import overheads, scan
 from tracekit.policies.quotas import quotas
-from tracekit.replay.assignment import assign
+from tracekit.replay.cells.private import deal_cells
+from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.mechanisms import Cells, Ordered, by_arrival
-from tracekit.replay.private import deal_cells
 
 if TYPE_CHECKING:
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
 
 __all__ = ["HiveD"]
 

@@ -19,10 +19,10 @@ from tracekit.replay.registry import find_policy
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Mechanism
-    from tracekit.replay.models import Models
 
 __all__ = ["Card", "Parameter", "Policy", "Value", "parse_policy"]
 

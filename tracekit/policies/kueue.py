@@ -13,9 +13,9 @@ from tracekit.policies.quotas import WEIGHT, quotas, tenants
 from tracekit.replay.mechanisms import Ordered, Tenants, ordering_key
 
 if TYPE_CHECKING:
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
 
 __all__ = ["Kueue"]
 

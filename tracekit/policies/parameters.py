@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.policies.interface import Parameter
-from tracekit.replay.models import overhead_ms
+from tracekit.replay.assumptions.models import overhead_ms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
 
 __all__ = ["CHARGE", "FIT", "NOISE", "OVERHEAD", "RELAX", "SCOPE", "charged", "overheads", "scan"]
 

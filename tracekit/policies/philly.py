@@ -12,9 +12,9 @@ from tracekit.policies.quotas import quotas, tenants
 from tracekit.replay.mechanisms import Ordered, Tenants, by_arrival
 
 if TYPE_CHECKING:
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
 
 __all__ = ["Philly"]
 

@@ -9,18 +9,18 @@ import numpy as np
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT
 from tracekit.policies.pools import Pools, make_pools
-from tracekit.replay.compiled import compiled, inner
-from tracekit.replay.heap import heap_pop, heap_push
+from tracekit.replay.assumptions.models import elastic_bounds, elastic_ppm, overhead_ms
+from tracekit.replay.engine.compiled import compiled, inner
+from tracekit.replay.engine.heap import heap_pop, heap_push
+from tracekit.replay.engine.state import records
 from tracekit.replay.mechanisms import Plan, Planner, View
-from tracekit.replay.models import elastic_bounds, elastic_ppm, overhead_ms
-from tracekit.replay.state import records
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
 
 __all__ = ["PolluxLite"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracekit.replay.assignment import assign
+from tracekit.replay.clusters.assignment import assign
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

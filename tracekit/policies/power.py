@@ -10,15 +10,15 @@ import numpy as np
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, NOISE, scan
 from tracekit.policies.shortest import shortest, smallest
-from tracekit.replay.energy import draws_mw
+from tracekit.replay.assumptions.models import clock_speed_ppm, estimates_ms, power_config
+from tracekit.replay.assumptions.speeds import ppm
 from tracekit.replay.mechanisms import Ordered, PowerCap, by_arrival
-from tracekit.replay.model_speeds import ppm
-from tracekit.replay.models import clock_speed_ppm, estimates_ms, power_config
+from tracekit.replay.results.energy import draws_mw
 
 if TYPE_CHECKING:
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
 
 __all__ = ["PowerCapped"]
 

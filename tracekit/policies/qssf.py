@@ -8,15 +8,15 @@ import numpy as np
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, scan
-from tracekit.replay.compiled import compiled
+from tracekit.replay.engine.compiled import compiled
 from tracekit.replay.mechanisms import Ordered, ordering_key
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
 
 __all__ = ["Qssf", "foretell_ms"]
 

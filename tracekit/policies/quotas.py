@@ -8,14 +8,14 @@ import numpy as np
 
 from tracekit.errors import UsageError
 from tracekit.policies.interface import Parameter
-from tracekit.replay.cluster_nodes import shares_of
+from tracekit.replay.clusters.nodes import shares_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
 
 __all__ = ["OF", "WEIGHT", "quotas", "tenants", "weights"]
 

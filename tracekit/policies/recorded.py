@@ -11,9 +11,9 @@ from tracekit.policies.interface import Card, Policy
 from tracekit.replay.mechanisms import Recorded as Mechanism
 
 if TYPE_CHECKING:
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
 
 __all__ = ["Recorded"]
 

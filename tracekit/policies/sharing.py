@@ -8,13 +8,13 @@ import numpy as np
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.shortest import shortest_left, smallest_left
+from tracekit.replay.assumptions.models import accumulated_memory_ppm, accumulation_ppm, memory_ppm, utilization_ppm
 from tracekit.replay.mechanisms import Sharing
-from tracekit.replay.models import accumulated_memory_ppm, accumulation_ppm, memory_ppm, utilization_ppm
 
 if TYPE_CHECKING:
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
 
 __all__ = ["SjfBsbf", "SjfFfs"]
 

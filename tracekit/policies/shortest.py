@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from tracekit.policies.interface import Card, Policy
 from tracekit.policies.parameters import CHARGE, FIT, NOISE, OVERHEAD, charged, scan
+from tracekit.replay.assumptions.models import estimates_ms
 from tracekit.replay.mechanisms import Ordered, ordering_key
-from tracekit.replay.models import estimates_ms
 
 if TYPE_CHECKING:
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
 
 __all__ = ["Sjf", "Srsf", "Srtf", "Ssf"]
 

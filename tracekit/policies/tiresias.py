@@ -15,9 +15,9 @@ from tracekit.replay.mechanisms import Ordered, ordering_key
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.models import Models
 
 __all__ = ["Gittins", "Las", "gittins_index"]
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from tracekit.errors import UsageError
-from tracekit.replay.feasibility import check_feasibility
-from tracekit.replay.from_trace import jobs_of_trace
-from tracekit.replay.models import load_models
-from tracekit.replay.results import jobs_table, timeline_table
+from tracekit.replay.assumptions.models import load_models
+from tracekit.replay.clusters.feasibility import check_feasibility
+from tracekit.replay.results.summary import measured_jobs
+from tracekit.replay.results.tables import jobs_table, timeline_table
 from tracekit.replay.scenario import Scenario, cluster_for
-from tracekit.replay.summary import measured_jobs
+from tracekit.replay.workload.from_trace import jobs_of_trace
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     import datetime as dt
 
     from tracekit.replay.cluster import Cluster
-    from tracekit.replay.comparison import Compared
+    from tracekit.replay.results.comparison import Compared
 
 __all__ = ["Replay", "replay", "scenario_of"]
 
@@ -80,7 +80,7 @@ def scenario_of(
     cluster_name : str, optional
         Which cluster, where the Trace has several; by default the one with the most jobs, which `assumptions` tells.
     placement : str
-        Where gangs go, see `tracekit.replay.placement`.
+        Where gangs go, see `tracekit.replay.engine.placement`.
     partitioned : bool, optional
         Make each virtual cluster a cluster of its own.
     start, end : datetime, optional

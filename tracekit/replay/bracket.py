@@ -13,7 +13,7 @@ from tracekit.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tracekit.replay.models import Models
+    from tracekit.replay.assumptions.models import Models
     from tracekit.replay.scenario import Scenario
 
 __all__ = ["BRACKET", "Bracket", "bracket", "bracket_of_policies"]

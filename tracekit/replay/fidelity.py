@@ -16,8 +16,8 @@ from tracekit.errors import UsageError
 from tracekit.progress import Progress
 from tracekit.replay.api import scenario_of
 from tracekit.replay.registry import named_policy, policies
-from tracekit.replay.results import write_files
-from tracekit.replay.sizes import GPU_CLASSES, gpu_class, gpus_of
+from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
+from tracekit.replay.results.tables import write_files
 from tracekit.replay.study import folder_names
 from tracekit.trace_writer import StagedFolder, output_errors
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.replay.comparison import Compared
+    from tracekit.replay.results.comparison import Compared
     from tracekit.replay.scenario import Scenario
     from tracekit.trace import Trace
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numba
 
-from tracekit.replay.compiled import cache_folder
-from tracekit.replay.view import View
+from tracekit.replay.engine.compiled import cache_folder
+from tracekit.replay.engine.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tracekit.replay.private import PrivateCells
+    from tracekit.replay.cells.private import PrivateCells
 
 __all__ = [
     "KEY_SIGNATURE",

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.errors import UsageError, nearest
-from tracekit.replay.assignment import Assignment, assign
+from tracekit.replay.assumptions.models import Models, load_models, spread_ppm, used
 from tracekit.replay.cluster import Cluster
-from tracekit.replay.comparison import Compared
-from tracekit.replay.energy import energy_kwh, told_utilization
+from tracekit.replay.clusters.assignment import Assignment, assign
+from tracekit.replay.engine.placement import RULES
+from tracekit.replay.engine.power import told_power
+from tracekit.replay.engine.run import simulate
 from tracekit.replay.mechanisms import Recorded
-from tracekit.replay.models import Models, load_models, spread_ppm, used
-from tracekit.replay.over_capacity import told_violations, violations
-from tracekit.replay.placement import RULES
-from tracekit.replay.power import told_power
 from tracekit.replay.registry import named_policy
-from tracekit.replay.run import simulate
-from tracekit.replay.summary import summarize
+from tracekit.replay.results.comparison import Compared
+from tracekit.replay.results.energy import energy_kwh, told_utilization
+from tracekit.replay.results.over_capacity import told_violations, violations
+from tracekit.replay.results.summary import summarize
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from tracekit.replay.feasibility import Feasibility
+    from tracekit.replay.clusters.feasibility import Feasibility
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
     from tracekit.trace import Trace
@@ -81,8 +81,8 @@ def cluster_for(
     UsageError
         The cluster cannot be read or made; or the nodes of a file are to be multiplied.
     """
-    from tracekit.replay.cluster_file import read_cluster
-    from tracekit.replay.cluster_of_trace import cluster_of_trace, observed_cluster
+    from tracekit.replay.clusters.file import read_cluster
+    from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
 
     if isinstance(where, Cluster):
         return where

@@ -11,11 +11,11 @@ import polars as pl
 
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
-from tracekit.replay.comparison import Compared, compare_policies
 from tracekit.replay.outcome import LOG_KINDS
 from tracekit.replay.panel import standard_panel
 from tracekit.replay.registry import named_policy
-from tracekit.replay.results import write_files
+from tracekit.replay.results.comparison import Compared, compare_policies
+from tracekit.replay.results.tables import write_files
 from tracekit.trace_writer import StagedFolder, output_errors
 
 if TYPE_CHECKING:

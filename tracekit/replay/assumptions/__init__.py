@@ -1,0 +1,1 @@
+"""What no trace tells: speeds, interference, memory, power, overheads, with their sources."""

@@ -1,0 +1,143 @@
+"""Costs that the assumption models give: time without progress [ms] and power [mW]."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from tracekit.errors import UsageError, nearest
+from tracekit.replay.assumptions.speeds import PPM, ppm
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.assumptions.sections import PowerConfig, Preset
+
+__all__ = ["clock_speed_ppm", "overhead_classes_ms", "overhead_ms", "power_config", "power_mw", "power_w"]
+
+
+def overhead_ms(
+    models: Models,
+    preset: str,
+    gpus: ArrayLike,
+    event: Literal["preempt", "migrate", "resize"] = "preempt",
+    family: str | None = None,
+) -> NDArray[np.int64]:
+    """Return the time that gangs hold their GPUs without progress after an event (M9).
+
+    Parameters
+    ----------
+    preset : str
+        One of the presets of models.toml or of the user's file.
+    gpus : array
+        Gang sizes, at least 1 [GPUs].
+    event : str
+        What happened; presets that tell no cost of their own for it charge that of a preemption.
+    family : str, optional
+        Model family of the jobs, which the preset muri knows.
+
+    Returns
+    -------
+    array of int64
+        Overhead [ms], rounded.
+
+    Raises
+    ------
+    UsageError
+        There is no such preset.
+    """
+    presets = models.overhead.presets
+    if preset not in presets:
+        raise UsageError(f"'{preset[:80]}' is not an overhead preset", hint=nearest(preset[:80], presets))
+    found = presets[preset]
+    size = np.maximum(np.asarray(gpus, np.int64), 1)
+    special = {"migrate": found.migrate_s, "resize": found.resize_s}.get(event)
+    seconds: NDArray[np.float64]
+    if special is not None:
+        seconds = np.full(size.shape, special)
+    elif preset == "muri" and family in models.overhead.families:
+        seconds = _by_family(models.overhead.families[family], size, _by_size(found, size))
+    else:
+        seconds = _by_size(found, size)
+    return np.asarray(np.rint(seconds * 1000), np.int64)
+
+
+def overhead_classes_ms(models: Models, preset: str) -> tuple[int, int, int]:
+    """Return the cost of a preemption for gangs of 1, of 2 to 8 and of more GPUs (M9) [ms].
+
+    Raises
+    ------
+    UsageError
+        There is no such preset, or it tells gangs of one of these classes apart.
+    """
+    sizes = (1, 2, 8, 9, 1_000_000)
+    one, two, eight, nine, most = overhead_ms(models, preset, sizes).tolist()
+    inside = any(step not in (1, 8) for step in models.overhead.presets[preset].up_to)
+    if two != eight or nine != most or inside:
+        raise UsageError(
+            f"the overhead preset {preset} depends on more than the classes 1, 2 to 8 and above 8 GPUs",
+            hint="this policy takes presets by these classes only",
+        )
+    return one, eight, nine
+
+
+def _by_size(preset: Preset, size: NDArray[np.int64]) -> NDArray[np.float64]:
+    if preset.base_s is not None and preset.per_doubling_s is not None:
+        return np.asarray(preset.base_s + preset.per_doubling_s * (np.log2(size) + 1))
+    steps = np.searchsorted(np.array(preset.up_to, np.int64), size, side="left")
+    return np.asarray(np.array(preset.seconds)[steps])
+
+
+def _by_family(told: dict[str, float], size: NDArray[np.int64], unknown: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the cost at the largest size told that a gang reaches; `unknown` below all of them."""
+    found = unknown
+    for least, seconds in sorted((int(key), value) for key, value in told.items()):
+        found = np.where(size >= least, seconds, found)
+    return np.asarray(found)
+
+
+def power_config(models: Models, gpu_model: str = "") -> PowerConfig:
+    """Return the power of a GPU model: that of the longest beginning of its name in models.toml, else the default."""
+    name = gpu_model.casefold()
+    fits = [start for start in models.power.gpu_models if name.startswith(start.casefold())]
+    chosen = models.power.gpu_models[max(fits, key=len)] if fits else models.power.config
+    return models.power.configs[chosen]
+
+
+def power_mw(
+    models: Models, clock_ppm: ArrayLike, utilization_ppm: ArrayLike, gpu_model: str = ""
+) -> NDArray[np.int64]:
+    """Return the power of one GPU (M7), idle + u * (max * (s0 + (1 - s0) * f^3) - idle), rounded [mW].
+
+    Parameters
+    ----------
+    clock_ppm, utilization_ppm : array
+        Clock share f and utilization u [ppm].
+    gpu_model : str
+        GPU model; '' is unknown.
+    """
+    config = power_config(models, gpu_model)
+    f = np.clip(np.asarray(clock_ppm, np.int64), 0, PPM) / PPM
+    u = np.clip(np.asarray(utilization_ppm, np.int64), 0, PPM) / PPM
+    busy = config.max_w * (models.power.s0 + (1 - models.power.s0) * f * f * f)
+    return np.rint(1000 * (config.idle_w + u * (busy - config.idle_w))).astype(np.int64)
+
+
+def power_w(models: Models, f: ArrayLike, u: ArrayLike, gpu_model: str = "") -> NDArray[np.float64]:
+    """Return the power of one GPU for people [W], exact to a milliwatt.
+
+    Parameters
+    ----------
+    f, u : array
+        Clock share and utilization [0..1].
+    gpu_model : str
+        GPU model; '' is unknown.
+    """
+    return np.asarray(power_mw(models, ppm(f), ppm(u), gpu_model) / 1000)
+
+
+def clock_speed_ppm(models: Models, f: ArrayLike) -> NDArray[np.int64]:
+    """Return the speed at a clock share f [0..1], f^a (M7) [ppm]."""
+    return ppm(np.clip(np.asarray(f, np.float64), 0, 1) ** models.power.a)

@@ -1,0 +1,261 @@
+"""The assumption models of a replay: what a trace does not say, from models.toml and a file of the user's.
+
+The functions that turn them into integers for the engine are in `model_speeds` (rates in ppm of the recorded speed),
+`model_costs` (overheads in ms, power in mW) and `model_jobs` (what is assumed of each job); all can be had from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracekit.errors import UsageError, nearest
+from tracekit.replay.assumptions.costs import (
+    clock_speed_ppm,
+    overhead_classes_ms,
+    overhead_ms,
+    power_config,
+    power_mw,
+    power_w,
+)
+from tracekit.replay.assumptions.file import Document, Note, read_notes, read_section, unknown_sections
+from tracekit.replay.assumptions.of_jobs import (
+    classes,
+    cpu_families,
+    deadlines_ms,
+    estimates_ms,
+    memory_ppm,
+    sharing_class,
+    utilization_ppm,
+)
+from tracekit.replay.assumptions.sections import SECTIONS
+from tracekit.replay.assumptions.speeds import (
+    accumulated_memory_ppm,
+    accumulation_ppm,
+    class_speed_ppm,
+    cpu_speed_ppm,
+    elastic_bounds,
+    elastic_ppm,
+    interference_ppm,
+    locality_ppm,
+    spread_ppm,
+    stages_ppm,
+    type_speed_ppm,
+    type_speed_table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tracekit.replay.assumptions.sections import (
+        Accumulation,
+        Classes,
+        Cpu,
+        Deadlines,
+        Elastic,
+        Estimates,
+        Interference,
+        Locality,
+        Memory,
+        Overhead,
+        Power,
+        Quotas,
+        Spread,
+        Stages,
+        TypeSpeed,
+        Work,
+    )
+
+__all__ = [
+    "Models",
+    "accumulated_memory_ppm",
+    "accumulation_ppm",
+    "class_speed_ppm",
+    "classes",
+    "clock_speed_ppm",
+    "cpu_families",
+    "cpu_speed_ppm",
+    "deadlines_ms",
+    "elastic_bounds",
+    "elastic_ppm",
+    "estimates_ms",
+    "interference_ppm",
+    "load_models",
+    "locality_ppm",
+    "memory_ppm",
+    "overhead_classes_ms",
+    "overhead_ms",
+    "power_config",
+    "power_mw",
+    "power_w",
+    "sharing_class",
+    "spread_ppm",
+    "stages_ppm",
+    "type_speed_ppm",
+    "type_speed_table",
+    "used",
+    "utilization_ppm",
+]
+
+_BUILT_IN = Path(__file__).with_name("models.toml")
+
+
+@dataclass(frozen=True)
+class Models:
+    """All assumption models; `load_models` makes them."""
+
+    work: Work
+    interference: Interference
+    memory: Memory
+    accumulation: Accumulation
+    spread: Spread
+    locality: Locality
+    stages: Stages
+    cpu: Cpu
+    power: Power
+    elastic: Elastic
+    overhead: Overhead
+    classes: Classes
+    estimates: Estimates
+    type_speed: TypeSpeed
+    deadlines: Deadlines
+    quotas: Quotas
+    notes: dict[str, Note]
+    """What the built-in file says about each section, by its name."""
+    file: str = ""
+    """Name of the user's file, '' without one."""
+    changed: dict[str, tuple[str, ...]] | None = None
+    """Keys that the user's file gives, by section."""
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """Name of the section of each id, such as M4."""
+        return {id_: section for section, note in self.notes.items() for id_ in note.ids}
+
+
+def load_models(path: Path | None = None) -> Models:
+    """Return the built-in models, with those of the user's file over them.
+
+    Parameters
+    ----------
+    path : Path, optional
+        TOML with any of the keys of models.toml.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be read, or one of its keys or values cannot be used; its line is told.
+
+    Examples
+    --------
+    >>> load_models().spread.b
+    0.3
+    """
+    built_in, notes = _shipped()
+    user = None if path is None else Document(Path(path))
+    if user is not None:
+        unknown_sections(user, notes)
+    sections = {name: read_section(kind, name, built_in, user) for name, kind in SECTIONS.items()}
+    if user is None:
+        return Models(**sections, notes=notes)
+    changed = {section: tuple(_leaves(data)) for section, data in user.data.items()}
+    return Models(**sections, notes=notes, file=user.path.name, changed=changed)
+
+
+@cache
+def _shipped() -> tuple[Document, dict[str, Note]]:
+    document = Document(_BUILT_IN)
+    return document, read_notes(document)
+
+
+def _leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+def used(models: Models, names: Iterable[str], overhead: str | None = None) -> dict[str, dict[str, str]]:
+    """Return what a result prints of the assumptions that it used.
+
+    Parameters
+    ----------
+    models : Models
+        As used.
+    names : iterable of str
+        Ids such as 'M4'. One section has one entry, under the first of its ids that is named.
+    overhead : str, optional
+        The overhead preset of the policy, told under M9; that of models.toml by default.
+
+    Returns
+    -------
+    dict
+        By id: title, value and source, each one line; in the order of models.toml.
+
+    Raises
+    ------
+    UsageError
+        There is no such id or preset.
+    """
+    wanted: dict[str, str] = {}
+    for name in names:
+        if name not in models.ids:
+            raise UsageError(f"no assumption is called '{name}'", hint=nearest(name, models.ids))
+        wanted.setdefault(models.ids[name], name)
+    preset = overhead or models.overhead.default
+    if preset not in models.overhead.presets:
+        raise UsageError(f"'{preset}' is not an overhead preset", hint=nearest(preset, models.overhead.presets))
+    return {
+        wanted[section]: {
+            "title": note.title,
+            "value": _one_line(_value(models, section, preset)),
+            "source": _one_line(_source(models, section, preset)),
+        }
+        for section, note in models.notes.items()
+        if section in wanted
+    }
+
+
+class _Fields(dict[str, object]):
+    """Lets str.format_map read the fields and properties of a section."""
+
+    def __init__(self, section: object) -> None:
+        super().__init__()
+        self._section = section
+
+    def __missing__(self, key: str) -> object:
+        return getattr(self._section, key)
+
+
+def _value(models: Models, section: str, preset: str) -> str:
+    line = models.notes[section].says.format_map(_Fields(getattr(models, section)))
+    if section == "overhead":
+        return f"preset {preset}: {models.overhead.presets[preset]}; {line}"
+    return line
+
+
+def _source(models: Models, section: str, preset: str) -> str:
+    """Return where the numbers are from, alternatives that are not in use left out."""
+    chosen = {"presets": preset, "levels": getattr(getattr(models, section), "level", None)}
+    told = []
+    changed = (models.changed or {}).get(section)
+    if changed:
+        told.append(f"{', '.join(changed)}: the user's own, from {models.file}")
+    for of, origin, evidence in models.notes[section].sources:
+        keys = [key for key in of if _in_use(key, chosen)]
+        if keys or not of:
+            told.append(f"{', '.join(keys)}: {origin} ({evidence})".removeprefix(": "))
+    return "; ".join(told)
+
+
+def _one_line(text: str) -> str:
+    """Return a text with what cannot be printed spelled out: names of the user's may hold line breaks."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def _in_use(key: str, chosen: Mapping[str, str | None]) -> bool:
+    table, _, name = key.partition(".")
+    return not name or table not in chosen or chosen[table] == name

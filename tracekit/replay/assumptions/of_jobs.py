@@ -1,0 +1,185 @@
+"""What the assumption models say of each job where the trace is silent, drawn once per job from the seed.
+
+Draws of different kinds do not disturb each other: each has a stream of its own under the same seed.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.errors import UsageError, nearest
+from tracekit.replay.assumptions.speeds import PPM, ppm
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.jobs import Jobs
+
+__all__ = [
+    "classes",
+    "cpu_families",
+    "deadlines_ms",
+    "estimates_ms",
+    "memory_ppm",
+    "sharing_class",
+    "utilization_ppm",
+]
+
+_ESTIMATES, _CLASSES, _DEADLINES, _FAMILIES = range(4)
+"""Streams of random numbers."""
+_LONGEST_MS = 10**13
+"""No estimate of a shorter job exceeds this, so that GPU-times stay far from the end of 64 bits [ms]."""
+_NOISES = ("oracle", "helios")
+
+
+def _draws(seed: int, stream: int) -> np.random.Generator:
+    return np.random.default_rng((seed % 2**64, stream))
+
+
+def utilization_ppm(models: Models, jobs: Jobs) -> NDArray[np.int64]:
+    """Return the GPU utilization of each job, M1's default where it is unknown (n,) [ppm]."""
+    known = np.where(np.isnan(jobs.utilization), models.interference.utilization, jobs.utilization)
+    return np.minimum(ppm(known), PPM)
+
+
+def sharing_class(models: Models, utilization_ppm: ArrayLike) -> NDArray[np.int64]:
+    """Return the sharing class by utilization (M1): 0 tiny, 1 medium, 2 jumbo."""
+    return np.searchsorted(ppm(models.interference.class_thresholds), np.asarray(utilization_ppm), side="right")
+
+
+def memory_ppm(models: Models, jobs: Jobs) -> NDArray[np.int64]:
+    """Return the share of a GPU's memory that each job needs (M2): its fraction, or M2's for whole GPUs (n,) [ppm]."""
+    return np.where(jobs.milli < 1000, jobs.milli.astype(np.int64) * 1000, ppm(models.memory.fraction))
+
+
+def classes(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int8]:
+    """Return 0 for guaranteed and 1 for opportunistic jobs (M10).
+
+    What the trace tells of being preemptible decides. Elsewhere a coin is thrown per user, from the seed and the
+    user's name alone, so that a user is the same in every window of a trace; per job where the user is unknown.
+
+    Returns
+    -------
+    array of int8, shape (n,)
+    """
+    share = models.classes.opportunistic_share
+    chance = _draws(seed, _CLASSES).random(len(jobs))
+    if jobs.users:
+        of_user = np.array([_coin(seed, user) for user in jobs.users])
+        chance = np.where(jobs.user >= 0, of_user[jobs.user], chance)
+    return np.where(jobs.preemptible >= 0, jobs.preemptible, chance < share).astype(np.int8)
+
+
+def _coin(seed: int, user: str) -> float:
+    """Return a number from 0 to below 1 that depends on nothing else."""
+    digest = blake2b(f"{seed}\0{user}".encode("utf-8", "surrogatepass"), digest_size=6).digest()
+    return int.from_bytes(digest, "big") / 2**48
+
+
+def estimates_ms(
+    models: Models, work_ms: NDArray[np.int64], seed: int, noise: str | float | None = None
+) -> NDArray[np.int64]:
+    """Return the run times that a policy believes in (M11, D8).
+
+    Parameters
+    ----------
+    work_ms : array
+        True run times [ms].
+    seed : int
+        Each job draws once; the draw of a job depends on its place in the array.
+    noise : str or float, optional
+        'oracle' for no error, 'helios' for the error bands of models.toml, a number for the sigma of a lognormal
+        factor with median 1; also as text. That of models.toml by default.
+
+    Returns
+    -------
+    array of int64
+        At least 1 where the work is, 0 where it is 0 [ms].
+
+    Raises
+    ------
+    UsageError
+        The noise is none of these.
+    """
+    kind = _noise(models.estimates.noise if noise is None else noise)
+    if kind in {"oracle", 0}:
+        return work_ms.copy()
+    draws = _draws(seed, _ESTIMATES)
+    count = len(work_ms)
+    if isinstance(kind, float):
+        factor = np.exp(kind * draws.standard_normal(count))
+    else:
+        factor = _banded(models.estimates.errors, draws, count)
+    longest = np.maximum(work_ms, _LONGEST_MS)
+    # Whole numbers above 2^53 are not exact as floats: the limit holds after the conversion too.
+    noisy = np.minimum(np.rint(np.minimum(work_ms * factor, 2.0**62)).astype(np.int64), longest)
+    return np.where(work_ms > 0, np.maximum(noisy, 1), 0)
+
+
+def _noise(noise: str | float) -> str | float:
+    if isinstance(noise, str) and noise in _NOISES:
+        return noise
+    try:
+        sigma = float(noise)
+    except ValueError:
+        raise UsageError(
+            f"'{str(noise)[:80]}' is no noise of estimates", hint=f"{nearest(str(noise)[:80], _NOISES)}; or a number"
+        ) from None
+    if not 0 <= sigma <= 5:
+        raise UsageError(f"a noise of {sigma:g} is out of range", hint="it may be from 0 to 5")
+    return sigma
+
+
+def _banded(bands: tuple[tuple[float, ...], ...], draws: np.random.Generator, count: int) -> NDArray[np.float64]:
+    """Return factors of estimate to truth: 1 +- error below an error of 1, else (1 + error) or its inverse."""
+    shares, low, high = (np.array(column) for column in zip(*bands, strict=True))
+    last = len(shares) - 1
+    band = np.minimum(np.searchsorted(np.cumsum(shares), draws.random(count), side="right"), last)
+    error = low[band] + (high[band] - low[band]) * draws.random(count)
+    longer = draws.random(count) < 0.5
+    found: NDArray[np.float64] = np.where(longer, 1 + error, np.where(error < 1, 1 - error, 1 / (1 + error)))
+    return found
+
+
+def deadlines_ms(
+    models: Models, submit_ms: NDArray[np.int64], work_ms: NDArray[np.int64], seed: int
+) -> NDArray[np.int64]:
+    """Return deadlines, submission plus x times the run time with x uniform (D7) (n,) [ms]."""
+    low, high = models.deadlines.factor
+    x = low + (high - low) * _draws(seed, _DEADLINES).random(len(work_ms))
+    return submit_ms + np.rint(work_ms * x).astype(np.int64)
+
+
+def cpu_families(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int32]:
+    """Return a model family for each job (M6), as an index into `list(models.cpu.families)`.
+
+    Drawn once per job name, or per user where the name is unknown, or per job: first the kind by M6's split, then
+    one of its families, all alike.
+
+    Returns
+    -------
+    array of int32, shape (n,)
+    """
+    names = list(models.cpu.families)
+    weight = np.zeros(len(names))
+    for kind in ("image", "language", "speech"):
+        members = [i for i, name in enumerate(names) if models.cpu.families[name].kind == kind]
+        if members:
+            weight[members] = getattr(models.cpu.split, kind) / len(members)
+    ends = np.cumsum(weight)
+    draws = _draws(seed, _FAMILIES)
+    chance = draws.random(len(jobs))
+    for index in (jobs.user, jobs.name):
+        if len(jobs) and int(index.max()) >= 0:
+            of_index = draws.random(int(index.max()) + 1)
+            chance = np.where(index >= 0, of_index[index], chance)
+    return np.minimum(np.searchsorted(ends, chance, side="right"), _last(weight)).astype(np.int32)
+
+
+def _last(weight: NDArray[np.float64]) -> int:
+    """Return the last index with a weight: sums of shares may end a little below 1."""
+    return int(np.flatnonzero(weight)[-1])

@@ -1,0 +1,1 @@
+"""Backfilling: reservations for waiting jobs, and who may start before them."""

@@ -1,0 +1,1 @@
+"""Buddy cells of virtual clusters, bound to blocks of the nodes."""

@@ -1,0 +1,152 @@
+"""Lay out what a run with private cells keeps beside the engine's state."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tracekit.replay.cells.binding import LEVELS, rows_of
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.build import build
+from tracekit.replay.engine.nodes import NONE
+from tracekit.replay.engine.state import records
+from tracekit.replay.mechanisms import Ordered, by_arrival
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.engine.state import State
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Cells
+
+__all__ = ["Hosts", "columns_of_cells", "open_cells"]
+
+
+class Hosts(NamedTuple):
+    """Which private cell is bound where, and which jobs must make way."""
+
+    c: NDArray[Any]
+    """CELLS (1,): how far the books are."""
+    hosts: NDArray[Any]
+    """HOST of each node (N,)."""
+    cells: NDArray[Any]
+    """CELL of each private cell (P,)."""
+    chains: NDArray[Any]
+    """GROUP of each chain, its nodes being places in `members`, its largest the level of its largest cell (C,)."""
+    members: NDArray[np.int32]
+    """Nodes, those of a chain side by side (N,)."""
+    bits: NDArray[np.uint64]
+    """One bit a node for each level and number of GPUs that must make way."""
+    tops: NDArray[np.uint64]
+    """One bit a word of `bits`."""
+    rows: NDArray[np.int16]
+    """Row of each node at each level, -1 none (N, 7)."""
+    changed: NDArray[np.int32]
+    """Nodes whose rows are not up to date (N,)."""
+    owner: NDArray[np.int32]
+    """Job without a cell of its own on each GPU, -1 none."""
+    kind: NDArray[np.int32]
+    """Job of the private state that stands for each job, -1 without cells (n,)."""
+    chain: NDArray[np.int32]
+    """First link of what each running job holds of its private cells (n,)."""
+    evicted: NDArray[np.int32]
+    """Jobs evicted in this pass."""
+    tried: NDArray[np.int32]
+    """First and last queue of each VC (T, 2)."""
+    others: NDArray[np.int32]
+    """First queue of jobs without cells of each domain (D,)."""
+
+
+def open_cells(state: State, jobs: Jobs, cluster: Cluster, mechanism: Cells) -> tuple[State, State, Hosts]:
+    """Make the state of `mechanism.order` ready for cells, and return what a run with them has beside it.
+
+    Returns
+    -------
+    State
+        The private cells, where no job runs.
+    State
+        The nodes of the run, all GPUs of bound cells being in use.
+    Hosts
+        Which cell is where.
+    """
+    private = mechanism.cells.cluster
+    own = assign(jobs, private)
+    # The pass wants to hear of jobs that ended, and what they held.
+    state.g["tenants"], state.g["ended"], state.g["rung"], state.g["keeps"] = 1, NONE, NONE, 1
+    state.jobs["never"] = np.where(mechanism.guaranteed, ~own.can_ever_fit("blocks"), state.jobs["never"])
+    first = np.zeros(len(own.kind_devices), np.int64)
+    first[own.kind[::-1]] = np.arange(len(jobs) - 1, -1, -1)
+    few = _few(jobs, first)
+    inside = build(few, private, assign(few, private), Ordered(by_arrival, scan="skip", drift="none"), rule="buddy")
+    kind = np.where(mechanism.guaranteed, own.kind, NONE).astype(np.int32)
+    apart = {name: getattr(state, name).copy() for name in ("g", "nodes", "domains", "bits", "tops")}
+    return inside, state._replace(**apart), _hosts(state, cluster, mechanism, kind)
+
+
+def columns_of_cells(mechanism: Cells) -> dict[str, NDArray[np.int64]]:
+    """Return what a run with cells tells of each job: 1 where it ran in cells of its VC."""
+    return {"guaranteed": mechanism.guaranteed.astype(np.int64)}
+
+
+def _few(jobs: Jobs, index: NDArray[np.int64]) -> Jobs:
+    """Return some of the jobs."""
+    arrays = {field.name: getattr(jobs, field.name) for field in fields(jobs)}
+    chosen: dict[str, Any] = {name: array[index] for name, array in arrays.items() if isinstance(array, np.ndarray)}
+    return replace(jobs, job_id=jobs.job_id.gather(index), **chosen)
+
+
+def _hosts(state: State, cluster: Cluster, mechanism: Cells, kind: NDArray[np.int32]) -> Hosts:
+    private, chain = mechanism.cells.cluster, mechanism.cells.chain
+    chains = np.zeros(len(mechanism.cells.whole), records("GROUP"))
+    members = np.argsort(chain, kind="stable").astype(np.int32)
+    hosts = np.zeros(cluster.nodes, records("HOST"))
+    hosts["chain"], hosts["up"], hosts["changed"] = chain, state.nodes["up"], 1
+    hosts["base"] = np.cumsum(cluster.gpus) - cluster.gpus
+    hosts["width"] = cluster.gpus
+    bits = tops = 0
+    for number, row in enumerate(chains):
+        low, high = np.searchsorted(chain[members], [number, number + 1])
+        own = members[low:high]
+        # The largest block of a node: it, the next smaller 2^k, or where cells are whole nodes the next larger.
+        size = int(cluster.gpus[own].max(initial=1))
+        level = (size - 1 if mechanism.cells.whole[number] else size >> 1).bit_length()
+        row["low"], row["high"], row["words"] = low, high, (high - low + 63) // 64
+        row["summary"] = (row["words"] + 63) // 64
+        row["largest"], row["bits"], row["tops"] = level, bits, tops
+        bits += int(row["words"]) * rows_of(level + 1)
+        tops += int(row["summary"]) * rows_of(level + 1)
+        hosts["bit"][own] = np.arange(len(own))
+        if mechanism.cells.whole[number]:
+            hosts["width"][own] = 1 << level
+    cells = np.zeros(private.nodes, records("CELL"))
+    cells["node"], cells["chain"] = NONE, private.rack
+    cells["level"] = [(int(gpus) - 1).bit_length() for gpus in private.gpus]
+    c = np.zeros(1, records("CELLS"))
+    c["changed"] = cluster.nodes
+    # Queues are sorted by domain and then by tenant; those of a VC are all in one domain.
+    tenants, domains, vcs = state.queues["tenant"], state.queues["domain"], len(private.domains)
+    tried = np.zeros((vcs, 2), np.int32)
+    for vc in range(vcs):
+        queues = np.flatnonzero(tenants == vc)
+        tried[vc] = (queues[0], queues[-1] + 1) if len(queues) else (0, 0)
+    ends = state.domains["queue_high"]
+    return Hosts(
+        c=c,
+        hosts=hosts,
+        cells=cells,
+        chains=chains,
+        members=members,
+        bits=np.zeros(bits, np.uint64),
+        tops=np.zeros(tops, np.uint64),
+        rows=np.full((cluster.nodes, LEVELS), NONE, np.int16),
+        changed=np.arange(cluster.nodes, dtype=np.int32),
+        owner=np.full(cluster.total_gpus, NONE, np.int32),
+        kind=kind,
+        chain=np.full(len(kind), NONE, np.int32),
+        evicted=np.zeros(min(len(kind), cluster.total_gpus), np.int32),
+        tried=tried,
+        others=(ends - [int(((domains == d) & (tenants == vcs)).sum()) for d in range(len(ends))]).astype(np.int32),
+    )

@@ -1,0 +1,291 @@
+"""The cluster of a Trace: from its nodes, from the quotas of its VCs, or from what its log shows."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.errors import UsageError, nearest
+from tracekit.replay.clusters.nodes import Node, Quotas, check_factor, make_cluster, repeated, scaled_number, shares_of
+from tracekit.replay.results.cluster_use import HeldGpus, gpus_per_node, held_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.trace import Trace
+
+__all__ = ["NODE_GPUS", "cluster_of_trace", "observed_cluster"]
+
+NODE_GPUS = 8
+"""GPUs of a node where the trace does not tell."""
+
+_EPOCH = dt.datetime(1970, 1, 1)
+
+
+def cluster_of_trace(
+    trace: Trace,
+    jobs: Jobs,
+    *,
+    partitioned: bool | None = None,
+    gpus: float | None = None,
+    cluster: str | None = None,
+    load: float = 1.0,
+) -> Cluster:
+    """Return the cluster on which the jobs of a Trace ran.
+
+    Its nodes are, by the first that the Trace has:
+
+    - the table nodes, machines without GPUs left out;
+    - the table capacity: each VC has nodes of 8 GPUs, as many as its quota holds, and one smaller node for what is
+      left over; as quotas change, its last nodes leave and join. Not partitioned, the same is done with the sum of all
+      quotas, or with the cluster's total where no VC has a row;
+    - what the log shows (see `observed_cluster`).
+
+    Quotas are those of the table capacity. Where it has none they are estimated (D9): the GPUs that each VC held at
+    most in 95 % of the time, rescaled in whole GPUs to the GPUs of the cluster.
+
+    Parameters
+    ----------
+    trace : Trace
+        Where the cluster comes from.
+    jobs : Jobs
+        Its jobs; times of the cluster count from their origin.
+    partitioned : bool, optional
+        Whether each VC is an isolated domain; by default where the nodes come from quotas of VCs.
+    gpus : float, optional
+        Multiplies the number of nodes of each group (halves up, at least one): the last are dropped, or all repeated in
+        order. Quotas grow alike.
+    cluster : str, optional
+        The cluster, needed where the Trace holds several.
+    load : float
+        The factor by which the jobs' submissions are closer together; quotas then change earlier by the same factor.
+
+    Raises
+    ------
+    UsageError
+        The Trace holds several clusters and none is named; it is to be partitioned, but its nodes have no VC; no GPU
+        is known; the factor cannot be used.
+    """
+    factor = check_factor(gpus)
+    name = _chosen(trace, cluster)
+    stated, total = _stated_quotas(trace, jobs, name, load)
+    nodes = _listed_nodes(trace, name)
+    if nodes:
+        divided = bool(partitioned)
+        if divided and not any(node.domain for node in nodes):
+            raise UsageError(
+                "the nodes of the Trace belong to no VC, so they cannot be partitioned",
+                where=trace.path,
+                hint="use --vc-partitions off, or a cluster file",
+            )
+        nodes = repeated(nodes if divided else [_undivided(node) for node in nodes], factor)
+        return _with_quotas(nodes, stated.scaled(factor), trace, name, "nodes of the Trace", factor)
+    if total.gpus.max(initial=0) < 1:
+        return observed_cluster(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=cluster)
+    divided = bool(stated.tenants) if partitioned is None else partitioned
+    if divided and not stated.tenants:
+        raise UsageError(
+            "the capacity of the Trace names no VC, so it cannot be partitioned",
+            where=trace.path,
+            hint="use --vc-partitions off, or a cluster file",
+        )
+    if divided:
+        grown = Quotas(stated.tenants, stated.times, _grown(stated.gpus, factor))
+        nodes = [
+            node
+            for column, vc in enumerate(grown.tenants)
+            for node in _nodes_of_quota(vc, grown.times, grown.gpus[:, column])
+        ]
+        return _with_quotas(nodes, grown, trace, name, f"{NODE_GPUS}-GPU nodes of each VC from its quota", factor)
+    whole = _grown(total.gpus, factor)
+    nodes = _nodes_of_quota("", total.times, whole[:, 0])
+    same = len(stated.times) == len(total.times) and np.array_equal(stated.gpus.sum(axis=1), total.gpus[:, 0])
+    quotas = stated.scaled(factor)
+    if same and stated.tenants:
+        # Nodes are scaled as wholes: quotas follow, so that they still sum to the capacity.
+        rows = [shares_of(row, int(sum_)) for row, sum_ in zip(stated.gpus, whole[:, 0], strict=True)]
+        quotas = Quotas(stated.tenants, stated.times, np.array(rows, dtype=np.int64))
+    return _with_quotas(nodes, quotas, trace, name, f"{NODE_GPUS}-GPU nodes from the capacity of the Trace", factor)
+
+
+def observed_cluster(
+    trace: Trace,
+    jobs: Jobs,
+    *,
+    partitioned: bool | None = None,
+    gpus: float | None = None,
+    cluster: str | None = None,
+) -> Cluster:
+    """Return a cluster as large as the most GPUs that the log's jobs held at one time, of everyone or of each VC.
+
+    Its nodes have as many GPUs as a job had at most on one node, or 8 where no job tells its nodes; as many nodes as
+    hold the peak. Where the log tells no interval, the jobs' largest gang counts. Quotas as in `cluster_of_trace`
+    when estimated. Parameters and errors as there.
+    """
+    factor = check_factor(gpus)
+    name = _chosen(trace, cluster)
+    held = held_gpus(trace, name)
+    size = gpus_per_node(trace, name)
+    told = f"nodes of {size or NODE_GPUS} GPUs" + ("" if size else ", assumed")
+    size = size or NODE_GPUS
+    peaks: Mapping[str, int] = {"": held.peak() or int(jobs.devices.max(initial=0))}
+    if partitioned:
+        peaks = {vc: held.peak(vc) for vc in held.names}
+        if not peaks:
+            raise UsageError(
+                "no VC of the Trace holds GPUs, so it cannot be partitioned",
+                where=trace.path,
+                hint="use --vc-partitions off, or a cluster file",
+            )
+    nodes = [
+        Node(f"{vc or 'node'}-{number:04d}", size, domain=vc)
+        for vc, peak in peaks.items()
+        for number in range(scaled_number(-(-peak // size), factor))
+    ]
+    if not nodes:
+        raise UsageError(
+            "neither the tables nor the jobs of the Trace tell any GPU", where=trace.path, hint="give a cluster file"
+        )
+    origin = f"observed: the most GPUs held at one time in the log{', by VC' if partitioned else ''}; {told}"
+    return _with_quotas(nodes, Quotas.none(), trace, name, origin, factor, held)
+
+
+def _chosen(trace: Trace, cluster: str | None) -> str | None:
+    """Return the cluster to take, None where the Trace names none."""
+    names = (
+        trace.scan("jobs").select(pl.col("cluster").drop_nulls().unique()).collect()["cluster"].sort().to_list()
+        if trace.has("jobs")
+        else []
+    )
+    if cluster is not None:
+        if cluster not in names:
+            raise UsageError(f"no cluster '{cluster}'", where=trace.path, hint=nearest(cluster, names))
+        return cluster
+    if len(names) > 1:
+        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        raise UsageError("the Trace holds several clusters", where=trace.path, hint=f"choose one of: {shown}")
+    return names[0] if names else None
+
+
+def _own(rows: pl.LazyFrame, cluster: str | None) -> pl.LazyFrame:
+    """Return the rows of a cluster, and those that name none."""
+    return rows if cluster is None else rows.filter(pl.col("cluster").is_null() | (pl.col("cluster") == cluster))
+
+
+def _listed_nodes(trace: Trace, cluster: str | None) -> list[Node]:
+    if not trace.has("nodes"):
+        return []
+    rows = _own(trace.scan("nodes"), cluster).filter(pl.col("gpu_count") >= 1)
+    scaled = [
+        (pl.col(column).fill_nan(None).clip(0, 1e9) * scale + 0.5).floor().cast(pl.Int64).fill_null(-1).alias(column)
+        for column, scale in (("cpu_count", 1000), ("memory_gib", 1024))
+    ]
+    table = rows.select(
+        "node_id", pl.col("gpu_count").clip(upper_bound=1_000_000), *(pl.col(c).fill_null("") for c in _TEXTS), *scaled
+    ).collect()
+    return [Node(*row) for row in table.iter_rows()]
+
+
+_TEXTS = ("gpu_model", "rack", "vc")
+
+
+def _undivided(node: Node) -> Node:
+    return Node(node.name, node.gpus, node.model, node.rack, "", node.cpu_milli, node.memory_mib)
+
+
+def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -> tuple[Quotas, Quotas]:
+    """Return the quotas of the VCs, and their sum, or the cluster's total where no VC has one."""
+    if not trace.has("capacity"):
+        return Quotas.none(), Quotas.none()
+    table = (
+        _own(trace.scan("capacity"), cluster)
+        .select("vc", pl.col("time").cast(pl.Int64), pl.col("gpu_count").fill_nan(None).clip(0, 1e9).floor())
+        .drop_nulls(["time", "gpu_count"])
+        .collect()
+    )
+    vcs = _steps(table.filter(pl.col("vc").is_not_null()), jobs, load)
+    total = vcs
+    if not vcs.tenants:
+        total = _steps(table.with_columns(pl.col("vc").fill_null("")), jobs, load)
+    sums = total.gpus.sum(axis=1, keepdims=True) if total.tenants else total.gpus
+    return vcs, Quotas(total.tenants and [""], total.times, sums)
+
+
+def _steps(table: pl.DataFrame, jobs: Jobs, load: float) -> Quotas:
+    """Return a row for each time at which a quota changes; what holds at the origin is the first row."""
+    if table.is_empty():
+        return Quotas.none()
+    origin = jobs.origin.replace(tzinfo=None) - _EPOCH
+    micros = table["time"].to_numpy() - origin // dt.timedelta(microseconds=1)
+    times = np.floor(micros / (1000 * load) + 0.5).astype(np.int64)
+    tenants = table["vc"].unique().sort().to_list()
+    moments = np.unique(times)
+    gpus = np.zeros((len(moments), len(tenants)), dtype=np.int64)
+    for column, vc in enumerate(tenants):
+        own = np.flatnonzero((table["vc"] == vc).to_numpy())
+        own = own[np.argsort(micros[own], kind="stable")]
+        # What held before the first row is unknown; the first row is the best guess.
+        place = np.maximum(np.searchsorted(times[own], moments, side="right") - 1, 0)
+        gpus[:, column] = table["gpu_count"].to_numpy()[own][place].astype(np.int64)
+    changes = np.append(np.any(gpus[1:] != gpus[:-1], axis=1), True)
+    keep = np.concatenate([[True], changes[:-1]])
+    begin = max(int(np.searchsorted(moments, 0, side="right")) - 1, 0)
+    keep[:begin] = False
+    keep[begin] = True
+    return Quotas(tenants, moments[keep], gpus[keep])
+
+
+def _grown(gpus: NDArray[np.int64], factor: float) -> NDArray[np.int64]:
+    """Return quotas with `factor` times as many whole nodes; the smaller node for the remainder stays."""
+    grown = [scaled_number(int(q) // NODE_GPUS, factor) * NODE_GPUS + int(q) % NODE_GPUS for q in gpus.flat]
+    return np.array(grown, dtype=np.int64).reshape(gpus.shape)
+
+
+def _nodes_of_quota(vc: str, times: NDArray[np.int64], quota: NDArray[np.int64]) -> list[Node]:
+    """Return the nodes that a quota through time asks for: whole ones, then one of each remainder."""
+    prefix = vc or "node"
+    whole = [
+        _node(f"{prefix}-{number:04d}", NODE_GPUS, vc, times, quota >= (number + 1) * NODE_GPUS)
+        for number in range(int(quota.max(initial=0)) // NODE_GPUS)
+    ]
+    rests = [rest for rest in np.unique(quota % NODE_GPUS).tolist() if rest]
+    return whole + [_node(f"{prefix}-rest-{r}", r, vc, times, quota % NODE_GPUS == r) for r in rests]
+
+
+def _node(name: str, gpus: int, vc: str, times: NDArray[np.int64], there: NDArray[np.bool_]) -> Node:
+    moves = np.flatnonzero(there[1:] != there[:-1]) + 1
+    changes = tuple((int(times[row]), bool(there[row])) for row in moves)
+    return Node(name, gpus, domain=vc, absent=not there[0], changes=changes)
+
+
+def _with_quotas(
+    nodes: list[Node],
+    quotas: Quotas,
+    trace: Trace,
+    cluster: str | None,
+    origin: str,
+    factor: float,
+    held: HeldGpus | None = None,
+) -> Cluster:
+    """Return the cluster with its quotas, or with estimated ones (D9) where there are none."""
+    if factor != 1:
+        origin += f"; {factor:g} times as many"
+    if quotas.tenants or not trace.has("jobs"):
+        return make_cluster(nodes, quotas, origin)
+    held = held_gpus(trace, cluster) if held is None else held
+    if held.names:
+        total = sum(node.gpus for node in nodes if not node.absent)
+        weights = np.array([held.p95(vc) for vc in held.names], dtype=np.int64)
+        shares = shares_of(weights, total).reshape(1, -1)
+        quotas = Quotas(held.names, np.zeros(1, dtype=np.int64), shares)
+        origin += (
+            "; quotas estimated: what each VC held at most in 95 % of the time, rescaled to the GPUs of the cluster"
+        )
+    return make_cluster(nodes, quotas, origin)

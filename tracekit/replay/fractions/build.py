@@ -1,0 +1,204 @@
+"""Lay out a replay in which jobs share GPUs in thousandths: what they ask for, in parts that a node can hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from tracekit.replay.engine.build import lay_queues
+from tracekit.replay.engine.nodes import NONE
+from tracekit.replay.engine.state import State, records
+from tracekit.replay.fractions.demands import Demands, Supply, demands, expected_workload
+from tracekit.replay.fractions.supply import WHOLE, Fractions, bar, fractions
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.assignment import Assignment
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Fractional
+
+    Longs = NDArray[np.int64]
+
+__all__ = ["GANG", "Gangs", "divide"]
+
+GANG = np.dtype(
+    [
+        ("full", np.int32),  # shape of its full parts
+        ("parts", np.int32),  # how many of them
+        ("rest", np.int32),  # shape of what is left over, or NONE
+        ("milli", np.int32),  # what it asks of each GPU [milli-GPU]
+    ],
+    align=True,
+)
+"""How the jobs of one demand are cut into parts, each of one node."""
+
+
+class Gangs(NamedTuple):
+    """What compiled code knows of jobs that share GPUs, beside `State` and `Fractions`."""
+
+    gangs: NDArray[Any]
+    """Rows of GANG, one a demand."""
+    chosen: NDArray[np.int32]
+    """Room for the GPUs of a part (G,)."""
+    barred: NDArray[np.int32]
+    """Room for the nodes of a gang (N,)."""
+
+
+def divide(
+    state: State, jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Fractional
+) -> tuple[State, Fractions, Gangs]:
+    """Turn a state whose nodes are open into one that counts in milli-GPUs, and return its nodes and gangs.
+
+    The arrays of jobs, sums, samples and log stay those of `state`. CPU and memory count only where they are known of
+    every node; a job that tells none asks for none.
+
+    Raises
+    ------
+    UsageError
+        There is no such rule.
+    """
+    kinds, demand_of = _kinds(jobs, cluster, assignment, by_tenant=mechanism.order.by_tenant)
+    sets, accepts, supply = _accepted(jobs, cluster, kinds)
+    gangs, tasks = _cut(kinds, sets, accepts, supply)
+    nodes = fractions(
+        supply, tasks, expected_workload(tasks, mechanism.popularity), mechanism.rule, seed=mechanism.seed
+    )
+    table = np.zeros(len(kinds), records("DEMAND"))
+    for name in ("domain", "tenant"):
+        table[name] = kinds[name].to_numpy()
+    table["gpus"] = (kinds["devices"] * kinds["milli"]).to_numpy()
+    table["relaxed"] = NONE
+    state.jobs["gpus"], state.jobs["demand"] = table["gpus"][demand_of], demand_of
+    state.jobs["never"] = (gangs["parts"][demand_of] == 0) | (assignment.domain < 0)
+    queues, domains, room = lay_queues(assignment, table, demand_of, mechanism.order)
+    there = state.nodes["up"] == 1
+    domains["free"] = np.bincount(cluster.domain[there], cluster.gpus[there] * WHOLE, len(domains))
+    for node in np.flatnonzero(~there):
+        bar(nodes, int(node), 1)
+    g = state.g[0]
+    g["by_count"], g["free"] = 0, domains["free"].sum()
+    running = min(len(jobs), int(supply.gpus.sum()) * (WHOLE // int(jobs.milli.min(initial=WHOLE))))
+    held = min(int(jobs.devices.sum()), int(supply.gpus.sum()) * (WHOLE // int(jobs.milli.min(initial=WHOLE))))
+    takes = np.zeros(held + 1, records("TAKE"))
+    takes["next"] = np.arange(1, len(takes) + 1)
+    takes["next"][-1] = NONE
+    g["free_take"] = 0
+    divided = state._replace(
+        demands=table,
+        queues=queues,
+        domains=domains,
+        waiting=np.zeros(room, records("HEAP")),
+        touched=np.zeros(len(domains), np.int32),
+        takes=takes,
+        events=np.zeros(running, records("HEAP")),
+    )
+    return divided, nodes, Gangs(gangs, np.zeros_like(nodes.scratch), np.zeros(max(len(supply), 1), np.int32))
+
+
+def _kinds(
+    jobs: Jobs, cluster: Cluster, assignment: Assignment, *, by_tenant: bool
+) -> tuple[pl.DataFrame, NDArray[np.int32]]:
+    """Return the different demands with their number of jobs, and the demand of each job."""
+    nothing = np.zeros(len(jobs), np.int64)
+    table = pl.DataFrame(
+        {
+            "domain": np.maximum(assignment.domain, 0),
+            "model": jobs.model,
+            "cpu": np.maximum(jobs.cpu_milli, 0) if (cluster.cpu_milli >= 0).all() else nothing,
+            "memory": np.maximum(jobs.memory_mib, 0) if (cluster.memory_mib >= 0).all() else nothing,
+            "devices": jobs.devices.astype(np.int64),
+            "milli": jobs.milli.astype(np.int64),
+            "tenant": jobs.tenant if by_tenant else np.full(len(jobs), NONE, np.int32),
+        }
+    )
+    key = table.columns
+    kinds = table.group_by(key, maintain_order=True).len("jobs").with_row_index("kind")
+    index = table.join(kinds, on=key, how="left", maintain_order="left")["kind"]
+    return kinds, index.cast(pl.Int32).to_numpy()
+
+
+def _accepted(jobs: Jobs, cluster: Cluster, kinds: pl.DataFrame) -> tuple[list[str], list[NDArray[np.bool_]], Supply]:
+    """Return for each demand the kinds of nodes that it accepts, as text and as a mask of nodes, and the nodes.
+
+    A kind of nodes is a domain and a GPU model. A job may ask for one of several models, joined by '|'.
+    """
+    several = len(cluster.domains) > 1
+    pairs, kind_of = np.unique(
+        cluster.domain.astype(np.int64) * len(cluster.models) + cluster.model, return_inverse=True
+    )
+    of_kind = [divmod(int(pair), len(cluster.models)) for pair in pairs]
+    names = [f"{d}." * several + cluster.models[m].replace("|", "/") for d, m in of_kind]
+    untold = all(model == "" for model in cluster.models)
+    found: dict[tuple[int, int], tuple[str, NDArray[np.bool_]]] = {}
+    for domain, model in kinds.select("domain", "model").unique().iter_rows():
+        wanted: list[str | None] = [None]
+        if model >= 0 and not untold:
+            wanted = [part.casefold() for part in jobs.models[model].split("|")]
+        chosen = [
+            k
+            for part in wanted
+            for k, (d, m) in enumerate(of_kind)
+            if d == domain and (part is None or cluster.models[m].casefold() == part)
+        ]
+        text = "" if len(set(chosen)) == len(names) else "|".join(names[k] for k in chosen)
+        found[domain, model] = text, np.isin(kind_of, chosen)
+    both = [found[pair] for pair in kinds.select("domain", "model").iter_rows()]
+    cpu, memory = cluster.cpu_milli, cluster.memory_mib
+    supply = Supply(
+        cpu_milli=cpu if (cpu >= 0).all() else np.zeros_like(cpu),
+        memory_mib=memory if (memory >= 0).all() else np.zeros_like(memory),
+        gpus=cluster.gpus.astype(np.int64),
+        model=kind_of.astype(np.int64),
+        models=names,
+    )
+    return [text for text, _ in both], [mask for _, mask in both], supply
+
+
+def _cut(
+    kinds: pl.DataFrame, sets: list[str], accepts: list[NDArray[np.bool_]], supply: Supply
+) -> tuple[NDArray[Any], Demands]:
+    """Return how each demand is cut into parts (no parts: it can never run), and the shapes of all parts."""
+    gangs = np.zeros(len(kinds), GANG)
+    gangs["rest"] = NONE
+    gangs["milli"] = kinds["milli"].to_numpy()
+    rows: list[tuple[int, int, int, int, str, int]] = []
+    for k, kind in enumerate(kinds.iter_rows(named=True)):
+        part, parts = _largest_part(kind, accepts[k], supply)
+        rest = kind["devices"] - part * parts
+        gangs[k]["parts"] = parts
+        whole = [(part, parts), (rest, 1)] if parts else [(kind["devices"], 1)]
+        for place, (devices, count) in enumerate(whole):
+            if devices:
+                gangs[k]["rest" if place else "full"] = len(rows)
+                cpu, memory = (-(-kind[name] * devices // kind["devices"]) for name in ("cpu", "memory"))
+                rows.append((cpu, memory, devices, kind["milli"], sets[k], count * kind["jobs"]))
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 6
+    arrays = [np.array(column, dtype=np.int64) for column in columns[:4]]
+    tasks = demands(arrays[0], arrays[1], arrays[2], arrays[3], columns[4])
+    gangs["full"] = tasks.shape[gangs["full"]] if rows else 0
+    gangs["rest"] = np.where(gangs["rest"] == NONE, NONE, tasks.shape[gangs["rest"]]) if rows else NONE
+    weights = np.array(columns[5], dtype=np.int64)
+    tasks.shapes["weight"] = np.bincount(tasks.shape, weights, len(tasks.shapes))
+    return gangs, Demands(tasks.shapes, np.repeat(tasks.shape, weights), tasks.model_sets)
+
+
+def _largest_part(kind: dict[str, int], accepted: NDArray[np.bool_], supply: Supply) -> tuple[int, int]:
+    """Return the GPUs of a full part and how many there are; 0 parts where the gang can never run."""
+
+    def able(part: int) -> int:
+        """Return how many empty nodes could hold so many GPUs of the gang."""
+        cpu, memory = (-(-kind[name] * part // kind["devices"]) for name in ("cpu", "memory"))
+        fits = accepted & (supply.gpus >= part) & (supply.cpu_milli >= cpu) & (supply.memory_mib >= memory)
+        return int(np.count_nonzero(fits))
+
+    for part in range(min(kind["devices"], int(supply.gpus[accepted].max(initial=0))), 0, -1):
+        there = able(part)
+        if there:
+            parts, rest = divmod(kind["devices"], part)
+            enough = there >= parts and (rest == 0 or able(rest) > parts)
+            return (part, parts) if enough else (part, 0)
+    return 0, 0

@@ -1,0 +1,1 @@
+"""Tenants: quotas, shares, borrowing and reclaiming."""

@@ -1,0 +1,227 @@
+"""Open the books of tenants for one run, and read from them what is told of each job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tracekit.replay.engine.nodes import NONE
+from tracekit.replay.engine.state import records
+from tracekit.replay.quotas.accounts import (
+    DECAY_BITS,
+    LIMIT_COHORT,
+    LIMIT_NONE,
+    LIMIT_OWN,
+    PICK_CYCLE,
+    PICK_DOMINANT,
+    PICK_USAGE,
+)
+from tracekit.replay.quotas.reclaim import RECLAIM_COHORT, RECLAIM_NEVER, RECLAIM_OVERDRAWN
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.assignment import Assignment
+    from tracekit.replay.engine.state import State
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Tenants
+
+__all__ = ["Books", "columns_of", "open_books"]
+
+_PICKS = {"usage": PICK_USAGE, "dominant": PICK_DOMINANT, "cycle": PICK_CYCLE}
+_LIMITS = {"none": LIMIT_NONE, "own": LIMIT_OWN, "cohort": LIMIT_COHORT}
+_RECLAIMS = {"never": RECLAIM_NEVER, "overdrawn": RECLAIM_OVERDRAWN, "cohort": RECLAIM_COHORT}
+_VICTIMS = {"never": 0, "lower": 1, "any": 2, "lower-or-newer": 2}
+_DECAYS_IN_HALF_LIFE = 16
+_ANY = 1 << 40
+
+
+class Books(NamedTuple):
+    """What a run with tenants keeps beside the `State`."""
+
+    rules: NDArray[Any]
+    """TENANCY (1,): the settings, and how far the books are."""
+    accounts: NDArray[Any]
+    """ACCOUNT of each tenant in each domain, those of a domain side by side (A,)."""
+    pools: NDArray[Any]
+    """POOL of each domain: its accounts and what it has (D,)."""
+    claims: NDArray[Any]
+    """CLAIM of each job; of one that nobody reads where the policy asks for none (n,)."""
+    line: NDArray[np.int32]
+    """Accounts with jobs in queues, from the first account of each domain on (A,)."""
+    kind: NDArray[np.int32]
+    """Kind of each demand: those of one kind find a place or find none together."""
+    refused: NDArray[np.int64]
+    """Last `round` of the pool in which a kind found no place; a round is a time in which no GPUs come free."""
+    limits: NDArray[np.int64]
+    """Quota, weight, and the limits of borrowing and lending of each account through time (Q, A, 4)."""
+    limit_ms: NDArray[np.int64]
+    """Times from which the rows of `limits` hold [ms] (Q,)."""
+
+
+def open_books(
+    state: State, jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Tenants
+) -> tuple[State, Books]:
+    """Return the state of `mechanism.order`, ready for tenants, and their books."""
+    accounts, tenants, account_of = _accounts(state, mechanism)
+    state.jobs["tenant"] = account_of
+    claims = np.zeros(len(jobs) if _needs_claims(mechanism) else 1, records("CLAIM"))
+    if mechanism.priority is not None and len(claims) == len(jobs):
+        claims["priority"] = mechanism.priority
+    pools = np.zeros(len(state.domains), records("POOL"))
+    pools["low"] = np.searchsorted(accounts["pool"], np.arange(len(pools)), "left")
+    pools["high"] = np.searchsorted(accounts["pool"], np.arange(len(pools)), "right")
+    pools["gpus"] = np.bincount(cluster.domain, weights=cluster.gpus, minlength=len(pools))
+    pools["cpu_all"] = pools["memory_all"] = NONE
+    if mechanism.resources:
+        _fill_resources(state, claims, pools, jobs, cluster, assignment)
+    limits = _limits(tenants, mechanism)
+    state.jobs["never"] |= jobs.devices > _most(limits, pools, mechanism)[account_of]
+    rules = _rules(mechanism)
+    row = max(int(np.searchsorted(mechanism.quota_ms, 0, "right")) - 1, 0)
+    rules["row"] = row
+    for index, field in enumerate(("quota", "weight", "borrow", "lend")):
+        accounts[field] = limits[row, :, index]
+    np.add.at(pools["lend"], accounts["pool"], accounts["lend"])
+    pools["round"] = 1
+    if mechanism.order.scan == "skip":
+        state.queues["gpus"][state.demands["queue"]] = state.demands["gpus"]
+    kind = _kinds(state.demands)
+    state.g["wake"] = mechanism.quota_ms[row + 1] if row + 1 < len(limits) else NONE
+    state.g["tenants"], state.g["ended"], state.g["rung"] = 1, NONE, NONE
+    if mechanism.attempt_ms:
+        _stay_close(state, cluster)
+    line = np.zeros(len(accounts), np.int32)
+    refused = np.zeros(int(kind.max()) + 1, np.int64)
+    books = Books(rules, accounts, pools, claims, line, kind, refused, limits, mechanism.quota_ms.astype(np.int64))
+    return (state if mechanism.reclaim == "never" else _with_victims(state, books, account_of)), books
+
+
+def columns_of(state: State, books: Books | None) -> dict[str, NDArray[np.int64]]:
+    """Return what a run with tenants tells of each job, {} where it was not asked to.
+
+    fair_share_wait_ms: waiting while its tenant held its quota or more. fragmentation_wait_ms: the rest of its wait, in
+    which only a place was missing. placement_refused: 1 where its quota allowed it once and there was no place.
+    """
+    if books is None or not books.rules["attributed"][0]:
+        return {}
+    jobs, delayed = state.jobs, books.claims["delayed"]
+    wait = jobs["end"] - jobs["submit"] - jobs["ran"]
+    return {
+        "fair_share_wait_ms": delayed.copy(),
+        "fragmentation_wait_ms": np.where(jobs["end"] >= 0, wait - delayed, 0),
+        "placement_refused": books.claims["refused"].astype(np.int64),
+    }
+
+
+def _rules(mechanism: Tenants) -> NDArray[Any]:
+    t = np.zeros(1, records("TENANCY"))
+    t["pick"], t["across"] = _PICKS[mechanism.pick], mechanism.across == "stop"
+    t["limit"], t["reclaim"] = _LIMITS[mechanism.limit], _RECLAIMS[mechanism.reclaim]
+    t["fair"], t["theta"] = mechanism.fair, mechanism.theta_ppm
+    t["own"], t["others"] = _VICTIMS[mechanism.reclaim_own], _VICTIMS[mechanism.reclaim_others]
+    t["borrowing"], t["cap"] = mechanism.reclaim_borrowing, mechanism.reclaim_below
+    if mechanism.half_life_ms:
+        t["period"] = max(mechanism.half_life_ms // _DECAYS_IN_HALF_LIFE, 1)
+        # A power of two, once: from then on only whole numbers are used.
+        t["keep"] = round((1 << DECAY_BITS) * 0.5 ** (1 / _DECAYS_IN_HALF_LIFE))
+    t["attempt"], t["backoff"], t["attempts"] = mechanism.attempt_ms, mechanism.backoff_ms, mechanism.attempts
+    t["resources"], t["attributed"] = mechanism.resources, mechanism.attribute
+    return t
+
+
+def _needs_claims(mechanism: Tenants) -> bool:
+    return mechanism.reclaim != "never" or mechanism.resources or mechanism.attribute or mechanism.attempt_ms > 0
+
+
+def _accounts(state: State, mechanism: Tenants) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the accounts, by domain and tenant as the queues are, the tenant of each, and the account of each job."""
+    if not mechanism.order.by_tenant:
+        msg = "the order of a mechanism with tenants must keep them apart: set by_tenant"
+        raise ValueError(msg)
+    if mechanism.across == "stop" and mechanism.order.scan != "stop":
+        msg = "where the pass ends at the first tenant that cannot start, a tenant's first job counts: set scan='stop'"
+        raise ValueError(msg)
+    queues, count = state.queues, mechanism.quota.shape[1]
+    code = queues["domain"].astype(np.int64) * count + queues["tenant"]
+    # In a single domain those without jobs have an account as well: others may borrow their quota.
+    distinct = np.unique(code) if len(state.domains) > 1 else np.arange(count)
+    accounts = np.zeros(len(distinct), records("ACCOUNT"))
+    accounts["pool"] = distinct // count
+    accounts["queue_low"] = np.searchsorted(code, distinct, "left")
+    accounts["queue_high"] = np.searchsorted(code, distinct, "right")
+    accounts["candidate"] = NONE
+    account_of = np.searchsorted(distinct, code)[state.demands["queue"][state.jobs["demand"]]]
+    return accounts, distinct % count, account_of
+
+
+def _kinds(demands: NDArray[Any]) -> NDArray[np.int32]:
+    fields = ["accept", "domain", "gpus", "scope"]
+    _, kind = np.unique(demands[fields].astype([(name, np.uint64) for name in fields]), return_inverse=True)
+    return kind.astype(np.int32)
+
+
+def _limits(tenants: NDArray[np.int64], mechanism: Tenants) -> NDArray[np.int64]:
+    quotas = mechanism.quota[:, tenants].astype(np.int64)
+    weights = quotas
+    if mechanism.weight is not None:
+        weights = np.broadcast_to(mechanism.weight[tenants].astype(np.int64), quotas.shape)
+    ppm = mechanism.borrow_ppm
+    borrow = np.full_like(quotas, _ANY) if ppm < 0 else quotas * ppm // 1_000_000
+    return np.stack([quotas, weights, borrow, quotas * mechanism.lend_ppm // 1_000_000], axis=2)
+
+
+def _most(limits: NDArray[np.int64], pools: NDArray[Any], mechanism: Tenants) -> NDArray[np.int64]:
+    """Return the GPUs that each account could ever hold, with nobody else there."""
+    quota, borrow, lend = limits[:, :, 0], limits[:, :, 2], limits[:, :, 3]
+    if mechanism.limit == "none":
+        most = np.full_like(quota, _ANY)
+    elif mechanism.limit == "own":
+        most = quota
+    else:
+        most = quota - lend
+        for pool in pools:
+            own = slice(int(pool["low"]), int(pool["high"]))
+            lent = lend[:, own].sum(axis=1, keepdims=True)
+            most[:, own] += np.minimum(lent, lend[:, own] + borrow[:, own])
+    return np.asarray(most.max(axis=0, initial=0), np.int64)
+
+
+def _fill_resources(
+    state: State, claims: NDArray[Any], pools: NDArray[Any], jobs: Jobs, cluster: Cluster, assignment: Assignment
+) -> None:
+    """Note CPUs and memory of jobs and domains; a job that asks for more than there is can never run."""
+    asked = {"cpu": jobs.cpu_milli, "memory": jobs.memory_mib}
+    there = {"cpu": cluster.cpu_milli, "memory": cluster.memory_mib}
+    for field in ("cpu", "memory"):
+        totals = np.zeros(len(pools), np.int64)
+        np.add.at(totals, cluster.domain, there[field])
+        totals[np.unique(cluster.domain[there[field] < 0])] = NONE
+        pools[field] = pools[f"{field}_all"] = totals
+        claims[field] = np.maximum(asked[field], 0)
+        total = totals[np.maximum(assignment.domain, 0)]
+        state.jobs["never"] |= (total >= 0) & (claims[field] > total)
+
+
+def _stay_close(state: State, cluster: Cluster) -> None:
+    """Let no job relax that can get no further apart: with one GPU, or in a domain of one node."""
+    demands = state.demands
+    nodes = np.bincount(cluster.domain, minlength=len(state.domains))
+    demands["relaxed"][(demands["gpus"] == 1) | (nodes[demands["domain"]] <= 1)] = NONE
+
+
+def _with_victims(state: State, books: Books, account_of: NDArray[np.int64]) -> State:
+    """Return the state with room for the running jobs of each account, in the order of eviction."""
+    accounts, n = books.accounts, len(state.jobs)
+    room = np.minimum(np.bincount(account_of, minlength=len(accounts)), books.pools["gpus"][accounts["pool"]])
+    accounts["rank_base"] = np.concatenate([[0], np.cumsum(room)[:-1]])
+    running = min(n, int(books.pools["gpus"].sum()))
+    state.g["ring"] = 0
+    return state._replace(
+        ranks=np.zeros(int(room.sum()), records("HEAP")),
+        rank_at=np.full(n, NONE, np.int32),
+        scratch=np.zeros(running, np.int32),
+        evicted=np.zeros(running, np.int32),
+    )

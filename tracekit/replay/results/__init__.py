@@ -1,0 +1,1 @@
+"""What a schedule says: summary, tables, comparison, fairness, energy."""

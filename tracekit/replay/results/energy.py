@@ -1,0 +1,112 @@
+"""Energy of the GPUs in a replay, by the power model M7."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tracekit.replay.assumptions.costs import power_config
+from tracekit.replay.assumptions.of_jobs import utilization_ppm
+from tracekit.replay.assumptions.speeds import PPM
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outcome import Outcome
+
+__all__ = ["Draws", "draws_mw", "energy_kwh", "idle_energy_kwh", "told_utilization"]
+
+_MW_MS = 3.6e12
+"""One kWh [mW * ms]."""
+
+
+class Draws(NamedTuple):
+    """What GPUs draw at full clock, in whole milliwatts."""
+
+    idle: NDArray[np.int64]
+    """Of each node with no job on it, all its GPUs [mW] (N,)."""
+    busy: NDArray[np.int64]
+    """u * max of each job, a GPU [mW] (n,)."""
+    rest: NDArray[np.int64]
+    """u * idle of each job, a GPU: `busy` less this comes on top of the idle power [mW] (n,)."""
+
+
+def draws_mw(jobs: Jobs, cluster: Cluster, models: Models) -> Draws:
+    """Return what GPUs draw by M7.
+
+    A job that asks for a GPU model of the cluster draws what that model does; any other draws the mean over all GPUs of
+    the cluster, wherever it is placed. Its utilization is that of `utilization_ppm`.
+    """
+    per_model = np.array([_watts(models, name) for name in cluster.models] or [_watts(models, "")])
+    watts = per_model[cluster.model] if cluster.nodes else per_model[:0]
+    mean = np.average(watts, axis=0, weights=cluster.gpus) if cluster.nodes else per_model[0]
+    asked = np.array([cluster.models.index(name) if name in cluster.models else -1 for name in jobs.models] + [-1])
+    # Jobs that name no model have the index -1, which is the last element.
+    known = asked[jobs.model]
+    of_job = np.where((known >= 0)[:, None], per_model[known], mean)
+    drawn = np.rint(of_job * (1000 * utilization_ppm(models, jobs) / PPM)[:, None]).astype(np.int64)
+    idle = np.rint(1000 * watts[:, 0] * cluster.gpus).astype(np.int64)
+    return Draws(idle, drawn[:, 1].copy(), drawn[:, 0].copy())
+
+
+def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -> float:
+    """Return the energy of the GPUs from time 0 to the last end, all at full clock [kWh].
+
+    By M7 a GPU draws idle + u * (max - idle) at full clock: linear in utilization, as in the system configurations of
+    ExaDigiT RAPS. So the energy is the idle power of all GPUs all the time (`idle_energy_kwh`), and on top of it
+    u_j * (max - idle) for the GPU time that each job j held, overheads included. Which model's power that is, is told
+    at `draws_mw`; a job that runs slower than recorded is taken to use its GPUs as much. Where jobs share GPUs, a GPU
+    works at most fully: the sum of u_j times GPU time held counts up to the GPU time in use.
+    """
+    draws = draws_mw(jobs, cluster, models)
+    held = outcome.held_milli_ms.astype(np.float64)
+    on_top = float((held * (draws.busy - draws.rest)).sum())
+    worked = float((held * (utilization_ppm(models, jobs) / PPM)).sum())
+    if worked > outcome.busy_milli_ms:
+        on_top *= outcome.busy_milli_ms / worked
+    return idle_energy_kwh(draws.idle, cluster, outcome) + on_top / 1000 / _MW_MS
+
+
+def idle_energy_kwh(idle_mw: NDArray[np.int64], cluster: Cluster, outcome: Outcome) -> float:
+    """Return the energy that the GPUs draw by being there, from time 0 to the last end [kWh].
+
+    Those of a node that left draw power as long as jobs hold them; as nobody keeps whose they are, they count with the
+    mean of the cluster.
+    """
+    present = _present_ms(cluster, outcome.makespan_ms)
+    energy = float((present * idle_mw).sum())
+    kept = (outcome.busy_milli_ms + outcome.free_milli_ms) / 1000 - float((present * cluster.gpus).sum())
+    if kept > 0:
+        energy += kept * float(idle_mw.sum()) / cluster.total_gpus
+    return energy / _MW_MS
+
+
+def told_utilization(jobs: Jobs, models: Models) -> dict[str, str]:
+    """Return what a result prints of the utilization that its energy rests on."""
+    unknown = int(np.isnan(jobs.utilization).sum())
+    return {
+        "title": "GPU utilization, for energy",
+        "value": f"{models.interference.utilization:.0%} for {unknown:,} of {len(jobs):,} jobs, of which none is told",
+        "source": "interference.utilization of the models (M1)",
+    }
+
+
+def _watts(models: Models, name: str) -> tuple[float, float]:
+    config = power_config(models, name)
+    return config.idle_w, config.max_w
+
+
+def _present_ms(cluster: Cluster, end_ms: int) -> NDArray[np.float64]:
+    """Return how long each node was there, from time 0 to the end (N,) [ms]."""
+    present = np.where(cluster.absent != 0, 0.0, float(end_ms))
+    there = cluster.absent == 0
+    for time, node, up in zip(cluster.change_ms, cluster.change_node, cluster.change_up, strict=True):
+        if bool(up) != bool(there[node]):
+            left = end_ms - min(max(int(time), 0), end_ms)
+            present[node] += left if up else -left
+            there[node] = bool(up)
+    return present

@@ -1,0 +1,161 @@
+"""Where the recorded schedule holds more GPUs than a cluster has: by node, or by domain, through time."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.assignment import Assignment
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.mechanisms import Recorded
+    from tracekit.trace import Trace
+
+__all__ = ["told_violations", "violations"]
+
+_ALWAYS = -(2**62)
+_GPU_HOUR = 3.6e9
+
+
+def violations(
+    jobs: Jobs, cluster: Cluster, assignment: Assignment, recorded: Recorded, trace: Trace | None = None
+) -> pl.DataFrame:
+    """Return every time from which on recorded jobs hold more GPUs than there are.
+
+    Where the placements of the Trace name nodes of the cluster, each node is looked at, with what its placements held;
+    else each domain, with the jobs from their first start to their end.
+
+    Returns
+    -------
+    polars.DataFrame
+        time, until (UTC, to the millisecond: from when to when exactly so much was held), kind ('node' or 'domain'),
+        name ('' is the whole cluster), wanted (GPUs held), there_were (GPUs there), by time and name.
+    """
+    placed = None if trace is None else _placements(trace, jobs, cluster, recorded)
+    if placed is not None:
+        held, names = placed
+        capacity = _steps(cluster, np.arange(cluster.nodes))
+        kind = "node"
+    else:
+        known = np.flatnonzero(recorded.start_ms >= 0)
+        milli = (jobs.devices.astype(np.int64) * jobs.milli)[known]
+        # Jobs of a VC without nodes are one more domain, which has no GPUs.
+        place = np.where(assignment.domain >= 0, assignment.domain, len(cluster.domains))[known]
+        held = _changes(place, recorded.start_ms[known], recorded.end_ms[known], milli)
+        names = [*cluster.domains, "(VCs without nodes)"]
+        capacity = _steps(cluster, cluster.domain)
+        kind = "domain"
+    return _beyond(pl.concat([held, capacity]), names, kind, jobs)
+
+
+def told_violations(found: pl.DataFrame) -> str:
+    """Return one sentence about a table of violations."""
+    if found.is_empty():
+        return "at no time the log held more GPUs than there are"
+    kind = found["kind"][0]
+    hours = (found["until"] - found["time"]).dt.total_milliseconds() * (found["wanted"] - found["there_were"]) / 3.6e6
+    places = found["name"].n_unique()
+    what = f"{places:,} {kind}{'s' if places != 1 else ''}"
+    return (
+        f"the log holds more GPUs than there are at {len(found):,} times on {what}, {float(hours.sum()):,.1f} GPU-hours"
+    )
+
+
+def _placements(
+    trace: Trace, jobs: Jobs, cluster: Cluster, recorded: Recorded
+) -> tuple[pl.DataFrame, list[str]] | None:
+    """Return the changes of GPUs held by node, and all nodes' names; None where placements tell no such node."""
+    if not trace.has("placements"):
+        return None
+    wanted = pl.DataFrame({"job_id": jobs.job_id.filter(pl.Series(recorded.start_ms >= 0))})
+    rows = (
+        trace.scan("placements")
+        .select("job_id", "node_id", "gpu_count", "start_time", "end_time")
+        .filter(pl.col("end_time") >= pl.col("start_time"), pl.col("gpu_count") > 0, pl.col("node_id").is_not_null())
+        .join(wanted.lazy(), on="job_id", how="semi")
+        .collect()
+    )
+    names = list(cluster.node_id)
+    others = sorted(set(rows["node_id"].unique().to_list()) - set(names))
+    if rows.is_empty() or len(others) == rows["node_id"].n_unique():
+        return None
+    names += others
+    index = pl.DataFrame({"node_id": names, "place": np.arange(len(names))})
+    # Two nodes of a cluster may have one name in two clusters of a Trace; the first is meant.
+    index = index.unique("node_id", keep="first", maintain_order=True)
+    rows = rows.join(index, on="node_id", how="left", maintain_order="left")
+    origin = jobs.origin if jobs.origin.tzinfo is None else jobs.origin.astimezone(dt.UTC).replace(tzinfo=None)
+    times = [(rows[c] - origin).dt.total_microseconds().to_numpy() for c in ("start_time", "end_time")]
+    start, end = ((t + 500) // 1000 for t in times)
+    milli = (rows["gpu_count"] * 1000).round().cast(pl.Int64).to_numpy()
+    return _changes(rows["place"].to_numpy(), start, end, milli), names
+
+
+def _changes(
+    place: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64], milli: NDArray[np.int64]
+) -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "place": np.concatenate([place, place]).astype(np.int64),
+            "time": np.concatenate([start, end]).astype(np.int64),
+            "held": np.concatenate([milli, -milli]).astype(np.int64),
+            "there": np.zeros(2 * len(place), dtype=np.int64),
+        }
+    )
+
+
+def _steps(cluster: Cluster, place: NDArray[np.int64] | NDArray[np.int32]) -> pl.DataFrame:
+    """Return the changes of GPUs that are there, by place of the nodes."""
+    gpus = cluster.gpus.astype(np.int64) * 1000
+    up = np.where(cluster.absent == 0, gpus, 0)
+    nodes, times, changes = [np.arange(cluster.nodes)], [np.full(cluster.nodes, _ALWAYS)], [up]
+    there = cluster.absent == 0
+    for time, node, joins in zip(cluster.change_ms, cluster.change_node, cluster.change_up, strict=True):
+        if there[node] != bool(joins):
+            there[node] = bool(joins)
+            nodes.append(np.array([node]))
+            times.append(np.array([time]))
+            changes.append(np.array([gpus[node] if joins else -gpus[node]]))
+    which = np.concatenate(nodes)
+    return pl.DataFrame(
+        {
+            "place": np.asarray(place, dtype=np.int64)[which],
+            "time": np.concatenate(times).astype(np.int64),
+            "held": np.zeros(len(which), dtype=np.int64),
+            "there": np.concatenate(changes).astype(np.int64),
+        }
+    )
+
+
+def _beyond(changes: pl.DataFrame, names: list[str], kind: str, jobs: Jobs) -> pl.DataFrame:
+    steps = (
+        changes.group_by("place", "time")
+        .agg(pl.col("held").sum(), pl.col("there").sum())
+        .sort("place", "time")
+        .with_columns(
+            pl.col("held").cum_sum().over("place"),
+            pl.col("there").cum_sum().over("place"),
+            until=pl.col("time").shift(-1).over("place"),
+        )
+        .filter(pl.col("held") > pl.col("there"))
+    )
+    origin = jobs.origin if jobs.origin.tzinfo is None else jobs.origin.astimezone(dt.UTC).replace(tzinfo=None)
+
+    def moment(column: str) -> pl.Expr:
+        after = (pl.col(column) * 1000).cast(pl.Duration("us"))
+        return (pl.lit(origin, dtype=pl.Datetime("us")) + after).alias(column)
+
+    return steps.select(
+        moment("time"),
+        moment("until"),
+        pl.lit(kind).alias("kind"),
+        pl.Series("name", names, dtype=pl.String).gather(steps["place"].cast(pl.UInt32)),
+        wanted=pl.col("held") / 1000,
+        there_were=pl.col("there") / 1000,
+    ).sort("time", "name")

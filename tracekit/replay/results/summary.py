@@ -1,0 +1,238 @@
+"""The figures of one replay: summary.json.
+
+Times of jobs are taken over completed jobs, in seconds. Quantiles interpolate linearly. What is unknown, such as the
+mean of no job, is None. Figures of the cluster (utilization, fragmentation, energy, makespan) are always of the whole
+replay, also where only some of the jobs are measured.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.errors import UsageError
+from tracekit.replay.results.fairness import finish_time_ratios, jain_index, service_ratios
+from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outcome import Outcome
+
+__all__ = ["SLOWDOWN_BOUND_MS", "bounded_slowdown", "measured_jobs", "summarize"]
+
+SLOWDOWN_BOUND_MS = 10_000
+"""Shorter jobs count as this long in a slowdown [ms]."""
+
+_GPU_HOUR = 3.6e9
+"""One GPU-hour [milli-GPU * ms]."""
+
+
+def summarize(
+    jobs: Jobs,
+    cluster: Cluster,
+    outcome: Outcome,
+    *,
+    policy: str,
+    parameters: Mapping[str, Any],
+    placement: str,
+    assumptions: Any,
+    measured: NDArray[np.bool_] | None = None,
+) -> dict[str, Any]:
+    """Return the figures of a replay, with exactly the keys of summary.json in their order.
+
+    Every value is fixed by the jobs, the cluster and the schedule, but for engine.wall_s and engine.jobs_per_s.
+
+    Parameters
+    ----------
+    jobs, cluster, outcome
+        What was replayed, on what, and the schedule.
+    policy, parameters, placement, assumptions
+        What was asked for; carried over as they are. NaN in them becomes None.
+    measured : array of bool, shape (n,), optional
+        Count only these jobs (see `measured_jobs`): their number, times, preemptions and classes.
+    """
+    table = _Table(jobs, outcome, np.ones(len(jobs), dtype=bool) if measured is None else measured)
+    engine_s = outcome.wall_s
+    return {
+        "policy": policy,
+        "parameters": _clean(parameters),
+        "placement": placement,
+        "assumptions": _clean(assumptions),
+        "cluster": {"nodes": cluster.nodes, "gpus": cluster.total_gpus},
+        **table.counts(table.all),
+        **table.job_times(table.all),
+        "makespan_s": outcome.makespan_ms / 1000,
+        # GPU time held, of the GPU time of present nodes, over [0, makespan]. GPUs that a leaving node still has in use
+        # count in both, so that the share never exceeds 1.
+        "gpu_utilization_share": _ratio(outcome.busy_milli_ms, outcome.busy_milli_ms + outcome.free_milli_ms),
+        # Free GPU time on nodes that are partly used, of all free GPU time, over the same time.
+        "fragmentation_share": _ratio(outcome.fragmented_milli_ms, outcome.free_milli_ms),
+        "preemptions": int(outcome.preemptions[table.all].sum()),
+        "migrations": int(outcome.migrations[table.all].sum()),
+        "gpu_hours_lost_to_overhead": table.overhead_gpu_hours(table.all),
+        "jain_fairness_vc": jain_index(list(service_ratios(jobs, outcome, table.measured).values())),
+        "max_finish_time_ratio": _largest(finish_time_ratios(jobs, outcome)[table.measured]),
+        "energy_kwh": _number(outcome.energy_kwh),
+        "by_gpu_class": table.by_gpu_class(),
+        "by_vc": table.by_vc(),
+        "engine": {
+            "events": int(outcome.events),
+            "wall_s": engine_s,
+            "jobs_per_s": len(jobs) / engine_s if engine_s > 0 else None,
+        },
+    }
+
+
+def measured_jobs(jobs: Jobs, start: dt.datetime | None, end: dt.datetime | None) -> NDArray[np.bool_]:
+    """Return which jobs were submitted in [start, end), in the time of the replay, shape (n,).
+
+    At the start of a replay the cluster is empty, and at its end no new jobs arrive: a study that wants neither the
+    warm-up nor the drain in its figures measures the jobs between, while all of them are replayed.
+
+    Raises
+    ------
+    UsageError
+        No job was submitted then.
+    """
+    inside = np.ones(len(jobs), dtype=bool)
+    for time, after in ((start, True), (end, False)):
+        if time is not None:
+            limit = (_naive(time) - _naive(jobs.origin)) / dt.timedelta(milliseconds=1)
+            inside &= (jobs.submit_ms >= limit) if after else (jobs.submit_ms < limit)
+    if not inside.any():
+        last = jobs.origin + dt.timedelta(milliseconds=int(jobs.submit_ms[-1])) if len(jobs) else jobs.origin
+        raise UsageError(
+            "no job was submitted in the measuring window", hint=f"submissions run from {jobs.origin} to {last}"
+        )
+    return inside
+
+
+def bounded_slowdown(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
+    """Return max(1, jct / max(work, 10 s)) of each job [1], NaN where it did not complete, shape (n,).
+
+    The bounded slowdown of Feitelson and Rudolph, "Metrics and Benchmarking for Parallel Job Scheduling" (JSSPP 1998),
+    with jct as response time and the run time on the recorded GPUs as the time that the job needs.
+    """
+    needs = np.maximum(jobs.work_ms, SLOWDOWN_BOUND_MS)
+    ratio = np.maximum(1.0, (outcome.end_ms - jobs.submit_ms) / needs)
+    return np.where(outcome.end_ms >= 0, ratio, np.nan)
+
+
+class _Table:
+    """The times of jobs, and figures over any set of them."""
+
+    def __init__(self, jobs: Jobs, outcome: Outcome, measured: NDArray[np.bool_]) -> None:
+        self.jobs, self.outcome, self.measured = jobs, outcome, measured
+        self.all = np.flatnonzero(measured)
+        self.completed = outcome.end_ms >= 0
+        self.jct = (outcome.end_ms - jobs.submit_ms) / 1000
+        self.queue = (outcome.first_start_ms - jobs.submit_ms) / 1000
+        self.slowdown = bounded_slowdown(jobs, outcome)
+
+    def counts(self, rows: NDArray[np.int64]) -> dict[str, int]:
+        return {
+            "jobs": len(rows),
+            "completed": int(self.completed[rows].sum()),
+            "unschedulable": int(self.outcome.unschedulable[rows].sum()),
+        }
+
+    def job_times(self, rows: NDArray[np.int64]) -> dict[str, float | None]:
+        done = rows[self.completed[rows]]
+        jct, queue = self.jct[done], self.queue[done]
+        return {
+            "avg_jct_s": _mean(jct),
+            **dict(zip(("median_jct_s", "p95_jct_s", "p99_jct_s"), _quantiles(jct), strict=True)),
+            "avg_queue_s": _mean(queue),
+            **dict(zip(("median_queue_s", "p95_queue_s", "p99_queue_s"), _quantiles(queue), strict=True)),
+            "max_queue_s": _largest(queue),
+            "avg_bounded_slowdown": _mean(self.slowdown[done]),
+        }
+
+    def overhead_gpu_hours(self, rows: NDArray[np.int64]) -> float:
+        """Return GPU time held without progress: a job's overhead times the GPUs that it held on average [GPU*h]."""
+        some = rows[self.outcome.overhead_ms[rows] > 0]
+        held = self.outcome.held_milli_ms[some] / np.maximum(self.outcome.run_ms[some], 1)
+        return float((held * self.outcome.overhead_ms[some]).sum() / _GPU_HOUR)
+
+    def by_gpu_class(self) -> list[dict[str, Any]]:
+        classes = gpu_class(gpus_of(self.jobs))
+        rows = _groups(classes, self.all)
+        return [{"gpu_class": GPU_CLASSES[key], **self._group(group)} for key, group in rows]
+
+    def by_vc(self) -> list[dict[str, Any]]:
+        """Return a row for each VC by name; jobs without one come last."""
+        ratios = service_ratios(self.jobs, self.outcome, self.measured)
+        found = sorted(_groups(self.jobs.tenant, self.all), key=lambda item: item[0] < 0)
+        return [
+            {
+                "name": self.jobs.tenants[key] if key >= 0 else None,
+                **self._group(group),
+                "service_ratio": ratios.get(key),
+            }
+            for key, group in found
+        ]
+
+    def _group(self, rows: NDArray[np.int64]) -> dict[str, Any]:
+        times = self.job_times(rows)
+        return {
+            **self.counts(rows),
+            # GPU time held in the replay, overheads included.
+            "gpu_hours": float(self.outcome.held_milli_ms[rows].astype(np.float64).sum() / _GPU_HOUR),
+            **times,
+            "preemptions": int(self.outcome.preemptions[rows].sum()),
+        }
+
+
+def _groups(keys: NDArray[Any], rows: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
+    """Return the rows of each key, ascending, in their order."""
+    order = rows[np.argsort(keys[rows], kind="stable")]
+    names, first = np.unique(keys[order], return_index=True)
+    return list(zip(names.tolist(), np.split(order, first[1:]), strict=True)) if len(order) else []
+
+
+def _mean(values: NDArray[np.float64]) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _quantiles(values: NDArray[np.float64]) -> list[float | None]:
+    """Return median, 95th and 99th percentile, linearly interpolated."""
+    if not len(values):
+        return [None, None, None]
+    return [float(v) for v in np.quantile(values, [0.5, 0.95, 0.99])]
+
+
+def _largest(values: NDArray[np.float64]) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.max()) if len(known) else None
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _clean(value: Any) -> Any:
+    """Return `value` in the types of JSON; numbers that JSON lacks become None."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return _number(value)
+    if isinstance(value, Mapping):
+        return {str(k): _clean(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_clean(v) for v in value]
+    return value
+
+
+def _naive(time: dt.datetime) -> dt.datetime:
+    return time if time.tzinfo is None else time.astimezone(dt.UTC).replace(tzinfo=None)

@@ -1,0 +1,164 @@
+"""The tables of one replay, and its files: summary.json, jobs.parquet, timeline.parquet."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import polars as pl
+
+from tracekit.replay.results.sizes import gpus_of
+from tracekit.replay.results.summary import bounded_slowdown
+from tracekit.trace_writer import StagedFolder, output_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outcome import Outcome
+
+__all__ = ["SUMMARY_NAME", "jobs_table", "summary_json", "timeline_table", "write_files", "write_result"]
+
+SUMMARY_NAME = "summary.json"
+"""The file that tells the folder of a result."""
+
+_ROW_GROUP = 131_072
+
+
+def jobs_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
+    """Return one row a job, ordered by submission: the columns of jobs.parquet.
+
+    submit_time, first_start_time, end_time
+        UTC, to the millisecond, in the time of the replay.
+    queue_s, jct_s
+        First start, and end, minus submission.
+    run_s, wait_s
+        Time in which the job held GPUs, overheads included; jct_s minus it.
+    preemptions, nodes_spanned
+        How often it lost all its GPUs; nodes of its last allocation, NULL where it was placed by count.
+    slowdown
+        Bounded slowdown, see `bounded_slowdown`.
+
+    Columns that the policy itself tells (`Outcome.columns`) follow, NULL for jobs that did not end.
+
+    What a job never reached is NULL.
+    """
+    started, ended = outcome.first_start_ms >= 0, outcome.end_ms >= 0
+    jct = outcome.end_ms - jobs.submit_ms
+    return pl.DataFrame(
+        [
+            jobs.job_id.alias("job_id"),
+            _names("vc", jobs.tenant, jobs.tenants),
+            _names("user", jobs.user, jobs.users),
+            pl.Series("gpu_count", gpus_of(jobs) / 1000),
+            _times("submit_time", jobs, jobs.submit_ms, None),
+            _times("first_start_time", jobs, outcome.first_start_ms, started),
+            _times("end_time", jobs, outcome.end_ms, ended),
+            _seconds("queue_s", outcome.first_start_ms - jobs.submit_ms, started),
+            _seconds("wait_s", jct - outcome.run_ms, ended),
+            _seconds("run_s", outcome.run_ms, started),
+            _seconds("jct_s", jct, ended),
+            pl.Series("preemptions", outcome.preemptions.astype(np.int64)),
+            _known(pl.Series("nodes_spanned", outcome.nodes_spanned.astype(np.int64)), outcome.nodes_spanned > 0),
+            pl.Series("slowdown", bounded_slowdown(jobs, outcome)).fill_nan(None),
+            *(_known(pl.Series(name, values), ended) for name, values in outcome.columns.items()),
+        ]
+    )
+
+
+def timeline_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
+    """Return the state of the cluster through time: the columns of timeline.parquet.
+
+    time (UTC), running_jobs, pending_jobs, running_gpus, free_gpus, fragmented_gpus (free, on partly used nodes): each
+    row holds until the next.
+    """
+    line = outcome.timeline
+    return pl.DataFrame(
+        [
+            _times("time", jobs, line.time_ms, None),
+            pl.Series("running_jobs", line.running),
+            pl.Series("pending_jobs", line.pending),
+            pl.Series("running_gpus", line.busy_milli / 1000),
+            pl.Series("free_gpus", line.free_milli / 1000),
+            pl.Series("fragmented_gpus", line.fragmented_milli / 1000),
+        ]
+    )
+
+
+def summary_json(summary: Mapping[str, Any]) -> bytes:
+    """Return summary.json: the keys in their order, two spaces a level."""
+    return orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def write_files(folder: Path, jobs: Jobs, outcome: Outcome, summary: Mapping[str, Any]) -> None:
+    """Write the files of a result into `folder`, which the caller lets appear when it is complete.
+
+    Raises
+    ------
+    OutputError
+        The place cannot be written.
+    """
+    with output_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, table in (("jobs", jobs_table(jobs, outcome)), ("timeline", timeline_table(jobs, outcome))):
+            table.write_parquet(folder / f"{name}.parquet", compression="zstd", row_group_size=_ROW_GROUP)
+        (folder / SUMMARY_NAME).write_bytes(summary_json(summary))
+
+
+def write_result(
+    folder: Path, jobs: Jobs, outcome: Outcome, summary: Mapping[str, Any], *, force: bool = False
+) -> None:
+    """Write a result into a new folder, whole or not at all.
+
+    The same jobs and schedule give the same bytes of jobs.parquet and timeline.parquet.
+
+    Parameters
+    ----------
+    folder : Path
+        Where summary.json, jobs.parquet and timeline.parquet shall stand.
+    jobs, outcome, summary
+        What was replayed, the schedule, and what `summarize` says of it.
+    force : bool
+        Replace a result that stands there.
+
+    Raises
+    ------
+    OutputError
+        The folder exists, or cannot be written.
+    """
+    staged = StagedFolder(folder, force=force, marker=SUMMARY_NAME, kind="a result of a replay")
+    try:
+        write_files(staged.path, jobs, outcome, summary)
+        staged.commit()
+    finally:
+        staged.discard()
+
+
+def _known(values: pl.Series, known: NDArray[np.bool_] | None) -> pl.Series:
+    """Return `values`, NULL where not `known`."""
+    if known is None or known.all():
+        return values
+    return pl.select(pl.when(pl.Series(known)).then(values).alias(values.name)).to_series()
+
+
+def _seconds(name: str, milliseconds: NDArray[np.int64], known: NDArray[np.bool_]) -> pl.Series:
+    return _known(pl.Series(name, milliseconds / 1000), known)
+
+
+def _times(name: str, jobs: Jobs, milliseconds: NDArray[np.int64], known: NDArray[np.bool_] | None) -> pl.Series:
+    zone = jobs.origin.tzinfo
+    origin = jobs.origin if zone is None else jobs.origin.astimezone(dt.UTC).replace(tzinfo=None)
+    after = pl.Series(name, milliseconds * 1000).cast(pl.Duration("us"))
+    return _known((pl.Series([origin], dtype=pl.Datetime("us")) + after).alias(name), known)
+
+
+def _names(name: str, index: NDArray[np.int32], names: Sequence[str]) -> pl.Series:
+    if not names:
+        return pl.Series(name, [None], dtype=pl.String).new_from_index(0, len(index))
+    known = index >= 0
+    return _known(pl.Series(name, names, dtype=pl.String).gather(np.where(known, index, 0).astype(np.uint32)), known)

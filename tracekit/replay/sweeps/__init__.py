@@ -1,0 +1,1 @@
+"""Many replays of a file in parallel processes."""

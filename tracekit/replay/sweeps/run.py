@@ -1,0 +1,138 @@
+"""One run of a sweep: its digest, the run itself, and the process that does many."""
+
+from __future__ import annotations
+
+import datetime as dt
+import signal
+import sys
+from dataclasses import replace
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tracekit.errors import TracekitError
+from tracekit.replay.api import scenario_of
+from tracekit.replay.registry import find_policy
+from tracekit.replay.scenario import Scenario, placement_named
+from tracekit.trace import MANIFEST_NAME
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from tracekit.replay.sweeps.file import Run
+
+__all__ = ["carry_out", "digest_of", "work"]
+
+_PACKAGE = Path(__file__).parent.parent
+_LARGEST_ERROR = 500
+
+
+def digest_of(run: Run) -> str:
+    """Return what tells a run from every other: its parameters, and the contents of all that it reads.
+
+    These are the Trace's manifest, the files of cluster, models and policy, and the program itself; where files lie
+    does not matter.
+    """
+    facts = run.facts()
+    name = run.policy.partition(",")[0]
+    path = name.rpartition(":")[0] or name
+    if path.endswith(".py"):
+        facts["policy"] = run.policy[len(path) :]
+    facts["trace"] = _content(str(Path(run.trace) / MANIFEST_NAME))
+    for key in ("cluster", "models"):
+        if facts[key] not in (None, "auto"):
+            facts[key] = _content(facts[key])
+    facts["code"] = [_code(), _module(name)]
+    text = orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)
+    return blake2b(text, digest_size=12).hexdigest()
+
+
+@cache
+def _content(path: str) -> str:
+    try:
+        return blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
+    except OSError:
+        return f"missing {path}"  # the run itself tells what is wrong
+
+
+@cache
+def _module(name: str) -> str:
+    """Return the digest of the file that a policy comes from."""
+    module = sys.modules.get(find_policy(name).__module__)
+    source = getattr(module, "__file__", None)
+    return "" if source is None else _content(source)
+
+
+@cache
+def _code() -> str:
+    """Return the digest of the engine and the policies of this program."""
+    found = blake2b(digest_size=16)
+    for room in ("replay", "policies"):
+        for path in sorted((_PACKAGE / room).rglob("*")):
+            if path.suffix in (".py", ".toml"):
+                found.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
+
+
+class _Kept:
+    """The last scenario, since runs that share it come one after the other."""
+
+    key: tuple[Any, ...] | None = None
+    scenario: Scenario | None = None
+
+
+def _scenario(run: Run) -> Scenario:
+    if _Kept.scenario is None or _Kept.key != run.scenario_key():
+        _Kept.scenario = None  # frees the old before the new is made
+        _Kept.scenario = scenario_of(
+            run.trace,
+            cluster=run.cluster,
+            cluster_name=run.cluster_name,
+            partitioned=run.partitioned,
+            start=_time(run.start),
+            end=_time(run.end),
+            load=run.load,
+            gpus=run.gpus,
+            limit=run.limit,
+            models=run.models,
+            force=run.force,
+        )
+        _Kept.key = run.scenario_key()
+    return replace(_Kept.scenario, placement=placement_named(run.placement), seed=run.seed)
+
+
+def _time(text: str | None) -> dt.datetime | None:
+    return None if text is None else dt.datetime.fromisoformat(text)
+
+
+def carry_out(run: Run) -> dict[str, Any]:
+    """Return the summary of a run, or {'error': why it failed}."""
+    try:
+        return dict(_scenario(run).run(run.policy).summary)
+    except TracekitError as error:
+        return {"error": str(error)[:_LARGEST_ERROR]}
+    except MemoryError:
+        return {"error": "memory ran out; use fewer workers or a smaller window"}
+    except Exception as error:  # noqa: BLE001 -- a policy may do anything; the other runs go on
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        return {"error": f"the policy failed: {text}"[:_LARGEST_ERROR]}
+
+
+def work(link: Connection) -> None:
+    """Carry out the runs that come over a link until it is closed; the body of a worker process."""
+    # Ctrl-C reaches all processes of a terminal; who started this one ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        try:
+            run = link.recv()
+        except (EOFError, OSError):
+            return
+        if run is None:
+            return
+        try:
+            link.send(carry_out(run))
+        except OSError:
+            return

@@ -1,0 +1,277 @@
+"""Sweeps: every combination of policies, placements, clusters, loads, seeds and windows, in parallel processes.
+
+Each finished run is a file of its own, named by the digest of all that it depends on. What is interrupted goes on where
+it was, and a changed file of the sweep costs only the runs that are new.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import polars as pl
+
+from tracekit.errors import OutputError, UsageError
+from tracekit.progress import Progress
+from tracekit.replay.sweeps.file import read_sweep
+from tracekit.replay.sweeps.run import carry_out, digest_of, work
+from tracekit.trace_writer import output_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from multiprocessing.context import SpawnProcess
+
+    from tracekit.replay.sweeps.file import Run
+
+__all__ = ["sweep"]
+
+_RUNS = "runs"
+
+_FIGURES: dict[str, type[pl.DataType]] = {
+    "jobs": pl.Int64,
+    "completed": pl.Int64,
+    "unschedulable": pl.Int64,
+    **dict.fromkeys(
+        (
+            "avg_jct_s",
+            "median_jct_s",
+            "p95_jct_s",
+            "p99_jct_s",
+            "avg_queue_s",
+            "median_queue_s",
+            "p95_queue_s",
+            "p99_queue_s",
+            "max_queue_s",
+            "avg_bounded_slowdown",
+            "makespan_s",
+            "gpu_utilization_share",
+            "fragmentation_share",
+        ),
+        pl.Float64,
+    ),
+    "preemptions": pl.Int64,
+    "migrations": pl.Int64,
+    **dict.fromkeys(
+        ("gpu_hours_lost_to_overhead", "jain_fairness_vc", "max_finish_time_ratio", "energy_kwh"), pl.Float64
+    ),
+}
+
+_PARAMETERS: dict[str, type[pl.DataType]] = {
+    "trace": pl.String,
+    "cluster_name": pl.String,
+    "cluster": pl.String,
+    "partitioned": pl.Boolean,
+    "start": pl.String,
+    "end": pl.String,
+    "load": pl.Float64,
+    "gpus": pl.Float64,
+    "limit": pl.Int64,
+    "models": pl.String,
+    "force": pl.Boolean,
+    "placement": pl.String,
+    "seed": pl.Int64,
+    "policy": pl.String,
+}
+
+
+def sweep(
+    file: str | Path,
+    out: str | Path,
+    *,
+    workers: int | None = None,
+    draw: Callable[[pl.DataFrame], str] | None = None,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """Carry out the runs of a file (see `sweep_file.TEMPLATE`) that OUT does not hold yet; return one row a run.
+
+    OUT holds runs/<digest>.json, the summary of each finished run, and sweep.parquet: digest, the parameters (trace,
+    cluster_name, cluster, partitioned, start, end, load, gpus, limit, models, force, placement, seed, policy),
+    cluster_nodes, cluster_gpus, the figures of summary.json that are one number, and error (NULL where the run is
+    done). A run that fails is a row with its error; it is tried again the next time.
+
+    Parameters
+    ----------
+    file : str or Path
+        The sweep, TOML.
+    out : str or Path
+        The folder, new or of an earlier call.
+    workers : int, optional
+        Processes; as many as there are processors when None. With 1 everything runs in this one.
+    draw : callable, optional
+        Turns the table into an SVG, written as OUT/tradeoffs.svg.
+    progress : Progress, optional
+        Told of every run.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be used, or `workers` is less than 1.
+    OutputError
+        OUT is something else, or cannot be written.
+    """
+    progress = progress or Progress()
+    if workers is not None and workers < 1:
+        raise UsageError(f"a sweep needs at least 1 worker, not {workers}", where="--workers")
+    runs = read_sweep(Path(file))
+    folder = _opened(Path(out))
+    digests = [digest_of(run) for run in runs]
+    found: dict[str, dict[str, Any]] = {}
+    for digest in digests:
+        kept = _read(folder / f"{digest}.json")
+        if kept is not None:
+            found[digest] = kept
+    wanted = {d: run for d, run in zip(digests, runs, strict=True) if d not in found}
+    if found:
+        progress.note(f"{len(found):,} of {len(set(digests)):,} runs are there already")
+    progress.stage(f"sweep of {len(wanted):,} runs", total=len(wanted))
+    number = min(workers or os.cpu_count() or 1, len(wanted))
+    for digest, summary in _carried_out(list(wanted.items()), number):
+        found[digest] = summary
+        if "error" in summary:
+            progress.note(f"a run failed: {wanted[digest].policy}: {summary['error']}")
+        else:
+            _write(folder / f"{digest}.json", orjson.dumps(summary, option=orjson.OPT_INDENT_2))
+        progress.advance(1)
+    table = _table([(d, run, found[d]) for d, run in zip(digests, runs, strict=True)])
+    with output_errors(folder.parent):
+        _write_table(folder.parent / "sweep.parquet", table)
+        if draw is not None and table["avg_jct_s"].is_not_null().any():
+            _write(folder.parent / "tradeoffs.svg", draw(table).encode())
+    return table
+
+
+def _opened(out: Path) -> Path:
+    """Return OUT/runs, made where it is not there."""
+    with output_errors(out):
+        if out.exists() and not (out / _RUNS).is_dir() and (not out.is_dir() or any(out.iterdir())):
+            raise OutputError("exists and is not a sweep", where=out, hint="choose another -o")
+        folder = out / _RUNS
+        folder.mkdir(parents=True, exist_ok=True)
+        for part in folder.glob(".*.partial-*"):
+            part.unlink(missing_ok=True)
+    return folder
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Return the summary of a finished run; None where there is none, or it is damaged."""
+    try:
+        found = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    return found if isinstance(found, dict) and set(_FIGURES) <= set(found) else None
+
+
+def _write(path: Path, content: bytes) -> None:
+    part = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        with output_errors(path):
+            part.write_bytes(content)
+            part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _write_table(path: Path, table: pl.DataFrame) -> None:
+    part = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        table.write_parquet(part)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _table(rows: list[tuple[str, Run, dict[str, Any]]]) -> pl.DataFrame:
+    return pl.DataFrame(
+        [
+            {
+                "digest": digest,
+                **run.facts(),
+                "cluster_nodes": summary.get("cluster", {}).get("nodes"),
+                "cluster_gpus": summary.get("cluster", {}).get("gpus"),
+                **{key: summary.get(key) for key in _FIGURES},
+                "error": summary.get("error"),
+            }
+            for digest, run, summary in rows
+        ],
+        schema={
+            "digest": pl.String,
+            **_PARAMETERS,
+            "cluster_nodes": pl.Int64,
+            "cluster_gpus": pl.Int64,
+            **_FIGURES,
+            "error": pl.String,
+        },
+        orient="row",
+    )
+
+
+def _carried_out(wanted: list[tuple[str, Run]], workers: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the digest and the summary of each run as it ends."""
+    if workers <= 1:
+        for digest, run in wanted:
+            yield digest, carry_out(run)
+        return
+    pool = [_Worker() for _ in range(workers)]
+    try:
+        waiting = iter(wanted)
+        busy = [worker for worker in pool if worker.next_of(waiting)]
+        while busy:
+            ready = wait([worker.link for worker in busy])
+            for worker in [w for w in busy if w.link in ready]:
+                yield worker.digest, worker.answer()
+                if not worker.next_of(waiting):
+                    busy.remove(worker)
+    finally:
+        for worker in pool:
+            worker.stop()
+
+
+class _Worker:
+    """A process that carries out one run after the other; where it dies, a new one takes its place."""
+
+    def __init__(self) -> None:
+        self.digest = ""
+        self._start()
+
+    def _start(self) -> None:
+        # Spawned, not forked: threads of the libraries do not survive a fork.
+        context = get_context("spawn")
+        self.link: Connection
+        self.link, other = context.Pipe()
+        self._process: SpawnProcess = context.Process(target=work, args=(other,), daemon=True)
+        self._process.start()
+        other.close()
+
+    def next_of(self, waiting: Iterator[tuple[str, Run]]) -> bool:
+        """Begin the next run; return whether there was one."""
+        for digest, run in waiting:
+            self.digest = digest
+            with contextlib.suppress(OSError):  # a process that died meanwhile is noticed by its answer
+                self.link.send(run)
+            return True
+        return False
+
+    def answer(self) -> dict[str, Any]:
+        """Return the summary of the run that ended."""
+        try:
+            found: dict[str, Any] = self.link.recv()
+        except (EOFError, OSError):
+            self.stop()
+            code = self._process.exitcode
+            self._start()
+            return {"error": f"its process ended (exit code {code}): memory may have run out; use fewer workers"}
+        return found
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.terminate()
+        self._process.join(5)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self.link.close()

@@ -1,0 +1,1 @@
+"""The jobs of a Trace as the replay takes them."""

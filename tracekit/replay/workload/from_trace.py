@@ -1,0 +1,210 @@
+"""The jobs of a Trace as a replay runs them: whole milliseconds, milli-GPUs, and a list of what is left out.
+
+Times are rounded to the nearest millisecond, halves up. The work of a job is what it really ran (D1): the sum of its
+attempts, so waits between attempts count neither as work nor as queueing that a policy could save.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from tracekit.errors import UsageError, nearest
+from tracekit.replay.jobs import Jobs
+from tracekit.replay.results.use_of_jobs import mean_utilization
+from tracekit.replay.workload.selection import IN_WINDOW, left_out_of, select_jobs
+from tracekit.replay.workload.trace_rows import LONGEST_S, LONGEST_YEARS, column, index_in, read_numbers, scaled_column
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.jobs import LeftOut
+    from tracekit.trace import Trace
+
+__all__ = ["jobs_of_trace"]
+
+_EPOCH = dt.datetime(1970, 1, 1)
+
+
+def jobs_of_trace(
+    trace: Trace,
+    *,
+    cluster: str | None = None,
+    start: dt.datetime | None = None,
+    end: dt.datetime | None = None,
+    load: float = 1.0,
+    limit: int | None = None,
+    samples: bool = False,
+) -> Jobs:
+    """Return the jobs of `trace` that a replay can run, and count those that it cannot.
+
+    Every row of the table jobs is either in the result or in its `left_out`, under the first reason that applies:
+    of another cluster; no submission time; submitted outside the window; no GPU count; no GPUs; still running or
+    pending when the log ends; no start and no run time; no end and no run time; negative run time; enormous (a run
+    above 100 years, more than a million GPUs, or more GPU time than 63 bits of milli-GPU * ms hold); beyond `limit`.
+
+    work_ms
+        Sum of the known run times of the job's attempts; where none is known, the job's run_s; where that is unknown
+        too, end minus start. Failed and killed jobs keep what they ran.
+    devices, milli
+        Whole requests: that many whole GPUs. Below one GPU: one device. A fraction above one is split evenly: over the
+        instances of the job where each then asks for less than one GPU, else over the fewest devices that hold it
+        (2.5 GPUs are three devices of 833 milli-GPUs). At least 1 milli-GPU.
+    utilization
+        Of job_usage, and of the samples of gpu_utilization where `samples` asks for them; see `mean_utilization`.
+
+    Parameters
+    ----------
+    trace : Trace
+        Where the jobs come from; it needs the table jobs.
+    cluster : str, optional
+        The cluster to replay, needed where the Trace holds several.
+    start, end : datetime, optional
+        Take the jobs submitted in [start, end); UTC where they name no zone.
+    load : float
+        Times between submissions are divided by it, so that the offered load grows by this factor. Where it is
+        not 1, recorded starts and ends mean nothing and are unknown.
+    limit : int, optional
+        Take only this many jobs, the first by submission.
+    samples : bool
+        Read the samples of GPU utilization too; this can take minutes on a large Trace.
+
+    Raises
+    ------
+    MissingTableError
+        The Trace has no table jobs.
+    UsageError
+        An option cannot be used, the Trace holds several clusters and none is named, or no job is left.
+    """
+    since, until = _checked(start, end, load, limit)
+    table = read_numbers(trace)
+    _check_cluster(trace, sorted(table["cluster"].drop_nulls().unique().to_list()), cluster)
+    table = select_jobs(table, cluster=cluster, since=since, until=until, limit=limit)
+    left_out = left_out_of(table)
+    kept = table.filter(pl.col("reason").is_null()).drop("reason", "held")
+    if kept.is_empty():
+        raise _nothing_left(trace, table, left_out, windowed=start is not None or end is not None)
+    del table
+    if not kept["submit_us"].is_sorted():
+        # A stable sort: jobs submitted together keep the order of the trace.
+        kept = kept.sort("submit_us", maintain_order=True)
+    return _jobs(trace, kept, left_out, load, samples=samples)
+
+
+def _checked(
+    start: dt.datetime | None, end: dt.datetime | None, load: float, limit: int | None
+) -> tuple[int | None, int | None]:
+    """Return the window in microseconds after 1970."""
+    if not (math.isfinite(load) and load > 0):
+        raise UsageError(f"the load must be a number above 0, not {load:g}", hint="1 keeps the recorded load")
+    if limit is not None and limit < 1:
+        raise UsageError(f"the limit must be at least 1 job, not {limit}")
+    since, until = _microseconds(start), _microseconds(end)
+    if since is not None and until is not None and since >= until:
+        raise UsageError(f"the window is empty: it starts at {start} and ends at {end}", hint="swap the two times")
+    return since, until
+
+
+def _microseconds(time: dt.datetime | None) -> int | None:
+    if time is None:
+        return None
+    naive = time if time.tzinfo is None else time.astimezone(dt.UTC).replace(tzinfo=None)
+    return (naive - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+def _check_cluster(trace: Trace, clusters: list[str], cluster: str | None) -> None:
+    if cluster is not None and cluster not in clusters:
+        raise UsageError(f"no cluster '{cluster}'", where=trace.path, hint=nearest(cluster, clusters))
+    if cluster is None and len(clusters) > 1:
+        shown = ", ".join(clusters[:8]) + (f" and {len(clusters) - 8} more" if len(clusters) > 8 else "")
+        raise UsageError("the Trace holds several clusters", where=trace.path, hint=f"choose one of: {shown}")
+
+
+def _nothing_left(trace: Trace, judged: pl.DataFrame, left_out: tuple[LeftOut, ...], *, windowed: bool) -> UsageError:
+    """Return the error for a Trace, or a window of it, without a job to replay."""
+    reason = judged["reason"].fill_null(IN_WINDOW)
+    submits = judged["submit_us"].filter(reason > 0).drop_nulls()
+    if windowed and len(submits) and not (reason >= IN_WINDOW).any():
+        first, last = (_EPOCH + dt.timedelta(microseconds=v) for v in (submits.sort()[0], submits.sort()[-1]))
+        return UsageError(
+            "no job was submitted in the window", where=trace.path, hint=f"submissions run from {first} to {last}"
+        )
+    told = ", ".join(f"{r.jobs:,} {r.reason}" for r in left_out) or "the table jobs is empty"
+    return UsageError(f"no job can be replayed: {told}", where=trace.path, hint="choose other jobs or another trace")
+
+
+def _jobs(trace: Trace, kept: pl.DataFrame, left_out: tuple[LeftOut, ...], load: float, *, samples: bool) -> Jobs:
+    rows = kept["row"]
+    micros = kept["submit_us"].to_numpy()
+    first = int(micros[0])
+    submit_ms = _scaled(micros - first, load)
+    recorded: dict[str, Any] = {
+        name: _after(kept[times], first) if load == 1 else np.full(len(rows), -1, dtype=np.int64)
+        for name, times in (("recorded_start_ms", "start_us"), ("recorded_end_ms", "end_us"))
+    }
+    fields: dict[str, Any] = {}  # index arrays and lists of names
+    for field, names, source in (
+        ("tenant", "tenants", "vc"),
+        ("user", "users", "user"),
+        ("model", "models", "gpu_model"),
+    ):
+        fields[field], fields[names] = _indexed(column(trace, source, rows))
+    job_id = column(trace, "job_id", rows)
+    return Jobs(
+        origin=_EPOCH + dt.timedelta(microseconds=first),
+        job_id=job_id,
+        submit_ms=submit_ms,
+        work_ms=_milliseconds(kept["work_us"].to_numpy()),
+        devices=kept["devices"].to_numpy().copy(),
+        milli=kept["milli"].to_numpy().copy(),
+        name=_numbered(column(trace, "name", rows, instead="group")),
+        priority=scaled_column(trace, "priority", rows, 1, missing=0, low=-(2**31), high=2**31 - 1).astype(np.int32),
+        preemptible=column(trace, "preemptible", rows).cast(pl.Int8).fill_null(-1).to_numpy().copy(),
+        cpu_milli=scaled_column(trace, "cpu_count", rows, 1000),
+        memory_mib=scaled_column(trace, "memory_gib", rows, 1024),
+        limit_ms=scaled_column(trace, "time_limit_s", rows, 1000, high=LONGEST_S * 1000),
+        utilization=mean_utilization(trace, job_id, samples=samples),
+        left_out=left_out,
+        **recorded,
+        **fields,
+    )
+
+
+def _milliseconds(micros: NDArray[np.int64]) -> NDArray[np.int64]:
+    return (micros + 500) // 1000
+
+
+def _scaled(micros: NDArray[np.int64], load: float) -> NDArray[np.int64]:
+    """Return submissions in milliseconds, closer together by the factor `load`."""
+    span = float(micros[-1]) / 1000 / load
+    if span > LONGEST_S * 1000:
+        years = span / (LONGEST_S * 1000) * LONGEST_YEARS
+        raise UsageError(
+            f"the submissions span {years:,.0f} years, more than {LONGEST_YEARS}",
+            hint="choose a window or a higher load",
+        )
+    if load == 1:
+        return _milliseconds(micros)
+    scaled: NDArray[np.int64] = np.floor(micros / (1000 * load) + 0.5).astype(np.int64)
+    return scaled
+
+
+def _after(times: pl.Series, first: int) -> NDArray[np.int64]:
+    """Return times as milliseconds after the first submission; -1 where unknown or before it."""
+    later = (times - first + 500) // 1000
+    return later.fill_null(-1).clip(lower_bound=-1).to_numpy().astype(np.int64)
+
+
+def _indexed(values: pl.Series) -> tuple[NDArray[np.int32], list[str]]:
+    """Return the index of each value in the sorted list of distinct values, -1 for NULL, and that list."""
+    names = values.drop_nulls().unique().sort()
+    return index_in(values, names), names.to_list()
+
+
+def _numbered(values: pl.Series) -> NDArray[np.int32]:
+    """Return equal numbers for equal values, by first appearance, and -1 for NULL."""
+    return index_in(values, values.drop_nulls().unique(maintain_order=True))

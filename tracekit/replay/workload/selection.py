@@ -1,0 +1,115 @@
+"""Which jobs of a Trace a replay can run, what they ask for, and how many it cannot run, by reason."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tracekit.replay.jobs import LeftOut
+from tracekit.replay.workload.trace_rows import LONGEST_S, LONGEST_YEARS
+
+__all__ = ["IN_WINDOW", "MOST_GPUS", "REASONS", "left_out_of", "select_jobs"]
+
+MOST_GPUS = 1_000_000
+"""A larger job is an error of the log [GPUs]."""
+
+REASONS = (
+    "of another cluster",
+    "no submission time",
+    "submitted outside the window",
+    "no GPU count",
+    "no GPUs (CPU only)",
+    "still running or pending when the log ends",
+    "no start and no run time",
+    "no end and no run time",
+    "negative run time",
+    f"run time above {LONGEST_YEARS} years, or more than {MOST_GPUS:,} GPUs",
+    "beyond the limit of jobs",
+)
+"""Why a job is left out; the first that applies counts."""
+
+IN_WINDOW = REASONS.index("no GPU count")
+"""The first reason that says something of a job inside the window."""
+
+_MOST_GPU_TIME = 2**62
+_SLICE = 100_000
+_NEEDED = ("row", "submit_us", "start_us", "end_us", "work_us", "held", "devices", "milli", "reason")
+
+
+def select_jobs(
+    table: pl.DataFrame, *, cluster: str | None, since: int | None, until: int | None, limit: int | None
+) -> pl.DataFrame:
+    """Return the rows of `read_numbers` with what each job asks for and why it is left out.
+
+    Columns: row, submit_us, start_us, end_us, work_us, held as they were; devices and milli [milli-GPU] of the request;
+    reason, the index in `REASONS`, NULL for a job that can run.
+
+    Parameters
+    ----------
+    table : DataFrame
+        What `read_numbers` returns.
+    cluster : str, optional
+        Leave out jobs of others.
+    since, until : int, optional
+        Leave out jobs submitted outside [since, until) [us after 1970].
+    limit : int, optional
+        Leave out all but this many, the first by submission.
+    """
+    reason = _reason(cluster, since, until).alias("reason")
+    # Slice by slice, so that what the rules compute on the way stays small.
+    parts = [p.with_columns(_sizes()).with_columns(reason).select(_NEEDED) for p in table.iter_slices(_SLICE)]
+    judged = pl.concat(parts) if parts else table.with_columns(_sizes()).with_columns(reason).select(_NEEDED)
+    if limit is None:
+        return judged
+    rows = judged.select("row", "submit_us", "reason").filter(pl.col("reason").is_null())
+    late = rows.sort("submit_us", maintain_order=True)["row"].slice(limit)
+    return judged.with_columns(judged["reason"].scatter(late, len(REASONS) - 1))
+
+
+def _sizes() -> tuple[pl.Expr, pl.Expr]:
+    """Return the devices a gang touches and what it asks of each [milli-GPU]."""
+    gpus, instances = pl.col("gpu_count").clip(0, MOST_GPUS), pl.col("instance_count")
+    whole = gpus == gpus.floor()
+    split = (instances > gpus).fill_null(value=False) & (gpus > 1) & ~whole
+    devices = pl.when(split).then(instances).otherwise(gpus.ceil()).cast(pl.Int64).clip(1, MOST_GPUS).cast(pl.Int32)
+    milli = pl.when(whole & (gpus >= 1)).then(1000.0).otherwise((gpus * 1000 / devices + 0.5).floor())
+    return devices.alias("devices"), milli.cast(pl.Int32).clip(1, 1000).alias("milli")
+
+
+def _reason(cluster: str | None, since: int | None, until: int | None) -> pl.Expr:
+    submit, gpus, work = pl.col("submit_us"), pl.col("gpu_count"), pl.col("work_us")
+    gpu_time = pl.col("devices").cast(pl.Float64) * pl.col("milli") * (work / 1000)
+    never = pl.lit(value=False)
+    tests = (
+        never if cluster is None else pl.col("cluster").cast(pl.String).ne_missing(cluster),
+        submit.is_null(),
+        (never if since is None else submit < since) | (never if until is None else submit >= until),
+        gpus.is_null(),
+        gpus <= 0,
+        pl.col("open"),
+        work.is_null() & pl.col("start_us").is_null(),
+        work.is_null(),
+        work < 0,
+        # Products of milli-GPUs and milliseconds must stay in 63 bits too.
+        (work > LONGEST_S * 1_000_000) | (gpus > MOST_GPUS) | (gpu_time > _MOST_GPU_TIME),
+    )
+    return pl.coalesce(
+        pl.when(test.fill_null(value=False)).then(pl.lit(i, dtype=pl.Int8)) for i, test in enumerate(tests)
+    )
+
+
+def left_out_of(judged: pl.DataFrame) -> tuple[LeftOut, ...]:
+    """Return the jobs left out by reason, with the GPU-hours that the log tells of them.
+
+    GPU-hours are summed over attempts where these are known, else run time times GPUs of the job; None where they are
+    known of no job.
+    """
+    found = []
+    for i, reason in enumerate(REASONS):
+        here = (judged["reason"] == i).fill_null(value=False)
+        held = judged["held"].filter(here)
+        if held.len():
+            # Sums of many jobs may exceed 63 bits: the two halves of a whole number add up exactly.
+            high, low = int((held // 10**6).sum()), int((held % 10**6).sum())
+            known = held.null_count() < held.len()
+            found.append(LeftOut(reason, held.len(), (high * 10**6 + low) / 3.6e9 if known else None))
+    return tuple(found)
