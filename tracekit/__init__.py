@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracekit.ingest import ingest_logs
     from tracekit.replay.api import replay
     from tracekit.replay.fidelity import fidelity
-    from tracekit.replay.sweep import sweep
+    from tracekit.replay.sweeps.sweep import sweep
     from tracekit.trace import Trace
 
 __version__ = "0.1.0"
@@ -56,7 +56,7 @@ _HOME = {
     "ingest_logs": "tracekit.ingest",
     "list_queries": "tracekit.characterize",
     "run_query": "tracekit.characterize",
-    "sweep": "tracekit.replay.sweep",
+    "sweep": "tracekit.replay.sweeps.sweep",
 }
 
 
