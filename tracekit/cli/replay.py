@@ -93,8 +93,8 @@ def replay(
     from tracekit.cli.display import TerminalProgress, print_frame, print_table
     from tracekit.replay.api import scenario_of
     from tracekit.replay.bracket import bracket_of_policies
-    from tracekit.replay.results.comparison import comparison_rows
     from tracekit.replay.fractions.study import run_inflation
+    from tracekit.replay.results.comparison import comparison_rows
     from tracekit.replay.study import run_study
     from tracekit.report.replay_charts import comparison_svg
 

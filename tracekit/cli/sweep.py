@@ -39,8 +39,8 @@ def sweep(
     Example: tracekit sweep sweep.toml -o out
     """
     from tracekit.cli.display import TerminalProgress, print_frame
-    from tracekit.replay.sweeps.sweep import sweep as run_sweep
     from tracekit.replay.sweeps.file import TEMPLATE
+    from tracekit.replay.sweeps.sweep import sweep as run_sweep
     from tracekit.report.replay_charts import tradeoff_svg
 
     if template:
