@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tracekit.export.api import export
     from tracekit.fit.api import fit
     from tracekit.fit.generate import generate
+    from tracekit.guidelines.run import guidelines
     from tracekit.ingest import ingest_logs
     from tracekit.replay.api import replay
     from tracekit.replay.fidelity import fidelity
@@ -39,6 +40,7 @@ __all__ = [
     "fidelity",
     "fit",
     "generate",
+    "guidelines",
     "ingest_logs",
     "list_queries",
     "replay",
@@ -61,7 +63,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"export", "fit", "replay"}:
+    if name in {"export", "fit", "guidelines", "replay"}:
         # A package that can be called, so that the name means the same before and after its modules are imported.
         return import_module(f"tracekit.{name}")
     if name not in _HOME:

@@ -27,6 +27,7 @@ COMMANDS = (
     "validate",
     "queries",
     "query",
+    "guidelines",
     "fit",
     "generate",
     "plot",

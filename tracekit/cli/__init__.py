@@ -25,6 +25,7 @@ from tracekit.cli import (
     fit,
     formats,
     generate,
+    guidelines,
     info,
     ingest,
     plot,
@@ -58,6 +59,7 @@ app = typer.Typer(
         "**compare** puts several traces side by side, with the published numbers of the public ones.\n\n"
         "**replay** asks what would have been: the same jobs under another policy or on another cluster. **policies** "
         "lists the policies, **fidelity** tells how far to trust a replay, **sweep** tries many combinations. "
+        "**guidelines** says what to change, where the trace carries the evidence. "
         "**fit** makes a model of the workload, **plot** draws pictures of it, **generate** synthetic traces from it, "
         "**export** writes the jobs as other simulators read them."
     ),
@@ -76,6 +78,7 @@ for _verb in (
     policies,
     fidelity,
     sweep,
+    guidelines,
     fit,
     generate,
     plot,

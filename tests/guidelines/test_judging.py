@@ -1,0 +1,295 @@
+"""A verdict needs the threshold crossed, enough observations, and an interval on one side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tracekit
+from tests.guidelines.planted import Log
+from tracekit.errors import UsageError
+from tracekit.guidelines import registry
+from tracekit.guidelines.evidence import Evidence
+from tracekit.guidelines.interface import (
+    Finding,
+    Guideline,
+    LackingError,
+    Measure,
+    Number,
+    Practice,
+    Threshold,
+    Trial,
+)
+from tracekit.guidelines.intervals import over_days, ratio, share_of
+from tracekit.guidelines.run import guidelines, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tracekit.guidelines.run import Judged
+    from tracekit.trace import Trace
+
+    MakeTrace = Callable[..., Trace]
+
+NAMES = [
+    "backfill",
+    "checkpoint-long",
+    "drain-nodes",
+    "lend-quota",
+    "limit-interference",
+    "order-by-service",
+    "power-down",
+    "pre-run-pool",
+    "reclaim-idle",
+    "right-size-gangs",
+    "share-gpus",
+    "spread-submissions",
+    "stop-retries",
+    "wait-for-locality",
+]
+
+PLAIN = Guideline(
+    id="plain",
+    title="Plain",
+    question="Is it?",
+    measures=(Measure("share", "the share", "share", "jobs"), Measure("wait_s", "the wait", "s", "waits")),
+    thresholds=(Threshold("share", "at least", 0.5, "ours"), Threshold("wait_s", "at most", 60, "ours")),
+    finding="It is {share} after {wait_s}.",
+    find=lambda evidence: Finding({}),
+    advice="Do it.",
+    cost="Little.",
+    risk="None.",
+    practice=Practice("a", "b", "c"),
+    sources=("nobody",),
+    no_trial="It cannot be tried.",
+)
+
+
+@pytest.fixture(scope="module")
+def trace(make_trace: MakeTrace) -> Trace:
+    log = Log()
+    log.job(0, 60)
+    return make_trace(**log.tables)
+
+
+def judged(trace: Trace, share: Number, wait: Number) -> Judged:
+    guideline = replace(PLAIN, find=lambda evidence: Finding({"share": share, "wait_s": wait}))
+    return judge(guideline, Evidence(trace))
+
+
+def test_it_holds_when_all_thresholds_are_crossed_by_whole_intervals(trace: Trace) -> None:
+    found = judged(trace, Number(0.7, 40, 0.5, 0.9), Number(60, 1))
+    assert (found.verdict, found.why, found.no_effect) == ("holds", (), "It cannot be tried.")
+
+
+@pytest.mark.parametrize(
+    ("share", "wait", "verdict", "why"),
+    [
+        (Number(0.4, 40, 0.3, 0.6), Number(5, 1), "does not hold", "The share is 40.0 %, not at least 50.0 %."),
+        (Number(0.7, 40), Number(61, 1), "does not hold", "The wait is 1.02 min, not at most 1 min."),
+        (
+            Number(0.7, 40, 0.4, 0.9),
+            Number(5, 1),
+            "cannot tell",
+            "The share may be chance: 40.0 to 90.0 % (95 %) is not all at least 50.0 %.",
+        ),
+        (Number(0.9, 29), Number(5, 1), "cannot tell", "29 jobs are too few: 30 are needed."),
+        (Number(0.9, 40), Number(None, 0), "cannot tell", "The wait cannot be computed."),
+        # One threshold that is surely missed decides, whatever is unknown beside it.
+        (Number(0.1, 40), Number(None, 0), "does not hold", "The share is 10.0 %, not at least 50.0 %."),
+    ],
+)
+def test_what_decides_is_said(trace: Trace, share: Number, wait: Number, verdict: str, why: str) -> None:
+    found = judged(trace, share, wait)
+    assert (found.verdict, found.why) == (verdict, (why,))
+
+
+NUMBERS = st.builds(
+    lambda value, away, n: Number(value, n, *((None, None) if away is None else (value - away, value + away))),
+    st.floats(0, 100),
+    st.none() | st.floats(0, 50),
+    st.integers(0, 60),
+)
+
+
+@given(share=NUMBERS, wait=NUMBERS)
+def test_no_advice_without_every_threshold_crossed(trace: Trace, share: Number, wait: Number) -> None:
+    found = judged(trace, share, wait)
+    least = share.value if share.low is None else share.low
+    most = wait.value if wait.high is None else wait.high
+    assert least is not None
+    assert most is not None
+    assert (found.verdict == "holds") == (least >= 0.5 and most <= 60 and share.n >= 30)
+    assert (found.verdict == "holds") == (not found.why)
+
+
+def test_a_capability_that_is_lacking_is_told_before_anything_is_computed(make_trace: MakeTrace) -> None:
+    from tracekit.manifest import Capability
+
+    log = Log()
+    log.job(0, 60)
+    lacking = {"utilization": Capability(available=False, coverage=0.0, note="no telemetry.")}
+    trace = make_trace(**log.tables, manifest_overrides={"capabilities": lacking})
+    found = judge(replace(PLAIN, needs=("utilization",), tables=("nodes",)), Evidence(trace))
+    assert (found.verdict, found.why) == ("cannot tell", ("The trace has no utilization: no telemetry.",))
+    assert judge(replace(PLAIN, tables=("nodes",)), Evidence(trace)).why == ("The trace has no table 'nodes'.",)
+
+
+def test_a_function_may_say_what_is_lacking(trace: Trace) -> None:
+    def find(evidence: Evidence) -> Finding:
+        raise LackingError("There is no sun.")
+
+    found = judge(replace(PLAIN, find=find), Evidence(trace))
+    assert (found.verdict, found.why, found.finding) == ("cannot tell", ("There is no sun.",), None)
+
+
+def test_a_plug_in_that_fails_is_told_and_stops_nothing(trace: Trace) -> None:
+    def broken(evidence: Evidence) -> Finding:
+        raise KeyError("x\ny")
+
+    assert judge(replace(PLAIN, find=broken), Evidence(trace)).why == (
+        "The function of this guideline failed: KeyError: 'x\\ny'.",
+    )
+    assert judge(PLAIN, Evidence(trace)).why == (
+        "The function of this guideline failed: ValueError: it gives no number 'share'.",
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"id": "Not An Id"},
+        {"measures": ()},
+        {"thresholds": ()},
+        {"thresholds": (Threshold("other", "at least", 1, "ours"),)},
+        {"no_trial": ""},
+        {"trial": Trial("fifo", ("srtf",))},
+    ],
+)
+def test_a_guideline_that_cannot_be_judged_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"needs|is no id"):
+        replace(PLAIN, **changes)
+
+
+@pytest.mark.parametrize(
+    ("side", "value", "crossed"),
+    [("at least", 1.0, True), ("at most", 1.0, True), ("more than", 1.0, False), ("at most", 1.5, False)],
+)
+def test_a_threshold_knows_its_side(side: Any, value: float, crossed: bool) -> None:
+    assert Threshold("k", side, 1.0, "ours").crossed(value) is crossed
+
+
+def test_all_guidelines_are_there_and_each_is_complete() -> None:
+    found = registry.all_guidelines()
+    assert [name for name in found if name in NAMES] == NAMES
+    for guideline in found.values():
+        texts = (guideline.title, guideline.question, guideline.advice, guideline.cost, guideline.risk)
+        how = (guideline.practice.slurm, guideline.practice.kubernetes, guideline.practice.yarn)
+        assert all(texts)
+        assert all(how)
+        assert guideline.sources
+        assert all(threshold.source for threshold in guideline.thresholds)
+        numbers = {measure.key: "1" for measure in guideline.measures}
+        assert "{" not in guideline.finding.format(**numbers)
+
+
+def test_every_policy_of_a_trial_exists() -> None:
+    from tracekit.policies import parse_policy
+
+    trials = [g.trial for g in registry.all_guidelines().values() if g.trial is not None]
+    policies = [policy for trial in trials for policy in (trial.baseline, *trial.changed)]
+    # Labels leave defaults out, by which replays that were made are found.
+    assert [parse_policy(policy).label for policy in policies] == policies
+
+
+@pytest.fixture
+def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Install four plug-ins: a good one, one of a name that is taken, one that is none, one that is not there."""
+    entries = [
+        metadata.EntryPoint("plain", f"{__name__}:PLAIN", registry._GROUP),
+        metadata.EntryPoint("taken", f"{__name__}:TAKEN", registry._GROUP),
+        metadata.EntryPoint("nothing", f"{__name__}:NAMES", registry._GROUP),
+        metadata.EntryPoint("gone", "no_such_module_at_all:X", registry._GROUP),
+    ]
+    members = {"plain": PLAIN, "taken": replace(PLAIN, id="backfill"), "nothing": NAMES}
+
+    def load(entry: metadata.EntryPoint) -> object:
+        if entry.name in members:
+            return members[entry.name]
+        raise ModuleNotFoundError("No module named 'no_such_module_at_all'")
+
+    monkeypatch.setattr(metadata, "entry_points", lambda group: entries if group == registry._GROUP else [])
+    monkeypatch.setattr(metadata.EntryPoint, "load", load)
+    registry._known.cache_clear()
+    yield
+    registry._known.cache_clear()
+
+
+@pytest.mark.usefixtures("plugins")
+def test_a_plugin_is_a_guideline_like_any_other_and_broken_ones_are_told() -> None:
+    assert registry.find_guideline("plain") is PLAIN
+    broken = registry.broken_plugins()
+    assert "there is already a guideline called 'backfill'" in broken["taken"]
+    assert "it is no instance of tracekit.guidelines.interface.Guideline" in broken["nothing"]
+    assert "ModuleNotFoundError" in broken["gone"]
+
+
+def test_an_unknown_guideline_is_told_with_the_nearest(trace: Trace) -> None:
+    with pytest.raises(UsageError, match="unknown guideline 'backfil'; did you mean 'backfill'"):
+        tracekit.guidelines(trace, only=["backfil"])
+
+
+def test_effects_come_from_one_place(trace: Trace) -> None:
+    with pytest.raises(UsageError, match="give one"):
+        guidelines(trace, replay="out", try_jobs=5)
+    with pytest.raises(UsageError, match="at least one job"):
+        guidelines(trace, try_jobs=0)
+
+
+def test_a_ratio_over_days_has_the_interval_of_its_days() -> None:
+    frame = pl.DataFrame({"day": [0, 0, 1, 2, 3, 4], "a": [1, 0, 1, 1, 0, 0], "b": [1, 1, 1, 1, 1, 1]})
+    found = over_days(frame, ratio("a", "b"), n=6)
+    assert found.value == pytest.approx(0.5)
+    assert found.low is not None
+    assert found.high is not None
+    assert 0 <= found.low < 0.5 < found.high <= 1
+    assert over_days(frame, ratio("a", "b"), n=6) == found
+
+
+def test_days_that_are_alike_leave_nothing_to_chance() -> None:
+    frame = pl.DataFrame({"day": [0, 1, 2, 3, 4], "a": [1] * 5, "b": [4] * 5})
+    assert over_days(frame, ratio("a", "b"), n=5) == Number(0.25, 5, 0.25, 0.25)
+
+
+def test_few_days_and_empty_sums_have_no_interval() -> None:
+    frame = pl.DataFrame({"day": [0, 1, 2, 3], "a": [1] * 4, "b": [4] * 4})
+    assert over_days(frame, ratio("a", "b"), n=4) == Number(0.25, 4)
+    nothing = pl.DataFrame({"day": list(range(9)), "a": [0] * 9, "b": [0] * 9})
+    assert over_days(nothing, ratio("a", "b"), n=9) == Number(None, 9)
+
+
+def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(3)
+    covered = 0
+    for _ in range(200):
+        jobs = rng.poisson(20, size=30)
+        hits = rng.binomial(jobs, 0.3)
+        frame = pl.DataFrame({"day": np.arange(30), "a": hits, "b": jobs})
+        found = over_days(frame, ratio("a", "b"), n=int(jobs.sum()))
+        covered += found.low is not None and found.high is not None and found.low <= 0.3 <= found.high
+    assert covered >= 180
+
+
+def test_an_exact_share_is_that_of_clopper_and_pearson() -> None:
+    # 0 of 10: the upper end is 1 - 0.025^(1/10).
+    found = share_of(0, 10)
+    assert (found.value, found.low) == (0, 0)
+    assert found.high == pytest.approx(1 - 0.025**0.1)
+    assert share_of(0, 0) == Number(None, 0)

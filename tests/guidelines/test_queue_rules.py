@@ -1,0 +1,178 @@
+"""Guidelines about waiting and idle nodes: the planted size is recovered, and there is none without the problem."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.guidelines.planted import DAY, Log, when
+from tracekit.characterize import run_query
+from tracekit.guidelines.run import guidelines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.guidelines.run import Judged
+    from tracekit.trace import Trace
+
+    MakeTrace = Callable[..., Trace]
+
+
+def judged(make_trace: MakeTrace, log: Log, name: str) -> Judged:
+    (found,) = guidelines(make_trace(**log.tables), only=[name]).judged
+    return found
+
+
+def short_behind_long(wait_s: float, long_s: float = 36_000) -> Log:
+    """Return ten days with seven jobs of a minute that wait so long, and three long ones that do not wait."""
+    log = Log()
+    for day in range(10):
+        for k in range(7):
+            log.job(day * DAY + k * 600, 60, queue_s=wait_s, name="short")
+        for k in range(3):
+            log.job(day * DAY + k * 600, long_s, name=f"once {day} {k}")
+    return log
+
+
+def test_short_jobs_behind_long_ones_are_counted(make_trace: MakeTrace) -> None:
+    found = judged(make_trace, short_behind_long(3600), "order-by-service")
+    assert found.verdict == "holds"
+    assert found.finding is not None
+    numbers = found.finding.numbers
+    assert numbers["waited_longer_share"].value == pytest.approx(0.7)
+    assert numbers["spread"].value == pytest.approx(600)
+    assert numbers["again_share"].value == pytest.approx(0.69)
+    assert (
+        found.no_effect
+        == "No replay was given; 'tracekit replay TRACE -p fifo -p qssf -p las -o OUT' makes what is needed."
+    )
+
+
+@pytest.mark.parametrize(("wait_s", "long_s"), [(30.0, 36_000.0), (3600.0, 60.0)])
+def test_order_matters_little_without_waits_or_without_long_jobs(
+    make_trace: MakeTrace, wait_s: float, long_s: float
+) -> None:
+    assert judged(make_trace, short_behind_long(wait_s, long_s), "order-by-service").verdict == "does not hold"
+
+
+def waiting(free_s: float, full_s: float) -> Log:
+    """Return forty half days with one wait while the node of 8 GPUs is free, and one while it is full."""
+    log = Log()
+    for k in range(40):
+        begin = k * DAY / 2
+        log.job(begin, 600, node="n", queue_s=free_s)
+        log.job(begin + 10_000, full_s, gpus=8, node="n")
+        log.job(begin + 10_000, 600, node="n", queue_s=full_s)
+    return log
+
+
+def test_waits_in_spite_of_free_gpus_speak_for_backfilling(make_trace: MakeTrace) -> None:
+    found = judged(make_trace, waiting(900, 300), "backfill")
+    assert found.verdict == "holds"
+    assert found.finding is not None
+    assert found.finding.numbers["placeable_share"].value == pytest.approx(0.75)
+    assert found.finding.numbers["placeable_wait_s"].value == pytest.approx(450)
+    assert found.finding.numbers["placeable_share"].n == 80
+
+
+def test_waits_on_a_full_cluster_do_not(make_trace: MakeTrace) -> None:
+    assert judged(make_trace, waiting(60, 3000), "backfill").verdict == "does not hold"
+
+
+def tenants(full_vc: str) -> Log:
+    """Return forty half days: a job waits an hour while 4 GPUs are held in a VC, another 20 minutes for nothing."""
+    log = Log()
+    for vc in "ab":
+        log.add("capacity", time=when(0), vc=vc, gpu_count=4)
+    for k in range(40):
+        begin = k * DAY / 2
+        log.job(begin, 3600, gpus=4, vc=full_vc)
+        log.job(begin, 600, vc="a", queue_s=3600)
+        log.job(begin + 20_000, 600, vc="b", queue_s=1200)
+    return log
+
+
+def test_waits_at_a_quota_beside_an_idle_one_speak_for_lending(make_trace: MakeTrace) -> None:
+    log = tenants("a")
+    found = judged(make_trace, log, "lend-quota")
+    assert found.verdict == "holds"
+    assert found.finding is not None
+    assert found.finding.numbers["quota_wait_share"].value == pytest.approx(0.75)
+    frame = run_query(make_trace(**log.tables), "utilization/vc", quota="capacity")
+    used = frame["allocated_share_mean"].to_list()
+    assert found.finding.numbers["unused_share"].value == pytest.approx(1 - sum(used) / 2)
+    assert [row["vc"] for row in found.finding.rows] == ["a", "b"]
+
+
+def test_waits_within_the_quota_do_not(make_trace: MakeTrace) -> None:
+    assert judged(make_trace, tenants("b"), "lend-quota").verdict == "does not hold"
+
+
+def test_quotas_that_are_guessed_do_not_speak_for_lending(make_trace: MakeTrace) -> None:
+    log = tenants("a")
+    del log.tables["capacity"]
+    assert judged(make_trace, log, "lend-quota").verdict == "cannot tell"
+
+
+def on_nodes(half_day: str, all_day: str) -> Log:
+    """Return ten days on four nodes of 8 GPUs, some busy all the time, some half of each day."""
+    log = Log()
+    log.nodes("abcd", 8)
+    for node in all_day:
+        log.job(0, 10 * DAY, gpus=8, node=node)
+    for node in half_day:
+        for day in range(10):
+            log.job(day * DAY, DAY / 2, gpus=8, node=node)
+    return log
+
+
+def test_idle_node_hours_are_counted_with_their_energy(make_trace: MakeTrace) -> None:
+    found = judged(make_trace, on_nodes("c", "ab"), "power-down")
+    assert found.verdict == "holds"
+    assert found.finding is not None
+    numbers = found.finding.numbers
+    # d always, c half of the time; the last moment, at which all are free, is one of 241.
+    assert numbers["idle_share"].value == pytest.approx((240 + 120 + 4) / (4 * 241), abs=0.01)
+    assert numbers["always_idle_nodes"].value == 1
+    share = numbers["idle_share"].value or 0
+    assert numbers["idle_kwh_per_day"].value == pytest.approx(32 * share * 24 * 75 / 1000)
+    assert numbers["least_kwh_per_day"].value == pytest.approx(32 * share * 24 * 30 / 1000)
+
+
+def test_busy_nodes_stay_on(make_trace: MakeTrace) -> None:
+    assert judged(make_trace, on_nodes("", "abcd"), "power-down").verdict == "does not hold"
+
+
+def day_of_arrivals(busy_jobs: int, busy_wait_s: float) -> Log:
+    """Return ten days with so many jobs in each of eight hours, and one every other hour of the sixteen others."""
+    log = Log()
+    for day in range(10):
+        for hour in range(24):
+            jobs, wait_s = (busy_jobs, busy_wait_s) if 8 <= hour < 16 else (1 - hour % 2, 300.0)
+            for k in range(jobs):
+                log.job(day * DAY + hour * 3600 + k, 60, queue_s=wait_s)
+    return log
+
+
+def test_busy_hours_are_found_with_their_waits(make_trace: MakeTrace) -> None:
+    found = judged(make_trace, day_of_arrivals(2, 1800), "spread-submissions")
+    assert found.verdict == "holds"
+    assert found.finding is not None
+    numbers = found.finding.numbers
+    assert numbers["busy_share"].value == pytest.approx(16 / 24)
+    assert numbers["calm_ratio"].value == pytest.approx(1 / 6)
+    assert numbers["busy_wait_s"].value == pytest.approx(1800)
+
+
+def test_hours_are_those_of_the_trace_s_zone(make_trace: MakeTrace) -> None:
+    zone = {"timezone": "Asia/Tokyo"}
+    trace = make_trace(**day_of_arrivals(2, 1800).tables, manifest_overrides=zone)
+    (found,) = guidelines(trace, only=["spread-submissions"]).judged
+    assert found.finding is not None
+    assert "are 0 h, 17 h, 18 h, 19 h, 20 h, 21 h, 22 h, 23 h (Asia/Tokyo)" in found.finding.notes[0]
+
+
+@pytest.mark.parametrize(("jobs", "wait_s"), [(1, 300.0), (2, 300.0)])
+def test_even_hours_or_even_waits_need_no_spreading(make_trace: MakeTrace, jobs: int, wait_s: float) -> None:
+    assert judged(make_trace, day_of_arrivals(jobs, wait_s), "spread-submissions").verdict == "does not hold"

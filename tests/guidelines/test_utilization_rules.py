@@ -1,0 +1,186 @@
+"""Guidelines about GPUs that are held and hardly used: the planted size is recovered, and none without the problem."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.guidelines.planted import DAY, Log
+from tests.guidelines.test_output import assert_valid
+from tracekit.characterize import run_query
+from tracekit.guidelines.run import guidelines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.guidelines.run import Judged
+    from tracekit.trace import Trace
+
+    MakeTrace = Callable[..., Trace]
+
+
+def judged(make_trace: MakeTrace, log: Log, name: str, **manifest: object) -> Judged:
+    (found,) = guidelines(make_trace(**log.tables, **manifest), only=[name]).judged
+    return found
+
+
+def used_jobs(kinds: list[tuple[float, float, float]], days: int = 10) -> Log:
+    """Return ten days with a job of each kind (GPUs, hours, mean utilization) four times a day."""
+    log = Log()
+    for day in range(days):
+        for k in range(4):
+            for gpus, hours, pct in kinds:
+                job = log.job(day * DAY + k * 7200, hours * 3600, gpus=gpus)
+                log.used(job, gpus, pct)
+    return log
+
+
+def test_idle_jobs_are_found_with_what_they_waste(make_trace: MakeTrace) -> None:
+    # Of 4 + 12 GPU-hours a round, 4 * (1 - 0.05) are wasted: 3.8 / 16.
+    found = judged(make_trace, used_jobs([(2, 2, 5), (4, 3, 80)]), "reclaim-idle")
+    assert found.verdict == "holds"
+    assert found.finding is not None
+    share = found.finding.numbers["idle_share"]
+    assert share.value == pytest.approx(3.8 / 16)
+    assert share.low == pytest.approx(3.8 / 16)
+    assert share.n == 80
+    assert found.finding.numbers["wasted_gpu_hours"].value == pytest.approx(40 * 3.8)
+    assert found.finding.numbers["idle_jobs"].value == 40
+
+
+def test_busy_jobs_and_short_idle_ones_are_left_in_peace(make_trace: MakeTrace) -> None:
+    found = judged(make_trace, used_jobs([(2, 0.5, 0), (4, 3, 80)]), "reclaim-idle")
+    assert found.verdict == "does not hold"
+
+
+def test_low_jobs_of_one_gpu_are_found(make_trace: MakeTrace) -> None:
+    found = judged(make_trace, used_jobs([(1, 2, 40), (1, 6, 90)]), "share-gpus")
+    assert found.verdict == "holds"
+    assert found.finding is not None
+    assert found.finding.numbers["low_share"].value == pytest.approx(0.25)
+    assert found.finding.numbers["freed_gpu_hours"].value == pytest.approx(40)
+
+
+def test_idle_busy_and_large_jobs_do_not_speak_for_sharing(make_trace: MakeTrace) -> None:
+    assert judged(make_trace, used_jobs([(1, 2, 5), (1, 2, 90), (4, 2, 40)]), "share-gpus").verdict == "does not hold"
+
+
+def test_half_idle_gangs_are_found_by_user(make_trace: MakeTrace) -> None:
+    found = judged(make_trace, used_jobs([(4, 2, 30), (8, 1, 95), (1, 9, 30)]), "right-size-gangs")
+    assert found.verdict == "holds"
+    assert found.finding is not None
+    assert found.finding.numbers["low_share"].value == pytest.approx(0.5)
+    assert found.finding.numbers["spare_gpu_hours"].value == pytest.approx(160)
+    assert found.finding.rows == ({"user": "u", "jobs": 40, "gpu_hours": pytest.approx(320)},)
+
+
+def test_busy_gangs_keep_their_size(make_trace: MakeTrace) -> None:
+    assert judged(make_trace, used_jobs([(4, 2, 80), (1, 2, 30)]), "right-size-gangs").verdict == "does not hold"
+
+
+def test_without_utilization_nothing_can_be_told(make_trace: MakeTrace) -> None:
+    log = used_jobs([(1, 2, 40)])
+    del log.tables["job_usage"]
+    found = judged(make_trace, log, "share-gpus")
+    assert found.verdict == "cannot tell"
+    assert found.why == ("The trace has no table 'gpu_utilization' or 'job_usage'.",)
+
+
+def beside(pct: float, days: int = 16) -> Log:
+    """Return days on which a job runs alone at 80 %, and then two jobs of its size beside each other at `pct`."""
+    log = Log()
+    for day in range(days):
+        begin = day * DAY
+        log.job(begin, 600, gpus=2, node="n")
+        log.busy("n", [0, 1], begin, 600, 80)
+        for k in range(2):
+            job = log.job(begin + 3600, 600, gpus=2)
+            log.hold(job, "n", [2 * k, 2 * k + 1])
+            log.busy("n", [2 * k, 2 * k + 1], begin + 3600, 600, pct)
+    return log
+
+
+def test_interference_is_the_loss_beside_others(make_trace: MakeTrace) -> None:
+    found = judged(make_trace, beside(62), "limit-interference")
+    assert found.verdict == "holds"
+    assert found.finding is not None
+    drop = found.finding.numbers["drop_pct"]
+    assert drop.value == pytest.approx(18)
+    assert drop.low == pytest.approx(18)
+    assert drop.n == 32
+    assert found.finding.numbers["shared_share"].value == pytest.approx(2 / 3)
+
+
+def test_interference_is_what_the_query_of_colocation_says(make_trace: MakeTrace) -> None:
+    trace = make_trace(**beside(62).tables)
+    frame = run_query(trace, "locality/utilization_by_colocation", rule="same_node")
+    rows = [(row["gpu_count"], row["colocated"], row["samples"], row["mean_pct"]) for row in frame.to_dicts()]
+    (found,) = guidelines(trace, only=["limit-interference"]).judged
+    assert found.finding is not None
+    assert [tuple(row.values()) for row in found.finding.rows] == [pytest.approx(row) for row in rows]
+
+
+def test_jobs_that_do_not_disturb_each_other_need_no_nodes_of_their_own(make_trace: MakeTrace) -> None:
+    assert judged(make_trace, beside(79), "limit-interference").verdict == "does not hold"
+
+
+def gangs(pct: float, strict_wait_s: float, days: int = 16) -> Log:
+    """Return days with a gang of 8 on one node at 80 %, and two on two nodes at `pct` that did not wait."""
+    log = Log()
+    for day in range(days):
+        begin = day * DAY
+        log.job(begin, 1200, gpus=8, node="a", queue_s=strict_wait_s)
+        log.busy("a", list(range(8)), begin + strict_wait_s, 1200, 80)
+        for k in (1, 2):
+            job = log.job(begin + k * 7200, 1200, gpus=8, node_count=2)
+            for node in "ab":
+                log.hold(job, node, [0, 1, 2, 3])
+                log.busy(node, [0, 1, 2, 3], begin + k * 7200, 1200, pct)
+    return log
+
+
+def test_spread_gangs_lose_what_was_planted(make_trace: MakeTrace) -> None:
+    found = judged(make_trace, gangs(65, 60), "wait-for-locality")
+    assert found.verdict == "holds"
+    assert found.finding is not None
+    numbers = found.finding.numbers
+    assert numbers["drop_pct"].value == pytest.approx(15)
+    assert numbers["drop_pct"].n == 32
+    assert numbers["extra_wait_s"].value == pytest.approx(60)
+    assert numbers["extra_wait_share"].value == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(("pct", "wait_s"), [(79.0, 60.0), (65.0, 600.0)])
+def test_no_waiting_where_spreading_costs_nothing_or_the_wait_is_long(
+    make_trace: MakeTrace, pct: float, wait_s: float
+) -> None:
+    assert judged(make_trace, gangs(pct, wait_s), "wait-for-locality").verdict == "does not hold"
+
+
+def test_few_spread_gangs_are_too_few(make_trace: MakeTrace) -> None:
+    found = judged(make_trace, gangs(65, 60, days=10), "wait-for-locality")
+    assert (found.verdict, found.why) == ("cannot tell", ("20 spread attempts are too few: 30 are needed.",))
+
+
+def test_the_times_to_wait_are_tried_by_size_and_under_the_bracket(make_trace: MakeTrace) -> None:
+    log = gangs(65, 60)
+    log.nodes("ab", 8)
+    trace = make_trace(**log.tables)
+    advice = guidelines(trace, only=["wait-for-locality"], try_jobs=30)
+    effect = advice.judged[0].effect
+    assert effect is not None
+    assert (effect.baseline, effect.origin) == ("fifo,relax=1", "replays of the first 30 jobs")
+    tried = {(change.policy, change.assumption) for change in effect.changes}
+    assert len(tried) == 4 * 3
+    # Nobody waits in this replay, so nothing changes, and the baseline is as good as any.
+    assert [(best.gpu_class, best.policy, best.diff_s) for best in effect.best_by_class] == [("5-8", "fifo,relax=1", 0)]
+    assert effect.verdict == "no change"
+    assert_valid(advice.document())
+    told = advice.document()["guidelines"][0]["effect"]["text"]
+    assert told == (
+        "fifo,relax=600 instead of fifo,relax=1: mean completion time +0.0 % (+0.0 % to +0.0 % by day); +0.0 % to "
+        "+0.0 % over 3 assumptions; 30 jobs, replays of the first 30 jobs. The replay shows no gain from the advice."
+    )
+    for text in (advice.html(), advice.markdown()):
+        assert "The replay shows no gain from the advice. Best by size of job" in text

@@ -1,0 +1,150 @@
+"""The guidelines as a document of JSON values, from which every other form is made."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tracekit import __version__
+from tracekit.guidelines.words import shown, span, visible
+
+if TYPE_CHECKING:
+    from tracekit.guidelines.effects import Effect
+    from tracekit.guidelines.interface import Finding, Guideline, Number
+    from tracekit.guidelines.run import Advice, Judged
+
+__all__ = ["FORMAT", "document_of"]
+
+FORMAT = "tracekit-guidelines"
+
+_ROWS = 20
+"""Most rows of details; what follows is counted."""
+_NAME = 200
+_VERDICTS = {
+    "better": "The replay bears the advice out.",
+    "worse": "The replay speaks against the advice: look for the reason before you follow it.",
+    "no change": "The replay shows no gain from the advice.",
+    "undecided": "The replay does not decide: the interval, or the assumptions, allow both.",
+}
+
+
+def document_of(advice: Advice) -> dict[str, Any]:
+    """Return the document: the keys are the same whatever the verdicts, null where there is nothing to say.
+
+    Text from a log appears in `finding.rows` only, made visible and cut.
+    """
+    return {
+        "format": FORMAT,
+        "version": 1,
+        "tracekit_version": __version__,
+        "trace": visible(advice.trace.path.name, _NAME),
+        "source_format": visible(advice.trace.manifest.format, _NAME),
+        "holds": len(advice.holding),
+        "guidelines": [_entry(judged) for judged in advice.judged],
+    }
+
+
+def _entry(judged: Judged) -> dict[str, Any]:
+    guideline, holds = judged.guideline, judged.verdict == "holds"
+    return {
+        "id": guideline.id,
+        "title": guideline.title,
+        "question": guideline.question,
+        "verdict": judged.verdict,
+        "why": list(judged.why),
+        "thresholds": [_threshold(guideline, k, judged.finding) for k in range(len(guideline.thresholds))],
+        "finding": None if judged.finding is None else _finding(guideline, judged.finding),
+        "advice": guideline.advice if holds else None,
+        "effect": None if judged.effect is None else _effect(judged.effect),
+        "no_effect": judged.no_effect or None,
+        "cost": guideline.cost if holds else None,
+        "risk": guideline.risk if holds else None,
+        "practice": asdict(guideline.practice) if holds else None,
+        "sources": list(guideline.sources),
+    }
+
+
+def _threshold(guideline: Guideline, k: int, finding: Finding | None) -> dict[str, Any]:
+    threshold = guideline.thresholds[k]
+    measure = next(m for m in guideline.measures if m.key == threshold.key)
+    value = None if finding is None else finding.numbers[threshold.key].value
+    return {
+        "key": threshold.key,
+        "what": measure.what,
+        "side": threshold.side,
+        "value": threshold.value,
+        "unit": measure.unit,
+        "limit": f"{threshold.side} {shown(threshold.value, measure.unit)}",
+        "source": threshold.source,
+        "crossed": None if value is None else threshold.crossed(value),
+    }
+
+
+def _finding(guideline: Guideline, finding: Finding) -> dict[str, Any]:
+    numbers = [
+        {
+            "key": measure.key,
+            "what": measure.what,
+            "unit": measure.unit,
+            **asdict(finding.numbers[measure.key]),
+            "n_of": measure.n_of,
+            "text": _told(finding.numbers[measure.key], measure.unit),
+        }
+        for measure in guideline.measures
+    ]
+    words = {m.key: shown(finding.numbers[m.key].value, m.unit) for m in guideline.measures}
+    return {
+        "text": guideline.finding.format(**words),
+        "numbers": numbers,
+        "rows_title": finding.rows_title or None,
+        "rows": [{name: _cell(value) for name, value in row.items()} for row in finding.rows[:_ROWS]],
+        "rows_left_out": max(0, len(finding.rows) - _ROWS),
+        "notes": [visible(note, 600) for note in dict.fromkeys(finding.notes)],
+    }
+
+
+def _told(number: Number, unit: str) -> str:
+    text = shown(number.value, unit)
+    if number.low is None or number.high is None:
+        return text
+    return f"{text} ({span(number.low, number.high, unit)})"
+
+
+def _cell(value: object) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, dt.datetime):
+        return value.isoformat()
+    return visible(str(value), _NAME)
+
+
+def _effect(effect: Effect) -> dict[str, Any]:
+    first = effect.changes[0]
+    share = getattr(first, f"{effect.headline}_diff_share")
+    low, high = (getattr(first, f"{effect.headline}_diff_share_{end}") for end in ("low", "high"))
+    what = "completion time" if effect.headline == "jct" else "queueing time"
+    text = f"{first.policy} instead of {effect.baseline}: mean {what} {_percent(share)}"
+    if low is not None and high is not None:
+        text += f" ({_percent(low)} to {_percent(high)} by day)"
+    same = [c for c in effect.changes if c.policy == first.policy]
+    shares = [s for s in (getattr(c, f"{effect.headline}_diff_share") for c in same) if s is not None]
+    if len(same) > 1 and shares:
+        text += f"; {_percent(min(shares))} to {_percent(max(shares))} over {len(same)} assumptions"
+    return {
+        "text": f"{text}; {first.jobs:,} jobs, {effect.origin}. {_VERDICTS[effect.verdict]}",
+        "verdict": effect.verdict,
+        "origin": effect.origin,
+        "baseline": effect.baseline,
+        "headline": effect.headline,
+        "changes": [asdict(change) for change in effect.changes],
+        "best_by_gpu_class": [asdict(best) for best in effect.best_by_class],
+        "assumptions": list(effect.assumptions),
+    }
+
+
+def _percent(share: float | None) -> str:
+    return "unchanged from 0" if share is None else f"{100 * share + 0.0:+.1f} %"

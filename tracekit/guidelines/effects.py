@@ -1,0 +1,191 @@
+"""What a change would do, by replay: the same jobs under the policy as it is and under the changed ones.
+
+Differences are taken job by job over the jobs that both completed, and their intervals resample whole submission days,
+as `tracekit.replay.results.comparison` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import polars as pl
+
+from tracekit.replay.results.comparison import day_intervals
+from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class
+
+if TYPE_CHECKING:
+    from tracekit.guidelines.interface import Trial
+    from tracekit.guidelines.replays import Replays
+
+__all__ = ["DEFAULTS", "Change", "ClassBest", "Effect", "effect_of"]
+
+DEFAULTS = "defaults"
+"""Name of the assumptions of models.toml."""
+
+_LEAST = 0.001
+"""A change of less than this share of the mean counts as none."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Mean difference of a policy against the baseline; negative is faster."""
+
+    policy: str
+    assumption: str
+    """`DEFAULTS`, or the point of the bracket."""
+    jobs: int
+    """Jobs that both completed."""
+    jct_diff_s: float
+    jct_diff_share: float | None
+    """Of the baseline's mean completion time; None where that is 0."""
+    jct_diff_share_low: float | None
+    """Lower end of the 95 % interval over submission days; None with fewer than 5 days."""
+    jct_diff_share_high: float | None
+    queue_diff_s: float
+    queue_diff_share: float | None
+    queue_diff_share_low: float | None
+    queue_diff_share_high: float | None
+
+
+@dataclass(frozen=True)
+class ClassBest:
+    """The policy with the least mean of the headline for jobs of one size."""
+
+    gpu_class: str
+    policy: str
+    jobs: int
+    diff_s: float
+    """Mean of the headline minus the baseline's [s]; 0 where the baseline is the best."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The expected effect of a guideline."""
+
+    origin: str
+    """Which replays these are."""
+    baseline: str
+    headline: Literal["jct", "queue"]
+    changes: tuple[Change, ...]
+    """Of each changed policy under each assumption; the first is the headline."""
+    best_by_class: tuple[ClassBest, ...]
+    """Under the default assumptions; empty with one changed policy."""
+    assumptions: tuple[str, ...]
+    """What the replays assumed, one sentence each."""
+
+    @property
+    def verdict(self) -> str:
+        """'better', 'worse', 'no change', or 'undecided' where the interval or the bracket does not agree."""
+        first = self.changes[0]
+        same = [c for c in self.changes if c.policy == first.policy]
+        signs = {_sign(_share(c, self.headline)) for c in same} - {0}
+        low, high = (getattr(first, f"{self.headline}_diff_share_{end}") for end in ("low", "high"))
+        if len(signs) > 1 or (low is not None and signs and _sign(low) != _sign(high)):
+            return "undecided"
+        return {-1: "better", 1: "worse", 0: "no change"}[signs.pop() if signs else 0]
+
+
+def _share(change: Change, headline: str) -> float:
+    share: float | None = getattr(change, f"{headline}_diff_share")
+    return share or 0.0
+
+
+def _sign(share: float) -> int:
+    return 0 if abs(share) < _LEAST else (1 if share > 0 else -1)
+
+
+def effect_of(trial: Trial, replays: Replays) -> Effect | str:
+    """Return the effect of a trial, or the sentence that says why there is none.
+
+    Parameters
+    ----------
+    trial : Trial
+        What to compare.
+    replays : Replays
+        Where schedules come from.
+
+    Raises
+    ------
+    TracekitError
+        A file of the replays cannot be read.
+    """
+    base = replays.jobs(trial.baseline)
+    policies = [policy for policy in replays.variants(trial) if isinstance(replays.jobs(policy), pl.DataFrame)]
+    if isinstance(base, str) or not policies:
+        missing = base if isinstance(base, str) else replays.jobs(trial.changed[0])
+        return f"{missing} '{trial.command()}' makes the replays that are needed."
+    changes = [_change(base, replays.jobs(policy), policy, DEFAULTS) for policy in policies]
+    for point in trial.bracket if replays.can_assume else ():
+        before = replays.jobs(trial.baseline, point)
+        changes += [_change(before, replays.jobs(policy, point), policy, point.name) for policy in policies]
+    found = [change for change in changes if change is not None]
+    if not found:
+        return "No job was completed under both policies."
+    tables = {trial.baseline: base, **{policy: replays.jobs(policy) for policy in policies}}
+    best = _best(tables, trial.headline) if len(policies) > 1 else ()
+    told = replays.assumptions([trial.baseline, *policies])
+    return Effect(replays.origin, trial.baseline, trial.headline, tuple(found), best, told)
+
+
+def _paired(base: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
+    columns = ("job_id", "jct_s", "queue_s")
+    paired = base.select(*columns, "submit_time", "gpu_count").join(
+        other.select(columns), on="job_id", how="inner", suffix="_new"
+    )
+    return paired.drop_nulls(["jct_s", "jct_s_new", "queue_s", "queue_s_new"]).sort("job_id")
+
+
+def _change(base: Any, other: Any, policy: str, assumption: str) -> Change | None:
+    if not isinstance(base, pl.DataFrame) or not isinstance(other, pl.DataFrame):
+        return None
+    paired = _paired(base, other)
+    if paired.is_empty():
+        return None
+    days = paired["submit_time"].dt.epoch("d").cast(pl.Int64).to_numpy()
+    diffs, usual, whole = [], [], []
+    for name in ("jct_s", "queue_s"):
+        before = paired[name].to_numpy()
+        diff = paired[f"{name}_new"].to_numpy() - before
+        diffs.append(float(diff.mean()))
+        usual.append(float(before.mean()))
+        # In milliseconds: sums of whole numbers do not depend on the order of the jobs.
+        whole.append((np.rint(diff * 1000).astype(np.int64), np.rint(before * 1000).astype(np.int64)))
+    found: list[tuple[float, float]] | None = day_intervals(days, [], whole, seed=0)
+    ends: list[tuple[float | None, float | None]] = [*found] if found else [(None, None)] * 2
+    shares = [diff / mean if mean else None for diff, mean in zip(diffs, usual, strict=True)]
+    (jct_low, jct_high), (queue_low, queue_high) = (
+        pair if mean else (None, None) for pair, mean in zip(ends, usual, strict=True)
+    )
+    return Change(
+        policy=policy,
+        assumption=assumption,
+        jobs=len(paired),
+        jct_diff_s=diffs[0],
+        jct_diff_share=shares[0],
+        jct_diff_share_low=jct_low,
+        jct_diff_share_high=jct_high,
+        queue_diff_s=diffs[1],
+        queue_diff_share=shares[1],
+        queue_diff_share_low=queue_low,
+        queue_diff_share_high=queue_high,
+    )
+
+
+def _best(tables: dict[str, Any], headline: str) -> tuple[ClassBest, ...]:
+    names = list(tables)
+    paired = tables[names[0]].select("job_id", "gpu_count", base=f"{headline}_s")
+    for k, name in enumerate(names[1:]):
+        paired = paired.join(tables[name].select("job_id", pl.col(f"{headline}_s").alias(f"p{k}")), on="job_id")
+    paired = paired.drop_nulls()
+    milli = (paired["gpu_count"].to_numpy() * 1000).round().astype(np.int64)
+    paired = paired.with_columns(place=pl.Series(gpu_class(milli)))
+    columns = ["base", *(f"p{k}" for k in range(len(names) - 1))]
+    rows = paired.group_by("place").agg(pl.len().alias("jobs"), pl.col(columns).mean()).sort("place")
+    found = []
+    for row in rows.iter_rows(named=True):
+        least = min(columns, key=lambda c: (row[c], columns.index(c)))
+        policy = names[columns.index(least)]
+        found.append(ClassBest(GPU_CLASSES[row["place"]], policy, row["jobs"], row[least] - row["base"]))
+    return tuple(found)

@@ -1,0 +1,189 @@
+"""What a guideline is: its texts as data, and a function that computes its finding from a Trace.
+
+A guideline of your own is an instance of `Guideline`, see docs/guidelines.md.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tracekit.guidelines.evidence import Evidence
+    from tracekit.replay.assumptions.models import Models
+
+__all__ = [
+    "Assumption",
+    "Finding",
+    "Guideline",
+    "LackingError",
+    "Measure",
+    "Number",
+    "Practice",
+    "Threshold",
+    "Trial",
+]
+
+_ID = re.compile(r"[a-z][a-z0-9-]*")
+
+
+class LackingError(Exception):
+    """The Trace cannot tell; raised by a guideline's function and caught by the runner.
+
+    Parameters
+    ----------
+    *sentences : str
+        What is lacking, one sentence a thing.
+    """
+
+    def __init__(self, *sentences: str) -> None:
+        self.sentences = sentences
+        super().__init__(" ".join(sentences))
+
+
+@dataclass(frozen=True)
+class Number:
+    """A measured number."""
+
+    value: float | None
+    """None when it cannot be told."""
+    n: int
+    """Observations that it rests on."""
+    low: float | None = None
+    """Lower end of the 95 % interval; None where there is none."""
+    high: float | None = None
+    """Upper end."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a guideline's function found."""
+
+    numbers: Mapping[str, Number]
+    """One for each measure of the guideline, by key."""
+    notes: tuple[str, ...] = ()
+    """Choices made and things left out, one sentence each."""
+    rows: tuple[Mapping[str, Any], ...] = ()
+    """Details, such as the nodes that are meant; all rows have the same keys."""
+    rows_title: str = ""
+    """What the rows are."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number that a guideline measures."""
+
+    key: str
+    """Its name in JSON."""
+    what: str
+    """What it is, for people."""
+    unit: str
+    """share, percent (points too), s, ratio, or what it counts."""
+    n_of: str
+    """What is counted in `Number.n`."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """What a measure must reach before the advice is given."""
+
+    key: str
+    """Of the measure."""
+    side: Literal["at least", "at most", "more than"]
+    value: float
+    source: str
+    """Where it comes from; 'ours' where it is our choice."""
+
+    def crossed(self, value: float) -> bool:
+        """Return whether a value is on the side that speaks for the advice."""
+        if self.side == "at most":
+            return value <= self.value
+        return value > self.value if self.side == "more than" else value >= self.value
+
+    def settled(self, number: Number) -> bool:
+        """Return whether the whole interval is on one side, so that chance does not decide."""
+        if number.value is None or number.low is None or number.high is None:
+            return True
+        return self.crossed(number.low) == self.crossed(number.high)
+
+
+@dataclass(frozen=True)
+class Practice:
+    """How to do it, in the words of each scheduler."""
+
+    slurm: str
+    kubernetes: str
+    """Kueue and Volcano."""
+    yarn: str
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """One point of a bracket: what is assumed instead of the default."""
+
+    name: str
+    change: Callable[[Models], Models]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How the effect is tried by replay: the same jobs under a policy as it is, and under the changed ones."""
+
+    baseline: str
+    """A policy and its parameters, as on the command line."""
+    changed: tuple[str, ...]
+    """Policies that stand for the advice, the one that is meant first."""
+    headline: Literal["jct", "queue"] = "jct"
+    """Whether the completion time or the queueing time is what should change."""
+    bracket: tuple[Assumption, ...] = ()
+    """Assumptions under which it is tried besides the default."""
+
+    def command(self) -> str:
+        """Return the command that makes the replays."""
+        policies = " ".join(f"-p {policy}" for policy in (self.baseline, *self.changed))
+        return f"tracekit replay TRACE {policies} -o OUT"
+
+
+@dataclass(frozen=True)
+class Guideline:
+    """One piece of advice, and what must be found before it is given."""
+
+    id: str
+    """Small letters, digits and hyphens."""
+    title: str
+    question: str
+    measures: tuple[Measure, ...]
+    """The first is the headline."""
+    thresholds: tuple[Threshold, ...]
+    """All must be crossed."""
+    finding: str
+    """A sentence; {key} stands for a measure with its unit."""
+    find: Callable[[Evidence], Finding]
+    """Computes the finding; raises LackingError when the Trace cannot tell."""
+    advice: str
+    cost: str
+    risk: str
+    practice: Practice
+    sources: tuple[str, ...]
+    tables: tuple[str, ...] = ()
+    """Tables that the Trace must have."""
+    needs: tuple[str, ...] = ()
+    """Capabilities that the Trace must have."""
+    least_n: int = 30
+    """Fewest observations of the headline for which the guideline says anything."""
+    trial: Trial | None = None
+    no_trial: str = ""
+    """Why the replay cannot try it; needed where there is no trial."""
+
+    def __post_init__(self) -> None:
+        if not _ID.fullmatch(self.id):
+            raise ValueError(f"'{self.id[:60]}' is no id of a guideline: use small letters, digits and hyphens")
+        keys = [m.key for m in self.measures]
+        unknown = [t.key for t in self.thresholds if t.key not in keys]
+        if not keys or not self.thresholds or unknown or len(set(keys)) != len(keys):
+            raise ValueError(f"'{self.id}' needs measures of different keys, and a threshold of one of them")
+        if (self.trial is None) != bool(self.no_trial):
+            raise ValueError(f"'{self.id}' needs either a trial or the reason why there is none")

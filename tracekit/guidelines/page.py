@@ -1,0 +1,86 @@
+"""The guidelines as one HTML page; every text is escaped."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["page"]
+
+_STYLE = (
+    ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;max-width:60rem;margin:auto;padding:1rem}"
+    "table{border-collapse:collapse;display:block;overflow-x:auto}"
+    "th,td{border:1px solid;padding:.2rem .5rem;text-align:left}"
+)
+
+_HEADS = (
+    ("holds", "What to change"),
+    ("cannot tell", "What cannot be told"),
+    ("does not hold", "What the trace does not show"),
+)
+
+
+def page(document: Mapping[str, Any]) -> str:
+    """Return the document of `document_of` as a page that needs no network and runs no script."""
+    title = f"Guidelines for {escape(document['trace'])}"
+    parts = [
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        f"<title>{title}</title><style>{_STYLE}</style></head><body><main><h1>{title}</h1>",
+        f"<p>{document['holds']} of {len(document['guidelines'])} guidelines hold. ",
+        "Advice stands only where a finding crossed its threshold.</p>",
+    ]
+    for verdict, head in _HEADS:
+        entries = [e for e in document["guidelines"] if e["verdict"] == verdict]
+        if not entries:
+            continue
+        parts.append(f"<h2>{head}</h2>")
+        if verdict == "holds":
+            parts += [_advice(entry) for entry in entries]
+        else:
+            items = "".join(
+                f"<li><strong>{escape(e['title'])}</strong>: {escape(' '.join(e['why']))}</li>" for e in entries
+            )
+            parts.append(f"<ul>{items}</ul>")
+    parts.append(f"</main><footer><p>tracekit {escape(document['tracekit_version'])}</p></footer></body></html>\n")
+    return "\n".join(parts)
+
+
+def _advice(entry: Mapping[str, Any]) -> str:
+    finding, effect = entry["finding"], entry["effect"]
+    told = entry["no_effect"] if effect is None else effect["text"]
+    best = "; ".join(f"{b['gpu_class']}: {b['policy']}" for b in effect["best_by_gpu_class"]) if effect else ""
+    told = f"{told} Best by size of job (GPUs): {best}." if best else told
+    heads = ("what", "measured (95 % interval)", "n")
+    rows = [(m["what"], m["text"], f"{m['n']:,} {m['n_of']}") for m in finding["numbers"]]
+    parts = [
+        f'<section id="{escape(entry["id"])}"><h3>{escape(entry["title"])}</h3>',
+        f"<p><em>{escape(entry['question'])}</em></p><p>{escape(finding['text'])}</p>{_table(heads, rows)}",
+    ]
+    if finding["rows"]:
+        details = _table(finding["rows"][0], (row.values() for row in finding["rows"]))
+        parts.append(f"<details><summary>{escape(finding['rows_title'])}</summary>{details}</details>")
+    terms = [("Advice", entry["advice"]), ("Expected effect", told), ("Cost", entry["cost"]), ("Risk", entry["risk"])]
+    names = (("Slurm", "slurm"), ("Kubernetes", "kubernetes"), ("YARN", "yarn"))
+    terms += [(title, entry["practice"][key]) for title, key in names]
+    terms.append(("Thresholds", "; ".join(f"{t['what']} {t['limit']} ({t['source']})" for t in entry["thresholds"])))
+    terms += [("Note", note) for note in finding["notes"]]
+    terms.append(("Sources", "; ".join(entry["sources"])))
+    listed = "".join(f"<dt>{term}</dt><dd>{escape(text or '')}</dd>" for term, text in terms)
+    return "".join([*parts, f"<dl>{listed}</dl></section>"])
+
+
+def _table(heads: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
+    top = "".join(f'<th scope="col">{escape(str(h))}</th>' for h in heads)
+    body = "".join("<tr>" + "".join(f"<td>{_cell(c)}</td>" for c in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "\N{EN DASH}"
+    return escape(f"{value:,.4g}" if isinstance(value, float) else str(value))

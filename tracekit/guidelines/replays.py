@@ -1,0 +1,211 @@
+"""Where the schedules of an effect come from: the output of `tracekit replay`, or replays made on the spot."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import polars as pl
+
+from tracekit.errors import TracekitError, UsageError
+from tracekit.guidelines.words import visible
+from tracekit.replay.results.tables import SUMMARY_NAME, jobs_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from tracekit.guidelines.interface import Assumption, Trial
+    from tracekit.progress import Progress
+    from tracekit.replay.results.comparison import Compared
+    from tracekit.replay.scenario import Scenario
+    from tracekit.trace import Trace
+
+__all__ = ["FolderReplays", "LiveReplays", "Replays"]
+
+
+class Replays(ABC):
+    """Schedules of the same jobs under several policies."""
+
+    origin: str
+    """What they are, for people."""
+    can_assume: bool
+    """Whether other assumptions than the default can be tried."""
+
+    @abstractmethod
+    def jobs(self, policy: str, assumption: Assumption | None = None) -> pl.DataFrame | str:
+        """Return the table of jobs.parquet under a policy, or the sentence that says why there is none."""
+
+    @abstractmethod
+    def variants(self, trial: Trial) -> list[str]:
+        """Return the policies to compare with the baseline of a trial, the one that is meant first."""
+
+    @abstractmethod
+    def assumptions(self, policies: Iterable[str]) -> tuple[str, ...]:
+        """Return what the replays of these policies assumed."""
+
+
+class FolderReplays(Replays):
+    """The output of `tracekit replay`.
+
+    Parameters
+    ----------
+    folder : Path
+        The OUT of the command.
+    trace : Trace
+        Whose jobs these must be.
+
+    Raises
+    ------
+    UsageError
+        The folder is no such output, or of another trace.
+    """
+
+    can_assume = False
+
+    def __init__(self, folder: Path, trace: Trace) -> None:
+        self._tables: dict[str, pl.DataFrame] = {}
+        self._summaries: dict[str, dict[str, Any]] = {}
+        self._places: dict[str, Path] = {}
+        hint = "give the OUT of 'tracekit replay TRACE -o OUT'"
+        if not (folder / "comparison.parquet").is_file():
+            raise UsageError("is no output of 'tracekit replay'", where=folder, hint=hint)
+        for file in sorted(folder.glob(f"*/{SUMMARY_NAME}")):
+            try:
+                summary = orjson.loads(file.read_bytes())
+                label = str(summary["policy"])
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise UsageError("is damaged", where=file, hint="make the replay again") from error
+            self._summaries[label], self._places[label] = summary, file.parent
+        if not self._places:
+            raise UsageError("holds no replayed policy", where=folder, hint=hint)
+        self.origin = f"the replays in {visible(folder.name)}"
+        self._check(trace, folder)
+
+    def _check(self, trace: Trace, folder: Path) -> None:
+        found = self._read(next(iter(self._places)))
+        known = trace.scan("jobs").select("job_id").collect()
+        strangers = len(found) - len(found.join(known, on="job_id", how="semi"))
+        if strangers or not len(found):
+            told = f"{strangers:,} of {len(found):,} jobs are not in the Trace" if len(found) else "holds no job"
+            raise UsageError(told, where=folder, hint="give the replays of this Trace")
+        self.origin += f" ({len(found):,} of {len(known):,} jobs)"
+
+    def _read(self, label: str) -> pl.DataFrame:
+        if label not in self._tables:
+            file = self._places[label] / "jobs.parquet"
+            columns = ["job_id", "gpu_count", "submit_time", "queue_s", "jct_s"]
+            try:
+                self._tables[label] = pl.read_parquet(file, columns=columns)
+            except (pl.exceptions.PolarsError, OSError) as error:
+                what = f"cannot be read: {str(error).splitlines()[0]}"
+                raise UsageError(what, where=file, hint="make the replay again") from error
+        return self._tables[label]
+
+    def jobs(self, policy: str, assumption: Assumption | None = None) -> pl.DataFrame | str:
+        """Return the table of a policy whose name and parameters are these, whatever their order."""
+        if assumption is not None:
+            return "Replays that were made cannot be given other assumptions."
+        for label in self._places:
+            if _parts(label) == _parts(policy):
+                return self._read(label)
+        there = ", ".join(visible(label) for label in self._places)
+        return f"The replays hold {there}, not {policy}."
+
+    def variants(self, trial: Trial) -> list[str]:
+        """Return what is there of the trial, and the same policies with other parameters."""
+        heads = {_head(policy) for policy in trial.changed}
+        named = [p for p in trial.changed if any(_parts(label) == _parts(p) for label in self._places)]
+        taken = [_parts(policy) for policy in (trial.baseline, *named)]
+        return named + [p for p in self._places if _head(p) in heads and _parts(p) not in taken]
+
+    def assumptions(self, policies: Iterable[str]) -> tuple[str, ...]:
+        """Return what the summaries say."""
+        wanted = [_parts(policy) for policy in policies]
+        return _told(s["assumptions"] for label, s in self._summaries.items() if _parts(label) in wanted)
+
+
+class LiveReplays(Replays):
+    """Replays made when they are asked for, each once.
+
+    Parameters
+    ----------
+    trace : Trace
+        Whose jobs to replay.
+    limit : int
+        The first so many jobs.
+    progress : Progress
+        Told of each replay.
+    """
+
+    can_assume = True
+
+    def __init__(self, trace: Trace, limit: int, progress: Progress) -> None:
+        self._trace, self._limit, self._progress = trace, limit, progress
+        self._scenario: Scenario | str | None = None
+        self._tables: dict[tuple[str, str], pl.DataFrame | str] = {}
+        self._results: dict[str, Compared] = {}
+        self.origin = f"replays of at most the first {limit:,} jobs"
+
+    def _on(self) -> Scenario | str:
+        if self._scenario is None:
+            from tracekit.replay.api import scenario_of
+
+            try:
+                self._scenario = scenario_of(self._trace, limit=self._limit)
+                self.origin = f"replays of the first {len(self._scenario.jobs):,} jobs"
+            except TracekitError as error:
+                self._scenario = f"The trace cannot be replayed: {error}."
+        return self._scenario
+
+    def jobs(self, policy: str, assumption: Assumption | None = None) -> pl.DataFrame | str:
+        """Return the table under a policy, replayed now."""
+        key = (policy, assumption.name if assumption else "")
+        if key not in self._tables:
+            self._tables[key] = self._run(policy, assumption)
+        return self._tables[key]
+
+    def _run(self, policy: str, assumption: Assumption | None) -> pl.DataFrame | str:
+        scenario = self._on()
+        if isinstance(scenario, str):
+            return scenario
+        if assumption is not None:
+            scenario = replace(scenario, models=assumption.change(scenario.models))
+        self._progress.stage(f"replaying {policy}")
+        try:
+            result = scenario.run(policy)
+        except UsageError as error:
+            return f"{policy} cannot be replayed here: {error}."
+        if assumption is None:
+            self._results[policy] = result
+        table = jobs_table(result.jobs, result.outcome)
+        return table.select("job_id", "gpu_count", "submit_time", "queue_s", "jct_s")
+
+    def variants(self, trial: Trial) -> list[str]:
+        """Return the policies of the trial."""
+        return list(trial.changed)
+
+    def assumptions(self, policies: Iterable[str]) -> tuple[str, ...]:
+        """Return what the replays say."""
+        return _told(self._results[p].summary["assumptions"] for p in policies if p in self._results)
+
+
+def _head(policy: str) -> str:
+    return policy.partition(",")[0]
+
+
+def _parts(policy: str) -> tuple[str, frozenset[str]]:
+    head, *parameters = policy.split(",")
+    return head, frozenset(parameters)
+
+
+def _told(found: Iterable[dict[str, Any]]) -> tuple[str, ...]:
+    """Return each assumption once, as 'title: value'."""
+    sentences: dict[str, None] = {}
+    for assumptions in found:
+        for name, told in assumptions.items():
+            if isinstance(told, dict) and "value" in told:
+                sentences[f"{name}, {told.get('title', '')}: {visible(str(told['value']), 600)}"] = None
+    return tuple(sentences)

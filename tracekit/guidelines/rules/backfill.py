@@ -1,0 +1,82 @@
+"""Let later jobs pass one that has no place yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.guidelines.interface import Finding, Guideline, Measure, Number, Practice, Threshold, Trial
+from tracekit.guidelines.intervals import over_days, ratio
+from tracekit.guidelines.rules._waits import waits
+
+if TYPE_CHECKING:
+    from tracekit.guidelines.evidence import Evidence
+
+__all__ = ["GUIDELINE"]
+
+_LIMITS = "SELECT count(*) AS jobs, count(time_limit_s) AS limited FROM jobs WHERE gpu_count > 0"
+
+
+def _find(evidence: Evidence) -> Finding:
+    frame = waits(evidence)
+    limits = evidence.sql(_LIMITS)
+    jobs, limited = int(limits["jobs"][0]), int(limits["limited"][0])
+    sums = frame.select("day", "wait_s", "other_s")
+    return Finding(
+        {
+            "placeable_share": over_days(sums, ratio("other_s", "wait_s"), n=len(frame)),
+            "placeable_wait_s": Number(float(frame.select(pl.col("other_s").mean()).item()), len(frame)),
+            "limit_share": Number(limited / jobs if jobs else None, jobs),
+        },
+        notes=(
+            (
+                "Placeable is the part of a wait that queuing/delay_causes explains neither by quota nor by "
+                "fragmentation: "
+                "free GPUs on the fewest nodes were there, and the VC was within its quota."
+            ),
+            *evidence.notes_of("wait_causes"),
+        ),
+    )
+
+
+GUIDELINE = Guideline(
+    id="backfill",
+    title="Backfill with estimates",
+    question="Do jobs wait although GPUs that fit them are free?",
+    measures=(
+        Measure("placeable_share", "share of waiting time in which the job had a place", "share", "waits"),
+        Measure("placeable_wait_s", "mean of that time over all waits", "s", "waits"),
+        Measure("limit_share", "share of jobs with a time limit, the simplest estimate", "share", "jobs with GPUs"),
+    ),
+    thresholds=(
+        Threshold("placeable_share", "at least", 0.2, "ours"),
+        Threshold("placeable_wait_s", "at least", 60, "ours: below, it is the period of the scheduler"),
+    ),
+    finding=(
+        "In {placeable_share} of the waiting time GPUs that fitted the job were free and its VC was within its quota "
+        "({placeable_wait_s} a wait); {limit_share} of jobs have a time limit."
+    ),
+    find=_find,
+    advice=(
+        "Let later jobs start on free GPUs while they do not delay the first in the queue (EASY backfilling), with run "
+        "times from time limits or, better, foretold from earlier jobs of the same name."
+    ),
+    cost="Every job needs an estimate; users must give time limits that are close.",
+    risk="Bad estimates delay the first job; limits that are too short end jobs before they are done.",
+    practice=Practice(
+        slurm="SchedulerType=sched/backfill, DefaultTime and '--time' for all; bf_window above the longest limit.",
+        kubernetes=(
+            "Kueue 'queueingStrategy: BestEffortFIFO' lets later workloads pass; Volcano's backfill action takes "
+            "best-effort pods only, and 'sla' bounds the wait of the first."
+        ),
+        yarn=(
+            "Capacity Scheduler assigns past a blocked request unless reserved: see "
+            "'reservations-continue-look-all-nodes'."
+        ),
+    ),
+    sources=("Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001)",),
+    tables=("jobs", "attempts", "placements"),
+    needs=("queueing", "gpu_count", "placement"),
+    trial=Trial("fifo", ("easy", "easy,noise=helios", "easy,noise=1")),
+)

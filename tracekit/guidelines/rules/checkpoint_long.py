@@ -1,0 +1,102 @@
+"""Cap very long jobs, or let them save their state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.guidelines.interface import Finding, Guideline, Measure, Number, Practice, Threshold
+from tracekit.guidelines.intervals import over_days, ratio
+from tracekit.guidelines.rules._sql import day_of
+
+if TYPE_CHECKING:
+    from tracekit.guidelines.evidence import Evidence
+
+__all__ = ["GUIDELINE"]
+
+_LONG_S = 86400
+_SAVE_EVERY_S = 3600
+
+_ATTEMPTS = f"""
+SELECT gpu_count, run_s, coalesce(failed_or_retried, FALSE) AS failed, {day_of("end_time")} AS day
+FROM attempt_outcomes
+WHERE gpu_count > 0 AND run_s > 0 AND end_time IS NOT NULL
+"""
+
+
+def _find(evidence: Evidence) -> Finding:
+    held = pl.col("gpu_count") * pl.col("run_s") / 3600
+    long = pl.col("run_s") >= _LONG_S
+    kept = pl.col("gpu_count") * (pl.col("run_s") - _SAVE_EVERY_S) / 3600
+    attempts = evidence.sql(_ATTEMPTS).select(
+        "day",
+        held=held,
+        long=pl.when(long).then(held).otherwise(0.0),
+        lost=pl.when(long & pl.col("failed")).then(held).otherwise(0.0),
+        saved=pl.when(long & pl.col("failed")).then(kept).otherwise(0.0),
+    )
+    failures = attempts.filter(pl.col("lost") > 0).height
+    return Finding(
+        {
+            "lost_share": over_days(attempts, ratio("lost", "held"), n=len(attempts)),
+            "long_failures": Number(float(failures), attempts.filter(pl.col("long") > 0).height),
+            "lost_gpu_hours": Number(float(attempts["lost"].sum()), failures),
+            "saved_gpu_hours": Number(float(attempts["saved"].sum()), failures),
+            "long_share": over_days(attempts, ratio("long", "held"), n=len(attempts)),
+        },
+        notes=(
+            (
+                "An attempt of unknown end that was tried again counts as failed. Checkpoints are not known: "
+                "what jobs save "
+                "today already is not subtracted."
+            ),
+        ),
+    )
+
+
+GUIDELINE = Guideline(
+    id="checkpoint-long",
+    title="Cap very long jobs, or checkpoint them",
+    question="How many GPU-hours are lost when attempts fail after a day or more?",
+    measures=(
+        Measure("lost_share", "share of GPU-hours in attempts that failed after a day or more", "share", "attempts"),
+        Measure("long_failures", "attempts that failed after a day or more", "attempts", "attempts of a day or more"),
+        Measure("lost_gpu_hours", "GPU-hours of these", "GPU-hours", "such attempts"),
+        Measure("saved_gpu_hours", "of them kept by a checkpoint an hour", "GPU-hours", "such attempts"),
+        Measure("long_share", "share of GPU-hours in all attempts of a day or more", "share", "attempts"),
+    ),
+    thresholds=(
+        Threshold("lost_share", "at least", 0.05, "ours"),
+        Threshold("long_failures", "at least", 10, "ours: fewer may be one user's accident"),
+    ),
+    finding=(
+        "{long_failures} failed after a day or more and took {lost_gpu_hours}, {lost_share} of all; a checkpoint "
+        "an hour "
+        "would have kept at least {saved_gpu_hours} of it."
+    ),
+    find=_find,
+    advice=(
+        "Give jobs of more than a day a time limit that only jobs which save their state and start from it may exceed; "
+        "send a signal before the limit, and put the job back into the queue."
+    ),
+    cost="Storage and bandwidth for checkpoints, and work on programs that cannot save their state.",
+    risk="A job that cannot start from its checkpoint loses everything at the limit; saving too often slows all.",
+    practice=Practice(
+        slurm="MaxTime by partition or QOS, '--signal=B:USR1@300' and '--requeue' for jobs that checkpoint.",
+        kubernetes=(
+            "'activeDeadlineSeconds' with a checkpoint on SIGTERM ('terminationGracePeriodSeconds'); Kueue "
+            "'maximumExecutionTimeSeconds'; Volcano policies with RestartJob."
+        ),
+        yarn="Application lifetime by queue ('maximum-application-lifetime'); the launcher starts from the checkpoint.",
+    ),
+    sources=(
+        "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): late failures, Table 7",
+        "Hu et al., Characterization of LLM Development in the Datacenter (NSDI'24): checkpoints against lost work",
+    ),
+    tables=("jobs", "attempts"),
+    needs=("statuses", "gpu_count", "run_time"),
+    no_trial=(
+        "The replay takes the recorded work as given, failed attempts too; the saving is computed attempt by attempt."
+    ),
+)

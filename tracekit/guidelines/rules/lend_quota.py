@@ -1,0 +1,86 @@
+"""Let VCs use what others leave idle, and give quota where it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.guidelines.interface import Finding, Guideline, LackingError, Measure, Number, Practice, Threshold, Trial
+from tracekit.guidelines.intervals import over_days, ratio
+from tracekit.guidelines.rules._waits import waits
+
+if TYPE_CHECKING:
+    from tracekit.guidelines.evidence import Evidence
+
+__all__ = ["GUIDELINE"]
+
+
+def _find(evidence: Evidence) -> Finding:
+    answer = evidence.query("utilization/vc", quota="capacity")
+    known = answer.frame.filter(pl.col("vc").is_not_null() & (pl.col("capacity_gpus") > 0)).drop_nulls(
+        "allocated_share_mean"
+    )
+    if len(known) < 2:
+        raise LackingError("The trace states the quotas of fewer than two VCs.")
+    frame = waits(evidence)
+    owned = float(known["capacity_gpus"].sum())
+    # What a VC borrows does not make the idle quota of another any smaller.
+    unused = (pl.col("capacity_gpus") * (1 - pl.col("allocated_share_mean").clip(0, 1))).sum()
+    sums = frame.select("day", "wait_s", "fair_share_s")
+    rows = known.select("cluster", "vc", "capacity_gpus", "allocated_share_mean", "queue_p50_s")
+    return Finding(
+        {
+            "quota_wait_share": over_days(sums, ratio("fair_share_s", "wait_s"), n=len(frame)),
+            "quota_wait_s": Number(float(frame.select(pl.col("fair_share_s").mean()).item()), len(frame)),
+            "unused_share": Number(float(known.select(unused).item()) / owned, len(known)),
+        },
+        notes=(*answer.notes, *evidence.notes_of("wait_causes")),
+        rows=tuple(rows.sort("allocated_share_mean", "vc", descending=[True, False]).iter_rows(named=True)),
+        rows_title="Use of each VC's quota, the fullest first",
+    )
+
+
+GUIDELINE = Guideline(
+    id="lend-quota",
+    title="Lend idle quota, and rebalance quotas",
+    question="Do jobs wait at the quota of their VC while other VCs leave theirs idle?",
+    measures=(
+        Measure("quota_wait_share", "share of waiting time at the VC's own quota", "share", "waits"),
+        Measure("quota_wait_s", "mean of that time over all waits", "s", "waits"),
+        Measure("unused_share", "share of all quotas that nobody used", "share", "VCs"),
+    ),
+    thresholds=(
+        Threshold("quota_wait_share", "at least", 0.2, "ours; fair-share delay as in Philly's Table 2 (ATC'19)"),
+        Threshold("quota_wait_s", "at least", 60, "ours: below, it is the period of the scheduler"),
+        Threshold("unused_share", "at least", 0.1, "ours: below, there is little to lend"),
+    ),
+    finding=(
+        "{quota_wait_share} of the waiting time is spent at the VC's own quota ({quota_wait_s} a wait), while "
+        "{unused_share} of all quotas is unused."
+    ),
+    find=_find,
+    advice=(
+        "Let VCs borrow quota that others leave idle, and give it back by preemption or as jobs end; where a VC uses "
+        "little for weeks, move quota from it to those that wait."
+    ),
+    cost="Jobs on borrowed GPUs may be preempted and must be able to start again.",
+    risk="An owner waits for its own quota until borrowers leave; without preemption that may be days.",
+    practice=Practice(
+        slurm=(
+            "QOS with GrpTRES as the quota, and a second QOS of lower priority with PreemptMode=REQUEUE for the rest."
+        ),
+        kubernetes=(
+            "Kueue ClusterQueues in one cohort with borrowingLimit and lendingLimit, 'reclaimWithinCohort'; Volcano "
+            "queues with guarantee, deserved and capability, 'reclaimable: true'."
+        ),
+        yarn="Capacity Scheduler: 'maximum-capacity' above 'capacity' for elasticity, with the preemption monitor.",
+    ),
+    sources=(
+        "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): fair-share delay, Table 2",
+        "Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21): VCs, Fig 4",
+    ),
+    tables=("jobs", "attempts", "capacity"),
+    needs=("queueing", "gpu_count", "capacity", "tenants"),
+    trial=Trial("kueue,cohort=off", ("kueue",), headline="queue"),
+)

@@ -1,0 +1,103 @@
+"""Keep jobs from disturbing each other on a node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.guidelines.interface import Finding, Guideline, LackingError, Measure, Number, Practice, Threshold
+from tracekit.guidelines.rules._drop import pooled_drop, sizes_with_both
+from tracekit.guidelines.rules._sql import day_of
+
+if TYPE_CHECKING:
+    from tracekit.guidelines.evidence import Evidence
+
+__all__ = ["GUIDELINE"]
+
+# The shared times of a node do not overlap, so that the last one that began tells whether a sample is shared.
+_SAMPLES = f"""
+WITH judged AS (
+    SELECT s.job_id, s.attempt, s.utilization_pct, coalesce(s.time < t.until, FALSE) AS worse
+    FROM attempt_samples AS s
+    ASOF LEFT JOIN shared_node_times AS t ON s.node_id = t.node_id AND s.time >= t.since
+)
+
+SELECT
+    a.gpu_count,
+    j.worse,
+    {day_of("a.start_time")} AS day,
+    count(*) AS samples,
+    CAST(sum(CAST(j.utilization_pct AS DECIMAL(38, 6))) AS DOUBLE) AS total
+FROM judged AS j
+INNER JOIN attempts AS a ON j.job_id = a.job_id AND j.attempt = a.attempt
+WHERE a.gpu_count IS NOT NULL
+GROUP BY a.gpu_count, j.worse, a.start_time, j.job_id, j.attempt
+"""
+
+
+def _find(evidence: Evidence) -> Finding:
+    samples = evidence.sql(_SAMPLES)
+    all_samples = int(samples["samples"].sum())
+    both = sizes_with_both(samples)
+    if both.is_empty():
+        raise LackingError("No size of job was sampled both alone on its node and beside another job.")
+    shared = both.filter("worse")
+    beside = int(samples.filter("worse")["samples"].sum())
+    return Finding(
+        {
+            "drop_pct": pooled_drop(both, len(shared)),
+            "shared_share": Number(beside / all_samples, all_samples),
+        },
+        notes=(
+            (
+                "Sizes are compared with themselves, sample by sample, as locality/utilization_by_colocation with "
+                "rule=same_node does; the sizes are weighted by their shared samples."
+            ),
+        ),
+        rows=tuple(
+            both.group_by("gpu_count", "worse")
+            .agg(pl.col("samples").sum(), (pl.col("total").sum() / pl.col("samples").sum()).alias("mean_pct"))
+            .sort("gpu_count", "worse")
+            .select("gpu_count", pl.col("worse").alias("beside_others"), "samples", "mean_pct")
+            .iter_rows(named=True)
+        ),
+        rows_title="GPU utilization alone and beside others",
+    )
+
+
+GUIDELINE = Guideline(
+    id="limit-interference",
+    title="Dedicate nodes, or migrate, against interference",
+    question="Are GPUs less busy while another job holds GPUs of the same node?",
+    measures=(
+        Measure("drop_pct", "loss of GPU utilization beside other jobs", "percent", "attempts beside others"),
+        Measure("shared_share", "share of samples beside other jobs", "share", "samples"),
+    ),
+    thresholds=(
+        Threshold("drop_pct", "at least", 5, "ours; the direction is Philly's (ATC'19), second guideline"),
+        Threshold("shared_share", "at least", 0.05, "ours: below, few jobs would gain"),
+    ),
+    finding="GPUs are {drop_pct} less busy while other jobs are on the node; {shared_share} of the samples are.",
+    find=_find,
+    advice=(
+        "Give jobs nodes of their own where their size allows, keep small jobs together on few nodes, and move small "
+        "jobs away to make whole nodes free; on shared nodes give each job its own CPU cores and memory."
+    ),
+    cost="Whole nodes are granted to jobs that need less, so that some GPUs stand idle; moving a job costs a restart.",
+    risk="More fragmentation and longer waits when most jobs are small.",
+    practice=Practice(
+        slurm="'--exclusive' (or ExclusiveUser) for gangs, a partition for small jobs, task/cgroup with core binding.",
+        kubernetes=(
+            "Node pools by job size as Kueue ResourceFlavors, the static CPU manager and topology manager; Volcano's "
+            "binpack and rescheduling plugins gather small jobs."
+        ),
+        yarn=(
+            "Node labels with an exclusive partition for gangs; cgroups for CPU; placement constraints (anti-affinity)."
+        ),
+    ),
+    sources=("Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): guideline 2, Table 4, Fig 6",),
+    tables=("jobs", "attempts", "placements", "gpu_utilization"),
+    needs=("utilization", "placement", "gpu_index"),
+    no_trial="Jobs on one node run at their recorded speed in a replay, so that it cannot show what dedicating gives.",
+)

@@ -1,0 +1,89 @@
+"""Let short jobs go before long ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.guidelines.interface import Finding, Guideline, LackingError, Measure, Number, Practice, Threshold, Trial
+from tracekit.guidelines.intervals import over_days, ratio
+from tracekit.guidelines.rules._sql import day_of
+
+if TYPE_CHECKING:
+    from tracekit.guidelines.evidence import Evidence
+
+__all__ = ["GUIDELINE"]
+
+_LEAST_WAIT_S = 60
+
+_JOBS = f"""
+SELECT queue_s, run_s, gpu_count * run_s AS service, "user", "name", gpu_count, {day_of("submit_time")} AS day
+FROM jobs
+WHERE gpu_count > 0 AND queue_s IS NOT NULL AND run_s > 0 AND submit_time IS NOT NULL
+"""
+
+
+def _find(evidence: Evidence) -> Finding:
+    jobs = evidence.sql(_JOBS)
+    if jobs.is_empty():
+        raise LackingError("No job with GPUs has both a known wait and a known run time.")
+    long = (pl.col("queue_s") > pl.col("run_s")) & (pl.col("queue_s") >= _LEAST_WAIT_S)
+    sums = jobs.select("day", one=pl.lit(1), long=long.cast(pl.Int64))
+    p10, p90 = (jobs["service"].quantile(q, interpolation="linear") for q in (0.1, 0.9))
+    keys = ["user", "name", "gpu_count"]
+    named = jobs.drop_nulls(["user", "name"])
+    again = len(named) - named.select(keys).n_unique() if len(named) else 0
+    return Finding(
+        {
+            "waited_longer_share": over_days(sums, ratio("long", "one"), n=len(jobs)),
+            "spread": Number(p90 / p10 if p90 is not None and p10 else None, len(jobs)),
+            "again_share": Number(again / len(jobs), len(jobs)),
+        },
+        notes=("Service is run time times GPUs; a job comes again when its user, name and GPUs were seen before.",),
+    )
+
+
+GUIDELINE = Guideline(
+    id="order-by-service",
+    title="Order by predicted or attained service",
+    question="Do short jobs wait longer than they run, while sizes of jobs differ widely?",
+    measures=(
+        Measure("waited_longer_share", "share of jobs that waited longer than they ran", "share", "jobs with GPUs"),
+        Measure("spread", "90th over 10th percentile of service", "ratio", "jobs with GPUs"),
+        Measure("again_share", "share of jobs that come again", "share", "jobs with GPUs"),
+    ),
+    thresholds=(
+        Threshold("waited_longer_share", "at least", 0.1, "ours; waits below a minute do not count"),
+        Threshold("spread", "at least", 10, "ours: where jobs are alike, order changes little"),
+    ),
+    finding=(
+        "{waited_longer_share} of jobs waited longer than they ran; service differs by a factor of {spread} (90th over "
+        "10th percentile); {again_share} of jobs come again, so that their run time can be foretold."
+    ),
+    find=_find,
+    advice=(
+        "Let jobs of little service go first. Where jobs come again, order by the service foretold from the user's "
+        "earlier jobs of that name and size (QSSF); where they do not, order by the service attained so far (LAS)."
+    ),
+    cost="QSSF needs a predictor beside the scheduler; LAS needs preemption, and jobs that can be stopped and resumed.",
+    risk="Long jobs wait longer and may starve: age them, and tell users that the order is no longer by submission.",
+    practice=Practice(
+        slurm=(
+            "Multifactor priority: a job_submit plugin sets 'nice' by the foretold service; PriorityFavorSmall "
+            "for sizes."
+        ),
+        kubernetes=(
+            "Kueue WorkloadPriorityClass by foretold service; Volcano priority and preempt plugins with "
+            "PriorityClasses that a webhook sets."
+        ),
+        yarn="Application priorities set by the launcher; Fair Scheduler's policy by usage stands in for LAS.",
+    ),
+    sources=(
+        "Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21): QSSF",
+        "Gu et al., Tiresias (NSDI'19): least attained service",
+    ),
+    tables=("jobs",),
+    needs=("queueing", "run_time", "gpu_count"),
+    trial=Trial("fifo", ("qssf", "las")),
+)

@@ -1,0 +1,101 @@
+"""Power down nodes that nobody uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.guidelines.interface import Finding, Guideline, LackingError, Measure, Number, Practice, Threshold
+from tracekit.guidelines.intervals import over_days, ratio
+
+if TYPE_CHECKING:
+    from tracekit.guidelines.evidence import Evidence
+
+__all__ = ["GUIDELINE"]
+
+_STEP_S = 3600
+
+_NODES = "SELECT count(*) AS nodes, sum(observed) AS gpus FROM node_gpus WHERE observed > 0"
+
+
+def _find(evidence: Evidence) -> Finding:
+    from tracekit.replay.assumptions.models import load_models
+
+    answer = evidence.query("locality/fragmentation", step_s=_STEP_S)
+    nodes = evidence.sql(_NODES, also=("nodes", "placements", "gpu_utilization"))
+    number = int(nodes["nodes"][0])
+    if not number or answer.frame.is_empty():
+        raise LackingError("No node has a known number of GPUs.")
+    day = (pl.col("time").dt.epoch("d")).cast(pl.Int64)
+    moments = answer.frame.group_by("time").agg(pl.col("whole_free_nodes").sum()).sort("time")
+    sums = moments.select(day=day, idle="whole_free_nodes", nodes=pl.lit(number))
+    always = int(moments.select(pl.col("whole_free_nodes").min()).item())
+    idle = over_days(sums, ratio("idle", "nodes"), n=len(moments))
+    power = load_models(None).power
+    watts = [config.idle_w for config in power.configs.values()]
+    gpus = float(nodes["gpus"][0]) * (idle.value or 0.0)
+    per_watt = gpus * 24 / 1000
+    return Finding(
+        {
+            "idle_share": idle,
+            "always_idle_nodes": Number(float(always), len(moments)),
+            "idle_kwh_per_day": Number(per_watt * power.idle_w, len(moments)),
+            "least_kwh_per_day": Number(per_watt * min(watts), len(moments)),
+            "most_kwh_per_day": Number(per_watt * max(watts), len(moments)),
+        },
+        notes=(
+            *answer.notes,
+            (
+                f"Looked at every hour, {number:,} nodes. Energy is that of idle GPUs alone, {power.idle_w:g} W "
+                f"each, with the "
+                f"bracket from {min(watts):g} to {max(watts):g} W that published configurations span (model M7)."
+            ),
+        ),
+    )
+
+
+GUIDELINE = Guideline(
+    id="power-down",
+    title="Power down idle nodes",
+    question="How many nodes stand wholly idle, and what does that take in energy?",
+    measures=(
+        Measure("idle_share", "share of node-hours in which no GPU of the node is held", "share", "hours"),
+        Measure("always_idle_nodes", "nodes idle at the busiest hour", "nodes", "hours"),
+        Measure("idle_kwh_per_day", "energy of idle GPUs on such nodes", "kWh a day", "hours"),
+        Measure("least_kwh_per_day", "the same with the least idle power assumed", "kWh a day", "hours"),
+        Measure("most_kwh_per_day", "the same with the most idle power assumed", "kWh a day", "hours"),
+    ),
+    thresholds=(Threshold("idle_share", "at least", 0.1, "ours; Helios (SC'21) powers nodes down by forecast"),),
+    finding=(
+        "Nodes are wholly idle in {idle_share} of their hours, {always_idle_nodes} even at the busiest; the idle GPUs "
+        "there take {idle_kwh_per_day} ({least_kwh_per_day} to {most_kwh_per_day} by what is assumed of a GPU)."
+    ),
+    find=_find,
+    advice=(
+        "Power down nodes that have been idle for some time, keep a reserve for the usual arrivals of the next hours, "
+        "and wake nodes as the queue grows; pack small jobs, so that more nodes are wholly idle."
+    ),
+    cost="A job that needs a sleeping node waits for it to boot, some minutes.",
+    risk="Frequent power cycles wear the hardware, and a node may not come back; keep a minimum time in each state.",
+    practice=Practice(
+        slurm=(
+            "Power saving: SuspendProgram, ResumeProgram, SuspendTime, ResumeTimeout; SuspendExcNodes as the reserve."
+        ),
+        kubernetes=(
+            "Cluster autoscaler (or Karpenter) with node groups that can shrink, a minimum size as the reserve; Kueue "
+            "ProvisioningRequest for gangs; Volcano binpack to gather jobs."
+        ),
+        yarn="Graceful decommission of idle NodeManagers by script, recommissioned when the pending GPUs grow.",
+    ),
+    sources=(
+        "Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21): cluster energy saving",
+    ),
+    tables=("jobs", "attempts", "placements"),
+    needs=("placement",),
+    least_n=24,
+    no_trial=(
+        "Powering down needs a rule of waking that no policy here has; the energy of the idle GPUs is the most "
+        "that is saved."
+    ),
+)

@@ -1,0 +1,88 @@
+"""Reclaim GPUs from jobs that leave them idle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.guidelines.interface import Finding, Guideline, Measure, Number, Practice, Threshold
+from tracekit.guidelines.intervals import over_days, ratio
+from tracekit.guidelines.rules._measured import IDLE_PCT, NOTE, measured_jobs
+
+if TYPE_CHECKING:
+    from tracekit.guidelines.evidence import Evidence
+
+__all__ = ["GUIDELINE"]
+
+_LEAST_RUN_S = 3600
+_SHOWN = 20
+
+
+def _find(evidence: Evidence) -> Finding:
+    jobs = measured_jobs(evidence).with_columns(
+        idle=(pl.col("mean_pct") <= IDLE_PCT) & (pl.col("run_s") >= _LEAST_RUN_S)
+    )
+    sums = jobs.select("day", "gpu_hours", wasted=pl.when("idle").then("wasted_gpu_h").otherwise(0.0))
+    idle = jobs.filter("idle").sort("wasted_gpu_h", "job_id", descending=[True, False])
+    rows = idle.head(_SHOWN).select("job_id", "user", "vc", "gpu_count", "run_s", "mean_pct", "wasted_gpu_h")
+    return Finding(
+        {
+            "idle_share": over_days(sums, ratio("wasted", "gpu_hours"), n=len(jobs)),
+            "idle_jobs": Number(float(len(idle)), len(jobs)),
+            "wasted_gpu_hours": Number(float(sums["wasted"].sum()), len(idle)),
+        },
+        notes=(NOTE,),
+        rows=tuple(rows.iter_rows(named=True)),
+        rows_title="Idle jobs that cost the most",
+    )
+
+
+GUIDELINE = Guideline(
+    id="reclaim-idle",
+    title="Reclaim GPUs from idle jobs",
+    question="How many GPU-hours go to jobs that hold GPUs for long and leave them idle?",
+    measures=(
+        Measure("idle_share", "share of the measured GPU-hours wasted by idle jobs", "share", "measured jobs"),
+        Measure("idle_jobs", "idle jobs", "jobs", "measured jobs"),
+        Measure("wasted_gpu_hours", "GPU-hours wasted by idle jobs", "GPU-hours", "idle jobs"),
+    ),
+    thresholds=(
+        Threshold(
+            "idle_share", "at least", 0.05, "ours: below a twentieth a reclaimer costs more trouble than it saves"
+        ),
+    ),
+    finding=(
+        "{idle_jobs} held GPUs for an hour or more at 10 % utilization or less; they wasted {wasted_gpu_hours}, "
+        "{idle_share} of what was measured."
+    ),
+    find=_find,
+    advice=(
+        "Watch the GPU utilization of running jobs. Warn the owner after half an hour at 10 % or less, and take the "
+        "GPUs back after an hour more unless the owner objects; give interactive jobs a pool and a time limit of "
+        "their own."
+    ),
+    cost="An exporter of GPU telemetry on every node, and a rule that warns and ends jobs.",
+    risk="Jobs that load data or evaluate on the CPU for long look idle; let owners mark them, and warn before ending.",
+    practice=Practice(
+        slurm=(
+            "Read DCGM per job (job_submit and prolog write the job's GPUs), warn by mail, end with 'scancel'; a "
+            "partition of its own with a short MaxTime for interactive jobs."
+        ),
+        kubernetes=(
+            "dcgm-exporter and an alert on the mean of DCGM_FI_DEV_GPU_UTIL by pod; a controller deletes or suspends "
+            "the job: with Kueue set '.spec.suspend', with Volcano the job command 'AbortJob'."
+        ),
+        yarn="NodeManager GPU metrics by container; end with 'yarn application -kill', or preempt from the queue.",
+    ),
+    sources=(
+        "Gao et al., An Empirical Study on Low GPU Utilization of Deep Learning Jobs (ICSE'24)",
+        "Weng et al., MLaaS in the Wild (NSDI'22): GPUs that are requested and hardly used",
+    ),
+    tables=("jobs", "attempts"),
+    needs=("gpu_count",),
+    no_trial=(
+        "A replay keeps each job's run time, so it cannot end idle jobs early; the GPU-hours wasted are the most "
+        "that is saved."
+    ),
+)

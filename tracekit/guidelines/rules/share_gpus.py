@@ -1,0 +1,102 @@
+"""Let jobs that use little of a GPU share one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.guidelines.interface import (
+    Assumption,
+    Finding,
+    Guideline,
+    Measure,
+    Number,
+    Practice,
+    Threshold,
+    Trial,
+)
+from tracekit.guidelines.intervals import over_days, ratio
+from tracekit.guidelines.rules._measured import IDLE_PCT, LOW_PCT, NOTE, measured_jobs
+from tracekit.replay.bracket import BRACKET
+
+if TYPE_CHECKING:
+    from tracekit.guidelines.evidence import Evidence
+    from tracekit.replay.assumptions.models import Models
+
+__all__ = ["GUIDELINE"]
+
+
+def _find(evidence: Evidence) -> Finding:
+    low = (pl.col("gpu_count") <= 1) & (pl.col("mean_pct") > IDLE_PCT) & (pl.col("mean_pct") <= LOW_PCT)
+    jobs = measured_jobs(evidence).with_columns(low=low)
+    sums = jobs.select("day", "gpu_hours", low=pl.when("low").then("gpu_hours").otherwise(0.0))
+    held, few = float(sums["low"].sum()), int(jobs["low"].sum())
+    return Finding(
+        {
+            "low_share": over_days(sums, ratio("low", "gpu_hours"), n=len(jobs)),
+            "low_jobs": Number(float(few), len(jobs)),
+            "freed_gpu_hours": Number(held / 2, few),
+        },
+        notes=(NOTE, "GPU memory is not looked at: two jobs share a GPU only where both fit into its memory."),
+    )
+
+
+def _point(c: float, m: float) -> Assumption:
+    """Return a point of the bracket of `tracekit.replay.bracket`."""
+
+    def change(models: Models) -> Models:
+        level = "bracket"
+        return replace(
+            models,
+            interference=replace(models.interference, rule="product", level=level, levels={level: c}),
+            memory=replace(models.memory, level=level, levels={level: m}),
+        )
+
+    return Assumption(f"interference {c:g}, memory {m:g}", change)
+
+
+GUIDELINE = Guideline(
+    id="share-gpus",
+    title="Share GPUs among jobs that use little of them",
+    question="How many GPU-hours go to jobs of at most one GPU that are busy half of the time or less?",
+    measures=(
+        Measure(
+            "low_share",
+            "share of the measured GPU-hours in jobs of at most one GPU at 10 to 50 % utilization",
+            "share",
+            "measured jobs",
+        ),
+        Measure("low_jobs", "such jobs", "jobs", "measured jobs"),
+        Measure("freed_gpu_hours", "GPU-hours that pairing all of them would free", "GPU-hours", "such jobs"),
+    ),
+    thresholds=(Threshold("low_share", "at least", 0.2, "ours; that 50 % is low: Gao et al. (ICSE'24)"),),
+    finding=(
+        "{low_jobs} of at most one GPU were busy 10 to 50 % of the time; they held {low_share} of the measured "
+        "GPU-hours, and in pairs they would free up to {freed_gpu_hours}."
+    ),
+    find=_find,
+    advice=(
+        "Let two such jobs share a GPU: pair only jobs whose memory fits together and whose utilizations sum to 100 % "
+        "or less, start with jobs of one user or team, and part them when one slows down."
+    ),
+    cost="Sharing must be set up on the nodes (MPS, time slicing or MIG), and jobs must tell their GPU memory.",
+    risk="Jobs disturb each other, a fault of one can end both under MPS, and one may fill the memory of the other.",
+    practice=Practice(
+        slurm="GRES 'shard' (or 'mps') with OverSubscribe, MIG slices as GRES types; '--gres=shard:1' for small jobs.",
+        kubernetes=(
+            "Time slicing or MPS in the NVIDIA device plugin, or MIG profiles, as resources of their own with a Kueue "
+            "ResourceFlavor; in Volcano the deviceshare plugin ('volcano.sh/vgpu-memory')."
+        ),
+        yarn="GPU isolation is whole-device: offer MIG slices as resource types, or run pairs inside one container.",
+    ),
+    sources=(
+        "Gao et al., An Empirical Study on Low GPU Utilization of Deep Learning Jobs (ICSE'24)",
+        "Weng et al., MLaaS in the Wild (NSDI'22): GPU sharing in PAI",
+        "Luo et al., arXiv 2407.13088: shortest first with sharing where the pair gains",
+    ),
+    tables=("jobs", "attempts"),
+    needs=("gpu_count",),
+    trial=Trial("sjf,scan=skip", ("sjf-bsbf",), bracket=tuple(_point(c, m) for c, m in BRACKET)),
+)

@@ -1,0 +1,109 @@
+"""Stop trying again what fails in the same way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.guidelines.interface import Finding, Guideline, LackingError, Measure, Number, Practice, Threshold
+from tracekit.guidelines.intervals import over_days, ratio
+from tracekit.guidelines.rules._sql import day_of
+
+if TYPE_CHECKING:
+    from tracekit.guidelines.evidence import Evidence
+
+__all__ = ["GUIDELINE"]
+
+_MEMORY = "'gpu_out_of_memory', 'cpu_out_of_memory'"
+"""Reasons beside the user's own that come back when nothing is changed."""
+
+_TRIALS = f"""
+SELECT DISTINCT
+    f.job_id,
+    f.attempt,
+    f.reason,
+    a.gpu_hours,
+    coalesce(f.category = 'user' OR f.reason IN ({_MEMORY}), FALSE)
+        AND f.reason NOT IN ('job_timeout', 'job_cancelled') AS stays,
+    {day_of("coalesce(a.start_time, f.time)")} AS day
+FROM failures AS f
+INNER JOIN attempt_gpu_time AS a ON f.job_id = a.job_id AND f.attempt = a.attempt
+WHERE f.reason IS NOT NULL AND coalesce(a.start_time, f.time) IS NOT NULL
+"""
+
+
+def _find(evidence: Evidence) -> Finding:
+    trials = evidence.sql(_TRIALS)
+    if trials.is_empty():
+        raise LackingError("No failure has a known reason and date.")
+    later = pl.col("attempt") > pl.col("attempt").min().over("job_id", "reason")
+    trials = trials.with_columns(repeat=pl.col("stays") & later)
+    whole = {name: pl.col(name).cast(pl.Int64) for name in ("stays", "repeat")}
+    sums = trials.select("day", one=pl.lit(1), **whole, pair=whole["stays"] - whole["repeat"])
+    repeats = trials.filter("repeat")
+    pairs = int(sums["pair"].sum())
+    by_reason = (
+        trials.filter("stays")
+        .group_by("reason")
+        .agg(
+            pl.len().alias("trials"),
+            pl.col("job_id").n_unique().alias("jobs"),
+            pl.col("repeat").sum().alias("retries_saved"),
+            pl.col("gpu_hours").filter("repeat").sum().alias("gpu_hours_saved"),
+        )
+        .sort("gpu_hours_saved", "reason", descending=[True, False])
+    )
+    return Finding(
+        {
+            "repeat_share": over_days(sums, ratio("repeat", "one"), n=len(trials)),
+            "factor": over_days(sums, ratio("stays", "pair"), n=pairs),
+            "repeats": Number(float(len(repeats)), len(trials)),
+            "repeat_gpu_hours": Number(float(repeats["gpu_hours"].sum()), len(repeats)),
+        },
+        notes=("Deterministic are reasons of the user's and running out of memory, as the log classifier names them.",),
+        rows=tuple(by_reason.iter_rows(named=True)),
+        rows_title="Retries saved by reason",
+    )
+
+
+GUIDELINE = Guideline(
+    id="stop-retries",
+    title="Stop retrying deterministic failures",
+    question="How often is a job tried again that fails for the same reason each time?",
+    measures=(
+        Measure("repeat_share", "share of failed trials that repeat a deterministic reason", "share", "failed trials"),
+        Measure("factor", "trials of a job with one deterministic reason", "ratio", "jobs with such a reason"),
+        Measure("repeats", "trials after the first with the same reason", "trials", "failed trials"),
+        Measure("repeat_gpu_hours", "GPU-hours of these", "GPU-hours", "repeated trials"),
+    ),
+    thresholds=(
+        Threshold("repeat_share", "at least", 0.1, "ours"),
+        Threshold("factor", "at least", 2, "ours, after Philly's repetition factors (ATC'19, Table 7)"),
+    ),
+    finding=(
+        "A job that fails for a reason that will not go away is tried {factor} times; {repeats} after the first took "
+        "{repeat_gpu_hours}, {repeat_share} of all failed trials."
+    ),
+    find=_find,
+    advice=(
+        "Classify failures as they happen, and do not try again what fails for these reasons: bad input, syntax, "
+        "imports, permissions, memory. Go on retrying faults of nodes, network and storage, on other nodes."
+    ),
+    cost="A classifier on the end of each job's log, and its rules kept up to date.",
+    risk="A rule that is wrong stops a job that would have gone through; let users ask for the retry.",
+    practice=Practice(
+        slurm="Exit codes in RequeueExit and RequeueExitHold; '--no-requeue' by default, the epilog classifies.",
+        kubernetes=(
+            "Job 'podFailurePolicy' with FailJob on the exit codes of such reasons and Ignore on disruptions, a low "
+            "'backoffLimit'; in Volcano 'policies' on exit codes with AbortJob."
+        ),
+        yarn=(
+            "'yarn.resourcemanager.am.max-attempts' of 1 for such exit codes; the retry policy of the service by code."
+        ),
+    ),
+    sources=("Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): guideline 3, Table 7",),
+    tables=("failures", "jobs", "attempts"),
+    needs=("failures",),
+    no_trial="The replay runs a job's attempts as one piece of work; the GPU-hours of the repeats are what is saved.",
+)

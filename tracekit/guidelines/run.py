@@ -1,0 +1,221 @@
+"""Judge a Trace by the guidelines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tracekit.errors import TracekitError, UsageError
+from tracekit.guidelines.document import document_of
+from tracekit.guidelines.effects import Effect, effect_of
+from tracekit.guidelines.evidence import Evidence
+from tracekit.guidelines.interface import LackingError
+from tracekit.guidelines.registry import all_guidelines, find_guideline
+from tracekit.guidelines.words import shown, span, visible
+from tracekit.progress import Progress
+from tracekit.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.guidelines.interface import Finding, Guideline
+    from tracekit.guidelines.replays import Replays
+
+__all__ = ["Advice", "Judged", "guidelines", "judge"]
+
+_OURS = "tracekit.guidelines.rules."
+
+Verdict = Literal["holds", "does not hold", "cannot tell"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a guideline says of a Trace."""
+
+    guideline: Guideline
+    verdict: Verdict
+    why: tuple[str, ...]
+    """What decided it: what is lacking, or which threshold was not crossed; empty when it holds."""
+    finding: Finding | None = None
+    """None when the Trace cannot tell."""
+    effect: Effect | None = None
+    """What the replay says; of guidelines that hold only."""
+    no_effect: str = ""
+    """Why there is no effect; of guidelines that hold only."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """All guidelines, judged."""
+
+    trace: Trace
+    judged: tuple[Judged, ...]
+    """By id."""
+
+    @property
+    def holding(self) -> tuple[Judged, ...]:
+        """Those that hold."""
+        return tuple(j for j in self.judged if j.verdict == "holds")
+
+    def document(self) -> dict[str, Any]:
+        """Return everything as JSON values with stable keys, see docs/guidelines.md."""
+        return document_of(self)
+
+    def json(self) -> str:
+        """Return the document as JSON text."""
+        import orjson
+
+        return orjson.dumps(self.document(), option=orjson.OPT_INDENT_2).decode()
+
+    def markdown(self) -> str:
+        """Return the document as Markdown."""
+        from tracekit.guidelines.markdown import markdown
+
+        return markdown(self.document())
+
+    def html(self) -> str:
+        """Return the document as one HTML page that needs no network."""
+        from tracekit.guidelines.page import page
+
+        return page(self.document())
+
+    def __repr__(self) -> str:
+        held = ", ".join(j.guideline.id for j in self.holding)
+        return f"<{len(self.judged)} guidelines, {len(self.holding)} hold{': ' if held else ''}{held}>"
+
+
+def guidelines(
+    trace: Trace | str | Path,
+    *,
+    replay: str | Path | None = None,
+    try_jobs: int | None = None,
+    only: Sequence[str] = (),
+    memory_limit: str | None = None,
+    progress: Progress | None = None,
+) -> Advice:
+    """Judge a Trace by the guidelines.
+
+    >>> import tracekit
+    >>> advice = tracekit.guidelines("my-trace")  # doctest: +SKIP
+    >>> [j.guideline.title for j in advice.holding]  # doctest: +SKIP
+
+    Parameters
+    ----------
+    trace : Trace or path
+        What to judge.
+    replay : path, optional
+        The OUT of `tracekit replay` of this Trace, from which the effects are read.
+    try_jobs : int, optional
+        Replay the first so many jobs now, for each guideline that holds and can be tried.
+    only : sequence of str
+        Ids of guidelines; all by default.
+    memory_limit : str, optional
+        Most memory DuckDB may use before it spills to disk, such as '2GB'.
+    progress : Progress, optional
+        Told of each guideline and replay.
+
+    Raises
+    ------
+    TracekitError
+        The Trace or the replays cannot be read, or there is no such guideline.
+    """
+    if replay is not None and try_jobs is not None:
+        raise UsageError("effects come from replays that were made or from new ones", where="replay", hint="give one")
+    if try_jobs is not None and try_jobs < 1:
+        raise UsageError("at least one job must be replayed", where="try_jobs")
+    opened = trace if isinstance(trace, Trace) else Trace.open(trace)
+    told = progress or Progress()
+    chosen = [find_guideline(name) for name in only] if only else list(all_guidelines().values())
+    replays: Replays | None = None
+    if replay is not None:
+        from tracekit.guidelines.replays import FolderReplays
+
+        replays = FolderReplays(Path(replay), opened)
+    elif try_jobs is not None:
+        from tracekit.guidelines.replays import LiveReplays
+
+        replays = LiveReplays(opened, try_jobs, told)
+    evidence = Evidence(opened, memory_limit)
+    judged = []
+    for guideline in sorted(chosen, key=lambda g: g.id):
+        told.stage(guideline.title)
+        judged.append(judge(guideline, evidence, replays))
+    return Advice(opened, tuple(judged))
+
+
+def judge(guideline: Guideline, evidence: Evidence, replays: Replays | None = None) -> Judged:
+    """Return what one guideline says.
+
+    It holds when every threshold is crossed, and no 95 % interval reaches to the other side of its threshold.
+    """
+    missing = evidence.lacks(guideline.tables, guideline.needs)
+    if missing:
+        return Judged(guideline, "cannot tell", tuple(missing))
+    try:
+        finding = _found(guideline, evidence)
+    except LackingError as error:
+        return Judged(guideline, "cannot tell", error.sentences)
+    verdict, why = _verdict(guideline, finding)
+    if verdict != "holds":
+        return Judged(guideline, verdict, why, finding)
+    effect = _effect(guideline, replays)
+    if isinstance(effect, str):
+        return Judged(guideline, verdict, (), finding, None, effect)
+    return Judged(guideline, verdict, (), finding, effect)
+
+
+def _found(guideline: Guideline, evidence: Evidence) -> Finding:
+    """Return the finding; what goes wrong in the function of a plug-in is told and stops no other guideline."""
+    try:
+        finding = guideline.find(evidence)
+        missing = [measure.key for measure in guideline.measures if measure.key not in finding.numbers]
+        if missing:
+            raise ValueError(f"it gives no number '{missing[0]}'")
+    except (LackingError, TracekitError):
+        raise
+    except Exception as error:
+        if guideline.find.__module__.startswith(_OURS):
+            raise
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        raise LackingError(f"The function of this guideline failed: {visible(told, 300)}.") from error
+    return finding
+
+
+def _effect(guideline: Guideline, replays: Replays | None) -> Effect | str:
+    """Return the expected effect, or why there is none."""
+    if guideline.trial is None:
+        return guideline.no_trial
+    if replays is None:
+        return f"No replay was given; '{guideline.trial.command()}' makes what is needed."
+    return effect_of(guideline.trial, replays)
+
+
+def _verdict(guideline: Guideline, finding: Finding) -> tuple[Verdict, tuple[str, ...]]:
+    """Return the verdict and what decided it."""
+    measures = {measure.key: measure for measure in guideline.measures}
+    headline = guideline.measures[0]
+    n = finding.numbers[headline.key].n
+    if n < guideline.least_n:
+        return "cannot tell", (f"{n:,} {headline.n_of} are too few: {guideline.least_n:,} are needed.",)
+    unknown, missed, unsure = [], [], []
+    for threshold in guideline.thresholds:
+        number, measure = finding.numbers[threshold.key], measures[threshold.key]
+        limit = f"{threshold.side} {shown(threshold.value, measure.unit)}"
+        if number.value is None:
+            unknown.append(f"{_capital(measure.what)} cannot be computed.")
+        elif not threshold.crossed(number.value):
+            missed.append(f"{_capital(measure.what)} is {shown(number.value, measure.unit)}, not {limit}.")
+        elif not threshold.settled(number) and number.low is not None and number.high is not None:
+            ends = span(number.low, number.high, measure.unit)
+            unsure.append(f"{_capital(measure.what)} may be chance: {ends} (95 %) is not all {limit}.")
+    # One threshold that is surely missed is enough, whatever the others say.
+    if missed:
+        return "does not hold", tuple(missed)
+    if unknown or unsure:
+        return "cannot tell", (*unknown, *unsure)
+    return "holds", ()
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
