@@ -12,6 +12,7 @@ from tracekit.analysis import analyze, analyze_many
 from tracekit.characterize import list_queries
 from tracekit.errors import OutputError, QueryError, SourceError, TraceError, UsageError
 from tracekit.progress import Progress
+from tracekit.report.fitted import FITTED
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -62,10 +63,10 @@ def _left(folder: Path) -> list[str]:
 def test_a_trace_gives_a_page_its_data_the_tables_and_a_trace_of_its_own(small_trace: Trace, tmp_path: Path) -> None:
     done = analyze(small_trace.path, tmp_path / "out")
     assert _left(tmp_path) == ["out"]
-    assert _left(done.folder) == ["report.html", "report.json", "tables", "trace"]
+    assert _left(done.folder) == ["report.html", "report.json", "tables", "trace", "workload.json"]
     assert done.report.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert Trace.open(done.trace).validate() == []
-    assert set(done.results) | set(done.unanswered) == {q.name for q in list_queries()}
+    assert set(done.results) | set(done.unanswered) == {q.name for q in (*list_queries(), *FITTED)}
     wait = pl.read_parquet(done.results["queuing/queue_delay"])
     assert wait.select("vc", "gpu_class", "waits", "p50_s").rows() == [("=v", "2-4", 1, 60.0)]
     csv = (tmp_path / "out/tables/queuing/queue_delay.csv").read_text(encoding="utf-8")

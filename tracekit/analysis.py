@@ -8,6 +8,7 @@ writes, whole or not at all,
     out/report.json            everything that the page shows
     out/tables/<query>.parquet every result in full, as it is
     out/tables/<query>.csv     the same for spreadsheets: text that would run as a formula has a quote in front
+    out/workload.json          the fitted workload (see `tracekit.fit`), where the Trace can be fitted
     out/trace/                 the Trace that the answers come from
 """
 
@@ -33,12 +34,14 @@ if TYPE_CHECKING:
     from tracekit.characterize.sweep import Swept
     from tracekit.report import Report
     from tracekit.report.data import Result
-    from tracekit.report.structure import CapacityInfo, IndexEntry
+    from tracekit.report.structure import CapacityInfo, IndexEntry, WorkloadInfo
 
 __all__ = ["Analysis", "analyze", "analyze_many"]
 
 _REPORT_MARKER = "report.json"
 _INDEX_MARKER = "index.json"
+_FIT_REPLICATES = 19
+"""Samples that a report's bootstrap draws: enough for a p-value of 0.05."""
 
 
 @dataclass(frozen=True)
@@ -254,8 +257,11 @@ def _analyze(
             )
         size = _capacity(trace, capacity, progress)
         results = _ask(trace, staged.path, memory_limit, progress)
+        fits, workload = _fit(trace, staged.path, progress)
+        results += fits
         progress.stage("writing the report")
-        _write_report(trace, results, size, staged.path, source=source, command=_command(source, shown, settings))
+        command = _command(source, shown, settings)
+        _write_report(trace, results, size, workload, staged.path, source=source, command=command)
         staged.commit()
     finally:
         staged.discard()
@@ -368,13 +374,59 @@ def _ask(trace: Trace, folder: Path, memory_limit: str | None, progress: Progres
     return results
 
 
+def _fit(trace: Trace, folder: Path, progress: Progress) -> tuple[list[Result], WorkloadInfo]:
+    """Fit the workload, write workload.json and its tables; a fit that fails has its reason instead."""
+    from tracekit.fit.api import fit
+    from tracekit.report.data import Result
+    from tracekit.report.fitted import WORKLOAD, fitted_results, unfitted_results
+    from tracekit.report.tables import write_tables
+
+    workload: WorkloadInfo = {
+        "file": None,
+        "reason": None,
+        "seed": 0,
+        "bootstrap_replicates": _FIT_REPLICATES,
+    }
+    try:
+        model = fit(trace, replicates=_FIT_REPLICATES, progress=progress)
+        results = fitted_results(model)
+    except Exception as error:  # noqa: BLE001 -- numbers that no fit foresaw must not cost the answers of the queries
+        what = error.what if isinstance(error, TracekitError) else f"{type(error).__name__}: {error}"
+        reason = workload["reason"] = f"The fit failed: {what}."
+        progress.note(f"the workload could not be fitted: {what}")
+        return unfitted_results(reason), workload
+    done = []
+    with output_errors(folder):
+        model.write(folder / WORKLOAD)
+        for result in results:
+            files = [] if result.frame is None else write_tables(folder, result.query.name, result.frame)
+            done.append(Result(result.query, result.frame, files=files, notes=result.notes, reasons=result.reasons))
+    workload["file"] = WORKLOAD
+    return done, workload
+
+
 def _write_report(
-    trace: Trace, results: list[Result], capacity: CapacityInfo, folder: Path, *, source: Path, command: str
+    trace: Trace,
+    results: list[Result],
+    capacity: CapacityInfo,
+    workload: WorkloadInfo,
+    folder: Path,
+    *,
+    source: Path,
+    command: str,
 ) -> None:
     from tracekit.report import build_report, render_report, write_json
 
     made = _now()
-    report: Report = build_report(trace, results, capacity=capacity, source=str(source), command=command, created=made)
+    report: Report = build_report(
+        trace,
+        results,
+        capacity=capacity,
+        source=str(source),
+        command=command,
+        created=made,
+        workload=workload,
+    )
     page = render_report(report)
     with output_errors(folder):
         write_json(folder / _REPORT_MARKER, report)

@@ -170,6 +170,9 @@ def test_every_answered_query_that_knows_a_chart_draws_one(report: Report) -> No
         "users/concentration",
         "users/queueing",
         "workload/gpu_request",
+        "fit/run_time_family",
+        "fit/run_time",
+        "fit/arrival_rate",
     }
     assert drawn == expected
     assert set(answers) >= WITHOUT_CHART

@@ -49,7 +49,9 @@ def test_there_is_a_picture_of_arrivals_and_of_each_fitted_group_but_vcs(model: 
 def test_arrivals_are_drawn_hour_by_hour(model: WorkloadModel) -> None:
     spec = spec_of(arrivals_chart(model))
     rows = (spec.get("data") or spec["layer"][0]["data"])["values"]
-    assert len(rows) == 168
+    # The last hour is drawn to its end.
+    assert [row["hour_of_week"] for row in rows] == list(range(169))
+    assert rows[168]["expected"] == rows[167]["expected"]
     assert (rows[47]["expected"], rows[48]["expected"]) == (20.0, 6.0)
 
 

@@ -69,8 +69,8 @@ def analyze(
 ) -> None:
     """Read logs, answer every question that they can answer, and write a report.
 
-    OUT holds report.html (one file, works offline), report.json, tables/ with every result as CSV and Parquet, and
-    trace/.
+    OUT holds report.html (one file, works offline), report.json, workload.json (the fitted workload), tables/ with
+    every result as CSV and Parquet, and trace/.
 
     Example: tracekit analyze sample_traces/philly -o out
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-_HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
+HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))
 
 
 def _exp(x: Floats) -> Floats:
@@ -44,7 +44,7 @@ def expon_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:  # noqa: ARG001
 
 def lognorm_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:  # noqa: ARG001
     z = (logx - np.log(p[1])) / p[0]
-    found: Floats = -0.5 * z * z - logx - (np.log(p[0]) + _HALF_LOG_2PI)
+    found: Floats = -0.5 * z * z - logx - (np.log(p[0]) + HALF_LOG_2PI)
     return found
 
 

@@ -88,7 +88,7 @@ def generate(
     rng = np.random.default_rng(seed)
     seconds, batch = draw_arrivals(arrivals, rng, jobs=jobs, days=days, load=scale_load)
     if not seconds.size:
-        raise UsageError("no job falls into so short a time", where="days", hint="ask for more days")
+        raise UsageError("no job falls into so short a time", where="--days", hint="ask for more days")
     tenants = draw_tenants(known, batch, rng)
     request = draw_requests(known, tenants, rng)
     outcomes = draw_outcomes(known, request, rng)
@@ -123,14 +123,14 @@ def _check(jobs: int | None, days: float | None, seed: int, scale_load: float, s
     if (jobs is None) == (days is None):
         raise UsageError("needs a number of jobs or of days, one of them", hint="for instance --jobs 10000")
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
-        raise UsageError(f"must be from 1 to {MOST_JOBS:,}, not {jobs}", where="jobs")
+        raise UsageError(f"must be from 1 to {MOST_JOBS:,}, not {jobs}", where="--jobs")
     if days is not None and not (math.isfinite(days) and 0 < days <= LONGEST_DAYS):
-        raise UsageError(f"must be above 0 and at most {LONGEST_DAYS:,.0f}, not {days:g}", where="days")
+        raise UsageError(f"must be above 0 and at most {LONGEST_DAYS:,.0f}, not {days:g}", where="--days")
     if seed < 0:
-        raise UsageError(f"must be at least 0, not {seed}", where="seed")
+        raise UsageError(f"must be at least 0, not {seed}", where="--seed")
     for name, factor in (("scale-load", scale_load), ("scale-gpus", scale_gpus)):
         if not (math.isfinite(factor) and 0 < factor <= 1e6):
-            raise UsageError(f"must be above 0 and at most 1,000,000, not {factor:g}", where=name)
+            raise UsageError(f"must be above 0 and at most 1,000,000, not {factor:g}", where=f"--{name}")
 
 
 def _jobs(

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import optimize
 
+from tracekit.fit.descent import descend
+from tracekit.fit.slopes import has_slopes, sloped_density, sloped_survival
 from tracekit.fit.starts import starts
 
 if TYPE_CHECKING:
@@ -35,8 +36,13 @@ _STEP = 1e-5
 """Of the differences that stand for a gradient; they move a maximum by half as much, far below any standard error."""
 _ROOM = 500_000
 """Values computed at once."""
+_LEAST = 1e-300
+"""Smallest share of jobs in an interval."""
 _LEAP = 2.0
 """Longest step of a coordinate."""
+_POINT = 0.0201
+"""Spread of logarithms below which a part of a mixture is one duration."""
+_FIRST_STEPS = 12
 _FAR = 60.0
 _EDGE = 14.0
 """Shapes beyond exp(14), about a million, or below its inverse mean that the family tends to another one."""
@@ -73,55 +79,84 @@ class Likelihood:
 
     def __init__(self, family: Family, sample: Sample) -> None:
         self._family = family
-        self._exact, self._exact_n = sample.exact, sample.exact_n
-        self._right, self._right_n = sample.right, sample.right_n
-        self._low, self._high, self._interval_n = sample.low, sample.high, sample.interval_n
-        self._logs = [np.log(np.maximum(v, 1e-300)) for v in (sample.exact, sample.right, sample.low, sample.high)]
+        self._exact, self._log_exact = sample.exact, np.log(np.maximum(sample.exact, 1e-300))
+        self._right = sample.right.size
+        # Neighbouring intervals share an edge: the survival is computed once at each.
+        edges = np.unique(np.concatenate([sample.low, sample.high]))
+        self._ends = np.concatenate([sample.right, edges])
+        self._log_ends = np.log(np.maximum(self._ends, 1e-300))
+        self._low_at = self._right + np.searchsorted(edges, sample.low)
+        self._high_at = self._right + np.searchsorted(edges, sample.high)
+        self._begins = self._ends <= 0
         self.counts = np.concatenate([sample.exact_n, sample.right_n, sample.interval_n])
 
     def each(self, theta: Floats) -> Floats:
         """Return the log-likelihood of one job at each distinct value, a row for each row of `theta`."""
         # A far-off trial point is worth nothing, and no warning.
         with np.errstate(all="ignore"):
-            whole = self._each(np.clip(theta, -_FAR, _FAR))
-        # fmax takes -1e6 for what is no number.
-        return np.fmin(np.fmax(whole, -1e6), 1e6)
+            p = self._family.from_free(np.clip(theta, -_FAR, _FAR))
+            if theta.ndim == 2:
+                p = p.T[:, :, None]
+            found = [self._family.density(self._exact, self._log_exact, p)]
+            if self._ends.size:
+                beyond = self._beyond(self._family.survival(self._ends, self._log_ends, p))
+                found += [beyond[..., : self._right], np.log(self._inside(beyond))]
+            return _bounded(np.concatenate(found, axis=-1))
 
-    def _each(self, theta: Floats) -> Floats:
-        p = self._family.from_free(theta)
-        if theta.ndim == 2:
-            p = p.T[:, :, None]
-        density, survival = self._family.density, self._family.survival
-        found = [density(self._exact, self._logs[0], p)]
-        if self._right.size:
-            found.append(np.minimum(survival(self._right, self._logs[1], p), 0))
-        if self._low.size:
-            from_low = np.where(self._low > 0, np.minimum(survival(self._low, self._logs[2], p), 0), 0.0)
-            from_high = np.minimum(survival(self._high, self._logs[3], p), 0)
-            inside = np.where(
-                from_high > -0.7, np.expm1(from_low) - np.expm1(from_high), np.exp(from_low) - np.exp(from_high)
-            )
-            found.append(np.log(np.maximum(inside, 1e-300)))
-        return np.concatenate(found, axis=-1)
+    def _beyond(self, logsf: Floats) -> Floats:
+        return np.where(self._begins, 0.0, np.minimum(logsf, 0.0))
+
+    def _inside(self, beyond: Floats) -> Floats:
+        """Return the share of jobs in each interval."""
+        low, high = beyond[..., self._low_at], beyond[..., self._high_at]
+        inside = np.where(high > -0.7, np.expm1(low) - np.expm1(high), np.exp(low) - np.exp(high))
+        return np.maximum(inside, _LEAST)
 
     def total(self, theta: Floats) -> float:
         """Return the log-likelihood of the sample."""
-        return float(self.each(theta) @ self.counts)
+        # A sum, not a product of vectors: its digits do not depend on the number of processors.
+        return float((self.each(theta) * self.counts).sum())
 
     def totals(self, thetas: Floats) -> Floats:
         """Return the log-likelihood at each row of coordinates."""
         rows = max(1, _ROOM // max(self.counts.size, 1))
-        parts = [self.each(thetas[i : i + rows]) @ self.counts for i in range(0, len(thetas), rows)]
+        parts = [(self.each(thetas[i : i + rows]) * self.counts).sum(axis=-1) for i in range(0, len(thetas), rows)]
         return np.concatenate(parts)
 
     def fall(self, theta: Floats) -> tuple[float, Floats]:
         """Return minus the log-likelihood and minus its gradient."""
+        if has_slopes(self._family):
+            return self._fall_by_slopes(theta)
         found = -self.totals(np.concatenate([theta[None], theta + np.eye(theta.size) * _STEP]))
         return float(found[0]), (found[1:] - found[0]) / _STEP
+
+    def _fall_by_slopes(self, theta: Floats) -> tuple[float, Floats]:
+        family, exact, right = self._family, self._exact.size, self._right
+        with np.errstate(all="ignore"):
+            p = family.from_free(np.clip(theta, -_FAR, _FAR))
+            density = sloped_density(family, self._exact, self._log_exact, p)
+            values, slope = density.values, density.slope(self.counts[:exact])
+            if self._ends.size:
+                survival = sloped_survival(family, self._ends, self._log_ends, p)
+                beyond = self._beyond(survival.values)
+                inside = self._inside(beyond)
+                values = np.concatenate([values, beyond[:right], np.log(inside)])
+                # Of log(S(a) - S(b)) by log S(a) and log S(b); where nothing is left of it, of nothing.
+                by_share = np.where(inside > _LEAST, self.counts[exact + right :] / inside, 0.0)
+                counts = np.zeros(self._ends.size)
+                counts[:right] = self.counts[exact : exact + right]
+                np.add.at(counts, self._low_at, by_share * np.exp(beyond[self._low_at]))
+                np.subtract.at(counts, self._high_at, by_share * np.exp(beyond[self._high_at]))
+                slope = slope + survival.slope(counts)
+            return -float((_bounded(values) * self.counts).sum()), -np.nan_to_num(slope, posinf=1e12, neginf=-1e12)
 
     def information(self, theta: Floats) -> Floats:
         """Return minus the second derivatives, by central differences."""
         size = theta.size
+        if has_slopes(self._family):
+            step = 1e-4
+            rows = [(self.fall(theta + d)[1] - self.fall(theta - d)[1]) / (2 * step) for d in np.eye(size) * step]
+            return (np.array(rows) + np.array(rows).T) / 2
         step = 1e-3
         moved = np.eye(size) * step
         first, second = np.tril_indices(size, -1)
@@ -133,6 +168,11 @@ class Likelihood:
         mixed = plus + minus - up[first] - up[second] - down[first] - down[second]
         matrix[first, second] = matrix[second, first] = -mixed / (2 * step**2)
         return matrix
+
+
+def _bounded(values: Floats) -> Floats:
+    # fmax takes -1e6 for what is no number.
+    return np.fmin(np.fmax(values, -1e6), 1e6)
 
 
 def maximize(family: Family, sample: Sample) -> Fitted:
@@ -170,25 +210,30 @@ def maximize(family: Family, sample: Sample) -> Fitted:
 
 
 def _best_start(family: Family, rough: Likelihood, grouped: Sample) -> Floats:
-    """Return the highest point found on grouped values; mixtures climb from the best of their EM results alone."""
+    """Return the highest point found on grouped values.
+
+    Mixtures take a few steps from each EM result and climb on from the best alone, unless a part shrinks to one
+    duration on the way.
+    """
     limit = float(np.log(max(grouped.middles.max(initial=1.0), grouped.right.max(initial=1.0), 1.0))) + 12
     low, high = np.array(_bounds(family, limit)).T
     begins = [np.clip(family.to_free(start), low, high) for start in starts(family, grouped)]
     if family.parts > 1:
-        begins = [max(begins, key=rough.total)]
+        begun = [descend(rough.fall, begin, low, high, rounds=_FIRST_STEPS) for begin in begins]
+        begins = [point for point, _ in sorted(begun, key=lambda one: one[1])]
     best: tuple[float, Floats] = (np.inf, begins[0])
     for begin in begins:
-        found = optimize.minimize(
-            rough.fall,
-            begin,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=list(zip(low, high, strict=True)),
-            options={"maxiter": 100, "ftol": 1e-9},
-        )
-        if found.fun < best[0] - 1e-6:
-            best = (float(found.fun), np.asarray(found.x, float))
+        point, depth = descend(rough.fall, begin, low, high)
+        if family.parts > 1 and not _shrunk(family, point):
+            return point
+        if depth < best[0] - 1e-6:
+            best = (depth, point)
     return best[1]
+
+
+def _shrunk(family: Family, theta: Floats) -> bool:
+    named = family.named(family.from_free(theta))
+    return any(name.startswith("s_") and value < _POINT for name, value in named.items())
 
 
 def _bounds(family: Family, limit: float) -> list[tuple[float, float]]:
@@ -239,7 +284,7 @@ def _check_inside(family: Family, p: Floats, sample: Sample) -> None:
             raise FitFailure(f"no maximum inside the family: {name} grows without bound")
         if name.startswith("scale") and value < 1e-6:
             raise FitFailure(f"no maximum inside the family: {name} tends to 0")
-        if family.parts > 1 and name.startswith("s_") and value < 0.0201:
+        if family.parts > 1 and name.startswith("s_") and value < _POINT:
             raise FitFailure(f"a part shrinks to one duration ({named['scale' + name[1:]]:.6g} s)")
         if not name.startswith(("weight", "scale")) and (value > 1e5 or value < 1e-3):
             raise FitFailure(

@@ -70,7 +70,7 @@ def _cuts(parts: int) -> list[tuple[float, ...]]:
     return [(1 / 3, 2 / 3), (0.1, 0.5), (0.5, 0.9)]
 
 
-def em(family: Family, sample: Sample, cut: tuple[float, ...], *, rounds: int = 40) -> Floats:
+def em(family: Family, sample: Sample, cut: tuple[float, ...], *, rounds: int = 25) -> Floats:
     """Return the parameters of a mixture after `rounds` of expectation and maximization.
 
     A right-censored value enters a part by the mean, and mean square, of what lies beyond it under that part; an

@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.characterize import Query
-    from tracekit.report.structure import Answer, CapacityInfo, IntervalInfo, Report, Section, TimeInfo, Unanswered
+    from tracekit.report.structure import (
+        Answer,
+        CapacityInfo,
+        IntervalInfo,
+        Report,
+        Section,
+        TimeInfo,
+        Unanswered,
+        WorkloadInfo,
+    )
     from tracekit.trace import Trace
 
 __all__ = ["Result", "build_report", "time_info", "write_json"]
@@ -58,6 +67,7 @@ def build_report(
     source: str,
     command: str = "",
     created: datetime | None = None,
+    workload: WorkloadInfo | None = None,
 ) -> Report:
     """Return everything that report.json states about a Trace.
 
@@ -75,6 +85,8 @@ def build_report(
         The command that makes this report again.
     created : datetime, optional
         When the report was made [UTC]; now by default.
+    workload : WorkloadInfo, optional
+        Where the workload model is, or why there is none.
     """
     from tracekit import __version__
 
@@ -103,6 +115,7 @@ def build_report(
         "release": release_info(release_of(trace)),
         "sections": _sections(answers),
         "unanswered": [_unanswered(r) for r in every if r.frame is None],
+        "workload": workload,
         "quality": quality(trace),
     }
 

@@ -218,6 +218,17 @@ class Quality(TypedDict):
     notes: list[str]
 
 
+class WorkloadInfo(TypedDict):
+    """The workload model beside the report."""
+
+    file: str | None
+    """Relative to the report; null when the Trace could not be fitted."""
+    reason: str | None
+    """Why there is none."""
+    seed: int
+    bootstrap_replicates: int
+
+
 class Section(TypedDict):
     """A group of questions, in reading order."""
 
@@ -242,6 +253,8 @@ class Report(TypedDict):
     """Null when nothing is published about traces of this format."""
     sections: list[Section]
     unanswered: list[Unanswered]
+    workload: WorkloadInfo | None
+    """Null when no fit was asked for."""
     quality: Quality
 
 

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from tracekit.fit.families import FAMILIES, quantiles
-from tracekit.report.charts import data, palette, time_axis, time_scale
+from tracekit.report.charts import axis_values, data, palette, percent_axis, time_axis, time_scale
 from tracekit.report.pictures import svg
-from tracekit.report.text import shorten
+from tracekit.report.text import duration, shorten
 from tracekit.report.theme import colour
 
 if TYPE_CHECKING:
     import altair as alt
 
     from tracekit.fit.model import WorkloadModel
+    from tracekit.report.structure import Row
 
-__all__ = ["arrivals_chart", "run_time_chart", "workload_pictures"]
+__all__ = ["against", "arrivals_chart", "curves", "run_time_chart", "week", "workload_pictures"]
 
 _WIDTH, _HEIGHT = 260, 220
 _HOURS = 24
@@ -48,22 +49,120 @@ def _name(entry: dict[str, Any]) -> str:
 
 def arrivals_chart(model: WorkloadModel) -> alt.LayerChart:
     """Return the expected batches in each hour of the week, Monday to Sunday."""
+    rate, zone = model.document["arrivals"]["rate"], model.document["arrivals"]["timezone"]
+    profile = np.resize(np.asarray(rate["profile"], float), 7 * _HOURS) * rate["per_hour"]
+    rows = [{"hour_of_week": hour, "expected": float(value)} for hour, value in enumerate(profile)]
+    return week(rows, "expected", title=f"hour of the week ({zone})").properties(width=640)
+
+
+def week(rows: list[Row], value: str, *, title: str, known: bool = True) -> alt.LayerChart:
+    """Return a value through the 168 hours of a week.
+
+    Parameters
+    ----------
+    rows : list of dict
+        hour_of_week, and the value.
+    value : str
+        Its column.
+    title : str
+        Of the hours.
+    known : bool
+        Whether hour 0 is Monday 00:00; days are numbered otherwise.
+    """
     import altair as alt
 
-    rate = model.document["arrivals"]["rate"]
-    profile = np.resize(np.asarray(rate["profile"], float), 7 * _HOURS) * rate["per_hour"]
-    days = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-    rows = [{"hour": hour, "expected": float(value)} for hour, value in enumerate(profile)]
+    days = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun") if known else tuple(f"day {d}" for d in range(1, 8))
     words = "['" + "','".join(days) + "'][datum.value / 24]"
-    axis = alt.Axis(title=f"hour of the week ({model.document['arrivals']['timezone']})", labelExpr=words)
-    axis.values = [24 * day for day in range(7)]
-    chart = alt.Chart(data(rows)).encode(
-        x=alt.X("hour:Q", axis=axis, scale=alt.Scale(domain=[0, 168], nice=False)),
-        y=alt.Y("expected:Q", axis=alt.Axis(title="expected batches an hour"), scale=alt.Scale(zero=True)),
+    axis = alt.Axis(title=title, labelExpr=words, values=[_HOURS * day for day in range(7)], labelAlign="left")
+    # The last hour is drawn to its end.
+    shown = [{k: r[k] for k in ("hour_of_week", value)} for r in rows]
+    shown.append({**shown[-1], "hour_of_week": 7 * _HOURS})
+    drawn = alt.Chart(data(shown)).encode(
+        x=alt.X("hour_of_week:Q", axis=axis, scale=alt.Scale(domain=[0, 7 * _HOURS], nice=False)),
+        y=alt.Y(f"{value}:Q", axis=alt.Axis(title="expected batches an hour", tickCount=5), scale=alt.Scale(zero=True)),
     )
-    line = chart.mark_line(interpolate="step-after", color=colour("series-1"))
-    area = chart.mark_area(interpolate="step-after", color=colour("series-1"), opacity=0.15)
-    return cast("alt.LayerChart", alt.layer(area, line).properties(width=640, height=_HEIGHT))
+    line = drawn.mark_line(interpolate="step-after", color=colour("series-1"))
+    area = drawn.mark_area(interpolate="step-after", color=colour("series-1"), opacity=0.15)
+    return cast("alt.LayerChart", alt.layer(area, line).properties(height=_HEIGHT))
+
+
+def curves(rows: list[Row], measure: str, colours: dict[str, str]) -> alt.LayerChart:
+    """Return observed points on fitted lines.
+
+    Parameters
+    ----------
+    rows : list of dict
+        what, share, observed_s, fitted_s, see `tracekit.report.fitted`.
+    measure : {"below", "beyond"}
+        Jobs that run no longer, or, on log axes, jobs that run longer.
+    colours : dict
+        Colour by 'what'.
+    """
+    import altair as alt
+
+    beyond = measure == "beyond"
+    shares = [(r["what"], 1 - r["share"] if beyond else r["share"], r["observed_s"], r["fitted_s"]) for r in rows]
+    values = [seconds for _, _, seconds, _ in shares]
+    x = alt.X("s:Q", scale=time_scale(values), axis=time_axis("run time", values))
+    percent = percent_axis("jobs that run longer" if beyond else "jobs that run no longer")
+    # Jobs of 0 s make the axis of time symlog; that of shares has no 0.
+    scale = alt.Scale(type="log", domain=[1e-3, 1]) if beyond else alt.Scale(domain=[0, 1])
+    if beyond:
+        percent.values = [0.001, 0.01, 0.1, 1]
+    tooltip = [
+        alt.Tooltip("what:N", title="jobs of"),
+        alt.Tooltip("share:Q", format=".1%", title="share"),
+        alt.Tooltip("words:N", title="observed"),
+        alt.Tooltip("by_fit:N", title="fitted"),
+    ]
+    points = [
+        {"what": what, "share": share, "s": seconds, "words": duration(seconds), "by_fit": duration(fitted)}
+        for what, share, seconds, fitted in shares
+    ]
+    lines = [{"what": what, "share": share, "s": fitted} for what, share, _, fitted in shares]
+    encoded = {
+        "x": x,
+        "y": alt.Y("share:Q", axis=percent, scale=scale),
+        "color": alt.Color("what:N", scale=palette(colours)),
+    }
+    line = alt.Chart(data(lines)).mark_line(clip=True, strokeWidth=1.5, interpolate="monotone").encode(**encoded)
+    point = alt.Chart(data(points)).mark_point(filled=True, size=26, opacity=0.9).encode(**encoded, tooltip=tooltip)
+    return cast("alt.LayerChart", alt.layer(line, point).properties(height=_HEIGHT))
+
+
+def against(rows: list[Row], colours: dict[str, str]) -> alt.LayerChart:
+    """Return observed against fitted quantiles, and the line on which they are equal; rows as for `curves`."""
+    import altair as alt
+
+    values = axis_values(rows, ("observed_s",))
+    ends = [{"fitted_s": v, "observed_s": v} for v in (min(values), max(values))]
+    shown = [
+        {
+            **{k: r[k] for k in ("what", "share", "observed_s", "fitted_s")},
+            "words": duration(r["observed_s"]),
+            "by_fit": duration(r["fitted_s"]),
+        }
+        for r in rows
+    ]
+    # A fitted tail may lie far beyond every job: ten times the longest is shown.
+    wide = [*values, min(max(r["fitted_s"] for r in rows), 10 * max(values))]
+    encoded = {
+        "x": alt.X("fitted_s:Q", scale=time_scale(wide), axis=time_axis("fitted run time", wide)),
+        "y": alt.Y("observed_s:Q", scale=time_scale(values), axis=time_axis("observed run time", values)),
+    }
+    same = alt.Chart(data(ends)).mark_line(color=colour("muted"), strokeDash=[4, 3], clip=True).encode(**encoded)
+    points = alt.Chart(data(shown)).mark_point(filled=True, size=30, opacity=0.9, clip=True)
+    points = points.encode(
+        **encoded,
+        color=alt.Color("what:N", scale=palette(colours)),
+        tooltip=[
+            alt.Tooltip("what:N", title="jobs of"),
+            alt.Tooltip("share:Q", format=".1%", title="share"),
+            alt.Tooltip("words:N", title="observed"),
+            alt.Tooltip("by_fit:N", title="fitted"),
+        ],
+    )
+    return cast("alt.LayerChart", alt.layer(same, points).properties(height=_HEIGHT))
 
 
 def run_time_chart(entry: dict[str, Any]) -> alt.HConcatChart:

@@ -29,6 +29,7 @@ _TITLES = {
     "failures": "Failures",
     "users": "Users",
     "workload": "Workload",
+    "fit": "Fitted workload",
 }
 
 

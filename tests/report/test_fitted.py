@@ -1,0 +1,189 @@
+"""The fitted workload in a report."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+from tracekit.analysis import analyze
+from tracekit.fit.model import WorkloadModel
+from tracekit.report.fitted import FITTED, fitted_results, unfitted_results
+from tracekit.report.sections import finding, has_chart, panels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tracekit.report.data import Result
+    from tracekit.trace import Trace
+
+
+def _entry(**given: Any) -> dict[str, Any]:
+    lognormal = {
+        "family": "lognorm",
+        "parameters": {"s": 1.0, "scale": 100.0},
+        "aic": 10.0,
+        "bic": 11.0,
+        "ks": 0.02,
+        "anderson_darling": 0.4,
+    }
+    entry = {
+        "measure": "until_end",
+        **dict.fromkeys(("gpu_class", "status", "cluster", "vc")),
+        "pooled_to": None,
+        "n": 300,
+        "right_censored": 30,
+        "quantiles_s": [[0, 1.0], [0.5, 90.0], [0.99, 1000.0], [1, 2000.0]],
+        "chosen": "lognorm",
+        "best_by": {"aic": "burr12", "bic": "lognorm"},
+        "families": [{"family": "expon", "failed": "no"}, lognormal],
+        "bootstrap": {"jobs": 300, "replicates": 19, "p_ks": 0.4, "p_ad": 0.5},
+    }
+    return entry | given
+
+
+def _model(*entries: dict[str, Any], **document: Any) -> WorkloadModel:
+    rate = {"kind": "hour_of_week", "per_hour": 10.0, "profile": [2.0] + [1.0] * 167, "trend_per_day": 0.0}
+    arrivals = {"process": "poisson", "why": "Poisson is not rejected", "days": 28.0, "rate": rate}
+    return WorkloadModel(
+        {
+            "source": {"hour_of_day_known": True},
+            "effort": {"bootstrap_replicates": 19, "bootstrap_jobs": 500},
+            "arrivals": arrivals,
+            "run_times": list(entries),
+            "notes": [],
+            **document,
+        }
+    )
+
+
+def _rows(result: Result) -> list[dict[str, Any]]:
+    assert result.frame is not None
+    return result.frame.to_dicts()
+
+
+def test_each_fitted_group_is_a_row_and_pooled_ones_are_counted() -> None:
+    pooled = _entry(gpu_class="1", pooled_to="all", n=40)
+    tenant = _entry(vc="x")
+    family, match, _ = fitted_results(_model(_entry(), _entry(gpu_class=">8"), pooled, tenant))
+    rows = _rows(family)
+    assert [(r["gpu_class"], r["status"], r["family"], r["least_aic"], r["p"]) for r in rows] == [
+        ("all", "all", "lognorm", "burr12", 0.4),
+        (">8", "all", "lognorm", "burr12", 0.4),
+    ]
+    assert rows[0]["censored_share"] == 0.1
+    assert "1 groups by size and status have less than 200 jobs and take the shape of a larger one" in family.notes
+    assert "remark" not in rows[0]
+    assert match.notes == ["size classes without a fit of their own: 1 (40 jobs, less than 200)"]
+    assert finding("fit/run_time_family", rows) == (
+        "Of the families, a lognormal distribution describes the run times of all 300 jobs best; the largest gap"
+        " between fitted and observed distribution is 0.020, no more than chance would give (p = 0.4)."
+    )
+
+
+def test_observed_stand_beside_fitted_quantiles() -> None:
+    _, match, _ = fitted_results(_model(_entry(), _entry(gpu_class="1")))
+    rows = _rows(match)
+    assert [(r["gpu_class"], r["share"], r["observed_s"]) for r in rows] == [
+        ("all", 0.5, 90.0),
+        ("all", 0.99, 1000.0),
+        ("1", 0.5, 90.0),
+        ("1", 0.99, 1000.0),
+    ]
+    # The median of a lognormal is its scale; exp(2.3263) = 10.24 times that is its last hundredth.
+    assert rows[0]["fitted_s"] == pytest.approx(100, rel=1e-3)
+    assert rows[1]["fitted_s"] == pytest.approx(1024, rel=1e-3)
+    assert finding("fit/run_time", rows) == (
+        "Half of all jobs run for at most 1.5 min, 1.67 min by the fit;"
+        " one in a hundred runs for more than 16.7 min, 17.1 min by the fit."
+    )
+    drawn = panels("fit/run_time", rows)
+    titles = ["All jobs", "All jobs, survival", "By size", "By size, survival", "Quantile by quantile"]
+    assert [p.title for p in drawn] == titles
+    survival = drawn[1].to_dict()["layer"][0]["encoding"]
+    assert survival["y"]["scale"]["type"] == "log"
+    assert survival["x"]["scale"]["type"] == "log"
+
+
+def test_the_rate_is_a_table_of_hours_by_days() -> None:
+    _, _, rate = fitted_results(_model(_entry()))
+    rows = _rows(rate)
+    assert len(rows) == 24
+    assert (rows[0]["monday"], rows[0]["tuesday"], rows[23]["sunday"]) == (20.0, 10.0, 10.0)
+    assert finding("fit/arrival_rate", rows) == (
+        "By the fitted rate 10.1 batches of jobs arrive in an hour on average, 20 in the busiest hour"
+        " (Monday, 00:00 to 01:00) and 10 in the quietest (Monday, 01:00 to 02:00)."
+    )
+    (panel,) = panels("fit/arrival_rate", rows)
+    (values,) = panel.to_dict()["datasets"].values()
+    assert [v["batches"] for v in values[:3]] == [20.0, 10.0, 10.0]
+
+
+def test_a_log_without_hours_names_no_hour() -> None:
+    _, _, rate = fitted_results(_model(_entry(), source={"hour_of_day_known": False}))
+    rows = _rows(rate)
+    assert list(rows[0]) == ["hour", *(f"day_{d}" for d in range(1, 8))]
+    said = finding("fit/arrival_rate", rows)
+    assert said is not None
+    assert "Monday" not in said
+    assert "day 1" in json.dumps(panels("fit/arrival_rate", rows)[0].to_dict())
+
+
+def test_a_growing_rate_is_told_as_its_mean() -> None:
+    rate = {"kind": "constant", "per_hour": 10.0, "profile": [1.0], "trend_per_day": 0.1}
+    arrivals = {"process": "poisson", "why": "w", "days": 10.0, "rate": rate}
+    _, _, result = fitted_results(_model(_entry(), arrivals=arrivals))
+    # (e - 1) / 1 times the rate at the beginning.
+    assert _rows(result)[0]["monday"] == pytest.approx(17.18, abs=0.01)
+    assert result.notes[-1] == "over the 10 days of the log the rate is multiplied by 2.72"
+
+
+def test_what_could_not_be_fitted_has_its_reason() -> None:
+    constant = _entry(chosen=None, reason="no family could be fitted: all durations are the same", bootstrap=None)
+    arrivals = {"process": None, "reason": "jobs of at least two times are needed"}
+    family, match, rate = fitted_results(_model(constant, arrivals=arrivals, notes=[f"note {i}" for i in range(7)]))
+    assert _rows(family)[0]["remark"] == "no family could be fitted: all durations are the same"
+    said = finding("fit/run_time_family", _rows(family))
+    assert said is not None
+    assert said.startswith("The run times of all jobs could not be fitted")
+    assert panels("fit/run_time_family", _rows(family)) == []
+    assert match.reasons == ["no family could be fitted: all durations are the same"]
+    assert rate.reasons == ["The arrivals could not be fitted: jobs of at least two times are needed."]
+    assert family.notes[-2:] == ["note 4", "2 more notes are in workload.json"]
+    family, match, _ = fitted_results(_model())
+    assert (family.reasons, match.reasons) == (["No job has a run time."],) * 2
+
+
+def test_every_question_of_a_fit_has_a_chart_and_a_reason_without_one() -> None:
+    assert all(has_chart(query.name) for query in FITTED)
+    assert [r.reasons for r in unfitted_results("why")] == [["why"]] * len(FITTED)
+
+
+def test_a_report_holds_its_fit_in_page_data_tables_and_model(report: dict[str, Any], analysis: Any, page: str) -> None:
+    (section,) = [s for s in report["sections"] if s["name"] == "fit"]
+    assert [a["name"] for a in section["answers"]] == [q.name for q in FITTED]
+    assert report["workload"] == {"file": "workload.json", "reason": None, "seed": 0, "bootstrap_replicates": 19}
+    assert WorkloadModel.read(analysis.folder / "workload.json").document["source"]["jobs"] == 140
+    table = pl.read_parquet(analysis.results["fit/run_time"])
+    assert table.columns == ["gpu_class", "share", "observed_s", "fitted_s"]
+    assert '<section id="fit"' in page
+    assert 'href="workload.json"' in page
+
+
+def test_a_fit_that_breaks_costs_nothing_else(
+    make_trace: Callable[..., Trace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> WorkloadModel:
+        raise FloatingPointError("overflow")
+
+    monkeypatch.setattr("tracekit.fit.api.fit", fail)
+    monkeypatch.setattr("tracekit.report.page.vega_bundle", lambda: "/* bundle */")
+    done = analyze(make_trace(jobs=[{"job_id": "a"}]).path, tmp_path / "out")
+    assert done.unanswered["fit/run_time"] == ("The fit failed: FloatingPointError: overflow.",)
+    assert not (done.folder / "workload.json").exists()
+    data = json.loads(done.data.read_text(encoding="utf-8"))
+    assert data["workload"]["reason"] == "The fit failed: FloatingPointError: overflow."
+    assert "The fit failed: FloatingPointError: overflow." in done.report.read_text(encoding="utf-8")

@@ -1,0 +1,247 @@
+"""The fitted workload as answers of a report: which families, how well they fit, and when jobs come.
+
+The rows are those of a model (see `tracekit.fit`), so that a page and its data show what workload.json holds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.characterize.query import Query, QueryColumn
+from tracekit.fit.run_times import LEAST_JOBS
+from tracekit.report.data import Result
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tracekit.fit.model import WorkloadModel
+
+__all__ = ["FITTED", "WORKLOAD", "fitted_results", "unfitted_results"]
+
+WORKLOAD = "workload.json"
+"""The model's file, relative to the report."""
+NOTES = 5
+"""Most notes of a model that a report repeats."""
+ALL = "all"
+
+DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+NUMBERED_DAYS = tuple(f"day_{number}" for number in range(1, 8))
+"""Columns of a log that does not tell the day of the week."""
+
+_FAMILY_RULE = (
+    "Run time is the time that a job held its GPUs: the sum of its attempts. Until end: whatever ended the job; jobs"
+    " that still run are right-censored. Demand: time it would have run; cancelled, timed out and preempted jobs and"
+    " those that lost their node are right-censored too. Eleven families are fitted by maximum likelihood, nothing to"
+    " a histogram, whole-second rounding counted as intervals; the one of the least BIC is chosen. KS is the largest"
+    " gap between fitted and observed distribution, A-D the Anderson-Darling statistic; p is the share of samples"
+    " drawn from the family, and fitted again, that fit no better. Groups of less than 200 jobs are pooled. All"
+    " families with parameters, standard errors and log-likelihoods, and the virtual clusters, are in workload.json."
+)
+_MATCH_RULE = (
+    "Observed is the Kaplan-Meier estimate of how long jobs hold their GPUs, so that jobs that still run count as far"
+    " as they were seen; fitted is the family that was chosen for the group. Drawn and listed for all jobs and each"
+    " size class with a fit of its own, at shares from 0.1 % to 99.9 %."
+)
+_RATE_RULE = (
+    "Jobs submitted in one second, or in one step of a coarser clock, are a batch. The expected batches in an hour are"
+    " a base rate, times a factor of the hour of the day or of the week, times exponential growth; the kind of the"
+    " least BIC is taken, with the log-likelihood divided by the dispersion of hourly counts. Listed is the mean over"
+    " the log."
+)
+
+
+def _query(name: str, title: str, question: str, rule: str, columns: tuple[QueryColumn, ...]) -> Query:
+    return Query(name, title, question, "", ("jobs",), (), (), columns, "", Path(), rule=rule)
+
+
+_C = QueryColumn
+FAMILY = _query(
+    "fit/run_time_family",
+    "Fitted families of run times",
+    "Which distribution describes how long jobs run?",
+    _FAMILY_RULE,
+    (
+        _C("measure", "text", "until end or demand"),
+        _C("gpu_class", "class", "size class; 'all' is every job"),
+        _C("status", "text", "how the jobs ended; 'all' is every job"),
+        _C("jobs", "jobs", "jobs of the group with a run time"),
+        _C("censored_share", "share", "of them right-censored"),
+        _C("family", "text", "chosen family: the least BIC"),
+        _C("least_aic", "text", "what AIC would choose"),
+        _C("aic", "", "2 k - 2 log L of the chosen family, k its free parameters"),
+        _C("bic", "", "k log n - 2 log L"),
+        _C("ks", "", "largest gap between fitted and observed distribution, 0 to 1"),
+        _C("anderson_darling", "", "Anderson-Darling statistic, which weighs the tails more"),
+        _C("p", "", "bootstrap p-value of KS"),
+        _C("remark", "text", "why there is no fit"),
+    ),
+)
+MATCH = _query(
+    "fit/run_time",
+    "Observed and fitted run times",
+    "How well do the fitted run times match the observed ones?",
+    _MATCH_RULE,
+    (
+        _C("gpu_class", "class", "size class; 'all' is every job"),
+        _C("share", "share", "share of the jobs that run no longer"),
+        _C("observed_s", "s", "observed run time at this share"),
+        _C("fitted_s", "s", "run time at this share by the fit"),
+    ),
+)
+RATE = _query(
+    "fit/arrival_rate",
+    "Fitted rate of arrivals by hour of the week",
+    "When is how much work submitted, by the fitted rate?",
+    _RATE_RULE,
+    (
+        _C("hour", "hour", "hour of the day, counted from an unknown one where the log does not tell it"),
+        *(_C(day, "", f"expected batches in this hour, {day.replace('_', ' ')}") for day in (*DAYS, *NUMBERED_DAYS)),
+    ),
+)
+FITTED = (FAMILY, MATCH, RATE)
+"""What a report asks a model."""
+
+
+def unfitted_results(reason: str) -> list[Result]:
+    """Return the questions without answers, for a Trace that could not be fitted at all."""
+    return [Result(query, None, reasons=[reason]) for query in FITTED]
+
+
+def fitted_results(model: WorkloadModel) -> list[Result]:
+    """Return what a report shows of a model; what could not be fitted has the reason."""
+    return [_family(model), _match(model), _rate(model)]
+
+
+def _groups(model: WorkloadModel) -> list[dict[str, Any]]:
+    return [e for e in model.run_times if e["vc"] is None]
+
+
+def _family(model: WorkloadModel) -> Result:
+    shown = [e for e in _groups(model) if e["pooled_to"] is None]
+    if not shown:
+        return Result(FAMILY, None, reasons=["No job has a run time."])
+    effort = model.document["effort"]
+    notes = [f"the model, with virtual clusters, users, sizes and failures, is in {WORKLOAD}"]
+    if effort["bootstrap_replicates"]:
+        notes.append(
+            f"p-values come from {effort['bootstrap_replicates']} drawn samples of at most"
+            f" {effort['bootstrap_jobs']} jobs, so that none is below {1 / (1 + effort['bootstrap_replicates']):.2g};"
+            " 'tracekit fit' draws more"
+        )
+    small = len(_groups(model)) - len(shown)
+    if small:
+        notes.append(
+            f"{small} groups by size and status have less than {LEAST_JOBS} jobs and take the shape of a larger one"
+        )
+    told = model.document["notes"]
+    notes += told[:NOTES]
+    if len(told) > NOTES:
+        notes.append(f"{len(told) - NOTES} more notes are in {WORKLOAD}")
+    frame = _frame(FAMILY, [_family_row(e) for e in shown])
+    if not frame["remark"].is_not_null().any():
+        frame = frame.drop("remark")
+    return Result(FAMILY, frame, notes=notes)
+
+
+def _family_row(entry: dict[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "measure": entry["measure"].replace("_", " "),
+        "gpu_class": entry["gpu_class"] or ALL,
+        "status": entry["status"] or ALL,
+        "jobs": entry["n"],
+    }
+    row["censored_share"] = entry["right_censored"] / entry["n"] if entry["n"] else None
+    if entry["chosen"] is None:
+        return {**row, "remark": entry["reason"]}
+    fit = _chosen(entry)
+    drawn = entry["bootstrap"]
+    return {
+        **row,
+        "family": entry["chosen"],
+        "least_aic": entry["best_by"]["aic"],
+        "aic": fit["aic"],
+        "bic": fit["bic"],
+        "ks": fit["ks"],
+        "anderson_darling": fit["anderson_darling"],
+        "p": drawn["p_ks"] if drawn else None,
+    }
+
+
+def _chosen(entry: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = next(f for f in entry["families"] if f["family"] == entry["chosen"])
+    return found
+
+
+def _match(model: WorkloadModel) -> Result:
+    by_class = [e for e in _groups(model) if e["measure"] == "until_end" and e["status"] is None]
+    fitted = [e for e in by_class if e["pooled_to"] is None and e["chosen"] is not None]
+    if not fitted:
+        reasons = [e["reason"] for e in by_class if e["pooled_to"] is None]
+        return Result(MATCH, None, reasons=reasons or ["No job has a run time."])
+    rows = [row for e in fitted for row in _match_rows(e)]
+    without = [e for e in by_class if e not in fitted]
+    notes = [f"size classes without a fit of their own: {', '.join(_why_not(e) for e in without)}"] if without else []
+    return Result(MATCH, _frame(MATCH, rows), notes=notes)
+
+
+def _why_not(entry: dict[str, Any]) -> str:
+    why = f"less than {LEAST_JOBS}" if entry["pooled_to"] is not None else entry["reason"]
+    return f"{entry['gpu_class'] or ALL} ({entry['n']:,} jobs, {why})"
+
+
+def _match_rows(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    from scipy import special
+
+    from tracekit.fit.families import FAMILIES, quantiles
+
+    family = FAMILIES[entry["chosen"]]
+    p = family.vector(_chosen(entry)["parameters"])
+    told = np.array([pair for pair in entry["quantiles_s"] or [] if 0 < pair[0] < 1], float).reshape(-1, 2)
+    fitted = quantiles(family, p, special.ndtri(told[:, 0]), longest_s=1e12)
+    return [
+        {
+            "gpu_class": entry["gpu_class"] or ALL,
+            "share": float(share),
+            "observed_s": float(seconds),
+            "fitted_s": float(by_fit),
+        }
+        for (share, seconds), by_fit in zip(told, fitted, strict=True)
+    ]
+
+
+def _rate(model: WorkloadModel) -> Result:
+    arrivals = model.document["arrivals"]
+    if arrivals["process"] is None:
+        return Result(RATE, None, reasons=[f"The arrivals could not be fitted: {arrivals['reason']}."])
+    rate = arrivals["rate"]
+    growth = rate["trend_per_day"] * arrivals["days"]
+    mean = rate["per_hour"] * (float(np.expm1(growth)) / growth if abs(growth) > 1e-9 else 1.0)
+    days = DAYS if model.document["source"]["hour_of_day_known"] else NUMBERED_DAYS
+    factors = np.resize(np.asarray(rate["profile"], float), (7, 24))
+    rows = [{"hour": h, **{day: float(mean * factors[d, h]) for d, day in enumerate(days)}} for h in range(24)]
+    kind = {
+        "constant": "the rate does not depend on the hour",
+        "hour_of_day": "the rate depends on the hour of the day; no day differs from the others by more than chance",
+        "hour_of_week": "the rate depends on the hour of the week",
+    }[rate["kind"]]
+    notes = [kind, f"process: {_PROCESSES[arrivals['process']]}; {arrivals['why']}"]
+    if abs(growth) > 1e-9:
+        notes.append(f"over the {arrivals['days']:,.0f} days of the log the rate is multiplied by {np.exp(growth):.3g}")
+    return Result(RATE, _frame(RATE, rows).select("hour", *days), notes=notes)
+
+
+_PROCESSES = {
+    "poisson": "Poisson",
+    "gamma_renewal": "gamma renewal",
+    "mmpp": "two-state Markov-modulated Poisson",
+}
+
+
+def _frame(query: Query, rows: list[dict[str, Any]]) -> pl.DataFrame:
+    import polars as pl
+
+    names = [c.name for c in query.columns]
+    return pl.DataFrame([{n: row.get(n) for n in names} for row in rows], infer_schema_length=None)

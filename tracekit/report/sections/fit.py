@@ -1,0 +1,174 @@
+"""Fitted workload: which families describe run times, how well, and the rate of arrivals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.report.charts import (
+    GPU_CLASSES,
+    Panel,
+    axis_values,
+    bars,
+    class_colours,
+    class_legend,
+)
+from tracekit.report.sections.interface import chart, says
+from tracekit.report.text import count, duration
+from tracekit.report.theme import colour
+from tracekit.report.workload_charts import against, curves, week
+
+if TYPE_CHECKING:
+    from tracekit.report.structure import Row
+
+_ALL = "all"
+_FAMILIES = {
+    "expon": "an exponential",
+    "lognorm": "a lognormal",
+    "weibull_min": "a Weibull",
+    "gamma": "a gamma",
+    "fisk": "a log-logistic",
+    "lomax": "a Lomax (Pareto)",
+    "burr12": "a Burr XII",
+}
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MIXTURES = {"hyperexpon": "exponentials", "lognorm_mix": "lognormals"}
+
+
+def _family(name: str) -> str:
+    """Return what a family is called.
+
+    Examples
+    --------
+    >>> _family("fisk"), _family("lognorm_mix_3")
+    ('a log-logistic distribution', 'a mixture of 3 lognormals')
+    """
+    base, _, parts = name.rpartition("_")
+    if base in _MIXTURES:
+        return f"a mixture of {parts} {_MIXTURES[base]}"
+    return f"{_FAMILIES.get(name, name)} distribution"
+
+
+@says("fit/run_time_family")
+def family_finding(rows: list[Row]) -> str | None:
+    """Say which family was chosen for all jobs, and how far off it is."""
+    whole = next((r for r in rows if (r["gpu_class"], r["status"]) == (_ALL, _ALL)), None)
+    if whole is None:
+        return None
+    if whole["family"] is None:
+        return f"The run times of all jobs could not be fitted: {whole.get('remark')}."
+    text = (
+        f"Of the families, {_family(whole['family'])} describes the run times of all {count(whole['jobs'])} jobs best"
+        f"; the largest gap between fitted and observed distribution is {whole['ks']:.3f}"
+    )
+    if whole["p"] is None:
+        return text + "."
+    more = "more" if whole["p"] <= 0.05 else "no more"
+    return f"{text}, {more} than chance would give (p = {whole['p']:.2g})."
+
+
+@chart("fit/run_time_family")
+def family_chart(rows: list[Row]) -> list[Panel]:
+    """Draw the misfit of all jobs and each size class."""
+    shown = [r for r in rows if r["status"] == _ALL and r["measure"] == "until end" and r["ks"] is not None]
+    if not shown:
+        return []
+    order = [c for c in (_ALL, *GPU_CLASSES) if c in {r["gpu_class"] for r in shown}]
+    panel = bars(
+        shown,
+        key="gpu_class",
+        values=order,
+        title="GPUs of the job",
+        measures={"ks": "largest gap (KS)"},
+        axis_title="largest gap (KS)",
+    )
+    return [
+        Panel(
+            panel.chart,
+            note="Run time until the end, fitted against observed; the shorter the bar, the better the fit.",
+        )
+    ]
+
+
+@says("fit/run_time")
+def match_finding(rows: list[Row]) -> str | None:
+    """Say the middle and the last hundredth of all jobs, observed and fitted."""
+    by = {r["share"]: r for r in rows if r["gpu_class"] == _ALL}
+    if 0.5 not in by:
+        return None
+    middle = by[0.5]
+    text = f"Half of all jobs run for at most {duration(middle['observed_s'])}, {_by_fit(middle)} by the fit"
+    if 0.99 not in by:
+        return text + "."
+    last = by[0.99]
+    return f"{text}; one in a hundred runs for more than {duration(last['observed_s'])}, {_by_fit(last)} by the fit."
+
+
+def _by_fit(row: Row) -> str:
+    return duration(row["fitted_s"])
+
+
+@chart("fit/run_time")
+def match_chart(rows: list[Row]) -> list[Panel]:
+    """Draw all jobs as a distribution; size classes as distribution, survival on log axes, and quantiles."""
+    whole = [{**r, "what": "all"} for r in rows if r["gpu_class"] == _ALL]
+    split = [{**r, "what": r["gpu_class"]} for r in rows if r["gpu_class"] in GPU_CLASSES]
+    panels = []
+    marks = "Points are observed, lines fitted."
+    if any(r["observed_s"] == 0 for r in rows):
+        marks += " 0 stands for run times that were rounded to 0."
+    if whole:
+        colours = {"all": colour("series-1")}
+        panels.append(Panel(curves(whole, "below", colours), title="All jobs", note=marks))
+        panels.append(Panel(curves(whole, "beyond", colours), title="All jobs, survival", note=marks))
+    if split:
+        colours = class_colours(r["what"] for r in split)
+        legend = class_legend(colours)
+        panels.append(Panel(curves(split, "below", colours), legend, "By size", marks))
+        panels.append(Panel(curves(split, "beyond", colours), legend, "By size, survival", marks))
+    drawn = split or whole
+    if drawn:
+        colours = class_colours(r["what"] for r in split) or {"all": colour("series-1")}
+        note = "Observed against fitted quantiles; on the dashed line they are equal."
+        legend = class_legend(colours) if split else ()
+        panels.append(Panel(against(drawn, colours), legend, "Quantile by quantile", note))
+    return panels
+
+
+@says("fit/arrival_rate")
+def rate_finding(rows: list[Row]) -> str | None:
+    """Say the mean rate, and the busiest and the quietest hour of the week."""
+    week_rows, known = _weekly(rows)
+    rates = axis_values(week_rows, ("batches",))
+    if not rates:
+        return None
+    high, low = max(rates), min(rates)
+    text = f"By the fitted rate {count(sum(rates) / len(rates))} batches of jobs arrive in an hour on average"
+    if high - low < 1e-9 * high:
+        return f"{text}, at all hours alike."
+    daily = all(rate == rates[i % 24] for i, rate in enumerate(rates))
+    busy, quiet = (_when(rates.index(rate), known=known, daily=daily) for rate in (high, low))
+    return f"{text}, {count(high)} in the busiest hour{busy} and {count(low)} in the quietest{quiet}."
+
+
+def _weekly(rows: list[Row]) -> tuple[list[Row], bool]:
+    """Return the rates hour by hour from the first day on, and whether days and hours are known."""
+    days = [name for name in rows[0] if name != "hour"]
+    by_hour = sorted(rows, key=lambda r: int(r["hour"]))
+    long = [row[day] for day in days for row in by_hour]
+    return [{"hour_of_week": i, "batches": rate} for i, rate in enumerate(long)], days[0] == "monday"
+
+
+def _when(hour: int, *, known: bool, daily: bool) -> str:
+    """Return which hour of the week that is; without the day where every day has the same rates."""
+    if not known:
+        return ""
+    words = f"{hour % 24:02}:00 to {(hour + 1) % 24:02}:00"
+    return f" ({words})" if daily else f" ({_DAYS[hour // 24]}, {words})"
+
+
+@chart("fit/arrival_rate")
+def rate_chart(rows: list[Row]) -> list[Panel]:
+    """Draw the expected batches through the week."""
+    week_rows, known = _weekly(rows)
+    title = "hour of the week" if known else "hour of the week, counted from an unknown one"
+    return [Panel(week(week_rows, "batches", title=title, known=known))]
