@@ -6,11 +6,13 @@ Exit codes: 0 done; 1 `validate` found problems; 2 the input, an option or the o
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Annotated, TextIO, cast
+from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO, cast
 
 import typer
 
@@ -187,9 +189,15 @@ def _fail(text: str) -> None:
     sys.exit(2)
 
 
-def _tell_stopped() -> None:
+def _tell_stopped() -> NoReturn:
     typer.echo("tracekit: interrupted; nothing was left half-written", err=True)
-    sys.exit(130)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, _ReaderGoneError):
+            stream.flush()
+    # Everything is cleaned up, but threads of the libraries may still be at work: taking the interpreter down under
+    # them can end in a crash.
+    atexit._run_exitfuncs()  # noqa: SLF001 -- there is no public name
+    os._exit(130)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- the signature of a handler
