@@ -14,11 +14,13 @@ model, number, rng = json.loads(Path(sys.argv[1]).read_text()), int(sys.argv[2])
 fits = {(e["gpu_class"], e["status"]): e for e in model["run_times"] if e["measure"] == "until_end" and not e["vc"]}
 
 
-def pick(items, weights):  # noqa: D103
+def pick(items, weights):
+    """Draw one of the items by its weight."""
     return items[rng.choice(len(items), p=np.array(weights) / sum(weights))]
 
 
-def duration(size, status):  # noqa: D103
+def duration(size, status):
+    """Draw a run time [s] of a job of this size that ends so."""
     entry = fits.get((size, status)) or fits.get((size, None)) or fits[None, None]
     ratio = entry.get("median_ratio") or 1.0  # a small group takes another's shape, moved to its own median
     shape = {None: entry, "gpu_class": fits.get((size, None)), "status": fits.get((None, status))}

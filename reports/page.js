@@ -3,13 +3,16 @@
   var root = document.documentElement;
   var data = JSON.parse(document.getElementById("chart-data").textContent);
   var failed = 0;
+  var drawn = new Map();
 
-  function draw(chart) {
+  function draw(chart, spec, datasets) {
     var place = document.getElementById(chart.id);
-    var spec = Object.assign({}, chart.spec, { datasets: data.datasets });
+    var whole = Object.assign({}, spec, { datasets: datasets });
     // The interpreter (ast) evaluates Vega's expressions without eval, which the page's policy forbids.
     var options = { renderer: "svg", actions: false, ast: true, config: data.config, hover: false };
-    return window.vegaEmbed(place, spec, options).catch(function (error) {
+    return window.vegaEmbed(place, whole, options).then(function (result) {
+      drawn.set(chart.id, result);
+    }).catch(function (error) {
       failed += 1;
       place.textContent = "This chart could not be drawn; the table below holds its numbers.";
       place.removeAttribute("role");
@@ -18,9 +21,120 @@
     });
   }
 
-  Promise.all(data.charts.map(draw)).then(function () {
+  function drawn_all() {
     root.dataset.charts = (failed ? "FAILED " : "READY ") + data.charts.length;
-  });
+  }
+
+  Promise.all(data.charts.map(function (chart) { return draw(chart, chart.spec, data.datasets); })).then(drawn_all);
+
+  // Filters: the rows of tables, and the charts whose data tell the column.
+  var selects = Array.from(document.querySelectorAll("select[data-filter]"));
+
+  function wanted() {
+    var found = {};
+    selects.forEach(function (s) { if (s.value !== "") found[s.dataset.filter] = data.filters[s.dataset.filter][s.value]; });
+    return found;
+  }
+
+  function fits(row, filter) {
+    return Object.keys(filter).every(function (name) { return !(name in row) || row[name] === filter[name]; });
+  }
+
+  function concerns(rows, filter) {
+    return rows.some(function (row) { return Object.keys(filter).some(function (name) { return name in row; }); });
+  }
+
+  function named(node, found) {
+    if (node && typeof node === "object") {
+      if (node.data && node.data.name) found.push(node.data.name);
+      Object.keys(node).forEach(function (key) { if (key !== "data") named(node[key], found); });
+    }
+    return found;
+  }
+
+  // Categories that have no row left lose their place on the axis.
+  function prune(node, rows, whole) {
+    if (!node || typeof node !== "object") return;
+    Object.keys(node).forEach(function (key) { prune(node[key], rows, whole); });
+    var domain = node.field && node.scale && node.scale.domain;
+    if (!Array.isArray(domain) || typeof domain[0] !== "string") return;
+    var kept = domain.filter(function (v) { return rows.some(function (row) { return row[node.field] === v; }); });
+    if (node.scale.range && node.scale.range.length === domain.length) {
+      node.scale.range = node.scale.range.filter(function (_, i) { return kept.indexOf(domain[i]) >= 0; });
+    }
+    if (node.axis && node.axis.grid === false && typeof whole.height === "number" && kept.length) {
+      whole.height = Math.max(40, whole.height * kept.length / domain.length);
+    }
+    node.scale.domain = kept;
+  }
+
+  function filter_chart(chart, filter) {
+    var names = named(chart.spec, []);
+    var concerned = names.filter(function (n) { return concerns(data.datasets[n], chart.filter || filter); });
+    if (!concerned.length) return null;
+    var spec = JSON.parse(JSON.stringify(chart.spec));
+    var datasets = Object.assign({}, data.datasets);
+    var rows = [];
+    names.forEach(function (n) {
+      datasets[n] = data.datasets[n].filter(function (row) { return fits(row, filter); });
+      rows = rows.concat(datasets[n]);
+    });
+    prune(spec, rows, spec);
+    chart.filter = Object.keys(filter).length ? filter : null;
+    if (drawn.has(chart.id)) drawn.get(chart.id).finalize();
+    var place = document.getElementById(chart.id);
+    place.textContent = rows.length ? "" : "Nothing is drawn for this choice.";
+    return rows.length ? draw(chart, spec, datasets) : Promise.resolve();
+  }
+
+  function filter_table(table) {
+    var chosen = {};
+    selects.forEach(function (s) { if (s.value !== "") chosen[s.dataset.filter] = s.value; });
+    var names = Object.keys(chosen).filter(function (n) { return table.dataset.columns.split(" ").indexOf(n) >= 0; });
+    table.querySelectorAll("tbody tr").forEach(function (row) {
+      row.hidden = names.length
+        ? !names.every(function (n) { return row.dataset[n] === chosen[n]; })
+        : "later" in row.dataset;
+    });
+    return names.length > 0;
+  }
+
+  function apply() {
+    var filter = wanted();
+    root.dataset.charts = "DRAWING";
+    var tables = Array.from(document.querySelectorAll("table[data-columns]"));
+    var touched = tables.filter(function (table) { return filter_table(table); });
+    var redrawn = data.charts.map(function (chart) { return [chart, filter_chart(chart, filter)]; })
+      .filter(function (pair) { return pair[1]; });
+    var words = selects.filter(function (s) { return s.value !== ""; }).map(function (s) {
+      return (s.dataset.filter === "vc" ? "virtual cluster " : "cluster ") + s.options[s.selectedIndex].text;
+    });
+    document.querySelectorAll(".only").forEach(function (p) { p.remove(); });
+    if (words.length) {
+      touched.concat(redrawn.map(function (pair) { return document.getElementById(pair[0].id); })).forEach(function (e) {
+        var article = e.closest("article");
+        if (!article || article.querySelector(".only")) return;
+        var note = document.createElement("p");
+        note.className = "notes only";
+        note.textContent = "Below, charts and tables: only " + words.join(", ") + ".";
+        article.querySelector("h3").insertAdjacentElement("afterend", note);
+      });
+    }
+    document.getElementById("filter-status").textContent = words.length
+      ? "Only " + words.join(", ") + ": " + touched.length + " tables and " + redrawn.length + " charts."
+      : "";
+    Promise.all(redrawn.map(function (pair) { return pair[1]; })).then(drawn_all);
+  }
+
+  selects.forEach(function (s) { s.addEventListener("change", apply); });
+
+  var theme = document.getElementById("theme");
+  if (theme) {
+    theme.addEventListener("click", function () {
+      var dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+      root.dataset.theme = dark ? "light" : "dark";
+    });
+  }
 
   // On paper nothing can be unfolded: what matters is opened, and closed again afterwards.
   var opened = [];

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 ROOMS = (
-    ("errors", "resources", "progress"),
+    ("errors", "resources", "progress", "text"),
+    ("options", "toml_text"),
     ("schema", "manifest", "datasets"),
     ("trace",),
     ("trace_writer",),

@@ -275,7 +275,7 @@ def _ask(trace: Trace, query: Query, memory_limit: str | None, progress: Progres
 
 
 def _write_csv(frame: pl.DataFrame, folder: Path, file: str) -> None:
-    from tracekit.report.tables import csv_safe
+    from tracekit.report.table_files import csv_safe
 
     place = folder / file
     with output_errors(folder):

@@ -21,58 +21,7 @@
 -- A job that has neither is not listed, since unknown is not idle. The mean stands for the whole time that the job held
 -- GPUs, also where telemetry covers a part of it. Jobs with GPUs only; attempts of unknown run time or size are out.
 -- The defaults of 10 percent and one hour are ours. Listed by GPU-hours wasted, the most first.
-WITH sampled AS (
-    SELECT job_id, CAST(sum(CAST(utilization_pct AS DECIMAL(38, 6))) AS DOUBLE) / count(*) AS mean_pct
-    FROM attempt_samples
-    GROUP BY job_id
-),
-
-instances AS (
-    SELECT job_id, task, instance, max(gpu_count) AS gpus
-    FROM placements
-    WHERE instance IS NOT NULL
-    GROUP BY job_id, task, instance
-),
-
--- Instances of one task are alike; where no instance is named, the rows are the nodes of the task.
-tasks AS (
-    SELECT job_id, task, max(gpus) AS gpus
-    FROM (
-        SELECT
-            job_id,
-            attempt,
-            task,
-            CASE WHEN count(instance) = 0 THEN sum(gpu_count) ELSE max(gpu_count) END AS gpus
-        FROM placements
-        GROUP BY job_id, attempt, task
-    ) AS parts
-    GROUP BY job_id, task
-),
-
-measured AS (
-    SELECT
-        u.job_id,
-        u.gpu_util_pct,
-        coalesce(i.gpus, t.gpus, j.gpu_count) AS gpus
-    FROM job_usage AS u
-    INNER JOIN jobs AS j ON u.job_id = j.job_id
-    LEFT JOIN instances AS i
-        ON u.job_id = i.job_id AND u.task IS NOT DISTINCT FROM i.task AND u.instance = i.instance
-    LEFT JOIN tasks AS t ON u.job_id = t.job_id AND u.task IS NOT DISTINCT FROM t.task
-    WHERE u.gpu_util_pct IS NOT NULL
-),
-
-used AS (
-    SELECT
-        job_id,
-        CAST(sum(CAST(gpu_util_pct AS DECIMAL(38, 6))) AS DOUBLE)
-        / CAST(sum(CAST(gpus AS DECIMAL(38, 6))) AS DOUBLE) AS mean_pct
-    FROM measured
-    WHERE gpus > 0
-    GROUP BY job_id
-),
-
-held AS (
+WITH held AS (
     SELECT
         job_id,
         CAST(sum(CAST(run_s AS DECIMAL(38, 6))) AS DOUBLE) AS run_s,
@@ -93,8 +42,8 @@ judged AS (
         h.gpu_hours
     FROM jobs AS j
     INNER JOIN held AS h ON j.job_id = h.job_id
-    LEFT JOIN sampled AS s ON j.job_id = s.job_id
-    LEFT JOIN used AS u ON j.job_id = u.job_id
+    LEFT JOIN job_sampled_use AS s ON j.job_id = s.job_id
+    LEFT JOIN job_reported_use AS u ON j.job_id = u.job_id
     WHERE j.gpu_count > 0
 )
 

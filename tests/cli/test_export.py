@@ -45,9 +45,9 @@ def test_what_was_left_out_and_filled_in_is_printed(folder: str, tmp_path: Path)
         f"gavel: {out}",
     ]
     assert done.stderr.splitlines() == [
-        "note: 1 jobs left out: how long they ran is unknown, or they never did",
-        "note: job type: tracekit, for 1 jobs of which the Trace does not tell it (option job_type)",
-        "note: priority weight: 3, for 1 jobs of which the Trace does not tell it (option weight)",
+        "note: 1 job left out: how long they ran is unknown, or they never did",
+        "note: job type: tracekit, for 1 job of which the Trace does not tell it (option job_type)",
+        "note: priority weight: 3, for 1 job of which the Trace does not tell it (option weight)",
         "note: throughputs are not in the Trace: one step a second on v100 (options throughputs, worker)",
     ]
 

@@ -63,7 +63,7 @@ def test_a_perfect_prediction_is_close_and_a_wrong_one_poor() -> None:
 def test_jobs_without_a_recorded_start_are_counted() -> None:
     found = measure_fidelity(scenario([0, -1, 200_000, 210_000]), "fifo")
     assert found.groups["jobs"][0] == 3
-    assert found.sentences[-1] == "1 jobs without a recorded or a predicted start are not compared"
+    assert found.sentences[-1] == "not compared: 1 job without a recorded or a predicted start"
     with pytest.raises(UsageError, match="no job has a recorded start to compare with"):
         measure_fidelity(scenario([-1] * 4), "fifo")
 

@@ -41,7 +41,7 @@ def test_every_column_of_a_job_is_there(small: Trace, run: Run) -> None:
         "gpu_count": "0.5",
     }
     assert done.told.left_out == {}
-    assert "1 jobs: they had several attempts; a table of jobs holds one each" in done.told.notes
+    assert "1 job: they had several attempts; a table of jobs holds one each" in done.told.notes
 
 
 def test_the_mapping_file_reads_the_table_back(small: Trace, run: Run) -> None:

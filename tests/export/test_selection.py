@@ -26,7 +26,7 @@ def blox(path: Path) -> list[tuple[int, float, int, int]]:
 
 
 def test_work_is_the_sum_of_attempts_and_parts_of_a_gpu_become_whole(small: Trace, run: Run) -> None:
-    path, done = run(small, "blox")
+    path, done = run(small, "blox", seconds_per_iteration=1)
     assert blox(path) == [(0, 0.0, 100, 4), (1, 60.0, 75, 8), (2, 240.0, 12, 1)]
     assert done.jobs == 3
     assert done.told.jobs == 7
@@ -36,7 +36,7 @@ def test_work_is_the_sum_of_attempts_and_parts_of_a_gpu_become_whole(small: Trac
         "they still wait or run when the trace ends": 1,
         "how long they ran is unknown, or they never did": 1,
     }
-    assert "1 jobs: a part of a GPU became a whole one (option fractions)" in done.told.sentences
+    assert "1 job: a part of a GPU became a whole one (option fractions)" in done.told.sentences
 
 
 def test_every_job_is_written_or_counted(small: Trace, run: Run) -> None:
@@ -54,7 +54,7 @@ def test_parts_of_a_gpu_can_be_left_out(small: Trace, run: Run) -> None:
 def test_order_is_submission_then_id_however_the_table_is_ordered(make_trace: Callable[..., Trace], run: Run) -> None:
     times = {"z": "2020-01-01 00:00:05", "b": "2020-01-01 00:00:05", "a": "2020-01-01 00:00:09", "c": "2020-01-01"}
     jobs = [{"job_id": i, "submit_time": t, "run_s": 10 + k, "gpu_count": 1} for k, (i, t) in enumerate(times.items())]
-    path, _ = run(make_trace(jobs=jobs), "blox")
+    path, _ = run(make_trace(jobs=jobs), "blox", seconds_per_iteration=1)
     assert blox(path) == [(0, 0.0, 13, 1), (1, 5.0, 11, 1), (2, 5.0, 10, 1), (3, 9.0, 12, 1)]
 
 
@@ -66,7 +66,7 @@ def test_work_falls_back_to_run_s_and_to_the_times(make_trace: Callable[..., Tra
         {"job_id": "c", "run_s": 100, **at},
     ]
     attempts = [{"job_id": "a", "attempt": 0}, {"job_id": "c", "attempt": 0, "run_s": 7}, {"job_id": "c", "attempt": 1}]
-    path, _ = run(make_trace(jobs=jobs, attempts=attempts), "blox")
+    path, _ = run(make_trace(jobs=jobs, attempts=attempts), "blox", seconds_per_iteration=1)
     assert [row[2] for row in blox(path)] == [30, 40, 7]
 
 

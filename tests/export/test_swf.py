@@ -82,7 +82,7 @@ def test_each_job_becomes_one_line(small: Trace, run: Run) -> None:
         ("Note", "MaxProcs is the most that jobs held at once"),
     ]
     assert done.told.left_out == {"they ask for no GPU (option jobs=all takes them too)": 1}
-    assert "1 jobs: times were rounded to whole seconds (option seconds)" in done.told.notes
+    assert "1 job: times were rounded to whole seconds (option seconds)" in done.told.notes
 
 
 def test_run_times_may_leave_out_the_gaps_between_attempts(small: Trace, run: Run) -> None:
@@ -139,11 +139,11 @@ def test_hostile_names_stay_inside_their_comment(make_trace: Callable[..., Trace
 def test_accasim_gets_no_unknown_numbers_and_its_system(small: Trace, run: Run) -> None:
     path, done = run(small, "accasim", "small.swf", nodes=3, gpus_per_node=4, node_memory_gib=1)
     _, jobs = read_swf(path)
-    needed = ("submit", "run", "asked_processors", "asked_memory")
+    needed = ("submit", "run", "asked_processors", "asked_time", "asked_memory")
     assert [tuple(job[name] for name in needed) for job in jobs] == [
-        (0, 100, 4, 16 * 1024**2),
-        (60, 75, 8, 0),
-        (240, 12, 1, 0),
+        (0, 100, 4, 3600, 16 * 1024**2),
+        (60, 75, 8, 75, 0),
+        (240, 12, 1, 12, 0),
     ]
     assert json.loads(path.with_name("small.config").read_text()) == {
         "system_name": "tracekit",
@@ -151,4 +151,9 @@ def test_accasim_gets_no_unknown_numbers_and_its_system(small: Trace, run: Run) 
         "groups": {"g0": {"core": 4, "mem": 1024**2}},
         "resources": {"g0": 3},
     }
-    assert done.told.fills[0].sentence == "memory: 0 KB, for 2 jobs of which the Trace does not tell it"
+    assert [fill.sentence for fill in done.told.fills] == [
+        "memory: 0 KB, for 2 jobs of which the Trace does not tell it",
+        "requested time: the run time, for 2 jobs of which the Trace does not tell it (option requested_time)",
+    ]
+    path, _ = run(small, "accasim", "other.swf", requested_time="-1")
+    assert [job["asked_time"] for job in read_swf(path)[1]] == [3600, -1, -1]

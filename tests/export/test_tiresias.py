@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Run = Callable[..., tuple[Path, Any]]
 
 MODELS = {
-    "vgg19", "vgg16", "vgg11", "alexnet", "resnet50", "resnet101", "resnet152", "googlenet", "inception3", "inception4",
+    "vgg19", "vgg16", "vgg11", "alexnet", "resnet50", "resnet101", "resnet152", "inception3", "inception4",
 }  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def test_a_run_of_no_length_takes_a_second(make_trace: Callable[..., Trace], run
     ]
     path, done = run(make_trace(jobs=jobs), "tiresias")
     assert [(j["submit_time"], j["duration"], j["interval"]) for j in read_jobs(path)] == [(0, 1, 3), (3, 2, 0)]
-    assert "1 jobs: they ran for less than half a second; the duration is 1 s" in done.told.notes
+    assert "1 job: they ran for less than half a second; the duration is 1 s" in done.told.notes
 
 
 @pytest.mark.parametrize(

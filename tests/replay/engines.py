@@ -10,13 +10,14 @@ from tracekit.replay.scenario import Scenario
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tests.replay.oracle import Mode
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
 __all__ = ["canonical", "rule_of", "run_engine", "run_oracle"]
 
-_MODES = {
+_MODES: dict[str, tuple[str, Mode]] = {
     "fifo": ("fifo", "list"),
     "sjf": ("sjf", "list"),
     "ssf": ("ssf", "list"),
@@ -43,7 +44,7 @@ def run_oracle(jobs: Jobs, cluster: Cluster, policy: str, placement: str = "cons
 def rule_of(policy: str, placement: str = "consolidate") -> Rule:
     """Return the oracle's rule for a text: name[,scan=..][,fit=..][,overhead=..][,queues=a/b [GPU*s] or none]."""
     name, *rest = policy.split(",")
-    given = dict(item.split("=") for item in rest)
+    given: dict[str, Any] = dict(item.split("=") for item in rest)
     order, mode = _MODES[name]
     queues = given.get("queues", "none" if order != "las" else "3250/7200")
     return Rule(

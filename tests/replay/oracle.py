@@ -10,14 +10,14 @@ import bisect
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from tests.replay.oracle_time import OracleOutcome, Replay, Row, Rule
+from tests.replay.oracle_time import Fit, Mode, OracleOutcome, Replay, Row, Rule, Scan
 from tests.replay.places import Take, find_place
 
 if TYPE_CHECKING:
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["OracleOutcome", "Row", "Rule", "oracle"]
+__all__ = ["Fit", "Mode", "OracleOutcome", "Row", "Rule", "Scan", "oracle"]
 
 
 def oracle(jobs: Jobs, cluster: Cluster, rule: Rule) -> OracleOutcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tests.replay.places import NodeMap, Take, Want, find_place, wants
 from tracekit.replay.outcome import LOG_KINDS
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["OracleOutcome", "Replay", "Row", "Rule"]
+__all__ = ["Fit", "Mode", "OracleOutcome", "Replay", "Row", "Rule", "Scan"]
+
+Fit = Literal["place", "count"]
+Mode = Literal["list", "preemptive", "easy", "conservative", "fair"]
+Scan = Literal["stop", "skip"]
 
 Row = tuple[int, int, int, int, int, int]
 """A row of the event log: time_ms, kind, job, node, gpu, value."""
@@ -29,14 +33,11 @@ class Rule:
 
     order: str = "fifo"
     """fifo, sjf, ssf (static keys); srtf, srsf, las (for the preemptive pass)."""
-    mode: str = "list"
-    """list, preemptive, easy, conservative or fair."""
-    scan: str = "stop"
-    """stop or skip."""
+    mode: Mode = "list"
+    scan: Scan = "stop"
     placement: str = "consolidate"
     """See `tests.replay.places`."""
-    fit: str = "place"
-    """place or count."""
+    fit: Fit = "place"
     relax_ms: tuple[int, ...] = ()
     """Waits since submission after which a job accepts one group, then one GPU model [ms]."""
     overhead_ms: tuple[int, int, int] = (0, 0, 0)

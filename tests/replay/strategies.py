@@ -12,6 +12,7 @@ from tests.replay.oracle import Rule
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tests.replay.oracle import Mode
     from tests.replay.places import Take
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
@@ -97,9 +98,8 @@ def spread_speed(job: int, places: Mapping[int, list[Take]]) -> int:
 @st.composite
 def rules(draw: st.DrawFn) -> Rule:
     """Rules of every mode; relaxed waits, overheads, levels and rates where they apply."""
-    mode = draw(
-        st.sampled_from(["list", "list", "preemptive", "preemptive", "preemptive", "easy", "conservative", "fair"])
-    )
+    modes: list[Mode] = ["list", "list", "preemptive", "preemptive", "preemptive", "easy", "conservative", "fair"]
+    mode = draw(st.sampled_from(modes))
     orders = {"list": ["fifo", "sjf", "ssf"], "preemptive": ["srtf", "srsf", "las", "las", "fifo"]}
     placement = draw(st.sampled_from(["consolidate", "best-fit", "worst-fit", "first-fit", "any", "buddy"]))
     estimates = draw(st.one_of(st.none(), st.lists(st.integers(0, 60_000), min_size=20, max_size=20).map(tuple)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
@@ -22,11 +22,14 @@ from tracekit.replay.engine.run import simulate
 from tracekit.replay.mechanisms import Ordered, by_arrival
 
 if TYPE_CHECKING:
+    from tests.replay.oracle import Mode
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-KEYS = {
+Drift = Literal["none", "time", "any"]
+
+KEYS: dict[str, tuple[Any, Drift]] = {
     "fifo": (by_arrival, "none"),
     "sjf": (shortest, "none"),
     "ssf": (smallest, "none"),
@@ -36,17 +39,17 @@ KEYS = {
 }
 
 
-def mechanism_of(rule: Rule, drift: str | None = None) -> Ordered:
+def mechanism_of(rule: Rule, drift: Drift | None = None) -> Ordered:
     """The engine's mechanism for an oracle's rule."""
     key, usual = KEYS[rule.order]
     preemptive = rule.mode == "preemptive"
     one, few, many = rule.overhead_ms
     return Ordered(
         key,
-        scan=rule.scan,  # type: ignore[arg-type]
-        fit=rule.fit,  # type: ignore[arg-type]
+        scan=rule.scan,
+        fit=rule.fit,
         preemptive=preemptive,
-        drift=drift or usual,  # type: ignore[arg-type]
+        drift=drift or usual,
         by_arrival=rule.order == "fifo" and not preemptive,
         thresholds=rule.thresholds if rule.order == "las" else (),
         overhead_ms=np.array([0, one, *[few] * 7, many]),
@@ -57,7 +60,8 @@ def mechanism_of(rule: Rule, drift: str | None = None) -> Ordered:
 
 @st.composite
 def ordered_rules(draw: st.DrawFn) -> Rule:
-    mode = draw(st.sampled_from(["list", "preemptive", "preemptive"]))
+    modes: list[Mode] = ["list", "preemptive", "preemptive"]
+    mode = draw(st.sampled_from(modes))
     orders = {"list": ["fifo", "sjf", "ssf"], "preemptive": ["srtf", "srsf", "las", "las", "fifo"]}
     return Rule(
         order=draw(st.sampled_from(orders[mode])),
@@ -71,7 +75,7 @@ def ordered_rules(draw: st.DrawFn) -> Rule:
     )
 
 
-def run_both(jobs: Jobs, cluster: Cluster, rule: Rule, drift: str | None = None) -> tuple[Outcome, Any]:
+def run_both(jobs: Jobs, cluster: Cluster, rule: Rule, drift: Drift | None = None) -> tuple[Outcome, Any]:
     engine = simulate(jobs, cluster, assign(jobs, cluster), mechanism_of(rule, drift), rule=rule.placement, log=True)
     return engine, oracle(jobs, cluster, rule)
 

@@ -41,7 +41,7 @@ def test_groups_of_two_domains() -> None:
     assert [int(found.accept_of(j)) for j in range(6)] == [0b111, 0b110, 0, 0, 0, 0]
     assert found.can_ever_fit().tolist() == [True, True, False, False, False, False]
     assert found.can_ever_fit("count").tolist() == [True, True, True, False, False, True]
-    assert found.notes == ("1 jobs ask for the GPU model 'X', which the cluster does not have",)
+    assert found.notes == ("the cluster does not have the GPU model 'X', for which 1 job asked",)
 
 
 def test_jobs_without_a_domain_of_their_own_share_the_nameless_one() -> None:
@@ -81,7 +81,7 @@ def test_a_job_may_ask_for_one_of_several_models() -> None:
     jobs = make_jobs([(0, 1, 1), (0, 1, 1)], model=["V100|t4", "X|Y"])
     found = assign(jobs, make_cluster([8, 8, 8], model=["A100", "T4", "V100"]))
     assert [int(found.accept_of(job)) for job in range(2)] == [0b110, 0]
-    assert found.notes == ("1 jobs ask for the GPU model 'X|Y', which the cluster does not have",)
+    assert found.notes == ("the cluster does not have the GPU model 'X|Y', for which 1 job asked",)
 
 
 def test_a_node_of_unknown_model_serves_only_those_who_take_any() -> None:

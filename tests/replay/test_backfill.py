@@ -37,7 +37,9 @@ KINDS: list[Literal["easy", "conservative"]] = ["easy", "conservative"]
 
 
 @ordering_key
-def by_value(submit_ms, gpus, estimate_ms, remaining_ms, attained_gpu_ms, level, value):  # type: ignore[no-untyped-def]
+def by_value(
+    submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
+) -> int:
     return value
 
 
@@ -147,13 +149,13 @@ def rules(draw: st.DrawFn) -> Rule:
 def mechanism_of(rule: Rule, count: int) -> Backfill:
     order = Ordered(
         by_arrival if rule.keys is None else by_value,
-        fit=rule.fit,  # type: ignore[arg-type]
+        fit=rule.fit,
         estimate_ms=None if rule.estimates is None else np.array(rule.estimates[:count], np.int64),
         value=None if rule.keys is None else np.array(rule.keys[:count], np.int64),
         relax_after_ms=rule.relax_ms[0] if rule.relax_ms else 0,
         relax_scope=1,
     )
-    return Backfill(order, rule.mode, depth=0)  # type: ignore[arg-type]
+    return Backfill(order, "easy" if rule.mode == "easy" else "conservative", depth=0)
 
 
 @settings(max_examples=400, deadline=None)

@@ -21,13 +21,14 @@ from tracekit.replay.fractions.supply import RULES
 from tracekit.replay.mechanisms import Fractional, Ordered, by_arrival
 
 if TYPE_CHECKING:
+    from tests.replay.oracle import Scan
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
 
-def run(jobs: Jobs, cluster: Cluster, rule: str = "bestfit", scan: str = "stop", key: Any = by_arrival) -> Outcome:
-    ordered = Ordered(key, scan=scan, drift="none", by_arrival=key is by_arrival)  # type: ignore[arg-type]
+def run(jobs: Jobs, cluster: Cluster, rule: str = "bestfit", scan: Scan = "stop", key: Any = by_arrival) -> Outcome:
+    ordered = Ordered(key, scan=scan, drift="none", by_arrival=key is by_arrival)
     mechanism = Fractional(ordered, rule, seed=3)
     return simulate(jobs, cluster, assign(jobs, cluster), mechanism, log=True)
 
@@ -115,10 +116,10 @@ def test_an_unknown_rule_is_told() -> None:
     st.lists(st.integers(1, 8), min_size=1, max_size=5),
     st.sampled_from(["stop", "skip"]),
 )
-def test_with_jobs_of_one_whole_gpu_every_rule_is_fifo(rule: str, jobs: Jobs, nodes: list[int], scan: str) -> None:
+def test_with_jobs_of_one_whole_gpu_every_rule_is_fifo(rule: str, jobs: Jobs, nodes: list[int], scan: Scan) -> None:
     cluster = make_cluster(nodes)
     outcome = run(jobs, cluster, rule, scan)
-    plain = simulate(jobs, cluster, assign(jobs, cluster), Ordered(by_arrival, scan=scan))  # type: ignore[arg-type]
+    plain = simulate(jobs, cluster, assign(jobs, cluster), Ordered(by_arrival, scan=scan))
     for name in ("first_start_ms", "end_ms", "run_ms", "held_milli_ms", "nodes_spanned", "unschedulable"):
         assert getattr(outcome, name).tolist() == getattr(plain, name).tolist(), name
     assert outcome.busy_milli_ms == plain.busy_milli_ms
@@ -126,7 +127,7 @@ def test_with_jobs_of_one_whole_gpu_every_rule_is_fifo(rule: str, jobs: Jobs, no
 
 
 @given(job_lists(sizes=st.sampled_from([1, 2, 3, 4])), st.integers(1, 4), st.sampled_from(["stop", "skip"]))
-def test_by_the_shortest_first_the_order_is_that_of_the_oracle(jobs: Jobs, nodes: int, scan: str) -> None:
+def test_by_the_shortest_first_the_order_is_that_of_the_oracle(jobs: Jobs, nodes: int, scan: Scan) -> None:
     # On nodes of one GPU each part of a gang has a node: only numbers matter.
     jobs = make_jobs([(s / 1000, 1, w / 1000) for s, w in zip(jobs.submit_ms, jobs.work_ms, strict=True)])
     cluster = make_cluster([1] * nodes)
@@ -136,7 +137,9 @@ def test_by_the_shortest_first_the_order_is_that_of_the_oracle(jobs: Jobs, nodes
 
 
 @given(st.data(), job_lists(), clusters(), st.sampled_from(RULES), st.sampled_from(["stop", "skip"]))
-def test_the_laws_hold_on_random_cases(data: st.DataObject, jobs: Jobs, cluster: Cluster, rule: str, scan: str) -> None:
+def test_the_laws_hold_on_random_cases(
+    data: st.DataObject, jobs: Jobs, cluster: Cluster, rule: str, scan: Scan
+) -> None:
     shares = data.draw(st.lists(st.sampled_from([1000, 1000, 500, 250, 370]), min_size=len(jobs), max_size=len(jobs)))
     cores = data.draw(st.lists(st.integers(0, 20), min_size=len(jobs), max_size=len(jobs)))
     jobs.milli[:] = shares

@@ -15,6 +15,7 @@ from tests.replay.oracle import OracleOutcome, Rule, oracle
 from tests.replay.strategies import cases, clusters, job_lists, rules, spread_speed
 
 if TYPE_CHECKING:
+    from tests.replay.oracle import Mode, Scan
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
@@ -177,14 +178,14 @@ def test_easy_lets_a_long_narrow_job_pass_on_nodes_the_head_does_not_need() -> N
 
 @settings(max_examples=60)
 @given(job_lists(typed=False), st.sampled_from(["list", "easy", "conservative", "preemptive"]))
-def test_with_gpus_for_all_every_job_starts_at_its_submission(jobs: Jobs, mode: str) -> None:
+def test_with_gpus_for_all_every_job_starts_at_its_submission(jobs: Jobs, mode: Mode) -> None:
     outcome = oracle(jobs, make_cluster((400,)), Rule(mode=mode, scan="skip"))
     assert outcome.first_start_ms == [int(t) for t in jobs.submit_ms]
 
 
 @settings(max_examples=60)
 @given(st.integers(1, 4), st.data(), st.sampled_from(["easy", "conservative"]))
-def test_backfilling_of_equal_gangs_is_fifo(gang: int, data: st.DataObject, mode: str) -> None:
+def test_backfilling_of_equal_gangs_is_fifo(gang: int, data: st.DataObject, mode: Mode) -> None:
     jobs = data.draw(job_lists(sizes=st.just(gang), typed=False))
     cluster = make_cluster((8,))
     fifo = oracle(jobs, cluster, Rule(fit="count"))
@@ -208,7 +209,7 @@ def test_easy_with_two_queued_jobs_is_conservative(data: st.DataObject) -> None:
 
 @settings(max_examples=60)
 @given(st.data(), st.sampled_from(["stop", "skip"]))
-def test_weighted_by_gpus_or_not_equal_gangs_have_one_order(data: st.DataObject, scan: str) -> None:
+def test_weighted_by_gpus_or_not_equal_gangs_have_one_order(data: st.DataObject, scan: Scan) -> None:
     jobs = data.draw(job_lists(sizes=st.just(2), typed=False))
     cluster = make_cluster((4, 4))
     same_schedule(oracle(jobs, cluster, Rule("ssf", scan=scan)), oracle(jobs, cluster, Rule("sjf", scan=scan)))
@@ -289,9 +290,10 @@ def test_overhead_changes_no_useful_work(jobs: Jobs, cost_s: int) -> None:
 @pytest.mark.parametrize("mode", ["easy", "conservative"])
 @settings(max_examples=60)
 @given(jobs=job_lists(typed=False))
-def test_backfilling_by_exact_estimates_never_delays_the_head_of_the_queue(jobs: Jobs, mode: str) -> None:
+def test_backfilling_by_exact_estimates_never_delays_the_head_of_the_queue(jobs: Jobs, mode: Mode) -> None:
     cluster = make_cluster((20,))
-    backfilled, fifo = (oracle(jobs, cluster, Rule(mode=m, fit="count")) for m in (mode, "list"))
+    modes: tuple[Mode, Mode] = (mode, "list")
+    backfilled, fifo = (oracle(jobs, cluster, Rule(mode=m, fit="count")) for m in modes)
     blocked = [j for j, start in enumerate(fifo.first_start_ms) if start > int(jobs.submit_ms[j])]
     if blocked:  # all before the first blocked job start as in FIFO, so its time is FIFO's
         assert backfilled.first_start_ms[blocked[0]] <= fifo.first_start_ms[blocked[0]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
@@ -115,11 +115,11 @@ def test_quotas_that_no_table_tells_follow_from_the_log() -> None:
 @pytest.mark.parametrize(("policy", "rule"), SHARING)
 @settings(max_examples=40)
 @given(jobs=job_lists(sizes=st.integers(1, 8), typed=False))
-def test_the_engine_agrees_with_a_second_reckoning(policy: str, rule: dict[str, object], jobs: Jobs) -> None:
+def test_the_engine_agrees_with_a_second_reckoning(policy: str, rule: dict[str, Any], jobs: Jobs) -> None:
     quota = [4, 4, 4, 0]
     weight = [1] * 4 if rule.get("weight") == "equal" else [4, 4, 4, 1]
     given_rule = {"lend": quota, **{key: value for key, value in rule.items() if key != "weight"}}
-    expected = Turns(12, quota, weight, **given_rule).ends(jobs, jobs.tenant.tolist())  # type: ignore[arg-type]
+    expected = Turns(12, quota, weight, **given_rule).ends(jobs, jobs.tenant.tolist())
     outcome = run_policy(jobs, make_cluster((12,), quota=dict.fromkeys(VCS, 4)), policy)
     assert outcome.end_ms.tolist() == expected
 
@@ -157,7 +157,11 @@ def test_one_tenant_is_first_in_first_out(jobs: Jobs, cluster: Cluster, scan: st
 def test_a_mechanism_that_contradicts_itself_is_refused() -> None:
     jobs, cluster = make_jobs([(0, 1, 1)]), make_cluster((1,))
     quota, times = np.ones((1, 1), np.int64), np.zeros(1, np.int64)
-    for order, across in ((Ordered(by_arrival), "skip"), (Ordered(by_arrival, scan="skip", by_tenant=True), "stop")):
-        mechanism = Tenants(order, jobs.tenant, quota, times, across=across)  # type: ignore[arg-type]
+    cases: list[tuple[Ordered, Literal["stop", "skip"]]] = [
+        (Ordered(by_arrival), "skip"),
+        (Ordered(by_arrival, scan="skip", by_tenant=True), "stop"),
+    ]
+    for order, across in cases:
+        mechanism = Tenants(order, jobs.tenant, quota, times, across=across)
         with pytest.raises(ValueError, match="set "):
             simulate(jobs, cluster, assign(jobs, cluster), mechanism)

@@ -170,6 +170,8 @@ def test_every_answered_query_that_knows_a_chart_draws_one(report: Report) -> No
         "users/concentration",
         "users/queueing",
         "workload/gpu_request",
+        "replay/policies",
+        "replay/by_gpu_class",
         "fit/run_time_family",
         "fit/run_time",
         "fit/arrival_rate",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tracekit.report import render_index, render_report
-from tracekit.report.page import TABLE_LIMIT, json_for_html
-from tracekit.report.text import visible
+from tracekit.report.page import ROWS, json_for_html
+from tracekit.text import visible
 
 if TYPE_CHECKING:
     from tracekit.analysis import Analysis
@@ -61,7 +61,7 @@ def test_the_page_is_drawn_from_report_json_alone(report: Report, page: str) -> 
 def test_every_headline_number_of_the_page_is_in_report_json(report: Report, page: str) -> None:
     shown = [html.unescape(v) for v in re.findall(r'<dd class="value">(.*?)</dd>', page)]
     assert shown == [h["text"] for h in report["headline"]]
-    assert len(shown) == 6
+    assert len(shown) == 5
 
 
 def test_every_finding_is_in_the_page_and_beside_its_chart(report: Report, reader: _Reader) -> None:
@@ -96,7 +96,7 @@ def test_a_direction_mark_is_shown_spelled_out(reader: _Reader) -> None:
 def test_the_data_of_the_charts_cannot_end_its_element(reader: _Reader) -> None:
     payload = reader.scripts[0]
     assert not set("<>&\u2028") & set(payload)
-    assert set(json.loads(payload)) == {"config", "datasets", "charts"}
+    assert set(json.loads(payload)) == {"config", "datasets", "charts", "filters"}
 
 
 def test_only_the_two_scripts_of_the_page_may_run_and_nothing_may_be_fetched(reader: _Reader) -> None:
@@ -110,7 +110,8 @@ def test_the_page_loads_nothing_from_elsewhere(reader: _Reader) -> None:
     assert [a for _, a in reader.elements if "src" in a or "srcset" in a] == []
     assert [tag for tag, _ in reader.elements if tag in {"link", "iframe", "object", "embed"}] == []
     links = [a["href"] or "" for t, a in reader.elements if t == "a"]
-    assert [h for h in links if not h.startswith(("#", "tables/", "report.json", "workload.json"))] == []
+    beside = ("#", "tables/", "report.json", "report.md", "guidelines.md", "workload.json")
+    assert [h for h in links if not h.startswith(beside)] == []
 
 
 def test_every_link_has_a_target(reader: _Reader, analysis: Analysis) -> None:
@@ -137,7 +138,15 @@ def test_tables_have_captions_and_charts_have_words(reader: _Reader) -> None:
 
 
 def test_the_page_weighs_little_more_than_its_script_bundle(page: str) -> None:
-    assert len(page.encode()) < 1_500_000
+    assert len(page.encode()) < 1_900_000
+
+
+def test_a_page_that_would_be_too_heavy_shows_fewer_rows(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = len(render_report(report).encode())
+    monkeypatch.setattr("tracekit.report.page.HEAVIEST", whole - 50_000)
+    lighter = render_report(report)
+    assert len(lighter.encode()) <= whole - 50_000
+    assert lighter.count("<article") == render_report(report).count("<article")
 
 
 def test_a_query_without_a_chart_shows_question_and_open_table(report: Report) -> None:
@@ -148,7 +157,7 @@ def test_a_query_without_a_chart_shows_question_and_open_table(report: Report) -
         "question": "What about x?",
         "finding": None,
         "columns": [{"name": "x_s", "unit": "s", "meaning": "a duration"}],
-        "rows": [{"x_s": i} for i in range(TABLE_LIMIT + 10)],
+        "rows": [{"x_s": i} for i in range(ROWS[0][0] + 10)],
         "row_count": 12_345,
         "files": ["tables/mine/own.parquet", "tables/mine/own.csv"],
         "published": [],
@@ -165,7 +174,7 @@ def test_a_query_without_a_chart_shows_question_and_open_table(report: Report) -
     assert '<details class="wide" data-print>' in article
     answer["rows"], answer["row_count"] = answer["rows"][:3], 3
     assert '<details class="wide" data-print open>' in render_report(own)
-    assert article.count("<tr>") == 1 + TABLE_LIMIT
+    assert article.count("<tr>") == 1 + ROWS[0][0]
     assert '12,295 more rows in <a href="tables/mine/own.csv">tables/mine/own.csv</a>' in article
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,22 +20,9 @@ from tracekit.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from tracekit.progress import Progress
+    from tracekit.analysis.settings import Given
 
 __all__ = ["register"]
-
-
-class _Settings(TypedDict):
-    """What one and several sources are analyzed with."""
-
-    format_name: str | None
-    force: bool
-    options: dict[str, str]
-    max_reject_share: float
-    max_inflation: float
-    capacity: str
-    memory_limit: str | None
-    progress: Progress
 
 
 def register(app: typer.Typer) -> None:
@@ -66,11 +53,22 @@ def analyze(
         ),
     ] = "listed",
     memory_limit: MemoryLimit = None,
+    no_fit: Annotated[bool, typer.Option("--no-fit", help="Do not fit the workload.")] = False,
+    replay_jobs: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Replay the first N jobs under other policies, to tell what changes would do."
+        ),
+    ] = 100_000,
+    pdf: Annotated[
+        bool, typer.Option("--pdf", help="Print the page to report.pdf too; needs Chromium or Chrome.")
+    ] = False,
 ) -> None:
     """Read logs, answer every question that they can answer, and write a report.
 
-    OUT holds report.html (one file, works offline), report.json, workload.json (the fitted workload), tables/ with
-    every result as CSV and Parquet, and trace/.
+    OUT holds report.html (one file, works offline), report.json, report.md, guidelines.md (what to change, with the
+    effect that replays of the jobs expect), workload.json (the fitted workload), tables/ with every result as CSV and
+    Parquet, and trace/.
 
     Example: tracekit analyze sample_traces/philly -o out
     """
@@ -80,21 +78,22 @@ def analyze(
 
     format_name, options = with_map(map_file, format_name, pairs(option, "--option"))
     progress = TerminalProgress()
-    settings: _Settings = {
+    settings: Given = {
         "format_name": format_name,
-        "force": force,
         "options": options,
         "max_reject_share": max_reject_share,
         "max_inflation": max_inflation,
         "capacity": capacity,
         "memory_limit": memory_limit,
-        "progress": progress,
+        "fit": not no_fit,
+        "replay_jobs": replay_jobs,
+        "pdf": pdf,
     }
     try:
         if len(sources) == 1:
-            page = analyze_one(sources[0], out, **settings).report
+            page = analyze_one(sources[0], out, force=force, progress=progress, **settings).report
         else:
-            page = analyze_many(sources, out, **settings)
+            page = analyze_many(sources, out, force=force, progress=progress, **settings)
     finally:
         progress.close()
     typer.echo(f"report: {page}")

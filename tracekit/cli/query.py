@@ -90,7 +90,7 @@ def _show_published(trace: Trace, name: str, answer: QueryAnswer, memory_limit: 
     from tracekit.cli.display import print_table
     from tracekit.report.published import amount as shown
     from tracekit.report.published import difference, published_number, published_text
-    from tracekit.report.text import visible
+    from tracekit.text import visible
 
     query = find_query(name)
     found = beside(trace, query, answer.frame, answer.params, memory_limit=memory_limit) if query.shipped else []

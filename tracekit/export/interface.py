@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, ClassVar
 
-from tracekit.errors import UsageError, nearest
+from tracekit.errors import UsageError
+from tracekit.options import Option, fill_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,16 +30,6 @@ class Field:
     """What it holds, with its unit."""
     filled_from: str
     """Columns of the Trace that it comes from, or what fills it."""
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option of a target, given as `--option name=value`."""
-
-    default: str
-    meaning: str
-    choices: tuple[str, ...] = ()
-    """Values allowed; empty when any is."""
 
 
 CPU_JOBS = Option("gpu", "which jobs: only those that ask for GPUs, or all", ("gpu", "all"))
@@ -222,14 +213,6 @@ class Target(ABC):
         UsageError
             An option or a value does not exist.
         """
-        filled = {name: option.default for name, option in self.options.items()}
-        for name, value in given.items():
-            if name not in self.options:
-                raise UsageError(f"the target {self.name} has no option '{name}'", hint=nearest(name, self.options))
-            choices = self.options[name].choices
-            if choices and value not in choices:
-                raise UsageError(f"'{value}' is not a value of the option {name}", hint=nearest(value, choices))
-            filled[name] = value
-        options = Options(filled)
+        options = Options(fill_options(self.options, given, f"the target {self.name}"))
         self.check(options)
         return options

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tracekit.text import counted
+
 __all__ = ["Filled", "Told"]
 
 
@@ -24,7 +26,8 @@ class Filled:
     def sentence(self) -> str:
         """Return it in words."""
         change = f" (option {self.option})" if self.option else ""
-        return f"{self.field}: {self.value}, for {self.jobs:,} jobs of which the Trace does not tell it{change}"
+        jobs = counted(self.jobs, "jobs")
+        return f"{self.field}: {self.value}, for {jobs} of which the Trace does not tell it{change}"
 
 
 @dataclass
@@ -52,12 +55,12 @@ class Told:
     def changed(self, jobs: int, what: str) -> None:
         """Say what was changed in some jobs; for none there is nothing to say."""
         if jobs:
-            self.notes.append(f"{jobs:,} jobs: {what}")
+            self.notes.append(f"{counted(jobs, 'jobs')}: {what}")
 
     @property
     def sentences(self) -> list[str]:
         """Everything as sentences: what was left out, filled in, chosen."""
-        out = [f"{count:,} jobs left out: {reason}" for reason, count in self.left_out.items()]
+        out = [f"{counted(number, 'jobs')} left out: {reason}" for reason, number in self.left_out.items()]
         return out + [f.sentence for f in self.fills] + self.notes
 
     def to_dict(self) -> dict[str, Any]:

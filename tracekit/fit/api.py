@@ -14,6 +14,7 @@ from tracekit.fit.outcomes import fit_failures, fit_statuses, fit_utilization
 from tracekit.fit.run_times import fit_run_times, seeded
 from tracekit.fit.shapes import fit_cluster, fit_correlation, fit_sizes, fit_users
 from tracekit.progress import Progress
+from tracekit.text import counted
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def fit(
             "hour_of_day_known": bool(phase and phase.available),
             "jobs": table.frame.height,
             "jobs_of_negative_run_time": table.negative,
+            "jobs_of_more_than_100_years": table.too_long,
             "jobs_without_run_time": table.unknown,
             "longest_s": table.frame["held_s"].max(),
         },
@@ -120,9 +122,11 @@ def _notes(document: dict[str, Any]) -> list[str]:
     found = []
     source = document["source"]
     if source["jobs_of_negative_run_time"]:
-        found.append(f"{source['jobs_of_negative_run_time']} jobs of negative run time are in no fit")
+        found.append(_in_no_fit(source["jobs_of_negative_run_time"], "of negative run time"))
+    if source["jobs_of_more_than_100_years"]:
+        found.append(_in_no_fit(source["jobs_of_more_than_100_years"], "of more than 100 years"))
     if source["jobs_without_run_time"]:
-        found.append(f"{source['jobs_without_run_time']} jobs have no run time; most never ran")
+        found.append(f"{counted(source['jobs_without_run_time'], 'jobs')} without a run time; most never ran")
     if not document["run_times"]:
         found.append("no run time could be fitted: no job has one")
     for entry in document["run_times"]:
@@ -139,3 +143,7 @@ def _notes(document: dict[str, Any]) -> list[str]:
     if document["utilization"]["source"] is None:
         found.append(f"no utilization: {document['utilization']['reason']}")
     return found
+
+
+def _in_no_fit(number: int, which: str) -> str:
+    return f"{counted(number, 'jobs')} {which} {'is' if number == 1 else 'are'} in no fit"

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Whole = NDArray[np.int64]
 
-__all__ = ["draw_arrivals"]
+__all__ = ["LONGEST_DAYS", "MOST_JOBS", "draw_arrivals"]
+
+MOST_JOBS = 200_000_000
+"""Most jobs of a synthetic Trace."""
 
 LONGEST_DAYS = 36_500.0
 """Most days that a synthetic Trace may span."""
@@ -39,7 +42,7 @@ def draw_arrivals(
     Raises
     ------
     UsageError
-        The span would be longer than 100 years.
+        The span would be longer than 100 years, or hold more than `MOST_JOBS`.
     """
     rate = arrivals["rate"]
     fastest = load * rate["per_hour"] * max(1.0, float(np.exp(min(rate["trend_per_day"] * arrivals["days"], 700.0))))
@@ -48,6 +51,8 @@ def draw_arrivals(
     hours, operational = _clock(arrivals, days, load)
     mean = arrivals["batch"]["mean"]
     limit = float(operational[-1]) if days is not None else np.inf
+    if days is not None and limit * arrivals["batch"]["mean"] > MOST_JOBS:
+        raise UsageError(f"would be more than {MOST_JOBS:,} jobs", where="--days", hint="ask for fewer days")
     wanted = int((jobs or 0) / mean) + 1 if jobs is not None else int(limit) + 1
     times = _operational_times(arrivals, rng, int(wanted * 1.02) + 50, limit)
     sizes = _sizes(arrivals["batch"], times.size, rng)
@@ -87,7 +92,8 @@ def _clock(
         profile = np.asarray(rate["profile"], float)
         # Beyond the days that were seen nothing is known of the trend: it stays where it was.
         passed = np.minimum(np.arange(number) / 24, arrivals["days"])
-        each = load * rate["per_hour"] * profile[whole.of_week % profile.size] * np.exp(rate["trend_per_day"] * passed)
+        growth = np.exp(np.minimum(rate["trend_per_day"] * passed, 500.0))
+        each = load * rate["per_hour"] * profile[whole.of_week % profile.size] * growth
         each[0] *= 1 - offset
         if days is not None:
             each[-1] *= 1 - (number - offset - days * 24)

@@ -4,7 +4,7 @@ Jobs of one second (or of one step, where the log's times are coarser) are a bat
 the fitted rate the gaps between them are read in operational time, where a Poisson process has exponential gaps of
 mean 1. Poisson is rejected when hourly counts, or the gaps themselves, vary more (gaps: or less) than those of drawn
 Poisson processes in all but 1 % of the draws; then a gamma renewal process and a two-state Markov-modulated Poisson
-process are fitted to the same gaps, and the least BIC wins.
+process are fitted to the same gaps, and of these the least BIC wins.
 """
 
 from __future__ import annotations
@@ -109,9 +109,13 @@ def _process(times: Floats, step: float, rate: Rate, hours: Hours, rng: np.rando
     if min(p_counts, p_gaps) >= LEVEL:
         return {"process": "poisson", "why": f"Poisson is not rejected: {told}", "tests": tests, "candidates": []}
     candidates = _candidates(gaps / gaps.mean(), least)
-    best = min(candidates, key=lambda c: float(c["bic"]))
-    others = ", ".join(f"{c['process']} {c['bic']:.6g}" for c in candidates)
-    why = f"Poisson is rejected: {told}; of the BICs {others}, that of {best['process']} is the least"
+    poisson, *others = candidates
+    best = min(others, key=lambda c: float(c["bic"]))
+    shown = ", ".join(f"{c['process']} {c['bic']:.6g}" for c in others)
+    why = (
+        f"Poisson is rejected: {told}; of the BICs {shown}, that of {best['process']} is the least"
+        f" (poisson has {poisson['bic']:.6g})"
+    )
     return {"process": best["process"], "why": why, "tests": tests, "candidates": candidates}
 
 

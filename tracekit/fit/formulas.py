@@ -32,34 +32,34 @@ def _softplus(x: Floats) -> Floats:
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
-def expon_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:  # noqa: ARG001 -- one signature for all
+def expon_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:
     found: Floats = -np.log(p[0]) - x / p[0]
     return found
 
 
-def expon_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:  # noqa: ARG001
+def expon_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:
     found: Floats = -x / p[0]
     return found
 
 
-def lognorm_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:  # noqa: ARG001
+def lognorm_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:
     z = (logx - np.log(p[1])) / p[0]
     found: Floats = -0.5 * z * z - logx - (np.log(p[0]) + HALF_LOG_2PI)
     return found
 
 
-def lognorm_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:  # noqa: ARG001
+def lognorm_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:
     found: Floats = special.log_ndtr((np.log(p[1]) - logx) / p[0])
     return found
 
 
-def weibull_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:  # noqa: ARG001
+def weibull_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:
     z = p[0] * (logx - np.log(p[1]))
     found: Floats = np.log(p[0]) - logx + z - _exp(z)
     return found
 
 
-def weibull_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:  # noqa: ARG001
+def weibull_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:
     found: Floats = -_exp(p[0] * (logx - np.log(p[1])))
     return found
 
@@ -70,7 +70,7 @@ def gamma_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:
     return found
 
 
-def gamma_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:  # noqa: ARG001
+def gamma_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:
     y = x / p[1]
     upper = special.gammaincc(p[0], y)
     far = upper < 1e-290
@@ -80,34 +80,34 @@ def gamma_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:  # noqa: ARG001
     return found
 
 
-def fisk_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:  # noqa: ARG001
+def fisk_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:
     z = p[0] * (logx - np.log(p[1]))
     found: Floats = np.log(p[0]) - logx + z - 2 * _softplus(z)
     return found
 
 
-def fisk_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:  # noqa: ARG001
+def fisk_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:
     found: Floats = -_softplus(p[0] * (logx - np.log(p[1])))
     return found
 
 
-def lomax_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:  # noqa: ARG001
+def lomax_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:
     found: Floats = np.log(p[0]) - np.log(p[1]) - (p[0] + 1) * np.log1p(x / p[1])
     return found
 
 
-def lomax_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:  # noqa: ARG001
+def lomax_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:
     found: Floats = -p[0] * np.log1p(x / p[1])
     return found
 
 
-def burr12_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:  # noqa: ARG001
+def burr12_logpdf(x: Floats, logx: Floats, p: Floats) -> Floats:
     z = p[0] * (logx - np.log(p[2]))
     found: Floats = np.log(p[0] * p[1]) - logx + z - (p[1] + 1) * _softplus(z)
     return found
 
 
-def burr12_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:  # noqa: ARG001
+def burr12_logsf(x: Floats, logx: Floats, p: Floats) -> Floats:
     found: Floats = -p[1] * _softplus(p[0] * (logx - np.log(p[2])))
     return found
 

@@ -14,7 +14,7 @@ import polars as pl
 
 from tracekit import __version__, schema
 from tracekit.errors import UsageError
-from tracekit.fit.arrival_draws import LONGEST_DAYS, draw_arrivals
+from tracekit.fit.arrival_draws import LONGEST_DAYS, MOST_JOBS, draw_arrivals
 from tracekit.fit.job_draws import draw_outcomes, draw_requests, draw_run_times, draw_tenants
 from tracekit.fit.model import WorkloadModel
 from tracekit.manifest import CAPABILITIES, Capability, Manifest
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["generate"]
 
-MOST_JOBS = 200_000_000
 _SLICE = 262_144
 
 

@@ -18,7 +18,7 @@ from tracekit.errors import UsageError
 if TYPE_CHECKING:
     from tracekit.trace import Trace
 
-__all__ = ["CLASSES", "FAILURES", "STOPPED", "UNFINISHED", "JobTable", "gpu_class", "read_jobs"]
+__all__ = ["CLASSES", "FAILURES", "LONGEST_S", "STOPPED", "UNFINISHED", "JobTable", "gpu_class", "read_jobs"]
 
 CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
 """Size classes by GPUs, small to large."""
@@ -30,6 +30,9 @@ FAILURES = ("failed", "timeout", "node_fail", "out_of_memory")
 """Bad ends, as in the queries."""
 
 UNFINISHED = ("running", "pending")
+
+LONGEST_S = 100 * 365 * 86_400
+"""Longest run time that is believed [s], as in replays and exports."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class JobTable:
     """Last time in the log."""
     negative: int
     """Jobs whose run time is below 0, which no fit uses."""
+    too_long: int
+    """Jobs that ran for longer than `LONGEST_S`, by a damaged log; no fit uses them."""
     unknown: int
     """Jobs without a run time, most of which never ran."""
 
@@ -123,6 +128,7 @@ def read_jobs(trace: Trace) -> JobTable:
         pl.when(runs).then(elapsed).otherwise("held_s").alias("held_s"), (~runs).alias("known")
     ).drop("start_us", "end_us")
     negative = int((frame["held_s"] < 0).sum())
+    too_long = int((frame["held_s"] > LONGEST_S).sum())
     unknown = frame["held_s"].null_count()
-    frame = frame.with_columns(pl.when(pl.col("held_s") >= 0).then("held_s").alias("held_s"))
-    return JobTable(frame.sort("submit_us", maintain_order=True, nulls_last=True), last, negative, unknown)
+    frame = frame.with_columns(pl.when(pl.col("held_s").is_between(0, LONGEST_S)).then("held_s").alias("held_s"))
+    return JobTable(frame.sort("submit_us", maintain_order=True, nulls_last=True), last, negative, too_long, unknown)

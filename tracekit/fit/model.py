@@ -179,6 +179,7 @@ def _problems(document: dict[str, Any]) -> Iterator[str]:
     yield from _bad_families(document)
     yield from _bad_arrivals(document["arrivals"])
     yield from _bad_shares(document)
+    yield from _bad_lengths(document)
 
 
 def _bad_families(document: dict[str, Any]) -> Iterator[str]:
@@ -207,6 +208,8 @@ def _bad_families(document: dict[str, Any]) -> Iterator[str]:
 def _bad_arrivals(arrivals: dict[str, Any]) -> Iterator[str]:
     process = arrivals["process"]
     if process is None:
+        if "reason" not in arrivals:
+            yield "arrivals: 'reason' is missing, which says why there is no process"
         return
     for part in ("rate", "batch", "start", "days", "step_s", "timezone"):
         if part not in arrivals:
@@ -241,3 +244,17 @@ def _bad_shares(document: dict[str, Any]) -> Iterator[str]:
         zoneinfo.ZoneInfo(zone)
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
         yield f"arrivals: no time zone '{zone}'"
+
+
+def _bad_lengths(document: dict[str, Any]) -> Iterator[str]:
+    """Yield lists that have to be as long as another one, and are not."""
+    arrivals, users, correlation = document["arrivals"], document["users"], document["correlation"]
+    pairs = [("users/tenants", t["gpu_class_shares"], users["gpu_classes"]) for t in users["tenants"]]
+    pairs += [("statuses/groups", g["attempt_shares"], g["attempts"]) for g in document["statuses"]["groups"]]
+    pairs += [("correlation/vcs", v["scores"], correlation["levels"]) for v in correlation["vcs"]]
+    if "batch" in arrivals:
+        pairs.append(("arrivals/batch", arrivals["batch"]["shares"], arrivals["batch"]["sizes"]))
+    for place, own, other in pairs:
+        if len(own) != len(other):
+            yield f"{place}: {len(own)} values for {len(other)}"
+            return

@@ -9,7 +9,7 @@ import polars as pl
 
 from tracekit import resources
 from tracekit.fit.choice import describe
-from tracekit.fit.jobs import CLASSES, FAILURES, UNFINISHED, gpu_class
+from tracekit.fit.jobs import CLASSES, FAILURES, LONGEST_S, UNFINISHED, gpu_class
 from tracekit.fit.run_times import LEAST_JOBS, seeded
 from tracekit.fit.sample import Sample, resolution_of
 
@@ -74,7 +74,7 @@ def fit_failures(trace: Trace, seed: int, effort: Effort) -> dict[str, Any]:
         )
     )
     failed = (
-        attempts.filter(pl.col("failed") & (pl.col("run_s") >= 0))
+        attempts.filter(pl.col("failed") & pl.col("run_s").is_between(0, LONGEST_S))
         .join(sized, on="job_id")
         .select("run_s", "gpu_class")
         .collect()

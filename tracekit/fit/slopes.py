@@ -72,7 +72,7 @@ def _mixed(formula: Formula, family: Family, x: Floats, logx: Floats, p: Floats)
     return Sloped(top + np.log(total), weights, members, np.stack(slopes, axis=1))
 
 
-def _lognorm_density(x: Floats, logx: Floats, p: Floats) -> tuple[Floats, tuple[Floats, ...]]:  # noqa: ARG001
+def _lognorm_density(x: Floats, logx: Floats, p: Floats) -> tuple[Floats, tuple[Floats, ...]]:
     z = (logx - np.log(p[1])) / p[0]
     square = z * z
     return -0.5 * square - logx - (np.log(p[0]) + f.HALF_LOG_2PI), (square - 1, z / p[0])
@@ -85,12 +85,12 @@ def _lognorm_survival(x: Floats, logx: Floats, p: Floats) -> tuple[Floats, tuple
     return values, (hazard * z, hazard / p[0])
 
 
-def _expon_density(x: Floats, logx: Floats, p: Floats) -> tuple[Floats, tuple[Floats, ...]]:  # noqa: ARG001
+def _expon_density(x: Floats, logx: Floats, p: Floats) -> tuple[Floats, tuple[Floats, ...]]:
     ratio = x / p[0]
     return -np.log(p[0]) - ratio, (ratio - 1,)
 
 
-def _expon_survival(x: Floats, logx: Floats, p: Floats) -> tuple[Floats, tuple[Floats, ...]]:  # noqa: ARG001
+def _expon_survival(x: Floats, logx: Floats, p: Floats) -> tuple[Floats, tuple[Floats, ...]]:
     ratio = x / p[0]
     return -ratio, (ratio,)
 

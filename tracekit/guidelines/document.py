@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tracekit import __version__
-from tracekit.guidelines.words import shown, span, visible
+from tracekit.guidelines.words import shown, span
+from tracekit.text import shorten
 
 if TYPE_CHECKING:
     from tracekit.guidelines.effects import Effect
@@ -39,8 +40,8 @@ def document_of(advice: Advice) -> dict[str, Any]:
         "format": FORMAT,
         "version": 1,
         "tracekit_version": __version__,
-        "trace": visible(advice.trace.path.name, _NAME),
-        "source_format": visible(advice.trace.manifest.format, _NAME),
+        "trace": shorten(advice.trace.path.name, _NAME),
+        "source_format": shorten(advice.trace.manifest.format, _NAME),
         "holds": len(advice.holding),
         "guidelines": [_entry(judged) for judged in advice.judged],
     }
@@ -101,7 +102,7 @@ def _finding(guideline: Guideline, finding: Finding) -> dict[str, Any]:
         "rows_title": finding.rows_title or None,
         "rows": [{name: _cell(value) for name, value in row.items()} for row in finding.rows[:_ROWS]],
         "rows_left_out": max(0, len(finding.rows) - _ROWS),
-        "notes": [visible(note, 600) for note in dict.fromkeys(finding.notes)],
+        "notes": [shorten(note, 600) for note in dict.fromkeys(finding.notes)],
     }
 
 
@@ -119,7 +120,7 @@ def _cell(value: object) -> Any:
         return value
     if isinstance(value, dt.datetime):
         return value.isoformat()
-    return visible(str(value), _NAME)
+    return shorten(str(value), _NAME)
 
 
 def _effect(effect: Effect) -> dict[str, Any]:

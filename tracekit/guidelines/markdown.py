@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["markdown"]
+__all__ = ["advice_lines", "escaped", "markdown", "table"]
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#!&~])")
 
@@ -21,7 +21,7 @@ _HEADS = (
 
 def markdown(document: Mapping[str, Any]) -> str:
     """Return the document of `document_of` as Markdown; every text is escaped."""
-    lines = [f"# Guidelines for {_text(document['trace'])}", ""]
+    lines = [f"# Guidelines for {escaped(document['trace'])}", ""]
     count = len(document["guidelines"])
     lines += [
         f"{document['holds']} of {count} guidelines hold. Advice stands only where a finding crossed its threshold."
@@ -31,58 +31,60 @@ def markdown(document: Mapping[str, Any]) -> str:
         if entries:
             lines += ["", f"## {title}"]
         for entry in entries if verdict == "holds" else ():
-            lines += ["", *_advice(entry)]
+            lines += ["", *advice_lines(entry)]
         if entries and verdict != "holds":
             lines += ["", *(_short(entry) for entry in entries)]
-    lines += ["", f"tracekit {_text(document['tracekit_version'])}; intervals are of 95 %.", ""]
+    lines += ["", f"tracekit {escaped(document['tracekit_version'])}; intervals are of 95 %.", ""]
     return "\n".join(lines)
 
 
 def _short(entry: Mapping[str, Any]) -> str:
-    why = _text(" ".join(entry["why"]))
-    return f"- **{_text(entry['title'])}** ({entry['id']}): {why}"
+    why = escaped(" ".join(entry["why"]))
+    return f"- **{escaped(entry['title'])}** ({entry['id']}): {why}"
 
 
-def _advice(entry: Mapping[str, Any]) -> list[str]:
+def advice_lines(entry: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a guideline that holds, under a heading of level 3."""
     finding, practice = entry["finding"], entry["practice"]
-    lines = [f"### {_text(entry['title'])}", "", f"*{_text(entry['question'])}*", "", _text(finding["text"]), ""]
+    lines = [f"### {escaped(entry['title'])}", "", f"*{escaped(entry['question'])}*", "", escaped(finding["text"]), ""]
     heads = ("what", "measured (95 % interval)", "n", "threshold")
     limits = {t["key"]: t["limit"] for t in entry["thresholds"]}
     rows = [(m["what"], m["text"], f"{m['n']:,} {m['n_of']}", limits.get(m["key"], "")) for m in finding["numbers"]]
-    lines += [*_table(heads, rows), ""]
+    lines += [*table(heads, rows), ""]
     if finding["rows"]:
-        lines += [f"{_text(finding['rows_title'])}:", ""]
-        lines += [*_table(finding["rows"][0], (row.values() for row in finding["rows"])), ""]
+        lines += [f"{escaped(finding['rows_title'])}:", ""]
+        lines += [*table(finding["rows"][0], (row.values() for row in finding["rows"])), ""]
         if finding["rows_left_out"]:
             lines += [f"{finding['rows_left_out']:,} more rows are left out.", ""]
-    lines += [f"**Advice.** {_text(entry['advice'])}", "", f"**Expected effect.** {_effect(entry)}", ""]
-    lines += [f"**Cost.** {_text(entry['cost'])}", "", f"**Risk.** {_text(entry['risk'])}", "", "**How.**", ""]
+    lines += [f"**Advice.** {escaped(entry['advice'])}", "", f"**Expected effect.** {_effect(entry)}", ""]
+    lines += [f"**Cost.** {escaped(entry['cost'])}", "", f"**Risk.** {escaped(entry['risk'])}", "", "**How.**", ""]
     for name, title in (("slurm", "Slurm"), ("kubernetes", "Kubernetes"), ("yarn", "YARN")):
-        lines.append(f"- {title}: {_text(practice[name])}")
+        lines.append(f"- {title}: {escaped(practice[name])}")
     thresholds = "; ".join(f"{t['what']} {t['limit']} ({t['source']})" for t in entry["thresholds"])
-    lines += ["", f"Thresholds: {_text(thresholds)}.", ""]
-    lines += [f"Note: {_text(note)}" + "\n" for note in finding["notes"]]
-    lines.append(f"Sources: {_text('; '.join(entry['sources']))}.")
+    lines += ["", f"Thresholds: {escaped(thresholds)}.", ""]
+    lines += [f"Note: {escaped(note)}" + "\n" for note in finding["notes"]]
+    lines.append(f"Sources: {escaped('; '.join(entry['sources']))}.")
     return lines
 
 
 def _effect(entry: Mapping[str, Any]) -> str:
     effect = entry["effect"]
     if effect is None:
-        return _text(entry["no_effect"] or "Not tried.")
-    text = _text(effect["text"])
+        return escaped(entry["no_effect"] or "Not tried.")
+    text = escaped(effect["text"])
     best = "; ".join(f"{b['gpu_class']}: {b['policy']}" for b in effect["best_by_gpu_class"])
-    return f"{text} Best by size of job (GPUs): {_text(best)}." if best else text
+    return f"{text} Best by size of job (GPUs): {escaped(best)}." if best else text
 
 
-def _table(heads: Iterable[Any], rows: Iterable[Iterable[Any]]) -> list[str]:
+def table(heads: Iterable[Any], rows: Iterable[Iterable[Any]]) -> list[str]:
+    """Return the lines of a table; every cell is escaped."""
     names = list(heads)
     lines = [_row(names), _row(["---"] * len(names), raw=True)]
     return lines + [_row(row) for row in rows]
 
 
 def _row(cells: Iterable[Any], *, raw: bool = False) -> str:
-    return "| " + " | ".join(str(c) if raw else _text(_cell(c)) for c in cells) + " |"
+    return "| " + " | ".join(str(c) if raw else escaped(_cell(c)) for c in cells) + " |"
 
 
 def _cell(value: object) -> str:
@@ -93,12 +95,12 @@ def _cell(value: object) -> str:
     return str(value)
 
 
-def _text(text: object) -> str:
+def escaped(text: object) -> str:
     r"""Return a text that Markdown shows as it is.
 
     Examples
     --------
-    >>> _text("a*b <i>")
+    >>> escaped("a*b <i>")
     'a\\*b \\<i\\>'
     """
     return _SPECIAL.sub(r"\\\1", str(text))

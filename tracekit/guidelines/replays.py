@@ -10,8 +10,8 @@ import orjson
 import polars as pl
 
 from tracekit.errors import TracekitError, UsageError
-from tracekit.guidelines.words import visible
 from tracekit.replay.results.tables import SUMMARY_NAME, jobs_table
+from tracekit.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,7 +81,7 @@ class FolderReplays(Replays):
             self._summaries[label], self._places[label] = summary, file.parent
         if not self._places:
             raise UsageError("holds no replayed policy", where=folder, hint=hint)
-        self.origin = f"the replays in {visible(folder.name)}"
+        self.origin = f"the replays in {shorten(folder.name)}"
         self._check(trace, folder)
 
     def _check(self, trace: Trace, folder: Path) -> None:
@@ -111,7 +111,7 @@ class FolderReplays(Replays):
         for label in self._places:
             if _parts(label) == _parts(policy):
                 return self._read(label)
-        there = ", ".join(visible(label) for label in self._places)
+        there = ", ".join(shorten(label) for label in self._places)
         return f"The replays hold {there}, not {policy}."
 
     def variants(self, trial: Trial) -> list[str]:
@@ -143,45 +143,52 @@ class LiveReplays(Replays):
     can_assume = True
 
     def __init__(self, trace: Trace, limit: int, progress: Progress) -> None:
-        self._trace, self._limit, self._progress = trace, limit, progress
+        self.limit = limit
+        self._trace, self._progress = trace, progress
         self._scenario: Scenario | str | None = None
         self._tables: dict[tuple[str, str], pl.DataFrame | str] = {}
-        self._results: dict[str, Compared] = {}
+        self._results: dict[str, Compared | str] = {}
         self.origin = f"replays of at most the first {limit:,} jobs"
 
-    def _on(self) -> Scenario | str:
+    def scenario(self) -> Scenario | str:
+        """Return the jobs on their cluster, or why they cannot be replayed."""
         if self._scenario is None:
             from tracekit.replay.api import scenario_of
 
             try:
-                self._scenario = scenario_of(self._trace, limit=self._limit)
+                self._scenario = scenario_of(self._trace, limit=self.limit)
                 self.origin = f"replays of the first {len(self._scenario.jobs):,} jobs"
             except TracekitError as error:
                 self._scenario = f"The trace cannot be replayed: {error}."
         return self._scenario
 
+    def result(self, policy: str) -> Compared | str:
+        """Return the schedule of a policy, or why there is none."""
+        if policy not in self._results:
+            self._results[policy] = self._run(policy, None)
+        return self._results[policy]
+
     def jobs(self, policy: str, assumption: Assumption | None = None) -> pl.DataFrame | str:
         """Return the table under a policy, replayed now."""
         key = (policy, assumption.name if assumption else "")
         if key not in self._tables:
-            self._tables[key] = self._run(policy, assumption)
+            result = self.result(policy) if assumption is None else self._run(policy, assumption)
+            table = result if isinstance(result, str) else jobs_table(result.jobs, result.outcome)
+            keep = ("job_id", "gpu_count", "submit_time", "queue_s", "jct_s")
+            self._tables[key] = table if isinstance(table, str) else table.select(keep)
         return self._tables[key]
 
-    def _run(self, policy: str, assumption: Assumption | None) -> pl.DataFrame | str:
-        scenario = self._on()
+    def _run(self, policy: str, assumption: Assumption | None) -> Compared | str:
+        scenario = self.scenario()
         if isinstance(scenario, str):
             return scenario
         if assumption is not None:
             scenario = replace(scenario, models=assumption.change(scenario.models))
         self._progress.stage(f"replaying {policy}")
         try:
-            result = scenario.run(policy)
+            return scenario.run(policy)
         except UsageError as error:
             return f"{policy} cannot be replayed here: {error}."
-        if assumption is None:
-            self._results[policy] = result
-        table = jobs_table(result.jobs, result.outcome)
-        return table.select("job_id", "gpu_count", "submit_time", "queue_s", "jct_s")
 
     def variants(self, trial: Trial) -> list[str]:
         """Return the policies of the trial."""
@@ -189,7 +196,8 @@ class LiveReplays(Replays):
 
     def assumptions(self, policies: Iterable[str]) -> tuple[str, ...]:
         """Return what the replays say."""
-        return _told(self._results[p].summary["assumptions"] for p in policies if p in self._results)
+        found = (self._results.get(policy) for policy in policies)
+        return _told(r.summary["assumptions"] for r in found if r is not None and not isinstance(r, str))
 
 
 def _head(policy: str) -> str:
@@ -207,5 +215,5 @@ def _told(found: Iterable[dict[str, Any]]) -> tuple[str, ...]:
     for assumptions in found:
         for name, told in assumptions.items():
             if isinstance(told, dict) and "value" in told:
-                sentences[f"{name}, {told.get('title', '')}: {visible(str(told['value']), 600)}"] = None
+                sentences[f"{name}, {told.get('title', '')}: {shorten(str(told['value']), 600)}"] = None
     return tuple(sentences)

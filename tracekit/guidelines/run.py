@@ -12,8 +12,9 @@ from tracekit.guidelines.effects import Effect, effect_of
 from tracekit.guidelines.evidence import Evidence
 from tracekit.guidelines.interface import LackingError
 from tracekit.guidelines.registry import all_guidelines, find_guideline
-from tracekit.guidelines.words import shown, span, visible
+from tracekit.guidelines.words import shown, span
 from tracekit.progress import Progress
+from tracekit.text import shorten
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from tracekit.guidelines.interface import Finding, Guideline
     from tracekit.guidelines.replays import Replays
 
-__all__ = ["Advice", "Judged", "guidelines", "judge"]
+__all__ = ["Advice", "Judged", "guidelines", "judge", "judge_all"]
 
 _OURS = "tracekit.guidelines.rules."
 
@@ -126,7 +127,6 @@ def guidelines(
         raise UsageError("at least one job must be replayed", where="try_jobs")
     opened = trace if isinstance(trace, Trace) else Trace.open(trace)
     told = progress or Progress()
-    chosen = [find_guideline(name) for name in only] if only else list(all_guidelines().values())
     replays: Replays | None = None
     if replay is not None:
         from tracekit.guidelines.replays import FolderReplays
@@ -136,12 +136,37 @@ def guidelines(
         from tracekit.guidelines.replays import LiveReplays
 
         replays = LiveReplays(opened, try_jobs, told)
-    evidence = Evidence(opened, memory_limit)
+    return judge_all(Evidence(opened, memory_limit), replays, only=only, progress=told)
+
+
+def judge_all(
+    evidence: Evidence, replays: Replays | None, *, only: Sequence[str] = (), progress: Progress | None = None
+) -> Advice:
+    """Return what the guidelines say, by id.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        Answers about the Trace; what was asked already is not computed again.
+    replays : Replays, optional
+        Where effects come from.
+    only : sequence of str
+        Ids of guidelines; all by default.
+    progress : Progress, optional
+        Told of each guideline.
+
+    Raises
+    ------
+    TracekitError
+        There is no such guideline, or a table cannot be read.
+    """
+    chosen = [find_guideline(name) for name in only] if only else list(all_guidelines().values())
     judged = []
     for guideline in sorted(chosen, key=lambda g: g.id):
-        told.stage(guideline.title)
+        if progress is not None:
+            progress.stage(guideline.title)
         judged.append(judge(guideline, evidence, replays))
-    return Advice(opened, tuple(judged))
+    return Advice(evidence.trace, tuple(judged))
 
 
 def judge(guideline: Guideline, evidence: Evidence, replays: Replays | None = None) -> Judged:
@@ -156,6 +181,10 @@ def judge(guideline: Guideline, evidence: Evidence, replays: Replays | None = No
         finding = _found(guideline, evidence)
     except LackingError as error:
         return Judged(guideline, "cannot tell", error.sentences)
+    except UsageError:
+        raise  # the user's --memory-limit, not this guideline
+    except TracekitError as error:
+        return Judged(guideline, "cannot tell", (f"Its query failed: {shorten(error.what, 300)}.",))
     verdict, why = _verdict(guideline, finding)
     if verdict != "holds":
         return Judged(guideline, verdict, why, finding)
@@ -178,7 +207,7 @@ def _found(guideline: Guideline, evidence: Evidence) -> Finding:
         if guideline.find.__module__.startswith(_OURS):
             raise
         told = " ".join(f"{type(error).__name__}: {error}".split())
-        raise LackingError(f"The function of this guideline failed: {visible(told, 300)}.") from error
+        raise LackingError(f"The function of this guideline failed: {shorten(told, 300)}.") from error
     return finding
 
 

@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from tracekit.errors import UsageError, nearest
 from tracekit.ingest.merge_jobs import replace_jobs
+from tracekit.options import Option, fill_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,18 +38,6 @@ class RawFile:
     def named(self, name: str) -> bool:
         """Return whether `name` is a name of this kind of file."""
         return re.fullmatch(self.pattern, name) is not None
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option of a format, given as `--option name=value`."""
-
-    default: str
-    meaning: str
-    choices: tuple[str, ...] = ()
-    """Values allowed; empty when any is."""
-    file: bool = False
-    """Whether it names a file of the user's, so that another name says nothing about what it holds."""
 
 
 @dataclass(frozen=True)
@@ -137,12 +125,4 @@ class Format(ABC):
         UsageError
             An option or a value does not exist.
         """
-        filled = {name: option.default for name, option in self.options.items()}
-        for name, value in given.items():
-            if name not in self.options:
-                raise UsageError(f"the format {self.name} has no option '{name}'", hint=nearest(name, self.options))
-            choices = self.options[name].choices
-            if choices and value not in choices:
-                raise UsageError(f"'{value}' is not a value of the option {name}", hint=nearest(value, choices))
-            filled[name] = value
-        return filled
+        return fill_options(self.options, given, f"the format {self.name}")

@@ -9,6 +9,7 @@ import numpy as np
 from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Policy
 from tracekit.replay.mechanisms import Recorded as Mechanism
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
@@ -49,7 +50,7 @@ class Recorded(Policy):
             )
         gpu_ms = jobs.work_ms.astype(np.float64) * jobs.devices * jobs.milli
         notes = tuple(
-            f"left out {what}: {int(which.sum()):,} jobs, with "
+            f"left out {what}: {counted(int(which.sum()), 'jobs')}, with "
             f"{gpu_ms[which].sum() / max(gpu_ms.sum(), 1):.1%} of the GPU-hours"
             for which, what in (
                 (unknown, "without a recorded start"),

@@ -19,6 +19,7 @@ from tracekit.replay.registry import named_policy, policies
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
 from tracekit.replay.results.tables import write_files
 from tracekit.replay.study import folder_names
+from tracekit.text import counted
 from tracekit.trace_writer import StagedFolder, output_errors
 
 if TYPE_CHECKING:
@@ -261,7 +262,7 @@ def _trust(overall: dict[str, Any], policy: str, missing: int) -> tuple[str, tup
         _MEANING[verdict],
     ]
     if missing:
-        sentences.append(f"{missing:,} jobs without a recorded or a predicted start are not compared")
+        sentences.append(f"not compared: {counted(missing, 'jobs')} without a recorded or a predicted start")
     return verdict, tuple(sentences)
 
 

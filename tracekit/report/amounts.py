@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.report.charts import Panel, category, data, height
-from tracekit.report.text import labels
 from tracekit.report.theme import colour
+from tracekit.text import labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from tracekit.report.text import duration
 from tracekit.report.theme import colour
 from tracekit.report.words import status_word
+from tracekit.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

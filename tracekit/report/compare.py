@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tracekit import text
 from tracekit.characterize.published import release_of
-from tracekit.report import text
 from tracekit.report.charts import GPU_CLASSES, STATUSES
 from tracekit.report.data import time_info
 from tracekit.report.published import published_number, release_info

@@ -30,8 +30,8 @@ from tracekit.report.charts import (
     time_tooltips,
 )
 from tracekit.report.compare_lines import allocated, arrivals, concentration, requests
-from tracekit.report.text import labels
 from tracekit.report.theme import colour
+from tracekit.text import labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -261,7 +261,7 @@ def _waits(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
     """Draw the median wait of each VC by size class, one dot a VC."""
     import altair as alt
 
-    from tracekit.report.text import duration, shorten
+    from tracekit.text import duration, shorten
 
     shown = [
         {**r, "median": duration(r["p50_s"]), "tenant": shorten(r["vc"] or "no VC", 30)}

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tracekit.report import text
+from tracekit import text
 from tracekit.report.compare_charts import compare_panels, trace_colours
 from tracekit.report.page import anchor, draw_page, panel_views
 from tracekit.report.published import published_view

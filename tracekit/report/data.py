@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tracekit import text
 from tracekit.characterize.published import beside, release_of
-from tracekit.report import text
 from tracekit.report.headline import headline
+from tracekit.report.opening import opening
 from tracekit.report.published import published_number, release_info
 from tracekit.report.quality import quality
 from tracekit.report.sections import finding, reading_order, section_title, sections_in_order
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         Answer,
         CapacityInfo,
         IntervalInfo,
+        ReplayInfo,
         Report,
         Section,
         TimeInfo,
@@ -68,6 +70,8 @@ def build_report(
     command: str = "",
     created: datetime | None = None,
     workload: WorkloadInfo | None = None,
+    replay: ReplayInfo | None = None,
+    guidelines: dict[str, Any] | None = None,
 ) -> Report:
     """Return everything that report.json states about a Trace.
 
@@ -87,6 +91,10 @@ def build_report(
         When the report was made [UTC]; now by default.
     workload : WorkloadInfo, optional
         Where the workload model is, or why there is none.
+    replay : ReplayInfo, optional
+        What the replays were made of, or why there are none.
+    guidelines : dict, optional
+        The document of `tracekit.guidelines`.
     """
     from tracekit import __version__
 
@@ -110,12 +118,15 @@ def build_report(
             "clusters": _clusters(trace),
         },
         "time": time_info(trace),
+        "opening": opening(answers, guidelines),
         "headline": headline(answers, capacity),
         "capacity": capacity,
         "release": release_info(release_of(trace)),
         "sections": _sections(answers),
         "unanswered": [_unanswered(r) for r in every if r.frame is None],
         "workload": workload,
+        "replay": replay,
+        "guidelines": guidelines,
         "quality": quality(trace),
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.report.text import count, duration, percent, shorten
+from tracekit.text import count, duration, percent, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,11 +21,11 @@ _CARDS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     ("median_run_s", "median run time", duration, "from the first start to the last end"),
     ("users", "users", count, "who submitted a job"),
 )
-_LIMIT = 6
+_LIMIT = 5
 
 
 def headline(answers: list[Answer], capacity: CapacityInfo) -> list[Headline]:
-    """Return up to six numbers; one that the trace cannot tell is left out, not shown as 0.
+    """Return up to five numbers; one that the trace cannot tell is left out, not shown as 0.
 
     All come from overview/summary, but for the number of GPUs, which is the capacity that the report uses.
     """

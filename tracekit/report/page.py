@@ -13,13 +13,13 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tracekit import resources
-from tracekit.report import text
+from tracekit import resources, text
 from tracekit.report.bundle import vega_bundle
+from tracekit.report.guidelines import guidelines_view
 from tracekit.report.published import published_view
 from tracekit.report.sections import panels
+from tracekit.report.table_view import filters_of, table_view
 from tracekit.report.theme import chart_config, css_variables, fonts
-from tracekit.report.words import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,12 +27,16 @@ if TYPE_CHECKING:
     import jinja2
 
     from tracekit.report.charts import Panel
-    from tracekit.report.structure import Answer, IndexEntry, Report, Row
+    from tracekit.report.structure import Answer, IndexEntry, Report
 
-__all__ = ["TABLE_LIMIT", "anchor", "chart_payload", "draw_page", "panel_views", "render_index", "render_report"]
+__all__ = ["HEAVIEST", "ROWS", "anchor", "chart_payload", "draw_page", "panel_views", "render_index", "render_report"]
 
-TABLE_LIMIT = 50
-"""Most rows of a result shown in the page."""
+ROWS = ((50, 200), (50, 0), (20, 0), (5, 0))
+"""Most rows of a result that are seen, and that only a filter shows: the first pair with which the page is light."""
+HEAVIEST = 3_000_000
+"""Bytes that a page should not exceed."""
+CHOICES = 300
+"""Most virtual clusters or clusters to choose from."""
 
 
 def render_report(report: Report) -> str:
@@ -44,11 +48,35 @@ def render_report(report: Report) -> str:
         What report.json holds; the page shows nothing else.
     """
     drawn = {a["name"]: panels(a["name"], a["rows"]) for s in report["sections"] for a in s["answers"]}
-    sections = [{**s, "answers": [_answer_view(a, drawn[a["name"]]) for a in s["answers"]]} for s in report["sections"]]
-    return draw_page("report.html.j2", drawn, report=report, sections=sections)
+    filters = _filters(report)
+    places = {name: {value: i for i, value in enumerate(values)} for name, values in filters.items()}
+    advice = None if report["guidelines"] is None else guidelines_view(report["guidelines"])
+    page = ""
+    for rows in ROWS:
+        sections = [
+            {**s, "answers": [_answer_view(a, drawn[a["name"]], rows, places) for a in s["answers"]]}
+            for s in report["sections"]
+        ]
+        more = {"report": report, "sections": sections, "advice": advice, "filters": filters}
+        page = draw_page("report.html.j2", drawn, {"filters": filters}, **more)
+        if len(page.encode(errors="replace")) <= HEAVIEST:
+            break
+    return page
 
 
-def draw_page(template: str, drawn: Mapping[str, Sequence[Panel]], **values: object) -> str:
+def _filters(report: Report) -> dict[str, list[str]]:
+    """Return what the page can be narrowed to, where there is more than one thing to choose."""
+    found: dict[str, set[str]] = {}
+    for section in report["sections"]:
+        for answer in section["answers"]:
+            for name in filters_of(answer):
+                found.setdefault(name, set()).update(r[name] for r in answer["rows"] if r[name] is not None)
+    return {name: sorted(values)[:CHOICES] for name, values in sorted(found.items()) if len(values) > 1}
+
+
+def draw_page(
+    template: str, drawn: Mapping[str, Sequence[Panel]], more: Mapping[str, object] | None = None, **values: object
+) -> str:
     """Return a page with charts: the template filled with `values`, and with what every such page carries.
 
     Parameters
@@ -57,10 +85,12 @@ def draw_page(template: str, drawn: Mapping[str, Sequence[Panel]], **values: obj
         File in reports/.
     drawn : mapping of str to sequence of Panel
         The charts of each query, by query name.
+    more : mapping, optional
+        What the page's script needs besides the charts, as JSON values.
     **values : object
         What the template names.
     """
-    payload = json_for_html(chart_payload(drawn))
+    payload = json_for_html({**chart_payload(drawn), **(more or {})})
     bundle, boot = vega_bundle(), _resource("page.js")
     return (
         _environment()
@@ -132,13 +162,15 @@ def json_for_html(value: object) -> str:
     return body.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _answer_view(answer: Answer, drawn: list[Panel]) -> dict[str, Any]:
+def _answer_view(
+    answer: Answer, drawn: list[Panel], rows: tuple[int, int], places: Mapping[str, Mapping[str, int]]
+) -> dict[str, Any]:
     label = " ".join(filter(None, [answer["question"], answer["finding"]]))
     return {
         **answer,
         "id": anchor(answer["name"]),
         "panels": panel_views(answer["name"], drawn, label),
-        "table": _table_view(answer),
+        "table": table_view(answer, *rows, places),
         "beside": published_view(answer["published"]),
     }
 
@@ -157,55 +189,6 @@ def panel_views(name: str, drawn: Sequence[Panel], label: str) -> list[dict[str,
     ]
 
 
-def _table_view(answer: Answer) -> dict[str, Any]:
-    rows = answer["rows"][:TABLE_LIMIT]
-    own_units = any(c["unit"] == "see unit" for c in answer["columns"])
-    columns = []
-    for column in answer["columns"]:
-        head, unit = text.heading(column["name"], column["unit"])
-        numbers = any(isinstance(r[column["name"]], int | float) for r in rows)
-        columns.append({"head": head, "unit": unit, "number": numbers, "meaning": column["meaning"]})
-    cells = [[_cell(row, c["name"], c["unit"], own_units=own_units) for c in answer["columns"]] for row in rows]
-    few = _add_intervals(answer, rows, cells)
-    return {
-        "columns": columns,
-        "rows": cells,
-        "more": answer["row_count"] - len(rows),
-        "methods": sorted({i["method"] for i in answer["intervals"]}, reverse=True),
-        "few": few,
-    }
-
-
-def _add_intervals(answer: Answer, rows: list[Row], cells: list[list[dict[str, Any]]]) -> bool:
-    """Put the ends of confidence intervals below their values; return whether a row has few observations."""
-    place = {c["name"]: i for i, c in enumerate(answer["columns"])}
-    units = {c["name"]: c["unit"] for c in answer["columns"]}
-    few = False
-    for interval in answer["intervals"]:
-        name = interval["column"]
-        for number, row in enumerate(rows):
-            low, high = interval["low"][number], interval["high"][number]
-            if low is not None and high is not None:
-                ends = (text.quantity(end, units[name], name) for end in (low, high))
-                cells[number][place[name]]["range"] = " to ".join(ends)
-            observed = row.get(interval["count"])
-            if isinstance(observed, int | float) and observed < FEW:
-                cells[number][place[interval["count"]]]["few"] = few = True
-    return few
-
-
-def _cell(row: Row, name: str, unit: str | None, *, own_units: bool) -> dict[str, Any]:
-    value = row[name]
-    if own_units and unit == "see unit":
-        return {"text": text.quantity(value, row.get("unit")), "title": ""}
-    if own_units and name == "unit":
-        return {"text": text.display_unit(value).strip(), "title": ""}
-    if own_units and name == "metric":
-        return {"text": text.heading(str(value), row.get("unit"))[0], "title": ""}
-    shown = text.quantity(value, unit, name)
-    return {"text": shown, "title": text.visible(value) if isinstance(value, str) and shown != value else ""}
-
-
 @cache
 def _resource(name: str) -> str:
     return (resources.folder("reports") / name).read_text(encoding="utf-8")
@@ -216,7 +199,10 @@ def _css() -> str:
     light, dark = css_variables("light"), css_variables("dark")
     return (
         f":root{{{stacks}{light}color-scheme:light dark}}\n"
-        f"@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n{_resource('page.css')}"
+        f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}}}}}\n"
+        f"@media screen{{:root[data-theme=dark]{{{dark}color-scheme:dark}}"
+        f":root[data-theme=light]{{color-scheme:light}}}}\n"
+        f"{_resource('page.css')}"
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tracekit import text
 from tracekit.characterize.published import CONFIDENCE
-from tracekit.report import text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.report.text import cut
+from tracekit.text import cut
 
 if TYPE_CHECKING:
     from tracekit.manifest import Manifest

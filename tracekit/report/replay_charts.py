@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tracekit.report.charts import axis_values, category, data, height, palette, percent_axis, time_axis, time_scale
 from tracekit.report.pictures import svg
-from tracekit.report.text import shorten
 from tracekit.report.theme import colour
+from tracekit.text import shorten
 
 if TYPE_CHECKING:
     import altair as alt

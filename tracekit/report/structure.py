@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 __all__ = ["REPORT_SCHEMA_VERSION", "Answer", "IndexEntry", "Report", "Row"]
 
 REPORT_SCHEMA_VERSION = "1"
-"""Version of report.json's keys; a change of their meaning raises it."""
+"""Version of report.json's keys, of schemas/report-1.json; a change of their meaning raises it."""
 
 Row = dict[str, Any]
 """One row of a result, by column name."""
@@ -229,6 +229,45 @@ class WorkloadInfo(TypedDict):
     bootstrap_replicates: int
 
 
+class ReplayInfo(TypedDict):
+    """What the replays of the report were made of."""
+
+    reason: str | None
+    """Why there are none; null when there are."""
+    jobs: int
+    """Jobs replayed."""
+    limit: int | None
+    """Most jobs that were asked for; null when none were."""
+    cluster: dict[str, int] | None
+    """nodes and gpus."""
+    notes: list[str]
+    """What was left out, and what the cluster cannot do."""
+    skipped: dict[str, str]
+    """Policies of the panel that cannot run here, and why."""
+
+
+class Change(TypedDict):
+    """One thing to change, as the first screen tells it."""
+
+    id: str
+    """Of the guideline, which has the rest."""
+    title: str
+    finding: str
+    effect: str | None
+    """What the replays expect of it; null where they cannot tell."""
+
+
+class Opening(TypedDict):
+    """The first screen."""
+
+    about: str
+    """What this cluster is, one sentence."""
+    changes: list[Change]
+    """At most three, the largest expected gain first."""
+    verdict: str
+    """How many guidelines hold, do not hold, and cannot be told."""
+
+
 class Section(TypedDict):
     """A group of questions, in reading order."""
 
@@ -247,7 +286,9 @@ class Report(TypedDict):
     title: str
     source: SourceInfo
     time: TimeInfo
+    opening: Opening
     headline: list[Headline]
+    """Five numbers, or as many as the trace tells."""
     capacity: CapacityInfo
     release: ReleaseInfo | None
     """Null when nothing is published about traces of this format."""
@@ -255,6 +296,10 @@ class Report(TypedDict):
     unanswered: list[Unanswered]
     workload: WorkloadInfo | None
     """Null when no fit was asked for."""
+    replay: ReplayInfo | None
+    """Null when no replay was asked for."""
+    guidelines: dict[str, Any] | None
+    """The document of schemas/guidelines-1.json; null when the Trace was not judged."""
     quality: Quality
 
 

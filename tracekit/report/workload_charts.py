@@ -9,8 +9,8 @@ import numpy as np
 from tracekit.fit.families import FAMILIES, quantiles
 from tracekit.report.charts import axis_values, data, palette, percent_axis, time_axis, time_scale
 from tracekit.report.pictures import svg
-from tracekit.report.text import duration, shorten
 from tracekit.report.theme import colour
+from tracekit.text import duration, shorten
 
 if TYPE_CHECKING:
     import altair as alt

@@ -102,11 +102,11 @@ def test_lines_to_ignore_may_be_added(write_rules: WriteRules) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "parts"),
     [
-        ("[[rule]\n", None, ("is not TOML", "line 1")),
-        ("colour = 1\n", None, ("colour: is not a key",)),
-        ("place = 'above'\n", None, ("place: 'above'", "before, after")),
-        ("rule = 3\n", None, ("rule: has to be a list of tables",)),
-        ("ignore = 'x'\n", None, ("ignore: has to be a list of texts",)),
+        ("[[rule]\n", 1, ("is not TOML", "line 1")),
+        ("colour = 1\n", 1, ("colour: is not a key",)),
+        ("place = 'above'\n", 1, ("place: 'above'", "before, after")),
+        ("rule = 3\n", 1, ("rule: has to be a list of tables",)),
+        ("ignore = 'x'\n", 1, ("ignore: has to be a list of texts",)),
         ("\n[[rule]]\nreasons = 'x'\n", 2, ("reasons: is not a key", "did you mean 'reason'?")),
         ("[[rule]]\nsignatures = ['abcde']\n", 1, ("reason: '' is not a name",)),
         ("[[rule]]\nreason = 'Big Bang'\nsignatures = ['abcde']\n", 1, ("reason: 'Big Bang' is not a name",)),
@@ -135,7 +135,7 @@ def test_lines_to_ignore_may_be_added(write_rules: WriteRules) -> None:
     ],
 )
 def test_a_fault_in_a_rules_file_is_told_with_its_place(
-    write_rules: WriteRules, text: str, line: int | None, parts: tuple[str, ...]
+    write_rules: WriteRules, text: str, line: int, parts: tuple[str, ...]
 ) -> None:
     path = write_rules(text)
     with pytest.raises(UsageError) as caught:

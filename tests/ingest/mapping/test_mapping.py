@@ -32,7 +32,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
     [
         ("[source\n", ", line 1: is not TOML: Expected ']' at the end of a table declaration; see docs/mapping.md"),
         ('[source]\n\nx = "', ", line 3: is not TOML: Unterminated string; see docs/mapping.md"),
-        (b"\xff", ": the mapping file is not UTF-8 text; save it as UTF-8"),
+        (b"\xff", ": is not UTF-8 text; save the mapping as UTF-8"),
         ("", ": maps no table; write [jobs.columns]; tables: jobs, nodes, capacity, job_usage, telemetry"),
         ("[job.columns]", ", key job: no such key; did you mean 'jobs'?"),
         ("[source]\ntimezon = 'UTC'", ", key source.timezon: no such key; did you mean 'timezone'?"),
@@ -210,7 +210,7 @@ def test_a_mistake_is_one_line_with_the_file_and_the_key(tmp_path: Path, text: s
 
 
 def test_a_mapping_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"nothing\.toml: the mapping file cannot be read: No such file or directory"):
+    with pytest.raises(UsageError, match=r"nothing\.toml: cannot read the mapping: No such file or directory"):
         load_mapping(tmp_path / "nothing.toml")
 
 

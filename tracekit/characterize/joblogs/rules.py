@@ -7,12 +7,12 @@ A rules file is a list of `[[rule]]` in the order in which they are tried, root 
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import UsageError, nearest
+from tracekit.toml_text import TomlText
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,7 +24,6 @@ CATEGORIES = ("infrastructure", "engine", "user")
 
 _BUILT_IN = Path(__file__).with_name("rules.toml")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-_HEADER = re.compile(r"[ \t]*\[\[\s*rule\s*\]\]")
 _TOP_KEYS = {"place", "rule", "ignore", "ends_well", "failure_signs"}
 _TEXTS = ("reason", "title", "category", "advice", "source")
 _LISTS = ("signatures", "unless", "status")
@@ -114,18 +113,8 @@ class _File:
     """One rules file, checked."""
 
     def __init__(self, path: Path, known: dict[str, Reason]) -> None:
-        self._path = path
-        try:
-            text = path.read_bytes().decode("utf-8")
-            raw = tomllib.loads(text)
-        except OSError as error:
-            raise UsageError(f"cannot read the rules: {error.strerror}", where=path) from error
-        except UnicodeDecodeError as error:
-            raise UsageError("is not UTF-8 text", where=path, hint="save the rules as UTF-8") from error
-        except tomllib.TOMLDecodeError as error:
-            raise UsageError(f"is not TOML: {error}", where=path) from error
-        # A regular expression inside a multi-line text could look like a header; then only the line told is off.
-        self._lines = [n for n, line in enumerate(text.splitlines(), 1) if _HEADER.match(line)]
+        self._text = TomlText(path, "rules")
+        raw = self._text.data
         self._line: int | None = None
         self._only_known(raw, _TOP_KEYS)
         place = raw.get("place", "before")
@@ -139,7 +128,7 @@ class _File:
         self.rules = [self._rule(number, entry, known) for number, entry in enumerate(entries)]
 
     def _rule(self, number: int, entry: dict[str, Any], known: dict[str, Reason]) -> Rule:
-        self._line = self._lines[number] if number < len(self._lines) else None
+        self._line = self._text.line(("rule", number))
         self._only_known(entry, _RULE_KEYS)
         for key in _TEXTS:
             if not isinstance(entry.get(key, ""), str):
@@ -195,7 +184,8 @@ class _File:
                 raise self._wrong(key, "is not a key of a rules file", nearest(key, keys))
 
     def _wrong(self, key: str, what: str, hint: str | None = None) -> UsageError:
-        return UsageError(f"{key}: {what}", where=self._path, line=self._line, hint=hint)
+        line = self._text.line((key,)) if self._line is None else self._line
+        return UsageError(f"{key}: {what}", where=self._text.path, line=line, hint=hint)
 
 
 def _first_fault(patterns: Sequence[str]) -> tuple[str, str] | None:

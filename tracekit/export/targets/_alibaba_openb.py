@@ -9,6 +9,7 @@ import polars as pl
 from tracekit.export.interface import Field
 from tracekit.export.targets._cluster import cluster_size
 from tracekit.export.text import whole_seconds
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,10 +92,10 @@ def node_rows(jobs: Chosen, told: Told, options: Options) -> Iterator[pl.DataFra
             lacking = nodes[column].is_null()
             lacking &= (nodes["gpu_count"] > 0).fill_null(value=False) if column == "gpu_model" else True
             if lacking.any():
-                told.note(f"{column} is not in the Trace for {lacking.sum():,} nodes: {value}")
+                told.note(f"{column} is not in the Trace for {counted(int(lacking.sum()), 'nodes')}: {value}")
     else:
         count, gpus = cluster_size(jobs, told, options)
-        told.note(f"each node has {gpus} GPUs {model}, {cpus:g} CPU cores and {memory:g} GiB (options)")
+        told.note(f"each node has {counted(gpus, 'GPUs')} {model}, {cpus:g} CPU cores and {memory:g} GiB (options)")
         nodes = pl.DataFrame(
             {"node_id": [f"node-{n:04d}" for n in range(count)], "gpu_count": [gpus] * count},
             schema={"node_id": pl.String, "gpu_count": pl.Int64},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.export.interface import Option
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from tracekit.export.chosen import Chosen
@@ -35,11 +36,14 @@ def cluster_size(jobs: Chosen, told: Told, options: Options) -> tuple[int, int]:
             nodes = -(-gpus // per_node)
             if nodes * per_node != gpus:
                 told.note(
-                    f"{listed:,} machines with {gpus:,} GPUs became {nodes:,} nodes with {per_node} each (option nodes)"
+                    f"{counted(listed, 'machines')} with {counted(gpus, 'GPUs')} became {counted(nodes, 'nodes')} "
+                    f"with {per_node} each (option nodes)"
                 )
         else:
             # A job larger than the cluster would wait for ever.
             held = max(jobs.peak, jobs.number("ceil(max(size))"), 1)
             nodes = -(-held // per_node)
-            told.note(f"nodes are not in the Trace: {nodes:,}, for the {held:,} GPUs held at once (option nodes)")
+            told.note(
+                f"nodes are not in the Trace: {nodes:,}, for the {counted(held, 'GPUs')} held at once (option nodes)"
+            )
     return nodes, per_node

@@ -62,6 +62,8 @@ class Layout:
     """Whether parts of a second are written."""
     memory_unknown: int = -1
     """Memory of a job that states none [KB]."""
+    limit_is_run: bool = False
+    """Whether the requested time of a job that states none is its run time; else it is unknown."""
 
 
 @dataclass(frozen=True)
@@ -110,10 +112,16 @@ def job_lines(jobs: Chosen, numbers: Numbers, layout: Layout, told: Told) -> Ite
         run = pl.when(gave_up & waited.is_not_null()).then(0.0).when(gave_up).then(None).otherwise(ran)
         size = pl.when(pl.col("size").is_nan()).then(None).otherwise("size")
         memory = (pl.col("memory_gib") * 1024**2 / pl.when(pl.col("size") > 0).then("size")).round()
-        times = block.select(pl.col("submit_s").alias("submit"), wait.alias("wait"), run.alias("run"))
+        times = block.select(
+            pl.col("submit_s").alias("submit"),
+            wait.alias("wait"),
+            run.alias("run"),
+            pl.col("time_limit_s").alias("limit"),
+        )
         if not layout.exact:
             rounded += int(times.select(pl.any_horizontal(pl.all() != pl.all().floor()).sum()).item() or 0)
             times = times.with_columns((pl.all() + 0.5).floor())
+        limit = times["limit"].fill_null(times["run"]) if layout.limit_is_run else times["limit"]
         number = pl.col("job_id") if numbers.jobs else pl.col("n").cast(pl.String)
         parts = (
             number,
@@ -122,7 +130,7 @@ def job_lines(jobs: Chosen, numbers: Numbers, layout: Layout, told: Told) -> Ite
             pl.lit("-1"),
             pl.lit("-1"),
             _plain(size),
-            _plain(pl.col("time_limit_s")),
+            _plain(pl.lit(limit)),
             _plain(memory.fill_null(layout.memory_unknown)),
             pl.col("status").replace_strict(_STATUS, default=-1, return_dtype=pl.Int64).cast(pl.String).fill_null("-1"),
             _number("user", numbers.users),

@@ -3,7 +3,8 @@
 Source: github.com/cgalleguillosm/accasim, `utils/reader_class.py` (the default reader and parser), `utils/misc.py` (its
 patterns: every field is a whole number) and config/HPC2N.config. Its reader takes submission, duration, requested time,
 requested processors, else allocated ones, and requested memory, else used memory; it stops at a job whose processors or
-memory are unknown, so that neither is -1 here. A processor is a GPU; the configuration calls it core.
+memory are unknown, so that neither is -1 here. Its schedulers take the requested time for the expected duration. A
+processor is a GPU; the configuration calls it core.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class AccaSim(Target):
     title = "AccaSim"
     reads = "the workload and the sys_config of its Simulator"
     fields = (
-        *(f for f in FIELDS if f.name.startswith(("1 ", "2 ", "4 ", "8 ", "9 ", "12"))),
+        *(f for f in FIELDS if f.name.startswith(("1 ", "2 ", "4 ", "8 ", "12"))),
+        Field("9 requested time", "s", "time_limit_s, else the run time (option requested_time)"),
         Field("10 requested memory", "KB of a processor", "memory_gib / processors, 0 where unknown"),
     )
     options: ClassVar[Mapping[str, Option]] = {
@@ -44,6 +46,11 @@ class AccaSim(Target):
         "fractions": FRACTIONS,
         "run_time": Option(
             "attempts", "run time as the sum of attempts, or with the gaps between them", ("attempts", "wall")
+        ),
+        "requested_time": Option(
+            "run",
+            "of jobs without a time limit: their run time, or unknown; SJF, LJF and EASY order by it",
+            ("run", "-1"),
         ),
         "nodes": NODES,
         "gpus_per_node": GPUS_PER_NODE,
@@ -67,8 +74,11 @@ class AccaSim(Target):
         nodes, gpus = cluster_size(jobs, told, options)
         numbers = numbered(jobs, told)
         told.filled("memory", "0 KB", jobs.unknown("memory_gib"))
+        from_run = options.values["requested_time"] == "run"
+        meant = "the run time" if from_run else "-1"
+        told.filled("requested time", meant, jobs.unknown("time_limit_s"), "requested_time")
         run = "work_s" if options.values["run_time"] == "attempts" else "run_s"
-        layout = Layout(run=run, memory_unknown=0)
+        layout = Layout(run=run, memory_unknown=0, limit_is_run=from_run)
         with out.main.open("wb") as file:
             lines = header_lines(jobs, numbers, processors="GPU", total=nodes * gpus, notes=[])
             file.write(("\n".join(lines) + "\n").encode())

@@ -9,6 +9,7 @@ cluster_gpu_number.csv, one line a day, a column for each VC, in units of 8 GPUs
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import re
 from typing import TYPE_CHECKING, BinaryIO, ClassVar
 from zoneinfo import ZoneInfo, available_timezones
@@ -19,6 +20,7 @@ from tracekit.errors import UsageError
 from tracekit.export.interface import FRACTIONS, GUARD, INCOMPLETE, Field, Option, Target, Wanted
 from tracekit.export.targets._quotas import quota_table
 from tracekit.export.text import guarded, local_time, whole_seconds
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TARGET", "Helios"]
 
+_BEGIN = dt.date(2020, 4, 1)
+"""The simulator of the study takes jobs from here on, in local time (trace_process in its utils.py)."""
 _FOLDER = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 _ID = r"0|-?[1-9][0-9]{0,17}"
 _STATES = {
@@ -77,6 +81,7 @@ class Helios(Target):
         "cluster": Option("Cluster", "folder of jobs whose cluster is unknown"),
         "user": Option("unknown", "user of jobs without one; may be empty"),
         "vc": Option("default", "VC of jobs without one; may be empty"),
+        "least_s": Option("0", "shortest duration that is written [s]; the simulator never ends a job of 0 s"),
         "guard": GUARD,
     }
     needs = "submission, GPUs, run time; with incomplete=keep only the submission"
@@ -98,6 +103,7 @@ class Helios(Target):
             raise UsageError(f"'{options.values['cluster']}' cannot name a folder", where="--option cluster")
         for name in ("user", "vc"):
             options.text(name)
+        options.count("least_s")
 
     def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
         """Write the log and the quotas of every cluster."""
@@ -105,15 +111,27 @@ class Helios(Target):
         for column in ("user", "vc"):
             told.filled(column, f"'{options.values[column]}'", jobs.unknown(column), column)
         told.filled("jobname", "empty", jobs.unknown("name"))
-        counted = _counted_ids(jobs)
-        if counted:
-            told.note(f"job ids are not all whole numbers: jobs are numbered from 1 in {len(counted)} clusters")
-        _write_logs(jobs, out, told, options, folders, counted)
+        renumbered = _renumbered(jobs)
+        if renumbered:
+            where = counted(len(renumbered), "clusters")
+            told.note(f"job ids are not all whole numbers: jobs are numbered from 1 in {where}")
+        _write_logs(jobs, out, told, options, folders, renumbered)
         zone = ZoneInfo(options.values["timezone"])
+        _tell_simulator(jobs, zone, told, least=options.count("least_s") or 0)
         for cluster, folder in folders.items():
             table = quota_table(jobs, cluster, zone, options.values["vc"], told)
             safe = table.rename(_safe_names(table)) if options.yes("guard") else table
             safe.write_csv(out.member(f"{folder}/cluster_gpu_number.csv"))
+
+
+def _tell_simulator(jobs: Chosen, zone: ZoneInfo, told: Told, *, least: int) -> None:
+    """Say what the simulator of the study does with jobs that are right as a log."""
+    begin = dt.datetime.combine(_BEGIN, dt.time(), zone).astimezone(dt.UTC).replace(tzinfo=None)
+    early = jobs.number(f"count(*) FILTER (size > 0 AND submit_time < TIMESTAMP '{begin}')")
+    told.changed(early, f"they came before {_BEGIN}, where the simulator of the study begins, so it drops them")
+    if not least:
+        empty = jobs.number("count(*) FILTER (size > 0 AND work_s < 0.5)")
+        told.changed(empty, "they ran for 0 s, and the simulator of the study never ends such jobs (option least_s)")
 
 
 def _folders(jobs: Chosen, options: Options, told: Told) -> dict[str | None, str]:
@@ -133,7 +151,7 @@ def _folders(jobs: Chosen, options: Options, told: Told) -> dict[str | None, str
     return folders
 
 
-def _counted_ids(jobs: Chosen) -> set[str | None]:
+def _renumbered(jobs: Chosen) -> set[str | None]:
     """Return the clusters whose job ids are not all whole numbers."""
     rows = (
         jobs.con.cursor()
@@ -153,7 +171,7 @@ def _write_logs(
     told: Told,
     options: Options,
     folders: Mapping[str | None, str],
-    counted: set[str | None],
+    renumbered: set[str | None],
 ) -> None:
     files: dict[str | None, BinaryIO] = {}
     written = dict.fromkeys(folders, 0)
@@ -163,7 +181,7 @@ def _write_logs(
             rounded += int(block.select(_with_parts().sum()).item())
             for key, part in block.partition_by("cluster", as_dict=True, maintain_order=True).items():
                 cluster = None if key[0] is None else str(key[0])
-                rows = _rows(part, cluster, cluster in counted, written[cluster], options)
+                rows = _rows(part, cluster, cluster in renumbered, written[cluster], options)
                 rows, count = guarded(rows) if options.yes("guard") else (rows, 0)
                 quoted += count
                 if cluster not in files:
@@ -199,7 +217,7 @@ def _rows(part: pl.DataFrame, cluster: str | None, count: bool, before: int, opt
         submit_time=local_time("submit_time", zone),
         start_time=local_time("start_time", zone),
         end_time=local_time("end_time", zone),
-        duration=whole_seconds("work_s"),
+        duration=whole_seconds("work_s").clip(lower_bound=options.count("least_s") or 0),
         queue=(cut["start_time"] - cut["submit_time"]).dt.total_seconds(),
         jobname=pl.col("name"),
     )

@@ -74,7 +74,7 @@ class Swf(Target):
         told.changed(jobs.number(undated), "times count from the submission, which is unknown, so their start is lost")
         told.changed(merged, "their status has no word of its own: it became failed (0), cancelled (5) or unknown (-1)")
         if numbers.users:
-            told.note(f"{len(numbers.users):,} users are numbers; the format has no place for their names")
+            told.note(f"users are numbers, 1 to {len(numbers.users):,}; the format has no place for their names")
         lines = header_lines(jobs, numbers, processors="GPU" if gpus else "CPU core", total=total, notes=notes)
         with out.main.open("wb") as file:
             file.write(("\n".join(lines) + "\n").encode())

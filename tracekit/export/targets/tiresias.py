@@ -16,6 +16,7 @@ from tracekit.errors import UsageError
 from tracekit.export.interface import FRACTIONS, Field, Option, Target
 from tracekit.export.targets._cluster import GPUS_PER_NODE, NODES, cluster_size
 from tracekit.export.text import whole_seconds, write_csv
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,7 +30,7 @@ __all__ = ["TARGET", "Tiresias"]
 
 _SPEC = ".cluster.csv"
 _MODELS = (
-    "vgg19", "vgg16", "vgg11", "alexnet", "resnet152", "resnet101", "resnet50", "inception4", "inception3", "googlenet",
+    "vgg19", "vgg16", "vgg11", "alexnet", "resnet152", "resnet101", "resnet50", "inception4", "inception3",
 )  # fmt: skip
 
 
@@ -86,7 +87,8 @@ class Tiresias(Target):
         switches = -(-nodes // below)
         if switches * below != nodes:
             told.note(
-                f"{nodes:,} nodes became {switches * below:,}: every switch has {below} (option nodes_per_switch)"
+                f"{counted(nodes, 'nodes')} became {switches * below:,}: "
+                f"every switch has {below} (option nodes_per_switch)"
             )
         host = {name: options.count(name, least=1) for name in ("cpus_per_node", "memory_per_node")}
         told.note(f"CPU cores and memory of a node: {host['cpus_per_node']}, {host['memory_per_node']} GB (options)")

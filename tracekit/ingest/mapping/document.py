@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import UsageError, nearest
+from tracekit.toml_text import TomlText
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,19 +96,4 @@ def read_document(file: Path) -> Section:
     UsageError
         The file cannot be read, or is not TOML; the line is told.
     """
-    try:
-        text = file.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise UsageError(
-            f"the mapping file cannot be read: {error.strerror or error}", where=file, hint="check --map"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise UsageError("the mapping file is not UTF-8 text", where=file, hint="save it as UTF-8") from error
-    try:
-        return Section(tomllib.loads(text), file)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        what = str(error)
-        place = re.search(r" \(at line (\d+), column \d+\)$", what)
-        line = int(place[1]) if place else text.count("\n") + 1
-        what = what[: place.start()] if place else what.removesuffix(" (at end of document)")
-        raise UsageError(f"is not TOML: {what}", where=file, line=line, hint="see docs/mapping.md") from error
+    return Section(TomlText(file, "mapping", "see docs/mapping.md").data, file)

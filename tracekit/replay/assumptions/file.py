@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -13,15 +11,13 @@ from tracekit.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from tracekit.replay.assumptions.sections import Range
+    from tracekit.toml_text import TomlText
 
-__all__ = ["Document", "Note", "read_notes", "read_section", "unknown_sections"]
+__all__ = ["Note", "read_notes", "read_section", "unknown_sections"]
 
-Path_ = tuple[str, ...]
 _NOTE_KEYS = ("ids", "title", "says", "sources")
-_HEADER = re.compile(r"\s*\[\[?([^\[\]].*?)\]\]?\s*(?:#.*)?")
 
 
 @dataclass(frozen=True)
@@ -36,87 +32,7 @@ class Note:
     """Keys, where their numbers are from, and the kind of evidence."""
 
 
-class Document:
-    """A models file.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Raises
-    ------
-    UsageError
-        It cannot be read or is not TOML.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            text = path.read_bytes().decode("utf-8-sig")
-        except OSError as error:
-            raise UsageError(f"cannot read the models: {error.strerror or error}", where=path) from error
-        except UnicodeDecodeError as error:
-            raise UsageError("is not UTF-8 text", where=path, hint="save the models as UTF-8") from error
-        try:
-            self.data: dict[str, Any] = tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-            what = str(error)
-            place = re.search(r" \(at line (\d+), column \d+\)$", what)
-            line = int(place[1]) if place else text.count("\n") + 1
-            what = what[: place.start()] if place else what.removesuffix(" (at end of document)")
-            raise UsageError(f"is not TOML: {what}", where=path, line=line) from error
-        self._text = text
-
-    def error(self, path: Path_, what: str, hint: str | None = None) -> UsageError:
-        """Return the error to raise for a key."""
-        key = ".".join(part[:80] for part in path)
-        return UsageError(f"{key}: {what}", where=self.path, line=self.line(path), hint=hint)
-
-    def line(self, path: Path_) -> int | None:
-        """Return the line of a key, or of the nearest table around it; None when neither is there."""
-        known = _lines(self._text)
-        for length in range(len(path), 0, -1):
-            if path[:length] in known:
-                return known[path[:length]]
-        return None
-
-
-@cache
-def _lines(text: str) -> dict[Path_, int]:
-    """Return the line at which each key and table of a TOML text stands; keys of inline tables are left out."""
-    known: dict[Path_, int] = {}
-    table: Path_ = ()
-    for number, line in enumerate(text.splitlines(), 1):
-        header = _HEADER.fullmatch(line)
-        if header is not None:
-            path = _dotted(header[1])
-            if path is not None:
-                table = path
-                known.setdefault(table, number)
-        elif "=" in line:
-            path = _dotted(line.partition("=")[0])
-            if path is not None:
-                known.setdefault(table + path, number)
-                for length in range(1, len(path)):
-                    known.setdefault(table + path[:length], number)
-    return known
-
-
-def _dotted(text: str) -> Path_ | None:
-    """Return the parts of a dotted key; None where the text is none, such as a line inside a list."""
-    try:
-        found: Any = tomllib.loads(f"{text} = 0")
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
-        return None
-    path: list[str] = []
-    while isinstance(found, dict) and len(found) == 1:
-        ((name, found),) = found.items()
-        path.append(name)
-    return tuple(path)
-
-
-def read_notes(document: Document) -> dict[str, Note]:
+def read_notes(document: TomlText) -> dict[str, Note]:
     """Return what the built-in file says about each of its sections."""
     notes = {}
     for section, data in document.data.items():
@@ -125,7 +41,7 @@ def read_notes(document: Document) -> dict[str, Note]:
     return notes
 
 
-def read_section(kind: type, section: str, built_in: Document, user: Document | None) -> Any:
+def read_section(kind: type, section: str, built_in: TomlText, user: TomlText | None) -> Any:
     """Return one section, the user's keys over the built-in ones.
 
     Parameters
@@ -134,7 +50,7 @@ def read_section(kind: type, section: str, built_in: Document, user: Document | 
         Class of tracekit.replay.assumptions.sections.
     section : str
         Name of the section.
-    built_in, user : Document
+    built_in, user : TomlText
         The files.
 
     Raises
@@ -178,10 +94,10 @@ def _hints(kind: Any) -> dict[str, Any]:
 class _Reader:
     """Turns TOML values into the types of the sections."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: TomlText) -> None:
         self._document = document
 
-    def value(self, hint: Any, value: Any, path: Path_) -> Any:
+    def value(self, hint: Any, value: Any, path: tuple[str, ...]) -> Any:
         origin = get_origin(hint)
         if origin in (UnionType, Union):
             return self.value(next(arg for arg in get_args(hint) if arg is not NoneType), value, path)
@@ -192,7 +108,7 @@ class _Reader:
             return self._number(base, bounds, value, path)
         return self._word(hint, value, path)
 
-    def _several(self, hint: Any, value: Any, path: Path_) -> Any:
+    def _several(self, hint: Any, value: Any, path: tuple[str, ...]) -> Any:
         if is_dataclass(hint):
             return self._record(hint, value, path)
         if get_origin(hint) is dict:
@@ -202,7 +118,7 @@ class _Reader:
             raise self._wrong(path, f"{_shown(value)} is not a list", "write [..., ...]")
         return tuple(self.value(get_args(hint)[0], item, path) for item in value)
 
-    def _word(self, hint: Any, value: Any, path: Path_) -> Any:
+    def _word(self, hint: Any, value: Any, path: tuple[str, ...]) -> Any:
         if hint is bool:
             if not isinstance(value, bool):
                 raise self._wrong(path, f"{_shown(value)} is neither true nor false")
@@ -213,7 +129,7 @@ class _Reader:
             raise self._wrong(path, f"{_shown(value)} is not one of its values", nearest(value[:80], get_args(hint)))
         return value
 
-    def _record(self, kind: Any, value: Any, path: Path_) -> Any:
+    def _record(self, kind: Any, value: Any, path: tuple[str, ...]) -> Any:
         self._table(value, path)
         known = fields(kind)
         names = [f.name for f in known]
@@ -226,11 +142,11 @@ class _Reader:
         hints = _hints(kind)
         return kind(**{key: self.value(hints[key], item, (*path, key)) for key, item in value.items()})
 
-    def _table(self, value: Any, path: Path_) -> None:
+    def _table(self, value: Any, path: tuple[str, ...]) -> None:
         if not isinstance(value, dict):
             raise self._wrong(path, f"{_shown(value)} is not a table", f"write [{'.'.join(path)[:80]}]")
 
-    def _number(self, base: Any, bounds: Range, value: Any, path: Path_) -> Any:
+    def _number(self, base: Any, bounds: Range, value: Any, path: tuple[str, ...]) -> Any:
         if value in bounds.words and isinstance(value, str):
             return value
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -245,7 +161,7 @@ class _Reader:
             raise self._wrong(path, f"{_shown(value)} is out of range", f"it may be {limits}")
         return value if whole else float(value)
 
-    def _wrong(self, path: Path_, what: str, hint: str | None = None) -> UsageError:
+    def _wrong(self, path: tuple[str, ...], what: str, hint: str | None = None) -> UsageError:
         return self._document.error(path, what, hint)
 
 
@@ -257,7 +173,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def unknown_sections(user: Document, notes: Mapping[str, Note]) -> None:
+def unknown_sections(user: TomlText, notes: Mapping[str, Note]) -> None:
     """Refuse sections that do not exist; an id such as M4 is told the name of its section.
 
     Raises

@@ -20,7 +20,7 @@ from tracekit.replay.assumptions.costs import (
     power_mw,
     power_w,
 )
-from tracekit.replay.assumptions.file import Document, Note, read_notes, read_section, unknown_sections
+from tracekit.replay.assumptions.file import Note, read_notes, read_section, unknown_sections
 from tracekit.replay.assumptions.of_jobs import (
     classes,
     cpu_families,
@@ -45,6 +45,7 @@ from tracekit.replay.assumptions.speeds import (
     type_speed_ppm,
     type_speed_table,
 )
+from tracekit.toml_text import TomlText
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -154,7 +155,7 @@ def load_models(path: Path | None = None) -> Models:
     0.3
     """
     built_in, notes = _shipped()
-    user = None if path is None else Document(Path(path))
+    user = None if path is None else TomlText(Path(path), "models")
     if user is not None:
         unknown_sections(user, notes)
     sections = {name: read_section(kind, name, built_in, user) for name, kind in SECTIONS.items()}
@@ -165,8 +166,8 @@ def load_models(path: Path | None = None) -> Models:
 
 
 @cache
-def _shipped() -> tuple[Document, dict[str, Note]]:
-    document = Document(_BUILT_IN)
+def _shipped() -> tuple[TomlText, dict[str, Note]]:
+    document = TomlText(_BUILT_IN, "models")
     return document, read_notes(document)
 
 

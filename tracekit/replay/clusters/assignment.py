@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from tracekit.errors import UsageError
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -272,7 +273,7 @@ def _accept(
     elif jobs.models:
         counts = np.bincount(jobs.model[jobs.model >= 0], minlength=len(jobs.models))
         notes.extend(
-            f"{counts[code]:,} jobs ask for the GPU model '{asked}', which the cluster does not have"
+            f"the cluster does not have the GPU model '{asked}', for which {counted(counts[code], 'jobs')} asked"
             for code, asked in enumerate(jobs.models)
             if counts[code] and asked_for[code + 1].isdisjoint(names)
         )

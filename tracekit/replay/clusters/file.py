@@ -31,15 +31,14 @@ import numpy as np
 
 from tracekit.errors import nearest
 from tracekit.replay.clusters.nodes import Node, Quotas, make_cluster
-from tracekit.replay.clusters.text import ClusterText
+from tracekit.toml_text import TomlText
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-
-    Place = tuple[str | int, ...]
+    from tracekit.toml_text import Place
 
 __all__ = ["read_cluster", "write_cluster"]
 
@@ -80,7 +79,7 @@ def read_cluster(path: Path, jobs: Jobs, *, partitioned: bool | None = None) -> 
     UsageError
         The file cannot be read, is not TOML, or has a key or value that cannot be used, with the line.
     """
-    text = ClusterText(path)
+    text = TomlText(path, "cluster")
     data = text.data
     _check_keys(text, (), data, _TOP)
     divided = _flag(text, ("partitioned",), data.get("partitioned", False)) if partitioned is None else partitioned
@@ -99,19 +98,19 @@ def read_cluster(path: Path, jobs: Jobs, *, partitioned: bool | None = None) -> 
     return make_cluster(nodes, _quotas(text, data.get("vc", {}), jobs), origin)
 
 
-def _check_keys(text: ClusterText, at: Place, table: dict[str, Any], known: tuple[str, ...]) -> None:
+def _check_keys(text: TomlText, at: Place, table: dict[str, Any], known: tuple[str, ...]) -> None:
     for key in table:
         if key not in known:
             raise text.error((*at, key), "no such key", nearest(key, known))
 
 
-def _tables(text: ClusterText, name: str, value: Any) -> list[dict[str, Any]]:
+def _tables(text: TomlText, name: str, value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise text.error((name,), "must be a list of tables", f"write it as [[{name}]]")
     return value
 
 
-def _nodes(text: ClusterText, number: int, pool: dict[str, Any], room: int) -> list[Node]:
+def _nodes(text: TomlText, number: int, pool: dict[str, Any], room: int) -> list[Node]:
     at: Place = ("pool", number)
     _check_keys(text, at, pool, _POOL)
     for key in ("nodes", "gpus_per_node"):
@@ -142,7 +141,7 @@ def _nodes(text: ClusterText, number: int, pool: dict[str, Any], room: int) -> l
     ]
 
 
-def _changed(text: ClusterText, data: dict[str, Any], nodes: list[Node], jobs: Jobs) -> list[Node]:
+def _changed(text: TomlText, data: dict[str, Any], nodes: list[Node], jobs: Jobs) -> list[Node]:
     """Return the nodes with the times at which they join and leave."""
     names: dict[str, int] = {}
     for number, node in enumerate(nodes):
@@ -166,7 +165,7 @@ def _changed(text: ClusterText, data: dict[str, Any], nodes: list[Node], jobs: J
     ]
 
 
-def _quotas(text: ClusterText, table: Any, jobs: Jobs) -> Quotas:
+def _quotas(text: TomlText, table: Any, jobs: Jobs) -> Quotas:
     if not isinstance(table, dict) or not all(isinstance(value, dict) for value in table.values()):
         raise text.error(("vc",), "must be tables, one a VC", "write them as [vc.NAME]")
     steps: dict[str, list[tuple[int | None, int]]] = {}
@@ -185,7 +184,7 @@ def _quotas(text: ClusterText, table: Any, jobs: Jobs) -> Quotas:
     return Quotas(tenants, np.array(times, dtype=np.int64), gpus)
 
 
-def _steps(text: ClusterText, at: Place, value: Any, jobs: Jobs) -> list[tuple[int | None, int]]:
+def _steps(text: TomlText, at: Place, value: Any, jobs: Jobs) -> list[tuple[int | None, int]]:
     """Return (time, quota) rows, ascending; time None holds always."""
     if not isinstance(value, list):
         return [(None, _whole(text, at, value, low=0, most=10**9))]
@@ -206,7 +205,7 @@ def _steps(text: ClusterText, at: Place, value: Any, jobs: Jobs) -> list[tuple[i
     return rows
 
 
-def _time(text: ClusterText, at: Place, value: Any, jobs: Jobs) -> int:
+def _time(text: TomlText, at: Place, value: Any, jobs: Jobs) -> int:
     """Return milliseconds after the first submission."""
     if isinstance(value, dt.date):
         if not isinstance(value, dt.datetime):
@@ -220,13 +219,13 @@ def _time(text: ClusterText, at: Place, value: Any, jobs: Jobs) -> int:
     return round(value * 1000)
 
 
-def _whole(text: ClusterText, at: Place, value: Any, *, low: int, most: int = _MOST) -> int:
+def _whole(text: TomlText, at: Place, value: Any, *, low: int, most: int = _MOST) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= most:
         raise text.error(at, f"{_shown(value)} is not a whole number from {low} to {most:,}")
     return value
 
 
-def _amount(text: ClusterText, at: Place, value: Any, scale: int) -> int:
+def _amount(text: TomlText, at: Place, value: Any, scale: int) -> int:
     if value is None:
         return -1
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -236,19 +235,19 @@ def _amount(text: ClusterText, at: Place, value: Any, scale: int) -> int:
     return scaled
 
 
-def _flag(text: ClusterText, at: Place, value: Any) -> bool:
+def _flag(text: TomlText, at: Place, value: Any) -> bool:
     if not isinstance(value, bool):
         raise text.error(at, f"{_shown(value)} is neither true nor false")
     return value
 
 
-def _text(text: ClusterText, at: Place, value: Any) -> str:
+def _text(text: TomlText, at: Place, value: Any) -> str:
     if not isinstance(value, str):
         raise text.error(at, f"{_shown(value)} is not text", 'write it in quotes, like "a"')
     return value
 
 
-def _texts(text: ClusterText, at: Place, value: Any) -> list[str]:
+def _texts(text: TomlText, at: Place, value: Any) -> list[str]:
     if not isinstance(value, list):
         raise text.error(at, f"{_shown(value)} is not a list of names", 'such as ["a", "b"]')
     return [_text(text, at, item) for item in value]

@@ -1,4 +1,4 @@
-"""How busy each job kept its GPUs, by the rule of the query utilization/idle_jobs."""
+"""How busy each job kept its GPUs, by the views that the query utilization/idle_jobs reads too."""
 
 from __future__ import annotations
 
@@ -22,54 +22,6 @@ _NO_PLACEMENTS = """
 CREATE TEMP TABLE placements (
     job_id VARCHAR, attempt BIGINT, task VARCHAR, instance VARCHAR, gpu_count DOUBLE
 )"""
-
-_USAGE = """
-CREATE TEMP VIEW usage AS
-WITH instances AS (
-    SELECT job_id, task, instance, max(gpu_count) AS gpus
-    FROM placements
-    WHERE instance IS NOT NULL
-    GROUP BY job_id, task, instance
-),
-
-tasks AS (
-    SELECT job_id, task, max(gpus) AS gpus
-    FROM (
-        SELECT
-            job_id,
-            task,
-            CASE WHEN count(instance) = 0 THEN sum(gpu_count) ELSE max(gpu_count) END AS gpus
-        FROM placements
-        GROUP BY job_id, attempt, task
-    ) AS parts
-    GROUP BY job_id, task
-),
-
-measured AS (
-    SELECT u.job_id, u.gpu_util_pct, coalesce(i.gpus, t.gpus, j.gpu_count) AS gpus
-    FROM job_usage AS u
-    INNER JOIN jobs AS j ON u.job_id = j.job_id
-    LEFT JOIN instances AS i
-        ON u.job_id = i.job_id AND u.task IS NOT DISTINCT FROM i.task AND u.instance = i.instance
-    LEFT JOIN tasks AS t ON u.job_id = t.job_id AND u.task IS NOT DISTINCT FROM t.task
-    WHERE u.gpu_util_pct IS NOT NULL
-)
-
-SELECT
-    job_id,
-    CAST(sum(CAST(gpu_util_pct AS DECIMAL(38, 6))) AS DOUBLE)
-    / CAST(sum(CAST(gpus AS DECIMAL(38, 6))) AS DOUBLE) AS mean_pct
-FROM measured
-WHERE gpus > 0
-GROUP BY job_id
-"""
-
-_SAMPLED = """
-SELECT job_id, CAST(sum(CAST(utilization_pct AS DECIMAL(38, 6))) AS DOUBLE) / count(*) AS mean_pct
-FROM attempt_samples
-GROUP BY job_id
-"""
-
 
 def mean_utilization(trace: Trace, job_id: pl.Series, *, samples: bool = False) -> NDArray[np.float64]:
     """Return the mean utilization of a GPU while the job held it [0..1], NaN where the Trace does not tell.
@@ -104,12 +56,10 @@ def mean_utilization(trace: Trace, job_id: pl.Series, *, samples: bool = False) 
             if trace.has("job_usage"):
                 if not trace.has("placements"):
                     con.execute(_NO_PLACEMENTS)
-                con.execute(_USAGE)
-                _fill(found, job_id, con, "SELECT job_id, mean_pct FROM usage")
+                _fill(found, job_id, con, "job_reported_use")
             if with_samples:
-                rule = resources.folder("queries") / "views" / "attempt_samples.sql"
-                con.execute(f"CREATE TEMP VIEW attempt_samples AS {rule.read_text(encoding='utf-8')}")
-                _fill(found, job_id, con, _SAMPLED)
+                _make_view(con, "attempt_samples")
+                _fill(found, job_id, con, "job_sampled_use")
         except duckdb.Error as error:
             raise TraceError(
                 f"the utilization of jobs cannot be read: {str(error).splitlines()[0]}",
@@ -119,10 +69,16 @@ def mean_utilization(trace: Trace, job_id: pl.Series, *, samples: bool = False) 
     return found
 
 
-def _fill(found: NDArray[np.float64], job_id: pl.Series, con: duckdb.DuckDBPyConnection, query: str) -> None:
-    """Write the means of `query` over `found`, job by job."""
-    means = con.sql(query).pl()
+def _fill(found: NDArray[np.float64], job_id: pl.Series, con: duckdb.DuckDBPyConnection, view: str) -> None:
+    """Write the means of a view over `found`, job by job."""
+    _make_view(con, view)
+    means = con.sql(f"SELECT job_id, mean_pct FROM {view}").pl()
     ids = job_id.alias("job_id").to_frame()
     share = ids.join(means, on="job_id", how="left", maintain_order="left")["mean_pct"] / 100
     known = share.is_not_null().to_numpy()
     found[known] = share.drop_nulls().clip(0, 1).to_numpy()
+
+
+def _make_view(con: duckdb.DuckDBPyConnection, name: str) -> None:
+    text = (resources.folder("queries") / "views" / f"{name}.sql").read_text(encoding="utf-8")
+    con.execute(f"CREATE TEMP VIEW {name} AS {text}")

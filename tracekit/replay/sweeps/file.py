@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import TracekitError, UsageError, nearest
-from tracekit.replay.assumptions.file import Document
 from tracekit.replay.engine.placement import RULES
 from tracekit.replay.registry import named_policy
+from tracekit.toml_text import TomlText
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,7 +109,7 @@ def read_sweep(path: Path) -> list[Run]:
     UsageError
         The file cannot be read, is not TOML, or has a key or value that cannot be used, with the line.
     """
-    document = Document(path)
+    document = TomlText(path, "sweep")
     data = document.data
     for key in data:
         if key not in _KEYS:
@@ -159,7 +159,7 @@ def read_sweep(path: Path) -> list[Run]:
 class _Reader:
     """Reads keys, so that whatever is wrong tells its line."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: TomlText) -> None:
         self._document = document
 
     def values(self, key: str, default: list[Any], read: Callable[[Any], Any]) -> list[Any]:

@@ -20,6 +20,7 @@ from tracekit.errors import OutputError, UsageError
 from tracekit.progress import Progress
 from tracekit.replay.sweeps.file import read_sweep
 from tracekit.replay.sweeps.run import carry_out, digest_of, work
+from tracekit.text import counted
 from tracekit.trace_writer import output_errors
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def sweep(
     wanted = {d: run for d, run in zip(digests, runs, strict=True) if d not in found}
     if found:
         progress.note(f"{len(found):,} of {len(set(digests)):,} runs are there already")
-    progress.stage(f"sweep of {len(wanted):,} runs", total=len(wanted))
+    progress.stage(f"sweep of {counted(len(wanted), 'runs')}", total=len(wanted))
     number = min(workers or os.cpu_count() or 1, len(wanted))
     for digest, summary in _carried_out(list(wanted.items()), number):
         found[digest] = summary

@@ -24,9 +24,9 @@ from tracekit.report.charts import (
     time_tooltips,
 )
 from tracekit.report.sections.interface import chart, says
-from tracekit.report.text import count, duration, percent, shorten
 from tracekit.report.theme import colour
 from tracekit.report.words import by_class, enough, gpu_jobs, largest, sample_size, scope
+from tracekit.text import count, duration, percent, shorten
 
 if TYPE_CHECKING:
     import altair as alt

@@ -13,9 +13,9 @@ from tracekit.report.charts import (
     class_legend,
 )
 from tracekit.report.sections.interface import chart, says
-from tracekit.report.text import count, duration
 from tracekit.report.theme import colour
 from tracekit.report.workload_charts import against, curves, week
+from tracekit.text import count, duration
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row

@@ -29,6 +29,7 @@ _TITLES = {
     "failures": "Failures",
     "users": "Users",
     "workload": "Workload",
+    "replay": "Replays of other policies",
     "fit": "Fitted workload",
 }
 

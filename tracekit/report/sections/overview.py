@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tracekit.report.charts import GPU_CLASSES, STATUSES, Panel, bars, data
 from tracekit.report.sections.interface import chart, says
-from tracekit.report.text import count, duration, percent
 from tracekit.report.words import gpu_jobs, largest, status_word
+from tracekit.text import count, duration, percent
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row

@@ -19,8 +19,8 @@ from tracekit.report.charts import (
     time_tooltips,
 )
 from tracekit.report.sections.interface import chart, says
-from tracekit.report.text import count, duration, labels, shorten
 from tracekit.report.words import by_class, enough, gpu_jobs, largest, sample_size, scope
+from tracekit.text import count, duration, labels, shorten
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from tracekit.report.charts import GPU_CLASSES, Panel, bars, data, palette
 from tracekit.report.sections.interface import chart, says
-from tracekit.report.text import count, percent
 from tracekit.report.theme import colour
 from tracekit.report.words import gpu_jobs, largest
+from tracekit.text import count, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

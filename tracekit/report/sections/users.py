@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import Panel, data, palette, percent_axis
 from tracekit.report.sections.interface import chart, says
-from tracekit.report.text import count, percent, shorten
 from tracekit.report.theme import colour
+from tracekit.text import count, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row

@@ -18,8 +18,8 @@ from tracekit.report.charts import (
     status_legend,
 )
 from tracekit.report.sections.interface import chart, says
-from tracekit.report.text import count, duration, shorten
 from tracekit.report.theme import colour
+from tracekit.text import count, duration, shorten
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row

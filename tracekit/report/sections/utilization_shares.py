@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from tracekit.report.charts import Panel, bars, data, palette, percent_axis
 from tracekit.report.sections.interface import chart, says
-from tracekit.report.text import duration, labels, percent, shorten
 from tracekit.report.theme import colour
 from tracekit.report.words import largest
+from tracekit.text import duration, labels, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import Panel, bars
 from tracekit.report.sections.interface import chart, says
-from tracekit.report.text import count, duration, percent, shorten
 from tracekit.report.words import largest
+from tracekit.text import count, duration, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 from polars.testing import assert_frame_equal
 
-from tracekit.report.tables import csv_safe, write_tables
+from tracekit.report.table_files import csv_safe, write_tables
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.report import text
+from tracekit import text
 
 
 @given(st.text(max_size=300))
@@ -85,3 +85,7 @@ def test_any_cell_becomes_a_json_value() -> None:
         {"k": 1},
     ]
     assert text.plain("x" * 1000) == "x" * 300 + "… (700 more characters)"
+
+
+def test_one_thing_is_singular() -> None:
+    assert [text.counted(n, "jobs") for n in (0, 1, 2, 1500)] == ["0 jobs", "1 job", "2 jobs", "1,500 jobs"]

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
+    "MISSING",
     "clock",
     "count",
+    "counted",
     "cut",
     "display_unit",
     "duration",
@@ -97,19 +99,32 @@ def count(value: float) -> str:
     return f"{value:.3g}"
 
 
+def counted(value: float, what: str) -> str:
+    """Return a count with what is counted, given in the plural.
+
+    Examples
+    --------
+    >>> counted(1, "jobs"), counted(1500, "jobs")
+    ('1 job', '1,500 jobs')
+    """
+    return f"{count(value)} {what.removesuffix('s') if value == 1 else what}"
+
+
 def percent(share: float) -> str:
     """Return a share [0..1] as a percentage.
 
     Examples
     --------
-    >>> percent(0.1234), percent(0), percent(1), percent(0.00004), percent(0.9996)
-    ('12.3 %', '0 %', '100 %', '< 0.1 %', '> 99.9 %')
+    >>> percent(0.1234), percent(0), percent(1), percent(0.00004), percent(0.9996), percent(-0.00004)
+    ('12.3 %', '0 %', '100 %', '< 0.1 %', '> 99.9 %', '0 %')
     """
     return f"{_percent_number(share)} %"
 
 
 def _percent_number(share: float) -> str:
     value = 100 * share
+    if -0.05 < value <= 0:
+        value = 0.0
     if value in {0, 100}:
         return f"{value:.0f}"
     if 0 < value < 0.05:

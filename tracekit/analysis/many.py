@@ -1,0 +1,168 @@
+"""Several sources, a report each, and a page that lists them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.analysis.one import analyze_into, keep_source
+from tracekit.analysis.settings import Settings
+from tracekit.errors import OutputError, SourceError, TracekitError, UsageError
+from tracekit.progress import Progress
+from tracekit.trace_writer import StagedFolder, output_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Unpack
+
+    from tracekit.analysis.one import Analysis
+    from tracekit.analysis.settings import Given
+    from tracekit.report import Report
+    from tracekit.report.structure import IndexEntry
+
+__all__ = ["analyze_many"]
+
+_INDEX_MARKER = "index.json"
+
+
+def analyze_many(
+    sources: Sequence[str | Path],
+    out: str | Path,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+    **settings: Unpack[Given],
+) -> Path:
+    """Analyse several sources, each into a folder of its own, and write a page that lists them.
+
+    The folders are named after the sources. A source that fails is listed in OUT/index.html with its error and
+    does not lose the others: everything else is written, and then the failure is raised. When every source
+    fails, nothing is written.
+
+    Parameters
+    ----------
+    sources : sequence of str or Path
+        As for `analyze`.
+    out : str or Path
+        Folder of the reports.
+    force : bool
+        Replace a set of reports that stands at `out`.
+    progress : Progress, optional
+        Told what is being done.
+    **settings
+        As for `analyze`; they hold for every source.
+
+    Returns
+    -------
+    Path
+        OUT/index.html; OUT/index.json beside it states the same.
+
+    Raises
+    ------
+    SourceError
+        Some source failed; the message names the first. The others are in `out`, unless all failed.
+    OutputError
+        `out` exists or cannot be written.
+    UsageError
+        There is no source, or the output would replace one.
+    """
+    from tracekit.report import render_index, write_json
+
+    progress = progress or Progress()
+    chosen = Settings(**settings)
+    paths, target = [Path(s) for s in sources], Path(out)
+    if not paths:
+        raise UsageError("no source was given", hint="name one or more sources")
+    for path in paths:
+        keep_source(path, target)
+    staged = StagedFolder(target, force=force, marker=_INDEX_MARKER, kind="a set of reports")
+    entries: list[IndexEntry] = []
+    try:
+        for name, path in zip(_folder_names(paths), paths, strict=True):
+            progress.note(f"source {path}")
+            try:
+                done = analyze_into(
+                    path, staged.path / name, chosen, shown=target / name, force=False, progress=progress
+                )
+            except OutputError:
+                raise  # a full disk fails the others too
+            except TracekitError as error:
+                progress.note(f"source {path} failed: {error}")
+                entries.append(_failed(name, path, error))
+            else:
+                entries.append(_listed(name, path, done))
+        failed = [e for e in entries if e["error"] is not None]
+        if len(failed) < len(entries):
+            with output_errors(target):
+                write_json(staged.path / _INDEX_MARKER, {"reports": entries})
+                (staged.path / "index.html").write_text(
+                    render_index(entries), encoding="utf-8", errors="backslashreplace"
+                )
+            staged.commit()
+    finally:
+        staged.discard()
+    if failed:
+        rest = "nothing was written" if len(failed) == len(entries) else f"the others are in {target}"
+        source, reason = failed[0]["source"], failed[0]["error"] or ""
+        first = reason if source in reason else f"{source}: {reason}"
+        raise SourceError(f"{len(failed)} of {len(entries)} sources failed, first {first}", hint=rest)
+    return target / "index.html"
+
+
+_ARCHIVES = (".tar.gz", ".tgz", ".zip", ".tar", ".gz")
+
+
+def _folder_names(paths: Sequence[Path]) -> list[str]:
+    """Return a readable folder name for each source, no two alike even where case does not count.
+
+    Sources of one name are told apart by the folder above them, then by a number.
+    """
+    stems = [_stem(p.resolve().name) for p in paths]
+    names: list[str] = []
+    used: set[str] = {"index.html", "index.json"}
+    for path, stem in zip(paths, stems, strict=True):
+        twins = sum(s.lower() == stem.lower() for s in stems) > 1
+        name = f"{_stem(path.resolve().parent.name)}-{stem}" if twins else stem
+        base, n = name, 1
+        while name.lower() in used:
+            n += 1
+            name = f"{base}-{n}"
+        used.add(name.lower())
+        names.append(name)
+    return names
+
+
+def _stem(name: str) -> str:
+    for ending in _ARCHIVES:
+        if name.lower().endswith(ending) and len(name) > len(ending):
+            name = name[: -len(ending)]
+            break
+    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip("-.")
+    return safe[:60] or "source"
+
+
+def _listed(name: str, source: Path, done: Analysis) -> IndexEntry:
+    import json
+
+    report: Report = json.loads(done.data.read_text(encoding="utf-8"))
+    return {
+        "name": name,
+        "source": str(source),
+        "report": f"{name}/report.html",
+        "format": report["source"]["format"],
+        "period": report["time"]["text"],
+        "headline": report["headline"],
+        "error": None,
+    }
+
+
+def _failed(name: str, source: Path, error: TracekitError) -> IndexEntry:
+    return {
+        "name": name,
+        "source": str(source),
+        "report": None,
+        "format": None,
+        "period": None,
+        "headline": [],
+        "error": str(error),
+    }

@@ -1,0 +1,238 @@
+"""One source, from logs to a report."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.analysis.settings import REPLAY_JOBS, Settings
+from tracekit.analysis.steps import advised, ask, capacity_of, fitted
+from tracekit.errors import UsageError
+from tracekit.progress import Progress
+from tracekit.trace import MANIFEST_NAME, Trace, is_trace
+from tracekit.trace_writer import StagedFolder, output_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.report import Report
+
+__all__ = ["Analysis", "analyze", "analyze_into", "keep_source"]
+
+_REPORT_MARKER = "report.json"
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What `analyze` wrote."""
+
+    folder: Path
+    report: Path
+    """The page."""
+    data: Path
+    """report.json."""
+    trace: Path
+    """The Trace, complete in itself."""
+    results: Mapping[str, Path]
+    """The Parquet file of each answered query, by query name."""
+    unanswered: Mapping[str, tuple[str, ...]]
+    """Why each other query has no answer, by query name."""
+
+
+def analyze(
+    source: str | Path,
+    out: str | Path,
+    *,
+    format_name: str | None = None,
+    force: bool = False,
+    options: Mapping[str, str] | None = None,
+    max_reject_share: float = 0.5,
+    max_inflation: float = 200,
+    capacity: str = "listed",
+    memory_limit: str | None = None,
+    fit: bool = True,
+    replay_jobs: int = REPLAY_JOBS,
+    compare: str | None = None,
+    pdf: bool = False,
+    progress: Progress | None = None,
+) -> Analysis:
+    """Read logs, answer every question that they can answer, fit, replay, advise, and write a report.
+
+    A query that cannot run, or whose run fails, does not stop the others: the report lists it with the reason. So it
+    is with the fit, the replays and the guidelines.
+
+    Parameters
+    ----------
+    source : str or Path
+        Raw logs (folder, file or archive), or a Trace, which is carried into the output.
+    out : str or Path
+        Folder of the report.
+    format_name : str, optional
+        The source format; detected by default.
+    force : bool
+        Replace a report that stands at `out`.
+    options : mapping of str to str, optional
+        Options of the source format.
+    max_reject_share : float
+        Refuse a source when more than this share of a file's records is unusable [0..1].
+    max_inflation : float
+        Most bytes that one byte of a compressed file may become.
+    capacity : str
+        Where the number of GPUs comes from: 'listed', 'observed' or a CSV file. Where 'listed' or 'observed' is
+        not available and the other is, that one is used and the report says so.
+    memory_limit : str, optional
+        Most memory for joins before they spill to disk, such as '2GB'.
+    fit : bool
+        Fit the workload.
+    replay_jobs : int
+        Replay the first so many jobs under the standard panel of policies and where a guideline can be tried; none
+        when 0.
+    compare : str, optional
+        Logs or a Trace of another time to compare with, or a day (2017-10-31) that splits this one.
+    pdf : bool
+        Print the page to report.pdf too, by a Chromium that is installed.
+    progress : Progress, optional
+        Told what is being done.
+
+    Raises
+    ------
+    OutputError
+        `out` exists or cannot be written.
+    SourceError
+        The source cannot be read.
+    UsageError
+        An option cannot be used, or the output would replace the source.
+    """
+    place = Path(out)
+    settings = Settings(
+        format_name=format_name,
+        options=options,
+        max_reject_share=max_reject_share,
+        max_inflation=max_inflation,
+        capacity=capacity,
+        memory_limit=memory_limit,
+        fit=fit,
+        replay_jobs=replay_jobs,
+        compare=compare,
+        pdf=pdf,
+    )
+    keep_source(Path(source), place)
+    return analyze_into(Path(source), place, settings, shown=place, force=force, progress=progress or Progress())
+
+
+def analyze_into(
+    source: Path, out: Path, settings: Settings, *, shown: Path, force: bool, progress: Progress
+) -> Analysis:
+    """Do what `analyze` says; `shown` is where the user will find the folder `out` in the end."""
+    from tracekit.guidelines.evidence import Evidence
+    from tracekit.report import build_report, write_report
+    from tracekit.report.pdf import find_browser, print_pdf
+    from tracekit.report.write import PAGE
+
+    if settings.replay_jobs < 0:
+        raise UsageError("is below 0", where="replay_jobs", hint="give a number of jobs; 0 replays none")
+    if settings.pdf:
+        find_browser()  # before the work, not after it
+    staged = StagedFolder(out, force=force, marker=_REPORT_MARKER, kind="a report")
+    try:
+        trace = _trace_at(staged.path / "trace", source, settings, progress)
+        capacity = capacity_of(trace, settings.capacity, progress)
+        evidence = Evidence(trace, settings.memory_limit)
+        results = ask(evidence, staged.path, progress)
+        fits, workload = fitted(trace, staged.path, settings, progress)
+        found = advised(evidence, staged.path, settings, progress)
+        results += [*fits, *found.results]
+        progress.stage("writing the report")
+
+        report: Report = build_report(
+            trace,
+            results,
+            capacity=capacity,
+            source=str(source),
+            command=settings.command(source, shown),
+            created=_now(),
+            workload=workload,
+            replay=found.replay,
+            guidelines=found.guidelines,
+        )
+        write_report(staged.path, report)
+        if settings.pdf:
+            progress.stage("printing")
+            print_pdf(staged.path / PAGE, staged.path / "report.pdf")
+        staged.commit()
+    finally:
+        staged.discard()
+    return Analysis(
+        folder=out,
+        report=out / "report.html",
+        data=out / _REPORT_MARKER,
+        trace=out / "trace",
+        results={r.query.name: out / r.files[0] for r in results if r.frame is not None},
+        unanswered={r.query.name: tuple(r.reasons) for r in results if r.frame is None},
+    )
+
+
+def _trace_at(place: Path, source: Path, settings: Settings, progress: Progress) -> Trace:
+    """Return the Trace to analyse, made or carried over to `place`."""
+    if is_trace(source):
+        _refuse_ingest_options(settings.format_name, settings.options)
+        return carry_trace(source, place)
+    from tracekit.ingest import ingest_logs
+
+    return ingest_logs(
+        source,
+        place,
+        format_name=settings.format_name,
+        options=settings.options,
+        max_reject_share=settings.max_reject_share,
+        max_inflation=settings.max_inflation,
+        memory_limit=settings.memory_limit,
+        progress=progress,
+    )
+
+
+def keep_source(source: Path, out: Path) -> None:
+    """Refuse an output that would replace its own source; the Trace of an earlier report is carried over."""
+    inner, outer = source.resolve(), out.resolve()
+    if (inner == outer or inner.is_relative_to(outer)) and not (is_trace(source) and inner == outer / "trace"):
+        raise UsageError(
+            "the source lies in the output folder, which is replaced", where=source, hint="choose another -o"
+        )
+
+
+def _refuse_ingest_options(format_name: str | None, options: Mapping[str, str] | None) -> None:
+    if format_name is not None or options:
+        what = "--format" if format_name is not None else "--option"
+        raise UsageError(
+            "the source is a Trace already, so there is nothing to choose", where=what, hint="leave it out"
+        )
+
+
+def carry_trace(source: Path, place: Path) -> Trace:
+    """Make `place` a complete Trace with the tables of `source`, sharing their bytes where the disk allows."""
+    found = Trace.open(source)
+    with output_errors(place):
+        place.mkdir()
+        for table in found.tables:
+            _link_or_copy(found.file(table), place / f"{table}.parquet")
+        shutil.copyfile(source / MANIFEST_NAME, place / MANIFEST_NAME)
+    return Trace.open(place)
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    # tracekit never changes a table in place, so a shared file is safe. A symbolic link is followed: the output
+    # has to stay complete when the source goes.
+    try:
+        os.link(source.resolve(), target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _now() -> datetime:
+    """Return the time of creation; SOURCE_DATE_EPOCH fixes it for reproducible output."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    return datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)

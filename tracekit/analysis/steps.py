@@ -1,0 +1,163 @@
+"""The steps of an analysis after the Trace is there: capacity, questions, fit, replays and guidelines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tracekit.errors import TracekitError, UsageError
+from tracekit.trace_writer import output_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+    from typing import Any
+
+    from tracekit.analysis.settings import Settings
+    from tracekit.guidelines.evidence import Evidence
+    from tracekit.progress import Progress
+    from tracekit.report.data import Result
+    from tracekit.report.structure import CapacityInfo, ReplayInfo, WorkloadInfo
+    from tracekit.trace import Trace
+
+__all__ = ["Advised", "advised", "ask", "capacity_of", "fitted", "written"]
+
+_FIT_REPLICATES = 19
+"""Samples that a report's bootstrap draws: enough for a p-value of 0.05."""
+
+
+def capacity_of(trace: Trace, requested: str, progress: Progress) -> CapacityInfo:
+    """Return the number of GPUs by the source asked for, or by the other one when the trace lacks it."""
+    from tracekit.characterize import capacity as count_gpus
+
+    named = ("listed", "observed")
+    order = [requested, *(n for n in named if n != requested)] if requested in named else [requested]
+    reasons = []
+    for source in order:
+        try:
+            found = count_gpus(trace, source)
+        except UsageError as error:
+            if requested not in named:
+                raise
+            reasons.append(error.what)
+            continue
+        note = found.note
+        if reasons:
+            note = f"'{source}' is used, since {reasons[0]}: {note}"
+            progress.note(f"capacity '{source}' is used, since {reasons[0]}")
+        others = {k: float(v) for k, v in found.alternatives.items()}
+        return {
+            "requested": requested,
+            "used": found.source,
+            "gpus": float(found.gpus),
+            "alternatives": others,
+            "note": note,
+        }
+    note = "the trace shows no number of GPUs: no node list, no placements, no telemetry"
+    return {"requested": requested, "used": None, "gpus": None, "alternatives": {}, "note": note}
+
+
+def ask(evidence: Evidence, folder: Path, progress: Progress) -> list[Result]:
+    """Run every query and write its tables."""
+    from tracekit.characterize import list_queries
+    from tracekit.guidelines.interface import LackingError
+    from tracekit.report.data import Result
+
+    queries = list_queries()
+    results: list[Result] = []
+    progress.stage("asking", len(queries))
+    for query in queries:
+        try:
+            answer = evidence.query(query.name)
+        except LackingError as error:
+            results.append(Result(query, None, reasons=error.sentences))
+        except UsageError:
+            raise  # the user's --memory-limit, not this query
+        except TracekitError as error:
+            results.append(Result(query, None, reasons=[f"The query failed: {error.what}."]))
+            progress.note(f"{query.name} failed: {error}")
+        else:
+            results.append(Result(query, answer.frame, notes=answer.notes, intervals=answer.intervals))
+        progress.advance(1)
+    return written(results, folder)
+
+
+def written(results: Iterable[Result], folder: Path) -> list[Result]:
+    """Write the tables of results, and return these with the names of their files."""
+    from tracekit.report.table_files import write_tables
+
+    done = []
+    with output_errors(folder):
+        for result in results:
+            files = [] if result.frame is None else write_tables(folder, result.query.name, result.frame)
+            done.append(replace(result, files=files))
+    return done
+
+
+def fitted(trace: Trace, folder: Path, settings: Settings, progress: Progress) -> tuple[list[Result], WorkloadInfo]:
+    """Fit the workload, write workload.json and its tables; a fit that fails has its reason instead."""
+    from tracekit.fit.api import fit
+    from tracekit.report.fitted import WORKLOAD, fitted_results, unfitted_results
+
+    workload: WorkloadInfo = {
+        "file": None,
+        "reason": None,
+        "seed": 0,
+        "bootstrap_replicates": _FIT_REPLICATES,
+    }
+    if not settings.fit:
+        reason = workload["reason"] = "No fit was asked for (--no-fit)."
+        return unfitted_results(reason), workload
+    try:
+        model = fit(trace, replicates=_FIT_REPLICATES, progress=progress)
+        results = fitted_results(model)
+    except Exception as error:  # noqa: BLE001 -- numbers that no fit foresaw must not cost the answers of the queries
+        what = _what(error)
+        reason = workload["reason"] = f"The fit failed: {what}."
+        progress.note(f"the workload could not be fitted: {what}")
+        return unfitted_results(reason), workload
+    with output_errors(folder):
+        model.write(folder / WORKLOAD)
+    workload["file"] = WORKLOAD
+    return written(results, folder), workload
+
+
+def _what(error: Exception) -> str:
+    return error.what if isinstance(error, TracekitError) else f"{type(error).__name__}: {error}"
+
+
+@dataclass(frozen=True)
+class Advised:
+    """What replays and guidelines say."""
+
+    results: list[Result]
+    """The comparison of the policies."""
+    replay: ReplayInfo
+    guidelines: dict[str, Any]
+    """See `tracekit.guidelines.document`."""
+
+
+def advised(evidence: Evidence, folder: Path, settings: Settings, progress: Progress) -> Advised:
+    """Replay the panel of policies, judge by the guidelines, and write guidelines.md."""
+    from tracekit.guidelines.markdown import markdown
+    from tracekit.guidelines.replays import LiveReplays
+    from tracekit.guidelines.run import judge_all
+    from tracekit.report.replayed import replayed_results, unreplayed_results
+
+    replays = LiveReplays(evidence.trace, settings.replay_jobs, progress) if settings.replay_jobs else None
+    if replays is None:
+        results, info = unreplayed_results("No replay was asked for (--replay-jobs 0).")
+    else:
+        try:
+            results, info = replayed_results(replays)
+        except Exception as error:  # noqa: BLE001 -- as with the fit
+            what = _what(error)
+            progress.note(f"the jobs could not be replayed: {what}")
+            results, info = unreplayed_results(f"The replay failed: {what}.")
+            replays = None
+    document = judge_all(evidence, replays, progress=progress).document()
+    with output_errors(folder):
+        (folder / "guidelines.md").write_text(
+            markdown(document), encoding="utf-8", errors="backslashreplace", newline="\n"
+        )
+    return Advised(written(results, folder), info, document)

@@ -1,0 +1,58 @@
+"""Options of formats and targets, given as `--option name=value`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tracekit.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Option", "fill_options"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option, given as `--option name=value`."""
+
+    default: str
+    meaning: str
+    choices: tuple[str, ...] = ()
+    """Values allowed; empty when any is."""
+    file: bool = False
+    """Whether it names a file of the user's, so that another name says nothing about what it holds."""
+
+
+def fill_options(options: Mapping[str, Option], given: Mapping[str, str], owner: str) -> dict[str, str]:
+    """Return the value of every option: what is given, or its default.
+
+    Parameters
+    ----------
+    options : mapping
+        Name to option.
+    given : mapping
+        Name to value.
+    owner : str
+        Whose options they are, for errors, such as 'the format swf'.
+
+    Raises
+    ------
+    UsageError
+        An option or a value does not exist.
+
+    Examples
+    --------
+    >>> fill_options({"jobs": Option("gpu", "which jobs"), "depth": Option("1", "how deep")}, {"depth": "2"}, "x")
+    {'jobs': 'gpu', 'depth': '2'}
+    """
+    filled = {name: option.default for name, option in options.items()}
+    for name, value in given.items():
+        if name not in options:
+            raise UsageError(f"{owner} has no option '{name}'", hint=nearest(name, options))
+        choices = options[name].choices
+        if choices and value not in choices:
+            raise UsageError(f"'{value}' is not a value of the option {name}", hint=nearest(value, choices))
+        filled[name] = value
+    return filled

@@ -1,0 +1,74 @@
+"""Guidelines as the page shows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tracekit import text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["guidelines_view"]
+
+_PRACTICE = (("Slurm", "slurm"), ("Kubernetes (Kueue, Volcano)", "kubernetes"), ("YARN", "yarn"))
+
+
+def guidelines_view(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the page shows of the document of schemas/guidelines-1.json.
+
+    Returns
+    -------
+    dict
+        `holding`: those that hold, with their tables; `others`: those that do not, and those that cannot tell.
+    """
+    entries = document["guidelines"]
+    return {
+        "holding": [_holding(e) for e in entries if e["verdict"] == "holds"],
+        "others": [e for verdict in ("does not hold", "cannot tell") for e in entries if e["verdict"] == verdict],
+    }
+
+
+def _holding(entry: Mapping[str, Any]) -> dict[str, Any]:
+    finding, limits = entry["finding"], {t["key"]: t for t in entry["thresholds"]}
+    return {
+        **entry,
+        "practices": [(title, entry["practice"][key]) for title, key in _PRACTICE],
+        "numbers": [{**number, "threshold": limits.get(number["key"])} for number in finding["numbers"]],
+        "details": _details(finding["rows"]),
+        "tried": _tried(entry["effect"]),
+    }
+
+
+def _details(rows: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the rows of a finding as a table."""
+    names = list(rows[0]) if rows else []
+    numbers = [any(isinstance(r[n], int | float) and not isinstance(r[n], bool) for r in rows) for n in names]
+    heads = [text.heading(n, None) for n in names]
+    return {
+        "columns": [{"head": h, "unit": u, "number": k} for (h, u), k in zip(heads, numbers, strict=True)],
+        "rows": [[text.quantity(row[n], None, n) for n in names] for row in rows],
+    }
+
+
+def _tried(effect: Mapping[str, Any] | None) -> list[dict[str, str]]:
+    """Return what each replay changed, one row a policy and assumption."""
+    if effect is None:
+        return []
+    key = effect["headline"]
+    rows = []
+    for change in effect["changes"]:
+        share, low, high = (change[f"{key}_diff_share{end}"] for end in ("", "_low", "_high"))
+        rows.append(
+            {
+                "policy": change["policy"],
+                "assumption": change["assumption"],
+                "change": _signed(share),
+                "range": f"{_signed(low)} to {_signed(high)}" if low is not None and high is not None else "",
+            }
+        )
+    return rows
+
+
+def _signed(share: float | None) -> str:
+    return text.MISSING if share is None else f"{100 * share + 0.0:+.1f} %".replace("-", "\N{MINUS SIGN}")

@@ -1,0 +1,109 @@
+"""A report as Markdown: the same content as the page, without its pictures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.guidelines.markdown import advice_lines, escaped, table
+from tracekit.report.table_view import table_view
+from tracekit.text import count
+
+if TYPE_CHECKING:
+    from tracekit.report.structure import Answer, Report
+
+__all__ = ["ROWS", "markdown"]
+
+ROWS = 12
+"""Most rows of a table; the files beside the report have all."""
+
+
+def markdown(report: Report) -> str:
+    """Return a report as Markdown; every text is escaped."""
+    opening = report["opening"]
+    lines = [f"# {escaped(report['title'])}: GPU cluster report", "", escaped(opening["about"]), ""]
+    lines += [f"{escaped(report['time']['text'])}; source format {escaped(report['source']['format'])}.", ""]
+    lines += table(("number", "value", "remark"), [(h["label"], h["text"], h["note"]) for h in report["headline"]])
+    lines += ["", "## What to change first", "", escaped(opening["verdict"]), ""]
+    for number, change in enumerate(opening["changes"], 1):
+        effect = f" Expected: {change['effect']}" if change["effect"] else ""
+        lines.append(f"{number}. **{escaped(change['title'])}.** {escaped(change['finding'] + effect)}")
+    for section in report["sections"]:
+        lines += ["", f"## {escaped(section['title'])}"]
+        for answer in section["answers"]:
+            lines += ["", *_answer(answer)]
+    return "\n".join([*lines, "", *_guidelines(report), *_rest(report)])
+
+
+def _answer(answer: Answer) -> list[str]:
+    lines = [f"### {escaped(answer['question'])}", ""]
+    if answer["finding"]:
+        lines += [escaped(answer["finding"]), ""]
+    shown = table_view(answer, ROWS)
+    heads = [f"{c['head']} [{c['unit']}]" if c["unit"] else c["head"] for c in shown["columns"]]
+    if shown["rows"]:
+        lines += [*table(heads, [[cell["text"] for cell in row] for row in shown["rows"]]), ""]
+    if shown["more"] > 0:
+        where = f" in {answer['files'][-1]}" if answer["files"] else ""
+        lines += [f"{count(shown['more'])} more{escaped(where)}.", ""]
+    lines += [f"Note: {escaped(note)}." for note in answer["notes"]]
+    lines += ["", f"Definition: {escaped(answer['definition'])}"] if answer["definition"] else []
+    return [*lines, "", *_published(answer)]
+
+
+def _published(answer: Answer) -> list[str]:
+    if not answer["published"]:
+        return []
+    rows = [
+        (p["what"], p["as_printed"], p["unit"], p["measured"], p["difference"], f"{p['artefact']}, {p['confidence']}")
+        for p in answer["published"][:ROWS]
+    ]
+    more = len(answer["published"]) - len(rows)
+    tail = [f"{more} more published numbers are in report.json.", ""] if more > 0 else []
+    heads = ("number", "published", "unit of the measured", "measured", "difference", "source, how sure")
+    return ["Published beside measured:", "", *table(heads, rows), "", *tail]
+
+
+def _guidelines(report: Report) -> list[str]:
+    document = report["guidelines"]
+    if document is None:
+        return []
+    lines = ["## Guidelines", "", escaped(report["opening"]["verdict"])]
+    for entry in document["guidelines"]:
+        if entry["verdict"] == "holds":
+            lines += ["", *advice_lines(entry)]
+    others = [e for e in document["guidelines"] if e["verdict"] != "holds"]
+    lines += [""] + [f"- {escaped(e['title'])}: {e['verdict']}. {escaped(' '.join(e['why']))}" for e in others]
+    return [*lines, ""]
+
+
+def _rest(report: Report) -> list[str]:
+    quality, lines = report["quality"], []
+    if report["unanswered"]:
+        lines += ["## Questions that this trace cannot answer", ""]
+        lines += [f"- {escaped(u['question'])} {escaped(' '.join(u['reasons']))}" for u in report["unanswered"]]
+        lines += [""]
+    lines += ["## Data quality", ""]
+    lines += [
+        f"{quality['records']:,} source records: {quality['kept']:,} kept, {quality['rejected']:,} set aside.",
+        "",
+    ]
+    lines += [f"- {escaped(r['reason'])}: {r['count']:,} records set aside" for r in quality["rejects"]]
+    lines += [f"- {escaped(c['meaning'])}: {c['count']:,} found" for c in quality["checks"] if c["count"]]
+    lines += [f"- {escaped(note)}" for note in quality["notes"]]
+    lines += [
+        "",
+        "## How to reproduce",
+        "",
+        f"tracekit {escaped(report['tracekit_version'])}, {report['created']}:",
+        "",
+    ]
+    lines += [f"    {escaped_code(report['command'])}", ""] if report["command"] else []
+    hashes = [(f["path"], f["sha256"], f["records"]) for f in quality["files"]]
+    return [*lines, *(table(("file", "SHA-256", "records"), hashes) if hashes else []), ""]
+
+
+def escaped_code(text: str) -> str:
+    """Return a command as one line of an indented block, in which Markdown has no marks."""
+    from tracekit.text import visible
+
+    return visible(text)

@@ -1,0 +1,96 @@
+"""The first screen: what this cluster is, and what to change first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tracekit.text import count
+
+if TYPE_CHECKING:
+    from tracekit.report.structure import Answer, Change, Opening
+
+__all__ = ["CHANGES", "opening"]
+
+CHANGES = 3
+"""Most things to change on the first screen."""
+
+_ORDER = {"better": 0, "undecided": 2, "no change": 3, "worse": 4}
+_UNTRIED = 1
+"""Place of what the replays cannot try: behind what they confirm, before what they do not."""
+
+
+def opening(answers: list[Answer], guidelines: dict[str, Any] | None) -> Opening:
+    """Return the first screen.
+
+    Parameters
+    ----------
+    answers : list of Answer
+        Of all queries; overview/summary tells what the cluster is.
+    guidelines : dict, optional
+        The document of `tracekit.guidelines`.
+    """
+    entries = [] if guidelines is None else guidelines["guidelines"]
+    holding = sorted((e for e in entries if e["verdict"] == "holds"), key=_place)
+    return {
+        "about": _about(answers),
+        "changes": [_change(e) for e in holding if _place(e)[0] <= _ORDER["undecided"]][:CHANGES],
+        "verdict": _verdict(entries),
+    }
+
+
+def _about(answers: list[Answer]) -> str:
+    """Return what the cluster is, as far as the trace tells."""
+    rows = next((a["rows"] for a in answers if a["name"] == "overview/summary"), [])
+    known = {r["metric"]: r["value"] for r in rows if r["value"] is not None}
+
+    def of(metric: str, one: str) -> str:
+        number = known.get(metric)
+        return "" if not number else f"{count(number)} {one}" + ("" if number == 1 else "s")
+
+    gpus = of("gpus_listed", "GPU") or of("gpus_observed", "GPU")
+    nodes = of("nodes", "node")
+    where = " with ".join(part for part in (nodes, gpus) if part)
+    shared = of("vcs", "virtual cluster")
+    several = known.get("clusters") or 1
+    start = f"{count(several)} clusters" if several > 1 else "A cluster"
+    place = f"{start} of {where}" if where else start
+    place += f" in {shared}" if shared else ""
+    who = of("users", "user")
+    did = of("jobs", "job") or "no job"
+    days = known.get("days_covered")
+    when = f" within {count(round(days, 1) if days < 10 else round(days))} days" if days else ""
+    verb = "submitted" if who else "were submitted" if known.get("jobs") != 1 else "was submitted"
+    return f"{place}; {who} {verb} {did}{when}." if who else f"{place}; {did} {verb}{when}."
+
+
+def _place(entry: dict[str, Any]) -> tuple[int, float, str]:
+    """Return what to sort guidelines that hold by: those that a replay confirms first, the largest gain first."""
+    effect = entry["effect"]
+    if effect is None:
+        return (_UNTRIED, 0.0, entry["id"])
+    first = effect["changes"][0]
+    return (_ORDER[effect["verdict"]], first[f"{effect['headline']}_diff_share"] or 0.0, entry["id"])
+
+
+def _change(entry: dict[str, Any]) -> Change:
+    effect = entry["effect"]
+    return {
+        "id": entry["id"],
+        "title": entry["title"],
+        "finding": entry["finding"]["text"],
+        "effect": effect["text"] if effect is not None else None,
+    }
+
+
+def _verdict(entries: list[dict[str, Any]]) -> str:
+    if not entries:
+        return "The trace was not judged by guidelines."
+    shown, not_shown, unknown = (
+        sum(e["verdict"] == verdict for e in entries) for verdict in ("holds", "does not hold", "cannot tell")
+    )
+    vain = sum(e["verdict"] == "holds" and _place(e)[0] > _ORDER["undecided"] for e in entries)
+    rest = f" The replays expect no gain from {vain} of the {shown}." if vain else ""
+    return (
+        f"{len(entries)} guidelines were checked: the trace shows the problem of {shown}, does not show that of"
+        f" {not_shown}, and cannot tell of {unknown}.{rest}"
+    )

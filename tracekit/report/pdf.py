@@ -1,0 +1,101 @@
+"""A report on paper: the page as PDF, printed by a Chromium that is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tracekit.errors import OutputError, UsageError
+
+__all__ = ["BROWSERS", "find_browser", "print_pdf"]
+
+BROWSERS = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "microsoft-edge",
+    "msedge",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+)
+"""Programs that print, in the order in which they are looked for."""
+
+_SECONDS = 120
+_DRAWING_MS = 20_000
+"""Time of the page's own clock within which its charts are drawn; it passes as fast as the work allows."""
+
+
+def find_browser() -> Path:
+    """Return the browser that prints: $TRACEKIT_BROWSER, or the first of `BROWSERS` that is installed.
+
+    Raises
+    ------
+    UsageError
+        There is none.
+    """
+    named = os.environ.get("TRACEKIT_BROWSER")
+    for name in (named,) if named else BROWSERS:
+        found = shutil.which(name)
+        if found:
+            return Path(found)
+    what = f"there is no '{named}'" if named else "no Chromium or Chrome is installed"
+    hint = "install one, name it in TRACEKIT_BROWSER, or print report.html from any browser"
+    raise UsageError(f"{what}, which writes the PDF", where="--pdf", hint=hint)
+
+
+def print_pdf(page: Path, target: Path) -> None:
+    """Print a page to a PDF, whole or not at all; the page is opened with no network.
+
+    Parameters
+    ----------
+    page : Path
+        report.html.
+    target : Path
+        The PDF.
+
+    Raises
+    ------
+    UsageError
+        There is no browser.
+    OutputError
+        The browser failed.
+    """
+    browser = find_browser()
+    with tempfile.TemporaryDirectory(prefix="tracekit-pdf-") as scratch:
+        made = Path(scratch) / "report.pdf"
+        command = [
+            str(browser),
+            "--headless",
+            "--disable-gpu",
+            "--disable-extensions",
+            "--no-first-run",
+            "--no-pdf-header-footer",
+            # Nothing is fetched: the page asks for nothing, and this holds even if it did.
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+            f"--virtual-time-budget={_DRAWING_MS}",
+            f"--user-data-dir={scratch}/profile",
+            f"--print-to-pdf={made}",
+            page.resolve().as_uri(),
+        ]
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
+            command.insert(1, "--no-sandbox")  # Chromium refuses to run as root with it; the page runs only our scripts
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)  # noqa: S603 -- no shell
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise OutputError(f"{browser.name} could not print: {error}", where=target) from error
+        if done.returncode or not made.is_file() or not made.stat().st_size:
+            told = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it says nothing"]
+            raise OutputError(f"{browser.name} could not print: {told[0][:200]}", where=target)
+        part = target.with_name(f".{target.name}.partial")
+        try:
+            shutil.copyfile(made, part)
+            part.replace(target)
+        except OSError as error:
+            raise OutputError(f"cannot be written: {error.strerror}", where=target) from error
+        finally:
+            part.unlink(missing_ok=True)

@@ -1,0 +1,197 @@
+"""Replay: what other policies would have done to the same jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from tracekit.report.charts import (
+    GPU_CLASSES,
+    Panel,
+    axis_values,
+    category,
+    class_colours,
+    class_legend,
+    data,
+    height,
+    palette,
+    percent_axis,
+    time_axis,
+    time_scale,
+)
+from tracekit.report.sections.interface import chart, says
+from tracekit.report.theme import colour
+from tracekit.report.words import gpu_jobs
+from tracekit.text import duration, percent, shorten
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from tracekit.report.structure import Row
+
+_RECORDED = "recorded"
+_LEAST = 0.001
+"""A change of less than this share of the mean counts as none."""
+
+
+@says("replay/policies")
+def policies_finding(rows: list[Row]) -> str | None:
+    """Name the fastest policy that is given no run times, and the fastest that is."""
+    known = [r for r in rows if r["avg_jct_s"] is not None and r["policy"] != _RECORDED]
+    if len(known) < 2 or rows[0]["avg_jct_s"] is None:
+        return None
+    base = rows[0]
+    blind = min((r for r in known if r["run_times"] == "not given"), key=lambda r: r["avg_jct_s"], default=None)
+    told = min((r for r in known if r["run_times"] == "given"), key=lambda r: r["avg_jct_s"], default=None)
+    parts = []
+    for row, words in ((blind, "Of the policies that are given no run times"), (told, "of those that are given them")):
+        if row is not None and row is not base and (row["jct_diff_share"] or 0) < -_LEAST:
+            parts.append(f"{words}, {_gain(row)}")
+    start = f"Under {_name(base)} jobs take {duration(base['avg_jct_s'])} from submission to end on average"
+    start += f", {duration(base['avg_queue_s'])} of it waiting" if base["avg_queue_s"] is not None else ""
+    if not parts:
+        return f"{start}; none of the other policies shortens that by more than {percent(_LEAST)}."
+    text = "; ".join(parts)
+    return f"{start}. {text[:1].upper()}{text[1:]}."
+
+
+def _gain(row: Row) -> str:
+    ends = ""
+    if row["jct_diff_share_low"] is not None and row["jct_diff_share_high"] is not None:
+        ends = f" ({_signed(row['jct_diff_share_low'])} to {_signed(row['jct_diff_share_high'])} by day)"
+    worse = f", and {percent(row['worse_share'])} of the jobs end later" if row["worse_share"] else ""
+    return (
+        f"{_name(row)} gives the shortest completion times, {duration(row['avg_jct_s'])} on average,"
+        f" {_signed(row['jct_diff_share'])}{ends}{worse}"
+    )
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share + 0.0:+.1f} %".replace("-", "\N{MINUS SIGN}")
+
+
+def _name(row: Row) -> str:
+    return shorten(str(row["policy"]), 40)
+
+
+@chart("replay/policies")
+def policies_chart(rows: list[Row]) -> list[Panel]:
+    """Draw completion time, waiting, and what it costs in fairness, by policy."""
+    known = [{**r, "policy": _name(r)} for r in rows if r["avg_jct_s"] is not None]
+    if not known:
+        return []
+    note = "Dot: mean. Line: median to 99th percentile. Orange: given the true run times in advance."
+    panels = [
+        Panel(_spans(known, "jct", "completion time"), title="Completion time", note=note),
+        Panel(_spans(known, "queue", "wait until the first start"), title="Waiting", note=note),
+    ]
+    shares = {"jain_fairness_vc": "fairness between VCs (Jain)", "gpu_utilization_share": "GPUs busy"}
+    shown = {k: w for k, w in shares.items() if any(r[k] is not None for r in known)}
+    if shown:
+        panels.append(_dots(known, shown))
+    return panels
+
+
+def _spans(rows: list[Row], what: str, title: str) -> alt.LayerChart:
+    import altair as alt
+
+    named = {f"median_{what}_s": "median", f"avg_{what}_s": "mean", f"p99_{what}_s": "99th percentile"}
+    low, mean, high = named
+    rows = [{**r, **{f"{e}_words": duration(r[e]) for e in named if r[e] is not None}} for r in rows]
+    values = axis_values(rows, list(named))
+    hue = palette({"not given": colour("series-1"), "given": colour("series-2")})
+    scale, axis = time_scale(values), time_axis(f"{title} (log scale)", values)
+    base = alt.Chart(data(rows)).encode(
+        y=category("policy", [r["policy"] for r in rows], None),
+        color=alt.Color("run_times:N", scale=hue),
+        tooltip=[
+            alt.Tooltip("policy:N"),
+            alt.Tooltip("run_times:N", title="run times"),
+            *(alt.Tooltip(f"{key}_words:N", title=words) for key, words in named.items()),
+        ],
+    )
+    line = base.mark_rule(strokeWidth=2, opacity=0.75).encode(
+        x=alt.X(f"{low}:Q", scale=scale, axis=axis), x2=alt.X2(f"{high}:Q")
+    )
+    point = base.mark_point(filled=True, size=60, opacity=1).encode(x=alt.X(f"{mean}:Q", scale=scale, axis=axis))
+    return cast("alt.LayerChart", alt.layer(line, point).properties(height=height(len(rows), 19)))
+
+
+def _points(names: list[str]) -> alt.Y:
+    """Return a vertical axis of policies for points alone."""
+    import altair as alt
+
+    scale = alt.Scale(domain=names, padding=0.5)
+    return alt.Y("policy:N", sort=None, scale=scale, axis=alt.Axis(title=None, grid=False))
+
+
+def _dots(rows: list[Row], columns: dict[str, str]) -> Panel:
+    import altair as alt
+
+    colours = {words: colour(f"series-{i}") for i, words in zip((3, 4), columns.values(), strict=False)}
+    long = [
+        {"policy": r["policy"], "what": words, "share": r[key]}
+        for r in rows
+        for key, words in columns.items()
+        if r[key] is not None
+    ]
+    drawn = (
+        alt.Chart(data(long))
+        .mark_point(filled=True, size=60, opacity=1)
+        .encode(
+            y=_points([r["policy"] for r in rows]),
+            x=alt.X("share:Q", axis=percent_axis("share"), scale=alt.Scale(zero=False, nice=True)),
+            color=alt.Color("what:N", scale=palette(colours)),
+            tooltip=[alt.Tooltip("policy:N"), alt.Tooltip("what:N"), alt.Tooltip("share:Q", format=".1%")],
+        )
+        .properties(height=height(len(rows), 19))
+    )
+    return Panel(drawn, tuple(colours.items()), "Fairness and utilization", "100 % fair: each got the same share.")
+
+
+@says("replay/by_gpu_class")
+def classes_finding(rows: list[Row]) -> str | None:
+    """Name the policy with the shortest mean wait for the smallest and the largest GPU jobs."""
+    found = []
+    for name in GPU_CLASSES[1:]:
+        waits = [r for r in rows if r["gpu_class"] == name and r["avg_queue_s"] is not None]
+        waits = [r for r in waits if r["policy"] != _RECORDED]
+        if len(waits) > 1:
+            found.append((name, waits[0], min(waits, key=lambda r: r["avg_queue_s"])))
+    parts = [
+        f"{gpu_jobs(name)} wait {duration(first['avg_queue_s'])} on average under {_name(first)}, and"
+        f" {duration(best['avg_queue_s'])} at best ({_name(best)})"
+        for name, first, best in ([found[0]] if found else []) + (found[-1:] if len(found) > 1 else [])
+    ]
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}." if text else None
+
+
+@chart("replay/by_gpu_class")
+def classes_chart(rows: list[Row]) -> list[Panel]:
+    """Draw the mean wait by policy and size class."""
+    import altair as alt
+
+    known = [{**r, "policy": _name(r)} for r in rows if r["avg_queue_s"] is not None]
+    if not known:
+        return []
+    known = [{**r, "words": duration(r["avg_queue_s"])} for r in known]
+    colours = class_colours(r["gpu_class"] for r in known)
+    names = list(dict.fromkeys(r["policy"] for r in known))
+    values = axis_values(known, ("avg_queue_s",))
+    drawn = (
+        alt.Chart(data(known))
+        .mark_point(filled=True, size=60, opacity=1)
+        .encode(
+            y=_points(names),
+            x=alt.X("avg_queue_s:Q", scale=time_scale(values), axis=time_axis("mean wait (log scale)", values)),
+            color=alt.Color("gpu_class:N", scale=palette(colours)),
+            tooltip=[
+                alt.Tooltip("policy:N"),
+                alt.Tooltip("gpu_class:N", title="GPUs"),
+                alt.Tooltip("jobs:Q", format=","),
+                alt.Tooltip("words:N", title="mean wait"),
+            ],
+        )
+        .properties(height=height(len(names), 19))
+    )
+    return [Panel(drawn, class_legend(colours), note="Mean wait until the first start.")]

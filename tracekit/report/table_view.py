@@ -1,0 +1,94 @@
+"""A result as a table for people: headings with units, cells as text, ends of intervals below their values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tracekit import text
+from tracekit.report.words import FEW
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.report.structure import Answer, Row
+
+__all__ = ["FILTERS", "filters_of", "table_view"]
+
+
+FILTERS = ("cluster", "vc")
+"""Columns by which a page can be narrowed."""
+
+
+def filters_of(answer: Answer) -> list[str]:
+    """Return the columns of a result by which a page can be narrowed."""
+    return [c["name"] for c in answer["columns"] if c["name"] in FILTERS]
+
+
+def table_view(
+    answer: Answer, limit: int, later: int = 0, choices: Mapping[str, Mapping[str, int]] | None = None
+) -> dict[str, Any]:
+    """Return columns, rows of cells, and how many rows are left out.
+
+    Parameters
+    ----------
+    answer : Answer
+        Of report.json.
+    limit : int
+        Most rows that are seen.
+    later : int
+        Most rows after them that are there for a filter to show, where the result can be narrowed.
+    choices : mapping, optional
+        By column, the number of each value by which the page can be narrowed.
+    """
+    places = choices or {}
+    filters = [name for name in filters_of(answer) if name in places]
+    rows = answer["rows"][: limit + (later if filters else 0)]
+    own_units = any(c["unit"] == "see unit" for c in answer["columns"])
+    columns = []
+    for column in answer["columns"]:
+        head, unit = text.heading(column["name"], column["unit"])
+        numbers = any(isinstance(r[column["name"]], int | float) for r in rows)
+        columns.append({"head": head, "unit": unit, "number": numbers, "meaning": column["meaning"]})
+    cells = [[_cell(row, c["name"], c["unit"], own_units=own_units) for c in answer["columns"]] for row in rows]
+    few = _add_intervals(answer, rows, cells)
+    seen = min(len(rows), limit)
+    return {
+        "columns": columns,
+        "rows": cells,
+        "later": len(rows) - seen,
+        "filters": filters,
+        "marks": [{name: places[name][row[name]] for name in filters if row[name] in places[name]} for row in rows],
+        "more": answer["row_count"] - seen,
+        "methods": sorted({i["method"] for i in answer["intervals"]}, reverse=True),
+        "few": few,
+    }
+
+
+def _add_intervals(answer: Answer, rows: list[Row], cells: list[list[dict[str, Any]]]) -> bool:
+    """Put the ends of confidence intervals below their values; return whether a row has few observations."""
+    place = {c["name"]: i for i, c in enumerate(answer["columns"])}
+    units = {c["name"]: c["unit"] for c in answer["columns"]}
+    few = False
+    for interval in answer["intervals"]:
+        name = interval["column"]
+        for number, row in enumerate(rows):
+            low, high = interval["low"][number], interval["high"][number]
+            if low is not None and high is not None:
+                ends = (text.quantity(end, units[name], name) for end in (low, high))
+                cells[number][place[name]]["range"] = " to ".join(ends)
+            observed = row.get(interval["count"])
+            if isinstance(observed, int | float) and observed < FEW:
+                cells[number][place[interval["count"]]]["few"] = few = True
+    return few
+
+
+def _cell(row: Row, name: str, unit: str | None, *, own_units: bool) -> dict[str, Any]:
+    value = row[name]
+    if own_units and unit == "see unit":
+        return {"text": text.quantity(value, row.get("unit")), "title": ""}
+    if own_units and name == "unit":
+        return {"text": text.display_unit(value).strip(), "title": ""}
+    if own_units and name == "metric":
+        return {"text": text.heading(str(value), row.get("unit"))[0], "title": ""}
+    shown = text.quantity(value, unit, name)
+    return {"text": shown, "title": text.visible(value) if isinstance(value, str) and shown != value else ""}
