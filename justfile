@@ -34,8 +34,13 @@ imports:
 
 # Write the generated pages.
 docs:
-    {{python}} -m tracekit schema > docs/columns.md
+    {{python}} tools/reference.py
+    {{python}} tools/report_schema.py
     {{python}} tools/score_classifier.py --docs
+
+# Build the site into site/; no reference, link or page may be missing.
+site:
+    {{python}} -m mkdocs build --strict
 
 # Write the sample traces again.
 samples:

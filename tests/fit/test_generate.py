@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 import pytest
+from scipy import signal
 
 import tracekit
 from tests.fit.workloads import workload
+from tracekit.fit import job_draws
 from tracekit.fit.closure import closure
 
 if TYPE_CHECKING:
@@ -75,6 +77,13 @@ def test_the_same_seed_gives_the_same_tables(model: WorkloadModel, tmp_path: Pat
     for name in files:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     assert (tmp_path / "a" / "jobs.parquet").read_bytes() != (tmp_path / "c" / "jobs.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("rho", [-0.9, 0.0, 0.3, 0.99])
+def test_chained_scores_are_those_of_an_autoregression(rho: float) -> None:
+    noise = np.random.default_rng(1).standard_normal(5000)
+    expected = signal.lfilter([1.0], [1.0, -rho], noise)
+    np.testing.assert_allclose(job_draws._chained(noise, rho), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_load_and_machines_are_scaled(model: WorkloadModel, tmp_path: Path) -> None:

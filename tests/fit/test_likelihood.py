@@ -63,7 +63,7 @@ def test_two_lognormal_parts_are_told_from_one() -> None:
     assert chosen("lognorm_mix_2", 3) == "lognorm_mix_2"
 
 
-@pytest.mark.parametrize("name", ["expon", "lognorm", "weibull_min"])
+@pytest.mark.parametrize("name", ["expon", "lognorm", "weibull_min", "gamma", "fisk", "lomax"])
 def test_scipys_own_censored_fit_agrees(name: str) -> None:
     rng = np.random.default_rng(4)
     durations = draw(name, 400, rng) + 1

@@ -119,14 +119,7 @@ def fit(
 
 def _notes(document: dict[str, Any]) -> list[str]:
     """Return what could not be fitted, and what a reader should know of the rest."""
-    found = []
-    source = document["source"]
-    if source["jobs_of_negative_run_time"]:
-        found.append(_in_no_fit(source["jobs_of_negative_run_time"], "of negative run time"))
-    if source["jobs_of_more_than_100_years"]:
-        found.append(_in_no_fit(source["jobs_of_more_than_100_years"], "of more than 100 years"))
-    if source["jobs_without_run_time"]:
-        found.append(f"{counted(source['jobs_without_run_time'], 'jobs')} without a run time; most never ran")
+    found = _source_notes(document["source"])
     if not document["run_times"]:
         found.append("no run time could be fitted: no job has one")
     for entry in document["run_times"]:
@@ -136,7 +129,7 @@ def _notes(document: dict[str, Any]) -> list[str]:
     arrivals = document["arrivals"]
     if arrivals["process"] is None:
         found.append(f"arrivals could not be fitted: {arrivals['reason']}")
-    if not source["hour_of_day_known"]:
+    if not document["source"]["hour_of_day_known"]:
         found.append("the log does not tell the hour of the day: hours of the rate count from an unknown one")
     if document["correlation"]["correlation"] is None:
         found.append(f"no correlation of successive run times: {document['correlation']['reason']}")
@@ -145,5 +138,12 @@ def _notes(document: dict[str, Any]) -> list[str]:
     return found
 
 
-def _in_no_fit(number: int, which: str) -> str:
-    return f"{counted(number, 'jobs')} {which} {'is' if number == 1 else 'are'} in no fit"
+def _source_notes(source: dict[str, Any]) -> list[str]:
+    found = []
+    for kind in ("of negative run time", "of more than 100 years"):
+        number = source[f"jobs_{kind.replace(' ', '_')}"]
+        if number:
+            found.append(f"{counted(number, 'jobs')} {kind} {'is' if number == 1 else 'are'} in no fit")
+    if source["jobs_without_run_time"]:
+        found.append(f"{counted(source['jobs_without_run_time'], 'jobs')} without a run time; most never ran")
+    return found

@@ -23,6 +23,8 @@ MOST_JOBS = 200_000_000
 
 LONGEST_DAYS = 36_500.0
 """Most days that a synthetic Trace may span."""
+_LEAST_ABOVE = 0.02
+"""Share of gaps above the least one from which on others are simply drawn again."""
 
 
 def draw_arrivals(
@@ -125,8 +127,15 @@ def _gamma(rng: np.random.Generator, number: int, p: dict[str, float]) -> Floats
     a, scale, least = p["a"], p["scale"], p["least"]
     above = float(special.gammaincc(a, least / scale))
     mean = a * scale * float(special.gammaincc(a + 1, least / scale)) / above
-    # Only the part above `least`, by its upper shares.
-    gaps = special.gammainccinv(a, above * rng.random(number)) * scale
+    gaps: Floats = np.empty(0)
+    if above < _LEAST_ABOVE:
+        # Hardly any gap is above `least`: by the upper shares of those.
+        gaps = np.asarray(special.gammainccinv(a, above * rng.random(number)) * scale, float)
+    else:
+        while gaps.size < number:
+            drawn = rng.gamma(a, scale, size=int((number - gaps.size) / above * 1.05) + 50)
+            gaps = np.concatenate([gaps, drawn[drawn > least]])
+        gaps = gaps[:number]
     found: Floats = (gaps / mean).cumsum()
     return found
 

@@ -97,13 +97,12 @@ def generate(
     run_s = draw_run_times(known, tenants, request, outcomes, rng)
     told.stage("writing the Trace")
     with TraceWriter(Path(out), force=force) as writer:
+        listed = _frames(known, tenants.names)
         digits = len(str(seconds.size))
         for low in range(0, seconds.size, _SLICE):
             cut = slice(low, low + _SLICE)
             ids = pl.Series("job_id", np.arange(low + 1, low + 1 + seconds[cut].size)).cast(pl.String).str.zfill(digits)
-            part = _jobs(
-                known, ids, seconds[cut], tenants.index[cut], tenants.names, request[cut], outcomes, cut, run_s
-            )
+            part = _jobs(ids, seconds[cut], listed, (tenants.index[cut], request[cut]), outcomes, cut, run_s)
             writer.write("jobs", part)
             writer.write("attempts", _attempts(known, part, outcomes.attempts[cut], rng))
         writer.write("nodes", _nodes(known, scale_gpus))
@@ -132,18 +131,11 @@ def _check(jobs: int | None, days: float | None, seed: int, scale_load: float, s
             raise UsageError(f"must be above 0 and at most 1,000,000, not {factor:g}", where=f"--{name}")
 
 
-def _jobs(
-    model: WorkloadModel,
-    ids: pl.Series,
-    seconds: Whole,
-    tenant: Whole,
-    names: list[tuple[str | None, str | None, str | None]],
-    request: Whole,
-    outcomes: Outcomes,
-    cut: slice,
-    run_s: Floats,
-) -> pl.DataFrame:
-    listed = pl.DataFrame(names, schema={"user": pl.String, "cluster": pl.String, "vc": pl.String}, orient="row")
+def _frames(
+    model: WorkloadModel, names: list[tuple[str | None, str | None, str | None]]
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
+    """Return the tenants, the requests and the statuses that jobs point to."""
+    tenants = pl.DataFrame(names, schema={"user": pl.String, "cluster": pl.String, "vc": pl.String}, orient="row")
     asked = {
         "gpu_count": pl.Float64,
         "node_count": pl.Int64,
@@ -154,9 +146,22 @@ def _jobs(
     rows = [tuple(r[k] for k in asked) for r in model.document["sizes"]["requests"]]
     requests = pl.DataFrame(rows, schema=asked, orient="row", strict=False)
     statuses = pl.Series("status", [g["status"] for g in model.document["statuses"]["groups"]], pl.String)
+    return tenants, requests, statuses
+
+
+def _jobs(
+    ids: pl.Series,
+    seconds: Whole,
+    listed: tuple[pl.DataFrame, pl.DataFrame, pl.Series],
+    places: tuple[Whole, Whole],
+    outcomes: Outcomes,
+    cut: slice,
+    run_s: Floats,
+) -> pl.DataFrame:
+    tenants, requests, statuses = listed
     return pl.DataFrame([ids]).with_columns(
-        *listed[tenant].get_columns(),
-        *requests[request].get_columns(),
+        *tenants[places[0]].get_columns(),
+        *requests[places[1]].get_columns(),
         statuses[outcomes.group[cut]],
         pl.Series("submit_time", seconds * 1_000_000).cast(pl.Datetime("us")),
         pl.Series("run_s", run_s[cut]).fill_nan(None),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import signal, special
+from scipy import special
 
 from tracekit.fit.families import FAMILIES, quantiles
 
@@ -144,7 +144,7 @@ def draw_run_times(
         noise[:1] /= np.sqrt(1 - rho**2)
         # One chain runs through all users: the first job of each is correlated with another user's last, which no
         # statistic of a user sees, and every score keeps its distribution.
-        scores[order] = signal.lfilter([1.0], [1.0, -rho], noise)
+        scores[order] = _chained(noise, rho)
     order_of = [*model.document["users"]["gpu_classes"], None]
     class_of = np.array([order_of.index(r["gpu_class"]) for r in model.document["sizes"]["requests"]])[request]
     _shift_to_vcs(model, tenants, scores, class_of)
@@ -169,6 +169,15 @@ def _sorted(numbers: Whole) -> Whole:
     """Return the order of small whole numbers, equal ones as they stand; 16 bits sort ten times faster."""
     small = numbers.astype(np.uint16) if numbers.size and numbers.max() < 2**16 else numbers
     return np.argsort(small, kind="stable")
+
+
+def _chained(noise: Floats, rho: float) -> Floats:
+    """Return y with y[t] = noise[t] + rho * y[t - 1]: each round doubles how far back the sum of a value reaches."""
+    found, step = noise.copy(), 1
+    while step < found.size and abs(rho) ** step > 1e-17:
+        found[step:] += rho**step * found[:-step]
+        step *= 2
+    return found
 
 
 _UNSEEN = 10

@@ -227,6 +227,9 @@ def _bad_arrivals(arrivals: dict[str, Any]) -> Iterator[str]:
     for name in needs[process]:
         if not isinstance(found.get(name), int | float) or not found[name] > 0:
             yield f"arrivals: {process}: {name} must be a number above 0, not {found.get(name)}"
+            return
+    if process == "gamma_renewal" and found["least"] > 100 * found["scale"] * max(found["a"], 1.0):
+        yield f"arrivals: {process}: no gap is above least = {found['least']:g}"
 
 
 def _bad_shares(document: dict[str, Any]) -> Iterator[str]:
@@ -248,9 +251,8 @@ def _bad_shares(document: dict[str, Any]) -> Iterator[str]:
 
 def _bad_lengths(document: dict[str, Any]) -> Iterator[str]:
     """Yield lists that have to be as long as another one, and are not."""
-    arrivals, users, correlation = document["arrivals"], document["users"], document["correlation"]
-    pairs = [("users/tenants", t["gpu_class_shares"], users["gpu_classes"]) for t in users["tenants"]]
-    pairs += [("statuses/groups", g["attempt_shares"], g["attempts"]) for g in document["statuses"]["groups"]]
+    arrivals, correlation = document["arrivals"], document["correlation"]
+    pairs = [("statuses/groups", g["attempt_shares"], g["attempts"]) for g in document["statuses"]["groups"]]
     pairs += [("correlation/vcs", v["scores"], correlation["levels"]) for v in correlation["vcs"]]
     if "batch" in arrivals:
         pairs.append(("arrivals/batch", arrivals["batch"]["shares"], arrivals["batch"]["sizes"]))

@@ -1,0 +1,156 @@
+"""What the pages of docs/ promise, taken out of them and carried out.
+
+A block of language `sh` is run; a block of language `text` right below it says what it prints. There a line `...`
+stands for any lines, and `...` inside a line for any text. A comment right above a block changes that:
+
+    <!-- not run: why -->     it is left alone
+    <!-- file: NAME -->       it is written to NAME
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+_BLOCK = re.compile(
+    r"^(?:<!-- (?P<mark>file|not run): *(?P<told>[^\n]*?) -->\n)?"
+    r"^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```$(?P<between>\n\s*(?=```text)|)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+    line: int
+    """Where it begins on the page, from 1."""
+    file: str | None
+    """Where it is to be written."""
+    run: bool
+    """Whether it is a command that is to be run."""
+    prints: str | None = None
+    """What the page says that it prints."""
+
+
+def blocks(page: str) -> list[Block]:
+    """Return the fenced blocks of a page below docs/, each with the output that the page shows for it."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    found: list[Block] = []
+    shown = False
+    for match in _BLOCK.finditer(text):
+        if shown and match["language"] == "text":
+            found[-1].prints = match["text"]
+            shown = False
+            continue
+        found.append(
+            Block(
+                language=match["language"],
+                text=match["text"],
+                line=text.count("\n", 0, match.start()) + 1,
+                file=match["told"] if match["mark"] == "file" else None,
+                run=match["language"] == "sh" and match["mark"] is None,
+            )
+        )
+        shown = bool(match["between"])
+    return found
+
+
+def differences(printed: str, shown: str) -> list[str]:
+    """Return the first line of `shown` that is not in `printed` where it should be; empty when all are."""
+    lines = [line.rstrip() for line in printed.splitlines() if line.strip()]
+    rest = 0
+    anywhere = False
+    for line in (line.rstrip() for line in shown.splitlines() if line.strip()):
+        if line.strip() == "...":
+            anywhere = True
+            continue
+        places = range(rest, len(lines)) if anywhere else range(rest, min(rest + 1, len(lines)))
+        at = next((place for place in places if _same(lines[place], line)), None)
+        if at is None:
+            met = lines[rest] if rest < len(lines) else "(the end)"
+            return [f"the page shows: {line}", f"printed there:  {met}"]
+        rest, anywhere = at + 1, False
+    return [] if anywhere or rest == len(lines) else [f"not on the page: {lines[rest]}"]
+
+
+def _same(printed: str, shown: str) -> bool:
+    pattern = r"\s*.*".join(re.escape(part.rstrip()) for part in shown.split("..."))
+    return re.fullmatch(pattern, printed) is not None
+
+
+class Reader:
+    """Somebody who follows a page, in a folder that looks like a checkout.
+
+    Parameters
+    ----------
+    folder : Path
+        An empty folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("sample_traces", "docs", "schemas", "queries"):
+            (folder / name).symlink_to(ROOT / name)
+        tools = folder / ".tools"
+        tools.mkdir()
+        (tools / "pip").write_text(
+            f"#!/bin/sh\nexec '{sys.executable}' '{Path(__file__).parent}/stand_in_pip.py' \"$@\"\n"
+        )
+        (tools / "pip").chmod(0o755)
+        self.environment = {
+            **os.environ,
+            "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(tools), os.environ.get("PYTHONPATH")))),
+            "TOOLS": str(tools),
+        }
+
+    def follow(self, page: str) -> int:
+        """Do what the page says, and return the number of commands; fails where the page is wrong."""
+        run = 0
+        for block in blocks(page):
+            if block.file is not None:
+                target = self.folder / block.file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(block.text, encoding="utf-8")
+            if block.run:
+                run += 1
+                printed = self.sh(block.text, f"docs/{page}:{block.line}")
+                if block.prints is not None:
+                    wrong = differences(printed, block.prints)
+                    assert not wrong, "\n".join([f"docs/{page}:{block.line}", *wrong, "all that was printed:", printed])
+        return run
+
+    def sh(self, commands: str, where: str = "") -> str:
+        """Run shell commands, and return what they print on both streams."""
+        done = subprocess.run(
+            ["bash", "-eu", "-o", "pipefail", "-c", commands],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+            check=False,
+        )
+        assert done.returncode == 0, f"{where}\n{commands}\n{done.stdout}"
+        return done.stdout
+
+
+def pages() -> Iterator[Path]:
+    """Yield every Markdown page of docs/."""
+    yield from sorted(DOCS.rglob("*.md"))

@@ -1,0 +1,30 @@
+"""The how-tos on writing a format, a query, a policy and a guideline: their files are written, their commands run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.docs.examples import DOCS, Reader, blocks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOWTOS = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / "howto").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", HOWTOS)
+def test_its_example_works(page: str, tmp_path: Path) -> None:
+    assert Reader(tmp_path).follow(page) >= 3
+
+
+@pytest.mark.parametrize("page", HOWTOS)
+def test_all_of_its_code_is_used(page: str) -> None:
+    unused = [b.line for b in blocks(page) if b.language in {"python", "sql", "toml"} and b.file is None]
+    assert unused == []
+    assert all(block.run for block in blocks(page) if block.language == "sh")
+
+
+def test_there_is_one_for_each_kind_of_plug_in() -> None:
+    assert HOWTOS == ["howto/format.md", "howto/guideline.md", "howto/policy.md", "howto/query.md"]

@@ -1,0 +1,30 @@
+"""Every command of the tutorials runs, in the order of the page, and prints what the page shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.docs.examples import DOCS, Reader, blocks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TUTORIALS = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / "tutorials").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", TUTORIALS)
+def test_a_reader_can_follow_it(page: str, tmp_path: Path) -> None:
+    commands = Reader(tmp_path).follow(page)
+    assert commands >= 9
+
+
+@pytest.mark.parametrize("page", TUTORIALS)
+def test_it_shows_what_most_commands_print(page: str) -> None:
+    run = [block for block in blocks(page) if block.run]
+    assert sum(block.prints is not None for block in run) >= 0.8 * len(run)
+
+
+def test_there_is_one_for_each_kind_of_user() -> None:
+    assert TUTORIALS == ["tutorials/operator.md", "tutorials/researcher.md", "tutorials/simulator.md"]

@@ -1,0 +1,47 @@
+"""The page of all source formats, from their modules."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import TYPE_CHECKING
+
+from tools.manual.markdown import code, codes, head, plain, sentence, table
+from tracekit.ingest import all_formats
+
+if TYPE_CHECKING:
+    from tracekit.ingest.interface import Format
+
+__all__ = ["page"]
+
+_INTRO = """\
+`tracekit ingest SRC -o TRACE` finds out by itself which of these formats a source has; `--format NAME` decides it
+otherwise, and `--option NAME=VALUE` gives an option. The columns of the raw files are described in `schemas/sources/`.
+[A log of your own](../mapping.md) tells how to read any other table, [Write a format](../howto/format.md) how to add a
+format."""
+
+
+def page() -> str:
+    """Return the page as Markdown."""
+    own = [f for f in all_formats().values() if type(f).__module__.startswith("tracekit.")]
+    lines = head("Formats", "tracekit/ingest/formats/", _INTRO)
+    lines += table(("format", "source"), [(f"[{f.name}](#{f.name})", plain(f.title)) for f in own])
+    for member in own:
+        lines += _format(member)
+    return "\n".join(lines) + "\n"
+
+
+def _format(member: Format) -> list[str]:
+    lines = ["", f"## {member.name}", "", f"**{plain(member.title)}**"]
+    for paragraph in (inspect.getdoc(sys.modules[type(member).__module__]) or "").split("\n\n"):
+        lines += ["", plain(paragraph.strip())]
+    # In a table a pipe of a pattern would need a backslash, which code shows.
+    files = [f"- {plain(kind.title)}: {code(kind.pattern)}" for kind in member.raw_files]
+    lines += ["", "Raw files, by patterns of their names:", "", *files]
+    rows = [
+        (code(name), code(o.default) if o.default else "(empty)", codes(o.choices) or "any", plain(o.meaning))
+        for name, o in member.options.items()
+    ]
+    lines += table(("option", "default", "values", "meaning"), rows)
+    can = f"no, {member.no_append}" if member.no_append else "yes"
+    return [*lines, "", f"Later exports can be added with `--append`: {plain(sentence(can))}"]

@@ -1,0 +1,58 @@
+"""The page of all guidelines, from their registry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tools.manual.markdown import bullets, code, codes, head, plain, sentence, table
+from tracekit.guidelines.registry import all_guidelines
+
+if TYPE_CHECKING:
+    from tracekit.guidelines.interface import Guideline, Threshold
+
+__all__ = ["page"]
+
+_INTRO = """\
+`tracekit guidelines TRACE` judges a Trace by these rules. A guideline holds when every threshold is crossed, and only
+then its advice is given. [Guidelines](../guidelines.md) tells how the verdict and the expected effect come about,
+[Write a guideline](../howto/guideline.md) how to add one."""
+
+
+def page() -> str:
+    """Return the page as Markdown."""
+    own = [g for g in all_guidelines().values() if g.find.__module__.startswith("tracekit.")]
+    lines = head("Guidelines", "tracekit/guidelines/rules/", _INTRO)
+    lines += table(("id", "title"), [(f"[{g.id}](#{g.id})", plain(g.title)) for g in own])
+    for guideline in own:
+        lines += _guideline(guideline)
+    return "\n".join(lines) + "\n"
+
+
+def _guideline(g: Guideline) -> list[str]:
+    lines = ["", f"## {g.id}", "", f"**{plain(sentence(g.title))}** *{plain(g.question)}*"]
+    limits = {t.key: t for t in g.thresholds}
+    rows = [(code(m.key), plain(m.what), plain(m.unit), plain(m.n_of), _limit(limits.get(m.key))) for m in g.measures]
+    lines += table(("measure", "what it is", "unit", "counted over", "holds from"), rows)
+    lines += ["", f"The headline {code(g.measures[0].key)} needs {g.least_n} {plain(g.measures[0].n_of)} or more."]
+    if g.tables:
+        lines[-1] += f" Needs the tables {codes(g.tables)}."
+    if g.needs:
+        lines[-1] += f" Needs the capabilities {codes(g.needs)}."
+    lines += [
+        "",
+        "Thresholds:",
+        *bullets(f"`{t.key}` {t.side} {t.value:g}: {sentence(t.source)}" for t in g.thresholds),
+    ]
+    if g.trial is None:
+        lines += ["", f"Effect by replay: none. {plain(sentence(g.no_trial))}"]
+    else:
+        lines += ["", f"Effect by replay: {code(g.trial.baseline)} against {codes(g.trial.changed)}."]
+    texts = {"Advice": g.advice, "Cost": g.cost, "Risk": g.risk}
+    texts |= {"In Slurm": g.practice.slurm, "In Kubernetes": g.practice.kubernetes, "In YARN": g.practice.yarn}
+    for name, text in texts.items():
+        lines += ["", f"{name}: {plain(sentence(text))}"]
+    return [*lines, "", "Sources:", *bullets(g.sources)]
+
+
+def _limit(threshold: Threshold | None) -> str:
+    return "" if threshold is None else f"{threshold.side} {threshold.value:g}"

@@ -1,0 +1,73 @@
+"""The page of all policies, from their cards, and of the assumptions, from models.toml."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tools.manual.markdown import bullets, code, head, plain, sentence, table
+from tracekit.policies.interface import spell
+from tracekit.replay.assumptions.models import load_models, used
+from tracekit.replay.registry import policies
+
+if TYPE_CHECKING:
+    from tracekit.policies.interface import Card, Policy
+
+__all__ = ["page"]
+
+_INTRO = """\
+`tracekit replay TRACE -p NAME,key=value -o OUT` runs the jobs of a Trace under one of these policies, and
+`tracekit policies NAME` prints its card. Durations are seconds. What stands under "the same as" is a degenerate case:
+with those parameters or inputs the policy does what another one does.
+[Replaying a trace](../replay.md) tells how a replay works, [Write a policy](../howto/policy.md) how to add one."""
+
+_ASSUMED = """\
+What no log tells, and a replay therefore has to assume. A policy's card names the ids. The values are the defaults;
+`--models FILE` changes them. The evidence says how far a number may be trusted."""
+
+
+def page() -> str:
+    """Return the page as Markdown."""
+    cards = [known.card for known in _own()]
+    lines = head("Policies", "the cards in tracekit/policies/", _INTRO)
+    lines += table(("name", "what it is"), [(f"[{c.name}](#{c.name})", plain(c.title)) for c in cards])
+    for card in cards:
+        lines += _card(card)
+    return "\n".join([*lines, *_assumptions()]) + "\n"
+
+
+def _own() -> list[type[Policy]]:
+    return [kind for kind in policies().values() if kind.__module__.startswith("tracekit.")]
+
+
+def _card(card: Card) -> list[str]:
+    lines = ["", f"## {card.name}", "", f"**{plain(card.title)}**", "", plain(sentence(card.rule))]
+    rows = [
+        (code(p.name), code(spell(p.read(p.default))), plain(p.kind.replace("|", ", ")), plain(p.meaning))
+        for p in card.parameters
+    ]
+    lines += table(("parameter", "default", "values", "meaning"), rows)
+    if card.assumptions:
+        lines += ["", f"Assumes {', '.join(f'[{name}](#{_anchor(name)})' for name in card.assumptions)}."]
+    if card.equal_to:
+        lines += ["", "The same as:", *bullets(card.equal_to)]
+    if card.sources:
+        lines += ["", "Sources:", *bullets(card.sources)]
+    return lines
+
+
+def _anchor(name: str) -> str:
+    """Return the anchor of the section that holds an assumption."""
+    models = load_models()
+    return f"assumption-{models.ids[name].replace('_', '-')}"
+
+
+def _assumptions() -> list[str]:
+    models = load_models()
+    lines = ["", "## Assumptions", "", _ASSUMED]
+    for section in models.notes:
+        names = [name for name, where in models.ids.items() if where == section]
+        (told,) = used(models, names[:1]).values()
+        anchor = f'<a id="assumption-{section.replace("_", "-")}"></a>'
+        lines += ["", f"{anchor}**{', '.join(names)}: {plain(told['title'])}** (section {code(section)})"]
+        lines += ["", plain(sentence(told["value"])), "", f"Source: {plain(sentence(told['source']))}"]
+    return lines
