@@ -58,9 +58,15 @@ def browser() -> Iterator[Browser]:
 class _Visit:
     """A page opened with no network, what it asked for and what it complained about."""
 
-    def __init__(self, browser: Browser, path: Path, *, width: int = 1400, dark: bool = False) -> None:
+    def __init__(
+        self, browser: Browser, path: Path, *, width: int = 1400, dark: bool = False, foreign: bool = False
+    ) -> None:
+        # A foreign script, such as that of axe-core, runs only where the page's policy is not applied.
         self.context = browser.new_context(
-            viewport={"width": width, "height": 900}, offline=True, color_scheme="dark" if dark else "light"
+            viewport={"width": width, "height": 900},
+            offline=True,
+            color_scheme="dark" if dark else "light",
+            bypass_csp=foreign,
         )
         self.page: Page = self.context.new_page()
         self.requests: list[str] = []
@@ -78,7 +84,7 @@ class _Visit:
             route.abort()
 
     def charts(self) -> str:
-        self.page.wait_for_function("document.documentElement.dataset.charts", timeout=30_000)
+        self.page.wait_for_function("/READY|FAILED/.test(document.documentElement.dataset.charts)", timeout=60_000)
         return str(self.page.evaluate("document.documentElement.dataset.charts"))
 
 
@@ -130,6 +136,78 @@ def test_paper_has_no_navigation_and_shows_the_tables(visit: _Visit) -> None:
     widest = "Math.max(...[...document.querySelectorAll('.plot svg')].map(s => s.getBoundingClientRect().right))"
     visit.page.set_viewport_size({"width": 680, "height": 900})
     assert visit.page.evaluate(widest) <= 680
+
+
+def test_paper_shows_what_to_change_and_no_chart_beyond_its_edge(visit: _Visit) -> None:
+    visit.charts()
+    visit.page.emulate_media(media="print")
+    visit.page.set_viewport_size({"width": 680, "height": 900})
+    assert visit.page.locator(".changes").is_visible()
+    assert not visit.page.locator(".filters").is_visible()
+    assert not visit.page.locator("#theme").is_visible()
+    inside = "[...document.querySelectorAll('.plot')].every(p => p.scrollWidth <= p.clientWidth + 1)"
+    assert visit.page.evaluate(inside)
+
+
+@pytest.mark.parametrize(
+    "visit",
+    [{"foreign": True}, {"foreign": True, "dark": True, "width": 390}],
+    indirect=True,
+    ids=["light", "dark phone"],
+)
+def test_nothing_keeps_people_from_reading_the_page(visit: _Visit) -> None:
+    """No violation of WCAG 2.1 AA that axe-core finds, with all unfolded."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    visit.charts()
+    visit.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    found = axe.Axe().run(visit.page).response
+    assert len(found["passes"]) > 20
+    assert [(v["id"], v["nodes"][0]["target"]) for v in found["violations"]] == []
+
+
+def test_a_button_turns_the_colours(visit: _Visit) -> None:
+    visit.charts()
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = visit.page.evaluate(paper)
+    visit.page.click("#theme")
+    dark = visit.page.evaluate(paper)
+    assert (light, dark) == ("rgb(255, 255, 255)", "rgb(21, 24, 28)")
+    visit.page.emulate_media(media="print")
+    assert visit.page.evaluate(paper) == light
+    visit.page.emulate_media(media="screen")
+    visit.page.click("#theme")
+    assert visit.page.evaluate(paper) == light
+
+
+def _rows(visit: _Visit, article: str) -> list[str]:
+    """Return the first cell of each row that is shown of an article's first table."""
+    visit.page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    rows = visit.page.locator(f"#{article} table").first.locator("tbody tr:visible td:first-child")
+    return rows.all_inner_texts()
+
+
+def test_a_filter_narrows_tables_and_charts_to_a_virtual_cluster(visit: _Visit) -> None:
+    visit.charts()
+    whole = _rows(visit, "q-queuing-queue-delay")
+    marks = "document.querySelectorAll('#q-queuing-queue-delay .plot svg .role-mark path').length"
+    drawn = visit.page.evaluate(marks)
+    choice = visit.page.locator("select[data-filter=vc]")
+    name = choice.locator("option").nth(1).inner_text()
+    choice.select_option(index=1)
+    visit.charts()
+    kept = _rows(visit, "q-queuing-queue-delay")
+    assert len(set(whole)) > 1
+    assert set(kept) == {name}
+    assert len(kept) == whole.count(name)
+    assert 0 < visit.page.evaluate(marks) < drawn
+    assert visit.page.locator("#q-queuing-queue-delay .only").inner_text().endswith(f"only virtual cluster {name}.")
+    assert visit.page.locator("#q-overview-status .only").count() == 0
+    assert re.fullmatch(r".*: \d+ tables and \d+ charts\.", visit.page.locator("#filter-status").inner_text())
+    choice.select_option(index=0)
+    visit.charts()
+    assert (_rows(visit, "q-queuing-queue-delay"), visit.page.evaluate(marks)) == (whole, drawn)
+    assert visit.page.locator(".only").count() == 0
+    assert (visit.requests, visit.complaints) == ([], [])
 
 
 def test_the_keyboard_reaches_the_report_first(visit: _Visit) -> None:

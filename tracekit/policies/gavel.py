@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
-from scipy.optimize import linprog
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import OVERHEAD, overheads
@@ -84,6 +83,8 @@ def _programs(
     count: NDArray[np.int64], gpus: NDArray[np.int64], weight: NDArray[np.float64], capacity: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Return the shares by one linear program after the other; each fixes the kinds that can have no more."""
+    from scipy.optimize import linprog
+
     kinds, types = weight.shape
     size = kinds * types
     rows = np.zeros((kinds + types + kinds, size + 1))

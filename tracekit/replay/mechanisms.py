@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import numba
-
-from tracekit.replay.engine.compiled import cache_folder
+from tracekit.replay.engine.keys import KEY_SIGNATURE, OrderingKey
 from tracekit.replay.engine.view import View
 
 if TYPE_CHECKING:
@@ -40,11 +38,6 @@ __all__ = [
     "ordering_key",
 ]
 
-KEY_SIGNATURE = "int64(int64, int64, int64, int64, int64, int64, int64)"
-"""Of a key function: (submit_ms, gpus, estimate_ms, remaining_ms, attained_gpu_ms, level, value) -> key."""
-
-_config: Any = numba.config
-
 
 def ordering_key(function: Callable[[int, int, int, int, int, int, int], int]) -> Any:
     """Compile a key function: jobs with smaller keys go first, ties by submission.
@@ -65,15 +58,7 @@ def ordering_key(function: Callable[[int, int, int, int, int, int, int], int]) -
     ... def shortest_gpu_time_first(submit_ms, gpus, estimate_ms, remaining_ms, attained_gpu_ms, level, value):
     ...     return estimate_ms * gpus
     """
-    folder = cache_folder()
-    before = _config.CACHE_DIR
-    _config.CACHE_DIR = str(folder or "")
-    try:
-        return numba.cfunc(KEY_SIGNATURE, cache=folder is not None and "<" not in function.__code__.co_filename)(
-            function
-        )
-    finally:
-        _config.CACHE_DIR = before
+    return OrderingKey(function)
 
 
 @ordering_key

@@ -12,6 +12,7 @@ from tracekit.errors import UsageError, nearest
 from tracekit.replay.assumptions.models import Models, load_models, spread_ppm, used
 from tracekit.replay.cluster import Cluster
 from tracekit.replay.clusters.assignment import Assignment, assign
+from tracekit.replay.engine.entrances import choosing
 from tracekit.replay.engine.placement import RULES
 from tracekit.replay.engine.power import told_power
 from tracekit.replay.engine.run import simulate
@@ -143,7 +144,8 @@ class Scenario:
         """
         if isinstance(policy, str):
             policy = named_policy(policy)
-        mechanism = policy.mechanism(self.jobs, self.cluster, self.models, self.seed)
+        with choosing(len(self.jobs)):
+            mechanism = policy.mechanism(self.jobs, self.cluster, self.models, self.seed)
         notes: tuple[str, ...] = ()
         over = None
         if isinstance(mechanism, Recorded):

@@ -25,7 +25,8 @@ LEVELS = 7
 
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 _MASKS = tuple(np.uint64(number) for number in (0x5555555555555555, 0x3333333333333333, 0x0F0F0F0F0F0F0F0F))
-_BYTES = np.uint64(0x0101010101010101)
+_SHIFTS = (np.uint64(8), np.uint64(16), np.uint64(32))
+_MOST = np.uint64(127)
 
 
 def rows_of(level: int) -> int:
@@ -43,7 +44,9 @@ def _ones(bits: Any) -> Any:
     bits -= (bits >> _ONE) & _MASKS[0]
     bits = (bits & _MASKS[1]) + ((bits >> np.uint64(2)) & _MASKS[1])
     bits = (bits + (bits >> np.uint64(4))) & _MASKS[2]
-    return np.int64((bits * _BYTES) >> np.uint64(56))
+    for shift in _SHIFTS:
+        bits += bits >> shift
+    return np.int64(bits & _MOST)
 
 
 @inner

@@ -26,6 +26,8 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 from numba.extending import overload as numba_overload
 
+from tracekit.replay.engine.entrances import entrance, entrance_without_code
+from tracekit.replay.engine.interpreted import Choice, interpretable
 from tracekit.replay.engine.parts import PartCompiler, widen_arguments
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def compiled(function: F | None = None, /, *, counted: bool = False) -> F | Call
     read and write arrays and records it was given, take slices of them, and use tuples and numbers. Numba refuses what
     it cannot compile so; a test compares both settings.
 
-    With NUMBA_DISABLE_JIT=1 the function stays Python, for debugging; those that read records need numba.
+    Small runs interpret it in place of compiling it (see `entrances`), and so does NUMBA_DISABLE_JIT=1, for debugging.
 
     Parameters
     ----------
@@ -91,6 +93,8 @@ def outlined(function: F) -> F:
 
 
 def _part(function: F, *, inline: bool) -> F:
+    if _config.DISABLE_JIT:
+        return interpretable(function)
     part = _njit(
         _nrt=False,
         error_model="numpy",
@@ -99,8 +103,7 @@ def _part(function: F, *, inline: bool) -> F:
         no_cfunc_wrapper=True,
         pipeline_class=PartCompiler,
     )(function)
-    if not _config.DISABLE_JIT:
-        widen_arguments(part)
+    widen_arguments(part)
     return cast("F", part)
 
 
@@ -131,12 +134,13 @@ def either(usual: F, special: F, *, field: str) -> F:
     """
 
     def chosen(*arguments: Any) -> Any:
-        raise NotImplementedError("only compiled functions call this")
+        return in_python(*arguments)
 
     def choose(*arguments: Any) -> Any:
         found = special if any(field in _fields(argument) for argument in arguments) else usual
         return getattr(found, "py_func", found)
 
+    in_python = chosen.in_python = Choice(usual, special, field)  # type: ignore[attr-defined]
     options = {"_nrt": False, "error_model": "numpy", "forceinline": True}
     options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     _implement(chosen, jit_options=options, strict=False)(choose)
@@ -157,15 +161,17 @@ def _compile(function: F, *, counted: bool) -> F:
     # Divisors are sizes and rates, never 0: without the test for it divisions cost less.
     options: dict[str, Any] = {"error_model": "numpy"} | ({} if counted else {"_nrt": False})
     folder = cache_folder() if Path(function.__code__.co_filename).exists() else None
-    if folder is None or _config.DISABLE_JIT:
-        return _njit(**options)(function)
+    if _config.DISABLE_JIT:
+        return cast("F", entrance_without_code(function))
+    if folder is None:
+        return entrance(_njit(**options)(function))
     if counted:
         # The name of a cached file does not tell the options.
         folder /= "counted"
     before = _config.CACHE_DIR
     _config.CACHE_DIR = str(folder)
     try:
-        return _njit(cache=True, **options)(function)
+        return entrance(_njit(cache=True, **options)(function))
     finally:
         _config.CACHE_DIR = before
 
@@ -244,4 +250,7 @@ def count_trailing_zeros(value: int | np.uint64) -> int:
     return _count_in_one_instruction(value)
 
 
-count_trailing_zeros = _count_in_python if _config.DISABLE_JIT else _njit(_nrt=False)(count_trailing_zeros)
+count_trailing_zeros = _njit(_nrt=False)(count_trailing_zeros)
+count_trailing_zeros.in_python = _count_in_python  # type: ignore[attr-defined]
+if _config.DISABLE_JIT:
+    count_trailing_zeros = _count_in_python

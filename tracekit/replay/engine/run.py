@@ -15,6 +15,7 @@ from tracekit.replay.cells.layout import columns_of_cells, open_cells
 from tracekit.replay.cells.scheduling import run_cells
 from tracekit.replay.engine.build import build
 from tracekit.replay.engine.compiled import compiled, compiling
+from tracekit.replay.engine.entrances import choosing
 from tracekit.replay.engine.nodes import node_joins
 from tracekit.replay.engine.ordered import run_ordered
 from tracekit.replay.engine.planner import planner_steps
@@ -44,6 +45,8 @@ __all__ = ["simulate"]
 
 _INSTANTS = 100_000
 """Instants between two looks at the world outside: progress and interruptions."""
+_FEW_INSTANTS = 1_000
+"""The same where the run may be interpreted, for which there is a limit of time."""
 
 
 def simulate(
@@ -82,6 +85,24 @@ def simulate(
     UsageError
         A planner asked for what cannot be.
     """
+    with choosing(len(jobs)) as small:
+        instants = _FEW_INSTANTS if small else _INSTANTS
+        return _simulate(jobs, cluster, assignment, mechanism, name, rule, spread, instants, log=log, progress=progress)
+
+
+def _simulate(
+    jobs: Jobs,
+    cluster: Cluster,
+    assignment: Assignment,
+    mechanism: Mechanism,
+    name: str,
+    rule: str,
+    spread: NDArray[np.int32] | None,
+    instants: int,
+    *,
+    log: bool,
+    progress: Callable[[int], None] | None,
+) -> Outcome:
     rows = 16 * len(jobs) + 1024 if log else 0
     while True:
         with compiling():
@@ -89,7 +110,7 @@ def simulate(
             run = _prepare(state, jobs, cluster, assignment, mechanism, name)
             run.step(0)
         begun = time.perf_counter()
-        while run.step(_INSTANTS):
+        while run.step(instants):
             if progress is not None:
                 progress(int(run.state.g["submitted"][0]))
         wall = time.perf_counter() - begun
