@@ -102,6 +102,15 @@ def test_jobs_of_the_samples_survive_helios(sample: str, tmp_path: Path) -> None
         assert_frame_equal(before.sort(pl.all()), after.sort(pl.all()))
 
 
+def test_run_times_of_jobs_without_start_and_end_survive(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
+    at = {"submit_time": "2020-05-01", "cluster": "Earth", "vc": "a", "user": "u", "gpu_count": 1, "status": "failed"}
+    jobs = [{**at, "job_id": f"Earth/{n}", "run_s": float(n)} for n in range(1, 4)]
+    for to in ("swf", "helios", "csv"):
+        back = read_back(make_trace(jobs=jobs), tmp_path, to)
+        found = back.scan("jobs").sort("run_s").select("run_s", "start_time", "gpu_count").collect()
+        assert found.rows() == [(1.0, None, 1.0), (2.0, None, 1.0), (3.0, None, 1.0)], to
+
+
 @pytest.mark.parametrize("sample", ["helios", "slurm", "acme", "alibaba-pai", "alibaba-spot", "alibaba-dlrm", "philly"])
 def test_jobs_of_the_samples_survive_csv(sample: str, tmp_path: Path) -> None:
     trace = ingest_logs(SAMPLES / sample, tmp_path / "trace")

@@ -114,6 +114,11 @@ def broken(document: dict[str, Any], *path: Any, value: Any = None) -> dict[str,
         (("arrivals", "process"), "none", "'none' is not one of"),
         (("statuses", "groups", 0, "attempts"), [10**9], "statuses/groups/0/attempts/0: 1000000000 is greater than"),
         (("statuses", "groups", 0, "status"), "finished", "'finished' is not one of"),
+        (
+            ("cluster", "capacity"),
+            [{"cluster": None, "vc": "a", "gpu_count": 1.0}] * 2,
+            "cluster/capacity: a VC is named twice",
+        ),
         (("correlation", "levels"), [0.0, 1.0], "correlation/vcs: 17 values for 2"),
     ],
 )

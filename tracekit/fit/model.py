@@ -217,10 +217,13 @@ def _bad_arrivals(arrivals: dict[str, Any]) -> Iterator[str]:
             return
     if len(arrivals["rate"]["profile"]) not in (1, 24, 168) or not sum(arrivals["rate"]["profile"]) > 0:
         yield "arrivals/rate: the profile needs 1, 24 or 168 factors that are not all 0"
-    if process == "poisson":
-        return
+    if process != "poisson":
+        yield from _bad_process(process, arrivals["candidates"])
+
+
+def _bad_process(process: str, candidates: list[dict[str, Any]]) -> Iterator[str]:
     needs = {"gamma_renewal": ("a", "scale", "least"), "mmpp": ("quiet_rate", "busy_rate", "to_busy", "to_quiet")}
-    found = next((c["parameters"] for c in arrivals["candidates"] if c["process"] == process), None)
+    found = next((c["parameters"] for c in candidates if c["process"] == process), None)
     if found is None:
         yield f"arrivals: the process '{process}' is not among the candidates"
         return
@@ -250,7 +253,7 @@ def _bad_shares(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _bad_lengths(document: dict[str, Any]) -> Iterator[str]:
-    """Yield lists that have to be as long as another one, and are not."""
+    """Yield lists that do not fit each other, or themselves."""
     arrivals, correlation = document["arrivals"], document["correlation"]
     pairs = [("statuses/groups", g["attempt_shares"], g["attempts"]) for g in document["statuses"]["groups"]]
     pairs += [("correlation/vcs", v["scores"], correlation["levels"]) for v in correlation["vcs"]]
@@ -260,3 +263,6 @@ def _bad_lengths(document: dict[str, Any]) -> Iterator[str]:
         if len(own) != len(other):
             yield f"{place}: {len(own)} values for {len(other)}"
             return
+    owners = [(row["cluster"], row["vc"]) for row in document["cluster"]["capacity"]]
+    if len(set(owners)) < len(owners):
+        yield "cluster/capacity: a VC is named twice"

@@ -105,6 +105,20 @@ def test_a_job_cancelled_before_it_started_has_no_attempt(
     assert found_checks(trace) == {}
 
 
+def test_a_duration_without_times_is_the_run_time_of_a_job_that_ended(ingest: Ingest, rows: Rows) -> None:
+    lines = [f"{n},u1,vcA,8,32,1,{state},2020-04-02 08:00:00,,,{duration},\n" for n, state, duration in (
+        (1, "COMPLETED", 90), (2, "CANCELLED", 0), (3, "RUNNING", 90), (4, "", 30),
+    )]  # fmt: skip
+    trace = ingest({"Earth/cluster_log.csv": LOG + "".join(lines)})
+    assert [(r.get("run_s"), r["attempt_count"]) for r in rows(trace, "jobs")] == [
+        (90, 1),
+        (None, 0),
+        (None, 0),
+        (30, 1),
+    ]
+    assert [(r["job_id"], r["run_s"]) for r in rows(trace, "attempts")] == [("Earth/1", 90.0), ("Earth/4", 30.0)]
+
+
 @pytest.mark.parametrize("blank", ["", "None", "NULL"])
 def test_every_spelling_of_an_unknown_time_is_unknown(ingest: Ingest, rows: Rows, blank: str) -> None:
     line = f"2,u1,vcA,8,32,1,CANCELLED,2020-04-02 08:00:00,{blank},{blank},{blank},{blank}\n"

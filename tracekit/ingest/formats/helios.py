@@ -5,8 +5,9 @@ accounting; the cluster's name is only in the folder name (or in front of the fi
 local time; that they are UTC+8 is an assumption of ours, from where the operator is.
 
 Known faults: job ids repeat between clusters and are not quite in order; stated duration and queue can disagree with
-the times; rare SUSPENDED and RUNNING rows carry an end; quotas change from day to day, and running GPUs may exceed
-them; nodes are not named, so nothing is known about placement beyond the number of nodes.
+the times (a duration is used only where both times are missing, as in logs that tracekit wrote of synthetic jobs); rare
+SUSPENDED and RUNNING rows carry an end; quotas change from day to day, and running GPUs may exceed them; nodes are not
+named, so nothing is known about placement beyond the number of nodes.
 """
 
 from __future__ import annotations
@@ -97,12 +98,13 @@ def _read_log(file: SourceFile, cluster: str, sink: Sink) -> None:
         count_unknown_instants(sink, local, utc, jobs["job_id"])
         _count_contradictions(log, jobs, sink)
         sink.write("jobs", jobs)
-        sink.write("attempts", single_attempts(jobs.filter(pl.col("start_time").is_not_null())))
+        sink.write("attempts", single_attempts(jobs.filter(pl.col("attempt_count") > 0)))
 
 
 def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
     end = pl.when(has_ended(pl.col("status"))).then(pl.col("end_time"))
     started = pl.col("start_time").is_not_null()
+    told = pl.when(_without_times()).then("duration")
     return log.with_columns(status=slurm_status(pl.col("state"))).select(
         job_id=pl.lit(cluster + "/") + pl.col("job_id").cast(pl.String),
         cluster=pl.lit(cluster),
@@ -114,12 +116,19 @@ def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
         start_time="start_time",
         end_time=end,
         queue_s=(pl.col("start_time") - pl.col("submit_time")).dt.total_microseconds() / 1e6,
-        run_s=(end - pl.col("start_time")).dt.total_microseconds() / 1e6,
+        run_s=pl.coalesce((end - pl.col("start_time")).dt.total_microseconds() / 1e6, told),
         gpu_count=pl.col("gpu_num").cast(pl.Float64),
         cpu_count=pl.col("cpu_num").cast(pl.Float64),
         node_count="node_num",
-        attempt_count=started.cast(pl.Int64),
+        attempt_count=(started | _without_times()).cast(pl.Int64),
     )
+
+
+def _without_times() -> pl.Expr:
+    """Return whether a job ran, by its stated duration, though neither of its times is told, as in a synthetic log."""
+    open_ended = pl.col("status").is_in(["running", "pending"]).fill_null(value=False)
+    neither = pl.col("start_time").is_null() & pl.col("end_time").is_null()
+    return (neither & ~open_ended & (pl.col("duration") > 0)).fill_null(value=False)
 
 
 def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> None:
