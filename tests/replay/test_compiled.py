@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracekit.replay.engine import compiled as module
-from tracekit.replay.engine.compiled import compiled, count_trailing_zeros
+from tracekit.replay.engine.compiled import compiled, count_trailing_zeros, inner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +57,53 @@ def test_arrays_survive_calls_without_reference_counts() -> None:
         _uncounted(array, rows, (array, 1))
     assert sys.getrefcount(array) == before
     assert array.tolist() == list(range(1000))
+
+
+class _Arrays(NamedTuple):
+    rows: NDArray[np.void]
+    numbers: NDArray[np.int64]
+    table: NDArray[np.int64]
+    few: NDArray[np.int64]
+    empty: NDArray[np.int32]
+
+
+@inner
+def _add_row(arrays: _Arrays, rows: NDArray[np.void], index: int) -> int:
+    rows[index]["number"] += arrays.numbers[index] + arrays.few[index]
+    return int(len(arrays.empty) + len(arrays.table[0]))
+
+
+@compiled
+def _add_rows(arrays: _Arrays, times: int) -> int:
+    total = 0
+    for _ in range(times):
+        for index in range(len(arrays.numbers)):
+            arrays.table[1, index] += index
+            total += _add_row(arrays, arrays.rows, index) + arrays.numbers[1:].size
+    return total
+
+
+def test_arrays_of_every_layout_are_read_and_written_through_a_record_of_arrays() -> None:
+    arrays = _Arrays(
+        rows=np.zeros(3, dtype=_ROW),
+        numbers=np.array([1, 2, 3]),
+        table=np.zeros((2, 5), np.int64),
+        few=np.arange(60)[::20],
+        empty=np.zeros(0, np.int32),
+    )
+    # Each of 2 * 3 times: no item of `empty`, 5 columns of the table, 2 numbers behind the first.
+    assert _add_rows(arrays, 2) == 2 * 3 * (0 + 5 + 2)
+    assert arrays.rows["number"].tolist() == [2 * (1 + 0), 2 * (2 + 20), 2 * (3 + 40)]
+    assert arrays.table.tolist() == [[0, 0, 0, 0, 0], [0, 2, 4, 0, 0]]
+
+
+def test_a_record_of_arrays_may_be_followed_by_another_of_other_arrays() -> None:
+    for size in (1, 2):
+        numbers = np.arange(size)
+        arrays = _Arrays(
+            np.zeros(size, dtype=_ROW), numbers, np.zeros((2, size), np.int64), numbers[::1], np.zeros(0, np.int32)
+        )
+        assert _add_rows(arrays, 1) == size * (size + size - 1)
 
 
 @given(st.integers(0, 2**64 - 1))

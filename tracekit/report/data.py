@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import platform
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from tracekit import text
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "build_report", "time_info", "write_json"]
 
+_LIBRARIES = ("duckdb", "polars", "numpy", "scipy", "numba")
 ROW_LIMIT = 2000
 """Most rows of a result kept in report.json; tables/ holds all."""
 
@@ -106,6 +109,7 @@ def build_report(
     return {
         "schema_version": REPORT_SCHEMA_VERSION,
         "tracekit_version": __version__,
+        "versions": _versions(),
         "created": (created or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": command,
         "title": text.shorten(name, 80),
@@ -129,6 +133,10 @@ def build_report(
         "guidelines": guidelines,
         "quality": quality(trace),
     }
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}}
 
 
 def write_json(path: Path, content: object) -> None:
@@ -229,8 +237,11 @@ def time_info(trace: Trace) -> TimeInfo:
     manifest = trace.manifest
     first = last = None
     if trace.has("jobs"):
-        times = pl.concat_list("submit_time", "start_time", "end_time")
-        span = trace.scan("jobs").select(times.list.min().min().alias("a"), times.list.max().max().alias("b"))
+        times = ("submit_time", "start_time", "end_time")
+        span = trace.scan("jobs").select(
+            pl.min_horizontal(pl.col(t).min() for t in times).alias("first"),
+            pl.max_horizontal(pl.col(t).max() for t in times).alias("last"),
+        )
         first, last = span.collect(engine="streaming").row(0)
     seconds = (last - first).total_seconds() if first is not None else None
     words = "no times"

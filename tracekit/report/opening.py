@@ -56,7 +56,7 @@ def _about(answers: list[Answer]) -> str:
     place = f"{start} of {where}" if where else start
     place += f" in {shared}" if shared else ""
     who = of("users", "user")
-    did = of("jobs", "job") or "no job"
+    did = of("jobs", "job") or "no jobs"
     days = known.get("days_covered")
     when = f" within {count(round(days, 1) if days < 10 else round(days))} days" if days else ""
     verb = "submitted" if who else "were submitted" if known.get("jobs") != 1 else "was submitted"

@@ -281,6 +281,8 @@ class Report(TypedDict):
 
     schema_version: str
     tracekit_version: str
+    versions: dict[str, str]
+    """Of Python and of the libraries that numbers depend on."""
     created: str
     command: str
     title: str

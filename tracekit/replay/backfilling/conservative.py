@@ -8,7 +8,8 @@ Reservations are made anew in each pass. But as long as everything goes as belie
 had: what started since left all reservations as they were, and what ended was to end. So they are kept, and made anew
 only after a surprise: an end before its time, a job that runs on, a node that joins or leaves; and in part where a job
 found no place when it was due, and now stands in the way of others. A pass in which nobody could start (`openings`)
-leaves them as they are: to put them off once is the same as to do it step by step. Behind the jobs that may have a
+leaves them as they are: to put them off once is the same as to do it step by step. And a reservation is made only when
+a candidate asks that would still run when it could begin: others cannot stand in its way. Behind the jobs that may have a
 reservation, others start where they delay none of these.
 """
 
@@ -21,13 +22,15 @@ import numpy as np
 
 from tracekit.replay.backfilling.easy import head_queue
 from tracekit.replay.backfilling.ends import believe, believed_length, count_nodes
-from tracekit.replay.backfilling.openings import could_start, may_start
-from tracekit.replay.backfilling.reservation_book import make_book, take_note
+from tracekit.replay.backfilling.openings import has_place, may_start
+from tracekit.replay.backfilling.reservation_book import SPARE_STEPS, make_book, set_next, take_note
 from tracekit.replay.backfilling.steps import (
     begin_steps,
+    fill,
     give_up,
     hole,
     horizon,
+    longest,
     move_steps,
     put_off,
     reserve,
@@ -42,13 +45,11 @@ from tracekit.replay.backfilling.waitlist import (
     first_place,
     leave_queue,
     make_waitlist,
-    place_after,
-    stretch,
 )
 from tracekit.replay.engine.compiled import compiled, inner, outlined
 from tracekit.replay.engine.loop import next_instant, start
 from tracekit.replay.engine.nodes import NONE
-from tracekit.replay.engine.ordered import take
+from tracekit.replay.engine.ordered import take_apart
 from tracekit.replay.engine.state import PPM
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ __all__ = ["conservative_steps"]
 def _begin(s: Any, key: Any, b: Any, w: Any, d: int, j: int) -> bool:
     """Start a waiting job if it has a place."""
     job = s.jobs[j]
-    nodes = take(s, j, s.demands[job.demand]) if s.domains[d].free >= job.gpus else 0
+    nodes = take_apart(s, j, s.demands[job.demand]) if s.domains[d].free >= job.gpus else 0
     if nodes == 0:
         return False
     b.strips[d].open = NONE
@@ -81,13 +82,14 @@ def _note_start(b: Any, j: int) -> None:
 
 
 @inner
-def _front(s: Any, b: Any, w: Any, d: int) -> int:
+def _front(s: Any, b: Any, d: int) -> int:
     """Return the queue whose next job comes first, NONE when all are at their ends."""
     domain = s.domains[d]
     best = NONE
+    rank = np.int64(ANY)
     for q in range(domain.queue_low, domain.queue_high):
-        if b.next[q] != NONE and (best == NONE or w.rank[b.next[q]] < w.rank[b.next[best]]):
-            best = q
+        if b.lines[q].rank < rank:
+            best, rank = q, b.lines[q].rank
     return best
 
 
@@ -123,7 +125,7 @@ def _go_ahead(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
 
 
 @inner
-def _put_off(s: Any, b: Any, w: Any, d: int) -> None:
+def _put_off(s: Any, b: Any, d: int) -> None:
     """Let reservations that began before now, whose jobs found no place, begin now.
 
     While all others still hold, each is the first hole that its job could have: there is nowhere more room than there
@@ -142,8 +144,9 @@ def _put_off(s: Any, b: Any, w: Any, d: int) -> None:
         entry = b.plan[strip.plan_low + strip.planned]
         if entry.time != NONE:
             give_up(b, strip, entry.time, entry.length, entry.gpus)
-        b.next[entry.queue] = entry.place
-    strip.last = w.rank[b.plan[strip.plan_low + strip.planned - 1].place] if strip.planned > 0 else NONE
+        b.lines[entry.queue].place = entry.place
+        b.lines[entry.queue].rank = entry.rank
+    strip.last = b.plan[strip.plan_low + strip.planned - 1].rank if strip.planned > 0 else NONE
     tidy(b, strip)
 
 
@@ -157,8 +160,8 @@ def _start_due(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
         entry = b.plan[i]
         if entry.time == s.g[0].now:
             queue = s.queues[entry.queue]
-            if queue.blocked != NO_PLACE and _begin(s, key, b, w, d, entry.job):
-                _note_start(b, entry.job)
+            if queue.blocked != NO_PLACE and _begin(s, key, b, w, d, w.job[entry.place]):
+                _note_start(b, w.job[entry.place])
                 continue
             queue.blocked = NO_PLACE
         if entry.time != NONE:
@@ -171,96 +174,126 @@ def _start_due(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
 
 
 @inner
-def _plan(s: Any, key: Any, b: Any, w: Any, d: int) -> bool:
-    """Reserve for jobs of the queue that may have a reservation and have none, and start those that are due.
+def _plan(s: Any, b: Any, w: Any, d: int, rank: int) -> None:
+    """Reserve for jobs of the queue up to a rank that may have a reservation and have none.
 
-    Returns False where so many have one that nobody behind them can start in this pass; the rest is left for another.
+    None of them may start now, since `_next` found none before this rank.
     """
     strip = b.strips[d]
-    now = s.g[0].now
-    count = 0
     while strip.planned < b.facts[0].depth:
-        # To ask costs as much as to plan a few jobs.
-        if count & (count - 1) == 0 and not could_start(s, b, w, d):
-            return False
-        count += 1
-        q = _front(s, b, w, d)
-        if q == NONE:
-            return False
-        place = b.next[q]
-        j = w.job[place]
-        strip.last = w.rank[place]
-        b.next[q] = first_place(w, place + 1, stretch(s.queues, s.waiting, q), ANY)
-        job = s.jobs[j]
-        length = max(job.estimate, 1)
-        time = hole(b, strip, job.gpus, length)
-        if time != NONE:
-            reserve(b, strip, time, length, job.gpus)
-        if time == now:
-            if s.queues[q].blocked != NO_PLACE and _begin(s, key, b, w, d, j):
-                _note_start(b, j)
-                continue
-            s.queues[q].blocked = NO_PLACE
-        if time != NONE:
-            strip.due = min(strip.due, time)
+        q = _front(s, b, d)
+        if q == NONE or b.lines[q].rank > rank:
+            return
+        line = b.lines[q]
+        strip.last = line.rank
         entry = b.plan[strip.plan_low + strip.planned]
-        entry.job = j
-        entry.time = time
-        entry.length = length
-        entry.gpus = job.gpus
         entry.queue = q
-        entry.place = place
+        entry.place = line.place
+        entry.rank = line.rank
+        entry.gpus = line.gpus
+        entry.length = max(w.least[line.place], 1)
+        entry.time = hole(b, strip, entry.gpus, entry.length)
         strip.planned += 1
-    return True
+        if entry.time != NONE:
+            fill(b, strip, entry.time, entry.length, entry.gpus)
+            strip.due = min(strip.due, entry.time)
+        if entry.time == s.g[0].now:
+            s.queues[q].blocked = NO_PLACE
+        set_next(b, w, q, line.place + 1)
 
 
 @inner
-def _next(s: Any, b: Any, w: Any, d: int, after: int) -> int:
-    """Return the place of the first job after a rank that may start now beside all reservations, NONE without."""
+def _next(s: Any, b: Any, w: Any, d: int) -> tuple[int, int]:
+    """Return the first job that may start now beside all reservations: its place, NONE without, and its queue.
+
+    Queues without any are noted. What a job lacked once in a pass it lacks to its end.
+    """
     domain = s.domains[d]
-    best = NONE
+    now = s.g[0].now
+    best = found = NONE
+    first = np.int64(ANY)
     for q in range(domain.queue_low, domain.queue_high):
         queue = s.queues[q]
         if queue.size == 0 or queue.blocked != OPEN:
             continue
-        place = b.next[q]
+        line = b.lines[q]
+        place = line.place
         if place != NONE:
-            limit = horizon(b, b.strips[d], s.jobs[w.job[place]].gpus)
+            limit = horizon(b, b.strips[d], line.gpus)
             if limit < ANY:
-                limit -= s.g[0].now
-            high = stretch(s.queues, s.waiting, q)
-            if w.rank[place] <= after:
-                place = place_after(w, place, high, after)
-            place = first_place(w, place, high, limit) if limit > 0 else NONE
+                limit -= now
+            place = first_place(w, max(place, line.fit), line.high, limit) if limit > 0 else NONE
+            line.fit = place
         if place == NONE:
             queue.blocked = NO_JOB
-        elif best == NONE or w.rank[place] < w.rank[best]:
-            best = place
+        elif w.rank[place] < first:
+            best, found, first = place, q, np.int64(w.rank[place])
+    return best, found
+
+
+@inner
+def _first_in_the_way(s: Any, b: Any, w: Any, d: int, rank: int, until: int) -> int:
+    """Return the rank of the first job before a rank whose reservation, not made yet, may begin before a time, or NONE.
+
+    Reservations that are still to be made leave less room than there seems to be, so that none is overlooked.
+    """
+    domain = s.domains[d]
+    best = NONE
+    for q in range(domain.queue_low, domain.queue_high):
+        line = b.lines[q]
+        if line.rank >= rank:
+            continue
+        length = longest(b, b.strips[d], line.gpus, until)
+        if length > 0:
+            place = first_place(w, line.place, line.high, length)
+            if place != NONE and w.rank[place] < rank:
+                best = rank = int(w.rank[place])
     return best
 
 
 @inner
+def _is_next(s: Any, b: Any, w: Any, d: int, place: int, q: int) -> bool:
+    """Return whether a job that may start beside all reservations may so beside those of jobs before it not made yet.
+
+    They are made where they may begin before it ends. A queue found without a place is noted.
+    """
+    strip = b.strips[d]
+    until = s.g[0].now + max(w.least[place], 1)
+    while strip.planned < b.facts[0].depth:
+        first = _first_in_the_way(s, b, w, d, w.rank[place], until)
+        if first == NONE:
+            return True
+        if q != strip.open and not has_place(s, d, q):
+            s.queues[q].blocked = NO_PLACE
+            return False
+        strip.open = q
+        _plan(s, b, w, d, first)
+        if horizon(b, strip, b.lines[q].gpus) < until:
+            return False
+    return True
+
+
+@inner
 def _fill_in(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
-    """Start jobs behind those that have reservations where they delay none of these."""
-    after = b.strips[d].last
+    """Start jobs that have no reservations where they delay none, made or not."""
     while True:
-        place = _next(s, b, w, d, after)
+        place, q = _next(s, b, w, d)
         if place == NONE:
             return
+        if not _is_next(s, b, w, d, place, q):
+            continue
         j = w.job[place]
         if _begin(s, key, b, w, d, j):
             reserve(b, b.strips[d], s.g[0].now, max(s.jobs[j].estimate, 1), s.jobs[j].gpus)
             _note_start(b, j)
-            after = w.rank[place]
-            q = s.demands[s.jobs[j].demand].queue
-            if b.next[q] == place:
-                b.next[q] = first_place(w, place + 1, stretch(s.queues, s.waiting, q), ANY)
+            if b.lines[q].place == place:
+                set_next(b, w, q, place + 1)
         else:
-            s.queues[s.demands[s.jobs[j].demand].queue].blocked = NO_PLACE
+            s.queues[q].blocked = NO_PLACE
 
 
 @inner
-def _reopen(s: Any, d: int) -> int:
+def _reopen(s: Any, b: Any, d: int) -> int:
     """Look again at queues that may have got room since; return how many jobs wait."""
     domain = s.domains[d]
     waiting = 0
@@ -269,6 +302,7 @@ def _reopen(s: Any, d: int) -> int:
         waiting += queue.size
         if domain.freed or queue.blocked == NO_JOB:
             queue.blocked = OPEN
+        b.lines[q].fit = 0
     domain.freed = 0
     return waiting
 
@@ -285,14 +319,14 @@ def _plan_anew(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
     _go_ahead(s, key, b, w, d)
     for q in range(domain.queue_low, domain.queue_high):
         queue = s.queues[q]
-        b.next[q] = first_place(w, queue.base, stretch(s.queues, s.waiting, q), ANY) if queue.size > 0 else NONE
+        set_next(b, w, q, queue.base if queue.size > 0 else b.lines[q].high)
 
 
 @inner
 def _pass(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
     now = s.g[0].now
     strip = b.strips[d]
-    if _reopen(s, d) == 0:
+    if _reopen(s, b, d) == 0:
         strip.stale = 1
         return
     if not may_start(s, b, d):
@@ -303,18 +337,17 @@ def _pass(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
     else:
         move_steps(b, strip, now)
         if strip.due < now:
-            _put_off(s, b, w, d)
+            _put_off(s, b, d)
         if strip.due == now:
             _start_due(s, key, b, w, d)
-    if _plan(s, key, b, w, d):
-        _fill_in(s, key, b, w, d)
+    _fill_in(s, key, b, w, d)
     for i in range(b.facts[0].started):
         j = b.started[i]
         length = believed_length(b, s.jobs[j])
         run_instead(b, strip, max(length, 1), s.jobs[j].gpus)
         believe(s, b, j, now + length)
         strip.stale |= length == 0
-    if b.facts[0].started > 0:
+    if strip.steps > 2 * strip.planned + SPARE_STEPS:
         tidy(b, strip)
 
 

@@ -43,7 +43,7 @@ from tracekit.replay.backfilling.waitlist import (
 from tracekit.replay.engine.compiled import compiled, inner
 from tracekit.replay.engine.loop import free_chain, next_instant, release, start
 from tracekit.replay.engine.nodes import NONE
-from tracekit.replay.engine.ordered import take
+from tracekit.replay.engine.ordered import take_apart
 from tracekit.replay.engine.state import PPM, WAITING
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _begin(s: Any, key: Any, m: Any, f: Any, w: Any, d: int, j: int) -> bool:
     job = s.jobs[j]
     if s.domains[d].free < job.gpus:
         return False
-    nodes = take(s, j, s.demands[job.demand])
+    nodes = take_apart(s, j, s.demands[job.demand])
     if nodes == 0:
         return False
     leave_queue(s, w, j)
@@ -111,7 +111,7 @@ def _next(s: Any, m: Any, f: Any, w: Any, d: int, head: int, after: int) -> int:
         if queue.size == 0 or queue.blocked != OPEN:
             continue
         j = s.waiting[queue.base].job
-        if domain.free < s.jobs[j].gpus or take(s, j, s.demands[s.jobs[j].demand]) == 0:
+        if domain.free < s.jobs[j].gpus or take_apart(s, j, s.demands[s.jobs[j].demand]) == 0:
             queue.blocked = NO_PLACE
             continue
         if head != NONE:

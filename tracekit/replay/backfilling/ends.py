@@ -16,7 +16,9 @@ __all__ = ["believe", "believed_length", "count_nodes", "first_free", "forget", 
 
 @inner
 def _first_after(ends: Any, low: int, high: int, time: int) -> int:
-    """Return the first of ends [low, high) that is later than a time."""
+    """Return the first of ends [low, high) that is later than a time: often the very first."""
+    if low < high and ends[low].time > time:
+        return low
     while low < high:
         middle = (low + high) >> 1
         if ends[middle].time > time:
@@ -49,16 +51,22 @@ def _enter(ends: Any, strip: Any, time: int, gpus: int, job: int) -> None:
 
 
 @inner
-def _remove(ends: Any, strip: Any, time: int, job: int) -> None:
-    """Take a running job out."""
-    place = _first_after(ends, strip.low, strip.high, time - 1)
-    while ends[place].job != job:
-        place += 1
+def _remove(b: Any, strip: Any, job: int) -> int:
+    """Take a running job out; return when it was believed to end."""
+    ends = b.ends
+    place = strip.low
+    # Most jobs end when they should, and so as the first.
+    if ends[place].job != job:
+        place = _first_after(ends, strip.low, strip.high, b.end[job] - 1)
+        while ends[place].job != job:
+            place += 1
+    time = ends[place].time
     gpus = ends[place].gpus
     for i in range(place, strip.low, -1):
         ends[i] = ends[i - 1]
         ends[i].free += gpus
     strip.low += 1
+    return time
 
 
 @inner
@@ -81,10 +89,9 @@ def believed_length(b: Any, job: Any) -> int:
 @inner
 def forget(s: Any, b: Any, d: int, j: int) -> None:
     """Take note of a job that ended. If it was believed to run on, reservations may now begin sooner."""
-    if b.end[j] != s.g[0].now:
+    if _remove(b, b.strips[d], j) != s.g[0].now:
         b.strips[d].stale = 1
-    _remove(b.ends, b.strips[d], b.end[j], j)
-    if b.late_at[j] != NONE:
+    if b.facts[0].late > 0 and b.late_at[j] != NONE:
         heap_remove(b.late, b.late_at, 0, b.facts[0].late, j)
         b.facts[0].late -= 1
 
@@ -102,7 +109,7 @@ def outlived(s: Any, b: Any) -> None:
             length *= 2
         strip = b.strips[s.demands[s.jobs[j].demand].domain]
         strip.stale = 1
-        _remove(b.ends, strip, b.end[j], j)
+        _remove(b, strip, j)
         believe(s, b, j, s.jobs[j].first + length)
 
 

@@ -17,7 +17,7 @@ from tracekit.replay.engine.compiled import inner
 from tracekit.replay.engine.heap import heap_pop, heap_push, heap_remove
 from tracekit.replay.engine.loop import free_chain
 from tracekit.replay.engine.nodes import NONE, chain_fits, node_joins, node_leaves, take_chain
-from tracekit.replay.engine.placement import place_gang
+from tracekit.replay.engine.ordered import take_apart
 from tracekit.replay.engine.state import records
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _reserve(s: Any, m: Any, f: Any, d: int, h: int) -> bool:
         return False
     if g.by_count:
         m.domains[d].free -= demand.gpus
-    elif place_gang(m, d, demand) == 0:
+    elif take_apart(m, d, demand) == 0:
         return False
     aspect.head = h
     aspect.reserved = 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tracekit.replay.backfilling.ends import forget, outlived
-from tracekit.replay.backfilling.waitlist import join_queue, relax
+from tracekit.replay.backfilling.waitlist import ANY, first_place, join_queue, relax
 from tracekit.replay.engine.compiled import inner
 from tracekit.replay.engine.loop import free_chain
 from tracekit.replay.engine.nodes import NONE
@@ -19,21 +19,26 @@ if TYPE_CHECKING:
     from tracekit.replay.engine.state import State
     from tracekit.replay.mechanisms import Backfill
 
-__all__ = ["Book", "make_book", "take_note"]
+__all__ = ["SPARE_STEPS", "Book", "make_book", "set_next", "take_note"]
 
 _STRIP = np.dtype(
     [
         (name, np.int64)
         for name in (
             *("low", "high", "there", "step_low", "steps", "short"),
-            *("plan_low", "planned", "last", "due", "stale", "open"),
+            *("plan_low", "planned", "last", "due", "stale", "open", "begin", "end"),
         )
     ]
 )
 _END = np.dtype([("time", np.int64), ("free", np.int64), ("gpus", np.int64), ("job", np.int64)])
 _STEP = np.dtype([("time", np.int64), ("reserved", np.int64), ("free", np.int64), ("edge", np.int64)])
-_PLAN = np.dtype([(name, np.int64) for name in ("job", "time", "length", "gpus", "queue", "place")])
+_PLAN = np.dtype([(name, np.int64) for name in ("time", "length", "gpus", "queue", "place", "rank")])
+_LINE = np.dtype([(name, np.int64) for name in ("place", "rank", "high", "gpus", "due", "fit")])
 _FACTS = np.dtype([(name, np.int64) for name in ("late", "exact", "depth", "started")])
+
+
+SPARE_STEPS = 8
+"""Steps of a domain beyond two for each reservation, from which on those are dropped at which nothing changes."""
 
 
 class Book(NamedTuple):
@@ -42,7 +47,8 @@ class Book(NamedTuple):
     strips: NDArray[np.void]
     """Of each domain: where its running jobs are in `ends`, the GPUs of its nodes that are there, where its steps are
     and in how many more is reserved than is free, where its plan is, the rank of the last job planned, the first time
-    planned, whether to plan anew, and a queue whose jobs are known to have a place, or NONE (D,)."""
+    planned, whether to plan anew, a queue whose jobs are known to have a place, or NONE, and the steps around the hole
+    that was found last (D,)."""
     ends: NDArray[np.void]
     """Believed ends of running jobs, ascending; `free`: GPUs free from then on if nothing else starts."""
     end: NDArray[np.int64]
@@ -56,13 +62,13 @@ class Book(NamedTuple):
     free just before by what is believed of running jobs alone."""
     plan: NDArray[np.void]
     """Waiting jobs of each domain that have been planned, in order: when their reservations begin, NONE for never, for
-    how long and how much, and their places in the waitlist."""
+    how long and how much, and where they are in the waitlist."""
     started: NDArray[np.int64]
     """Jobs started in this pass."""
-    next: NDArray[np.int64]
-    """Place in the waitlist of each queue's first job that waits and is not planned, NONE without (Q,)."""
-    due: NDArray[np.int64]
-    """When a job of each queue last stood among the first whose reservations begin (Q,)."""
+    lines: NDArray[np.void]
+    """Of each queue: the place and the rank of its first job that waits and is not planned, NONE and ANY without; where
+    its places end; the GPUs that its jobs ask for; when one of them last stood among the first whose reservations
+    begin; and a place before which none of them may start in this pass (Q,)."""
     facts: NDArray[np.void]
     """Sizes and settings (1,)."""
 
@@ -80,7 +86,7 @@ def make_book(state: State, mechanism: Backfill) -> Book:
     strips["low"] = strips["high"] = np.cumsum(room)
     strips["there"], strips["stale"] = there, 1
     strips["plan_low"] = np.cumsum(planned) - planned
-    steps = 2 * (planned + room) + 4
+    steps = 2 * (planned + room) + SPARE_STEPS + 4
     strips["step_low"] = np.cumsum(steps) - steps
     return Book(
         strips,
@@ -91,10 +97,26 @@ def make_book(state: State, mechanism: Backfill) -> Book:
         steps=np.zeros(int(steps.sum()), _STEP),
         plan=np.zeros(int(planned.sum()), _PLAN),
         started=np.zeros(int(room.max(initial=0)) + 1, np.int64),
-        next=np.zeros(len(state.queues), np.int64),
-        due=np.full(len(state.queues), NONE, np.int64),
+        lines=_lines(state),
         facts=np.array([(0, mechanism.order.estimate_ms is None, mechanism.depth or n, 0)], _FACTS),
     )
+
+
+def _lines(state: State) -> NDArray[np.void]:
+    lines = np.zeros(len(state.queues), _LINE)
+    lines["place"] = lines["due"] = NONE
+    lines["rank"] = ANY
+    lines["high"] = np.append(state.queues["base"][1:], len(state.waiting))
+    lines["gpus"][state.demands["queue"]] = state.demands["gpus"]
+    return lines
+
+
+@inner
+def set_next(b: Any, w: Any, q: int, low: int) -> None:
+    """Look from a place on for the first job of a queue that waits."""
+    line = b.lines[q]
+    line.place = first_place(w, low, line.high, ANY)
+    line.rank = w.rank[line.place] if line.place != NONE else ANY
 
 
 @inner
@@ -103,10 +125,13 @@ def _expect(s: Any, b: Any, w: Any, j: int) -> None:
     demand = s.demands[s.jobs[j].demand]
     strip = b.strips[demand.domain]
     place = s.queues[demand.queue].base + w.slot[j]
-    if w.rank[place] < strip.last:
+    rank = w.rank[place]
+    if rank < strip.last:
         strip.stale = 1
-    if b.next[demand.queue] == NONE or place < b.next[demand.queue]:
-        b.next[demand.queue] = place
+    line = b.lines[demand.queue]
+    if rank < line.rank:
+        line.place = place
+        line.rank = rank
 
 
 @inner

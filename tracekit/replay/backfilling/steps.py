@@ -8,12 +8,26 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tracekit.replay.backfilling.ends import first_free, free_around, free_at
 from tracekit.replay.backfilling.waitlist import ANY
 from tracekit.replay.engine.compiled import inner
 from tracekit.replay.engine.nodes import NONE
 
-__all__ = ["begin_steps", "give_up", "hole", "horizon", "move_steps", "put_off", "reserve", "run_instead", "tidy"]
+__all__ = [
+    "begin_steps",
+    "fill",
+    "give_up",
+    "hole",
+    "horizon",
+    "longest",
+    "move_steps",
+    "put_off",
+    "reserve",
+    "run_instead",
+    "tidy",
+]
 
 
 @inner
@@ -45,32 +59,59 @@ def move_steps(b: Any, strip: Any, now: int) -> None:
 
 @inner
 def hole(b: Any, strip: Any, gpus: int, length: int) -> int:
-    """Return the first time from which so many GPUs are free for so long, NONE where there is none."""
+    """Return the first time from which so many GPUs are free for so long, NONE where there is none.
+
+    Notes the last step up to that time, and the first from its end on, for `fill`.
+    """
     high = strip.step_low + strip.steps
     since = NONE
+    strip.end = high
     for k in range(strip.step_low, high):
         step = b.steps[k]
         if since != NONE and step.time >= since + length:
+            strip.end = k
             break
         if step.free >= gpus:
             if since == NONE:
                 since = step.time
+                strip.begin = k
             continue
         since = NONE
         edge = b.steps[k + 1].edge if k + 1 < high else strip.there
         if edge >= gpus + step.reserved:
             since = first_free(b, strip, gpus + step.reserved)
+            strip.begin = k
     return since
 
 
 @inner
-def _step(b: Any, strip: Any, time: int) -> int:
-    """Return the step that begins at a time, made where there is none."""
-    k = strip.step_low + strip.steps
-    while b.steps[k - 1].time > time:
-        k -= 1
-    if b.steps[k - 1].time == time:
-        return k - 1
+def longest(b: Any, strip: Any, gpus: int, until: int) -> int:
+    """Return for how long so many GPUs are free from the best of the times before `until`, ANY where for ever."""
+    high = strip.step_low + strip.steps
+    since = NONE
+    best: Any = np.int64(0)
+    for k in range(strip.step_low, high):
+        step = b.steps[k]
+        if since == NONE and step.time >= until:
+            return best
+        if step.free >= gpus:
+            if since == NONE:
+                since = step.time
+            continue
+        if since != NONE:
+            best = max(best, step.time - since)
+            since = NONE
+        edge = b.steps[k + 1].edge if k + 1 < high else strip.there
+        if step.time < until and edge >= gpus + step.reserved:
+            since = first_free(b, strip, gpus + step.reserved)
+            if since >= until:
+                return best
+    return best if since == NONE else ANY
+
+
+@inner
+def _insert(b: Any, strip: Any, k: int, time: int) -> None:
+    """Let a new step, at which nothing changes yet, begin at a time between two steps, or after the last."""
     for i in range(strip.step_low + strip.steps, k, -1):
         b.steps[i] = b.steps[i - 1]
     strip.steps += 1
@@ -80,24 +121,60 @@ def _step(b: Any, strip: Any, time: int) -> int:
     step.edge, free = free_around(b, strip, time)
     step.free = free - step.reserved
     strip.short += step.free < 0
-    return k
 
 
 @inner
-def reserve(b: Any, strip: Any, time: int, length: int, gpus: int) -> None:
-    """Reserve GPUs for a while."""
-    first = _step(b, strip, time)
-    last = _step(b, strip, time + length)
+def _span(b: Any, strip: Any, since: int, until: int) -> tuple[int, int]:
+    """Return the steps that begin at two times, the first not before the steps, made where there are none."""
+    last = strip.step_low + strip.steps
+    while b.steps[last - 1].time > until:
+        last -= 1
+    if b.steps[last - 1].time == until:
+        last -= 1
+    else:
+        _insert(b, strip, last, until)
+    first = last
+    while b.steps[first - 1].time > since:
+        first -= 1
+    if b.steps[first - 1].time == since:
+        return first - 1, last
+    _insert(b, strip, first, since)
+    return first, last + 1
+
+
+@inner
+def _add(b: Any, first: int, last: int, gpus: int) -> None:
     for k in range(first, last):
         b.steps[k].reserved += gpus
         b.steps[k].free -= gpus
 
 
 @inner
+def reserve(b: Any, strip: Any, time: int, length: int, gpus: int) -> None:
+    """Reserve GPUs for a while."""
+    first, last = _span(b, strip, time, time + length)
+    _add(b, first, last, gpus)
+
+
+@inner
+def fill(b: Any, strip: Any, time: int, length: int, gpus: int) -> None:
+    """Reserve GPUs in the hole that was just found."""
+    first, last = strip.begin, strip.end
+    if last == strip.step_low + strip.steps or b.steps[last].time != time + length:
+        _insert(b, strip, last, time + length)
+    if b.steps[first].time != time:
+        first += 1
+        last += 1
+        _insert(b, strip, first, time)
+    _add(b, first, last, gpus)
+
+
+@inner
 def run_instead(b: Any, strip: Any, length: int, gpus: int) -> None:
     """Turn a reservation that begins now into a running job, which `ends` will tell of."""
     base = strip.step_low
-    last = _step(b, strip, b.steps[base].time + length)
+    now = b.steps[base].time
+    _, last = _span(b, strip, now, now + length)
     for k in range(base, last):
         b.steps[k].reserved -= gpus
         b.steps[k + 1].edge -= gpus
@@ -108,8 +185,7 @@ def put_off(b: Any, strip: Any, since: int, length: int, gpus: int) -> None:
     """Let a reservation that began before now begin now; some may then have less than they reserved."""
     base = strip.step_low
     now = b.steps[base].time
-    first = _step(b, strip, max(since + length, now))
-    last = _step(b, strip, now + length)
+    first, last = _span(b, strip, max(since + length, now), now + length)
     for k in range(first, last):
         step = b.steps[k]
         strip.short += 0 <= step.free < gpus
@@ -120,8 +196,7 @@ def put_off(b: Any, strip: Any, since: int, length: int, gpus: int) -> None:
 @inner
 def give_up(b: Any, strip: Any, time: int, length: int, gpus: int) -> None:
     """Drop a reservation."""
-    first = _step(b, strip, time)
-    last = _step(b, strip, time + length)
+    first, last = _span(b, strip, time, time + length)
     for k in range(first, last):
         step = b.steps[k]
         strip.short -= -gpus <= step.free < 0

@@ -99,16 +99,23 @@ def _keys(s: Any, key: Any, keys: Any) -> None:
 
 @inner
 def _put(w: Any, place: int, value: int) -> None:
+    before = w.least[place]
     w.least[place] = value
     for k in range(1, len(w.level) - 1):
         place >>= 4
-        low = w.level[k - 1] + (place << 4)
-        best = w.least[low]
-        for i in range(low + 1, low + 16):
-            best = min(best, w.least[i])
-        if w.least[w.level[k] + place] == best:
+        above = w.level[k] + place
+        if value >= w.least[above]:
+            if before > w.least[above]:
+                break
+            # It was the least of its 16, or as small.
+            low = w.level[k - 1] + (place << 4)
+            value = w.least[low]
+            for i in range(low + 1, low + 16):
+                value = min(value, w.least[i])
+        before = w.least[above]
+        if value == before:
             break
-        w.least[w.level[k] + place] = best
+        w.least[above] = value
 
 
 @inner

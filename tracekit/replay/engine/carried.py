@@ -18,7 +18,7 @@ from tracekit.replay.engine.named import (
     part_company,
 )
 from tracekit.replay.engine.nodes import NONE
-from tracekit.replay.engine.placement import place_gang
+from tracekit.replay.engine.ordered import take
 from tracekit.replay.engine.progress import change_rate
 from tracekit.replay.engine.state import PPM, RUNNING, WAITING
 from tracekit.replay.engine.switches import go_on, lose_job, stop_job
@@ -317,7 +317,7 @@ def _give(s: Any, key: Any, i: int, p: Any, beside: Any, share: int, any_model: 
         scratch.domain = demand.domain
         scratch.scope = s.g[0].scope
         scratch.gpus = p.gpus[i]
-        nodes = _place(s, j, scratch)
+        nodes = take(s, j, scratch)
     if nodes < 0:
         s.g[0].culprit = i
         return -nodes
@@ -326,18 +326,3 @@ def _give(s: Any, key: Any, i: int, p: Any, beside: Any, share: int, any_model: 
     else:
         go_on(s, key, j, old, nodes, p.gpus[i], p.rates[i], resize_ms, beside)
     return 0
-
-
-@inner
-def _place(s: Any, j: int, demand: Any) -> int:
-    """Take GPUs for a job without any; return the nodes it spans, 0 when there is no place."""
-    g = s.g[0]
-    if not g.by_count:
-        return place_gang(s, j, demand)
-    domain = s.domains[demand.domain]
-    if domain.free < demand.gpus:
-        return 0
-    domain.free -= demand.gpus
-    g.busy += demand.gpus
-    g.free -= demand.gpus
-    return 1

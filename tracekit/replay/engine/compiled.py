@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 import numba
 from numba.core import cgutils, types
 from numba.extending import intrinsic
-from numba.extending import overload as numba_overload
 
+from tracekit.replay.engine.columns import kind_of
 from tracekit.replay.engine.entrances import entrance, entrance_without_code
 from tracekit.replay.engine.interpreted import Choice, interpretable
-from tracekit.replay.engine.parts import PartCompiler, widen_arguments
+from tracekit.replay.engine.parts import PartCompiler, WholeCompiler, widen_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +44,6 @@ _UNUSED_DAYS = 30
 # numba declares neither its settings nor `_nrt` to type checkers.
 _njit: Any = numba.njit
 _config: Any = numba.config
-_implement: Any = numba_overload
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -79,13 +78,13 @@ def inner(function: F) -> F:
     """Compile a function that only compiled functions call, into each of its callers.
 
     It has no entrance for Python, no machine code of its own and no file on disk, which spares most of the time of
-    compilation; and a call would pass hundreds of words, since each array of a record of arrays is several.
+    compilation.
     """
     return _part(function, inline=True)
 
 
 def outlined(function: F) -> F:
-    """Compile a function that only compiled functions call, once; each call passes those hundreds of words.
+    """Compile a function that only compiled functions call, once: each call is one.
 
     It serves large functions that are called from several places, none of them at every event.
     """
@@ -132,19 +131,24 @@ def either(usual: F, special: F, *, field: str) -> F:
     field : str
         The name.
     """
+    in_python: Any = Choice(usual, special, field)
 
     def chosen(*arguments: Any) -> Any:
         return in_python(*arguments)
 
-    def choose(*arguments: Any) -> Any:
-        found = special if any(field in _fields(argument) for argument in arguments) else usual
-        return getattr(found, "py_func", found)
+    if _config.DISABLE_JIT:
+        chosen.in_python = in_python  # type: ignore[attr-defined]
+        return cast("F", chosen)
+    parts = [function if hasattr(function, "get_call_template") else inner(function) for function in (usual, special)]
 
-    in_python = chosen.in_python = Choice(usual, special, field)  # type: ignore[attr-defined]
-    options = {"_nrt": False, "error_model": "numpy", "forceinline": True}
-    options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    _implement(chosen, jit_options=options, strict=False)(choose)
-    return cast("F", chosen)
+    def part(kinds: Any) -> Any:
+        return parts[any(field in _fields(kind) for kind in kinds)]
+
+    routed: Any = _njit(chosen)
+    routed.in_python = in_python
+    routed.get_call_template = lambda kinds, named: part(kinds).get_call_template(kinds, named)
+    routed.get_overload = lambda kinds: part(kinds).get_overload(kinds)
+    return cast("F", routed)
 
 
 def _fields(kind: Any) -> Any:
@@ -159,21 +163,29 @@ def _fields(kind: Any) -> Any:
 
 def _compile(function: F, *, counted: bool) -> F:
     # Divisors are sizes and rates, never 0: without the test for it divisions cost less.
-    options: dict[str, Any] = {"error_model": "numpy"} | ({} if counted else {"_nrt": False})
+    options: dict[str, Any] = {"error_model": "numpy", "pipeline_class": WholeCompiler}
+    options |= {} if counted else {"_nrt": False}
     folder = cache_folder() if Path(function.__code__.co_filename).exists() else None
     if _config.DISABLE_JIT:
         return cast("F", entrance_without_code(function))
     if folder is None:
-        return entrance(_njit(**options)(function))
+        return entrance(_seeing(_njit(**options)(function), counted=counted))
     if counted:
         # The name of a cached file does not tell the options.
         folder /= "counted"
     before = _config.CACHE_DIR
     _config.CACHE_DIR = str(folder)
     try:
-        return entrance(_njit(cache=True, **options)(function))
+        return entrance(_seeing(_njit(cache=True, **options)(function), counted=counted))
     finally:
         _config.CACHE_DIR = before
+
+
+def _seeing(function: Any, *, counted: bool) -> Any:
+    """Let a compiled function take the arrays in records of arrays as columns."""
+    if not counted:
+        function.typeof_pyval = kind_of
+    return function
 
 
 @functools.cache

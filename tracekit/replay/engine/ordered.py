@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tracekit.replay.engine.compiled import compiled, inner
+from tracekit.replay.engine.compiled import compiled, inner, outlined
 from tracekit.replay.engine.eventlog import forgive_stop
 from tracekit.replay.engine.heap import heap_push
 from tracekit.replay.engine.loop import (
@@ -32,7 +32,16 @@ from tracekit.replay.engine.progress import held, key_now, overhead_of, settle
 from tracekit.replay.engine.state import DRIFT_ANY, DRIFT_TIME, WAITING
 from tracekit.replay.engine.victims import UNTOLD, node_to_clear, rank_limit, room_without, victims_on
 
-__all__ = ["first_queue", "hold_again", "list_pass", "run_ordered", "settle_evictions", "take", "take_again"]
+__all__ = [
+    "first_queue",
+    "hold_again",
+    "list_pass",
+    "run_ordered",
+    "settle_evictions",
+    "take",
+    "take_again",
+    "take_apart",
+]
 
 
 @inner
@@ -64,6 +73,12 @@ def take(s: Any, j: int, demand: Any) -> int:
     g.busy += demand.gpus
     g.free -= demand.gpus
     return 1
+
+
+@outlined
+def take_apart(s: Any, j: int, demand: Any) -> int:
+    """Like `take`, compiled once for all the places that ask."""
+    return take(s, j, demand)
 
 
 @inner
