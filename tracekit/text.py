@@ -104,10 +104,11 @@ def counted(value: float, what: str) -> str:
 
     Examples
     --------
-    >>> counted(1, "jobs"), counted(1500, "jobs")
-    ('1 job', '1,500 jobs')
+    >>> counted(1, "jobs"), counted(1500, "jobs"), counted(1, "batches")
+    ('1 job', '1,500 jobs', '1 batch')
     """
-    return f"{count(value)} {what.removesuffix('s') if value == 1 else what}"
+    one = what.removesuffix("es") if what.endswith("ches") else what.removesuffix("s")
+    return f"{count(value)} {one if value == 1 else what}"
 
 
 def percent(share: float) -> str:

@@ -41,6 +41,10 @@ def test_pictures_of_a_model(trace: Path, tmp_path: Path) -> None:
     names = sorted(p.name for p in (tmp_path / "pictures").iterdir())
     assert names[:2] == ["arrivals.png", "arrivals.svg"]
     assert "run_time_all.svg" in names
+    assert "run_time_class_2-4.svg" in names
+    assert (
+        "note: no picture of the run time if nothing stopped them (demand) of jobs of more than 8 GPUs" in done.stderr
+    )
     assert (tmp_path / "pictures" / "arrivals.png").read_bytes().startswith(b"\x89PNG")
     assert_one_line(run("plot", tmp_path / "w.json", "-o", tmp_path / "pictures"), "exists already")
 

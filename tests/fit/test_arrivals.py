@@ -130,6 +130,16 @@ def test_the_likelihood_of_modulated_arrivals_is_the_product_of_matrices() -> No
     assert modulated_log_likelihood(gaps, process) == pytest.approx(np.log(vector.sum()))
 
 
+def test_observed_hours_are_means_over_the_hours_that_the_log_holds_whole() -> None:
+    # From Monday 00:30 to Tuesday 03:10: Monday 00 and Tuesday 03 are cut; 01 has three batches, Tuesday 02 one.
+    minutes = [30, 61, 70, 119, 26 * 60 + 5, 27 * 60 + 10]
+    found = fit_arrivals(jobs_at(np.array([MONDAY + 60.0 * m for m in minutes])), "UTC", np.random.default_rng(0))
+    seen = found["observed_per_hour"]
+    assert len(seen) == 168
+    assert (seen[0], seen[1], seen[2], seen[26]) == (None, 3.0, 0.0, 1.0)
+    assert seen[27:] == [None] * 141
+
+
 @pytest.mark.parametrize("process", ["poisson", "gamma_renewal", "mmpp"])
 def test_drawn_arrivals_are_of_the_process(process: str) -> None:
     parameters = {

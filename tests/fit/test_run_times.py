@@ -72,6 +72,9 @@ def test_small_groups_are_pooled_and_keep_their_median(make_trace: Callable[...,
     assert found["n"] == 60
     assert found["pooled_to"] == "all"
     assert 0.2 < found["median_ratio"] < 5
+    whole = entry(tracekit.fit(make_trace(**tables), replicates=0), "until_end")
+    own, others = (dict(e["quantiles_s"])[0.5] for e in (found, whole))
+    assert found["median_ratio"] == pytest.approx(own / others)
 
 
 def test_stopped_jobs_are_right_censored_in_demand(make_trace: Callable[..., Trace]) -> None:

@@ -178,9 +178,15 @@ def test_of_parts_only_changes_are_drawn_and_the_rest_is_counted() -> None:
     rows = [row(scope=f"s{k}", relative_change=k / 10) for k in range(20)] + [row(scope="t", verdict="noise")]
     (panel,) = panels("change/measures", rows)
     (drawn,) = [d for d in panel.to_dict()["datasets"].values() if len(d) > 1]
-    assert [r["what"] for r in drawn] == [f"median wait, s{k}" for k in range(19, 4, -1)]
+    assert [r["name"] for r in drawn] == [f"median wait, s{k}" for k in range(19, 4, -1)]
     assert panel.note.endswith("5 more in the table.")
     assert panels("change/by_vc", [row(verdict="noise")]) == []
+
+
+def test_a_long_name_stands_in_several_lines() -> None:
+    (panel,) = panels("change/measures", [row("GPU-hours in jobs that did not complete")])
+    (drawn,) = [d for d in panel.to_dict()["datasets"].values() if "what" in d[0]]
+    assert drawn[0]["what"] == "GPU-hours in jobs that\ndid not complete"
 
 
 def test_a_large_change_is_drawn_at_the_edge() -> None:

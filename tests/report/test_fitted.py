@@ -48,6 +48,7 @@ def _entry(**given: Any) -> dict[str, Any]:
 def _model(*entries: dict[str, Any], **document: Any) -> WorkloadModel:
     rate = {"kind": "hour_of_week", "per_hour": 10.0, "profile": [2.0] + [1.0] * 167, "trend_per_day": 0.0}
     arrivals = {"process": "poisson", "why": "Poisson is not rejected", "days": 28.0, "rate": rate}
+    arrivals |= {"start": 1_507_507_200 - 3600, "timezone": "UTC"}
     return WorkloadModel(
         {
             "source": {"hour_of_day_known": True},
@@ -66,7 +67,7 @@ def _rows(result: Result) -> list[dict[str, Any]]:
 
 
 def test_each_fitted_group_is_a_row_and_pooled_ones_are_counted() -> None:
-    pooled = _entry(gpu_class="1", pooled_to="all", n=40)
+    pooled = _entry(gpu_class="1", pooled_to="all", n=40, median_ratio=None, quantiles_s=None)
     tenant = _entry(vc="x")
     family, match, _ = fitted_results(_model(_entry(), _entry(gpu_class=">8"), pooled, tenant))
     rows = _rows(family)
@@ -75,9 +76,11 @@ def test_each_fitted_group_is_a_row_and_pooled_ones_are_counted() -> None:
         (">8", "all", "lognorm", "burr12", 0.4),
     ]
     assert rows[0]["censored_share"] == 0.1
-    assert "1 groups by size and status have less than 200 jobs and take the shape of a larger one" in family.notes
+    assert "1 group by size and status has less than 200 jobs and takes the shape of a larger one" in family.notes
     assert "remark" not in rows[0]
-    assert match.notes == ["size classes without a fit of their own: 1 (40 jobs, less than 200)"]
+    assert match.notes == [
+        "size classes that are not shown: 1 (40 jobs, less than 200, and less than 20 that are known to the end)"
+    ]
     assert finding("fit/run_time_family", rows) == (
         "Of the families, a lognormal distribution describes the run times of all 300 jobs best; the largest gap"
         " between fitted and observed distribution is 0.020, no more than chance would give (p = 0.4)."
@@ -112,6 +115,7 @@ def test_the_rate_is_a_table_of_hours_by_days() -> None:
     _, _, rate = fitted_results(_model(_entry()))
     rows = _rows(rate)
     assert len(rows) == 24
+    assert {r["rate"] for r in rows} == {"fitted"}
     assert (rows[0]["monday"], rows[0]["tuesday"], rows[23]["sunday"]) == (20.0, 10.0, 10.0)
     assert finding("fit/arrival_rate", rows) == (
         "By the fitted rate 10.1 batches of jobs arrive in an hour on average, 20 in the busiest hour"
@@ -122,10 +126,55 @@ def test_the_rate_is_a_table_of_hours_by_days() -> None:
     assert [v["batches"] for v in values[:3]] == [20.0, 10.0, 10.0]
 
 
+def test_observed_rates_stand_beside_the_fitted_ones() -> None:
+    document = _model(_entry()).document
+    # Monday 00:00 is 5 off, Monday 01:00 was never seen, all others are met.
+    seen = [25.0, None, *[10.0] * 166]
+    _, _, rate = fitted_results(_model(_entry(), arrivals={**document["arrivals"], "observed_per_hour": seen}))
+    rows = _rows(rate)
+    assert [(r["hour"], r["rate"], r["monday"], r["tuesday"]) for r in rows[:4]] == [
+        (0, "fitted", 20.0, 10.0),
+        (0, "observed", 25.0, 10.0),
+        (1, "fitted", 10.0, 10.0),
+        (1, "observed", None, 10.0),
+    ]
+    said = finding("fit/arrival_rate", rows)
+    assert said is not None
+    assert said.endswith("; the 167 observed hours are 0.0299 batches away from the fitted rate on average.")
+    (panel,) = panels("fit/arrival_rate", rows)
+    assert [words for words, _ in panel.legend] == ["observed", "fitted"]
+    points = next(v for v in panel.to_dict()["datasets"].values() if v[0]["what"] == "observed")
+    assert [(p["hour_of_week"], p["batches"]) for p in points[:2]] == [(0.5, 25.0), (2.5, 10.0)]
+    assert len(points) == 167
+
+
+def test_a_small_size_class_is_shown_with_the_fit_of_all_at_its_own_median() -> None:
+    quantiles = [[0.01, 20.0], [0.5, 180.0], [0.95, 1500.0], [0.99, 2000.0]]
+    small = _entry(gpu_class="1", pooled_to="all", n=40, median_ratio=2.0, quantiles_s=quantiles)
+    _, match, _ = fitted_results(_model(_entry(), small))
+    rows = [r for r in _rows(match) if r["gpu_class"] == "1"]
+    # A hundredth of 40 jobs is less than a job.
+    assert [r["share"] for r in rows] == [0.5, 0.95]
+    assert rows[0]["fitted_s"] == pytest.approx(200, rel=1e-3)
+    assert "1 (40 jobs)" in match.notes[0]
+
+
+def test_survival_has_log_axes_though_jobs_ran_for_no_time() -> None:
+    zero = _entry(quantiles_s=[[0.25, 0.0], [0.5, 90.0], [0.99, 1000.0]])
+    _, match, _ = fitted_results(_model(zero))
+    below, beyond, *_ = panels("fit/run_time", _rows(match))
+    encoded = [p.to_dict()["layer"][0]["encoding"] for p in (below, beyond)]
+    assert [e["x"]["scale"]["type"] for e in encoded] == ["symlog", "log"]
+    assert encoded[1]["y"]["scale"]["type"] == "log"
+    assert "left of the axis" in beyond.note
+
+
 def test_a_log_without_hours_names_no_hour() -> None:
     _, _, rate = fitted_results(_model(_entry(), source={"hour_of_day_known": False}))
+    # The log begins on a Sunday at 23:00 of its made-up week: Monday 00:00 is its second hour.
     rows = _rows(rate)
-    assert list(rows[0]) == ["hour", *(f"day_{d}" for d in range(1, 8))]
+    assert [r["day_1"] for r in rows[:3]] == [10.0, 20.0, 10.0]
+    assert list(rows[0]) == ["hour", "rate", *(f"day_{d}" for d in range(1, 8))]
     said = finding("fit/arrival_rate", rows)
     assert said is not None
     assert "Monday" not in said

@@ -11,7 +11,8 @@ import pytest
 from tracekit.fit.choice import Effort, describe
 from tracekit.fit.model import WorkloadModel
 from tracekit.fit.sample import Sample
-from tracekit.report.workload_charts import arrivals_chart, run_time_chart, workload_pictures
+from tracekit.report.rate_charts import arrivals_chart
+from tracekit.report.workload_charts import run_time_chart, undrawn, workload_pictures
 
 
 def spec_of(chart: alt.TopLevelMixin) -> dict[str, Any]:
@@ -32,31 +33,78 @@ def entry() -> dict[str, Any]:
 def model(entry: dict[str, Any]) -> WorkloadModel:
     profile = [2.0 if hour < 48 else 0.6 for hour in range(168)]
     rate = {"kind": "hour_of_week", "per_hour": 10.0, "profile": profile}
-    arrivals = {"process": "poisson", "rate": rate, "timezone": "UTC"}
+    arrivals = {
+        "process": "poisson",
+        "rate": {**rate, "trend_per_day": 0.0},
+        "timezone": "UTC",
+        "start": 0,
+        "days": 28.0,
+    }
+    arrivals |= {"step_s": 1.0, "batches": 500, "observed_per_hour": [None, *[7.0] * 167]}
     whole = {**entry, "gpu_class": None, "status": None}
     tenant = {**entry, "vc": "a"}
-    pooled = {"measure": "until_end", "gpu_class": "1", "status": None, "cluster": None, "vc": None, "pooled_to": "all"}
-    return WorkloadModel({"arrivals": arrivals, "run_times": [whole, entry, tenant, pooled]})
+    empty = {"measure": "until_end", "gpu_class": "1", "status": None, "cluster": None, "vc": None, "pooled_to": "all"}
+    tiny = {**empty, "n": 12, "median_ratio": None}
+    small = {**empty, "gpu_class": "2-4", "n": 100, "median_ratio": 3.0, "quantiles_s": [[0.5, 3000.0], [0.9, 9000.0]]}
+    by_status = {**tiny, "status": "failed"}
+    source = {"hour_of_day_known": True}
+    run_times = [whole, entry, tenant, tiny, small, by_status]
+    return WorkloadModel({"source": source, "arrivals": arrivals, "run_times": run_times})
 
 
 def test_there_is_a_picture_of_arrivals_and_of_each_fitted_group_but_vcs(model: WorkloadModel) -> None:
     drawn = workload_pictures(model)
-    assert list(drawn) == ["arrivals", "run_time_all", "run_time_class_above-8_failed"]
+    assert list(drawn) == ["arrivals", "run_time_all", "run_time_class_above-8_failed", "run_time_class_2-4"]
     assert all(text.startswith("<svg") and "var(--" not in text for text in drawn.values())
-    assert "run time of &gt;8 GPUs, failed, 2,000 jobs" in drawn["run_time_class_above-8_failed"]
+    assert "run time of jobs of more than 8 GPUs with status failed" in drawn["run_time_class_above-8_failed"]
+    assert "2,000 jobs" in drawn["run_time_class_above-8_failed"]
+    assert workload_pictures(model) == drawn
+
+
+def test_what_has_no_picture_is_told(model: WorkloadModel) -> None:
+    assert undrawn(model) == [
+        "no picture of the run time of 1-GPU jobs: 12 jobs, less than 200, and less than 20 that are known to the end",
+        "no picture of 1 group by status: less than 200 jobs, with the shape of a larger group",
+        "no picture of 1 VC: their fits are in the model only",
+    ]
+
+
+def test_a_pooled_size_class_has_the_line_of_all_jobs_at_its_own_median(model: WorkloadModel) -> None:
+    small, whole = (model.run_time(gpu_class=size) for size in ("2-4", None))
+    assert small is not None
+    assert whole is not None
+    spec = spec_of(run_time_chart(model, small))
+    assert "the fit is that of all jobs, moved to their own median" in spec["title"]["subtitle"][0]
+    curve = spec["hconcat"][0]["layer"][0]["data"]["values"]
+    parameters = next(f for f in whole["families"] if f["family"] == "lognorm")["parameters"]
+    near = min(curve, key=lambda row: abs(row["below"] - 0.5))
+    assert near["seconds"] == pytest.approx(3 * parameters["scale"], rel=0.1)
+
+
+def test_a_line_of_survival_ends_where_the_axis_ends(model: WorkloadModel) -> None:
+    spec = spec_of(run_time_chart(model, model.whole))
+    line, points = (layer["data"]["values"] for layer in spec["hconcat"][1]["layer"])
+    assert min(row["beyond"] for row in line) == pytest.approx(0.001, rel=1e-3)
+    assert min(row["beyond"] for row in points) >= 0.001 - 1e-9
+    encoded = spec["hconcat"][1]["layer"][0]["encoding"]
+    assert [encoded[axis]["scale"]["type"] for axis in "xy"] == ["log", "log"]
+    assert "clamp" not in encoded["y"]["scale"]
 
 
 def test_arrivals_are_drawn_hour_by_hour(model: WorkloadModel) -> None:
     spec = spec_of(arrivals_chart(model))
-    rows = (spec.get("data") or spec["layer"][0]["data"])["values"]
+    rows, seen = (spec["layer"][i]["data"]["values"] for i in (1, 2))
     # The last hour is drawn to its end.
     assert [row["hour_of_week"] for row in rows] == list(range(169))
-    assert rows[168]["expected"] == rows[167]["expected"]
-    assert (rows[47]["expected"], rows[48]["expected"]) == (20.0, 6.0)
+    assert rows[168]["batches"] == rows[167]["batches"]
+    assert (rows[47]["batches"], rows[48]["batches"]) == (20.0, 6.0)
+    # The first hour was never seen whole; a point stands in the middle of its hour.
+    assert [(p["hour_of_week"], p["batches"]) for p in seen[:2]] == [(1.5, 7.0), (2.5, 7.0)]
+    assert spec["layer"][1]["encoding"]["color"]["scale"]["domain"] == ["observed", "fitted"]
 
 
-def test_a_group_is_drawn_as_distribution_survival_and_quantiles(entry: dict[str, Any]) -> None:
-    below, beyond, against = spec_of(run_time_chart(entry))["hconcat"]
+def test_a_group_is_drawn_as_distribution_survival_and_quantiles(model: WorkloadModel, entry: dict[str, Any]) -> None:
+    below, beyond, against = spec_of(run_time_chart(model, entry))["hconcat"]
     curve, seen = (layer["data"]["values"] for layer in below["layer"])
     assert {row["what"] for row in curve} == {"fitted (lognorm)"}
     assert [row["seconds"] for row in curve] == sorted(row["seconds"] for row in curve)

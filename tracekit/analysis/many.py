@@ -64,7 +64,7 @@ def analyze_many(
     OutputError
         `out` exists or cannot be written.
     UsageError
-        There is no source, or the output would replace one.
+        There is no source, the output would replace one, or several are to be compared with another time.
     """
     from tracekit.report import render_index, write_json
 
@@ -73,6 +73,12 @@ def analyze_many(
     paths, target = [Path(s) for s in sources], Path(out)
     if not paths:
         raise UsageError("no source was given", hint="name one or more sources")
+    if chosen.compare is not None and len(paths) > 1:
+        raise UsageError(
+            f"one source is compared with another time, {len(paths)} given",
+            where="--compare",
+            hint="analyze each alone",
+        )
     for path in paths:
         keep_source(path, target)
     staged = StagedFolder(target, force=force, marker=_INDEX_MARKER, kind="a set of reports")

@@ -9,8 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracekit.analysis.compared import check_other, compared, reads_logs
+from tracekit.analysis.fitting import Fitting
 from tracekit.analysis.settings import REPLAY_JOBS, Settings
-from tracekit.analysis.steps import advised, ask, capacity_of, fitted
+from tracekit.analysis.steps import advised, ask, capacity_of
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
 from tracekit.trace import MANIFEST_NAME, Trace, is_trace
@@ -92,7 +94,8 @@ def analyze(
         Replay the first so many jobs under the standard panel of policies and where a guideline can be tried; none
         when 0.
     compare : str, optional
-        Logs or a Trace of another time to compare with, or a day (2017-10-31) that splits this one.
+        Logs or a Trace of another time to compare with, or a day (2017-10-31) that splits this one in its time zone.
+        Logs are read with the same options, and their Trace is not kept.
     pdf : bool
         Print the page to report.pdf too, by a Chromium that is installed.
     progress : Progress, optional
@@ -135,17 +138,22 @@ def analyze_into(
 
     if settings.replay_jobs < 0:
         raise UsageError("is below 0", where="replay_jobs", hint="give a number of jobs; 0 replays none")
+    check_other(settings.compare, shown)
     if settings.pdf:
         find_browser()  # before the work, not after it
     staged = StagedFolder(out, force=force, marker=_REPORT_MARKER, kind="a report")
     try:
         trace = _trace_at(staged.path / "trace", source, settings, progress)
+        changed = compared(
+            trace, staged.path, settings, lambda path, place: _trace_at(place, path, settings, progress), progress
+        )
         capacity = capacity_of(trace, settings.capacity, progress)
         evidence = Evidence(trace, settings.memory_limit)
-        results = ask(evidence, staged.path, progress)
-        fits, workload = fitted(trace, staged.path, settings, progress)
-        found = advised(evidence, staged.path, settings, progress)
-        results += [*fits, *found.results]
+        with Fitting(trace, staged.path, settings, progress) as fitting:
+            results = ask(evidence, staged.path, progress)
+            found = advised(evidence, staged.path, source.resolve().name, settings, progress)
+            fits, workload = fitting.results()
+        results += [*fits, *found.results, *changed]
         progress.stage("writing the report")
 
         report: Report = build_report(
@@ -179,7 +187,8 @@ def analyze_into(
 def _trace_at(place: Path, source: Path, settings: Settings, progress: Progress) -> Trace:
     """Return the Trace to analyse, made or carried over to `place`."""
     if is_trace(source):
-        _refuse_ingest_options(settings.format_name, settings.options)
+        if not reads_logs(settings.compare):
+            _refuse_ingest_options(settings.format_name, settings.options)
         return carry_trace(source, place)
     from tracekit.ingest import ingest_logs
 

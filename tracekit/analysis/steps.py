@@ -1,4 +1,4 @@
-"""The steps of an analysis after the Trace is there: capacity, questions, fit, replays and guidelines."""
+"""The steps of an analysis after the Trace is there: capacity, questions, replays and guidelines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError, UsageError
+from tracekit.text import shorten
 from tracekit.trace_writer import output_errors
 
 if TYPE_CHECKING:
@@ -17,13 +18,10 @@ if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
     from tracekit.progress import Progress
     from tracekit.report.data import Result
-    from tracekit.report.structure import CapacityInfo, ReplayInfo, WorkloadInfo
+    from tracekit.report.structure import CapacityInfo, ReplayInfo
     from tracekit.trace import Trace
 
-__all__ = ["Advised", "advised", "ask", "capacity_of", "fitted", "written"]
-
-_FIT_REPLICATES = 19
-"""Samples that a report's bootstrap draws: enough for a p-value of 0.05."""
+__all__ = ["Advised", "advised", "ask", "capacity_of", "said", "written"]
 
 
 def capacity_of(trace: Trace, requested: str, progress: Progress) -> CapacityInfo:
@@ -94,35 +92,8 @@ def written(results: Iterable[Result], folder: Path) -> list[Result]:
     return done
 
 
-def fitted(trace: Trace, folder: Path, settings: Settings, progress: Progress) -> tuple[list[Result], WorkloadInfo]:
-    """Fit the workload, write workload.json and its tables; a fit that fails has its reason instead."""
-    from tracekit.fit.api import fit
-    from tracekit.report.fitted import WORKLOAD, fitted_results, unfitted_results
-
-    workload: WorkloadInfo = {
-        "file": None,
-        "reason": None,
-        "seed": 0,
-        "bootstrap_replicates": _FIT_REPLICATES,
-    }
-    if not settings.fit:
-        reason = workload["reason"] = "No fit was asked for (--no-fit)."
-        return unfitted_results(reason), workload
-    try:
-        model = fit(trace, replicates=_FIT_REPLICATES, progress=progress)
-        results = fitted_results(model)
-    except Exception as error:  # noqa: BLE001 -- numbers that no fit foresaw must not cost the answers of the queries
-        what = _what(error)
-        reason = workload["reason"] = f"The fit failed: {what}."
-        progress.note(f"the workload could not be fitted: {what}")
-        return unfitted_results(reason), workload
-    with output_errors(folder):
-        model.write(folder / WORKLOAD)
-    workload["file"] = WORKLOAD
-    return written(results, folder), workload
-
-
-def _what(error: Exception) -> str:
+def said(error: Exception) -> str:
+    """Return what an error says, in short."""
     return error.what if isinstance(error, TracekitError) else f"{type(error).__name__}: {error}"
 
 
@@ -137,8 +108,8 @@ class Advised:
     """See `tracekit.guidelines.document`."""
 
 
-def advised(evidence: Evidence, folder: Path, settings: Settings, progress: Progress) -> Advised:
-    """Replay the panel of policies, judge by the guidelines, and write guidelines.md."""
+def advised(evidence: Evidence, folder: Path, name: str, settings: Settings, progress: Progress) -> Advised:
+    """Replay the panel of policies, judge by the guidelines, and write guidelines.md; `name` is what is analysed."""
     from tracekit.guidelines.markdown import markdown
     from tracekit.guidelines.replays import LiveReplays
     from tracekit.guidelines.run import judge_all
@@ -151,11 +122,11 @@ def advised(evidence: Evidence, folder: Path, settings: Settings, progress: Prog
         try:
             results, info = replayed_results(replays)
         except Exception as error:  # noqa: BLE001 -- as with the fit
-            what = _what(error)
+            what = said(error)
             progress.note(f"the jobs could not be replayed: {what}")
             results, info = unreplayed_results(f"The replay failed: {what}.")
             replays = None
-    document = judge_all(evidence, replays, progress=progress).document()
+    document = judge_all(evidence, replays, progress=progress).document() | {"trace": shorten(name)}
     with output_errors(folder):
         (folder / "guidelines.md").write_text(
             markdown(document), encoding="utf-8", errors="backslashreplace", newline="\n"

@@ -60,6 +60,14 @@ def analyze(
             metavar="N", min=0, help="Replay the first N jobs under other policies, to tell what changes would do."
         ),
     ] = 100_000,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OTHER",
+            help="Tell what changed: against logs or a Trace of another time, or since a day (2017-10-31) of SRC.",
+            show_default=False,
+        ),
+    ] = None,
     pdf: Annotated[
         bool, typer.Option("--pdf", help="Print the page to report.pdf too; needs Chromium or Chrome.")
     ] = False,
@@ -87,6 +95,7 @@ def analyze(
         "memory_limit": memory_limit,
         "fit": not no_fit,
         "replay_jobs": replay_jobs,
+        "compare": compare,
         "pdf": pdf,
     }
     try:

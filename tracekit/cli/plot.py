@@ -27,15 +27,21 @@ def plot(
 ) -> None:
     """Draw a workload model: observed against fitted run times, and arrivals through the week.
 
-    OUT holds arrivals.svg and one file for each fitted group of run times: distribution, survival on log axes, and
-    observed against fitted quantiles.
+    OUT holds arrivals.svg and one file for each group of run times with a fit, VCs left out: distribution, survival on
+    log axes, and observed against fitted quantiles. Size classes too small for a fit of their own have that of all
+    jobs, moved to their median. What has no picture is told.
 
     Example: tracekit plot workload.json -o pictures
     """
+    from tracekit.cli.display import TerminalProgress
     from tracekit.fit.model import WorkloadModel
     from tracekit.report.pictures import write_pictures
-    from tracekit.report.workload_charts import workload_pictures
+    from tracekit.report.workload_charts import undrawn, workload_pictures
 
-    drawn = workload_pictures(WorkloadModel.read(model))
+    fitted = WorkloadModel.read(model)
+    drawn = workload_pictures(fitted)
     write_pictures(out, drawn, png=png, force=force)
+    progress = TerminalProgress()
+    for note in undrawn(fitted):
+        progress.note(note)
     typer.echo(f"pictures: {out} ({', '.join(drawn)})")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.fit.modulation import fit_gamma, fit_modulated
-from tracekit.fit.rate import HOUR_S, Hours, Rate, fit_rate, hours_between
+from tracekit.fit.rate import HOUR_S, Hours, Rate, fit_rate, hours_between, observed_week
 from tracekit.fit.sample import resolution_of
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def fit_arrivals(jobs: pl.DataFrame, timezone: str, rng: np.random.Generator) ->
             "trend_standard_error": rate.trend_error,
             "bic": bic,
         },
+        "observed_per_hour": observed_week(times, hours),
         "batch": _batches(timed, ticks, counts),
         **_process(times, step, rate, hours, rng),
     }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.fit.likelihood import Fitted
     from tracekit.fit.sample import Sample
 
-__all__ = ["LEVELS", "Effort", "best", "describe", "fit_families"]
+__all__ = ["LEVELS", "Effort", "best", "describe", "fit_families", "observed_quantiles"]
 
 LEVELS = (
     *(0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7),
@@ -77,7 +77,7 @@ def describe(
         "right_censored": sample.right_n_total,
         "in_intervals": int(sample.interval_n.sum()),
         "resolution_s": sample.resolution_s,
-        "quantiles_s": _quantiles(sample),
+        "quantiles_s": observed_quantiles(sample),
         "unit": "s",
         "chosen": None,
         "best_by": None,
@@ -118,7 +118,7 @@ def _fitted(one: Fitted, part: Sample, rng: np.random.Generator) -> dict[str, An
     }
 
 
-def _quantiles(sample: Sample) -> list[list[float]] | None:
+def observed_quantiles(sample: Sample) -> list[list[float]] | None:
     """Return [share, duration] by the Kaplan-Meier estimate, as far as it reaches; None where no end is known.
 
     A rounded value is told as it was written: the middle of its interval, 0 where that was cut at 0.

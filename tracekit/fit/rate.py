@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Whole = NDArray[np.int64]
 
-__all__ = ["HOUR_S", "Hours", "Rate", "fit_rate", "hours_between", "with_hours"]
+__all__ = ["HOUR_S", "Hours", "Rate", "fit_rate", "hours_between", "observed_week", "with_hours"]
 
 HOUR_S = 3600
 CELLS = {"constant": 1, "hour_of_day": 24, "hour_of_week": 168}
@@ -87,8 +87,7 @@ def fit_rate(arrivals_s: Floats, hours: Hours) -> tuple[Rate, dict[str, float]]:
     The log-likelihood in it is divided by the dispersion of the richest kind: bursts alone would otherwise make any
     profile look needed.
     """
-    place = ((arrivals_s - hours.start_s) // HOUR_S).astype(np.int64)
-    counts = np.bincount(np.clip(place, 0, hours.of_week.size - 1), minlength=hours.of_week.size).astype(float)
+    counts = _counts(arrivals_s, hours)
     days = hours.open_s.sum() / 86400
     kinds = [kind for kind, least in LEAST_DAYS.items() if days >= least]
     rates = {kind: _fit_kind(kind, counts, hours, trend=days >= 14) for kind in kinds}
@@ -98,6 +97,22 @@ def fit_rate(arrivals_s: Floats, hours: Hours) -> tuple[Rate, dict[str, float]]:
         for kind, rate in rates.items()
     }
     return rates[min(bic, key=lambda k: bic[k])], bic
+
+
+def observed_week(arrivals_s: Floats, hours: Hours) -> list[float | None]:
+    """Return the mean number of arrivals in each hour of the week, None for an hour that the window never holds whole.
+
+    Hours that the window cuts are left out: it begins with an arrival, so that the rest of that hour would count more.
+    """
+    whole = hours.open_s >= HOUR_S
+    number = np.bincount(hours.of_week[whole], minlength=CELLS["hour_of_week"])
+    seen = np.bincount(hours.of_week[whole], _counts(arrivals_s, hours)[whole], CELLS["hour_of_week"])
+    return [float(s / n) if n else None for s, n in zip(seen, number, strict=True)]
+
+
+def _counts(arrivals_s: Floats, hours: Hours) -> Floats:
+    place = ((arrivals_s - hours.start_s) // HOUR_S).astype(np.int64)
+    return np.bincount(np.clip(place, 0, hours.of_week.size - 1), minlength=hours.of_week.size).astype(float)
 
 
 def _fit_kind(kind: str, counts: Floats, hours: Hours, *, trend: bool) -> Rate:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tracekit.fit.choice import describe
+from tracekit.fit.choice import describe, observed_quantiles
 from tracekit.fit.jobs import CLASSES, STOPPED
 from tracekit.fit.sample import Sample, resolution_of
 
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from tracekit.fit.choice import Effort
     from tracekit.fit.jobs import JobTable
 
-__all__ = ["LEAST_JOBS", "fit_run_times", "seeded"]
+__all__ = ["LEAST_JOBS", "LEAST_KNOWN", "fit_run_times", "seeded"]
 
 LEAST_JOBS = 200
 """Jobs that a group needs for a fit of its own."""
 
-_LEAST_MEDIAN = 20
+LEAST_KNOWN = 20
+"""Durations known to the end that a pooled group needs for its own median, and a size class for its quantiles."""
 _KEYS = ("gpu_class", "status", "cluster", "vc")
 _ALL: dict[str, str | None] = dict.fromkeys(_KEYS)
 
@@ -84,7 +85,7 @@ def fit_run_times(table: JobTable, seed: int, effort: Effort, *, workers: int = 
     with ThreadPoolExecutor(workers) as pool:
         done = list(pool.map(lambda group: _fit(group, resolution, seed, effort), big))
     fits = {_place(fit): fit for fit in done}
-    return [fits.get(_place(group.head)) or _pooled(group, fits) for group in groups]
+    return [fits.get(_place(group.head)) or _pooled(group, fits, resolution) for group in groups]
 
 
 def _groups(known: pl.DataFrame, *, stopped: bool) -> list[_Group]:
@@ -122,20 +123,30 @@ def _fit(group: _Group, resolution: float, seed: int, effort: Effort) -> dict[st
     return {**group.head, "pooled_to": None, **shape}
 
 
-def _pooled(group: _Group, fits: dict[tuple[Any, ...], dict[str, Any]]) -> dict[str, Any]:
+def _pooled(group: _Group, fits: dict[tuple[Any, ...], dict[str, Any]], resolution: float) -> dict[str, Any]:
     key = group.key
     ways: list[tuple[str, dict[str, str | None]]] = []
     if key["gpu_class"] is not None and key["status"] is not None:
         ways = [("gpu_class", {**_ALL, "gpu_class": key["gpu_class"]}), ("status", {**_ALL, "status": key["status"]})]
     ways.append(("all", _ALL))
     name, parent = next((n, fits[p]) for n, k in ways if (p := _place({"measure": group.measure, **k})) in fits)
-    seen = group.jobs.filter(group.seen)["held_s"]
-    ratio = None
-    if parent["quantiles_s"] and seen.len() >= _LEAST_MEDIAN:
-        middle = next((value for level, value in parent["quantiles_s"] if level == 0.5), 0.0)
-        median = float(np.median(seen.to_numpy()))
-        ratio = median / middle if middle > 0 and median > 0 else None
-    return {**group.head, "n": group.jobs.height, "pooled_to": name, "median_ratio": ratio}
+    seen = group.jobs.filter(group.seen)["held_s"].to_numpy()
+    right = group.jobs.filter(~group.seen)["held_s"].to_numpy()
+    own = None
+    if seen.size >= LEAST_KNOWN:
+        own = observed_quantiles(Sample.make(seen, right, resolution_s=resolution))
+    # Both medians count the jobs that were cut, or a group that was often stopped would look short.
+    median, middle = _median(own), _median(parent["quantiles_s"])
+    ratio = median / middle if middle > 0 and median > 0 else None
+    found: dict[str, Any] = {**group.head, "n": group.jobs.height, "pooled_to": name, "median_ratio": ratio}
+    if key["status"] is None and key["vc"] is None and own is not None:
+        found["quantiles_s"] = own
+    return found
+
+
+def _median(quantiles: list[list[float]] | None) -> float:
+    """Return the duration at a half, 0 where the quantiles do not reach it."""
+    return next((value for level, value in quantiles or [] if level == 0.5), 0.0)
 
 
 def seeded(seed: int, word: str) -> np.random.Generator:

@@ -13,6 +13,16 @@ import numpy as np
 from tracekit.characterize.query import Query, QueryColumn
 from tracekit.fit.run_times import LEAST_JOBS
 from tracekit.report.data import Result
+from tracekit.report.fitted_curves import (
+    chosen_fit,
+    hours_known,
+    log_growth,
+    observed_points,
+    shape_of,
+    weekly_rates,
+    why_undrawn,
+)
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -42,14 +52,15 @@ _FAMILY_RULE = (
 )
 _MATCH_RULE = (
     "Observed is the Kaplan-Meier estimate of how long jobs hold their GPUs, so that jobs that still run count as far"
-    " as they were seen; fitted is the family that was chosen for the group. Drawn and listed for all jobs and each"
-    " size class with a fit of its own, at shares from 0.1 % to 99.9 %."
+    " as they were seen; fitted is the family that was chosen for the group. A size class of less than 200 jobs has the"
+    " fit of all jobs, moved to its own median. Drawn and listed for all jobs and each size class, at shares from 0.1 %"
+    " to 99.9 % as far as they stand for a job at least."
 )
 _RATE_RULE = (
     "Jobs submitted in one second, or in one step of a coarser clock, are a batch. The expected batches in an hour are"
     " a base rate, times a factor of the hour of the day or of the week, times exponential growth; the kind of the"
-    " least BIC is taken, with the log-likelihood divided by the dispersion of hourly counts. Listed is the mean over"
-    " the log."
+    " least BIC is taken, with the log-likelihood divided by the dispersion of hourly counts. Fitted is the mean over"
+    " the log; observed is the mean over those of its hours that it holds whole, unknown where there is none."
 )
 
 
@@ -93,12 +104,13 @@ MATCH = _query(
 )
 RATE = _query(
     "fit/arrival_rate",
-    "Fitted rate of arrivals by hour of the week",
-    "When is how much work submitted, by the fitted rate?",
+    "Observed and fitted rate of arrivals by hour of the week",
+    "When is how much work submitted, and how well does the fitted rate follow it?",
     _RATE_RULE,
     (
-        _C("hour", "hour", "hour of the day, counted from an unknown one where the log does not tell it"),
-        *(_C(day, "", f"expected batches in this hour, {day.replace('_', ' ')}") for day in (*DAYS, *NUMBERED_DAYS)),
+        _C("hour", "hour", "hour of the day, counted from the log's first where the log does not tell it"),
+        _C("rate", "text", "fitted or observed"),
+        *(_C(day, "", f"mean batches in this hour, {day.replace('_', ' ')}") for day in (*DAYS, *NUMBERED_DAYS)),
     ),
 )
 FITTED = (FAMILY, MATCH, RATE)
@@ -134,7 +146,8 @@ def _family(model: WorkloadModel) -> Result:
     small = len(_groups(model)) - len(shown)
     if small:
         notes.append(
-            f"{small} groups by size and status have less than {LEAST_JOBS} jobs and take the shape of a larger one"
+            f"{counted(small, 'groups')} by size and status {'has' if small == 1 else 'have'} less than {LEAST_JOBS}"
+            f" jobs and {'takes' if small == 1 else 'take'} the shape of a larger one"
         )
     told = model.document["notes"]
     notes += told[:NOTES]
@@ -156,7 +169,7 @@ def _family_row(entry: dict[str, Any]) -> dict[str, Any]:
     row["censored_share"] = entry["right_censored"] / entry["n"] if entry["n"] else None
     if entry["chosen"] is None:
         return {**row, "remark": entry["reason"]}
-    fit = _chosen(entry)
+    fit = chosen_fit(entry)
     drawn = entry["bootstrap"]
     return {
         **row,
@@ -170,37 +183,35 @@ def _family_row(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _chosen(entry: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = next(f for f in entry["families"] if f["family"] == entry["chosen"])
-    return found
-
-
 def _match(model: WorkloadModel) -> Result:
     by_class = [e for e in _groups(model) if e["measure"] == "until_end" and e["status"] is None]
-    fitted = [e for e in by_class if e["pooled_to"] is None and e["chosen"] is not None]
-    if not fitted:
-        reasons = [e["reason"] for e in by_class if e["pooled_to"] is None]
+    shown = [e for e in by_class if why_undrawn(model, e) is None]
+    rows = [row for e in shown for row in _match_rows(model, e)]
+    if not rows:
+        reasons = [e["reason"] for e in by_class if e["pooled_to"] is None and e["chosen"] is None]
         return Result(MATCH, None, reasons=reasons or ["No job has a run time."])
-    rows = [row for e in fitted for row in _match_rows(e)]
-    without = [e for e in by_class if e not in fitted]
-    notes = [f"size classes without a fit of their own: {', '.join(_why_not(e) for e in without)}"] if without else []
+    notes = []
+    pooled = [f"{e['gpu_class']} ({e['n']:,} jobs)" for e in shown if e["pooled_to"] is not None]
+    if pooled:
+        notes.append(
+            f"size classes of less than {LEAST_JOBS} jobs have the fit of all jobs, moved to their own median where"
+            f" it is above 0: {', '.join(pooled)}"
+        )
+    without = [
+        f"{e['gpu_class'] or ALL} ({counted(e['n'], 'jobs')}, {why})"
+        for e in by_class
+        if (why := why_undrawn(model, e)) is not None
+    ]
+    if without:
+        notes.append(f"size classes that are not shown: {', '.join(without)}")
     return Result(MATCH, _frame(MATCH, rows), notes=notes)
 
 
-def _why_not(entry: dict[str, Any]) -> str:
-    why = f"less than {LEAST_JOBS}" if entry["pooled_to"] is not None else entry["reason"]
-    return f"{entry['gpu_class'] or ALL} ({entry['n']:,} jobs, {why})"
-
-
-def _match_rows(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    from scipy import special
-
-    from tracekit.fit.families import FAMILIES, quantiles
-
-    family = FAMILIES[entry["chosen"]]
-    p = family.vector(_chosen(entry)["parameters"])
-    told = np.array([pair for pair in entry["quantiles_s"] or [] if 0 < pair[0] < 1], float).reshape(-1, 2)
-    fitted = quantiles(family, p, special.ndtri(told[:, 0]), longest_s=1e12)
+def _match_rows(model: WorkloadModel, entry: dict[str, Any]) -> list[dict[str, Any]]:
+    shape, told = shape_of(model, entry), observed_points(entry)
+    if shape is None:
+        return []
+    fitted = shape.quantiles(np.array([share for share, _ in told], float))
     return [
         {
             "gpu_class": entry["gpu_class"] or ALL,
@@ -216,21 +227,24 @@ def _rate(model: WorkloadModel) -> Result:
     arrivals = model.document["arrivals"]
     if arrivals["process"] is None:
         return Result(RATE, None, reasons=[f"The arrivals could not be fitted: {arrivals['reason']}."])
-    rate = arrivals["rate"]
-    growth = rate["trend_per_day"] * arrivals["days"]
-    mean = rate["per_hour"] * (float(np.expm1(growth)) / growth if abs(growth) > 1e-9 else 1.0)
-    days = DAYS if model.document["source"]["hour_of_day_known"] else NUMBERED_DAYS
-    factors = np.resize(np.asarray(rate["profile"], float), (7, 24))
-    rows = [{"hour": h, **{day: float(mean * factors[d, h]) for d, day in enumerate(days)}} for h in range(24)]
+    days = DAYS if hours_known(model) else NUMBERED_DAYS
+    week = weekly_rates(model)
+    whats = ("fitted", "observed") if any(r["observed"] is not None for r in week) else ("fitted",)
+    rows = [
+        {"hour": h, "rate": what, **{day: week[24 * d + h][what] for d, day in enumerate(days)}}
+        for h in range(24)
+        for what in whats
+    ]
     kind = {
         "constant": "the rate does not depend on the hour",
         "hour_of_day": "the rate depends on the hour of the day; no day differs from the others by more than chance",
         "hour_of_week": "the rate depends on the hour of the week",
-    }[rate["kind"]]
+    }[arrivals["rate"]["kind"]]
     notes = [kind, f"process: {_PROCESSES[arrivals['process']]}; {arrivals['why']}"]
+    growth = log_growth(model)
     if abs(growth) > 1e-9:
         notes.append(f"over the {arrivals['days']:,.0f} days of the log the rate is multiplied by {np.exp(growth):.3g}")
-    return Result(RATE, _frame(RATE, rows).select("hour", *days), notes=notes)
+    return Result(RATE, _frame(RATE, rows).select("hour", "rate", *days), notes=notes)
 
 
 _PROCESSES = {

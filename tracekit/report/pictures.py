@@ -19,6 +19,8 @@ __all__ = ["svg", "write_pictures"]
 _MARKER = "pictures.txt"
 """The list of pictures, by which a folder of them is known."""
 
+_CLIP = re.compile(r'<clipPath id="(clip\d+)"')
+_CLIP_USED = re.compile(r'(<clipPath id="|="url\(#)(clip\d+)(\)"|")')
 _VARIABLE = re.compile(r"var\(--([a-z0-9_-]+)\)")
 
 
@@ -36,7 +38,13 @@ def svg(chart: alt.TopLevelMixin) -> str:
     del config["legend"]
     spec = {**chart.to_dict(), "config": config}
     text = _VARIABLE.sub(lambda found: colour_value(found[1]), json.dumps(spec))
-    return str(vl_convert.vegalite_to_svg(text))
+    return _numbered(str(vl_convert.vegalite_to_svg(text)))
+
+
+def _numbered(text: str) -> str:
+    """Return the picture with its clip paths numbered from 0: the renderer counts on from picture to picture."""
+    names = {name: f"clip{i}" for i, name in enumerate(dict.fromkeys(_CLIP.findall(text)))}
+    return _CLIP_USED.sub(lambda found: f"{found[1]}{names.get(found[2], found[2])}{found[3]}", text)
 
 
 def write_pictures(out: Path, drawn: dict[str, str], *, png: bool = False, force: bool = False) -> None:

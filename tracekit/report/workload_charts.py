@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from tracekit.fit.families import FAMILIES, quantiles
+from tracekit.fit.run_times import LEAST_JOBS
 from tracekit.report.charts import axis_values, data, palette, percent_axis, time_axis, time_scale
+from tracekit.report.fitted_curves import Shape, observed_points, shape_of, why_undrawn
 from tracekit.report.pictures import svg
+from tracekit.report.rate_charts import MATCH_COLOURS, arrivals_chart
 from tracekit.report.theme import colour
-from tracekit.text import duration, shorten
+from tracekit.report.words import gpu_jobs, status_word
+from tracekit.text import counted, duration, percent, shorten
 
 if TYPE_CHECKING:
     import altair as alt
@@ -18,15 +21,22 @@ if TYPE_CHECKING:
     from tracekit.fit.model import WorkloadModel
     from tracekit.report.structure import Row
 
-__all__ = ["against", "arrivals_chart", "curves", "run_time_chart", "week", "workload_pictures"]
+__all__ = [
+    "against",
+    "curves",
+    "run_time_chart",
+    "undrawn",
+    "workload_pictures",
+]
 
-_WIDTH, _HEIGHT = 260, 220
-_HOURS = 24
+_WIDTH, _HEIGHT = 290, 220
 _POINTS = 120
+_LEAST_SHARE = 1e-3
+"""Where the axis of survival ends."""
 
 
 def workload_pictures(model: WorkloadModel) -> dict[str, str]:
-    """Return pictures as SVG texts by name: arrivals, and one for each fitted group of run times that is no VC.
+    """Return pictures as SVG texts by name: arrivals, and one for each group of run times that `undrawn` leaves.
 
     Names are file names without their ending: run_time_all, run_time_class_2-4, run_time_class_1_failed, ...
     """
@@ -34,8 +44,33 @@ def workload_pictures(model: WorkloadModel) -> dict[str, str]:
     if model.document["arrivals"]["process"] is not None:
         found["arrivals"] = svg(arrivals_chart(model))
     for entry in model.run_times:
-        if entry["pooled_to"] is None and entry["vc"] is None and entry["chosen"] is not None:
-            found[_name(entry)] = svg(run_time_chart(entry))
+        if entry["vc"] is None and why_undrawn(model, entry) is None:
+            found[_name(entry)] = svg(run_time_chart(model, entry))
+    return found
+
+
+def undrawn(model: WorkloadModel) -> list[str]:
+    """Return what has no picture, and why."""
+    found = []
+    arrivals = model.document["arrivals"]
+    if arrivals["process"] is None:
+        found.append(f"no picture of the arrivals: {arrivals['reason']}")
+    small = tenants = 0
+    for entry in model.run_times:
+        why = why_undrawn(model, entry)
+        if entry["vc"] is not None:
+            tenants += 1
+        elif why is not None and entry["pooled_to"] is not None and entry["status"] is not None:
+            small += 1
+        elif why is not None:
+            found.append(f"no picture of the {_measure(entry)} of {_who(entry)}: {counted(entry['n'], 'jobs')}, {why}")
+    if small:
+        found.append(
+            f"no picture of {counted(small, 'groups')} by status: less than {LEAST_JOBS} jobs, with the shape of a"
+            " larger group"
+        )
+    if tenants:
+        found.append(f"no picture of {counted(tenants, 'VCs')}: their fits are in the model only")
     return found
 
 
@@ -45,45 +80,6 @@ def _name(entry: dict[str, Any]) -> str:
     words += [f"class_{size}"] if size is not None else []
     words += [str(entry["status"])] if entry["status"] is not None else []
     return "_".join([*words, "all"] if len(words) == 1 else words)
-
-
-def arrivals_chart(model: WorkloadModel) -> alt.LayerChart:
-    """Return the expected batches in each hour of the week, Monday to Sunday."""
-    rate, zone = model.document["arrivals"]["rate"], model.document["arrivals"]["timezone"]
-    profile = np.resize(np.asarray(rate["profile"], float), 7 * _HOURS) * rate["per_hour"]
-    rows = [{"hour_of_week": hour, "expected": float(value)} for hour, value in enumerate(profile)]
-    return week(rows, "expected", title=f"hour of the week ({zone})").properties(width=640)
-
-
-def week(rows: list[Row], value: str, *, title: str, known: bool = True) -> alt.LayerChart:
-    """Return a value through the 168 hours of a week.
-
-    Parameters
-    ----------
-    rows : list of dict
-        hour_of_week, and the value.
-    value : str
-        Its column.
-    title : str
-        Of the hours.
-    known : bool
-        Whether hour 0 is Monday 00:00; days are numbered otherwise.
-    """
-    import altair as alt
-
-    days = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun") if known else tuple(f"day {d}" for d in range(1, 8))
-    words = "['" + "','".join(days) + "'][datum.value / 24]"
-    axis = alt.Axis(title=title, labelExpr=words, values=[_HOURS * day for day in range(7)], labelAlign="left")
-    # The last hour is drawn to its end.
-    shown = [{k: r[k] for k in ("hour_of_week", value)} for r in rows]
-    shown.append({**shown[-1], "hour_of_week": 7 * _HOURS})
-    drawn = alt.Chart(data(shown)).encode(
-        x=alt.X("hour_of_week:Q", axis=axis, scale=alt.Scale(domain=[0, 7 * _HOURS], nice=False)),
-        y=alt.Y(f"{value}:Q", axis=alt.Axis(title="expected batches an hour", tickCount=5), scale=alt.Scale(zero=True)),
-    )
-    line = drawn.mark_line(interpolate="step-after", color=colour("series-1"))
-    area = drawn.mark_area(interpolate="step-after", color=colour("series-1"), opacity=0.15)
-    return cast("alt.LayerChart", alt.layer(area, line).properties(height=_HEIGHT))
 
 
 def curves(rows: list[Row], measure: str, colours: dict[str, str]) -> alt.LayerChart:
@@ -102,13 +98,15 @@ def curves(rows: list[Row], measure: str, colours: dict[str, str]) -> alt.LayerC
 
     beyond = measure == "beyond"
     shares = [(r["what"], 1 - r["share"] if beyond else r["share"], r["observed_s"], r["fitted_s"]) for r in rows]
-    values = [seconds for _, _, seconds, _ in shares]
-    x = alt.X("s:Q", scale=time_scale(values), axis=time_axis("run time", values))
-    percent = percent_axis("jobs that run longer" if beyond else "jobs that run no longer")
-    # Jobs of 0 s make the axis of time symlog; that of shares has no 0.
-    scale = alt.Scale(type="log", domain=[1e-3, 1]) if beyond else alt.Scale(domain=[0, 1])
+    # Log axes have no place for jobs of 0 s.
+    seen = [row for row in shares if row[2] > 0 or not beyond]
+    values = [seconds for _, _, seconds, _ in seen]
+    x = alt.X("s:Q", scale=_time(values), axis=time_axis("run time", values))
+    percent_of = percent_axis("jobs that run longer" if beyond else "jobs that run no longer")
+    scale = alt.Scale(domain=[0, 1])
     if beyond:
-        percent.values = [0.001, 0.01, 0.1, 1]
+        scale = alt.Scale(type="log", domain=[_LEAST_SHARE, 1])
+        percent_of.values = [0.001, 0.01, 0.1, 1]
     tooltip = [
         alt.Tooltip("what:N", title="jobs of"),
         alt.Tooltip("share:Q", format=".1%", title="share"),
@@ -117,12 +115,12 @@ def curves(rows: list[Row], measure: str, colours: dict[str, str]) -> alt.LayerC
     ]
     points = [
         {"what": what, "share": share, "s": seconds, "words": duration(seconds), "by_fit": duration(fitted)}
-        for what, share, seconds, fitted in shares
+        for what, share, seconds, fitted in seen
     ]
-    lines = [{"what": what, "share": share, "s": fitted} for what, share, _, fitted in shares]
+    lines = [{"what": what, "share": share, "s": fitted} for what, share, _, fitted in shares if fitted > 0]
     encoded = {
         "x": x,
-        "y": alt.Y("share:Q", axis=percent, scale=scale),
+        "y": alt.Y("share:Q", axis=percent_of, scale=scale),
         "color": alt.Color("what:N", scale=palette(colours)),
     }
     line = alt.Chart(data(lines)).mark_line(clip=True, strokeWidth=1.5, interpolate="monotone").encode(**encoded)
@@ -144,11 +142,10 @@ def against(rows: list[Row], colours: dict[str, str]) -> alt.LayerChart:
         }
         for r in rows
     ]
-    # A fitted tail may lie far beyond every job: ten times the longest is shown.
-    wide = [*values, min(max(r["fitted_s"] for r in rows), 10 * max(values))]
+    wide = _wide(values, axis_values(rows, ("fitted_s",)))
     encoded = {
-        "x": alt.X("fitted_s:Q", scale=time_scale(wide), axis=time_axis("fitted run time", wide)),
-        "y": alt.Y("observed_s:Q", scale=time_scale(values), axis=time_axis("observed run time", values)),
+        "x": alt.X("fitted_s:Q", scale=_time(wide), axis=time_axis("fitted run time", wide)),
+        "y": alt.Y("observed_s:Q", scale=_time(values), axis=time_axis("observed run time", values)),
     }
     same = alt.Chart(data(ends)).mark_line(color=colour("muted"), strokeDash=[4, 3], clip=True).encode(**encoded)
     points = alt.Chart(data(shown)).mark_point(filled=True, size=30, opacity=0.9, clip=True)
@@ -165,72 +162,129 @@ def against(rows: list[Row], colours: dict[str, str]) -> alt.LayerChart:
     return cast("alt.LayerChart", alt.layer(same, points).properties(height=_HEIGHT))
 
 
-def run_time_chart(entry: dict[str, Any]) -> alt.HConcatChart:
+def _wide(observed: list[float], fitted: list[float]) -> list[float]:
+    """Return the run times [s] that an axis of fitted ones must show.
+
+    A fitted tail may lie far beyond every job: a tenth of the shortest to ten times the longest is shown.
+    """
+    return [*observed, max(min(fitted), min(observed) / 10), min(max(fitted), 10 * max(observed))]
+
+
+def _time(values: list[float]) -> alt.Scale:
+    """Return a scale for durations [s], logarithmic where none is 0."""
+    return _log_time(values) if min(values, default=0) > 0 else time_scale(values)
+
+
+def _log_time(values: list[float]) -> alt.Scale:
+    """Return a logarithmic scale for durations above 0 [s]."""
+    import altair as alt
+
+    known = [v for v in values if v > 0] or [1.0]
+    low, top = min(known), max(*known, 60.0)
+    # Room for whole points at both ends.
+    room = max(1.1, (top / low) ** 0.03)
+    return alt.Scale(type="log", domain=[low / room, top * room], nice=False)
+
+
+def run_time_chart(model: WorkloadModel, entry: dict[str, Any]) -> alt.HConcatChart:
     """Return three pictures of one group: distribution, survival on log axes, and observed against fitted quantiles.
 
-    Observed is the Kaplan-Meier estimate at the shares that workload.json tells.
+    Observed is the Kaplan-Meier estimate at the shares that workload.json tells, as far as they stand for a job.
+
+    Raises
+    ------
+    ValueError
+        The group has no fit, see `undrawn`.
     """
     import altair as alt
 
-    family = FAMILIES[entry["chosen"]]
-    fit = next(f for f in entry["families"] if f["family"] == family.name)
-    p = family.vector(fit["parameters"])
-    told = [(share, value) for share, value in entry["quantiles_s"] if value > 0]
-    low = max(min((v for _, v in told), default=1.0), 0.5)
-    high = max(max((v for _, v in told), default=60.0), 60.0)
-    x = np.geomspace(low, high * 1.5, _POINTS)
-    words = {"observed": "observed", "fitted": f"fitted ({family.name})"}
-    curve = [
-        {"what": words["fitted"], "seconds": float(s), "below": float(c), "beyond": float(max(1 - c, 1e-6))}
-        for s, c in zip(x, family.cdf(x, p), strict=True)
-    ]
-    seen = [
-        {"what": words["observed"], "seconds": value, "below": share, "beyond": max(1 - share, 1e-6)}
-        for share, value in told
-        if share < 1
-    ]
-    colours = {words["observed"]: colour("series-2"), words["fitted"]: colour("series-1")}
+    shape = shape_of(model, entry)
+    if shape is None:
+        raise ValueError(f"no fit for {_who(entry)}")
+    told = [(share, value) for share, value in observed_points(entry) if value > 0]
+    words = {"observed": "observed", "fitted": f"fitted ({shape.family.name})"}
+    seen = [{"what": words["observed"], "seconds": value, "below": share, "beyond": 1 - share} for share, value in told]
+    colours = {words[what]: value for what, value in MATCH_COLOURS.items()}
+    values = [value for _, value in told] or [1.0, 60.0]
+    curve = _curve(shape, values, words["fitted"])
     panels = [_curves(curve, seen, measure, colours) for measure in ("below", "beyond")]
-    title = alt.TitleParams(_title(entry), anchor="start")
-    return alt.hconcat(*panels, _against(told, family, p), spacing=30, title=title)
+    title = alt.TitleParams(f"{_measure(entry)} of {_who(entry)}", subtitle=_under(entry), anchor="start")
+    return alt.hconcat(*panels, _against(told, shape, values), spacing=30, title=title)
 
 
-def _title(entry: dict[str, Any]) -> str:
-    words = [f"{entry['gpu_class']} GPUs" if entry["gpu_class"] is not None else "", entry["status"] or ""]
-    name = ", ".join(shorten(w, 40) for w in words if w) or "all jobs"
-    return f"{'demand' if entry['measure'] == 'demand' else 'run time'} of {name}, {entry['n']:,} jobs"
+def _curve(shape: Shape, values: list[float], what: str) -> list[dict[str, Any]]:
+    """Return the fitted line over the range of observed run times [s] and a little beyond."""
+    low, high = min(values), max(*values, 60.0)
+    x = np.geomspace(low, high * 1.5, _POINTS)
+    # The line meets the end of the axis of survival where it does, not at the point before.
+    last = shape.quantiles(np.array([1 - _LEAST_SHARE]))
+    x = np.sort(np.concatenate([x, last[(low < last) & (last < x[-1])]]))
+    return [
+        {"what": what, "seconds": float(s), "below": float(c), "beyond": float(1 - c)}
+        for s, c in zip(x, shape.cdf(x), strict=True)
+    ]
+
+
+def _measure(entry: dict[str, Any]) -> str:
+    return "run time if nothing stopped them (demand)" if entry["measure"] == "demand" else "run time"
+
+
+def _who(entry: dict[str, Any]) -> str:
+    size = gpu_jobs(entry["gpu_class"]) if entry["gpu_class"] is not None else ""
+    if entry["status"] is None:
+        return size or "all jobs"
+    return f"{size or 'jobs'} with status {shorten(status_word(entry['status']), 40)}"
+
+
+def _under(entry: dict[str, Any]) -> list[str]:
+    """Return how many jobs there are, and what a reader should know of them."""
+    words = [counted(entry["n"], "jobs")]
+    if entry["pooled_to"] is not None:
+        of = {"all": "all jobs", "gpu_class": "their size class"}.get(entry["pooled_to"], "their status")
+        moved = ", moved to their own median" if entry["median_ratio"] else ""
+        words.append(f"less than {LEAST_JOBS}, so the fit is that of {of}{moved}")
+    elif entry["right_censored"]:
+        why = "were stopped, or still ran" if entry["measure"] == "demand" else "still ran"
+        words.append(f"{entry['right_censored']:,} of them right-censored: they {why}")
+    zero = max((share for share, value in entry["quantiles_s"] or [] if value == 0 and share > 0), default=None)
+    if zero is not None:
+        words.append(f"at least {percent(zero)} ran for 0 s, left of the axis")
+    return ["; ".join(words)]
 
 
 def _curves(curve: list[dict[str, Any]], seen: list[dict[str, Any]], measure: str, colours: dict[str, str]) -> Any:
     import altair as alt
 
+    beyond = measure == "beyond"
+    axis = percent_axis("jobs that run longer" if beyond else "jobs that run no longer")
+    scale = alt.Scale(domain=[0, 1])
+    if beyond:
+        axis.values = [0.001, 0.01, 0.1, 1]
+        scale = alt.Scale(type="log", domain=[_LEAST_SHARE, 1])
+        curve = [r for r in curve if r["beyond"] >= _LEAST_SHARE * (1 - 1e-6)]
+        seen = [r for r in seen if r["beyond"] >= _LEAST_SHARE * (1 - 1e-6)]
     values = [r["seconds"] for r in (*curve, *seen)]
-    share = alt.Axis(title="jobs that run no longer" if measure == "below" else "jobs that run longer")
-    scale = alt.Scale(domain=[0, 1]) if measure == "below" else alt.Scale(type="log", domain=[1e-3, 1], clamp=True)
     encoded = {
-        "x": alt.X("seconds:Q", scale=time_scale(values), axis=time_axis("run time", values)),
-        "y": alt.Y(f"{measure}:Q", axis=share, scale=scale),
+        "x": alt.X("seconds:Q", scale=_log_time(values), axis=time_axis("run time", values)),
+        "y": alt.Y(f"{measure}:Q", axis=axis, scale=scale),
         "color": alt.Color("what:N", scale=palette(colours), legend=alt.Legend(title=None, orient="top")),
     }
-    line = alt.Chart(data(curve)).mark_line().encode(**encoded)
+    line = alt.Chart(data(curve)).mark_line(clip=True).encode(**encoded)
     points = alt.Chart(data(seen)).mark_point(filled=True, size=28, opacity=1).encode(**encoded)
     return alt.layer(line, points).properties(width=_WIDTH, height=_HEIGHT)
 
 
-def _against(told: list[tuple[float, float]], family: Any, p: Any) -> Any:
+def _against(told: list[tuple[float, float]], shape: Shape, values: list[float]) -> Any:
     import altair as alt
-    from scipy import special
 
-    inner = [(share, value) for share, value in told if 0 < share < 1]
-    scores = special.ndtri(np.array([share for share, _ in inner]))
-    fitted = quantiles(family, p, scores, longest_s=1e12)
-    rows = [{"fitted": float(f), "observed": value} for f, (_, value) in zip(fitted, inner, strict=True)]
-    values = [v for r in rows for v in r.values()] or [1.0, 60.0]
+    fitted = shape.quantiles(np.array([share for share, _ in told], float))
+    rows = [{"fitted": float(f), "observed": value} for f, (_, value) in zip(fitted, told, strict=True)]
+    wide = _wide(values, [float(f) for f in fitted] or values)
     ends = [{"fitted": v, "observed": v} for v in (min(values), max(values))]
     encoded = {
-        "x": alt.X("fitted:Q", scale=time_scale(values), axis=time_axis("fitted quantile", values)),
-        "y": alt.Y("observed:Q", scale=time_scale(values), axis=time_axis("observed quantile", values)),
+        "x": alt.X("fitted:Q", scale=_log_time(wide), axis=time_axis("fitted run time", wide)),
+        "y": alt.Y("observed:Q", scale=_log_time(values), axis=time_axis("observed run time", values)),
     }
-    same = alt.Chart(data(ends)).mark_line(color=colour("muted"), strokeDash=[4, 3]).encode(**encoded)
-    points = alt.Chart(data(rows)).mark_point(filled=True, size=36, opacity=1, color=colour("series-2"))
+    same = alt.Chart(data(ends)).mark_line(color=colour("muted"), strokeDash=[4, 3], clip=True).encode(**encoded)
+    points = alt.Chart(data(rows)).mark_point(filled=True, size=36, opacity=1, color=colour("series-2"), clip=True)
     return alt.layer(same, points.encode(**encoded)).properties(width=_WIDTH, height=_HEIGHT)

@@ -65,14 +65,22 @@ GUIDELINE = Guideline(
     cost="Every job needs an estimate; users must give time limits that are close.",
     risk="Bad estimates delay the first job; limits that are too short end jobs before they are done.",
     practice=Practice(
-        slurm="SchedulerType=sched/backfill, DefaultTime and '--time' for all; bf_window above the longest limit.",
+        slurm=(
+            "SchedulerType=sched/backfill, with DefaultTime of the partition and '--time' of the job as estimates; "
+            "bf_window in SchedulerParameters, in minutes, no shorter than the longest time limit (43200 at most, 30 "
+            "days)."
+        ),
         kubernetes=(
-            "Kueue 'queueingStrategy: BestEffortFIFO' lets later workloads pass; Volcano's backfill action takes "
-            "best-effort pods only, and 'sla' bounds the wait of the first."
+            "Neither Kueue nor Volcano plans with run times, so neither has true backfilling. Kueue's "
+            "'queueingStrategy: BestEffortFIFO' (the default) lets later workloads pass, and a large one may wait "
+            "long. Volcano's backfill action places only pods that request nothing; its 'sla' plugin "
+            "('sla-waiting-time') keeps resources for a job that has waited too long."
         ),
         yarn=(
-            "Capacity Scheduler assigns past a blocked request unless reserved: see "
-            "'reservations-continue-look-all-nodes'."
+            "There is no backfilling by run time. In the Capacity Scheduler a node that is reserved for a request is "
+            "closed to later ones, and other nodes are not; "
+            "'yarn.scheduler.capacity.reservations-continue-look-all-nodes' (true by default) lets the owner of a "
+            "reservation take another node."
         ),
     ),
     sources=("Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001)",),

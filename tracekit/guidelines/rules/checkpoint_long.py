@@ -83,16 +83,29 @@ GUIDELINE = Guideline(
     cost="Storage and bandwidth for checkpoints, and work on programs that cannot save their state.",
     risk="A job that cannot start from its checkpoint loses everything at the limit; saving too often slows all.",
     practice=Practice(
-        slurm="MaxTime by partition or QOS, '--signal=B:USR1@300' and '--requeue' for jobs that checkpoint.",
-        kubernetes=(
-            "'activeDeadlineSeconds' with a checkpoint on SIGTERM ('terminationGracePeriodSeconds'); Kueue "
-            "'maximumExecutionTimeSeconds'; Volcano policies with RestartJob."
+        slurm=(
+            "MaxTime of the partition or MaxWall of the QOS; '--signal=B:USR1@300' warns the batch script, which "
+            "saves and calls 'scontrol requeue' (the job needs '--requeue', or JobRequeue=1 for all). A job that only "
+            "runs into its limit is not requeued."
         ),
-        yarn="Application lifetime by queue ('maximum-application-lifetime'); the launcher starts from the checkpoint.",
+        kubernetes=(
+            "'activeDeadlineSeconds' of the pod ends the pod, and its Job starts another within 'backoffLimit'; that "
+            "of the Job fails it for good. After the seconds in the label 'kueue.x-k8s.io/max-exec-time-seconds' "
+            "Kueue deactivates the workload, until it is activated again. In Volcano a policy with RestartJob on "
+            "PodFailed or PodEvicted starts the job again. Save as the job runs: SIGTERM leaves "
+            "'terminationGracePeriodSeconds' at most."
+        ),
+        yarn=(
+            "'maximum-application-lifetime' of the queue, in seconds, kills the application and does not start it "
+            "again: it must save as it runs, and the launcher submits it again from its checkpoint."
+        ),
     ),
     sources=(
         "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): late failures, Table 7",
-        "Hu et al., Characterization of LLM Development in the Datacenter (NSDI'24): checkpoints against lost work",
+        (
+            "Hu et al., Characterization of Large Language Model Development in the Datacenter (NSDI'24): checkpoints "
+            "against lost work"
+        ),
     ),
     tables=("jobs", "attempts"),
     needs=("statuses", "gpu_count", "run_time"),

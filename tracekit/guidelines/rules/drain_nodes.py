@@ -72,8 +72,17 @@ GUIDELINE = Guideline(
     risk="A user whose jobs fail and always land there makes a good node suspect.",
     practice=Practice(
         slurm="'scontrol update nodename=N state=drain reason=...'; a HealthCheckProgram that does it by itself.",
-        kubernetes="'kubectl cordon' and drain; node-problem-detector taints, which Kueue and Volcano respect.",
-        yarn="Decommission through the exclude file, or a NodeManager health script that reports the node unhealthy.",
+        kubernetes=(
+            "'kubectl cordon', and 'kubectl drain' where the pods may be stopped; node-problem-detector taints a node "
+            "only where 'taintEnabled' is set for the problem. New pods then keep away, but Kueue goes on counting "
+            "the node in its quotas (topology-aware scheduling leaves cordoned nodes out): lower 'nominalQuota' for "
+            "that time."
+        ),
+        yarn=(
+            "'yarn rmadmin -refreshNodes -g' after the node is in the file of "
+            "'yarn.resourcemanager.nodes.exclude-path'; a script in 'yarn.nodemanager.health-checker.script.path' "
+            "reports the node unhealthy by itself."
+        ),
     ),
     sources=(
         "Holm (1979) and the exact tests named in failures/by_node",

@@ -68,13 +68,20 @@ GUIDELINE = Guideline(
     risk="An owner waits for its own quota until borrowers leave; without preemption that may be days.",
     practice=Practice(
         slurm=(
-            "QOS with GrpTRES as the quota, and a second QOS of lower priority with PreemptMode=REQUEUE for the rest."
+            "GrpTRES=gres/gpu=N of a QOS as the quota (AccountingStorageEnforce=limits), and a second QOS without it "
+            "for the rest. PreemptType=preempt/qos, PreemptMode=REQUEUE of the second QOS, and its name in Preempt of "
+            "the first: the Priority of a QOS does not decide who is preempted."
         ),
         kubernetes=(
-            "Kueue ClusterQueues in one cohort with borrowingLimit and lendingLimit, 'reclaimWithinCohort'; Volcano "
-            "queues with guarantee, deserved and capability, 'reclaimable: true'."
+            "Kueue ClusterQueues in one cohort with 'borrowingLimit' and 'lendingLimit', and 'reclaimWithinCohort: "
+            "Any' or 'LowerPriority' (Never by default); Volcano queues with 'guarantee', 'deserved', 'capability' "
+            "and 'reclaimable: true', with the capacity plugin instead of proportion, and the reclaim action."
         ),
-        yarn="Capacity Scheduler: 'maximum-capacity' above 'capacity' for elasticity, with the preemption monitor.",
+        yarn=(
+            "Capacity Scheduler: 'maximum-capacity' above 'capacity', and "
+            "'yarn.resourcemanager.scheduler.monitor.enable' for preemption; GPUs count only with "
+            "DominantResourceCalculator."
+        ),
     ),
     sources=(
         "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): fair-share delay, Table 2",

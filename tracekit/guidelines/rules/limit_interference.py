@@ -87,13 +87,21 @@ GUIDELINE = Guideline(
     cost="Whole nodes are granted to jobs that need less, so that some GPUs stand idle; moving a job costs a restart.",
     risk="More fragmentation and longer waits when most jobs are small.",
     practice=Practice(
-        slurm="'--exclusive' (or ExclusiveUser) for gangs, a partition for small jobs, task/cgroup with core binding.",
+        slurm=(
+            "'--exclusive' for gangs, or ExclusiveUser=YES of a partition where jobs of one user may share a node; a "
+            "partition for small jobs. TaskPlugin=task/affinity,task/cgroup with ConstrainCores and ConstrainRAMSpace "
+            "in cgroup.conf. Slurm does not move running jobs."
+        ),
         kubernetes=(
-            "Node pools by job size as Kueue ResourceFlavors, the static CPU manager and topology manager; Volcano's "
-            "binpack and rescheduling plugins gather small jobs."
+            "Node pools by job size as Kueue ResourceFlavors; the kubelet's static CPU manager policy, which serves "
+            "Guaranteed pods with whole CPUs, and its topology manager. Volcano's binpack plugin gathers small jobs; "
+            "its rescheduling plugin evens out the load of nodes instead, so that moving small jobs away is left to a "
+            "descheduler."
         ),
         yarn=(
-            "Node labels with an exclusive partition for gangs; cgroups for CPU; placement constraints (anti-affinity)."
+            "An exclusive partition of node labels for gangs; cgroups for CPU and memory; anti-affinity as a "
+            "placement constraint ('yarn.resourcemanager.placement-constraints.handler' is disabled by default). YARN "
+            "does not move containers."
         ),
     ),
     sources=("Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): guideline 2, Table 4, Fig 6",),

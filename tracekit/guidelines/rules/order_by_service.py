@@ -70,14 +70,21 @@ GUIDELINE = Guideline(
     risk="Long jobs wait longer and may starve: age them, and tell users that the order is no longer by submission.",
     practice=Practice(
         slurm=(
-            "Multifactor priority: a job_submit plugin sets 'nice' by the foretold service; PriorityFavorSmall "
-            "for sizes."
+            "Multifactor priority: a job_submit plugin, such as Lua, sets 'nice' by the foretold service. "
+            "PriorityFavorSmall with PriorityWeightJobSize orders by nodes and CPUs, not by GPUs. There is no order "
+            "by attained service: fair share counts the usage of accounts and users, not of a job."
         ),
         kubernetes=(
-            "Kueue WorkloadPriorityClass by foretold service; Volcano priority and preempt plugins with "
-            "PriorityClasses that a webhook sets."
+            "Kueue: a few WorkloadPriorityClasses by foretold service, set by the label "
+            "'kueue.x-k8s.io/priority-class', and 'withinClusterQueue: LowerPriority' to preempt. Volcano: the "
+            "priority plugin and the preempt action, with PriorityClasses that a webhook sets. Neither orders by the "
+            "attained service of a job."
         ),
-        yarn="Application priorities set by the launcher; Fair Scheduler's policy by usage stands in for LAS.",
+        yarn=(
+            "Application priorities set by the launcher, up to 'yarn.cluster.max-application-priority' (Capacity "
+            "Scheduler, fifo ordering policy). The fair policies look at what an application holds now: none orders "
+            "by attained service."
+        ),
     ),
     sources=(
         "Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21): QSSF",

@@ -80,13 +80,19 @@ GUIDELINE = Guideline(
     risk="Frequent power cycles wear the hardware, and a node may not come back; keep a minimum time in each state.",
     practice=Practice(
         slurm=(
-            "Power saving: SuspendProgram, ResumeProgram, SuspendTime, ResumeTimeout; SuspendExcNodes as the reserve."
+            "Power saving: SuspendProgram, ResumeProgram, SuspendTime, SuspendTimeout, ResumeTimeout; SuspendExcNodes "
+            "with a count, such as n[01-40]:4, as the reserve."
         ),
         kubernetes=(
-            "Cluster autoscaler (or Karpenter) with node groups that can shrink, a minimum size as the reserve; Kueue "
-            "ProvisioningRequest for gangs; Volcano binpack to gather jobs."
+            "Cluster Autoscaler with node groups that can shrink and a minimum size as the reserve, or Karpenter with "
+            "'consolidationPolicy: WhenEmpty' and 'consolidateAfter'; both act through a cloud or machine provider. "
+            "With Cluster Autoscaler Kueue's ProvisioningRequest admission check asks for the nodes of a gang at "
+            "once; Volcano's binpack plugin gathers jobs."
         ),
-        yarn="Graceful decommission of idle NodeManagers by script, recommissioned when the pending GPUs grow.",
+        yarn=(
+            "There is no power saving: a script decommissions idle NodeManagers ('yarn rmadmin -refreshNodes -g') and "
+            "switches them off, and brings them back when the pending GPUs grow."
+        ),
     ),
     sources=(
         "Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21): cluster energy saving",

@@ -108,13 +108,19 @@ GUIDELINE = Guideline(
     cost="A few GPUs set apart, and that time more for each job that does not fail; the launcher must take one worker.",
     risk="Faults that appear only among many workers pass the pool; a pool that is too small becomes the queue itself.",
     practice=Practice(
-        slurm="A partition with a short MaxTime and a QOS of its own; the job proper as '--dependency=afterok'.",
+        slurm=(
+            "A partition with a short MaxTime and a QOS of its own; the job proper with '--dependency=afterok:ID' and "
+            "'--kill-on-invalid-dep=yes'. The first run must end by itself, with exit code 0, before the limit."
+        ),
         kubernetes=(
-            "A Kueue LocalQueue with a quota of a few GPUs and a workflow step (Argo, JobSet 'dependsOn') before the "
-            "gang; in Volcano a queue of its own and 'dependsOn' between tasks."
+            "A Kueue ClusterQueue with a quota of a few GPUs and its LocalQueue; a workflow, such as Argo, submits "
+            "the gang as a job of its own after the first run. One JobSet with 'dependsOn' does not do: Kueue admits "
+            "it as a whole, so that the gang's quota is held from the start. In Volcano a JobFlow, whose 'dependsOn' "
+            "puts the gang's job after the first run's, each in a queue of its own."
         ),
         yarn=(
-            "A queue with a small maximum capacity and application lifetime; the launcher submits the gang on success."
+            "A queue with a small 'maximum-capacity' and 'maximum-application-lifetime'; YARN knows no order between "
+            "applications, so the launcher submits the gang on success."
         ),
     ),
     sources=("Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): guideline 3, Table 7",),

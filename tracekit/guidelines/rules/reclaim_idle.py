@@ -66,14 +66,20 @@ GUIDELINE = Guideline(
     risk="Jobs that load data or evaluate on the CPU for long look idle; let owners mark them, and warn before ending.",
     practice=Practice(
         slurm=(
-            "Read DCGM per job (job_submit and prolog write the job's GPUs), warn by mail, end with 'scancel'; a "
-            "partition of its own with a short MaxTime for interactive jobs."
+            "The prolog writes the job's GPUs (SLURM_JOB_GPUS) to the directory of dcgm-exporter's "
+            "'--hpc-job-mapping-dir'; warn by mail, end with 'scancel'; a partition of its own with a short MaxTime "
+            "for interactive jobs. Slurm ends no idle job by itself."
         ),
         kubernetes=(
-            "dcgm-exporter and an alert on the mean of DCGM_FI_DEV_GPU_UTIL by pod; a controller deletes or suspends "
-            "the job: with Kueue set '.spec.suspend', with Volcano the job command 'AbortJob'."
+            "dcgm-exporter and an alert on the mean of DCGM_FI_DEV_GPU_UTIL by pod; a controller deletes or stops the "
+            "job: with Kueue by '.spec.active: false' of the Workload ('kueuectl stop workload') and not by "
+            "'.spec.suspend' of the job, which Kueue sets itself; with Volcano by 'vcctl job suspend' (AbortJob)."
         ),
-        yarn="NodeManager GPU metrics by container; end with 'yarn application -kill', or preempt from the queue.",
+        yarn=(
+            "Each NodeManager lists its GPUs, their utilization and their containers at "
+            "'/ws/v1/node/resources/yarn.io%2Fgpu'; a script collects that and ends with 'yarn application -kill'. "
+            "Preemption does not look at utilization."
+        ),
     ),
     sources=(
         "Gao et al., An Empirical Study on Low GPU Utilization of Deep Learning Jobs (ICSE'24)",

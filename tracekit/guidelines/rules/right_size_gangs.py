@@ -64,13 +64,20 @@ GUIDELINE = Guideline(
         "memory per GPU grows."
     ),
     practice=Practice(
-        slurm="Mail from an epilog with DCGM's mean beside ReqTRES; 'scontrol update' of QOS GrpTRES where it repeats.",
-        kubernetes=(
-            "A report by namespace from dcgm-exporter; elastic jobs with 'minAvailable' in Volcano or partial "
-            "admission "
-            "('minCount') in Kueue."
+        slurm=(
+            "Mail from EpilogSlurmctld with DCGM's mean beside ReqTRES of 'sacct'; where it repeats, 'sacctmgr modify "
+            "qos NAME set MaxTRESPerJob=gres/gpu=N' limits each job (GrpTRES limits all together)."
         ),
-        yarn="A report by queue from NodeManager GPU metrics; lower the queue's maximum allocation of yarn.io/gpu.",
+        kubernetes=(
+            "A report by namespace from dcgm-exporter; elastic jobs with 'minAvailable' below the replicas in "
+            "Volcano, or partial admission in Kueue (annotation 'kueue.x-k8s.io/job-min-parallelism' of a Job, "
+            "'minCount' of the Workload's pod set)."
+        ),
+        yarn=(
+            "A report by queue from the NodeManagers' GPU utilization. "
+            "'yarn.resource-types.yarn.io/gpu.maximum-allocation' limits one container and 'maximum-capacity' the "
+            "queue; YARN has no limit for the GPUs of one application."
+        ),
     ),
     sources=(
         "Gao et al., An Empirical Study on Low GPU Utilization of Deep Learning Jobs (ICSE'24)",

@@ -84,12 +84,20 @@ GUIDELINE = Guideline(
     cost="Sharing must be set up on the nodes (MPS, time slicing or MIG), and jobs must tell their GPU memory.",
     risk="Jobs disturb each other, a fault of one can end both under MPS, and one may fill the memory of the other.",
     practice=Practice(
-        slurm="GRES 'shard' (or 'mps') with OverSubscribe, MIG slices as GRES types; '--gres=shard:1' for small jobs.",
-        kubernetes=(
-            "Time slicing or MPS in the NVIDIA device plugin, or MIG profiles, as resources of their own with a Kueue "
-            "ResourceFlavor; in Volcano the deviceshare plugin ('volcano.sh/vgpu-memory')."
+        slurm=(
+            "GRES 'shard' with '--gres=shard:1' for small jobs, which counts and keeps nothing apart, or 'mps' with a "
+            "prolog that starts its server; both need select/cons_tres. MIG slices, made beforehand, as types of GRES "
+            "gpu (AutoDetect=nvml)."
         ),
-        yarn="GPU isolation is whole-device: offer MIG slices as resource types, or run pairs inside one container.",
+        kubernetes=(
+            "Time slicing or MPS in the NVIDIA device plugin, or MIG profiles, on nodes of their own with a Kueue "
+            "ResourceFlavor; in Volcano the deviceshare plugin ('deviceshare.VGPUEnable') and the vGPU device plugin, "
+            "with 'volcano.sh/vgpu-number' and 'volcano.sh/vgpu-memory'."
+        ),
+        yarn=(
+            "A GPU is not shared: it belongs to one container. Run pairs inside one container; MIG slices need "
+            "a device plugin of your own (pluggable device framework)."
+        ),
     ),
     sources=(
         "Gao et al., An Empirical Study on Low GPU Utilization of Deep Learning Jobs (ICSE'24)",

@@ -95,16 +95,18 @@ GUIDELINE = Guideline(
     risk="The peak moves to the hour at which the price falls; spread that hour by team.",
     practice=Practice(
         slurm=(
-            "'--begin' for jobs that can wait, a QOS with a lower UsageFactor at night, a partition up at night only."
+            "'--begin' for jobs that can wait; a partition that a cron job opens at night ('scontrol update "
+            "partitionname=P state=up', 'state=down' in the morning: jobs may still be submitted, and running ones "
+            "end), with a QOS of a lower UsageFactor. No factor depends on the hour by itself."
         ),
         kubernetes=(
-            "Kueue: a ClusterQueue with 'stopPolicy: Hold' that a CronJob opens at night; Volcano: a queue whose "
-            "weight "
-            "a CronJob changes, or CronJobs for recurring work."
+            "Kueue: a ClusterQueue with 'stopPolicy: Hold', which a CronJob sets to None at night; running workloads "
+            "end. Volcano: a CronJob changes the 'weight' of a queue (proportion plugin) or its 'deserved' (capacity "
+            "plugin). CronJobs for recurring work. Neither knows prices by the hour."
         ),
         yarn=(
-            "A queue whose capacity a scheduled configuration update raises at night; Oozie or Airflow for "
-            "recurring work."
+            "A script changes the capacity of a queue at night ('yarn rmadmin -refreshQueues'), or the "
+            "ReservationSystem takes a job for a later time; a workflow tool such as Airflow for recurring work."
         ),
     ),
     sources=("Hu et al., Characterization and Prediction of Deep Learning Workloads (Helios, SC'21): Fig 2",),

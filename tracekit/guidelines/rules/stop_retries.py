@@ -93,13 +93,21 @@ GUIDELINE = Guideline(
     cost="A classifier on the end of each job's log, and its rules kept up to date.",
     risk="A rule that is wrong stops a job that would have gone through; let users ask for the retry.",
     practice=Practice(
-        slurm="Exit codes in RequeueExit and RequeueExitHold; '--no-requeue' by default, the epilog classifies.",
+        slurm=(
+            "By itself Slurm requeues after the failure of a node or preemption (JobRequeue, '--requeue') and for the "
+            "exit codes in RequeueExit: keep only those of faults that pass there, and in RequeueExitHold those that "
+            "somebody should look at first. '--no-requeue' also forbids the restart after the failure of a node. "
+            "Other repeats are submitted anew by users and scripts: an epilog classifies and tells them."
+        ),
         kubernetes=(
-            "Job 'podFailurePolicy' with FailJob on the exit codes of such reasons and Ignore on disruptions, a low "
-            "'backoffLimit'; in Volcano 'policies' on exit codes with AbortJob."
+            "Job 'podFailurePolicy' (with 'restartPolicy: Never'): FailJob on the exit codes of such reasons, Ignore "
+            "on the condition DisruptionTarget, and a low 'backoffLimit'; in Volcano 'policies' with 'exitCode' and "
+            "the action AbortJob or TerminateJob, and a low 'maxRetry'."
         ),
         yarn=(
-            "'yarn.resourcemanager.am.max-attempts' of 1 for such exit codes; the retry policy of the service by code."
+            "'yarn.resourcemanager.am.max-attempts', or the application's own value, knows no exit codes: set it to 1 "
+            "where the launcher decides. The retry policy of containers does: RETRY_ON_SPECIFIC_ERROR_CODES with the "
+            "codes of faults that pass."
         ),
     ),
     sources=("Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): guideline 3, Table 7",),

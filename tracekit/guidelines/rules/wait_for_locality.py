@@ -124,13 +124,22 @@ GUIDELINE = Guideline(
     risk="With a time that is too long large gangs starve; without telemetry of links the loss may have other causes.",
     practice=Practice(
         slurm=(
-            "topology/tree (or block) with '--switches=1@MAX-WAIT', SchedulerParameters=max_switch_wait; '--nodes=MIN'."
+            "topology/tree with '--switches=1@MAX-WAIT', which max_switch_wait in SchedulerParameters caps (300 s by "
+            "default); '--segment' with topology/block, without a time. '--nodes=N' asks for N nodes exactly and is "
+            "not relaxed."
         ),
         kubernetes=(
-            "Kueue topology-aware scheduling: 'kueue.x-k8s.io/podset-preferred-topology' (required for the strict "
-            "time); Volcano 'networkTopology' with mode soft or hard and the binpack plugin."
+            "Kueue topology-aware scheduling: 'kueue.x-k8s.io/podset-required-topology' waits for one domain, "
+            "'kueue.x-k8s.io/podset-preferred-topology' takes what there is; Volcano 'networkTopology' with "
+            "HyperNodes, 'mode: hard' and 'highestTierAllowed' or 'mode: soft', and the binpack plugin. Neither has a "
+            "time after which the strict form is relaxed: submit again with the other."
         ),
-        yarn="Capacity Scheduler 'node-locality-delay' and 'rack-locality-additional-delay'; placement constraints.",
+        yarn=(
+            "Capacity Scheduler 'yarn.scheduler.capacity.node-locality-delay' and "
+            "'yarn.scheduler.capacity.rack-locality-additional-delay': they count missed scheduling opportunities, "
+            "not seconds, and serve requests that name nodes or racks. Placement constraints (affinity) are never "
+            "relaxed. YARN knows no gangs."
+        ),
     ),
     sources=(
         "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters (ATC'19): guideline 1, Table 5, Fig 4",

@@ -12,9 +12,10 @@ from tracekit.report.charts import (
     class_colours,
     class_legend,
 )
+from tracekit.report.rate_charts import MATCH_COLOURS, week
 from tracekit.report.sections.interface import chart, says
 from tracekit.report.theme import colour
-from tracekit.report.workload_charts import against, curves, week
+from tracekit.report.workload_charts import against, curves
 from tracekit.text import count, duration
 
 if TYPE_CHECKING:
@@ -114,17 +115,19 @@ def match_chart(rows: list[Row]) -> list[Panel]:
     split = [{**r, "what": r["gpu_class"]} for r in rows if r["gpu_class"] in GPU_CLASSES]
     panels = []
     marks = "Points are observed, lines fitted."
+    beyond = marks
     if any(r["observed_s"] == 0 for r in rows):
         marks += " 0 stands for run times that were rounded to 0."
+        beyond += " Run times that were rounded to 0 are left of the axis."
     if whole:
         colours = {"all": colour("series-1")}
         panels.append(Panel(curves(whole, "below", colours), title="All jobs", note=marks))
-        panels.append(Panel(curves(whole, "beyond", colours), title="All jobs, survival", note=marks))
+        panels.append(Panel(curves(whole, "beyond", colours), title="All jobs, survival", note=beyond))
     if split:
         colours = class_colours(r["what"] for r in split)
         legend = class_legend(colours)
         panels.append(Panel(curves(split, "below", colours), legend, "By size", marks))
-        panels.append(Panel(curves(split, "beyond", colours), legend, "By size, survival", marks))
+        panels.append(Panel(curves(split, "beyond", colours), legend, "By size, survival", beyond))
     drawn = split or whole
     if drawn:
         colours = class_colours(r["what"] for r in split) or {"all": colour("series-1")}
@@ -136,26 +139,42 @@ def match_chart(rows: list[Row]) -> list[Panel]:
 
 @says("fit/arrival_rate")
 def rate_finding(rows: list[Row]) -> str | None:
-    """Say the mean rate, and the busiest and the quietest hour of the week."""
+    """Say the mean rate, the busiest and the quietest hour of the week, and how far off observed hours are."""
     week_rows, known = _weekly(rows)
-    rates = axis_values(week_rows, ("batches",))
+    rates = axis_values(week_rows, ("fitted",))
     if not rates:
         return None
     high, low = max(rates), min(rates)
     text = f"By the fitted rate {count(sum(rates) / len(rates))} batches of jobs arrive in an hour on average"
     if high - low < 1e-9 * high:
-        return f"{text}, at all hours alike."
+        return f"{text}, at all hours alike{_off(week_rows)}."
     daily = all(rate == rates[i % 24] for i, rate in enumerate(rates))
     busy, quiet = (_when(rates.index(rate), known=known, daily=daily) for rate in (high, low))
-    return f"{text}, {count(high)} in the busiest hour{busy} and {count(low)} in the quietest{quiet}."
+    return f"{text}, {count(high)} in the busiest hour{busy} and {count(low)} in the quietest{quiet}{_off(week_rows)}."
+
+
+def _off(week_rows: list[Row]) -> str:
+    gaps = [abs(r["observed"] - r["fitted"]) for r in week_rows if r["observed"] is not None]
+    if not gaps:
+        return ""
+    hours = "the observed hours of the week" if len(gaps) == len(week_rows) else f"the {len(gaps)} observed hours"
+    return f"; {hours} are {count(sum(gaps) / len(gaps))} batches away from the fitted rate on average"
 
 
 def _weekly(rows: list[Row]) -> tuple[list[Row], bool]:
     """Return the rates hour by hour from the first day on, and whether days and hours are known."""
-    days = [name for name in rows[0] if name != "hour"]
-    by_hour = sorted(rows, key=lambda r: int(r["hour"]))
-    long = [row[day] for day in days for row in by_hour]
-    return [{"hour_of_week": i, "batches": rate} for i, rate in enumerate(long)], days[0] == "monday"
+    days = [name for name in rows[0] if name not in {"hour", "rate"}]
+    by = {(r["rate"], int(r["hour"])): r for r in rows}
+    found = [
+        {
+            "hour_of_week": 24 * place + hour,
+            "fitted": by["fitted", hour][day],
+            "observed": by.get(("observed", hour), {}).get(day),
+        }
+        for place, day in enumerate(days)
+        for hour in range(24)
+    ]
+    return found, days[0] == "monday"
 
 
 def _when(hour: int, *, known: bool, daily: bool) -> str:
@@ -168,7 +187,10 @@ def _when(hour: int, *, known: bool, daily: bool) -> str:
 
 @chart("fit/arrival_rate")
 def rate_chart(rows: list[Row]) -> list[Panel]:
-    """Draw the expected batches through the week."""
+    """Draw observed and fitted batches through the week."""
     week_rows, known = _weekly(rows)
-    title = "hour of the week" if known else "hour of the week, counted from an unknown one"
-    return [Panel(week(week_rows, "batches", title=title, known=known))]
+    title = "hour of the week" if known else "hour of the week, counted from the log's first"
+    seen = any(r["observed"] is not None for r in week_rows)
+    note = "Line: fitted rate. Points: observed mean of each hour of the week." if seen else "Line: fitted rate."
+    legend = tuple(MATCH_COLOURS.items()) if seen else ()
+    return [Panel(week(week_rows, title=title, known=known), legend, note=note)]

@@ -23,6 +23,7 @@ _DRAWS: dict[str, Draws] = {}
 
 _TITLES = {
     "overview": "Overview",
+    "change": "What changed",
     "queuing": "Queueing",
     "locality": "Locality",
     "utilization": "Utilization",

@@ -1,0 +1,58 @@
+"""Measure `tracekit analyze`, everything included: the four Helios clusters at their released size, and a sample trace.
+
+    python benchmarks/analyze.py [--jobs 3362981] [--once]
+
+The large logs are those of `helios_logs`; the sample trace is read with an empty cache, as on a new machine. There is
+no bound to compare with: the limits are wall time and memory, on 2 cores. The peak is that of the largest process; a
+large Trace is fitted in a second one beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+from pathlib import Path
+
+from _process import run
+from helios_logs import RELEASED_JOBS, write_helios_logs
+
+LARGE_LIMIT_S, LARGE_LIMIT_MIB, SAMPLE_LIMIT_S = 120.0, 6144.0, 10.0
+PAGE_LIMIT = 3_000_000
+SAMPLES = Path(__file__).parent.parent / "sample_traces"
+
+
+def line(case: str, source: Path, folder: Path, times: int, limit: str) -> str:
+    """Return the row of a case: the median of its runs."""
+    out = folder / "out"
+    runs = []
+    for number in range(times):
+        os.environ["XDG_CACHE_HOME"] = str(folder / f"cache-{case}-{number}")
+        runs.append(run("-m", "tracekit", "analyze", str(source), "-o", str(out), "--force"))
+    middle = sorted(runs)[len(runs) // 2]
+    page = (out / "report.html").stat().st_size
+    return (
+        f"| {case} | {middle.wall_s:.1f} s | {middle.cpu_s:.1f} s | {max(r.peak_mib for r in runs):,.0f} MiB"
+        f" | {page / 1e6:.2f} MB | {limit}, page {PAGE_LIMIT / 1e6:.0f} MB |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=RELEASED_JOBS)
+    parser.add_argument("--once", action="store_true", help="one run of each instead of three")
+    options = parser.parse_args()
+    times = 1 if options.once else 3
+    print("| case | wall | processor | peak memory | report.html | at most |")
+    print("|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for sample in sorted(p for p in SAMPLES.iterdir() if p.is_dir() and p.name != "swf"):
+            print(line(sample.name, sample, folder, times, f"{SAMPLE_LIMIT_S:.0f} s"), flush=True)
+        write_helios_logs(folder / "logs", options.jobs)
+        limit = f"{LARGE_LIMIT_S:.0f} s, {LARGE_LIMIT_MIB:,.0f} MiB"
+        print(line(f"helios: {options.jobs:,} jobs", folder / "logs", folder, times, limit))
+
+
+if __name__ == "__main__":
+    main()

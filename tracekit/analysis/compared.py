@@ -1,0 +1,128 @@
+"""The step of an analysis that compares with another time."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.errors import SourceError, TracekitError, UsageError
+from tracekit.trace import Trace, is_trace
+from tracekit.trace_writer import output_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.analysis.settings import Settings
+    from tracekit.progress import Progress
+    from tracekit.report.data import Result
+
+__all__ = ["check_other", "compared", "is_day", "reads_logs"]
+
+_PLACE = "compared-with"
+_OPTION = "--compare"
+
+
+def is_day(other: str) -> bool:
+    """Return whether what to compare with is a day; a folder of such a name is written './2017-10-31'."""
+    return re.fullmatch(r"\d{4}-\d{2}-\d{2}", other) is not None
+
+
+def reads_logs(other: str | None) -> bool:
+    """Return whether what to compare with are logs, so that options of a source format have a use."""
+    return other is not None and not is_day(other) and _home(Path(other)) is None
+
+
+def _home(path: Path) -> Path | None:
+    """Return the Trace at `path`, or that of a report there; None where there is none."""
+    return next((home for home in (path, path / "trace") if is_trace(home)), None)
+
+
+def check_other(other: str | None, out: Path) -> None:
+    """Refuse what cannot be compared with, before any work.
+
+    Raises
+    ------
+    UsageError
+        There is no such day, or the output would replace what to compare with.
+    SourceError
+        There is no such file or folder.
+    """
+    from tracekit.characterize.changes import read_day
+
+    if other is None:
+        return
+    if is_day(other):
+        read_day(other)
+        return
+    path = Path(other)
+    if not path.exists():
+        raise SourceError(
+            "no such file or folder to compare with", where=f"{_OPTION} {other}", hint="a day is written 2017-10-31"
+        )
+    if path.resolve().is_relative_to(out.resolve()):
+        raise UsageError(
+            "lies in the output folder, which is replaced", where=f"{_OPTION} {other}", hint="choose another -o"
+        )
+
+
+def compared(
+    trace: Trace,
+    folder: Path,
+    settings: Settings,
+    ingest: Callable[[Path, Path], Trace],
+    progress: Progress,
+) -> list[Result]:
+    """Return what changed against another time; nothing where that was not asked for.
+
+    Parameters
+    ----------
+    trace : Trace
+        What is analysed.
+    folder : Path
+        Of the report; the tables are written below it, and logs to compare with are read there for a while.
+    settings : Settings
+        `compare` says with what.
+    ingest : callable
+        Given logs and a place, returns their Trace.
+    progress : Progress
+        Told what is being done.
+
+    Raises
+    ------
+    UsageError
+        The day does not split the trace.
+    SourceError, TraceError
+        What to compare with cannot be read.
+    """
+    from tracekit.analysis.steps import written
+    from tracekit.characterize.changes import compare_periods, compare_since
+    from tracekit.report.changed import changed_results, uncompared_results
+
+    other = settings.compare
+    if other is None:
+        return []
+    place = folder / _PLACE
+    before = None
+    if not is_day(other):
+        home = _home(Path(other))
+        before = ingest(Path(other), place) if home is None else Trace.open(home)
+    progress.stage("comparing with another time")
+    limit = settings.memory_limit
+    try:
+        if before is None:
+            found = compare_since(trace, other, memory_limit=limit)
+        else:
+            found = compare_periods(before, trace, memory_limit=limit)
+        results = changed_results(found)
+    except UsageError:
+        raise  # the day that the user gave, or --memory-limit
+    except Exception as error:  # noqa: BLE001 -- as with the fit
+        what = error.what if isinstance(error, TracekitError) else f"{type(error).__name__}: {error}"
+        progress.note(f"the periods cannot be compared: {what}")
+        results = uncompared_results(f"The periods cannot be compared: {what}.")
+    with output_errors(folder):
+        if place.exists():
+            shutil.rmtree(place)
+    return written(results, folder)

@@ -1,0 +1,150 @@
+"""The fit of an analysis; that of a large Trace goes on beside the other steps, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Self
+
+import tracekit
+from tracekit.analysis.steps import said, written
+from tracekit.errors import TracekitError
+from tracekit.trace_writer import output_errors
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from tracekit.analysis.settings import Settings
+    from tracekit.fit.model import WorkloadModel
+    from tracekit.progress import Progress
+    from tracekit.report.data import Result
+    from tracekit.report.structure import WorkloadInfo
+    from tracekit.trace import Trace
+
+__all__ = ["LARGE", "Fitting"]
+
+LARGE = 300_000
+"""Jobs from which a process of its own is worth its start."""
+_REPLICATES = 19
+"""Samples that a report's bootstrap draws: enough for a p-value of 0.05."""
+
+
+class Fitting:
+    """The fit of a Trace, begun with the block and ended with it.
+
+    Parameters
+    ----------
+    trace : Trace
+        What to fit.
+    folder : Path
+        Of the report, where workload.json and the tables go.
+    settings : Settings
+        Whether to fit.
+    progress : Progress
+        Told of the fit, where it is not beside other steps.
+    """
+
+    def __init__(self, trace: Trace, folder: Path, settings: Settings, progress: Progress) -> None:
+        self._trace, self._folder, self._settings, self._progress = trace, folder, settings, progress
+        self._process: subprocess.Popen[bytes] | None = None
+        self._words: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        if self._settings.fit and sys.executable and self._jobs() >= LARGE:
+            self._begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+        if self._words is not None:
+            self._words.close()
+
+    def results(self) -> tuple[list[Result], WorkloadInfo]:
+        """Return what the report shows; a fit that failed, or that was not asked for, has its reason instead.
+
+        Raises
+        ------
+        OutputError
+            The disk is full, or the folder cannot be written.
+        """
+        from tracekit.report.fitted import WORKLOAD, fitted_results, unfitted_results
+
+        info: WorkloadInfo = {"file": None, "reason": None, "seed": 0, "bootstrap_replicates": _REPLICATES}
+        if not self._settings.fit:
+            reason = info["reason"] = "No fit was asked for (--no-fit)."
+            return unfitted_results(reason), info
+        try:
+            model = self._fit() if self._process is None else self._fitted(self._process)
+            results = fitted_results(model)
+        except Exception as error:  # noqa: BLE001 -- numbers that no fit foresaw must not cost the answers of the queries
+            what = said(error)
+            reason = info["reason"] = f"The fit failed: {what}."
+            self._progress.note(f"the workload could not be fitted: {what}")
+            return unfitted_results(reason), info
+        if self._process is None:
+            with output_errors(self._folder):
+                model.write(self._folder / WORKLOAD)
+        info["file"] = WORKLOAD
+        return written(results, self._folder), info
+
+    def _jobs(self) -> int:
+        import polars as pl
+
+        if not self._trace.has("jobs"):
+            return 0
+        return int(self._trace.scan("jobs").select(pl.len()).collect().item())
+
+    def _begin(self) -> None:
+        """Run `tracekit fit` of this very package, wherever Python would look for one."""
+        from tracekit.report.fitted import WORKLOAD
+
+        home = str(Path(tracekit.__file__).parent.parent)
+        paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 -- closed at the end of the block
+        target = self._folder / WORKLOAD
+        self._process = subprocess.Popen(  # noqa: S603 -- our own program, and no shell
+            [
+                *(sys.executable, "-P", "-m", "tracekit", "fit", str(self._trace.path.resolve())),
+                *("-o", str(target.resolve()), "--bootstrap", str(_REPLICATES)),
+            ],
+            env={**os.environ, "PYTHONPATH": paths},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._words,
+        )
+
+    def _fit(self) -> WorkloadModel:
+        from tracekit.fit.api import fit
+
+        return fit(self._trace, replicates=_REPLICATES, progress=self._progress)
+
+    def _fitted(self, process: subprocess.Popen[bytes]) -> WorkloadModel:
+        """Return the model of the other process.
+
+        Raises
+        ------
+        TracekitError
+            It failed.
+        """
+        from tracekit.fit.model import WorkloadModel
+        from tracekit.report.fitted import WORKLOAD
+
+        self._progress.stage("fitting")
+        code = process.wait()
+        if code:
+            raise TracekitError(self._last_words() or f"its process ended with status {code}")
+        return WorkloadModel.read(self._folder / WORKLOAD)
+
+    def _last_words(self) -> str:
+        if self._words is None:
+            return ""
+        self._words.seek(0)
+        lines = self._words.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1].partition("error: ")[2] or lines[-1] if lines else ""

@@ -1,0 +1,229 @@
+"""Two periods side by side, measure by measure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.characterize.changes.estimates import Resampled
+from tracekit.characterize.changes.measures import CLASS_SHARE, MEASURES
+from tracekit.characterize.changes.remarks import groups_of_days, remarks
+from tracekit.characterize.changes.sides import read_day, read_side, split_side
+from tracekit.characterize.changes.verdicts import adjusted, difference
+from tracekit.characterize.intervals import FEW
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Sequence
+    from typing import Any
+
+    from tracekit.characterize.changes.estimates import Scoped
+    from tracekit.characterize.changes.measures import Measure
+    from tracekit.characterize.changes.sides import Side
+    from tracekit.trace import Trace
+
+__all__ = ["VCS", "Changes", "changes", "changes_since", "compare_periods", "compare_sides", "compare_since"]
+
+VCS = 50
+"""Most virtual clusters that are compared, those with the most jobs."""
+
+_LEVEL = 0.05
+_CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
+
+_SCHEMA: dict[str, type[pl.DataType]] = {
+    "measure": pl.String,
+    "of": pl.String,
+    "scope": pl.String,
+    "unit": pl.String,
+    "before": pl.Float64,
+    "after": pl.Float64,
+    "difference": pl.Float64,
+    "difference_low": pl.Float64,
+    "difference_high": pl.Float64,
+    "relative_change": pl.Float64,
+    "relative_change_low": pl.Float64,
+    "relative_change_high": pl.Float64,
+    "n_before": pl.Int64,
+    "n_after": pl.Int64,
+    "days_before": pl.Int64,
+    "days_after": pl.Int64,
+    "p_value": pl.Float64,
+    "p_adjusted": pl.Float64,
+    "verdict": pl.String,
+}
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What changed, and how that was found."""
+
+    frame: pl.DataFrame
+    """See `changes`."""
+    notes: tuple[str, ...]
+    """The two periods, choices made and things left out, one sentence each."""
+
+
+def changes(before: Trace, after: Trace, *, memory_limit: str | None = None, seed: int = 0) -> pl.DataFrame:
+    """Return what differs between two Traces, one row a measure and scope.
+
+    measure, unit
+        See `measures.MEASURES`; unit is that of the next five columns.
+    of, scope
+        'all' and 'all jobs'; 'gpu_class' and a size class with at least 30 jobs on both sides, or for its share of the
+        jobs on one; 'vc' and a virtual cluster with at least 30 jobs on both sides, of those the 50 with the most jobs.
+    before, after, difference
+        The values, and after - before.
+    difference_low, difference_high
+        Its 95 % interval by resampling whole days.
+    relative_change, relative_change_low, relative_change_high
+        difference / before [1] with its interval; NULL where before is 0.
+    n_before, n_after
+        Observations: jobs, waits or samples; for a sum by day, the jobs.
+    days_before, days_after
+        Days that the value rests on: all calendar days for a sum by day, else the days with an observation.
+    p_value, p_adjusted
+        Of no difference; adjusted for the number of rows by Benjamini and Hochberg.
+    verdict
+        changed, noise or too little data; see `verdicts.RULE`.
+
+    Measures that one of the two cannot tell have no row.
+
+    Parameters
+    ----------
+    before, after : Trace
+        The two periods.
+    memory_limit : str, optional
+        Most memory for joins before they spill to disk, such as '2GB'.
+    seed : int
+        Of the resampling; the same seed gives the same rows.
+
+    Raises
+    ------
+    QueryError
+        A Trace has no job with a time of submission.
+    """
+    return compare_periods(before, after, memory_limit=memory_limit, seed=seed).frame
+
+
+def changes_since(trace: Trace, day: str | dt.date, *, memory_limit: str | None = None, seed: int = 0) -> pl.DataFrame:
+    """Return what differs in a Trace since a day, as `changes` does.
+
+    Parameters
+    ----------
+    trace : Trace
+        Both periods.
+    day : str or date
+        First day of the later period, in the Trace's time zone.
+    memory_limit, seed
+        As for `changes`.
+
+    Raises
+    ------
+    UsageError
+        There is no such day, or it leaves one side without a day.
+    QueryError
+        As for `changes`.
+    """
+    return compare_since(trace, day, memory_limit=memory_limit, seed=seed).frame
+
+
+def compare_periods(before: Trace, after: Trace, *, memory_limit: str | None = None, seed: int = 0) -> Changes:
+    """Return what `changes` does, with notes."""
+    first = read_side(before, "before", memory_limit=memory_limit)
+    return compare_sides(first, read_side(after, "after", memory_limit=memory_limit), seed=seed)
+
+
+def compare_since(trace: Trace, day: str | dt.date, *, memory_limit: str | None = None, seed: int = 0) -> Changes:
+    """Return what `changes_since` does, with notes."""
+    date = read_day(day) if isinstance(day, str) else day
+    return compare_sides(*split_side(read_side(trace, memory_limit=memory_limit), date), seed=seed, split=True)
+
+
+def compare_sides(before: Side, after: Side, *, seed: int = 0, split: bool = False) -> Changes:
+    """Return what differs between two sides.
+
+    Parameters
+    ----------
+    before, after : Side
+        What is known of each.
+    seed : int
+        Of the resampling.
+    split : bool
+        Whether both are parts of one Trace.
+    """
+    told = [m for m in MEASURES if not (before.lacks(m) or after.lacks(m))]
+    groups = groups_of_days(before, after)
+    sides = [Resampled(before, groups[0], (seed, 0)), Resampled(after, groups[1], (seed, 1))]
+    rows = [_row(m, "all", "all jobs", [side.scoped() for side in sides]) for m in told]
+    if not (before.lacks(CLASS_SHARE) or after.lacks(CLASS_SHARE)):
+        rows += _class_rows([m for m in told if m.by_class], sides)
+    vcs, left = _vcs(before, after)
+    for vc in vcs:
+        own = [side.scoped("vc", vc) for side in sides]
+        rows += [_row(m, "vc", vc, own) for m in told if m.by_vc]
+    frame = _judged(rows)
+    return Changes(frame, remarks(before, after, groups=len(groups[0]), vcs_left=left, split=split))
+
+
+def _class_rows(measures: Sequence[Measure], sides: Sequence[Resampled]) -> list[dict[str, Any]]:
+    rows = []
+    for name in _CLASSES:
+        own = [side.scoped("gpu_class", name) for side in sides]
+        jobs = [scoped.jobs for scoped in own]
+        if max(jobs) >= FEW:
+            rows.append(_row(CLASS_SHARE, "gpu_class", name, own))
+        if min(jobs) >= FEW:
+            rows += [_row(m, "gpu_class", name, own) for m in measures if m.for_cpu_jobs or name != "0"]
+    return rows
+
+
+def _vcs(before: Side, after: Side) -> tuple[list[str], int]:
+    """Return the virtual clusters to compare, most jobs first, and how many are left out."""
+    if before.lacking.get("tenants") or after.lacking.get("tenants"):
+        return [], 0
+    counts = [
+        side.sums.filter(pl.col("vc").is_not_null()).group_by("vc").agg(pl.col("jobs").sum())
+        for side in (before, after)
+    ]
+    both = (
+        counts[0]
+        .join(counts[1], on="vc", suffix="_after")
+        .filter(pl.min_horizontal("jobs", "jobs_after") >= FEW)
+        .sort(pl.col("jobs") + pl.col("jobs_after"), "vc", descending=[True, False])
+    )
+    return both["vc"].head(VCS).to_list(), max(0, both.height - VCS)
+
+
+def _row(measure: Measure, of: str, scope: str, sides: Sequence[Scoped]) -> dict[str, Any]:
+    before, after = (side.estimate(measure) for side in sides)
+    found = difference(before, after)
+    few = measure.kind != "a day" and min(before.n, after.n) < FEW
+    return {
+        "measure": measure.name,
+        "of": of,
+        "scope": scope,
+        "unit": measure.unit,
+        "before": before.value,
+        "after": after.value,
+        "difference": found.value,
+        "difference_low": found.low,
+        "difference_high": found.high,
+        "relative_change": found.relative,
+        "relative_change_low": found.relative_low,
+        "relative_change_high": found.relative_high,
+        "n_before": before.n,
+        "n_after": after.n,
+        "days_before": before.days,
+        "days_after": after.days,
+        "p_value": None if few else found.p,
+    }
+
+
+def _judged(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    for row, p in zip(rows, adjusted([row["p_value"] for row in rows]), strict=True):
+        row["p_adjusted"] = p
+        row["verdict"] = "too little data" if p is None else "changed" if p <= _LEVEL else "noise"
+    frame = pl.DataFrame(rows, schema=_SCHEMA)
+    return frame.with_columns(pl.col("before", "after").fill_nan(None))

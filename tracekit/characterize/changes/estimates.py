@@ -1,0 +1,124 @@
+"""The value of a measure on one side, and in each resample of its days."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.characterize.changes.resampling import draw_days, quantile, resampled_quantile
+from tracekit.characterize.changes.verdicts import Estimate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tracekit.characterize.changes.measures import Measure
+    from tracekit.characterize.changes.resampling import Draws
+    from tracekit.characterize.changes.sides import Side
+
+    Bools = NDArray[np.bool_]
+    Floats = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+
+__all__ = ["Resampled", "Scoped"]
+
+_TELEMETRY = frozenset({"busy_pct", "samples"})
+
+
+class Resampled:
+    """A side and the draws of its days.
+
+    Parameters
+    ----------
+    side : Side
+        What is known of the period.
+    groups : sequence of bool arrays, one value for each day
+        Days that may stand for each other.
+    seed : sequence of int
+        Of the draws.
+    """
+
+    def __init__(self, side: Side, groups: Sequence[Bools], seed: Sequence[int]) -> None:
+        self.side = side
+        self._seed = (*seed,)
+        used = side.sums["day"].unique().sort()
+        self.draws = draw_days(_ints(side.days), _ints(used), groups, (*seed, 0))
+
+    @cached_property
+    def telemetry(self) -> Draws:
+        """Draws of the days with telemetry, which need not be those with submissions."""
+        days = _ints(self.side.telemetry["day"])
+        return draw_days(days, days, [np.ones(len(days), dtype=np.bool_)], (*self._seed, 1))
+
+    def scoped(self, of: str | None = None, name: str | None = None) -> Scoped:
+        """Return what is known of all jobs, or of those whose column `of` says `name`."""
+        return Scoped(self, of, name)
+
+
+class Scoped:
+    """Some jobs of a side.
+
+    Parameters
+    ----------
+    whole : Resampled
+        The side.
+    of, name : str, optional
+        The jobs whose column `of` says `name`; all by default.
+    """
+
+    def __init__(self, whole: Resampled, of: str | None, name: str | None) -> None:
+        self._whole = whole
+        side = whole.side
+        self._sums = side.sums if of is None else side.sums.filter(pl.col(of) == name)
+        self._values = side.values.lazy() if of is None else side.values.lazy().filter(pl.col(of) == name)
+        self._quantiles: dict[str, tuple[Ints, Floats]] = {}
+
+    @property
+    def jobs(self) -> int:
+        """Their number."""
+        return int(self._sums["jobs"].sum())
+
+    def estimate(self, measure: Measure) -> Estimate:
+        """Return a measure of these jobs."""
+        if measure.kind == "quantile":
+            return self._quantile(measure)
+        draws = self._whole.telemetry if measure.top in _TELEMETRY else self._whole.draws
+        top, tops = draws.sums(*self._column(measure.top))
+        n = int(draws.sums(*self._column(measure.counts))[0])
+        if measure.kind == "a day":
+            return Estimate(top / draws.days, tops / draws.days, n, draws.days, draws.groups)
+        days, parts = self._column(measure.bottom)
+        bottom, bottoms = draws.sums(days, parts)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.where(bottoms > 0, tops / bottoms, np.nan)
+        seen = len(np.unique(days[parts > 0]))
+        return Estimate(top / bottom if bottom else np.nan, ratios, n, seen, draws.groups)
+
+    def _quantile(self, measure: Measure) -> Estimate:
+        if measure.top not in self._quantiles:
+            frame = self._values.select("day", measure.top).drop_nulls().collect()
+            self._quantiles[measure.top] = (_ints(frame["day"]), frame[measure.top].to_numpy())
+        days, values = self._quantiles[measure.top]
+        draws = self._whole.draws
+        (found,) = resampled_quantile(draws, days, values, [measure.share])
+        return Estimate(quantile(values, measure.share), found, len(values), len(np.unique(days)), draws.groups)
+
+    def _column(self, name: str) -> tuple[Ints, Floats]:
+        """Return the days and values of a column of sums; a day may occur several times."""
+        side = self._whole.side
+        frame, column = self._sums, name
+        if name == "all_jobs":
+            frame, column = side.sums, "jobs"
+        elif name == "users":
+            frame = side.users
+        elif name in _TELEMETRY:
+            frame = side.telemetry
+        return _ints(frame["day"]), frame[column].cast(pl.Float64).to_numpy()
+
+
+def _ints(days: pl.Series) -> Ints:
+    return days.cast(pl.Int64).to_numpy()

@@ -1,0 +1,135 @@
+"""What a reader has to know beside the numbers: the periods, their weekdays and zones, and what is left out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracekit.characterize.changes.measures import CLASS_SHARE, MEASURES
+from tracekit.characterize.changes.verdicts import FEWEST_DAYS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tracekit.characterize.changes.sides import Side
+
+    Bools = NDArray[np.bool_]
+
+__all__ = ["groups_of_days", "remarks"]
+
+_ALIKE = 0.02
+"""Up to this difference of the shares of weekend days the two mixes of days count as the same."""
+
+
+def groups_of_days(before: Side, after: Side) -> tuple[list[Bools], list[Bools]]:
+    """Return, for each side, within which of its days is resampled: weekdays and weekends apart, or all together.
+
+    Apart needs five days of each kind on both sides, and about the same share of weekend days: where the shares
+    differ, so would the sums, and the draws have to carry that.
+    """
+    kinds = [_weekend(side) for side in (before, after)]
+    apart = all(min(kind.sum(), (~kind).sum()) >= FEWEST_DAYS for kind in kinds)
+    if apart and _dated(before, after) and abs(kinds[0].mean() - kinds[1].mean()) <= _ALIKE:
+        return [~kinds[0], kinds[0]], [~kinds[1], kinds[1]]
+    return [np.ones_like(kinds[0])], [np.ones_like(kinds[1])]
+
+
+def _weekend(side: Side) -> Bools:
+    weekend: Bools = (side.days.to_numpy() + 3) % 7 >= 5  # 1970-01-01 was a Thursday
+    return weekend
+
+
+def _dated(before: Side, after: Side) -> bool:
+    """Return whether days of the week are known."""
+    return "relative" not in {before.time_base, after.time_base}
+
+
+def remarks(before: Side, after: Side, *, groups: int, vcs_left: int, split: bool) -> tuple[str, ...]:
+    """Return the notes of a comparison, one sentence each without a full stop.
+
+    Parameters
+    ----------
+    before, after : Side
+        What was compared.
+    groups : int
+        Groups of days within which was resampled.
+    vcs_left : int
+        Virtual clusters that are left out.
+    split : bool
+        Whether both are parts of one Trace.
+    """
+    notes = [f"{_period('before', before)}; {_period('after', after)}"]
+    notes += _time_base(before, after, split=split)
+    if before.timezone != after.timezone:
+        notes.append(f"days are those of {before.timezone} before and of {after.timezone} after")
+    if _dated(before, after):
+        notes += _weekends(before, after, groups)
+    if not split:
+        notes += _order(before, after)
+    notes += _left_out(before, after)
+    if vcs_left:
+        notes.append(f"{vcs_left} virtual clusters with fewer jobs are left out")
+    return tuple(notes)
+
+
+def _period(name: str, side: Side) -> str:
+    return f"{name}: {side.period}, {_counted(len(side.days), 'day')}, {_counted(side.jobs, 'job')}"
+
+
+def _counted(number: int, one: str) -> str:
+    return f"{number:,} {one}" + ("" if number == 1 else "s")
+
+
+def _time_base(before: Side, after: Side, *, split: bool) -> list[str]:
+    bases = {before.time_base, after.time_base}
+    notes = []
+    if "relative" in bases:
+        notes.append(
+            "times count from the start of a trace, laid on 1970-01-01: a day is 24 h from that start, and the day of"
+            " the week is unknown"
+        )
+    if "shifted" in bases:
+        notes.append("dates are shifted: hours and days of the week hold, the dates do not")
+    if bases != {"absolute"} and not split:
+        notes.append("which of the two periods came first cannot be told from their times")
+    return notes
+
+
+def _weekends(before: Side, after: Side, groups: int) -> list[str]:
+    mixes = [float(_weekend(side).mean()) for side in (before, after)]
+    if groups > 1:
+        return ["days are resampled within weekdays and within weekends"]
+    if abs(mixes[0] - mixes[1]) > _ALIKE:
+        shares = " and ".join(f"{100 * mix:.1f} %" for mix in mixes)
+        return [f"Saturdays and Sundays are {shares} of the days before and after, which alone may change the numbers"]
+    return []
+
+
+def _order(before: Side, after: Side) -> list[str]:
+    if not {before.time_base, after.time_base} <= {"absolute"}:
+        return []
+    if before.days[0] > after.days[-1]:
+        return ["the period compared with, called before, is the later one"]
+    if before.days[-1] >= after.days[0]:
+        return ["the two periods share days"]
+    return []
+
+
+def _left_out(before: Side, after: Side) -> list[str]:
+    """Return which measures cannot be told and why; the many of one reason together."""
+    reasons: dict[str, list[str]] = {}
+    for measure in (*MEASURES, CLASS_SHARE):
+        sides = [(name, side.lacks(measure)) for name, side in (("before", before), ("after", after))]
+        lacking = [(name, why) for name, why in sides if why is not None]
+        if not lacking or (measure.rare and len(lacking) == len(sides)):
+            continue
+        where = " and ".join(name for name, _ in lacking)
+        reasons.setdefault(f"the trace {where} {lacking[0][1]}", []).append(measure.name)
+    return [f"left out: {_listed(names)}, since {why}" for why, names in reasons.items()]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,123 @@
+"""What a fitted workload says of a group of jobs and of the week, for tables and for pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.fit.run_times import LEAST_JOBS, LEAST_KNOWN
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.fit.families import Family
+    from tracekit.fit.model import WorkloadModel
+
+__all__ = [
+    "Shape",
+    "chosen_fit",
+    "hours_known",
+    "log_growth",
+    "observed_points",
+    "shape_of",
+    "weekly_rates",
+    "why_undrawn",
+]
+
+_WEEK = 168
+
+
+def chosen_fit(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return the chosen fit of a group that has one."""
+    found: dict[str, Any] = next(f for f in entry["families"] if f["family"] == entry["chosen"])
+    return found
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The distribution that a model gives a group of jobs."""
+
+    family: Family
+    p: NDArray[np.float64]
+    ratio: float
+    """Factor that moves the shape of another group to this one's median; 1 for a fit of its own."""
+
+    def cdf(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the share of jobs that run no longer."""
+        return np.asarray(self.family.cdf(seconds / self.ratio, self.p), float)
+
+    def quantiles(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the run times [s] that these shares of the jobs do not exceed."""
+        from scipy import special
+
+        from tracekit.fit.families import quantiles
+
+        return self.ratio * np.asarray(quantiles(self.family, self.p, special.ndtri(shares), longest_s=1e12), float)
+
+
+def shape_of(model: WorkloadModel, entry: dict[str, Any]) -> Shape | None:
+    """Return the fit of a group, or that of the group it is pooled to; None where no family was chosen."""
+    from tracekit.fit.families import FAMILIES
+
+    ratio = 1.0
+    source: dict[str, Any] | None = entry
+    if entry["pooled_to"] is not None:
+        ratio = entry["median_ratio"] or 1.0
+        key = {} if entry["pooled_to"] == "all" else {entry["pooled_to"]: entry[entry["pooled_to"]]}
+        source = model.run_time(entry["measure"], **key)
+    if source is None or source["chosen"] is None:
+        return None
+    family = FAMILIES[source["chosen"]]
+    return Shape(family, family.vector(chosen_fit(source)["parameters"]), ratio)
+
+
+def observed_points(entry: dict[str, Any]) -> list[tuple[float, float]]:
+    """Return shares and observed run times [s], the shares no finer than a job of the group."""
+    least = 1 / max(entry["n"], 1) - 1e-9
+    return [(share, s) for share, s in entry.get("quantiles_s") or [] if min(share, 1 - share) >= least]
+
+
+def why_undrawn(model: WorkloadModel, entry: dict[str, Any]) -> str | None:
+    """Return why observed and fitted run times of a group cannot be shown; None where they can."""
+    if entry["pooled_to"] is None:
+        return None if entry["chosen"] is not None else str(entry["reason"])
+    if entry.get("quantiles_s") is None:
+        if entry["median_ratio"] is not None:
+            return f"less than {LEAST_JOBS}, and the model does not tell their quantiles: fit again"
+        return f"less than {LEAST_JOBS}, and less than {LEAST_KNOWN} that are known to the end"
+    if shape_of(model, entry) is None:
+        return f"less than {LEAST_JOBS}, and no fit of a larger group"
+    return None
+
+
+def hours_known(model: WorkloadModel) -> bool:
+    """Return whether the log tells hours and days, so that hour 0 of the week is Monday 00:00."""
+    return bool(model.document["source"]["hour_of_day_known"])
+
+
+def weekly_rates(model: WorkloadModel) -> list[dict[str, Any]]:
+    """Return the batches an hour through the 168 hours of a week: fitted, the mean over the log, and observed.
+
+    The week begins on Monday 00:00, or with the log's first hour where the log does not tell hours and days.
+    `observed` is None in an hour that the log never holds whole, and in a model that does not tell it.
+    """
+    from tracekit.fit.rate import HOUR_S, with_hours
+
+    arrivals = model.document["arrivals"]
+    growth = log_growth(model)
+    mean = arrivals["rate"]["per_hour"] * (float(np.expm1(growth)) / growth if abs(growth) > 1e-9 else 1.0)
+    fitted = mean * np.resize(np.asarray(arrivals["rate"]["profile"], float), _WEEK)
+    seen = arrivals.get("observed_per_hour") or [None] * _WEEK
+    first = 0
+    if not hours_known(model):
+        first = int(with_hours(arrivals["start"] // HOUR_S * HOUR_S, 1, arrivals["timezone"]).of_week[0])
+    order = [(first + hour) % _WEEK for hour in range(_WEEK)]
+    return [{"hour_of_week": i, "fitted": float(fitted[h]), "observed": seen[h]} for i, h in enumerate(order)]
+
+
+def log_growth(model: WorkloadModel) -> float:
+    """Return the growth of the logarithm of the rate from the log's begin to its end."""
+    arrivals = model.document["arrivals"]
+    return float(arrivals["rate"]["trend_per_day"] * arrivals["days"])

@@ -1,0 +1,176 @@
+"""Change: what is different from another time, and whether that is more than noise."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from typing import TYPE_CHECKING, cast
+
+from tracekit.report.charts import Panel, data, height, palette
+from tracekit.report.sections.interface import chart, says
+from tracekit.report.theme import colour
+from tracekit.text import count, counted, duration, labels, quantity, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import altair as alt
+
+    from tracekit.report.structure import Row
+
+_ALL = "all jobs"
+_NAMED = 3
+"""Changes that a sentence tells."""
+_DRAWN = 15
+"""Most changes of a part of the jobs that are drawn."""
+_FURTHEST = 3.0
+"""Largest relative change drawn to scale."""
+_LINE = 24
+"""Most characters of a line beside the axis."""
+_COLOURS = {"changed": "series-2", "noise": "series-1", "too little data": "series-5"}
+_WORDS = {"changed": "changed", "noise": "may be noise", "too little data": "too little data"}
+
+
+@says("change/measures")
+def measures_finding(rows: list[Row]) -> str | None:
+    """Say how many measures changed, and name those that changed most."""
+    whole = [r for r in rows if r["scope"] == _ALL]
+    parts = [r for r in rows if r["scope"] != _ALL]
+    if not whole:
+        return None
+    text = _summary(whole, "measures", lambda r: str(r["measure"]))
+    judged = [r for r in parts if r["verdict"] != "too little data"]
+    if judged:
+        changed = sum(r["verdict"] == "changed" for r in judged)
+        text += f" By size of job {count(changed)} of {counted(len(judged), 'comparisons')} changed."
+    return text
+
+
+@says("change/by_vc")
+def vc_finding(rows: list[Row]) -> str | None:
+    """Say how many comparisons of virtual clusters show a change, and name those that changed most."""
+    return _summary(rows, "comparisons", lambda r: f"{r['measure']} of {shorten(r['vc'], 30)}") if rows else None
+
+
+def _summary(rows: list[Row], what: str, name: Callable[[Row], str]) -> str:
+    few = sum(r["verdict"] == "too little data" for r in rows)
+    changed = sorted((r for r in rows if r["verdict"] == "changed"), key=_size, reverse=True)
+    if few == len(rows):
+        return "There is too little data to tell what changed: five days on each side are the least."
+    start = f"{count(len(changed))} of {counted(len(rows), what)} changed" if changed else f"No {what[:-1]} changed"
+    told = "; ".join(f"{name(r)} {_change(r)}" for r in changed[:_NAMED])
+    rest = f"; and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+    noise = len(rows) - len(changed) - few
+    lacking = f"{count(few)} {'has' if few == 1 else 'have'} too little data"
+    if not changed:
+        return f"{start} by more than noise.{f' {lacking}.' if few else ''}"
+    ends = [f"{count(noise)} may be noise"] if noise else []
+    ends += [lacking] if few else []
+    others = f" Of the others {' and '.join(ends)}." if ends else ""
+    return f"{start}: {told}{rest}.{others}"
+
+
+def _size(row: Row) -> float:
+    """Return what to sort changes by; from nothing to something is the largest."""
+    return float("inf") if row["relative_change"] is None else abs(row["relative_change"])
+
+
+def _change(row: Row) -> str:
+    """Return a change in words, such as '+12.3 % (+5.0 to +20.1 %)' or 'from 0 to 5.0 %'."""
+    share, low, high = (row[f"relative_change{end}"] for end in ("", "_low", "_high"))
+    if share is None:
+        unit = row["unit"]
+        return f"from {_value(row['before'], unit)} to {_value(row['after'], unit)}"
+    ends = f" ({_signed(low)} to {_signed(high)} %)" if low is not None and high is not None else ""
+    return f"{_signed(share)} %{ends}"
+
+
+def _value(value: float, unit: str) -> str:
+    if unit == "s":
+        return duration(value)
+    ending = " %" if unit in {"share", "percent"} else f" {unit}"
+    return f"{quantity(value, unit)}{ending}"
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share + 0.0:+,.1f}".replace("-", "\N{MINUS SIGN}")
+
+
+@chart("change/measures")
+def measures_chart(rows: list[Row]) -> list[Panel]:
+    """Draw the relative change of every measure over all jobs, and what changed by size of job."""
+    whole = [{**r, "what": r["measure"]} for r in rows if r["scope"] == _ALL]
+    panels = _panels(whole, "All jobs")
+    parts = [{**r, "what": f"{r['measure']}, {r['scope']}"} for r in rows if r["scope"] != _ALL]
+    return panels + _panels(_changed(parts), "By size of job: what changed", left=_left(parts))
+
+
+@chart("change/by_vc")
+def vc_chart(rows: list[Row]) -> list[Panel]:
+    """Draw what changed by virtual cluster."""
+    named = [{**r, "what": f"{r['measure']}, {r['vc']}"} for r in rows]
+    return _panels(_changed(named), "", left=_left(named))
+
+
+def _changed(rows: list[Row]) -> list[Row]:
+    return sorted((r for r in rows if r["verdict"] == "changed"), key=_size, reverse=True)[:_DRAWN]
+
+
+def _left(rows: list[Row]) -> int:
+    return max(0, len([r for r in rows if r["verdict"] == "changed"]) - _DRAWN)
+
+
+def _panels(rows: list[Row], title: str, left: int = 0) -> list[Panel]:
+    import altair as alt
+
+    known = [r for r in rows if r["relative_change"] is not None]
+    if not known:
+        return []
+    short = {name: "\n".join(wrap(label, _LINE)) for name, label in labels((r["what"] for r in known), 60).items()}
+    shown = [
+        {
+            "what": short[r["what"]],
+            "name": shorten(r["what"], 80),
+            "verdict": _WORDS[r["verdict"]],
+            "change": r["relative_change"],
+            "low": r["relative_change_low"],
+            "high": r["relative_change_high"],
+            "words": _change(r),
+            "before": _value(r["before"], r["unit"]),
+            "after": _value(r["after"], r["unit"]),
+        }
+        for r in known
+    ]
+    colours = {_WORDS[v]: colour(name) for v, name in _COLOURS.items() if any(r["verdict"] == v for r in known)}
+    ends = [v for r in shown for v in (r["change"], r["low"], r["high"]) if v is not None]
+    bounds = [max(-1.0, min(ends, default=0.0)), min(_FURTHEST, max(ends, default=0.0))]
+    reach = max(abs(bounds[0]), bounds[1], 0.01)
+    scale = alt.Scale(domain=[max(-1.0, min(bounds[0], -reach / 4)), max(bounds[1], reach / 4)], clamp=True, nice=False)
+    axis = alt.Axis(title="relative change (%)", labelExpr="format(datum.value * 100, '+.4~g')", tickCount=6)
+    base = alt.Chart(data(shown)).encode(
+        y=alt.Y(
+            "what:N",
+            sort=None,
+            scale=alt.Scale(domain=[r["what"] for r in shown], padding=0.3),
+            axis=alt.Axis(title=None, grid=False, labelExpr="split(datum.label, '\\n')"),
+        ),
+        color=alt.Color("verdict:N", scale=palette(colours)),
+        tooltip=[
+            alt.Tooltip("name:N", title="measure"),
+            alt.Tooltip("before:N"),
+            alt.Tooltip("after:N"),
+            alt.Tooltip("words:N", title="change"),
+            alt.Tooltip("verdict:N"),
+        ],
+    )
+    zero = alt.Chart(data([{"zero": 0}])).mark_rule(color=colour("muted")).encode(x=alt.X("zero:Q", scale=scale))
+    line = base.mark_rule(strokeWidth=2, opacity=0.75).encode(x=alt.X("low:Q", scale=scale, axis=axis), x2="high:Q")
+    point = base.mark_point(filled=True, size=60, opacity=1).encode(x=alt.X("change:Q", scale=scale, axis=axis))
+    note = "Dot: change against the time before. Line: its 95 % interval."
+    if max(ends) > _FURTHEST:
+        note += " What lies beyond the right edge is drawn at it."
+    if len(known) < len(rows):
+        note += " Not drawn: what was 0 or unknown before."
+    note += f" {left} more in the table." if left else ""
+    lines = sum(r["what"].count("\n") + 1 for r in shown)
+    drawn = cast("alt.LayerChart", alt.layer(zero, line, point).properties(height=height(lines + len(shown), 14)))
+    return [Panel(drawn, tuple(colours.items()), title, note)]
