@@ -9,8 +9,8 @@ had: what started since left all reservations as they were, and what ended was t
 only after a surprise: an end before its time, a job that runs on, a node that joins or leaves; and in part where a job
 found no place when it was due, and now stands in the way of others. A pass in which nobody could start (`openings`)
 leaves them as they are: to put them off once is the same as to do it step by step. And a reservation is made only when
-a candidate asks that would still run when it could begin: others cannot stand in its way. Behind the jobs that may have a
-reservation, others start where they delay none of these.
+a candidate asks that would still run when it could begin: others cannot stand in its way. Behind the jobs that may have
+a reservation, others start where they delay none of these.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ CREATE TEMP TABLE placements (
     job_id VARCHAR, attempt BIGINT, task VARCHAR, instance VARCHAR, gpu_count DOUBLE
 )"""
 
+
 def mean_utilization(trace: Trace, job_id: pl.Series, *, samples: bool = False) -> NDArray[np.float64]:
     """Return the mean utilization of a GPU while the job held it [0..1], NaN where the Trace does not tell.
 
