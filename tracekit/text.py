@@ -222,7 +222,7 @@ def _number(value: float, shown: str) -> str:
     return count(value)
 
 
-_NO_UNITS = {"text", "class", "number", "hour", "see unit", "true or false", "utc"}
+_NO_UNITS = {"text", "class", "number", "hour", "see unit", "sentence", "true or false", "utc"}
 _SHARES = {"share", "0..1", "fraction", "ratio 0..1"}
 
 

@@ -12,6 +12,7 @@
 -- column other_waits: waits | the others; the three add up to waits
 -- column fair_share_share: share | fair_share_waits / waits
 -- column fragmentation_share: share | fragmentation_waits / waits
+-- column wait_s: s | time of all waits
 -- column fair_share_wait_s: s | time of all waits while the VC was at its quota
 -- column fragmentation_wait_s: s | time of all waits while no nodes with the wanted locality were free
 -- interval fair_share_share: proportion of waits
@@ -19,7 +20,7 @@
 -- rule:
 -- At each moment of a wait for g GPUs in the VC v: fair share while (GPUs that v holds) + g > (quota of v); else
 -- fragmentation while no nodes could take g GPUs on the fewest nodes that can hold them; else other.
--- The first three counts go by the main cause of a wait, the last two columns by seconds: Philly uses both countings.
+-- The first three counts go by the main cause of a wait, the last three columns by seconds: Philly uses both countings.
 -- Quotas are rarely published: the note beside the result names the source, and says when it is a proxy.
 -- Waits of 0 s, unknown waits, and jobs of unknown size are out.
 SELECT
@@ -32,6 +33,7 @@ SELECT
     count(*) FILTER (WHERE cause = 'fair_share') / count(*) AS fair_share_share,
     CASE WHEN count(fragmentation_us) > 0 THEN count(*) FILTER (WHERE cause = 'fragmentation') / count(*) END
         AS fragmentation_share,
+    CAST(sum(wait_us) AS DOUBLE) / 1000000 AS wait_s,
     CAST(sum(fair_share_us) AS DOUBLE) / 1000000 AS fair_share_wait_s,
     CAST(sum(fragmentation_us) AS DOUBLE) / 1000000 AS fragmentation_wait_s
 FROM wait_causes

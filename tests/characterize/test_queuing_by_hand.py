@@ -72,12 +72,14 @@ def rows(trace: Trace, name: str, **params: Any) -> list[tuple[Any, ...]]:
 
 def test_the_quota_explains_the_wait_of_b_and_scattered_gpus_a_part_of_that_of_d(make_trace: MakeTrace) -> None:
     # b: v holds 4 of 6 for 4 h. d, 3 h: until 3 the nodes have 0 and at most 2 free, and from 3.5 to 3.75 0 and 3.
-    assert rows(make_trace(**tables()), "queuing/delay_causes") == [("2-4", 2, 1, 0, 1, 0.5, 0.0, 14_400.0, 4_500.0)]
+    assert rows(make_trace(**tables()), "queuing/delay_causes") == [
+        ("2-4", 2, 1, 0, 1, 0.5, 0.0, 25_200.0, 14_400.0, 4_500.0)
+    ]
 
 
 def test_without_nodes_fragmentation_is_unknown(make_trace: MakeTrace) -> None:
     answer = answer_query(make_trace(**tables(nodes=False)), "queuing/delay_causes")
-    assert answer.frame.rows() == [("2-4", 2, 1, None, 1, 0.5, None, 14_400.0, None)]
+    assert answer.frame.rows() == [("2-4", 2, 1, None, 1, 0.5, None, 25_200.0, 14_400.0, None)]
     assert answer.notes == (
         "quota: the capacity that the trace states",
         "the trace names no nodes, so that fragmentation cannot be told from other causes",
@@ -87,7 +89,7 @@ def test_without_nodes_fragmentation_is_unknown(make_trace: MakeTrace) -> None:
 def test_the_peak_stands_in_for_a_quota_that_is_not_stated(make_trace: MakeTrace) -> None:
     answer = answer_query(make_trace(**tables(capacity=False)), "queuing/delay_causes")
     # v never held more than 4, w not more than 4 either: d would exceed it while c, e or f run, 2 to 3 and 3.5 to 3.75.
-    assert answer.frame.rows() == [("2-4", 2, 1, 0, 1, 0.5, 0.0, 14_400.0 + 4_500.0, 0.0)]
+    assert answer.frame.rows() == [("2-4", 2, 1, 0, 1, 0.5, 0.0, 25_200.0, 14_400.0 + 4_500.0, 0.0)]
     assert "quota: a proxy, the most GPUs that each VC held at one time, since the trace states none" in answer.notes
 
 

@@ -92,18 +92,18 @@ def test_it_holds_when_all_thresholds_are_crossed_by_whole_intervals(trace: Trac
 @pytest.mark.parametrize(
     ("share", "wait", "verdict", "why"),
     [
-        (Number(0.4, 40, 0.3, 0.6), Number(5, 1), "does not hold", "The share is 40.0 %, not at least 50.0 %."),
-        (Number(0.7, 40), Number(61, 1), "does not hold", "The wait is 1.02 min, not at most 1 min."),
+        (Number(0.4, 40, 0.3, 0.6), Number(5, 1), "does not hold", "The share: 40.0 % (needed: at least 50.0 %)."),
+        (Number(0.7, 40), Number(61, 1), "does not hold", "The wait: 1.02 min (needed: at most 1 min)."),
         (
             Number(0.7, 40, 0.4, 0.9),
             Number(5, 1),
             "cannot tell",
-            "The share may be chance: 40.0 to 90.0 % (95 %) is not all at least 50.0 %.",
+            "The share: 40.0 to 90.0 % (95 %), so that chance may decide (needed: at least 50.0 %).",
         ),
         (Number(0.9, 29), Number(5, 1), "cannot tell", "29 jobs are too few: 30 are needed."),
         (Number(0.9, 40), Number(None, 0), "cannot tell", "The wait cannot be computed."),
         # One threshold that is surely missed decides, whatever is unknown beside it.
-        (Number(0.1, 40), Number(None, 0), "does not hold", "The share is 10.0 %, not at least 50.0 %."),
+        (Number(0.1, 40), Number(None, 0), "does not hold", "The share: 10.0 % (needed: at least 50.0 %)."),
     ],
 )
 def test_what_decides_is_said(trace: Trace, share: Number, wait: Number, verdict: str, why: str) -> None:
@@ -138,7 +138,7 @@ def test_a_capability_that_is_lacking_is_told_before_anything_is_computed(make_t
     lacking = {"utilization": Capability(available=False, coverage=0.0, note="no telemetry.")}
     trace = make_trace(**log.tables, manifest_overrides={"capabilities": lacking})
     found = judge(replace(PLAIN, needs=("utilization",), tables=("nodes",)), Evidence(trace))
-    assert (found.verdict, found.why) == ("cannot tell", ("The trace has no utilization: no telemetry.",))
+    assert (found.verdict, found.why) == ("cannot tell", ("The trace does not tell utilization: no telemetry.",))
     assert judge(replace(PLAIN, tables=("nodes",)), Evidence(trace)).why == ("The trace has no table 'nodes'.",)
 
 

@@ -56,7 +56,10 @@ def test_job_size() -> None:
 
 def test_arrivals() -> None:
     rows = _rows("hour jobs", (0, 5), (15, 67), (23, 3))
-    expected = "Most jobs are submitted between 15:00 and 16:00 (67 jobs), fewest between 23:00 and 00:00 (3)."
+    expected = (
+        "The busiest hour is that between 15:00 and 16:00 (67 jobs), the quietest that between 23:00 and 00:00 (3),"
+        " over all days together."
+    )
     assert finding("overview/arrivals_by_hour", rows) == expected
     assert finding("overview/arrivals_by_hour", _rows("hour jobs", (0, 5), (1, 5))) is None
 

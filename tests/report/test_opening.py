@@ -68,8 +68,8 @@ def test_advice_that_the_replays_speak_against_is_not_on_the_first_screen(verdic
     found = opening([], {"guidelines": entries})
     assert found["changes"] == []
     assert found["verdict"] == (
-        "3 guidelines were checked: the trace shows the problem of 1, does not show that of 1, and cannot tell of 1."
-        " The replays expect no gain from 1 of the 1."
+        "Of 3 guidelines, 1 found its problem in this trace, 1 did not, and 1 cannot be decided, since the trace tells"
+        " too little. The replays expect no gain from the advice of 1."
     )
 
 

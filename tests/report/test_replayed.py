@@ -53,24 +53,31 @@ def rows(trace: Trace) -> dict[str, list[dict[str, Any]]]:
 def test_the_rows_are_those_of_a_schedule_worked_by_hand(rows: dict[str, list[dict[str, Any]]]) -> None:
     """FIFO: 0-60 min, 60-120, 120-121. SJF: 0-60, 61-121 and the short one at 60-61."""
     by = {r["policy"]: r for r in rows["replay/policies"]}
-    assert by["fifo"]["avg_queue_s"] == pytest.approx((0 + 59 * 60 + 118 * 60) / 3)
-    assert by["sjf"]["avg_queue_s"] == pytest.approx((0 + 60 * 60 + 58 * 60) / 3)
+    assert by["fifo"]["mean_wait_s"] == pytest.approx((0 + 59 * 60 + 118 * 60) / 3)
+    assert by["sjf"]["mean_wait_s"] == pytest.approx((0 + 60 * 60 + 58 * 60) / 3)
     base, fast = (59 + 118) * 60 + 7260, (60 + 58) * 60 + 7260
-    assert by["sjf"]["jct_diff_share"] == pytest.approx(fast / base - 1)
+    assert by["sjf"]["change_share"] == pytest.approx(fast / base - 1)
     assert (by["fifo"]["run_times"], by["sjf"]["run_times"], by["las"]["run_times"]) == (
         "not given",
         "given",
         "not given",
     )
-    waits = {(r["vc"], r["policy"]): r["avg_queue_s"] for r in rows["replay/by_vc"]}
+    waits = {(r["vc"], r["policy"]): r["mean_wait_s"] for r in rows["replay/by_vc"]}
     assert (waits["b", "fifo"], waits["b", "sjf"]) == (118 * 60, 58 * 60)
 
 
 def test_the_rows_are_those_of_a_replay_by_itself(trace: Trace, rows: dict[str, list[dict[str, Any]]]) -> None:
     summary = tracekit.replay(trace, policy="srtf").summary
     (row,) = [r for r in rows["replay/policies"] if r["policy"] == "srtf"]
-    same = ("avg_jct_s", "median_jct_s", "avg_queue_s", "preemptions", "jain_fairness_vc", "gpu_utilization_share")
-    assert [row[key] for key in same] == [summary[key] for key in same]
+    same = {
+        "mean_completion_s": "avg_jct_s",
+        "median_completion_s": "median_jct_s",
+        "mean_wait_s": "avg_queue_s",
+        "preemptions": "preemptions",
+        "fairness_share": "jain_fairness_vc",
+        "gpus_busy_share": "gpu_utilization_share",
+    }
+    assert [row[key] for key in same] == [summary[key] for key in same.values()]
 
 
 def test_the_finding_names_the_best_with_and_without_run_times(rows: dict[str, list[dict[str, Any]]]) -> None:

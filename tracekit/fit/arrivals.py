@@ -114,8 +114,8 @@ def _process(times: Floats, step: float, rate: Rate, hours: Hours, rng: np.rando
     best = min(others, key=lambda c: float(c["bic"]))
     shown = ", ".join(f"{c['process']} {c['bic']:.6g}" for c in others)
     why = (
-        f"Poisson is rejected: {told}; of the BICs {shown}, that of {best['process']} is the least"
-        f" (poisson has {poisson['bic']:.6g})"
+        f"Poisson is rejected by these tests, whatever its BIC ({poisson['bic']:.6g}): {told}; of the others,"
+        f" {best['process']} has the least BIC ({shown})"
     )
     return {"process": best["process"], "why": why, "tests": tests, "candidates": candidates}
 

@@ -49,7 +49,7 @@ class Evidence:
             found = self.trace.capabilities.get(name)
             if found is None or not found.available:
                 note = f": {found.note.rstrip('.')}" if found and found.note else ""
-                sentences.append(f"The trace has no {name}{note}.")
+                sentences.append(f"The trace does not tell {name.replace('_', ' ')}{note}.")
         # A capability tells more than the table that it stands on.
         return sentences or [f"The trace has no table '{table}'." for table in tables if not self.trace.has(table)]
 

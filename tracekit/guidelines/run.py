@@ -234,10 +234,10 @@ def _verdict(guideline: Guideline, finding: Finding) -> tuple[Verdict, tuple[str
         if number.value is None:
             unknown.append(f"{_capital(measure.what)} cannot be computed.")
         elif not threshold.crossed(number.value):
-            missed.append(f"{_capital(measure.what)} is {shown(number.value, measure.unit)}, not {limit}.")
+            missed.append(f"{_capital(measure.what)}: {shown(number.value, measure.unit)} (needed: {limit}).")
         elif not threshold.settled(number) and number.low is not None and number.high is not None:
             ends = span(number.low, number.high, measure.unit)
-            unsure.append(f"{_capital(measure.what)} may be chance: {ends} (95 %) is not all {limit}.")
+            unsure.append(f"{_capital(measure.what)}: {ends} (95 %), so that chance may decide (needed: {limit}).")
     # One threshold that is surely missed is enough, whatever the others say.
     if missed:
         return "does not hold", tuple(missed)

@@ -22,7 +22,7 @@ from tracekit.report.fitted_curves import (
     weekly_rates,
     why_undrawn,
 )
-from tracekit.text import counted
+from tracekit.text import count, counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -243,7 +243,8 @@ def _rate(model: WorkloadModel) -> Result:
     notes = [kind, f"process: {_PROCESSES[arrivals['process']]}; {arrivals['why']}"]
     growth = log_growth(model)
     if abs(growth) > 1e-9:
-        notes.append(f"over the {arrivals['days']:,.0f} days of the log the rate is multiplied by {np.exp(growth):.3g}")
+        times = count(float(np.exp(growth)))
+        notes.append(f"over the {arrivals['days']:,.0f} days of the log the rate is multiplied by {times}")
     return Result(RATE, _frame(RATE, rows).select("hour", "rate", *days), notes=notes)
 
 

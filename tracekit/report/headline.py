@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.text import count, duration, percent, shorten
+from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tracekit.report.structure import Answer, CapacityInfo, Headline
 
@@ -35,8 +35,8 @@ def headline(answers: list[Answer], capacity: CapacityInfo) -> list[Headline]:
     for metric, label, write, note in _CARDS:
         if metric in known:
             value, unit = known[metric]
-            warning = _unknown_statuses(answers) if metric == "completed_share" else ""
-            cards.append({"label": label, "value": value, "unit": unit, "text": write(value), "note": warning or note})
+            told = _remarks(answers, known).get(metric, "") or note
+            cards.append({"label": label, "value": value, "unit": unit, "text": write(value), "note": told})
     if capacity["gpus"]:
         others = "".join(f"; {count(n)} {_by(source)}" for source, n in capacity["alternatives"].items())
         note = _by(capacity["used"] or "") + others
@@ -45,11 +45,21 @@ def headline(answers: list[Answer], capacity: CapacityInfo) -> list[Headline]:
     return cards[:_LIMIT]
 
 
-def _unknown_statuses(answers: list[Answer]) -> str:
-    """Return a warning when so many statuses are unknown that the share of completed jobs says little."""
+def _remarks(answers: list[Answer], known: Mapping[str, tuple[float, str]]) -> dict[str, str]:
+    """Return what must be known of a number, by metric: what it leaves out, and what it hides."""
     rows = next((a["rows"] for a in answers if a["name"] == "overview/status"), [])
-    share = sum(r["jobs_share"] or 0 for r in rows if r["status"] in {None, "unknown"})
-    return f"{percent(share)} have no known status" if share >= 0.01 else ""
+    jobs = {r["status"]: r["jobs"] or 0 for r in rows}
+    unknown = sum(r["jobs_share"] or 0 for r in rows if r["status"] in {None, "unknown"})
+    running, pending = jobs.get("running", 0), jobs.get("pending", 0)
+    remarks = {}
+    if unknown >= 0.01:
+        remarks["completed_share"] = f"{percent(unknown)} have no known status"
+    if running:
+        remarks["gpu_hours"] = f"run time times GPUs; {counted(running, 'jobs')} still running not counted"
+    if "mean_queue_s" in known:
+        mean = f"{duration(known['mean_queue_s'][0])} on average"
+        remarks["median_queue_s"] = mean + (f"; {counted(pending, 'jobs')} never started" if pending else "")
+    return remarks
 
 
 def _by(source: str) -> str:

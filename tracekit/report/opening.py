@@ -89,8 +89,8 @@ def _verdict(entries: list[dict[str, Any]]) -> str:
         sum(e["verdict"] == verdict for e in entries) for verdict in ("holds", "does not hold", "cannot tell")
     )
     vain = sum(e["verdict"] == "holds" and _place(e)[0] > _ORDER["undecided"] for e in entries)
-    rest = f" The replays expect no gain from {vain} of the {shown}." if vain else ""
+    rest = f" The replays expect no gain from the advice of {vain}." if vain else ""
     return (
-        f"{len(entries)} guidelines were checked: the trace shows the problem of {shown}, does not show that of"
-        f" {not_shown}, and cannot tell of {unknown}.{rest}"
+        f"Of {len(entries)} guidelines, {shown or 'none'} found {'their' if shown > 1 else 'its'} problem in this trace,"
+        f" {not_shown} did not, and {unknown} cannot be decided, since the trace tells too little.{rest}"
     )

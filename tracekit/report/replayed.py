@@ -12,6 +12,7 @@ import polars as pl
 
 from tracekit.characterize.query import Query, QueryColumn
 from tracekit.replay.panel import standard_panel
+from tracekit.replay.registry import find_policy
 from tracekit.replay.results.comparison import compare_policies
 from tracekit.replay.study import left_out_sentences
 from tracekit.report.data import Result
@@ -39,6 +40,24 @@ _RULE = (
     " completed, divided by the mean under the first; its 95 % interval resamples whole submission days. Run times that"
     " a policy is given in advance are the true ones, so that such a policy shows the most that prediction can give."
 )
+_NAMES = {
+    "avg_jct_s": "mean_completion_s",
+    "median_jct_s": "median_completion_s",
+    "p99_jct_s": "p99_completion_s",
+    "jct_diff_share": "change_share",
+    "jct_diff_share_low": "change_low_share",
+    "jct_diff_share_high": "change_high_share",
+    "avg_queue_s": "mean_wait_s",
+    "median_queue_s": "median_wait_s",
+    "p95_queue_s": "p95_wait_s",
+    "p99_queue_s": "p99_wait_s",
+    "better_share": "earlier_share",
+    "worse_share": "later_share",
+    "gpu_utilization_share": "gpus_busy_share",
+    "fragmentation_share": "fragmented_share",
+    "jain_fairness_vc": "fairness_share",
+}
+"""What the columns of a comparison are called for people."""
 _C = QueryColumn
 
 
@@ -53,22 +72,23 @@ POLICIES = _query(
     _RULE,
     (
         _C("policy", "text", "policy and parameters, as 'tracekit replay -p' takes them"),
+        _C("what", "sentence", "what the policy is; 'tracekit policies NAME' tells more"),
         _C("run_times", "text", "given: it is given the true run times in advance; not given: it is not"),
+        _C("mean_completion_s", "s", "mean completion time"),
+        _C("change_share", "share", "change of the mean completion time against the first policy; below 0 is faster"),
+        _C("change_low_share", "share", "lower end of its 95 % interval"),
+        _C("change_high_share", "share", "upper end"),
+        _C("mean_wait_s", "s", "mean wait until the first start"),
+        _C("p99_wait_s", "s", "99th percentile of these waits"),
+        _C("later_share", "share", "jobs that complete later"),
+        _C("earlier_share", "share", "jobs that complete earlier than under the first policy"),
         _C("completed", "jobs", "jobs that ran to their end"),
-        _C("avg_jct_s", "s", "mean completion time"),
-        _C("median_jct_s", "s", "median completion time"),
-        _C("p99_jct_s", "s", "99th percentile of completion times"),
-        _C("jct_diff_share", "share", "change of the mean completion time against the first policy; below 0 is faster"),
-        _C("jct_diff_share_low", "share", "lower end of its 95 % interval"),
-        _C("jct_diff_share_high", "share", "upper end"),
-        _C("avg_queue_s", "s", "mean wait until the first start"),
-        _C("median_queue_s", "s", "median of these waits"),
-        _C("p99_queue_s", "s", "99th percentile of these waits"),
-        _C("better_share", "share", "jobs that complete earlier than under the first policy"),
-        _C("worse_share", "share", "jobs that complete later"),
-        _C("gpu_utilization_share", "share", "GPU time held, of all GPU time until the last end"),
-        _C("fragmentation_share", "share", "free GPU time on partly used nodes, of all free GPU time"),
-        _C("jain_fairness_vc", "0..1", "Jain's index of what virtual clusters got for what they asked; 1 is equal"),
+        _C("median_completion_s", "s", "median completion time"),
+        _C("p99_completion_s", "s", "99th percentile of completion times"),
+        _C("median_wait_s", "s", "median of these waits"),
+        _C("gpus_busy_share", "share", "GPU time held, of all GPU time until the last end"),
+        _C("fragmented_share", "share", "free GPU time on partly used nodes, of all free GPU time"),
+        _C("fairness_share", "share", "Jain's index of what virtual clusters got for what they asked; 1 is equal"),
         _C("preemptions", "preemptions", "times that a running job was stopped"),
     ),
     "Helios Table 3 and Fig 9 (SC'21)",
@@ -82,9 +102,9 @@ CLASSES = _query(
         _C("policy", "text", "policy and parameters"),
         _C("gpu_class", "class", "size class of the job"),
         _C("jobs", "jobs", "jobs replayed"),
-        _C("avg_jct_s", "s", "mean completion time"),
-        _C("avg_queue_s", "s", "mean wait until the first start"),
-        _C("p95_queue_s", "s", "95th percentile of these waits"),
+        _C("mean_completion_s", "s", "mean completion time"),
+        _C("mean_wait_s", "s", "mean wait until the first start"),
+        _C("p95_wait_s", "s", "95th percentile of these waits"),
     ),
 )
 TENANTS = _query(
@@ -96,8 +116,8 @@ TENANTS = _query(
         _C("vc", "text", "virtual cluster; empty for jobs without one"),
         _C("policy", "text", "policy and parameters"),
         _C("jobs", "jobs", "jobs replayed"),
-        _C("avg_jct_s", "s", "mean completion time"),
-        _C("avg_queue_s", "s", "mean wait until the first start"),
+        _C("mean_completion_s", "s", "mean completion time"),
+        _C("mean_wait_s", "s", "mean wait until the first start"),
     ),
 )
 ASSUMED = _query(
@@ -108,9 +128,9 @@ ASSUMED = _query(
     " 'tracekit replay' changes them.",
     (
         _C("id", "text", "name of the assumption"),
-        _C("what", "text", "what is assumed"),
-        _C("value", "text", "the value used"),
-        _C("source", "text", "where it comes from"),
+        _C("what", "sentence", "what is assumed"),
+        _C("value", "sentence", "the value used"),
+        _C("source", "sentence", "where it comes from"),
     ),
 )
 REPLAYED = (POLICIES, CLASSES, TENANTS, ASSUMED)
@@ -152,9 +172,15 @@ def replayed_results(replays: LiveReplays) -> tuple[list[Result], ReplayInfo]:
         "notes": _notes(scenario, replays.limit),
         "skipped": {policy: cut(why) for policy, why in skipped.items()},
     }
+    info["notes"] += [str(r.summary["assumptions"]["recorded"]["value"]) for r in results if r.policy == RECORDED]
     notes = [*info["notes"], *(f"left out: {why}" for why in info["skipped"].values())]
-    compared = compare_policies(results, seed=scenario.seed).with_columns(
-        run_times=pl.Series([_knows(r) for r in results])
+    compared = (
+        compare_policies(results, seed=scenario.seed)
+        .rename(_NAMES, strict=False)
+        .with_columns(
+            what=pl.Series([find_policy(r.policy.partition(",")[0]).card.title for r in results]),
+            run_times=pl.Series([_knows(r) for r in results]),
+        )
     )
     return [
         Result(POLICIES, compared.select(c.name for c in POLICIES.columns), notes=notes),
@@ -180,7 +206,7 @@ def _knows(result: Compared) -> str:
 
 def _grouped(query: Query, results: Iterable[Compared], key: str, names: dict[str, str]) -> Result:
     rows = [
-        {"policy": result.policy, **{names.get(name, name): value for name, value in group.items()}}
+        {"policy": result.policy, **{names.get(name, _NAMES.get(name, name)): value for name, value in group.items()}}
         for result in results
         for group in result.summary[key]
     ]

@@ -90,5 +90,7 @@ def _cell(row: Row, name: str, unit: str | None, *, own_units: bool) -> dict[str
         return {"text": text.display_unit(value).strip(), "title": ""}
     if own_units and name == "metric":
         return {"text": text.heading(str(value), row.get("unit"))[0], "title": ""}
+    if unit == "sentence" and isinstance(value, str):
+        return {"text": text.visible(value), "title": "", "long": True}
     shown = text.quantity(value, unit, name)
     return {"text": shown, "title": text.visible(value) if isinstance(value, str) and shown != value else ""}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tracekit.report.charts import GPU_CLASSES, STATUSES, Panel, bars, data
 from tracekit.report.sections.interface import chart, says
 from tracekit.report.words import gpu_jobs, largest, status_word
-from tracekit.text import count, duration, percent
+from tracekit.text import count, counted, duration, percent
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row
@@ -96,9 +96,9 @@ def arrivals_finding(rows: list[Row]) -> str | None:
     high, low = largest(rows, "jobs"), largest(rows, "jobs", sign=-1)
     if high is None or low is None or high["jobs"] == low["jobs"]:
         return None
-    busy = f"{_hours(high['hour'])} ({count(high['jobs'])} jobs)"
+    busy = f"{_hours(high['hour'])} ({counted(high['jobs'], 'jobs')})"
     quiet = f"{_hours(low['hour'])} ({count(low['jobs'])})"
-    return f"Most jobs are submitted between {busy}, fewest between {quiet}."
+    return f"The busiest hour is that between {busy}, the quietest that between {quiet}, over all days together."
 
 
 def _hours(hour: int) -> str:

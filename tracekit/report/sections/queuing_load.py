@@ -28,6 +28,11 @@ def causes_finding(rows: list[Row]) -> str | None:
         return None
     fair = sum(r["fair_share_waits"] for r in sized)
     text = f"Of {count(waits)} waits of GPU jobs, {percent(fair / waits)} were mostly due to the quota of their VC"
+    waited = sum(r["wait_s"] for r in sized)
+    if fair and waited:
+        text += (
+            f" (the quota explains {percent(sum(r['fair_share_wait_s'] for r in sized) / waited)} of all time waited)"
+        )
     placed = [r for r in sized if r["fragmentation_waits"] is not None]
     if placed:
         fragmented = sum(r["fragmentation_waits"] for r in placed)

@@ -36,32 +36,49 @@ _LEAST = 0.001
 @says("replay/policies")
 def policies_finding(rows: list[Row]) -> str | None:
     """Name the fastest policy that is given no run times, and the fastest that is."""
-    known = [r for r in rows if r["avg_jct_s"] is not None and r["policy"] != _RECORDED]
-    if len(known) < 2 or rows[0]["avg_jct_s"] is None:
+    known = [r for r in rows if r["mean_completion_s"] is not None and r["policy"] != _RECORDED]
+    if len(known) < 2 or rows[0]["mean_completion_s"] is None:
         return None
     base = rows[0]
-    blind = min((r for r in known if r["run_times"] == "not given"), key=lambda r: r["avg_jct_s"], default=None)
-    told = min((r for r in known if r["run_times"] == "given"), key=lambda r: r["avg_jct_s"], default=None)
+    if not any(r["mean_wait_s"] for r in known):
+        return (
+            f"In the replays GPUs are never short: no job waits under any policy, and {_name(base)} completes the jobs"
+            f" in {duration(base['mean_completion_s'])} on average.{_recorded(rows)} Comparing policies tells nothing"
+            " here."
+        )
+    blind = min((r for r in known if r["run_times"] == "not given"), key=lambda r: r["mean_completion_s"], default=None)
+    told = min((r for r in known if r["run_times"] == "given"), key=lambda r: r["mean_completion_s"], default=None)
     parts = []
     for row, words in ((blind, "Of the policies that are given no run times"), (told, "of those that are given them")):
-        if row is not None and row is not base and (row["jct_diff_share"] or 0) < -_LEAST:
+        if row is not None and row is not base and (row["change_share"] or 0) < -_LEAST:
             parts.append(f"{words}, {_gain(row)}")
-    start = f"Under {_name(base)} jobs take {duration(base['avg_jct_s'])} from submission to end on average"
-    start += f", {duration(base['avg_queue_s'])} of it waiting" if base["avg_queue_s"] is not None else ""
+    start = f"Under {_name(base)} jobs take {duration(base['mean_completion_s'])} from submission to end on average"
+    start += f", {duration(base['mean_wait_s'])} of it waiting" if base["mean_wait_s"] is not None else ""
     if not parts:
-        return f"{start}; none of the other policies shortens that by more than {percent(_LEAST)}."
+        return f"{start}; none of the other policies shortens that.{_recorded(rows)}"
     text = "; ".join(parts)
     return f"{start}. {text[:1].upper()}{text[1:]}."
 
 
+def _recorded(rows: list[Row]) -> str:
+    """Return how long the jobs waited by the log, where that is known."""
+    row = next((r for r in rows if r["policy"] == _RECORDED and r["mean_wait_s"]), None)
+    if row is None:
+        return ""
+    return (
+        f" By the log they waited {duration(row['mean_wait_s'])}, for causes that a replay does not know, such as"
+        " quotas or reserved nodes."
+    )
+
+
 def _gain(row: Row) -> str:
     ends = ""
-    if row["jct_diff_share_low"] is not None and row["jct_diff_share_high"] is not None:
-        ends = f" ({_signed(row['jct_diff_share_low'])} to {_signed(row['jct_diff_share_high'])} by day)"
-    worse = f", and {percent(row['worse_share'])} of the jobs end later" if row["worse_share"] else ""
+    if row["change_low_share"] is not None and row["change_high_share"] is not None:
+        ends = f" ({_signed(row['change_low_share'])} to {_signed(row['change_high_share'])} by day)"
+    worse = f", and {percent(row['later_share'])} of the jobs end later" if row["later_share"] else ""
     return (
-        f"{_name(row)} gives the shortest completion times, {duration(row['avg_jct_s'])} on average,"
-        f" {_signed(row['jct_diff_share'])}{ends}{worse}"
+        f"{_name(row)} gives the shortest completion times, {duration(row['mean_completion_s'])} on average,"
+        f" {_signed(row['change_share'])}{ends}{worse}"
     )
 
 
@@ -76,15 +93,15 @@ def _name(row: Row) -> str:
 @chart("replay/policies")
 def policies_chart(rows: list[Row]) -> list[Panel]:
     """Draw completion time, waiting, and what it costs in fairness, by policy."""
-    known = [{**r, "policy": _name(r)} for r in rows if r["avg_jct_s"] is not None]
+    known = [{**r, "policy": _name(r)} for r in rows if r["mean_completion_s"] is not None]
     if not known:
         return []
     note = "Dot: mean. Line: median to 99th percentile. Orange: given the true run times in advance."
     panels = [
-        Panel(_spans(known, "jct", "completion time"), title="Completion time", note=note),
-        Panel(_spans(known, "queue", "wait until the first start"), title="Waiting", note=note),
+        Panel(_spans(known, "completion", "completion time"), title="Completion time", note=note),
+        Panel(_spans(known, "wait", "wait until the first start"), title="Waiting", note=note),
     ]
-    shares = {"jain_fairness_vc": "fairness between VCs (Jain)", "gpu_utilization_share": "GPUs busy"}
+    shares = {"fairness_share": "fairness between VCs (Jain)", "gpus_busy_share": "GPUs busy"}
     shown = {k: w for k, w in shares.items() if any(r[k] is not None for r in known)}
     if shown:
         panels.append(_dots(known, shown))
@@ -94,7 +111,7 @@ def policies_chart(rows: list[Row]) -> list[Panel]:
 def _spans(rows: list[Row], what: str, title: str) -> alt.LayerChart:
     import altair as alt
 
-    named = {f"median_{what}_s": "median", f"avg_{what}_s": "mean", f"p99_{what}_s": "99th percentile"}
+    named = {f"median_{what}_s": "median", f"mean_{what}_s": "mean", f"p99_{what}_s": "99th percentile"}
     low, mean, high = named
     rows = [{**r, **{f"{e}_words": duration(r[e]) for e in named if r[e] is not None}} for r in rows]
     values = axis_values(rows, list(named))
@@ -127,6 +144,7 @@ def _points(names: list[str]) -> alt.Y:
 def _dots(rows: list[Row], columns: dict[str, str]) -> Panel:
     import altair as alt
 
+    note = "100 % fair: every VC got the same part of what it asked for." if "fairness_share" in columns else ""
     colours = {words: colour(f"series-{i}") for i, words in zip((3, 4), columns.values(), strict=False)}
     long = [
         {"policy": r["policy"], "what": words, "share": r[key]}
@@ -139,13 +157,13 @@ def _dots(rows: list[Row], columns: dict[str, str]) -> Panel:
         .mark_point(filled=True, size=60, opacity=1)
         .encode(
             y=_points([r["policy"] for r in rows]),
-            x=alt.X("share:Q", axis=percent_axis("share"), scale=alt.Scale(zero=False, nice=True)),
+            x=alt.X("share:Q", axis=percent_axis("share"), scale=alt.Scale(domain=[0, 1])),
             color=alt.Color("what:N", scale=palette(colours)),
             tooltip=[alt.Tooltip("policy:N"), alt.Tooltip("what:N"), alt.Tooltip("share:Q", format=".1%")],
         )
         .properties(height=height(len(rows), 19))
     )
-    return Panel(drawn, tuple(colours.items()), "Fairness and utilization", "100 % fair: each got the same share.")
+    return Panel(drawn, tuple(colours.items()), "Fairness and utilization", note)
 
 
 @says("replay/by_gpu_class")
@@ -153,13 +171,13 @@ def classes_finding(rows: list[Row]) -> str | None:
     """Name the policy with the shortest mean wait for the smallest and the largest GPU jobs."""
     found = []
     for name in GPU_CLASSES[1:]:
-        waits = [r for r in rows if r["gpu_class"] == name and r["avg_queue_s"] is not None]
+        waits = [r for r in rows if r["gpu_class"] == name and r["mean_wait_s"] is not None]
         waits = [r for r in waits if r["policy"] != _RECORDED]
         if len(waits) > 1:
-            found.append((name, waits[0], min(waits, key=lambda r: r["avg_queue_s"])))
+            found.append((name, waits[0], min(waits, key=lambda r: r["mean_wait_s"])))
     parts = [
-        f"{gpu_jobs(name)} wait {duration(first['avg_queue_s'])} on average under {_name(first)}, and"
-        f" {duration(best['avg_queue_s'])} at best ({_name(best)})"
+        f"{gpu_jobs(name)} wait {duration(first['mean_wait_s'])} on average under {_name(first)}, and"
+        f" {duration(best['mean_wait_s'])} at best ({_name(best)})"
         for name, first, best in ([found[0]] if found else []) + (found[-1:] if len(found) > 1 else [])
     ]
     text = "; ".join(parts)
@@ -171,19 +189,19 @@ def classes_chart(rows: list[Row]) -> list[Panel]:
     """Draw the mean wait by policy and size class."""
     import altair as alt
 
-    known = [{**r, "policy": _name(r)} for r in rows if r["avg_queue_s"] is not None]
+    known = [{**r, "policy": _name(r)} for r in rows if r["mean_wait_s"] is not None]
     if not known:
         return []
-    known = [{**r, "words": duration(r["avg_queue_s"])} for r in known]
+    known = [{**r, "words": duration(r["mean_wait_s"])} for r in known]
     colours = class_colours(r["gpu_class"] for r in known)
     names = list(dict.fromkeys(r["policy"] for r in known))
-    values = axis_values(known, ("avg_queue_s",))
+    values = axis_values(known, ("mean_wait_s",))
     drawn = (
         alt.Chart(data(known))
         .mark_point(filled=True, size=60, opacity=1)
         .encode(
             y=_points(names),
-            x=alt.X("avg_queue_s:Q", scale=time_scale(values), axis=time_axis("mean wait (log scale)", values)),
+            x=alt.X("mean_wait_s:Q", scale=time_scale(values), axis=time_axis("mean wait (log scale)", values)),
             color=alt.Color("gpu_class:N", scale=palette(colours)),
             tooltip=[
                 alt.Tooltip("policy:N"),
