@@ -20,10 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.replay.backfilling.easy import head_queue
 from tracekit.replay.backfilling.ends import believe, believed_length, count_nodes
 from tracekit.replay.backfilling.openings import has_place, may_start
-from tracekit.replay.backfilling.reservation_book import SPARE_STEPS, make_book, set_next, take_note
+from tracekit.replay.backfilling.reservation_book import (
+    SPARE_STEPS,
+    begin_line,
+    leave_line,
+    make_book,
+    set_next,
+    take_note,
+)
 from tracekit.replay.backfilling.steps import (
     begin_steps,
     fill,
@@ -43,7 +49,6 @@ from tracekit.replay.backfilling.waitlist import (
     NO_PLACE,
     OPEN,
     first_place,
-    leave_queue,
     make_waitlist,
 )
 from tracekit.replay.engine.compiled import compiled, inner, outlined
@@ -69,7 +74,7 @@ def _begin(s: Any, key: Any, b: Any, w: Any, d: int, j: int) -> bool:
     if nodes == 0:
         return False
     b.strips[d].open = NONE
-    leave_queue(s, w, j)
+    leave_line(s, b, w, j)
     start(s, key, j, nodes, PPM)
     return True
 
@@ -96,15 +101,14 @@ def _front(s: Any, b: Any, d: int) -> int:
 @inner
 def _go_ahead(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
     """Start jobs from the head of the queue as long as they have places: what is free now stays free for them."""
-    domain = s.domains[d]
     strip = b.strips[d]
     step = b.steps[strip.step_low]
     brief: Any = np.int64(0)
     while True:
-        q = head_queue(s.queues, s.waiting, domain.queue_low, domain.queue_high)
+        q = _front(s, b, d)
         if q == NONE or s.queues[q].blocked == NO_PLACE:
             break
-        j = s.waiting[s.queues[q].base].job
+        j = w.job[b.lines[q].place]
         job = s.jobs[j]
         # By number there may be fewer than by place: jobs on nodes that left count against those that are there.
         if step.free < job.gpus:
@@ -112,6 +116,7 @@ def _go_ahead(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
         if not _begin(s, key, b, w, d, j):
             s.queues[q].blocked = NO_PLACE
             break
+        begin_line(b, w, q)
         length = believed_length(b, job)
         believe(s, b, j, s.g[0].now + length)
         step.free -= job.gpus
@@ -263,7 +268,7 @@ def _is_next(s: Any, b: Any, w: Any, d: int, place: int, q: int) -> bool:
         first = _first_in_the_way(s, b, w, d, w.rank[place], until)
         if first == NONE:
             return True
-        if q != strip.open and not has_place(s, d, q):
+        if q != strip.open and not has_place(s, b, w, d, q):
             s.queues[q].blocked = NO_PLACE
             return False
         strip.open = q
@@ -316,10 +321,9 @@ def _plan_anew(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
     strip.last = NONE
     strip.due = ANY
     begin_steps(b, strip, s.g[0].now)
-    _go_ahead(s, key, b, w, d)
     for q in range(domain.queue_low, domain.queue_high):
-        queue = s.queues[q]
-        set_next(b, w, q, queue.base if queue.size > 0 else b.lines[q].high)
+        begin_line(b, w, q)
+    _go_ahead(s, key, b, w, d)
 
 
 @inner
@@ -329,7 +333,7 @@ def _pass(s: Any, key: Any, b: Any, w: Any, d: int) -> None:
     if _reopen(s, b, d) == 0:
         strip.stale = 1
         return
-    if not may_start(s, b, d):
+    if not may_start(s, b, w, d):
         return
     b.facts[0].started = 0
     if strip.stale or strip.planned == 0:

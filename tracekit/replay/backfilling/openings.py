@@ -15,9 +15,9 @@ __all__ = ["has_place", "may_start"]
 
 
 @outlined
-def has_place(s: Any, d: int, q: int) -> bool:
+def has_place(s: Any, b: Any, w: Any, d: int, q: int) -> bool:
     """Return whether a queue's jobs, some of which wait, have a place now."""
-    j = s.waiting[s.queues[q].base].job
+    j = w.job[b.lines[q].first]
     if s.domains[d].free < s.jobs[j].gpus or take_apart(s, j, s.demands[s.jobs[j].demand]) == 0:
         return False
     release(s, s.jobs[j], d)
@@ -26,7 +26,7 @@ def has_place(s: Any, d: int, q: int) -> bool:
 
 
 @inner
-def may_start(s: Any, b: Any, d: int) -> bool:
+def may_start(s: Any, b: Any, w: Any, d: int) -> bool:
     """Return whether any job could start in this pass; note queues found without a place.
 
     The first jobs of the queue whose reservations were to begin by now all begin now as long as there are GPUs, since
@@ -50,7 +50,7 @@ def may_start(s: Any, b: Any, d: int) -> bool:
         if queue.size == 0 or queue.blocked == NO_PLACE:
             continue
         if b.lines[q].due == now or b.lines[q].gpus <= room:
-            if b.lines[q].gpus <= domain.free and has_place(s, d, q):
+            if b.lines[q].gpus <= domain.free and has_place(s, b, w, d, q):
                 strip.open = q
                 return True
             queue.blocked = NO_PLACE

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tracekit.replay.backfilling.ends import forget, outlived
-from tracekit.replay.backfilling.waitlist import ANY, first_place, join_queue, relax
+from tracekit.replay.backfilling.waitlist import ANY, first_place, join_queue, leave_queue
 from tracekit.replay.engine.compiled import inner
-from tracekit.replay.engine.loop import free_chain
+from tracekit.replay.engine.loop import enqueue, free_chain
 from tracekit.replay.engine.nodes import NONE
 from tracekit.replay.engine.state import WAITING, records
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.replay.engine.state import State
     from tracekit.replay.mechanisms import Backfill
 
-__all__ = ["SPARE_STEPS", "Book", "make_book", "set_next", "take_note"]
+__all__ = ["SPARE_STEPS", "Book", "begin_line", "leave_line", "make_book", "set_next", "take_note"]
 
 _STRIP = np.dtype(
     [
@@ -33,7 +33,7 @@ _STRIP = np.dtype(
 _END = np.dtype([("time", np.int64), ("free", np.int64), ("gpus", np.int64), ("job", np.int64)])
 _STEP = np.dtype([("time", np.int64), ("reserved", np.int64), ("free", np.int64), ("edge", np.int64)])
 _PLAN = np.dtype([(name, np.int64) for name in ("time", "length", "gpus", "queue", "place", "rank")])
-_LINE = np.dtype([(name, np.int64) for name in ("place", "rank", "high", "gpus", "due", "fit")])
+_LINE = np.dtype([(name, np.int64) for name in ("place", "rank", "high", "gpus", "due", "fit", "first")])
 _FACTS = np.dtype([(name, np.int64) for name in ("late", "exact", "depth", "started")])
 
 
@@ -68,7 +68,8 @@ class Book(NamedTuple):
     lines: NDArray[np.void]
     """Of each queue: the place and the rank of its first job that waits and is not planned, NONE and ANY without; where
     its places end; the GPUs that its jobs ask for; when one of them last stood among the first whose reservations
-    begin; and a place before which none of them may start in this pass (Q,)."""
+    begin; a place before which none of them may start in this pass; and the place of the first that waits, planned or
+    not, `high` without (Q,)."""
     facts: NDArray[np.void]
     """Sizes and settings (1,)."""
 
@@ -106,7 +107,7 @@ def _lines(state: State) -> NDArray[np.void]:
     lines = np.zeros(len(state.queues), _LINE)
     lines["place"] = lines["due"] = NONE
     lines["rank"] = ANY
-    lines["high"] = np.append(state.queues["base"][1:], len(state.waiting))
+    lines["high"] = lines["first"] = np.append(state.queues["base"][1:], len(state.waiting))
     lines["gpus"][state.demands["queue"]] = state.demands["gpus"]
     return lines
 
@@ -117,6 +118,35 @@ def set_next(b: Any, w: Any, q: int, low: int) -> None:
     line = b.lines[q]
     line.place = first_place(w, low, line.high, ANY)
     line.rank = w.rank[line.place] if line.place != NONE else ANY
+
+
+@inner
+def begin_line(b: Any, w: Any, q: int) -> None:
+    """Take a queue's first job that waits for the first that is not planned."""
+    line = b.lines[q]
+    there = line.first < line.high
+    line.place = line.first if there else NONE
+    line.rank = w.rank[line.first] if there else ANY
+
+
+@inner
+def leave_line(s: Any, b: Any, w: Any, j: int) -> None:
+    """Take a job out of its queue."""
+    q = s.demands[s.jobs[j].demand].queue
+    line = b.lines[q]
+    place = s.queues[q].base + w.slot[j]
+    leave_queue(s, w, j)
+    if place == line.first:
+        found = first_place(w, place + 1, line.high, ANY)
+        line.first = found if found != NONE else line.high
+
+
+@inner
+def _join_line(s: Any, b: Any, w: Any, j: int) -> None:
+    """Put a job, which stands in its queue, among those that wait there."""
+    q = s.demands[s.jobs[j].demand].queue
+    join_queue(s, w, j)
+    b.lines[q].first = min(b.lines[q].first, s.queues[q].base + w.slot[j])
 
 
 @inner
@@ -146,10 +176,13 @@ def take_note(s: Any, b: Any, w: Any, submitted: int) -> None:
     while g.rung != NONE:
         j = g.rung
         g.rung = s.jobs[j].stopped
-        relax(s, w, j)
+        leave_line(s, b, w, j)
+        s.jobs[j].demand = s.demands[s.jobs[j].demand].relaxed
+        enqueue(s, j, s.jobs[j].key)
+        _join_line(s, b, w, j)
         b.strips[s.demands[s.jobs[j].demand].domain].stale = 1
     for j in range(submitted, g.submitted):
         if s.jobs[j].status == WAITING:
-            join_queue(s, w, j)
+            _join_line(s, b, w, j)
             _expect(s, b, w, j)
     outlived(s, b)

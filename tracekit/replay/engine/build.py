@@ -92,6 +92,8 @@ def build(
         state = build(jobs, cluster, assignment, order, rule=rule, spread=spread, log_rows=log_rows)
         # The pass wants to hear of jobs that ended or relaxed, and what the ended held.
         state.g["tenants"], state.g["ended"], state.g["rung"], state.g["keeps"] = 1, NONE, NONE, 1
+        # Conservative backfilling finds jobs in its waitlist; queues only count them, which rings do at less cost.
+        state.g["ring"] = mechanism.kind == "conservative"
         return state
     if isinstance(mechanism, Sharing):
         return _shared(jobs, cluster, assignment, mechanism, spread, log_rows)
@@ -113,7 +115,7 @@ def build(
     g["rule"], g["preemptive"], g["drift"] = RULES[rule], mechanism.preemptive, _DRIFTS[mechanism.drift]
     g["relax_ms"], g["age_cap"] = mechanism.relax_after_ms, mechanism.age_cap_ms
     g["levels"], g["stall"], g["wake"] = len(mechanism.thresholds), mechanism.stall, NONE
-    g["promote"], g["speed"] = mechanism.promote_ppm, PPM
+    g["promote"], g["speed"], g["lacking"] = mechanism.promote_ppm, PPM, 1
     g["listed"] = mechanism.preemptive and mechanism.fit == "place" and mechanism.drift != "any"
     nodes["holder"] = NONE
     g["sample_step"] = _sample_step(jobs)

@@ -38,9 +38,9 @@ def _sink(heap: Any, at: Any, base: int, size: int, place: int, key: int, job: i
         below = heap[base + child]
         if child + 1 < size:
             other = heap[base + child + 1]
-            if other.key < below.key or (other.key == below.key and other.job < below.job):
-                child += 1
-                below = other
+            # Which is smaller cannot be foretold: counted, not asked, it costs no wrong guess.
+            child += (other.key < below.key) | ((other.key == below.key) & (other.job < below.job))
+            below = heap[base + child]
         if key < below.key or (key == below.key and job < below.job):
             break
         heap[base + place].key = below.key

@@ -30,7 +30,7 @@ from tracekit.replay.engine.nodes import NONE, chain_fits, take_chain
 from tracekit.replay.engine.placement import place_gang
 from tracekit.replay.engine.progress import held, key_now, overhead_of, settle
 from tracekit.replay.engine.state import DRIFT_ANY, DRIFT_TIME, WAITING
-from tracekit.replay.engine.victims import UNTOLD, node_to_clear, rank_limit, room_without, victims_on
+from tracekit.replay.engine.victims import UNTOLD, first_victims, rank_limit, room_without
 
 __all__ = [
     "first_queue",
@@ -153,8 +153,8 @@ def _could_free(s: Any, d: int, j: int, wanted: int) -> bool:
 
 
 @inner
-def _may_evict(s: Any, key: Any, d: int, j: int, wanted: int) -> bool:
-    """Return whether evicting jobs after job j in rank may make room for it; they are in order then."""
+def _may_evict(s: Any, key: Any, d: int, j: int) -> bool:
+    """Return whether there are jobs after job j in rank; they are in order then."""
     g = s.g[0]
     domain = s.domains[d]
     if g.preemptive == 0 or domain.rank_size == 0:
@@ -162,7 +162,7 @@ def _may_evict(s: Any, key: Any, d: int, j: int, wanted: int) -> bool:
     if not domain.ranked:
         _rank_anew(s, key, d)
         domain.ranked = 1
-    return _rank_key(s, d) > s.jobs[j].key and _could_free(s, d, j, wanted)
+    return _rank_key(s, d) > s.jobs[j].key
 
 
 @inner
@@ -170,11 +170,11 @@ def _next_victims(s: Any, d: int, j: int, demand: Any, gone: int) -> int:
     """Append to the `gone` jobs of `scratch` those to release next for waiting job j; return how many it has then."""
     domain = s.domains[d]
     if gone == 0:
-        node = node_to_clear(s, d, j, demand)
-        if node == NONE:
+        count = first_victims(s, d, j, demand)
+        if count != UNTOLD:
+            return count
+        if not _could_free(s, d, j, demand.gpus):
             return 0
-        if node != UNTOLD:
-            return victims_on(s, node, demand.gpus)
     if domain.rank_size == 0 or _rank_key(s, d) <= s.jobs[j].key:
         return gone
     s.scratch[gone] = s.g[0].jobs - 1 - s.ranks[domain.rank_base].job
@@ -292,7 +292,7 @@ def _could_host(s: Any, j: int, demand: Any, index: int) -> bool:
 
 @inner
 def _unblock_where_loose(s: Any, d: int, low: int, high: int) -> None:
-    """Try again those queues whose first job could use a node that became looser.
+    """Try again those queues whose first job could use nodes that became looser, as many as it lacked.
 
     On every other node it has what it had when it was tried, or less.
     """
@@ -306,8 +306,9 @@ def _unblock_where_loose(s: Any, d: int, low: int, high: int) -> None:
         for i in range(g.loosened):
             index = s.loosened[i]
             if s.groups[s.nodes[index].group].domain == d and _could_host(s, j, demand, index):
-                queue.blocked = 0
-                break
+                queue.blocked -= 1
+                if not queue.blocked:
+                    break
 
 
 @inner
@@ -332,7 +333,7 @@ def _make_room(s: Any, key: Any, d: int, j: int) -> int:
     gone = 0
     while True:
         nodes = take_again(s, j, demand)
-        if nodes > 0 or (gone == 0 and not _may_evict(s, key, d, j, demand.gpus)):
+        if nodes > 0 or (gone == 0 and not _may_evict(s, key, d, j)):
             break
         count = _next_victims(s, d, j, demand, gone)
         if count == gone:
@@ -364,6 +365,7 @@ def list_pass(s: Any, key: Any, d: int, victims: Any) -> None:
             demand = s.demands[s.jobs[j].demand]
             nodes = take(s, j, demand) if domain.free >= demand.gpus else 0
         else:
+            g.lacking = 1
             nodes = _make_room(s, key, d, j)
         if nodes > 0:
             dequeue(s, j)
@@ -372,7 +374,7 @@ def list_pass(s: Any, key: Any, d: int, victims: Any) -> None:
                 s.jobs[j].stopped = g.begun
                 g.begun = j
             continue
-        queue.blocked = 1
+        queue.blocked = g.lacking
         if not g.skip:
             break
     if victims is not None and g.evicted > 0:

@@ -79,7 +79,7 @@ _FIELDS = {
         last_end:i8 busy_at_end:i8 free_at_end:i8 fragmented_at_end:i8 skip:i8 by_count:i8 ring:i8 rule:i8
         preemptive:i8 drift:i8 relax_ms:i8 age_cap:i8 levels:i8 promote:i8 stall:i8 planned:i8 shared:i8
         tenants:i8 ended:i8 rung:i8 active:i8 wake:i8 asked:i8 culprit:i8 scope:i8 keeps:i8
-        capped:i8 speed:i8 begun:i8""",
+        capped:i8 speed:i8 begun:i8 lacking:i8""",
 }
 
 

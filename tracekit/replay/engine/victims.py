@@ -1,7 +1,8 @@
 """Whom to evict, found without trying: running jobs give way one by one, the last in rank first, until a gang fits.
 
 For a gang on one node this is a question to each node alone: the last of its own jobs that would have to go. The node
-where that job is last in rank has room first. For larger gangs it is asked only whether there would be room at all.
+where that job is last in rank has room first. A gang of whole nodes has room when as many nodes have lost all their
+jobs. For gangs with a remainder it is asked only whether there would be room at all.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from tracekit.replay.engine.nodes import NONE
 from tracekit.replay.engine.placement import BUDDY, accepts
 from tracekit.replay.engine.state import DRIFT_TIME
 
-__all__ = ["UNTOLD", "node_to_clear", "rank_limit", "room_without", "victims_on"]
+__all__ = ["UNTOLD", "first_victims", "rank_limit", "room_without"]
 
 UNTOLD = -2
 """There may be room; where shows only when the jobs are gone."""
 
 _LAST = 2**63 - 1
+_FEW_NODES = 16
+"""Nodes of a gang up to which it is asked which are clear first."""
 
 
 @inner
@@ -51,7 +54,7 @@ def _last_to_go(s: Any, index: int, wanted: int, key: int, job: int) -> int:
 
 
 @inner
-def victims_on(s: Any, index: int, wanted: int) -> int:
+def _victims_on(s: Any, index: int, wanted: int) -> int:
     """Write into `scratch` the jobs of a node that go until it has `wanted` free GPUs, last in rank first; how many."""
     free = int(s.nodes[index].free)
     link = s.nodes[index].holder
@@ -110,11 +113,110 @@ def _first_victim_suffices(s: Any, domain: Any, demand: Any, limit: int) -> int:
 
 
 @inner
-def node_to_clear(s: Any, d: int, j: int, demand: Any) -> int:
-    """Return the node that has room for waiting job j first when jobs after it in rank go, the last first.
+def _last_of(s: Any, index: int, limit: int) -> int:
+    """Return the link of the job of a node that goes last, NONE if one has no greater key than `limit`."""
+    last = int(s.nodes[index].holder)
+    while s.takes[last].key > limit:
+        if s.takes[last].after == NONE:
+            return last
+        last = int(s.takes[last].after)
+    return NONE
 
-    NONE when there would be no room if all of them went; UNTOLD when this is not known, or the node is not. Running
-    jobs are in rank, and the domain has one. `victims_on` tells who has to go.
+
+@inner
+def _goes_before(s: Any, link: int, other: int) -> bool:
+    """Return whether the job of a link comes after that of another in rank, and so goes before it."""
+    take = s.takes[link]
+    than = s.takes[other]
+    return take.key > than.key or (take.key == than.key and take.job > than.job)
+
+
+@inner
+def _first_to_be_clear(s: Any, group: Any, wanted: int, limit: int) -> int:
+    """Find the nodes of a group that lose all their jobs first, with those that have none now as many as wanted.
+
+    Writes the link that goes last of each behind the jobs in `evicted`; returns how many, 0 when there would never be
+    enough, noting how many lack, or UNTOLD when there are too many at once.
+    """
+    base = s.g[0].evicted
+    count = clear = 0
+    for index in range(group.low, group.high):
+        node = s.nodes[index]
+        if node.up == 0 or node.gpus < group.largest:
+            continue
+        if node.free == node.gpus:
+            clear += 1
+            continue
+        link = _last_of(s, index, limit)
+        if link == NONE:
+            continue
+        # One more than wanted is kept, to see whether it is clear at once with the one before.
+        place = count
+        while place > 0 and _goes_before(s, link, s.evicted[base + place - 1]):
+            if place <= wanted:
+                s.evicted[base + place] = s.evicted[base + place - 1]
+            place -= 1
+        if place <= wanted:
+            s.evicted[base + place] = link
+        count = min(count + 1, wanted + 1)
+    missing = wanted - clear
+    if count < missing:
+        s.g[0].lacking = missing - count
+        return 0
+    last = base + missing
+    if count > missing and s.takes[s.evicted[last]].job == s.takes[s.evicted[last - 1]].job:
+        return UNTOLD
+    return missing
+
+
+@inner
+def _victims_of(s: Any, nodes: int) -> int:
+    """Write into `scratch` the jobs of so many nodes, up to the links just noted, last in rank first."""
+    base = s.g[0].evicted
+    count = 0
+    for i in range(base, base + nodes):
+        last = s.evicted[i]
+        ahead = int(s.nodes[s.takes[last].node].holder)
+        link = int(NONE)
+        while link != last:
+            link = ahead
+            take = s.takes[link]
+            ahead = int(take.after)
+            place = count
+            while place > 0:
+                other = s.scratch[place - 1]
+                key = s.jobs[other].key
+                if key > take.key or (key == take.key and other >= take.job):
+                    break
+                place -= 1
+            if place > 0 and s.scratch[place - 1] == take.job:
+                continue
+            for k in range(count, place, -1):
+                s.scratch[k] = s.scratch[k - 1]
+            s.scratch[place] = take.job
+            count += 1
+    return count
+
+
+@inner
+def _victims_of_gang(s: Any, domain: Any, demand: Any, limit: int) -> int:
+    """Answer like `first_victims` for a gang larger than any node."""
+    g = s.g[0]
+    group = s.groups[domain.group_low]
+    wanted = demand.gpus // group.largest
+    one_group = domain.group_high == domain.group_low + 1 and demand.gpus == wanted * group.largest
+    if one_group and wanted <= _FEW_NODES and g.evicted + wanted < len(s.evicted):
+        nodes = _first_to_be_clear(s, group, wanted, limit)
+        return _victims_of(s, nodes) if nodes > 0 else nodes
+    return UNTOLD if _some_group_has_room(s, domain, demand, limit) else 0
+
+
+@inner
+def first_victims(s: Any, d: int, j: int, demand: Any) -> int:
+    """Write into `scratch` who has to go until waiting job j has room, last in rank first; return how many.
+
+    0 when there would be no room if all jobs after it in rank went; UNTOLD when this is not known, or who they are is
+    not. Running jobs are in rank, and the domain has one.
     """
     g = s.g[0]
     domain = s.domains[d]
@@ -123,9 +225,17 @@ def node_to_clear(s: Any, d: int, j: int, demand: Any) -> int:
     limit = rank_limit(s, j)
     kinds = _sizes(s, domain, demand)
     if kinds & 2:
-        return UNTOLD if kinds & 1 or _some_group_has_room(s, domain, demand, limit) else NONE
-    best = _first_victim_suffices(s, domain, demand, limit)
-    return best if best != NONE else _first_to_have_room(s, domain, demand, limit)
+        return UNTOLD if kinds & 1 else _victims_of_gang(s, domain, demand, limit)
+    node = _first_victim_suffices(s, domain, demand, limit)
+    last = int(NONE)
+    if node == NONE:
+        node, last = _first_to_have_room(s, domain, demand, limit)
+    if node == NONE:
+        return 0
+    if last == NONE:
+        return _victims_on(s, node, demand.gpus)
+    nodes = _cleared_by(s, domain, demand, last)
+    return _victims_of(s, nodes) if nodes > 0 else UNTOLD
 
 
 @inner
@@ -139,9 +249,9 @@ def _sizes(s: Any, domain: Any, demand: Any) -> int:
 
 
 @inner
-def _first_to_have_room(s: Any, domain: Any, demand: Any, limit: int) -> int:
-    """Return the one node that has room first, NONE, or UNTOLD when several are first."""
-    best = NONE
+def _first_to_have_room(s: Any, domain: Any, demand: Any, limit: int) -> tuple[int, int]:
+    """Return the node that has room first, NONE without, and if it is not the only one the job that goes last there."""
+    best = several = int(NONE)
     key, job = limit, _LAST
     for index in range(domain.group_low, domain.group_high):
         if not accepts(demand, index, domain.group_low):
@@ -153,6 +263,29 @@ def _first_to_have_room(s: Any, domain: Any, demand: Any, limit: int) -> int:
             if last == NONE:
                 continue
             # With the same job two nodes get room at once: the rule of placement chooses.
-            best = UNTOLD if last == job + 1 and best != NONE else member
+            several = last if last == job + 1 and best != NONE else NONE
+            best = member
             key, job = int(s.jobs[last].key), int(last - 1)
-    return best
+    return best, several
+
+
+@inner
+def _cleared_by(s: Any, domain: Any, demand: Any, job: int) -> int:
+    """Note the nodes that have room once a job goes, as links of it behind the jobs in `evicted`; return how many.
+
+    UNTOLD when they are too many.
+    """
+    g = s.g[0]
+    count = 0
+    link = int(s.jobs[job].take)
+    while link != NONE:
+        index = s.takes[link].node
+        node = s.nodes[index]
+        may_go_there = node.up and node.gpus >= demand.gpus and accepts(demand, node.group, domain.group_low)
+        if may_go_there and _last_to_go(s, index, demand.gpus, s.jobs[job].key, job - 1) == job:
+            if g.evicted + count == len(s.evicted):
+                return UNTOLD
+            s.evicted[g.evicted + count] = link
+            count += 1
+        link = int(s.takes[link].next)
+    return count
