@@ -245,7 +245,7 @@ class World:
 
 
 def delay_causes(world: World, quota: str = "auto", capacity: str = "observed") -> Results:
-    rows: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0, 0])
+    rows: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0, 0, 0, 0])
     for wait in world.waits():
         if wait.gpus < 0 or wait.since == wait.until:
             continue
@@ -264,11 +264,13 @@ def delay_causes(world: World, quota: str = "auto", capacity: str = "observed") 
         row[1 + parts.index(max(parts))] += 1
         row[4] += fair
         row[5] += fragmented
+        row[6] += wait.until - wait.since
     results: Results = {}
-    for size, (n, fair_n, fragmented_n, other_n, fair, fragmented) in rows.items():
+    for size, (n, fair_n, fragmented_n, other_n, fair, fragmented, whole) in rows.items():
         seen = bool(world.placed)
         scattered = (fragmented_n, fragmented_n / n, fragmented / MICRO) if seen else (None, None, None)
-        results[size,] = (n, fair_n, scattered[0], other_n, fair_n / n, scattered[1], fair / MICRO, scattered[2])
+        shares, seconds = (fair_n / n, scattered[1]), (whole / MICRO, fair / MICRO, scattered[2])
+        results[size,] = (n, fair_n, scattered[0], other_n, *shares, *seconds)
     return results
 
 

@@ -168,7 +168,7 @@ def test_causes_of_waits(rng: random.Random, make_trace: MakeTrace) -> None:
     for run in runs:
         if run.queued is None or run.gpus is None or run.start == run.queued:
             continue
-        waits = expected.setdefault(size_class(run.gpus), [0, 0, 0, 0, 0, 0])
+        waits = expected.setdefault(size_class(run.gpus), [0, 0, 0, 0, 0, 0, 0])
         fair = fragmented = 0
         for minute in range(run.queued, run.start) if run.gpus else ():
             if cluster.full(run, minute):
@@ -179,15 +179,16 @@ def test_causes_of_waits(rng: random.Random, make_trace: MakeTrace) -> None:
         main = max((fair, 2), (fragmented, 1), (other, 0))[1]
         waits[0] += 1
         waits[3 - main] += 1
-        waits[4] += fair
-        waits[5] += fragmented
+        waits[4] += (run.start - run.queued) * 60
+        waits[5] += fair
+        waits[6] += fragmented
     frame = run_query(make_trace(**found), "queuing/delay_causes")
     got = {
-        gpu_class: [n, fair, fragmented or 0, other, fair_s, fragmented_s or 0]
-        for gpu_class, n, fair, fragmented, other, _, _, fair_s, fragmented_s in frame.rows()
+        gpu_class: [n, fair, fragmented or 0, other, wait_s, fair_s, fragmented_s or 0]
+        for gpu_class, n, fair, fragmented, other, _, _, wait_s, fair_s, fragmented_s in frame.rows()
     }
     assert got == expected
-    assert all(n == fair + fragmented + other for n, fair, fragmented, other, _, _ in got.values())
+    assert all(n == fair + fragmented + other for n, fair, fragmented, other, *_ in got.values())
 
 
 @settings(max_examples=60)
