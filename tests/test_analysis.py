@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
+def as_for_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small replays need not be compiled."""
+    monkeypatch.delenv("TRACEKIT_REPLAY", raising=False)
+
+
+@pytest.fixture(autouse=True)
 def small_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare these tests the script bundle, which others look at."""
     monkeypatch.setattr("tracekit.report.page.vega_bundle", lambda: "/* bundle */")

@@ -112,7 +112,9 @@ def hostile_trace(make_trace: Callable[..., Trace]) -> Trace:
 
 @pytest.fixture(scope="session")
 def analysis(hostile_trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
-    return analyze(hostile_trace.path, tmp_path_factory.mktemp("analysis") / "out")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("TRACEKIT_REPLAY", raising=False)  # as for a user, small replays need not be compiled
+        return analyze(hostile_trace.path, tmp_path_factory.mktemp("analysis") / "out")
 
 
 @pytest.fixture(scope="session")
