@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -88,11 +88,11 @@ def test_with_logs_that_are_read_for_it_and_not_kept(sample_source: Callable[[st
 def test_options_of_a_format_are_for_the_logs_where_the_source_is_a_trace(
     october: Trace, sample_source: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    given = {"fit": False, "replay_jobs": 0, "format_name": "helios"}
-    done = analyze(october.path, tmp_path / "out", compare=str(sample_source("helios")), **given)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"fit": False, "replay_jobs": 0, "format_name": "helios"}
+    done = analyze(october.path, tmp_path / "out", compare=str(sample_source("helios")), **given)
     assert verdict(done, "jobs a day")[1:] == (3000, 200)
     with pytest.raises(UsageError, match="is a Trace already"):
-        analyze(october.path, tmp_path / "other", compare="2017-10-05", **given)  # type: ignore[arg-type]
+        analyze(october.path, tmp_path / "other", compare="2017-10-05", **given)
 
 
 def test_without_times_of_submission_the_rest_is_answered(

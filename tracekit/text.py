@@ -27,6 +27,7 @@ __all__ = [
     "plain",
     "quantity",
     "shorten",
+    "signed_percent",
     "size",
     "visible",
 ]
@@ -120,6 +121,18 @@ def percent(share: float) -> str:
     ('12.3 %', '0 %', '100 %', '< 0.1 %', '> 99.9 %', '0 %')
     """
     return f"{_percent_number(share)} %"
+
+
+def signed_percent(share: float) -> str:
+    """Return a change [1] as a percentage with its sign.
+
+    Examples
+    --------
+    >>> signed_percent(0.25), signed_percent(-0.0004), signed_percent(-0.5) == "\N{MINUS SIGN}50.0 %"
+    ('+25.0 %', '+0.0 %', True)
+    """
+    value = round(100 * share, 1) + 0.0
+    return f"{value:+.1f} %".replace("-", "\N{MINUS SIGN}")
 
 
 def _percent_number(share: float) -> str:

@@ -49,7 +49,7 @@ class _Numbers:
 def _strict_rows(dtype: Any) -> Any:
     usual = _usual_rows(dtype)
 
-    class Record(usual.record):  # type: ignore[misc,name-defined]
+    class Record(usual.record):  # type: ignore[misc,name-defined]  # made at run time
         def __setattr__(self, name: str, value: Any) -> None:
             super().__setattr__(name, value)
             if getattr(self, name) != value:

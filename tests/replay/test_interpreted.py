@@ -272,7 +272,7 @@ def test_keys_of_others_are_compiled_at_once_and_not_interpreted() -> None:
     def half(
         submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
     ) -> int:
-        return submit_ms / 2  # type: ignore[return-value]
+        return submit_ms / 2  # type: ignore[return-value]  # the fault that is tested
 
     # Machine code cuts it to a whole number, and so does an interpreted run.
     assert readable(half)(3, 0, 0, 0, 0, 0, 0) == 1

@@ -57,8 +57,8 @@ def test_a_browser_that_fails_is_an_error_and_leaves_nothing(
 def test_the_page_becomes_a_pdf_of_several_sheets(analysis: Analysis, tmp_path: Path) -> None:
     if not any(map(shutil.which, BROWSERS)):
         if os.environ.get("TRACEKIT_REQUIRE_BROWSER") == "1":
-            pytest.fail("no browser")
-        pytest.skip("no browser")
+            pytest.fail("no Chromium to print with")
+        pytest.skip("no Chromium to print with: install chromium or google-chrome")
     target = tmp_path / "report.pdf"
     print_pdf(analysis.report, target)
     body = target.read_bytes()

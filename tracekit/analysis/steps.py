@@ -121,7 +121,7 @@ def advised(evidence: Evidence, folder: Path, name: str, settings: Settings, pro
     else:
         try:
             results, info = replayed_results(replays)
-        except Exception as error:  # noqa: BLE001 -- as with the fit
+        except Exception as error:  # noqa: BLE001 -- a replay that fails must not cost the report its other answers
             what = said(error)
             progress.note(f"the jobs could not be replayed: {what}")
             results, info = unreplayed_results(f"The replay failed: {what}.")

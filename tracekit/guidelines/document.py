@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit import __version__
 from tracekit.guidelines.words import shown, span
-from tracekit.text import shorten
+from tracekit.text import shorten, signed_percent
 
 if TYPE_CHECKING:
     from tracekit.guidelines.effects import Effect
@@ -148,4 +148,4 @@ def _effect(effect: Effect) -> dict[str, Any]:
 
 
 def _percent(share: float | None) -> str:
-    return "unchanged from 0" if share is None else f"{100 * share + 0.0:+.1f} %"
+    return "unchanged from 0" if share is None else signed_percent(share)

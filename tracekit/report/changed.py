@@ -5,15 +5,15 @@ The rows are those of `tracekit.characterize.changes`.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from tracekit.characterize.changes.measures import rule
 from tracekit.characterize.changes.verdicts import RULE
-from tracekit.characterize.query import Query, QueryColumn
+from tracekit.characterize.query import QueryColumn
 from tracekit.report.data import Result
+from tracekit.report.made import made_query
 from tracekit.report.words import gpu_jobs
 
 if TYPE_CHECKING:
@@ -45,17 +45,13 @@ _VALUES = (
 )
 
 
-def _query(name: str, title: str, question: str, text: str, columns: tuple[QueryColumn, ...]) -> Query:
-    return Query(name, title, question, "", ("jobs",), (), (), columns, "", Path(), rule=text)
-
-
 _SHARED_RULE = (
     "A job belongs to the calendar day of its submission in the trace's time zone, with all that it did later;"
     " telemetry to the day of its time. Jobs that still run have no run time yet, so that the last days of a log favour"
     " short jobs."
 )
 
-MEASURES = _query(
+MEASURES = made_query(
     "change/measures",
     "What changed",
     "What is different from the time before, and is it more than noise?",
@@ -66,7 +62,7 @@ MEASURES = _query(
         *_VALUES,
     ),
 )
-BY_VC = _query(
+BY_VC = made_query(
     "change/by_vc",
     "What changed, by virtual cluster",
     "In which virtual clusters is something different from the time before?",

@@ -5,12 +5,11 @@ The rows are those of a model (see `tracekit.fit`), so that a page and its data 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.characterize.query import Query, QueryColumn
+from tracekit.characterize.query import QueryColumn
 from tracekit.fit.run_times import LEAST_JOBS
 from tracekit.report.data import Result
 from tracekit.report.fitted_curves import (
@@ -22,11 +21,10 @@ from tracekit.report.fitted_curves import (
     weekly_rates,
     why_undrawn,
 )
+from tracekit.report.made import frame_of, made_query
 from tracekit.text import count, counted
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from tracekit.fit.model import WorkloadModel
 
 __all__ = ["FITTED", "WORKLOAD", "fitted_results", "unfitted_results"]
@@ -64,12 +62,8 @@ _RATE_RULE = (
 )
 
 
-def _query(name: str, title: str, question: str, rule: str, columns: tuple[QueryColumn, ...]) -> Query:
-    return Query(name, title, question, "", ("jobs",), (), (), columns, "", Path(), rule=rule)
-
-
 _C = QueryColumn
-FAMILY = _query(
+FAMILY = made_query(
     "fit/run_time_family",
     "Fitted families of run times",
     "Which distribution describes how long jobs run?",
@@ -90,7 +84,7 @@ FAMILY = _query(
         _C("remark", "text", "why there is no fit"),
     ),
 )
-MATCH = _query(
+MATCH = made_query(
     "fit/run_time",
     "Observed and fitted run times",
     "How well do the fitted run times match the observed ones?",
@@ -102,7 +96,7 @@ MATCH = _query(
         _C("fitted_s", "s", "run time at this share by the fit"),
     ),
 )
-RATE = _query(
+RATE = made_query(
     "fit/arrival_rate",
     "Observed and fitted rate of arrivals by hour of the week",
     "When is how much work submitted, and how well does the fitted rate follow it?",
@@ -153,7 +147,7 @@ def _family(model: WorkloadModel) -> Result:
     notes += told[:NOTES]
     if len(told) > NOTES:
         notes.append(f"{len(told) - NOTES} more notes are in {WORKLOAD}")
-    frame = _frame(FAMILY, [_family_row(e) for e in shown])
+    frame = frame_of(FAMILY, [_family_row(e) for e in shown])
     if not frame["remark"].is_not_null().any():
         frame = frame.drop("remark")
     return Result(FAMILY, frame, notes=notes)
@@ -204,7 +198,7 @@ def _match(model: WorkloadModel) -> Result:
     ]
     if without:
         notes.append(f"size classes that are not shown: {', '.join(without)}")
-    return Result(MATCH, _frame(MATCH, rows), notes=notes)
+    return Result(MATCH, frame_of(MATCH, rows), notes=notes)
 
 
 def _match_rows(model: WorkloadModel, entry: dict[str, Any]) -> list[dict[str, Any]]:
@@ -245,7 +239,7 @@ def _rate(model: WorkloadModel) -> Result:
     if abs(growth) > 1e-9:
         times = count(float(np.exp(growth)))
         notes.append(f"over the {arrivals['days']:,.0f} days of the log the rate is multiplied by {times}")
-    return Result(RATE, _frame(RATE, rows).select("hour", "rate", *days), notes=notes)
+    return Result(RATE, frame_of(RATE, rows).select("hour", "rate", *days), notes=notes)
 
 
 _PROCESSES = {
@@ -253,10 +247,3 @@ _PROCESSES = {
     "gamma_renewal": "gamma renewal",
     "mmpp": "two-state Markov-modulated Poisson",
 }
-
-
-def _frame(query: Query, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    import polars as pl
-
-    names = [c.name for c in query.columns]
-    return pl.DataFrame([{n: row.get(n) for n in names} for row in rows], infer_schema_length=None)

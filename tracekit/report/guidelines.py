@@ -71,4 +71,4 @@ def _tried(effect: Mapping[str, Any] | None) -> list[dict[str, str]]:
 
 
 def _signed(share: float | None) -> str:
-    return text.MISSING if share is None else f"{100 * share + 0.0:+.1f} %".replace("-", "\N{MINUS SIGN}")
+    return text.MISSING if share is None else text.signed_percent(share)

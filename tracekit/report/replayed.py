@@ -5,22 +5,23 @@ The rows are those of `tracekit.replay`'s comparison and summaries (see `compare
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.characterize.query import Query, QueryColumn
+from tracekit.characterize.query import QueryColumn
 from tracekit.replay.panel import standard_panel
 from tracekit.replay.registry import find_policy
 from tracekit.replay.results.comparison import compare_policies
 from tracekit.replay.study import left_out_sentences
 from tracekit.report.data import Result
+from tracekit.report.made import frame_of, made_query
 from tracekit.text import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tracekit.characterize.query import Query
     from tracekit.guidelines.replays import LiveReplays
     from tracekit.replay.results.comparison import Compared
     from tracekit.replay.scenario import Scenario
@@ -61,11 +62,7 @@ _NAMES = {
 _C = QueryColumn
 
 
-def _query(name: str, title: str, question: str, rule: str, columns: tuple[QueryColumn, ...], paper: str = "") -> Query:
-    return Query(name, title, question, paper, ("jobs",), (), (), columns, "", Path(), rule=rule)
-
-
-POLICIES = _query(
+POLICIES = made_query(
     "replay/policies",
     "Policies compared by replay",
     "What would other scheduling policies have done to the same jobs?",
@@ -93,7 +90,7 @@ POLICIES = _query(
     ),
     "Helios Table 3 and Fig 9 (SC'21)",
 )
-CLASSES = _query(
+CLASSES = made_query(
     "replay/by_gpu_class",
     "Policies by size of job",
     "Which sizes of jobs would gain under another policy, and which would pay?",
@@ -107,7 +104,7 @@ CLASSES = _query(
         _C("p95_wait_s", "s", "95th percentile of these waits"),
     ),
 )
-TENANTS = _query(
+TENANTS = made_query(
     "replay/by_vc",
     "Policies by virtual cluster",
     "Would some virtual clusters pay for the gain of others?",
@@ -120,7 +117,7 @@ TENANTS = _query(
         _C("mean_wait_s", "s", "mean wait until the first start"),
     ),
 )
-ASSUMED = _query(
+ASSUMED = made_query(
     "replay/assumptions",
     "Assumptions of the replays",
     "What do the replays assume that the log does not tell?",
@@ -186,7 +183,7 @@ def replayed_results(replays: LiveReplays) -> tuple[list[Result], ReplayInfo]:
         Result(POLICIES, compared.select(c.name for c in POLICIES.columns), notes=notes),
         _grouped(CLASSES, results, "by_gpu_class", {}),
         _grouped(TENANTS, results, "by_vc", {"name": "vc"}),
-        Result(ASSUMED, _frame(ASSUMED, _assumptions(results))),
+        Result(ASSUMED, frame_of(ASSUMED, _assumptions(results))),
     ], info
 
 
@@ -212,7 +209,7 @@ def _grouped(query: Query, results: Iterable[Compared], key: str, names: dict[st
     ]
     if key == "by_vc" and all(row["vc"] is None for row in rows):
         return Result(query, None, reasons=["The jobs have no virtual clusters."])
-    return Result(query, _frame(query, rows))
+    return Result(query, frame_of(query, rows))
 
 
 def _assumptions(results: Iterable[Compared]) -> list[dict[str, Any]]:
@@ -222,8 +219,3 @@ def _assumptions(results: Iterable[Compared]) -> list[dict[str, Any]]:
             row = {"id": key, "what": told["title"], "value": str(told["value"]), "source": str(told["source"])}
             rows.setdefault((key, row["value"]), row)
     return list(rows.values())
-
-
-def _frame(query: Query, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    names = [c.name for c in query.columns]
-    return pl.DataFrame([{n: row.get(n) for n in names} for row in rows], infer_schema_length=None)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.replay.engine.compiled import compiled, inner
-from tracekit.replay.engine.eventlog import DOWN, FINISH, SUBMIT, UP, log_start, sample, tell
-from tracekit.replay.engine.loop import free_chain
+from tracekit.replay.engine.eventlog import DOWN, FINISH, SUBMIT, UP, log_start, tell
+from tracekit.replay.engine.loop import advance, free_chain
 from tracekit.replay.engine.nodes import NONE, node_joins, node_leaves, take_chain
 from tracekit.replay.engine.placement import place_gang
 from tracekit.replay.engine.state import DONE, PPM, RUNNING, WAITING
@@ -66,24 +66,12 @@ def _events(
 
 
 @inner
-def _advance(s: Any, now: int) -> None:
-    g = s.g[0]
-    elapsed = now - g.now
-    if elapsed > 0:
-        g.busy_ms += elapsed * g.busy
-        g.free_ms += elapsed * g.free
-        g.fragmented_ms += elapsed * g.fragmented
-        sample(s.samples, g, now)
-        g.now = now
-
-
-@inner
 def _change_nodes(s: Any, until: int) -> None:
     """Let nodes join and leave up to a time, that included."""
     g = s.g[0]
     while g.change < g.changes and s.changes[g.change].time <= until:
         change = s.changes[g.change]
-        _advance(s, change.time)
+        advance(s, change.time)
         g.change += 1
         g.events += 1
         if change.up == s.nodes[change.node].up:
@@ -101,7 +89,7 @@ def _carry_out(s: Any, times: Any, kinds: Any, jobs: Any) -> None:
     for i in range(len(times)):
         # Ends come before the changes of nodes of their moment.
         _change_nodes(s, times[i] - 1 if kinds[i] == _END else times[i])
-        _advance(s, times[i])
+        advance(s, times[i])
         g.events += 1
         j = jobs[i]
         job = s.jobs[j]

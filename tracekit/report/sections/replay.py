@@ -21,7 +21,7 @@ from tracekit.report.charts import (
 from tracekit.report.sections.interface import chart, says
 from tracekit.report.theme import colour
 from tracekit.report.words import gpu_jobs
-from tracekit.text import duration, percent, shorten
+from tracekit.text import duration, percent, shorten, signed_percent
 
 if TYPE_CHECKING:
     import altair as alt
@@ -74,16 +74,12 @@ def _recorded(rows: list[Row]) -> str:
 def _gain(row: Row) -> str:
     ends = ""
     if row["change_low_share"] is not None and row["change_high_share"] is not None:
-        ends = f" ({_signed(row['change_low_share'])} to {_signed(row['change_high_share'])} by day)"
+        ends = f" ({signed_percent(row['change_low_share'])} to {signed_percent(row['change_high_share'])} by day)"
     worse = f", and {percent(row['later_share'])} of the jobs end later" if row["later_share"] else ""
     return (
         f"{_name(row)} gives the shortest completion times, {duration(row['mean_completion_s'])} on average,"
-        f" {_signed(row['change_share'])}{ends}{worse}"
+        f" {signed_percent(row['change_share'])}{ends}{worse}"
     )
-
-
-def _signed(share: float) -> str:
-    return f"{100 * share + 0.0:+.1f} %".replace("-", "\N{MINUS SIGN}")
 
 
 def _name(row: Row) -> str:
