@@ -264,6 +264,8 @@ def heading(name: str, unit: str | None) -> tuple[str, str]:
     --------
     >>> heading("p50_s", "s"), heading("jobs_share", "share"), heading("gpu_hours", "GPU-hours")
     (('p50', 'h:mm:ss'), ('jobs', '%'), ('GPU hours', ''))
+    >>> heading("run_s_cv", "ratio")[0]
+    'run cv'
     """
     word = name
     for suffix in _SUFFIXES:
@@ -271,7 +273,7 @@ def heading(name: str, unit: str | None) -> tuple[str, str]:
         if name.endswith(suffix) and len(name) > len(suffix):
             word = name.removesuffix(suffix)
             break
-    text = word.replace("_", " ").replace("gpu", "GPU").replace("cpu", "CPU")
+    text = word.replace("_s_", "_").replace("_", " ").replace("gpu", "GPU").replace("cpu", "CPU")
     shown = display_unit(unit, name).strip()
     plain = {shown.lower().replace("-", " "), shown.lower().rstrip("s")}
     return text, "" if plain & {text.lower(), text.lower().rstrip("s")} else shown

@@ -68,6 +68,7 @@ def test_an_answer_states_question_rule_parameters_columns_and_rows(plain_trace:
     assert section == {
         "name": "mine",
         "title": "Mine",
+        "lead": "",
         "answers": [
             {
                 "name": "mine/own",
@@ -149,10 +150,14 @@ def test_a_trace_without_times_or_jobs_has_a_report(make_trace: Callable[..., Tr
 def test_headline_numbers_are_those_of_the_summary(report: Report) -> None:
     (summary,) = [a for s in report["sections"] for a in s["answers"] if a["name"] == "overview/summary"]
     value = {r["metric"]: r["value"] for r in summary["rows"]}
+    rows = {a["name"]: a["rows"] for s in report["sections"] for a in s["answers"]}
+    load, use = rows["queuing/cluster_timeline"], rows["utilization/gpu_by_size_status"]
+    held = sum(r["running_gpus"] for r in load) / sum(r["capacity_gpus"] for r in load)
+    busy = sum(r["samples"] * r["mean_pct"] for r in use) / sum(r["samples"] for r in use) / 100
     shown = {h["label"]: h["value"] for h in report["headline"]}
     assert shown == {
-        "jobs": value["jobs"],
-        "GPUs": report["capacity"]["gpus"],
+        "of the GPU time is held": pytest.approx(held),
+        "busy while held": pytest.approx(busy),
         "GPU-hours": value["gpu_hours"],
         "of jobs completed": value["completed_share"],
         "median wait": value["median_queue_s"],

@@ -39,10 +39,10 @@ def test_utilization_by_spread_speaks_of_the_size_of_the_paper_where_it_can() ->
         (16.0, 9, 59, 1.0),
     )
     assert finding("locality/utilization_by_spread", rows) == (
-        "GPUs of attempts of 16 GPUs were 43.7 % busy on 2 nodes and 28.6 % on 8 nodes."
+        "GPUs of attempts of 16 GPUs were 43.7 % busy on 2 nodes (700 samples) and 28.6 % on 8 nodes (60 samples)."
     )
     assert finding("locality/utilization_by_spread", rows[:3]) == (
-        "GPUs of attempts of 8 GPUs were 50.0 % busy on 1 node and 40.0 % on 2 nodes."
+        "GPUs of attempts of 8 GPUs were 50.0 % busy on 1 node (9,000 samples) and 40.0 % on 2 nodes (9,000 samples)."
     )
     assert finding("locality/utilization_by_spread", rows[2:3]) is None
 
@@ -155,10 +155,12 @@ def test_by_node_says_nothing_without_failures_or_a_test(row: tuple[Any, ...]) -
 def test_concentration_speaks_of_the_heaviest_tenth() -> None:
     columns = "user_share gpu_time_share cpu_time_share"
     rows = _rows(columns, *((k / 20, 0.4 + k * 0.03, None if k else 0.9) for k in range(1, 21)))
-    assert finding("users/concentration", rows) == "The heaviest 10.0 % of the users took 46.0 % of the GPU time."
+    assert finding("users/concentration", rows) == (
+        "The heaviest 2 of the 20 users (10.0 %) took 46.0 % of the GPU time."
+    )
     few = _rows(columns, (0.5, 0.7, 0.9), (1.0, 1.0, 1.0))
     assert finding("users/concentration", few) == (
-        "The heaviest 50.0 % of the users took 70.0 % of the GPU time and 90.0 % of the CPU time."
+        "The heaviest user (50.0 %) took 70.0 % of the GPU time and 90.0 % of the CPU time."
     )
     drawn_as_the_paper = _rows(columns, (0.0, 0.7, None), (1.0, 1.0, None))
     words = "The heaviest user took 70.0 % of the GPU time."
@@ -195,15 +197,19 @@ def test_gangs() -> None:
 
 def test_gangs_of_few_jobs_are_not_spoken_of() -> None:
     assert finding("workload/gangs", _rows(_GANGS, (15, 1, None), (None, 274, 1.0))) is None
-    assert finding("workload/gangs", _rows(_GANGS, (None, 274, 1.0))) is None
+    words = "The source does not tell how many instances jobs start."
+    assert finding("workload/gangs", _rows(_GANGS, (None, 274, 1.0))) == words
 
 
 def test_recurrence() -> None:
-    rows = _rows("group jobs median_run_s", ("g", 15, 720.0), ("h", 5, None), ("k", 4, None), ("l", 1, 9.0))
+    rows = _rows(
+        "group jobs median_run_s", ("g", 15, 720.0), ("h", 5, None), ("k", 4, None), *((c, 1, 9.0) for c in "lmnopqr")
+    )
     assert finding("workload/recurrence", rows) == (
-        "Of the 25 jobs in the groups of the table, 80.0 % are in groups of at least 5 jobs; the largest, g, has 15"
+        "Of the 31 jobs in the groups of the table, 64.5 % are in groups of at least 5 jobs; the largest, g, has 15"
         " with a median run time of 12 min."
     )
     assert finding("workload/recurrence", rows[1:2]) == (
-        "Of the 5 jobs in the groups of the table, 100 % are in groups of at least 5 jobs; the largest, h, has 5."
+        "The source puts its jobs into 1 group only: such a group is a kind of job, and does not tell which job is the"
+        " same as an earlier one."
     )

@@ -100,7 +100,8 @@ def test_observed_stand_beside_fitted_quantiles() -> None:
     assert rows[0]["fitted_s"] == pytest.approx(100, rel=1e-3)
     assert rows[1]["fitted_s"] == pytest.approx(1024, rel=1e-3)
     assert finding("fit/run_time", rows) == (
-        "Half of all jobs run for at most 1.5 min, 1.67 min by the fit;"
+        "Counted until their end, jobs that still run included, half of all jobs hold their GPUs for at most 1.5 min,"
+        " 1.67 min by the fit;"
         " one in a hundred runs for more than 16.7 min, 17.1 min by the fit."
     )
     drawn = panels("fit/run_time", rows)

@@ -82,8 +82,10 @@ def _listed(con: duckdb.DuckDBPyConnection) -> Capacity | None:
 
 
 def _observed(con: duckdb.DuckDBPyConnection) -> Capacity | None:
+    # A list alone shows nothing.
+    seen = con.execute("SELECT (SELECT count(*) FROM placements) + (SELECT count(*) FROM gpu_utilization)").fetchall()
     nodes = _by_node(con, "observed")
-    if not nodes.height:
+    if not nodes.height or not seen[0][0]:
         return None
     query = "SELECT count(*) FROM node_gpus WHERE observed > coalesce(listed, 0)"
     raised = con.execute(query).fetchall()[0][0]

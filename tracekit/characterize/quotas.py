@@ -51,9 +51,12 @@ def quotas(
         What was used.
     """
     stated = _stated(con, groups)
+    whole = groups["vc"].null_count() == groups.height
     known = sum(not np.isnan(steps.values).all() for steps in stated)
     if source == "capacity" or (source == "auto" and known):
         lacking = f"; {len(stated) - known} of {len(stated)} VCs are not in it" if known < len(stated) else ""
+        if whole and not lacking:
+            return stated, "there are no VCs; what is owned are all GPUs of the cluster"
         return stated, f"quota: the capacity that the trace states{lacking}"
     if source in ("auto", "peak"):
         proxies = [float(steps.values.max(initial=0)) for steps in held()]

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit import text
 from tracekit.characterize.published import beside, release_of
+from tracekit.report.doubts import doubts_of
 from tracekit.report.headline import headline
 from tracekit.report.opening import opening
 from tracekit.report.published import published_number, release_info
 from tracekit.report.quality import quality
-from tracekit.report.sections import finding, reading_order, section_title, sections_in_order
+from tracekit.report.sections import Facts, finding, reading_order, section_lead, section_title, sections_in_order
 from tracekit.report.structure import REPORT_SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         Answer,
         CapacityInfo,
         IntervalInfo,
+        Quality,
         ReplayInfo,
         Report,
         Section,
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     )
     from tracekit.trace import Trace
 
-__all__ = ["Result", "build_report", "time_info", "write_json"]
+__all__ = ["Result", "build_report", "facts_of", "telemetry_note", "time_info", "write_json"]
 
 _LIBRARIES = ("duckdb", "polars", "numpy", "scipy", "numba")
 ROW_LIMIT = 2000
@@ -103,7 +105,9 @@ def build_report(
 
     manifest = trace.manifest
     every = list(results)
-    answers = [_answer(trace, r) for r in every if r.frame is not None]
+    told, when = quality(trace), time_info(trace)
+    facts = facts_of(told, when)
+    answers = [_answer(trace, r, facts, telemetry_note(r.query, told, when)) for r in every if r.frame is not None]
     answers.sort(key=lambda a: reading_order(a["name"]))
     name = source.rstrip("/\\").replace("\\", "/").rpartition("/")[2] or source
     return {
@@ -121,8 +125,8 @@ def build_report(
             "ingested": manifest.created,
             "clusters": _clusters(trace),
         },
-        "time": time_info(trace),
-        "opening": opening(answers, guidelines),
+        "time": when,
+        "opening": opening(answers, guidelines, doubts_of(answers, capacity, told)),
         "headline": headline(answers, capacity),
         "capacity": capacity,
         "release": release_info(release_of(trace)),
@@ -131,7 +135,7 @@ def build_report(
         "workload": workload,
         "replay": replay,
         "guidelines": guidelines,
-        "quality": quality(trace),
+        "quality": told,
     }
 
 
@@ -145,7 +149,13 @@ def write_json(path: Path, content: object) -> None:
     path.write_text(body + "\n", encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
-def _answer(trace: Trace, result: Result) -> Answer:
+def facts_of(told: Quality, when: TimeInfo) -> Facts:
+    """Return what sentences and charts must know of a trace."""
+    have = {c["name"] for c in told["capabilities"] if c["available"]}
+    return Facts(vcs="tenants" in have, dated=when["base"] != "relative")
+
+
+def _answer(trace: Trace, result: Result, facts: Facts, telemetry: str | None) -> Answer:
     query, frame = result.query, result.frame
     assert frame is not None  # noqa: S101 -- the caller chose the results that have one
     rows = [{k: text.plain(v) for k, v in row.items()} for row in frame.head(ROW_LIMIT).iter_rows(named=True)]
@@ -157,7 +167,7 @@ def _answer(trace: Trace, result: Result) -> Answer:
         "title": query.title,
         "question": query.question,
         "paper": query.paper or "",
-        "finding": finding(query.name, rows),
+        "finding": finding(query.name, rows, facts),
         "columns": [
             {
                 "name": name,
@@ -172,7 +182,7 @@ def _answer(trace: Trace, result: Result) -> Answer:
             {"name": p.name, "value": text.plain(result.params.get(p.name, p.default)), "meaning": p.meaning}
             for p in query.params
         ],
-        "notes": [text.cut(note, 1000) for note in result.notes],
+        "notes": [text.cut(note, 1000) for note in [*result.notes, *filter(None, [telemetry])]],
         "intervals": _intervals(result),
         "definition": query.rule,
         "sql": query.sql,
@@ -211,7 +221,15 @@ def _unanswered(result: Result) -> Unanswered:
 
 def _sections(answers: list[Answer]) -> list[Section]:
     groups = sections_in_order(a["group"] for a in answers)
-    return [{"name": g, "title": section_title(g), "answers": [a for a in answers if a["group"] == g]} for g in groups]
+    return [
+        {
+            "name": g,
+            "title": section_title(g),
+            "lead": section_lead(g),
+            "answers": [a for a in answers if a["group"] == g],
+        }
+        for g in groups
+    ]
 
 
 def _clusters(trace: Trace) -> list[str]:
@@ -221,6 +239,29 @@ def _clusters(trace: Trace) -> list[str]:
         return []
     names = trace.scan("jobs").select(pl.col("cluster").drop_nulls().unique().sort()).collect().to_series().to_list()
     return [text.cut(str(n)) for n in names[:100]]
+
+
+_MOST = 0.9
+"""Part of the trace that telemetry covers from which on nothing is said of it."""
+
+
+def telemetry_note(query: Query, told: Quality, when: TimeInfo) -> str | None:
+    """Return which part of the trace the telemetry behind a query covers, where that is not nearly all of it."""
+    behind = {"utilization", "host_utilization"} & {*query.needs}
+    if "gpu_utilization" in (*query.also, *query.one_of) and query.name.startswith("utilization/"):
+        behind.add("utilization")
+    windows = [c["window"] for c in told["capabilities"] if c["name"] in behind and c["available"] and c["window"]]
+    if not windows or not when["span_s"]:
+        return None
+    first, last = (datetime.fromisoformat(end) for end in windows[0])
+    covered = (last - first).total_seconds()
+    if covered >= _MOST * when["span_s"]:
+        return None
+    whole = _days(when["span_s"])
+    if when["base"] == "relative":
+        return f"telemetry covers {_days(covered)} of the {whole} of the trace"
+    days = first.strftime("%Y-%m-%d") + ("" if first.date() == last.date() else f" to {last:%Y-%m-%d}")
+    return f"telemetry covers {days} only, {_days(covered)} of the {whole} of the trace"
 
 
 _BASES = {

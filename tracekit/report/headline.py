@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.report.words import busy_samples, held_share
 from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tracekit.report.structure import Answer, CapacityInfo, Headline
+    from tracekit.report.structure import Answer, CapacityInfo, Headline, Row
 
 __all__ = ["headline"]
 
 _CARDS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
-    ("jobs", "jobs", count, "submitted"),
     ("gpu_hours", "GPU-hours", count, "run time times GPUs, over all attempts"),
-    ("completed_share", "of jobs completed", percent, "of all jobs, whatever their size"),
+    ("held_share", "of the GPU time is held", percent, "by jobs, over the whole trace"),
+    ("busy_share", "busy while held", percent, "mean GPU utilization of held GPUs"),
     ("median_queue_s", "median wait", duration, "from submission to the first start"),
+    ("completed_share", "of jobs completed", percent, "of all jobs, whatever their size"),
+    ("jobs", "jobs", count, "submitted"),
     ("median_run_s", "median run time", duration, "from the first start to the last end"),
     ("users", "users", count, "who submitted a job"),
 )
@@ -27,10 +30,12 @@ _LIMIT = 5
 def headline(answers: list[Answer], capacity: CapacityInfo) -> list[Headline]:
     """Return up to five numbers; one that the trace cannot tell is left out, not shown as 0.
 
-    All come from overview/summary, but for the number of GPUs, which is the capacity that the report uses.
+    All come from overview/summary, but for the part of the GPUs held (queuing/cluster_timeline), how busy they are
+    (utilization/gpu_by_size_status), and the number of GPUs, which is the capacity that the report uses.
     """
     rows = next((a["rows"] for a in answers if a["name"] == "overview/summary"), [])
     known = {r["metric"]: (r["value"], r["unit"]) for r in rows if r["value"] is not None}
+    known |= _use({a["name"]: a["rows"] for a in answers})
     cards: list[Headline] = []
     for metric, label, write, note in _CARDS:
         if metric in known:
@@ -41,7 +46,7 @@ def headline(answers: list[Answer], capacity: CapacityInfo) -> list[Headline]:
         others = "".join(f"; {count(n)} {_by(source)}" for source, n in capacity["alternatives"].items())
         note = _by(capacity["used"] or "") + others
         gpus = capacity["gpus"]
-        cards.insert(1, {"label": "GPUs", "value": gpus, "unit": "GPUs", "text": count(gpus), "note": note})
+        cards.append({"label": "GPUs", "value": gpus, "unit": "GPUs", "text": count(gpus), "note": note})
     return cards[:_LIMIT]
 
 
@@ -60,6 +65,18 @@ def _remarks(answers: list[Answer], known: Mapping[str, tuple[float, str]]) -> d
         mean = f"{duration(known['mean_queue_s'][0])} on average"
         remarks["median_queue_s"] = mean + (f"; {counted(pending, 'jobs')} never started" if pending else "")
     return remarks
+
+
+def _use(rows: Mapping[str, list[Row]]) -> dict[str, tuple[float, str]]:
+    """Return which part of the GPUs is held, and how busy those are."""
+    found = {}
+    held = held_share(rows.get("queuing/cluster_timeline", []))
+    if held is not None:
+        found["held_share"] = (held, "share")
+    samples, total = busy_samples(rows.get("utilization/gpu_by_size_status", []))
+    if samples:
+        found["busy_share"] = (total / samples / 100, "share")
+    return found
 
 
 def _by(source: str) -> str:

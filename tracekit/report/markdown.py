@@ -23,12 +23,14 @@ def markdown(report: Report) -> str:
     lines = [f"# {escaped(report['title'])}: GPU cluster report", "", escaped(opening["about"]), ""]
     lines += [f"{escaped(report['time']['text'])}; source format {escaped(report['source']['format'])}.", ""]
     lines += table(("number", "value", "remark"), [(h["label"], h["text"], h["note"]) for h in report["headline"]])
+    lines += ["", *(f"- {escaped(doubt)}" for doubt in opening["doubts"])]
     lines += ["", "## What to change first", "", escaped(opening["verdict"]), ""]
     for number, change in enumerate(opening["changes"], 1):
         effect = f" Expected: {change['effect']}" if change["effect"] else ""
         lines.append(f"{number}. **{escaped(change['title'])}.** {escaped(change['finding'] + effect)}")
     for section in report["sections"]:
         lines += ["", f"## {escaped(section['title'])}"]
+        lines += ["", escaped(section["lead"])] if section["lead"] else []
         for answer in section["answers"]:
             lines += ["", *_answer(answer)]
     return "\n".join([*lines, "", *_guidelines(report), *_rest(report)])

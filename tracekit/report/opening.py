@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from tracekit.text import count
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tracekit.report.structure import Answer, Change, Opening
 
 __all__ = ["CHANGES", "opening"]
@@ -19,7 +21,7 @@ _UNTRIED = 1
 """Place of what the replays cannot try: behind what they confirm, before what they do not."""
 
 
-def opening(answers: list[Answer], guidelines: dict[str, Any] | None) -> Opening:
+def opening(answers: list[Answer], guidelines: dict[str, Any] | None, doubts: Sequence[str] = ()) -> Opening:
     """Return the first screen.
 
     Parameters
@@ -28,6 +30,8 @@ def opening(answers: list[Answer], guidelines: dict[str, Any] | None) -> Opening
         Of all queries; overview/summary tells what the cluster is.
     guidelines : dict, optional
         The document of `tracekit.guidelines`.
+    doubts : sequence of str
+        What a reader must know of the log first.
     """
     entries = [] if guidelines is None else guidelines["guidelines"]
     holding = sorted((e for e in entries if e["verdict"] == "holds"), key=_place)
@@ -35,6 +39,7 @@ def opening(answers: list[Answer], guidelines: dict[str, Any] | None) -> Opening
         "about": _about(answers),
         "changes": [_change(e) for e in holding if _place(e)[0] <= _ORDER["undecided"]][:CHANGES],
         "verdict": _verdict(entries),
+        "doubts": list(doubts),
     }
 
 

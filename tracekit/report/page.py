@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit import resources, text
 from tracekit.report.bundle import vega_bundle
+from tracekit.report.data import facts_of
 from tracekit.report.guidelines import guidelines_view
 from tracekit.report.published import published_view
 from tracekit.report.sections import panels
@@ -47,7 +48,8 @@ def render_report(report: Report) -> str:
     report : Report
         What report.json holds; the page shows nothing else.
     """
-    drawn = {a["name"]: panels(a["name"], a["rows"]) for s in report["sections"] for a in s["answers"]}
+    facts = facts_of(report["quality"], report["time"])
+    drawn = {a["name"]: panels(a["name"], a["rows"], facts) for s in report["sections"] for a in s["answers"]}
     filters = _filters(report)
     places = {name: {value: i for i, value in enumerate(values)} for name, values in filters.items()}
     advice = None if report["guidelines"] is None else guidelines_view(report["guidelines"])

@@ -266,6 +266,8 @@ class Opening(TypedDict):
     """At most three, the largest expected gain first."""
     verdict: str
     """How many guidelines hold, do not hold, and cannot be told."""
+    doubts: list[str]
+    """What a reader must know of the log before believing the rest, one sentence each."""
 
 
 class Section(TypedDict):
@@ -273,6 +275,8 @@ class Section(TypedDict):
 
     name: str
     title: str
+    lead: str
+    """What its words mean; empty where they need no word."""
     answers: list[Answer]
 
 

@@ -10,7 +10,7 @@ from tracekit.report.words import FEW
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.report.structure import Answer, Row
+    from tracekit.report.structure import Answer, ColumnInfo, Row
 
 __all__ = ["FILTERS", "filters_of", "table_view"]
 
@@ -43,14 +43,15 @@ def table_view(
     places = choices or {}
     filters = [name for name in filters_of(answer) if name in places]
     rows = answer["rows"][: limit + (later if filters else 0)]
-    own_units = any(c["unit"] == "see unit" for c in answer["columns"])
+    told = _told(answer)
+    own_units = any(c["unit"] == "see unit" for c in told)
     columns = []
-    for column in answer["columns"]:
+    for column in told:
         head, unit = text.heading(column["name"], column["unit"])
         numbers = any(isinstance(r[column["name"]], int | float) for r in rows)
         columns.append({"head": head, "unit": unit, "number": numbers, "meaning": column["meaning"]})
-    cells = [[_cell(row, c["name"], c["unit"], own_units=own_units) for c in answer["columns"]] for row in rows]
-    few = _add_intervals(answer, rows, cells)
+    cells = [[_cell(row, c["name"], c["unit"], own_units=own_units) for c in told] for row in rows]
+    few = _add_intervals(answer, told, rows, cells)
     seen = min(len(rows), limit)
     return {
         "columns": columns,
@@ -64,9 +65,16 @@ def table_view(
     }
 
 
-def _add_intervals(answer: Answer, rows: list[Row], cells: list[list[dict[str, Any]]]) -> bool:
+def _told(answer: Answer) -> list[ColumnInfo]:
+    """Return the columns of a table, but for a cluster that is the same in all of several rows."""
+    rows = answer["rows"]
+    same = 1 < len(rows) == answer["row_count"] and len({r.get("cluster") for r in rows}) == 1
+    return [c for c in answer["columns"] if not (same and c["name"] == "cluster")]
+
+
+def _add_intervals(answer: Answer, told: list[ColumnInfo], rows: list[Row], cells: list[list[dict[str, Any]]]) -> bool:
     """Put the ends of confidence intervals below their values; return whether a row has few observations."""
-    place = {c["name"]: i for i, c in enumerate(answer["columns"])}
+    place = {c["name"]: i for i, c in enumerate(told)}
     units = {c["name"]: c["unit"] for c in answer["columns"]}
     few = False
     for interval in answer["intervals"]:

@@ -9,7 +9,19 @@ from tracekit.characterize.intervals import FEW
 if TYPE_CHECKING:
     from tracekit.report.structure import Row
 
-__all__ = ["FEW", "SEVERAL", "by_class", "enough", "gpu_jobs", "largest", "sample_size", "scope", "status_word"]
+__all__ = [
+    "FEW",
+    "SEVERAL",
+    "busy_samples",
+    "by_class",
+    "enough",
+    "gpu_jobs",
+    "held_share",
+    "largest",
+    "sample_size",
+    "scope",
+    "status_word",
+]
 
 
 SEVERAL = 5
@@ -42,6 +54,22 @@ def largest(rows: list[Row], column: str, sign: int = 1) -> Row | None:
 def by_class(rows: list[Row]) -> dict[str, Row]:
     """Return rows by size class, jobs of unknown size left out."""
     return {r["gpu_class"]: r for r in rows if r["gpu_class"] is not None}
+
+
+def busy_samples(rows: list[Row]) -> tuple[int, float]:
+    """Return the number of samples of held GPUs and the sum of their utilization [%].
+
+    The rows are those of utilization/gpu_by_size_status of known size.
+    """
+    known = [r for r in rows if r["mean_pct"] is not None and r["gpu_count"] is not None]
+    return sum(r["samples"] for r in known), sum(r["samples"] * r["mean_pct"] for r in known)
+
+
+def held_share(rows: list[Row]) -> float | None:
+    """Return the GPUs held / those owned [1], over the rows of queuing/cluster_timeline that tell what is owned."""
+    known = [r for r in rows if r["capacity_gpus"] is not None]
+    owned = sum(r["capacity_gpus"] for r in known)
+    return sum(r["running_gpus"] for r in known) / owned if owned else None
 
 
 def enough(rows: list[Row], column: str, least: int = FEW) -> list[Row]:

@@ -19,6 +19,9 @@ _STEP_S = 3600
 _NODES = "SELECT count(*) AS nodes, sum(observed) AS gpus FROM node_gpus WHERE observed > 0"
 
 
+_UNUSED = "SELECT count(*) AS nodes FROM (SELECT node_id FROM nodes EXCEPT SELECT node_id FROM placements)"
+
+
 def _find(evidence: Evidence) -> Finding:
     from tracekit.replay.assumptions.models import load_models
 
@@ -36,10 +39,12 @@ def _find(evidence: Evidence) -> Finding:
     watts = [config.idle_w for config in power.configs.values()]
     gpus = float(nodes["gpus"][0]) * (idle.value or 0.0)
     per_watt = gpus * 24 / 1000
+    unused = float(evidence.sql(_UNUSED, also=("nodes", "placements"))["nodes"][0])
     return Finding(
         {
             "idle_share": idle,
             "always_idle_nodes": Number(float(always), len(moments)),
+            "unused_nodes": Number(unused, number),
             "idle_kwh_per_day": Number(per_watt * power.idle_w, len(moments)),
             "least_kwh_per_day": Number(per_watt * min(watts), len(moments)),
             "most_kwh_per_day": Number(per_watt * max(watts), len(moments)),
@@ -62,14 +67,16 @@ GUIDELINE = Guideline(
     measures=(
         Measure("idle_share", "share of node-hours in which no GPU of the node is held", "share", "hours"),
         Measure("always_idle_nodes", "nodes idle at the busiest hour", "nodes", "hours"),
+        Measure("unused_nodes", "listed nodes that ran no job of the log", "nodes", "nodes"),
         Measure("idle_kwh_per_day", "energy of idle GPUs on such nodes", "kWh a day", "hours"),
         Measure("least_kwh_per_day", "the same with the least idle power assumed", "kWh a day", "hours"),
         Measure("most_kwh_per_day", "the same with the most idle power assumed", "kWh a day", "hours"),
     ),
     thresholds=(Threshold("idle_share", "at least", 0.1, "ours; Helios (SC'21) powers nodes down by forecast"),),
     finding=(
-        "Nodes are wholly idle in {idle_share} of their hours, {always_idle_nodes} even at the busiest; the idle GPUs "
-        "there take {idle_kwh_per_day} ({least_kwh_per_day} to {most_kwh_per_day} by what is assumed of a GPU)."
+        "Nodes are wholly idle in {idle_share} of their hours, {always_idle_nodes} even at the busiest, and "
+        "{unused_nodes} ran no job of this log at all; the idle GPUs there take {idle_kwh_per_day} "
+        "({least_kwh_per_day} to {most_kwh_per_day} by what is assumed of a GPU)."
     ),
     find=_find,
     advice=(
@@ -101,7 +108,7 @@ GUIDELINE = Guideline(
     needs=("placement",),
     least_n=24,
     no_trial=(
-        "Powering down needs a rule of waking that no policy here has; the energy of the idle GPUs is the most "
-        "that is saved."
+        "Not replayed, since no policy here decides when to wake a node; the energy of the idle GPUs is the most that "
+        "can be saved."
     ),
 )

@@ -90,7 +90,10 @@ def told_utilization(jobs: Jobs, models: Models) -> dict[str, str]:
     unknown = int(np.isnan(jobs.utilization).sum())
     return {
         "title": "GPU utilization, for energy",
-        "value": f"{models.interference.utilization:.0%} for {unknown:,} of {len(jobs):,} jobs, of which none is told",
+        "value": (
+            f"{models.interference.utilization:.0%} for {unknown:,} of {len(jobs):,} jobs: those of which the table"
+            " job_usage has no mean"
+        ),
         "source": "interference.utilization of the models (M1)",
     }
 

@@ -7,14 +7,27 @@ still has its question and its table in the report.
 from __future__ import annotations
 
 from tracekit.report.sections.interface import (
+    Facts,
     chart,
     finding,
     has_chart,
     panels,
     reading_order,
     says,
+    section_lead,
     section_title,
     sections_in_order,
 )
 
-__all__ = ["chart", "finding", "has_chart", "panels", "reading_order", "says", "section_title", "sections_in_order"]
+__all__ = [
+    "Facts",
+    "chart",
+    "finding",
+    "has_chart",
+    "panels",
+    "reading_order",
+    "says",
+    "section_lead",
+    "section_title",
+    "sections_in_order",
+]

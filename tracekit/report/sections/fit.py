@@ -80,7 +80,7 @@ def family_chart(rows: list[Row]) -> list[Panel]:
         values=order,
         title="GPUs of the job",
         measures={"ks": "largest gap (KS)"},
-        axis_title="largest gap (KS)",
+        axis_title="largest gap between fitted and observed share (KS)",
     )
     return [
         Panel(
@@ -97,7 +97,10 @@ def match_finding(rows: list[Row]) -> str | None:
     if 0.5 not in by:
         return None
     middle = by[0.5]
-    text = f"Half of all jobs run for at most {duration(middle['observed_s'])}, {_by_fit(middle)} by the fit"
+    text = (
+        "Counted until their end, jobs that still run included, half of all jobs hold their GPUs for at most"
+        f" {duration(middle['observed_s'])}, {_by_fit(middle)} by the fit"
+    )
     if 0.99 not in by:
         return text + "."
     last = by[0.99]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -15,11 +16,38 @@ if TYPE_CHECKING:
 
     Says = Callable[[list[Row]], str | None]
     Draws = Callable[[list[Row]], list[Panel]]
+    SaysOf = Callable[[list[Row], "Facts"], str | None]
+    DrawsOf = Callable[[list[Row], "Facts"], list[Panel]]
 
-__all__ = ["chart", "finding", "has_chart", "panels", "reading_order", "says", "section_title", "sections_in_order"]
+__all__ = [
+    "Facts",
+    "chart",
+    "chart_of",
+    "finding",
+    "has_chart",
+    "panels",
+    "reading_order",
+    "says",
+    "says_of",
+    "section_lead",
+    "section_title",
+    "sections_in_order",
+]
 
-_SAYS: dict[str, Says] = {}
-_DRAWS: dict[str, Draws] = {}
+
+@dataclass(frozen=True)
+class Facts:
+    """What a sentence or a chart must know of the trace besides the rows."""
+
+    vcs: bool = True
+    """Whether jobs belong to virtual clusters."""
+    dated: bool = True
+    """Whether times are dates; they count from the start of the trace otherwise, which stands at 1970-01-01."""
+
+
+_SAYS: dict[str, SaysOf] = {}
+_DRAWS: dict[str, DrawsOf] = {}
+_NOTHING: dict[str, str] = {}
 
 _TITLES = {
     "overview": "Overview",
@@ -35,10 +63,58 @@ _TITLES = {
 }
 
 
-def says(query: str) -> Callable[[Says], Says]:
-    """Register the function that writes a query's finding: rows in, one sentence or None out."""
+_LEADS = {
+    "queuing": (
+        "A job waits from its submission to its start. A virtual cluster (VC) is the part of the cluster that a team"
+        " shares, with a quota: the GPUs that it may hold. The wait of one job in ten is longer than the 90th"
+        " percentile."
+    ),
+    "locality": (
+        "A job that needs several GPUs at once is a gang. Its locality is good where these GPUs stand on few nodes, so"
+        " that they need not talk over the network. Each run of a job is an attempt."
+    ),
+    "utilization": (
+        "A GPU is held while a job has it, whatever the job does with it, and busy while it computes: its utilization"
+        " is the part of the time in which it did, as its driver measures it."
+    ),
+    "failures": "A job that fails may be tried again; each try is an attempt. GPU-hours are GPUs times hours held.",
+    "replay": (
+        "A replay submits the jobs of the log again and lets another policy decide who starts when. The completion time"
+        " of a job is its wait and its run time together."
+    ),
+    "fit": (
+        "A fit is a formula for the workload, from which as many synthetic jobs can be drawn as are wanted. How far a"
+        " fit is off is the largest gap between two shares: of the jobs that run no longer than some time as observed,"
+        " and by the formula (the Kolmogorov-Smirnov distance, KS)."
+    ),
+}
+"""What the words of a group mean, for readers who meet them first."""
+
+
+def says(query: str, *, nothing: str = "") -> Callable[[Says], Says]:
+    """Register the function that writes a query's finding: rows in, one sentence or None out.
+
+    Parameters
+    ----------
+    query : str
+        The query's name.
+    nothing : str
+        What a result without rows means.
+    """
 
     def register(function: Says) -> Says:
+        _SAYS[query] = lambda rows, _: function(rows)
+        if nothing:
+            _NOTHING[query] = nothing
+        return function
+
+    return register
+
+
+def says_of(query: str) -> Callable[[SaysOf], SaysOf]:
+    """Register a function like those of `says` that must know more of the trace."""
+
+    def register(function: SaysOf) -> SaysOf:
         _SAYS[query] = function
         return function
 
@@ -49,6 +125,16 @@ def chart(query: str) -> Callable[[Draws], Draws]:
     """Register the function that draws a query's result: rows in, charts out."""
 
     def register(function: Draws) -> Draws:
+        _DRAWS[query] = lambda rows, _: function(rows)
+        return function
+
+    return register
+
+
+def chart_of(query: str) -> Callable[[DrawsOf], DrawsOf]:
+    """Register a function like those of `chart` that must know more of the trace."""
+
+    def register(function: DrawsOf) -> DrawsOf:
         _DRAWS[query] = function
         return function
 
@@ -62,18 +148,20 @@ def _load() -> None:
         import_module(f"{home}.{module.name}")
 
 
-def finding(query: str, rows: list[Row]) -> str | None:
+def finding(query: str, rows: list[Row], facts: Facts = Facts()) -> str | None:
     """Return one sentence about a result, or None when there is nothing true and useful to say."""
     _load()
+    if not rows:
+        return _NOTHING.get(query)
     function = _SAYS.get(query)
-    return function(rows) if function and rows else None
+    return function(rows, facts) if function else None
 
 
-def panels(query: str, rows: list[Row]) -> list[Panel]:
+def panels(query: str, rows: list[Row], facts: Facts = Facts()) -> list[Panel]:
     """Return the charts of a result; none when the query has no chart or the result no rows."""
     _load()
     function = _DRAWS.get(query)
-    return function(rows) if function and rows else []
+    return function(rows, facts) if function and rows else []
 
 
 def has_chart(query: str) -> bool:
@@ -85,6 +173,11 @@ def has_chart(query: str) -> bool:
 def section_title(group: str) -> str:
     """Return the heading of a group of queries."""
     return _TITLES.get(group, group.replace("_", " ").replace("/", ", ").capitalize())
+
+
+def section_lead(group: str) -> str:
+    """Return what the words of a group of queries mean; '' where they need no word."""
+    return _LEADS.get(group, "")
 
 
 def reading_order(query: str) -> tuple[int, str]:

@@ -63,7 +63,7 @@ def delay_by_spread_finding(rows: list[Row]) -> str | None:
             )
     if rows and all(r["node_count"] == 1 for r in rows):
         return "Every job ran on one node, so the trace cannot show an effect of spreading."
-    return None
+    return "Too few large jobs ran on different numbers of nodes to compare their waits."
 
 
 def _nodes(number: int) -> str:
@@ -161,9 +161,13 @@ def utilization_by_spread_finding(rows: list[Row]) -> str | None:
     size = PAPER_SIZE if PAPER_SIZE in several else max(several, key=lambda g: sum(r["samples"] for r in several[g]))
     few, many = several[size][0], several[size][-1]
     return (
-        f"GPUs of attempts of {_gpus(size)} were {few['mean_pct']:.1f} % busy on {_nodes(few['node_count'])} and"
-        f" {many['mean_pct']:.1f} % on {_nodes(many['node_count'])}."
+        f"GPUs of attempts of {_gpus(size)} were {few['mean_pct']:.1f} % busy on {_nodes(few['node_count'])}"
+        f"{_seen(few)} and {many['mean_pct']:.1f} % on {_nodes(many['node_count'])}{_seen(many)}."
     )
+
+
+def _seen(row: Row) -> str:
+    return f" ({count(row['samples'])} samples)"
 
 
 def _gpus(number: float) -> str:

@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tracekit.report.charts import GPU_CLASSES, Panel, bars, data, palette
-from tracekit.report.sections.interface import chart, says
+from tracekit.report.sections.interface import Facts, chart, chart_of, says, says_of
 from tracekit.report.theme import colour
-from tracekit.report.words import gpu_jobs, largest
-from tracekit.text import count, percent
+from tracekit.report.words import gpu_jobs, held_share, largest
+from tracekit.text import count, percent, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import altair as alt
+
     from tracekit.report.structure import Row
+
+FEW_HELD = 0.05
+"""Share of the GPUs held below which the log hardly holds all jobs of the cluster."""
 
 CLUSTERS = 4
 """Most clusters drawn."""
 
+_START = datetime.fromisoformat("1970-01-01T00:00:00")
+"""Where times without a date begin."""
 
-@says("queuing/delay_causes")
-def causes_finding(rows: list[Row]) -> str | None:
+
+@says_of("queuing/delay_causes")
+def causes_finding(rows: list[Row], facts: Facts) -> str | None:
     """Say which part of the waits of GPU jobs each cause explains, and whom it hits most."""
     sized = [r for r in rows if r["gpu_class"] != "0" and r["waits"]]
     waits = sum(r["waits"] for r in sized)
     if not waits:
         return None
     fair = sum(r["fair_share_waits"] for r in sized)
-    text = f"Of {count(waits)} waits of GPU jobs, {percent(fair / waits)} were mostly due to the quota of their VC"
+    text = f"Of {count(waits)} waits of GPU jobs, {percent(fair / waits)} were mostly due to {_quota(facts)}"
     waited = sum(r["wait_s"] for r in sized)
     if fair and waited:
-        text += (
-            f" (the quota explains {percent(sum(r['fair_share_wait_s'] for r in sized) / waited)} of all time waited)"
-        )
+        text += f" (it explains {percent(sum(r['fair_share_wait_s'] for r in sized) / waited)} of all time waited)"
     placed = [r for r in sized if r["fragmentation_waits"] is not None]
     if placed:
         fragmented = sum(r["fragmentation_waits"] for r in placed)
@@ -41,20 +48,25 @@ def causes_finding(rows: list[Row]) -> str | None:
         text += "; whether scattered GPUs played a part cannot be told without nodes"
     hit = largest(sized, "fair_share_share")
     if hit is not None and hit["fair_share_share"] and len(sized) > 1:
-        text += (
-            f". The quota holds up {gpu_jobs(hit['gpu_class'])} most: {percent(hit['fair_share_share'])} of their waits"
-        )
+        text += f". It holds up {gpu_jobs(hit['gpu_class'])} most: {percent(hit['fair_share_share'])} of their waits"
     return text + "."
 
 
-@chart("queuing/delay_causes")
-def causes_chart(rows: list[Row]) -> list[Panel]:
+def _quota(facts: Facts) -> str:
+    return "the quota of their VC" if facts.vcs else "too few free GPUs in the whole cluster"
+
+
+@chart_of("queuing/delay_causes")
+def causes_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     """Draw the share of waits that each cause explains, by size class."""
     known = [r for r in rows if r["waits"] and r["gpu_class"] in GPU_CLASSES[1:]]
     if not known:
         return []
-    measures = {"fair_share_share": "quota of the VC", "fragmentation_share": "scattered free GPUs"}
+    full = "quota of the VC" if facts.vcs else "too few free GPUs"
+    measures = {"fair_share_share": full, "fragmentation_share": "scattered free GPUs"}
     present = {c: words for c, words in measures.items() if any(r[c] is not None for r in known)}
+    if not any(r[c] for r in known for c in present):
+        return []
     return [
         bars(
             known,
@@ -67,15 +79,15 @@ def causes_chart(rows: list[Row]) -> list[Panel]:
     ]
 
 
-@says("queuing/out_of_order")
-def order_finding(rows: list[Row]) -> str | None:
+@says_of("queuing/out_of_order")
+def order_finding(rows: list[Row], facts: Facts) -> str | None:
     """Say how many starts overtook somebody, and how much of that was harmless."""
     starts, early = sum(r["starts"] for r in rows), sum(r["out_of_order_starts"] for r in rows)
     if not starts:
         return None
     if not early:
-        return f"None of {count(starts)} starts of GPU jobs overtook a job of the same VC that had queued longer."
-    text = f"{percent(early / starts)} of {count(starts)} starts of GPU jobs overtook a job of the same VC"
+        return f"None of {count(starts)} starts of GPU jobs overtook a job{_of_vc(facts)} that had queued longer."
+    text = f"{percent(early / starts)} of {count(starts)} starts of GPU jobs overtook a job{_of_vc(facts)}"
     told = [r for r in rows if r["harmless_share"] is not None]
     weight = sum(r["out_of_order_starts"] for r in told)
     if weight:
@@ -87,11 +99,15 @@ def order_finding(rows: list[Row]) -> str | None:
     return text + "."
 
 
+def _of_vc(facts: Facts) -> str:
+    return " of the same VC" if facts.vcs else ""
+
+
 @chart("queuing/out_of_order")
 def order_chart(rows: list[Row]) -> list[Panel]:
     """Draw the share of starts that overtook somebody, by size class."""
     known = [r for r in rows if r["out_of_order_share"] is not None]
-    if not known:
+    if not any(r["out_of_order_share"] for r in known):
         return []
     return [
         bars(
@@ -105,42 +121,69 @@ def order_chart(rows: list[Row]) -> list[Panel]:
     ]
 
 
-@says("queuing/cluster_timeline")
-def timeline_finding(rows: list[Row]) -> str | None:
-    """Say how much was held on average, and when most was waited for."""
+@says_of("queuing/cluster_timeline")
+def timeline_finding(rows: list[Row], facts: Facts) -> str | None:
+    """Say how much was held on average and at most, and when most was waited for."""
+    times = len({r["time"] for r in rows})
     held = sum(r["running_gpus"] for r in rows)
-    if not rows or not held:
+    if not held:
         return None
-    owned = sum(r["capacity_gpus"] for r in rows if r["capacity_gpus"] is not None)
-    used = sum(r["running_gpus"] for r in rows if r["capacity_gpus"] is not None)
+    share = held_share(rows)
+    mean = count(round(held / times))
     text = (
-        f"Over the whole trace, jobs held {percent(used / owned)} of the GPUs"
-        if owned
-        else f"On average jobs held {count(round(held / len({r['time'] for r in rows})))} GPUs"
+        f"On average jobs held {mean} GPUs"
+        if share is None
+        else f"Over the whole trace, jobs held {percent(share)} of the GPUs that are owned, {mean} on average"
     )
+    text += f" and {count(round(_fullest(rows)))} in the fullest of the {count(times)} spans drawn"
+    if share is not None and share < FEW_HELD:
+        text += "; the log may hold a part of the cluster's jobs only"
     worst = largest(rows, "pending_gpus")
     if worst is not None and worst["pending_gpus"] >= 1:
         text += (
-            f". Most was waited for from {_minute(worst['time'])} UTC on: {count(round(worst['pending_gpus']))} GPUs, "
-            f"while jobs held {count(round(worst['running_gpus']))}"
+            f". The longest queue began {_minute(worst['time'], facts)}: waiting jobs asked for"
+            f" {count(round(worst['pending_gpus']))} GPUs, while jobs held {count(round(worst['running_gpus']))}"
         )
     return text + "."
 
 
-def _minute(time: str) -> str:
-    """Return an ISO time to the minute, with a blank in the middle."""
-    return time[:16].replace("T", " ")
+def _fullest(rows: list[Row]) -> float:
+    """Return the most GPUs held in one interval, over all clusters."""
+    held: dict[str, float] = {}
+    for row in rows:
+        held[row["time"]] = held.get(row["time"], 0.0) + row["running_gpus"]
+    return max(held.values())
 
 
-@chart("queuing/cluster_timeline")
-def timeline_chart(rows: list[Row]) -> list[Panel]:
+@says_of("queuing/timeline")
+def vc_timeline_finding(rows: list[Row], facts: Facts) -> str | None:
+    """Say which VC waited for most GPUs at one time, and when."""
+    worst = largest(rows, "pending_gpus")
+    if worst is None or worst["pending_gpus"] < 1:
+        return None
+    who = f"VC {shorten(worst['vc'], 30)}" if worst["vc"] is not None else "jobs without a VC"
+    return (
+        f"The longest queue was that of {who}, {_minute(worst['time'], facts)}: waiting jobs asked"
+        f" for {count(round(worst['pending_gpus']))} GPUs, while its jobs held {count(round(worst['running_gpus']))}."
+    )
+
+
+def _minute(time: str, facts: Facts) -> str:
+    """Return an ISO time to the minute in words."""
+    if facts.dated:
+        return f"on {time[:10]} at {time[11:16]} UTC"
+    return f"on day {int(_day(time)) + 1}"
+
+
+@chart_of("queuing/cluster_timeline")
+def timeline_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     """Draw GPUs held, waited for and owned through time, one chart a cluster."""
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
     drawn = []
     for cluster in clusters[:CLUSTERS]:
         own = [r for r in rows if r["cluster"] == cluster]
         lines = {"running_gpus": "held", "pending_gpus": "waited for", "capacity_gpus": "owned"}
-        drawn.append(_lines(own, lines, "GPUs", title=cluster or "" if len(clusters) > 1 else ""))
+        drawn.append(_lines(own, lines, facts, title=cluster or "" if len(clusters) > 1 else ""))
     return drawn
 
 
@@ -151,33 +194,34 @@ def fragmentation_finding(rows: list[Row]) -> str | None:
     if not free:
         return "No GPU was free at any of the moments looked at." if rows else None
     usable = sum(r["largest_gang"] for r in rows)
-    whole = sum(1 for r in rows if r["whole_free_nodes"])
+    whole = sum(1 for r in rows if r["whole_free_nodes"]) / len(rows)
+    when = "every moment" if whole == 1 else f"{percent(whole)} of the moments"
     return (
         f"One job with good locality could have taken {percent(usable / free)} of the GPUs that were free, on average; "
-        f"at {percent(whole / len(rows))} of the moments looked at at least one node was wholly free."
+        f"at {when} looked at, one node or more was wholly free."
     )
 
 
-@chart("locality/fragmentation")
-def fragmentation_chart(rows: list[Row]) -> list[Panel]:
+@chart_of("locality/fragmentation")
+def fragmentation_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     """Draw free GPUs and the largest gang that would fit through time, one chart a cluster."""
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
     lines = {"free_gpus": "free", "largest_gang": "of use to one gang"}
     return [
-        _lines([r for r in rows if r["cluster"] == c], lines, "GPUs", title=c or "" if len(clusters) > 1 else "")
+        _lines([r for r in rows if r["cluster"] == c], lines, facts, title=c or "" if len(clusters) > 1 else "")
         for c in clusters[:CLUSTERS]
     ]
 
 
-def _lines(rows: Sequence[Row], measures: dict[str, str], axis: str, *, title: str) -> Panel:
+def _lines(rows: Sequence[Row], measures: dict[str, str], facts: Facts, *, title: str) -> Panel:
     import altair as alt
 
     present = {c: words for c, words in measures.items() if any(r[c] is not None for r in rows)}
     names = {words: colour(f"series-{i}") for i, words in enumerate(present.values(), 1)}
-    # A Z makes the browser read the time as UTC and not as its own. One row holds all measures: a page has many.
+    # One row holds all measures: a page has many.
     wide = [
         {
-            "time": f"{r['time'][:16]}Z",
+            "time": f"{r['time'][:16]}Z" if facts.dated else _day(r["time"]),
             **{words: None if r[column] is None else round(r[column], 1) for column, words in present.items()},
         }
         for r in rows
@@ -187,11 +231,13 @@ def _lines(rows: Sequence[Row], measures: dict[str, str], axis: str, *, title: s
         .transform_fold(list(names), as_=["measure", "value"])
         .mark_line(interpolate="step-after", strokeWidth=1.3)
         .encode(
-            x=alt.X("time:T", scale=alt.Scale(type="utc"), axis=alt.Axis(title="time (UTC)", labelOverlap="greedy")),
-            y=alt.Y("value:Q", axis=alt.Axis(title=axis, tickCount=4), scale=alt.Scale(domainMin=0)),
+            x=_time(facts),
+            y=alt.Y("value:Q", axis=alt.Axis(title="GPUs", tickCount=4), scale=alt.Scale(domainMin=0)),
             color=alt.Color("measure:N", scale=palette(names)),
             tooltip=[
-                alt.Tooltip("time:T", title="from", format="%Y-%m-%d %H:%M"),
+                alt.Tooltip("time:T", title="from", format="%Y-%m-%d %H:%M")
+                if facts.dated
+                else alt.Tooltip("time:Q", title="day", format=".2f"),
                 alt.Tooltip("measure:N", title="GPUs"),
                 alt.Tooltip("value:Q", format=",.1f"),
             ],
@@ -199,3 +245,18 @@ def _lines(rows: Sequence[Row], measures: dict[str, str], axis: str, *, title: s
         .properties(height=180)
     )
     return Panel(drawn, tuple(names.items()), title=title)
+
+
+def _day(time: str) -> float:
+    """Return the day of a time that counts from the start of the trace; the first day begins at 0."""
+    return round((datetime.fromisoformat(time[:19]) - _START).total_seconds() / 86400, 4)
+
+
+def _time(facts: Facts) -> alt.X:
+    import altair as alt
+
+    if facts.dated:
+        # Written with a Z, since a browser reads other times as its own.
+        axis = alt.Axis(title="time (UTC)", labelOverlap="greedy", format="%-d %b", tickCount=10)
+        return alt.X("time:T", scale=alt.Scale(type="utc"), axis=axis)
+    return alt.X("time:Q", axis=alt.Axis(title="days since the start of the trace", labelOverlap="greedy"))

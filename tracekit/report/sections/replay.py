@@ -21,7 +21,7 @@ from tracekit.report.charts import (
 from tracekit.report.sections.interface import chart, says
 from tracekit.report.theme import colour
 from tracekit.report.words import gpu_jobs
-from tracekit.text import duration, percent, shorten, signed_percent
+from tracekit.text import count, duration, percent, shorten, signed_percent
 
 if TYPE_CHECKING:
     import altair as alt
@@ -93,10 +93,9 @@ def policies_chart(rows: list[Row]) -> list[Panel]:
     if not known:
         return []
     note = "Dot: mean. Line: median to 99th percentile. Orange: given the true run times in advance."
-    panels = [
-        Panel(_spans(known, "completion", "completion time"), title="Completion time", note=note),
-        Panel(_spans(known, "wait", "wait until the first start"), title="Waiting", note=note),
-    ]
+    panels = [Panel(_spans(known, "completion", "completion time"), title="Completion time", note=note)]
+    if any(r["p99_wait_s"] for r in known if r["policy"] != _RECORDED):
+        panels.append(Panel(_spans(known, "wait", "wait until the first start"), title="Waiting", note=note))
     shares = {"fairness_share": "fairness between VCs (Jain)", "gpus_busy_share": "GPUs busy"}
     shown = {k: w for k, w in shares.items() if any(r[k] is not None for r in known)}
     if shown:
@@ -171,6 +170,10 @@ def classes_finding(rows: list[Row]) -> str | None:
         waits = [r for r in waits if r["policy"] != _RECORDED]
         if len(waits) > 1:
             found.append((name, waits[0], min(waits, key=lambda r: r["mean_wait_s"])))
+    if found and not any(r["mean_wait_s"] for r in rows if r["policy"] != _RECORDED):
+        return "No job of any size waits under any policy."
+    if found and not any(first["mean_wait_s"] for _, first, _ in found):
+        return f"Under {_name(found[0][1])} no job of any size waits, so that no other policy can spare it a wait."
     parts = [
         f"{gpu_jobs(name)} wait {duration(first['mean_wait_s'])} on average under {_name(first)}, and"
         f" {duration(best['mean_wait_s'])} at best ({_name(best)})"
@@ -180,13 +183,36 @@ def classes_finding(rows: list[Row]) -> str | None:
     return f"{text[:1].upper()}{text[1:]}." if text else None
 
 
+@says("replay/by_vc")
+def tenants_finding(rows: list[Row]) -> str | None:
+    """Name the VC that would pay most for another policy."""
+    known = [r for r in rows if r["mean_wait_s"] is not None and r["policy"] != _RECORDED]
+    if not known:
+        return None
+    base = {r["vc"]: r["mean_wait_s"] for r in known if r["policy"] == known[0]["policy"]}
+    worst = max((r for r in known if r["vc"] in base), key=lambda r: r["mean_wait_s"] - base[r["vc"]])
+    before = base[worst["vc"]]
+    if worst["mean_wait_s"] <= before:
+        return f"No VC waits longer under another policy than under {_name(known[0])}."
+    return (
+        f"The most would be paid by VC {shorten(str(worst['vc']), 30)} under {_name(worst)}: its jobs would wait"
+        f" {duration(worst['mean_wait_s'])} on average instead of {duration(before)} under {_name(known[0])}."
+    )
+
+
+@says("replay/assumptions")
+def assumptions_finding(rows: list[Row]) -> str | None:
+    """Say how many there are."""
+    return f"The replays rest on {count(len(rows))} assumptions; the table gives each with its source."
+
+
 @chart("replay/by_gpu_class")
 def classes_chart(rows: list[Row]) -> list[Panel]:
     """Draw the mean wait by policy and size class."""
     import altair as alt
 
     known = [{**r, "policy": _name(r)} for r in rows if r["mean_wait_s"] is not None]
-    if not known:
+    if not any(r["mean_wait_s"] for r in known if r["policy"] != _RECORDED):
         return []
     known = [{**r, "words": duration(r["mean_wait_s"])} for r in known]
     colours = class_colours(r["gpu_class"] for r in known)

@@ -34,7 +34,9 @@ def concentration_finding(rows: list[Row]) -> str | None:
         return None
     if len(rows) == 1:
         return "All jobs are those of a single user."
-    who = f"heaviest {percent(last['user_share'])} of the users" if last["user_share"] else "heaviest user"
+    number = rows.index(last) + 1
+    which = f"heaviest {count(number)} of the {count(len(rows))} users" if number > 1 else "heaviest user"
+    who = f"{which} ({percent(last['user_share'])})" if last["user_share"] else which
     return f"The {who} took {' and '.join(parts)}."
 
 

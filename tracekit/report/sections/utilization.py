@@ -137,7 +137,10 @@ def dedicated_chart(rows: list[Row]) -> list[Panel]:
     return [Panel(drawn, note=note)]
 
 
-@says("utilization/idle_jobs")
+@says(
+    "utilization/idle_jobs",
+    nothing="No job held GPUs as long and used them as little as the parameters below ask for.",
+)
 def idle_finding(rows: list[Row]) -> str | None:
     """Say how much the listed jobs waste, and which is the worst."""
     if not rows:

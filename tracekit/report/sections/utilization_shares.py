@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit.report.charts import Panel, bars, data, palette, percent_axis
-from tracekit.report.sections.interface import chart, says
+from tracekit.report.sections.interface import Facts, chart, chart_of, says, says_of
 from tracekit.report.theme import colour
 from tracekit.report.words import largest
 from tracekit.text import duration, labels, percent, shorten
@@ -21,11 +21,13 @@ VCS = 15
 """Most VCs drawn."""
 
 
-@says("utilization/vc")
-def vc_finding(rows: list[Row]) -> str | None:
+@says_of("utilization/vc")
+def vc_finding(rows: list[Row], facts: Facts) -> str | None:
     """Name the VC that uses most of what it owns and the one that uses least, with their waits."""
     known = [r for r in rows if r["allocated_share_mean"] is not None]
     most, least = largest(known, "allocated_share_mean"), largest(known, "allocated_share_mean", -1)
+    if not facts.vcs:
+        return "The trace has no virtual clusters: what follows is the cluster as a whole."
     if most is None or least is None:
         return None
     text = f"{_vc(most)} held {percent(most['allocated_share_mean'])} of what it owns{_waits(most)}"
@@ -43,11 +45,11 @@ def _waits(row: Row) -> str:
     return f" (median wait {duration(row['queue_p50_s'])})" if row["queue_p50_s"] is not None else ""
 
 
-@chart("utilization/vc")
-def vc_chart(rows: list[Row]) -> list[Panel]:
+@chart_of("utilization/vc")
+def vc_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     """Draw the mean share of what each VC owns that it held, the largest VCs first."""
     known = [r for r in rows if r["allocated_share_mean"] is not None and r["capacity_gpus"]]
-    if not known:
+    if not known or not facts.vcs:
         return []
     chosen = sorted(known, key=lambda r: (-r["capacity_gpus"], r["cluster"] or "", r["vc"] or ""))[:VCS]
     several = len({r["cluster"] for r in known}) > 1
@@ -77,8 +79,8 @@ def hour_finding(rows: list[Row]) -> str | None:
     where = f" in {shorten(most['cluster'], 30)}" if len({r["cluster"] for r in known}) > 1 else ""
     other = f" in {shorten(least['cluster'], 30)}" if where else ""
     return (
-        f"Most GPUs are held between {_hours(most['hour'])}{where}, {percent(most['allocated_share'])} on average, and "
-        f"fewest between {_hours(least['hour'])}{other}, {percent(least['allocated_share'])}."
+        f"The most GPUs are held between {_hours(most['hour'])}{where}, {percent(most['allocated_share'])} on average,"
+        f" and the fewest between {_hours(least['hour'])}{other}, {percent(least['allocated_share'])}."
     )
 
 
@@ -92,7 +94,7 @@ def hour_chart(rows: list[Row]) -> list[Panel]:
     import altair as alt
 
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
-    measures = {"allocated_share": "held by jobs", "busy": "busy"}
+    measures = {"allocated_share": "held by jobs", "busy": "computing, of all that telemetry watches"}
     drawn = []
     for cluster in clusters[:CLUSTERS]:
         own = [

@@ -58,13 +58,18 @@ def gpu_request_chart(rows: list[Row]) -> list[Panel]:
 RECURRING = 5
 """Jobs from which on PAI's study calls a group recurring."""
 
+LEAST_GROUPS = 10
+"""Fewest groups that are jobs which come again; fewer are classes, such as those of service in openb."""
+
 
 @says("workload/gangs")
 def gangs_finding(rows: list[Row]) -> str | None:
     """Say how many jobs are gangs and how much GPU time they take."""
     known = [r for r in rows if r["instance_count"] is not None]
     jobs = sum(r["jobs"] for r in known)
-    if not jobs or jobs < 0.5 * sum(r["jobs"] for r in rows):
+    if not jobs:
+        return "The source does not tell how many instances jobs start."
+    if jobs < 0.5 * sum(r["jobs"] for r in rows):
         return None
     gangs = [r for r in known if r["instance_count"] > 1]
     share = percent(sum(r["jobs"] for r in gangs) / jobs)
@@ -91,7 +96,7 @@ def gangs_chart(rows: list[Row]) -> list[Panel]:
     return [Panel(panel.chart, panel.legend, note=note)]
 
 
-@says("workload/recurrence")
+@says("workload/recurrence", nothing="No job belongs to a group by which it could be known again.")
 def recurrence_finding(rows: list[Row]) -> str | None:
     """Say how many of the listed jobs are in recurring groups, and which group is the largest."""
     if not rows:
@@ -99,6 +104,11 @@ def recurrence_finding(rows: list[Row]) -> str | None:
     jobs = sum(r["jobs"] for r in rows)
     again = sum(r["jobs"] for r in rows if r["jobs"] >= RECURRING)
     first = rows[0]
+    if len(rows) < LEAST_GROUPS:
+        return (
+            f"The source puts its jobs into {count(len(rows))} group{'' if len(rows) == 1 else 's'} only: such a group"
+            " is a kind of job, and does not tell which job is the same as an earlier one."
+        )
     text = (
         f"Of the {count(jobs)} jobs in the groups of the table, {percent(again / jobs)} are in groups of at least"
         f" {RECURRING} jobs; the largest, {shorten(first['group'], 40)}, has {count(first['jobs'])}"
