@@ -85,7 +85,7 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
         }
     ]
     said = finding("queuing/out_of_order", order, WHOLE) or ""
-    assert said.startswith("50.0 % of 4 starts of GPU jobs overtook a job; 50.0 % of these")
+    assert said.startswith("50.0 % of 4 starts of GPU jobs overtook a job; in 50.0 % of these cases it lost nothing,")
     assert len(panels("queuing/out_of_order", order)) == 1
     order[0]["out_of_order_share"] = 0.0
     assert panels("queuing/out_of_order", order) == []

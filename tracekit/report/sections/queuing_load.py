@@ -9,7 +9,7 @@ from tracekit.report.charts import GPU_CLASSES, Panel, bars, data, palette
 from tracekit.report.sections.interface import Facts, chart, chart_of, says, says_of
 from tracekit.report.theme import colour
 from tracekit.report.words import gpu_jobs, held_share, largest
-from tracekit.text import count, percent, shorten
+from tracekit.text import count, counted, percent, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,10 +92,10 @@ def order_finding(rows: list[Row], facts: Facts) -> str | None:
     weight = sum(r["out_of_order_starts"] for r in told)
     if weight:
         harmless = sum(r["harmless_share"] * r["out_of_order_starts"] for r in told) / weight
-        text += f"; {percent(harmless)} of these took nothing from it, since it could not have started then"
+        text += f"; in {percent(harmless)} of these cases it lost nothing, since it could not have started then"
     most = largest(rows, "overtaken_jobs")
     if most is not None and most["overtaken_jobs"]:
-        text += f". Most often overtaken are {gpu_jobs(most['gpu_class'])} ({count(most['overtaken_jobs'])} jobs)"
+        text += f". Most often overtaken are {gpu_jobs(most['gpu_class'])} ({counted(most['overtaken_jobs'], 'jobs')})"
     return text + "."
 
 
@@ -183,7 +183,13 @@ def timeline_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     for cluster in clusters[:CLUSTERS]:
         own = [r for r in rows if r["cluster"] == cluster]
         lines = {"running_gpus": "held", "pending_gpus": "waited for", "capacity_gpus": "owned"}
-        drawn.append(_lines(own, lines, facts, title=cluster or "" if len(clusters) > 1 else ""))
+        top = max(max(r["running_gpus"], r["pending_gpus"]) for r in own)
+        note = ""
+        if top < FEW_HELD * max((r["capacity_gpus"] or 0 for r in own), default=0):
+            # A line far above would press the others flat.
+            del lines["capacity_gpus"]
+            note = "What is owned is not drawn: it is far above."
+        drawn.append(_lines(own, lines, facts, title=cluster or "" if len(clusters) > 1 else "", note=note))
     return drawn
 
 
@@ -213,7 +219,7 @@ def fragmentation_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     ]
 
 
-def _lines(rows: Sequence[Row], measures: dict[str, str], facts: Facts, *, title: str) -> Panel:
+def _lines(rows: Sequence[Row], measures: dict[str, str], facts: Facts, *, title: str, note: str = "") -> Panel:
     import altair as alt
 
     present = {c: words for c, words in measures.items() if any(r[c] is not None for r in rows)}
@@ -244,7 +250,7 @@ def _lines(rows: Sequence[Row], measures: dict[str, str], facts: Facts, *, title
         )
         .properties(height=180)
     )
-    return Panel(drawn, tuple(names.items()), title=title)
+    return Panel(drawn, tuple(names.items()), title=title, note=note)
 
 
 def _day(time: str) -> float:
