@@ -57,6 +57,10 @@ def _remarks(answers: list[Answer], known: Mapping[str, tuple[float, str]]) -> d
     unknown = sum(r["jobs_share"] or 0 for r in rows if r["status"] in {None, "unknown"})
     running, pending = jobs.get("running", 0), jobs.get("pending", 0)
     remarks = {}
+    use = next((a["notes"] for a in answers if a["name"] == "utilization/gpu_by_size_status"), [])
+    for note in use:
+        if note.startswith("telemetry covers"):
+            remarks["busy_share"] = note
     if unknown >= 0.01:
         remarks["completed_share"] = f"{percent(unknown)} have no known status"
     if running:

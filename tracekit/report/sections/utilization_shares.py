@@ -26,19 +26,20 @@ def vc_finding(rows: list[Row], facts: Facts) -> str | None:
     """Name the VC that uses most of what it owns and the one that uses least, with their waits."""
     known = [r for r in rows if r["allocated_share_mean"] is not None]
     most, least = largest(known, "allocated_share_mean"), largest(known, "allocated_share_mean", -1)
+    several = len({r["cluster"] for r in rows}) > 1
     if not facts.vcs:
         return "The trace has no virtual clusters: what follows is the cluster as a whole."
     if most is None or least is None:
         return None
-    text = f"{_vc(most)} held {percent(most['allocated_share_mean'])} of what it owns{_waits(most)}"
+    text = f"{_vc(most, several=several)} held {percent(most['allocated_share_mean'])} of what it owns{_waits(most)}"
     if most is least:
         return text + "."
-    return f"{text}; {_vc(least)} held {percent(least['allocated_share_mean'])}{_waits(least)}."
+    return f"{text}; {_vc(least, several=several)} held {percent(least['allocated_share_mean'])}{_waits(least)}."
 
 
-def _vc(row: Row) -> str:
+def _vc(row: Row, *, several: bool) -> str:
     name = "jobs without a VC" if row["vc"] is None else shorten(row["vc"], 30)
-    return f"{name} in {shorten(row['cluster'], 30)}" if row["cluster"] is not None else name
+    return f"{name} in {shorten(row['cluster'], 30)}" if several and row["cluster"] is not None else name
 
 
 def _waits(row: Row) -> str:
