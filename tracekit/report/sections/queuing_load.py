@@ -9,7 +9,7 @@ from tracekit.report.charts import GPU_CLASSES, Panel, bars, data, palette
 from tracekit.report.sections.interface import Facts, chart, chart_of, says, says_of
 from tracekit.report.theme import colour
 from tracekit.report.words import gpu_jobs, held_share, largest
-from tracekit.text import count, counted, percent, shorten
+from tracekit.text import count, counted, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -155,17 +155,10 @@ def _fullest(rows: list[Row]) -> float:
     return max(held.values())
 
 
-@says_of("queuing/timeline")
-def vc_timeline_finding(rows: list[Row], facts: Facts) -> str | None:
-    """Say which VC waited for most GPUs at one time, and when."""
-    worst = largest(rows, "pending_gpus")
-    if worst is None or worst["pending_gpus"] < 1:
-        return None
-    who = f"VC {shorten(worst['vc'], 30)}" if worst["vc"] is not None else "jobs without a VC"
-    return (
-        f"The longest queue was that of {who}, {_minute(worst['time'], facts)}: waiting jobs asked"
-        f" for {count(round(worst['pending_gpus']))} GPUs, while its jobs held {count(round(worst['running_gpus']))}."
-    )
+@says("queuing/timeline")
+def vc_timeline_finding(_: list[Row]) -> str:
+    """Say where to look; a report may hold the first rows only, which tell nothing of the whole time."""
+    return "The table shows the means of the first intervals, its file those of all."
 
 
 def _minute(time: str, facts: Facts) -> str:
