@@ -168,7 +168,7 @@ def test_a_share_of_completed_jobs_warns_of_unknown_statuses(make_trace: Callabl
     jobs = [{"job_id": str(i), "status": "completed" if i else "unknown"} for i in range(4)]
     done = analyze(make_trace(jobs=jobs).path, tmp_path / "out")
     cards = {h["label"]: h for h in json.loads(done.data.read_text())["headline"]}
-    assert (cards["of jobs completed"]["value"], cards["of jobs completed"]["note"]) == (
+    assert (cards["known to have completed"]["value"], cards["known to have completed"]["note"]) == (
         0.75,
         "25.0 % have no known status",
     )

@@ -100,7 +100,7 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
 def test_times_without_a_date_are_days_since_the_start_of_the_trace() -> None:
     rows = _load(("1970-01-01T00:00:00+00:00", 2.0, 0.0, 4.0), ("1970-01-03T12:00:00+00:00", 4.0, 3.0, 4.0))
     assert finding("queuing/cluster_timeline", rows, WHOLE) == (
-        "Over the whole trace, jobs held 75.0 % of the GPUs that are owned, 3 on average and 4 in the fullest of the 2"
+        "Over the whole trace, jobs held 75.0 % of 4 GPUs, 3 on average and 4 in the fullest of the 2"
         " spans drawn. The longest queue began on day 3: waiting jobs asked for 3 GPUs, while jobs held 4."
     )
     (panel,) = panels("queuing/cluster_timeline", rows, WHOLE)

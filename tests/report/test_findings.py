@@ -141,8 +141,8 @@ def test_failed_share_by_size_leaves_out_sizes_with_few_jobs_and_says_so() -> No
         (None, "failed", 9),
     )
     assert finding("failures/status_by_size", rows) == (
-        "50.0 % of the jobs of 2-4 GPUs with a known status ended in failure,"
-        " the most of any size with at least 30 jobs;"
+        "50.0 % of the jobs of 2-4 GPUs whose end is known failed,"
+        " the most of any size with at least 30 such jobs;"
         " the fewest among the 1-GPU jobs, 10.0 %."
     )
 
@@ -158,7 +158,7 @@ def test_retries() -> None:
 def test_gpu_request() -> None:
     rows = _rows("gpu_count jobs jobs_share gpu_hours_share", (0, 6, 0.6, None), (0.5, 1, 0.1, 0.1), (8, 3, 0.3, 0.9))
     expected = (
-        "The commonest request is no GPU (60.0 % of the jobs);"
+        "The commonest request is no GPU (60.0 % of the jobs of known size);"
         " the largest share of GPU time goes to requests for 8 GPUs (90.0 %)."
     )
     assert finding("workload/gpu_request", rows) == expected

@@ -83,7 +83,7 @@ def test_each_fitted_group_is_a_row_and_pooled_ones_are_counted() -> None:
     ]
     assert finding("fit/run_time_family", rows) == (
         "Of the families, a lognormal distribution describes the run times of all 300 jobs best; the largest gap"
-        " between fitted and observed distribution is 0.020, no more than chance would give (p = 0.4)."
+        " between fitted and observed distribution is 2.0 %, no more than chance would give (p = 0.4)."
     )
 
 
@@ -188,7 +188,10 @@ def test_a_growing_rate_is_told_as_its_mean() -> None:
     _, _, result = fitted_results(_model(_entry(), arrivals=arrivals))
     # (e - 1) / 1 times the rate at the beginning.
     assert _rows(result)[0]["monday"] == pytest.approx(17.18, abs=0.01)
-    assert result.notes[-1] == "over the 10 days of the log the rate is multiplied by 2.72"
+    assert (
+        result.notes[-1]
+        == "over the 10 days of the log the fitted rate is multiplied by 2.72, from the first day to the last"
+    )
 
 
 def test_what_could_not_be_fitted_has_its_reason() -> None:

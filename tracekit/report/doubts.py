@@ -40,8 +40,8 @@ def doubts_of(answers: list[Answer], capacity: CapacityInfo, quality: Quality) -
     shown = capacity["alternatives"].get("observed")
     if gpus and shown and abs(shown - gpus) > _CLOSE * gpus:
         doubts.append(
-            f"The source lists {count(gpus)} GPUs, while jobs and telemetry show {count(shown)}; shares of the cluster"
-            " depend on which is right, and their notes say what they take."
+            f"The source lists {count(gpus)} GPUs, while jobs and telemetry show {count(shown)}; the shares of the"
+            " cluster on this page depend on which is right."
         )
     held = held_share(rows.get("queuing/cluster_timeline", []))
     if held is not None and held < _FEW:

@@ -238,7 +238,10 @@ def _rate(model: WorkloadModel) -> Result:
     growth = log_growth(model)
     if abs(growth) > 1e-9:
         times = count(float(np.exp(growth)))
-        notes.append(f"over the {arrivals['days']:,.0f} days of the log the rate is multiplied by {times}")
+        notes.append(
+            f"over the {arrivals['days']:,.0f} days of the log the fitted rate is multiplied by {times}, from the"
+            " first day to the last"
+        )
     return Result(RATE, frame_of(RATE, rows).select("hour", "rate", *days), notes=notes)
 
 

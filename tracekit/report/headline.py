@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.report.words import busy_samples, held_share
+from tracekit.report.words import busy_samples, held_share, owned_gpus
 from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
@@ -37,11 +37,14 @@ def headline(answers: list[Answer], capacity: CapacityInfo) -> list[Headline]:
     known = {r["metric"]: (r["value"], r["unit"]) for r in rows if r["value"] is not None}
     known |= _use({a["name"]: a["rows"] for a in answers})
     cards: list[Headline] = []
+    remarks = _remarks(answers, known)
     for metric, label, write, note in _CARDS:
         if metric in known:
             value, unit = known[metric]
-            told = _remarks(answers, known).get(metric, "") or note
-            cards.append({"label": label, "value": value, "unit": unit, "text": write(value), "note": told})
+            told = remarks.get(metric, "") or note
+            sure = metric != "completed_share" or metric not in remarks
+            words = label if sure else "known to have completed"
+            cards.append({"label": words, "value": value, "unit": unit, "text": write(value), "note": told})
     if capacity["gpus"]:
         others = "".join(f"; {count(n)} {_by(source)}" for source, n in capacity["alternatives"].items())
         note = _by(capacity["used"] or "") + others
@@ -57,6 +60,10 @@ def _remarks(answers: list[Answer], known: Mapping[str, tuple[float, str]]) -> d
     unknown = sum(r["jobs_share"] or 0 for r in rows if r["status"] in {None, "unknown"})
     running, pending = jobs.get("running", 0), jobs.get("pending", 0)
     remarks = {}
+    load = next((a["rows"] for a in answers if a["name"] == "queuing/cluster_timeline"), [])
+    if "held_share" in known:
+        still = ", by jobs that still run too" if running else ""
+        remarks["held_share"] = f"of {owned_gpus(load)} GPUs over the whole trace{still}"
     use = next((a["notes"] for a in answers if a["name"] == "utilization/gpu_by_size_status"), [])
     for note in use:
         if note.startswith("telemetry covers"):

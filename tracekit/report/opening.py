@@ -96,6 +96,6 @@ def _verdict(entries: list[dict[str, Any]]) -> str:
     vain = sum(e["verdict"] == "holds" and _place(e)[0] > _ORDER["undecided"] for e in entries)
     rest = f" The replays expect no gain from the advice of {vain}." if vain else ""
     return (
-        f"Of {len(entries)} guidelines, {shown or 'none'} found {'their' if shown > 1 else 'its'} problem in this"
-        f" trace, {not_shown} did not, and {unknown} cannot be decided, since the trace tells too little.{rest}"
+        f"Of the problems of {len(entries)} guidelines, {shown or 'none'} {'were' if shown > 1 else 'was'} found in"
+        f" this trace, {not_shown} not, and {unknown} cannot be decided, since the trace tells too little.{rest}"
     )

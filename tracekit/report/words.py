@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.characterize.intervals import FEW
+from tracekit.text import count
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row
@@ -18,6 +19,7 @@ __all__ = [
     "gpu_jobs",
     "held_share",
     "largest",
+    "owned_gpus",
     "sample_size",
     "scope",
     "status_word",
@@ -70,6 +72,13 @@ def held_share(rows: list[Row]) -> float | None:
     known = [r for r in rows if r["capacity_gpus"] is not None]
     owned = sum(r["capacity_gpus"] for r in known)
     return sum(r["running_gpus"] for r in known) / owned if owned else None
+
+
+def owned_gpus(rows: list[Row]) -> str:
+    """Return the GPUs owned on average, over the rows of queuing/cluster_timeline that tell it."""
+    known = [r for r in rows if r["capacity_gpus"] is not None]
+    times = len({r["time"] for r in known})
+    return count(round(sum(r["capacity_gpus"] for r in known) / times)) if times else "unknown"
 
 
 def enough(rows: list[Row], column: str, least: int = FEW) -> list[Row]:

@@ -75,7 +75,8 @@ GUIDELINE = Guideline(
     thresholds=(Threshold("idle_share", "at least", 0.1, "ours; Helios (SC'21) powers nodes down by forecast"),),
     finding=(
         "Nodes are wholly idle in {idle_share} of their hours, {always_idle_nodes} even at the busiest, and "
-        "{unused_nodes} ran no job of this log at all; the idle GPUs there take {idle_kwh_per_day} "
+        "{unused_nodes} ran no job of this log at all (make sure that the log is whole, and that they serve nobody "
+        "else); the idle GPUs of all these take {idle_kwh_per_day} "
         "({least_kwh_per_day} to {most_kwh_per_day} by what is assumed of a GPU)."
     ),
     find=_find,

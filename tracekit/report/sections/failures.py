@@ -44,7 +44,7 @@ def status_finding(rows: list[Row]) -> str | None:
     total: dict[str, int] = {}
     failed: dict[str, int] = {}
     for row in rows:
-        if row["gpu_class"] is not None and row["status"] not in (None, "unknown"):
+        if row["gpu_class"] is not None and row["status"] not in (None, "unknown", "running", "pending"):
             total[row["gpu_class"]] = total.get(row["gpu_class"], 0) + row["jobs"]
             if row["status"] in UNSUCCESSFUL:
                 failed[row["gpu_class"]] = failed.get(row["gpu_class"], 0) + row["jobs"]
@@ -57,7 +57,7 @@ def status_finding(rows: list[Row]) -> str | None:
     if low is None or high is None or low is high:
         return None
     return (
-        f"{_say(high, 'with a known status ended in failure')}, the most of any size{among};"
+        f"{_say(high, 'whose end is known failed')}, the most of any size{among.replace(' jobs', ' such jobs')};"
         f" the fewest among the {gpu_jobs(low['gpu_class'])}, {percent(low['share'])}{sample_size(low['jobs'])}."
     )
 

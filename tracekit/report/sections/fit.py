@@ -16,7 +16,7 @@ from tracekit.report.rate_charts import MATCH_COLOURS, week
 from tracekit.report.sections.interface import chart, says
 from tracekit.report.theme import colour
 from tracekit.report.workload_charts import against, curves
-from tracekit.text import count, duration
+from tracekit.text import count, duration, percent
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row
@@ -59,7 +59,7 @@ def family_finding(rows: list[Row]) -> str | None:
         return f"The run times of all jobs could not be fitted: {whole.get('remark')}."
     text = (
         f"Of the families, {_family(whole['family'])} describes the run times of all {count(whole['jobs'])} jobs best"
-        f"; the largest gap between fitted and observed distribution is {whole['ks']:.3f}"
+        f"; the largest gap between fitted and observed distribution is {percent(whole['ks'])}"
     )
     if whole["p"] is None:
         return text + "."

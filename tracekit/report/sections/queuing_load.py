@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tracekit.report.charts import GPU_CLASSES, Panel, bars, data, palette
 from tracekit.report.sections.interface import Facts, chart, chart_of, says, says_of
 from tracekit.report.theme import colour
-from tracekit.report.words import gpu_jobs, held_share, largest
+from tracekit.report.words import gpu_jobs, held_share, largest, owned_gpus, sample_size
 from tracekit.text import count, counted, percent
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def causes_finding(rows: list[Row], facts: Facts) -> str | None:
         text += "; whether scattered GPUs played a part cannot be told without nodes"
     hit = largest(sized, "fair_share_share")
     if hit is not None and hit["fair_share_share"] and len(sized) > 1:
-        text += f". It holds up {gpu_jobs(hit['gpu_class'])} most: {percent(hit['fair_share_share'])} of their waits"
+        part = f"{percent(hit['fair_share_share'])} of their waits{sample_size(hit['waits'])}"
+        text += f". It holds up {gpu_jobs(hit['gpu_class'])} most: {part}"
     return text + "."
 
 
@@ -92,7 +93,8 @@ def order_finding(rows: list[Row], facts: Facts) -> str | None:
     weight = sum(r["out_of_order_starts"] for r in told)
     if weight:
         harmless = sum(r["harmless_share"] * r["out_of_order_starts"] for r in told) / weight
-        text += f"; in {percent(harmless)} of these cases it lost nothing, since it could not have started then"
+        which = "all" if harmless == 1 else "none" if harmless == 0 else percent(harmless)
+        text += f"; in {which} of these cases it lost nothing, since it could not have started then"
     most = largest(rows, "overtaken_jobs")
     if most is not None and most["overtaken_jobs"]:
         text += f". Most often overtaken are {gpu_jobs(most['gpu_class'])} ({counted(most['overtaken_jobs'], 'jobs')})"
@@ -133,7 +135,7 @@ def timeline_finding(rows: list[Row], facts: Facts) -> str | None:
     text = (
         f"On average jobs held {mean} GPUs"
         if share is None
-        else f"Over the whole trace, jobs held {percent(share)} of the GPUs that are owned, {mean} on average"
+        else f"Over the whole trace, jobs held {percent(share)} of {owned_gpus(rows)} GPUs, {mean} on average"
     )
     text += f" and {count(round(_fullest(rows)))} in the fullest of the {count(times)} spans drawn"
     if share is not None and share < FEW_HELD:
@@ -231,7 +233,7 @@ def _lines(rows: Sequence[Row], measures: dict[str, str], facts: Facts, *, title
         .mark_line(interpolate="step-after", strokeWidth=1.3)
         .encode(
             x=_time(facts),
-            y=alt.Y("value:Q", axis=alt.Axis(title="GPUs", tickCount=4), scale=alt.Scale(domainMin=0)),
+            y=alt.Y("value:Q", axis=alt.Axis(title="GPUs", tickCount=4), scale=alt.Scale(domainMin=0, nice=True)),
             color=alt.Color("measure:N", scale=palette(names)),
             tooltip=[
                 alt.Tooltip("time:T", title="from", format="%Y-%m-%d %H:%M")
@@ -256,6 +258,6 @@ def _time(facts: Facts) -> alt.X:
 
     if facts.dated:
         # Written with a Z, since a browser reads other times as its own.
-        axis = alt.Axis(title="time (UTC)", labelOverlap="greedy", format="%-d %b", tickCount=10)
+        axis = alt.Axis(title="time (UTC)", labelOverlap="greedy", labelSeparation=12, format="%-d %b")
         return alt.X("time:T", scale=alt.Scale(type="utc"), axis=axis)
     return alt.X("time:Q", axis=alt.Axis(title="days since the start of the trace", labelOverlap="greedy"))

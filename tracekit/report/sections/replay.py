@@ -55,9 +55,13 @@ def policies_finding(rows: list[Row]) -> str | None:
     start = f"Under {_name(base)} jobs take {duration(base['mean_completion_s'])} from submission to end on average"
     start += f", {duration(base['mean_wait_s'])} of it waiting" if base["mean_wait_s"] is not None else ""
     if not parts:
-        return f"{start}; none of the other policies shortens that.{_recorded(rows)}"
+        return f"{start}; none of the other policies shortens that.{_recorded(rows)}{_vain(base)}"
     text = "; ".join(parts)
     return f"{start}. {text[:1].upper()}{text[1:]}."
+
+
+def _vain(base: Row) -> str:
+    return "" if base["mean_wait_s"] else " Comparing policies tells little here."
 
 
 def _recorded(rows: list[Row]) -> str:
@@ -96,7 +100,7 @@ def policies_chart(rows: list[Row]) -> list[Panel]:
     panels = [Panel(_spans(known, "completion", "completion time"), title="Completion time", note=note)]
     if any(r["p99_wait_s"] for r in known if r["policy"] != _RECORDED):
         panels.append(Panel(_spans(known, "wait", "wait until the first start"), title="Waiting", note=note))
-    shares = {"fairness_share": "fairness between VCs (Jain)", "gpus_busy_share": "GPUs busy"}
+    shares = {"fairness_share": "fairness between VCs (Jain)", "gpus_busy_share": "GPUs held"}
     shown = {k: w for k, w in shares.items() if any(r[k] is not None for r in known)}
     if shown:
         panels.append(_dots(known, shown))

@@ -23,7 +23,8 @@ def gpu_request_finding(rows: list[Row]) -> str | None:
     common = largest(rows, "jobs")
     if common is None or common["jobs_share"] is None:
         return None
-    text = f"The commonest request is {_gpus(common['gpu_count'])} ({percent(common['jobs_share'])} of the jobs)"
+    share = f"{percent(common['jobs_share'])} of the jobs of known size"
+    text = f"The commonest request is {_gpus(common['gpu_count'])} ({share})"
     heavy = largest(rows, "gpu_hours_share")
     if heavy is None:
         return text + "."
