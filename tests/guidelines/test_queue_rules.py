@@ -135,6 +135,8 @@ def test_idle_node_hours_are_counted_with_their_energy(make_trace: MakeTrace) ->
     # d always, c half of the time; the last moment, at which all are free, is one of 241.
     assert numbers["idle_share"].value == pytest.approx((240 + 120 + 4) / (4 * 241), abs=0.01)
     assert numbers["always_idle_nodes"].value == 1
+    # No job ran on d, which is idle always; c had some.
+    assert numbers["unused_nodes"].value == 1
     share = numbers["idle_share"].value or 0
     assert numbers["idle_kwh_per_day"].value == pytest.approx(32 * share * 24 * 75 / 1000)
     assert numbers["least_kwh_per_day"].value == pytest.approx(32 * share * 24 * 30 / 1000)

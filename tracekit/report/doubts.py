@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.report.words import held_share
+from tracekit.report.words import held_share, unknown_share
 from tracekit.text import count, percent
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def doubts_of(answers: list[Answer], capacity: CapacityInfo, quality: Quality) -
             f"The jobs of this log hold {percent(held)} of the GPUs: it may be a part of the load only, and does not"
             " tell how full the cluster was."
         )
-    unknown = sum(r["jobs_share"] or 0 for r in rows.get("overview/status", []) if r["status"] in {None, "unknown"})
+    unknown = unknown_share(rows.get("overview/status", []))
     if unknown >= _MANY:
         doubts.append(f"How {percent(unknown)} of the jobs ended is unknown.")
     if quality["rejected"] > _SOME * quality["records"]:

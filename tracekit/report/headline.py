@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.report.words import busy_samples, held_share, owned_gpus
+from tracekit.report.words import busy_samples, held_share, owned_gpus, unknown_share
 from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _remarks(answers: list[Answer], known: Mapping[str, tuple[float, str]]) -> d
     """Return what must be known of a number, by metric: what it leaves out, and what it hides."""
     rows = next((a["rows"] for a in answers if a["name"] == "overview/status"), [])
     jobs = {r["status"]: r["jobs"] or 0 for r in rows}
-    unknown = sum(r["jobs_share"] or 0 for r in rows if r["status"] in {None, "unknown"})
+    unknown = unknown_share(rows)
     running, pending = jobs.get("running", 0), jobs.get("pending", 0)
     remarks = {}
     load = next((a["rows"] for a in answers if a["name"] == "queuing/cluster_timeline"), [])

@@ -23,6 +23,7 @@ __all__ = [
     "sample_size",
     "scope",
     "status_word",
+    "unknown_share",
 ]
 
 
@@ -45,6 +46,11 @@ def gpu_jobs(gpu_class: str) -> str:
 def status_word(status: str | None) -> str:
     """Return a status as a word; NULL and 'unknown' are told apart from nothing else."""
     return (status or "unknown").replace("_", " ")
+
+
+def unknown_share(rows: list[Row]) -> float:
+    """Return the share of the jobs whose status is not known [1]; the rows are those of overview/status."""
+    return float(sum(r["jobs_share"] or 0 for r in rows if r["status"] in {None, "unknown"}))
 
 
 def largest(rows: list[Row], column: str, sign: int = 1) -> Row | None:
@@ -86,9 +92,9 @@ def enough(rows: list[Row], column: str, least: int = FEW) -> list[Row]:
     return [r for r in rows if (r[column] or 0) >= least] or rows
 
 
-def scope(rows: list[Row], column: str, least: int = FEW) -> str:
-    """Return the words that say which rows `enough` left in, '' when it left all."""
-    return f" with at least {least} {column}" if len(enough(rows, column, least)) < len(rows) else ""
+def scope(rows: list[Row], column: str, least: int = FEW, what: str = "") -> str:
+    """Return the words that say which rows `enough` left in, '' when it left all; it counts `what`, or the column."""
+    return f" with at least {least} {what or column}" if len(enough(rows, column, least)) < len(rows) else ""
 
 
 def sample_size(number: int) -> str:

@@ -51,13 +51,13 @@ def status_finding(rows: list[Row]) -> str | None:
     if not failed:
         return None
     shares = [{"gpu_class": c, "jobs": n, "share": failed.get(c, 0) / n} for c, n in total.items() if n]
-    among = scope(shares, "jobs")
+    among = scope(shares, "jobs", what="such jobs")
     shares = enough(shares, "jobs")
     low, high = largest(shares, "share", sign=-1), largest(shares, "share")
     if low is None or high is None or low is high:
         return None
     return (
-        f"{_say(high, 'whose end is known failed')}, the most of any size{among.replace(' jobs', ' such jobs')};"
+        f"{_say(high, 'whose end is known failed')}, the most of any size{among};"
         f" the fewest among the {gpu_jobs(low['gpu_class'])}, {percent(low['share'])}{sample_size(low['jobs'])}."
     )
 

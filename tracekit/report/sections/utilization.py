@@ -19,6 +19,7 @@ from tracekit.report.charts import (
 )
 from tracekit.report.sections.interface import chart, says
 from tracekit.report.theme import colour
+from tracekit.report.words import busy_samples
 from tracekit.text import count, duration, shorten
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ def gpu_finding(rows: list[Row]) -> str | None:
     for row in known:
         n, total = pooled.get(row["gpu_count"], (0, 0.0))
         pooled[row["gpu_count"]] = (n + row["samples"], total + row["samples"] * row["mean_pct"])
-    samples = sum(n for n, _ in pooled.values())
+    samples, total = busy_samples(rows)
     if not samples:
         return None
-    mean = sum(t for _, t in pooled.values()) / samples
+    mean = total / samples
     text = f"Over {count(samples)} samples, GPUs held by jobs were {mean:.1f} % busy on average"
     # Sizes that hold next to nothing of the time would name an accident.
     sizes = {g: t / n for g, (n, t) in pooled.items() if n >= 0.01 * samples}
