@@ -205,6 +205,21 @@ def test_a_capacity_file_is_used_or_refused(with_nodes: Trace, tmp_path: Path) -
     assert not (tmp_path / "other").exists()
 
 
+def test_shares_of_the_cluster_are_of_the_capacity_that_is_used(small_trace: Trace, tmp_path: Path) -> None:
+    (tmp_path / "gpus.csv").write_text("node_id,gpu_count\nn,8\n")
+    done = analyze(small_trace.path, tmp_path / "out", capacity=str(tmp_path / "gpus.csv"), fit=False, replay_jobs=0)
+    found = json.loads(done.data.read_text())
+    answers = {a["name"]: a for section in found["sections"] for a in section["answers"]}
+    assert {r["capacity_gpus"] for r in answers["queuing/cluster_timeline"]["rows"]} == {8.0}
+    # 2 GPUs in 59 of the minutes of the first hour, and in 1 of the 30 that the second has.
+    hours = [r["allocated_share"] for r in answers["utilization/cluster_by_hour"]["rows"]]
+    assert hours == pytest.approx([2 / 8 * 59 / 60, 2 / 8 / 30], abs=1e-6)
+    first = found["gpu_totals"][0]
+    assert (first["gpus"], first["source"]) == (8.0, "8 GPUs, as given")
+    (held,) = [h for h in found["headline"] if h["label"] == "of the GPU time is held"]
+    assert held["note"] == "of 8 GPUs over the whole trace"
+
+
 @pytest.mark.parametrize("given", [{"format_name": "philly"}, {"options": {"a": "b"}}])
 def test_a_trace_takes_no_options_of_a_source_format(
     small_trace: Trace, tmp_path: Path, given: dict[str, object]

@@ -2,10 +2,11 @@
 -- question: When is the cluster full, and how much is waited for then?
 -- paper: Helios Fig 3 (SC'21)
 -- tables: jobs, attempts
--- also: capacity
+-- also: capacity, nodes
 -- needs: queueing
 -- param step_s: 0 | length of the intervals over which is averaged [s]; 0: as short as a page can show the trace
--- param quota: auto {auto, capacity, peak, p95} | what VCs own where the trace states no total: stated, or a proxy
+-- param quota: auto {auto, capacity, peak, p95} | peak and p95: a cluster owns the sum of these proxies of its VCs
+-- param gpus: 0.0 | GPUs that the cluster owns, for a trace of one cluster; 0: what the trace states, or its node list
 -- column time: UTC | start of the interval
 -- column cluster: text | the cluster
 -- column running_jobs: jobs | mean number of running attempts
@@ -15,34 +16,16 @@
 -- column capacity_gpus: GPUs | what the cluster owns at the start of the interval; NULL when unknown
 -- rule:
 -- The sums over the VCs of queuing/timeline, which see. What a cluster owns is the total that the trace states (a row
--- of the capacity table without a VC), else the sum over its VCs.
-WITH totals AS (
-    SELECT
-        cluster,
-        time,
-        sum(CAST(running_jobs AS DECIMAL(38, 6))) AS running_jobs,
-        sum(CAST(pending_jobs AS DECIMAL(38, 6))) AS pending_jobs,
-        sum(CAST(running_gpus AS DECIMAL(38, 6))) AS running_gpus,
-        sum(CAST(pending_gpus AS DECIMAL(38, 6))) AS pending_gpus,
-        sum(CAST(capacity_gpus AS DECIMAL(38, 6))) AS summed_gpus
-    FROM gpu_timeline
-    GROUP BY cluster, time
-),
-
-stated AS (
-    SELECT cluster, time, gpu_count
-    FROM capacity
-    WHERE vc IS NULL AND gpu_count IS NOT NULL
-)
-
+-- of the capacity table without a VC), else the sum over its VCs where their quotas are stated, else the GPUs of its
+-- node list, else the sum of the proxies of its VCs.
 SELECT
-    t.time,
-    t.cluster,
-    CAST(t.running_jobs AS DOUBLE) AS running_jobs,
-    CAST(t.pending_jobs AS DOUBLE) AS pending_jobs,
-    CAST(t.running_gpus AS DOUBLE) AS running_gpus,
-    CAST(t.pending_gpus AS DOUBLE) AS pending_gpus,
-    CAST(coalesce(s.gpu_count, t.summed_gpus) AS DOUBLE) AS capacity_gpus
-FROM totals AS t
-ASOF LEFT JOIN stated AS s ON t.cluster = s.cluster AND t.time >= s.time
-ORDER BY t.time, t.cluster NULLS LAST
+    time,
+    cluster,
+    CAST(sum(CAST(running_jobs AS DECIMAL(38, 6))) AS DOUBLE) AS running_jobs,
+    CAST(sum(CAST(pending_jobs AS DECIMAL(38, 6))) AS DOUBLE) AS pending_jobs,
+    CAST(sum(CAST(running_gpus AS DECIMAL(38, 6))) AS DOUBLE) AS running_gpus,
+    CAST(sum(CAST(pending_gpus AS DECIMAL(38, 6))) AS DOUBLE) AS pending_gpus,
+    max(cluster_gpus) AS capacity_gpus
+FROM gpu_timeline
+GROUP BY cluster, time
+ORDER BY time, cluster NULLS LAST

@@ -5,7 +5,8 @@
 -- also: gpu_utilization, capacity, nodes
 -- needs: arrivals, hour_of_day, gpu_count
 -- param step_s: 1800 | length of the intervals over which use is averaged [s]; half an hour suits every time zone
--- param quota: auto {auto, capacity, peak, p95} | what VCs own: stated, or as a proxy each VC's peak or 95th percentile
+-- param quota: auto {auto, capacity, peak, p95} | peak and p95: a cluster owns the sum of these proxies of its VCs
+-- param gpus: 0.0 | GPUs that the cluster owns, for a trace of one cluster; 0: what the trace states, or its node list
 -- param rule: mean {mean, clipped} | as it is, or every interval clipped at what the cluster owns, as Helios does
 -- column cluster: text | the cluster
 -- column hour: hour | 0..23 in the trace's time zone
@@ -13,29 +14,16 @@
 -- column gpu_util_pct: percent | mean of all GPU samples in this hour; NULL without telemetry
 -- column submitted_jobs: jobs | mean number of jobs submitted in this hour of a day
 -- rule:
--- What a cluster owns is the sum over its VCs of what each owns; where the trace states a total (a row without a VC),
--- that total. Intervals are cut at local hours, days run from the first to the last moment of the trace. Telemetry is
+-- What a cluster owns: see queuing/cluster_timeline. Intervals are cut at local hours, days run from the first to the last moment of the trace. Telemetry is
 -- taken for the cluster that the node list gives the machine, all samples alike, whether or not a job held the GPU.
-WITH totals AS (
-    SELECT cluster, time, sum(CAST(running_gpus AS DECIMAL(38, 6))) AS running, sum(CAST(capacity_gpus AS DECIMAL(38, 6))) AS summed
+WITH owned AS (
+    SELECT
+        cluster,
+        time,
+        sum(CAST(running_gpus AS DECIMAL(38, 6))) AS running,
+        CAST(max(cluster_gpus) AS DECIMAL(38, 6)) AS gpus
     FROM gpu_timeline
     GROUP BY cluster, time
-),
-
-stated AS (
-    SELECT cluster, time, gpu_count
-    FROM capacity
-    WHERE vc IS NULL AND gpu_count IS NOT NULL
-),
-
-owned AS (
-    SELECT
-        t.cluster,
-        t.time,
-        t.running,
-        coalesce(s.gpu_count, t.summed) AS gpus
-    FROM totals AS t
-    ASOF LEFT JOIN stated AS s ON t.cluster = s.cluster AND t.time >= s.time
 ),
 
 by_hour AS (

@@ -181,6 +181,40 @@ def test_a_stated_total_goes_before_the_sum_of_the_vcs(make_trace: MakeTrace) ->
     assert found["capacity_gpus"].to_list() == [14, 14, 9, 9, 9, 9]
 
 
+def _owned(trace: Trace, **params: Any) -> list[float | None]:
+    found = run_query(trace, "queuing/cluster_timeline", step_s=7200, **params)
+    return found["capacity_gpus"].to_list()
+
+
+def test_what_a_cluster_owns_is_stated_or_listed_or_what_its_vcs_held(make_trace: MakeTrace) -> None:
+    plan = tables()
+    nodes = [{"node_id": n, "cluster": "x", "gpu_count": g} for n, g in (("m", 8), ("n", 3))]
+    assert _owned(make_trace(**{**plan, "nodes": nodes})) == [14, 14, 14]
+    del plan["capacity"]
+    # v holds 4 GPUs at most, w 4 too.
+    assert _owned(make_trace(**{**plan, "nodes": []})) == [8, 8, 8]
+    trace = make_trace(**{**plan, "nodes": nodes})
+    assert _owned(trace) == [11, 11, 11]
+    assert _owned(trace, quota="peak") == [8, 8, 8]
+    assert _owned(trace, gpus=20) == [20, 20, 20]
+    notes = answer_query(trace, "queuing/cluster_timeline").notes
+    assert "what a cluster owns: the GPUs of its node list" in notes
+    assert (
+        "what a cluster owns: 20 GPUs, as given" in answer_query(trace, "queuing/cluster_timeline", {"gpus": 20}).notes
+    )
+    shares = run_query(trace, "utilization/cluster_by_hour")["allocated_share"].to_list()
+    assert shares == pytest.approx([4 / 11, 6 / 11, 6.5 / 11, 4.25 / 11, 4 / 11, 4 / 11])
+
+
+def test_the_size_of_the_cluster_is_given_for_one_cluster_only(make_trace: MakeTrace) -> None:
+    with pytest.raises(QueryError, match="'gpus' cannot be below 0; leave it out"):
+        _owned(make_trace(**tables()), gpus=-1)
+    plan = tables()
+    plan["jobs"][0]["cluster"] = "y"
+    with pytest.raises(QueryError, match="'gpus' is one number, and the trace has 2 clusters"):
+        _owned(make_trace(**plan), gpus=8)
+
+
 def test_a_step_of_0_gives_what_a_page_can_show(make_trace: MakeTrace) -> None:
     found = run_query(make_trace(**tables()), "queuing/cluster_timeline", step_s=0)
     assert len(found) == 360  # six hours in minutes

@@ -353,8 +353,12 @@ def cluster_timeline(world: World, step_s: int, quota: str = "auto") -> Results:
             if c["cluster"] == cluster and c["vc"] is None and c["gpu_count"] is not None and c["time"] <= time
         ]
         several = [g for g in gpus if g is not None]
-        summed = sum(several) if several else None
-        results[time, cluster] = (*map(sum, loads), float(max(totals)[1]) if totals else summed)
+        owned_gpus = sum(several) if several else None
+        stated = [c for c in world.rows["capacity"] if c["cluster"] == cluster and c["gpu_count"] is not None]
+        listed = [n["gpu_count"] for n in world.rows["nodes"] if n["cluster"] == cluster and n["gpu_count"] is not None]
+        if not stated and quota in {"auto", "capacity"} and listed:
+            owned_gpus = float(sum(listed))
+        results[time, cluster] = (*map(sum, loads), float(max(totals)[1]) if totals else owned_gpus)
     return results
 
 

@@ -150,7 +150,7 @@ def analyze_into(
         capacity = capacity_of(trace, settings.capacity, progress)
         evidence = Evidence(trace, settings.memory_limit)
         with Fitting(trace, staged.path, settings, progress) as fitting:
-            results = ask(evidence, staged.path, progress)
+            results = ask(evidence, staged.path, progress, capacity)
             found = advised(evidence, staged.path, source.resolve().name, settings, progress)
             fits, workload = fitting.results()
         results += [*fits, *found.results, *changed]

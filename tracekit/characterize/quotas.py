@@ -8,14 +8,16 @@ import numpy as np
 
 from tracekit.characterize.occupancy import Steps
 from tracekit.characterize.query import QueryParam
+from tracekit.errors import QueryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import duckdb
     import polars as pl
+    from numpy.typing import NDArray
 
-__all__ = ["QUOTA", "quotas"]
+__all__ = ["CLUSTER_GPUS", "OWNED", "QUOTA", "cluster_gpus", "quotas"]
 
 QUOTA = QueryParam(
     "quota",
@@ -25,6 +27,16 @@ QUOTA = QueryParam(
     ("auto", "capacity", "peak", "p95"),
 )
 """The parameter by which queries let the user choose."""
+
+CLUSTER_GPUS = QueryParam(
+    "gpus",
+    0.0,
+    "GPUs that the cluster owns, for a trace of one cluster; 0: what the trace states, or else its node list",
+)
+"""The parameter by which queries let the user say how large the cluster is."""
+
+OWNED = "what a cluster owns: "
+"""How the note begins that tells where a cluster's GPUs come from."""
 
 
 def quotas(
@@ -68,6 +80,90 @@ def quotas(
     return [Steps(none, np.array([value])) for value in proxies], note.replace(
         ", since the trace states none", "" if known else ", since the trace states none"
     )
+
+
+def cluster_gpus(
+    con: duckdb.DuckDBPyConnection,
+    groups: pl.DataFrame,
+    allowed: Sequence[Steps],
+    edges: NDArray[np.int64],
+    source: str,
+    gpus: float = 0,
+) -> tuple[NDArray[np.float64], list[str]]:
+    """Return what the cluster of each tenant owns at the start of each interval, and sentences that name the source.
+
+    The total that the trace states (a row of the capacity table without a VC); before its first row, or without one,
+    the sum over the VCs where their quotas are stated; else the node list; else the sum of the proxies.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        Has the tables capacity and nodes, empty where the trace has none.
+    groups : polars.DataFrame
+        cluster and vc of each tenant.
+    allowed : sequence of Steps
+        What each tenant may use, as `quotas` gives it.
+    edges : int64 array
+        Edges of the intervals [us].
+    source : str
+        Of `allowed`: 'peak' and 'p95' ask for the sum of these proxies, whatever the nodes have.
+    gpus : float
+        The cluster's GPUs when they are given; 0 when not.
+
+    Returns
+    -------
+    float64 array, shape (tenants, intervals)
+        NaN where nothing tells.
+    list of str
+        What was used; empty where the clusters own what their VCs own, which is told already.
+
+    Raises
+    ------
+    QueryError
+        `gpus` is below 0, or given for several clusters.
+    """
+    import polars as pl
+
+    clusters = groups["cluster"].unique(maintain_order=True).to_list()
+    starts = edges[:-1]
+    if gpus < 0 or (gpus and len(clusters) > 1):
+        what = "cannot be below 0" if gpus < 0 else f"is one number, and the trace has {len(clusters)} clusters"
+        raise QueryError(f"the parameter 'gpus' {what}", hint="leave it out")
+    if gpus:
+        return np.full((groups.height, len(starts)), gpus), [f"{OWNED}{gpus:g} GPUs, as given"]
+    table = con.sql(
+        "SELECT cluster, vc, epoch_us(time) AS time, gpu_count FROM capacity WHERE gpu_count IS NOT NULL ORDER BY time"
+    ).pl()
+    listed = con.sql("SELECT cluster, sum(gpu_count) AS gpus FROM nodes GROUP BY cluster").pl()
+    owned, by_list = {}, 0
+    for cluster in clusters:
+        parts = [s for s, c in zip(allowed, groups["cluster"], strict=True) if c == cluster]
+        own = table.filter(pl.col("cluster").eq_missing(cluster))
+        nodes = listed.filter(pl.col("cluster").eq_missing(cluster))["gpus"]
+        if own.is_empty() and source in {"auto", "capacity"} and len(nodes) and nodes[0] is not None:
+            owned[cluster] = np.full(len(starts), float(nodes[0]))
+            by_list += 1
+        else:
+            owned[cluster] = _over(own.filter(pl.col("vc").is_null()), starts, _summed(parts, edges))
+    notes = []
+    if by_list and groups["vc"].null_count() < groups.height:
+        notes = [f"{OWNED}the GPUs of its node list" + ("" if by_list == len(clusters) else ", where there is one")]
+    return np.stack([owned[c] for c in groups["cluster"]]) if owned else np.empty((0, len(starts))), notes
+
+
+def _summed(parts: Sequence[Steps], edges: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the sum over tenants of what is known; NaN where nothing is."""
+    means = np.stack([steps.means(edges) for steps in parts])
+    return np.where(np.isnan(means).all(axis=0), np.nan, np.nansum(means, axis=0))
+
+
+def _over(totals: pl.DataFrame, starts: NDArray[np.int64], otherwise: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the stated total that holds at each start, and `otherwise` before the first one."""
+    if totals.is_empty():
+        return otherwise
+    last = np.searchsorted(totals["time"].to_numpy(), starts, side="right") - 1
+    values = totals["gpu_count"].to_numpy().astype(np.float64)
+    return np.where(last >= 0, values[np.maximum(last, 0)], otherwise)
 
 
 def _stated(con: duckdb.DuckDBPyConnection, groups: pl.DataFrame) -> list[Steps]:

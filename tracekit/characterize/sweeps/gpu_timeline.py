@@ -1,4 +1,4 @@
-"""Running and waiting jobs and GPUs of each VC through time."""
+"""Running and waiting jobs and GPUs of each VC, and what its cluster owns, through time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 
 from tracekit.characterize.occupancy import Spans, never_tried, running, spans, tenants, tries, window_us
 from tracekit.characterize.query import QueryColumn, QueryParam
-from tracekit.characterize.quotas import QUOTA, quotas
+from tracekit.characterize.quotas import CLUSTER_GPUS, QUOTA, cluster_gpus, quotas
 from tracekit.characterize.sweep import Sweep, Swept
 from tracekit.errors import QueryError
 
@@ -74,8 +74,9 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     waited, lost = _waiting(con, source)
     edges = grid_us(con, float(params["step_s"]), len(groups))
     stated, quota = quotas(con, groups, lambda: ran.with_gpus().by_tenant(len(groups)), str(params["quota"]))
+    owned, owner = cluster_gpus(con, groups, stated, edges, str(params["quota"]), float(params["gpus"]))
     if not len(edges):
-        return Swept(_EMPTY, (*notes, *lost, quota))
+        return Swept(_EMPTY, (*notes, *lost, quota, *owner))
     number = len(groups)
     columns = {
         "running_jobs": ran.means(number, edges, np.ones(len(ran.code))),
@@ -83,6 +84,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
         "running_gpus": ran.means(number, edges, ran.gpus),
         "pending_gpus": waited.means(number, edges, waited.gpus),
         "capacity_gpus": np.stack([steps.means(edges) for steps in stated]),
+        "cluster_gpus": owned,
     }
     parts = [
         pl.DataFrame(
@@ -92,10 +94,10 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
                 "vc": pl.repeat(vc, len(edges) - 1, dtype=pl.String, eager=True),
                 **{name: values[group] for name, values in columns.items()},
             }
-        ).with_columns(pl.col("capacity_gpus").fill_nan(None))
+        ).with_columns(pl.col("capacity_gpus", "cluster_gpus").fill_nan(None))
         for group, (cluster, vc) in enumerate(groups.iter_rows())
     ]
-    return Swept(pl.concat(parts), (*notes, *lost, quota))
+    return Swept(pl.concat(parts), (*notes, *lost, quota, *owner))
 
 
 def _waiting(con: duckdb.DuckDBPyConnection, source: str) -> tuple[Spans, list[str]]:
@@ -116,7 +118,7 @@ def _waiting(con: duckdb.DuckDBPyConnection, source: str) -> tuple[Spans, list[s
     return found, [f"{lost:,} waits whose length is unknown or below zero are left out"] if lost else []
 
 
-_NUMBERS = ("running_jobs", "pending_jobs", "running_gpus", "pending_gpus", "capacity_gpus")
+_NUMBERS = ("running_jobs", "pending_jobs", "running_gpus", "pending_gpus", "capacity_gpus", "cluster_gpus")
 _EMPTY = pl.DataFrame(
     schema={
         "time": pl.Datetime("us"),
@@ -131,7 +133,7 @@ SWEEP = Sweep(
     title="Running and waiting jobs and GPUs of each VC through time",
     tables=("jobs", "attempts"),
     also=("capacity", "nodes"),
-    params=(STEP, QUOTA),
+    params=(STEP, QUOTA, CLUSTER_GPUS),
     columns=(
         QueryColumn("time", "UTC", "start of the interval"),
         QueryColumn("cluster", "text", "the cluster"),
@@ -141,10 +143,12 @@ SWEEP = Sweep(
         QueryColumn("running_gpus", "GPUs", "mean number of GPUs held"),
         QueryColumn("pending_gpus", "GPUs", "mean number of GPUs asked for by waiting jobs"),
         QueryColumn("capacity_gpus", "GPUs", "mean number of GPUs that the VC may use; NULL when unknown"),
+        QueryColumn("cluster_gpus", "GPUs", "what its cluster owns at the start of the interval; NULL when unknown"),
     ),
     rule="""Means over each interval, weighted by time, so that running_gpus times the length of the interval is the
 GPU time held in it. Every VC has a row for every interval from the first to the last moment of the trace. An attempt
 that still runs, and a job that still waits, do so to the end of the trace; other unknown ends are left out and
-counted in a note.""",
+counted in a note. What a cluster owns is the total that the trace states, else the sum over its VCs where their quotas
+are stated, else the GPUs of its node list, else the sum of the proxies of its VCs.""",
     compute=_compute,
 )
