@@ -111,6 +111,24 @@ def test_what_decides_is_said(trace: Trace, share: Number, wait: Number, verdict
     assert (found.verdict, found.why) == (verdict, (why,))
 
 
+@pytest.mark.parametrize(("covers", "verdict"), [(None, "does not hold"), (0.5, "does not hold"), (0.2, "cannot tell")])
+def test_a_problem_is_not_absent_where_nobody_looked(trace: Trace, covers: float | None, verdict: str) -> None:
+    numbers = {"share": Number(0.1, 40), "wait_s": Number(5, 1)}
+    found = judge(replace(PLAIN, find=lambda evidence: Finding(numbers, covers=covers)), Evidence(trace))
+    assert found.verdict == verdict
+    assert found.why[-1] == "The share: 10.0 % (needed: at least 50.0 %)."
+    if verdict == "cannot tell":
+        assert found.why[0] == (
+            "Only 20.0 % of the GPU-hours are measured: the problem may stand elsewhere (50.0 % are needed)."
+        )
+
+
+def test_a_problem_that_was_found_stands_however_little_was_looked_at(trace: Trace) -> None:
+    numbers = {"share": Number(0.9, 40), "wait_s": Number(5, 1)}
+    found = judge(replace(PLAIN, find=lambda evidence: Finding(numbers, covers=0.01)), Evidence(trace))
+    assert found.verdict == "holds"
+
+
 NUMBERS = st.builds(
     lambda value, away, n: Number(value, n, *((None, None) if away is None else (value - away, value + away))),
     st.floats(0, 100),

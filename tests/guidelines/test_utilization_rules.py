@@ -54,6 +54,24 @@ def test_busy_jobs_and_short_idle_ones_are_left_in_peace(make_trace: MakeTrace) 
     assert found.verdict == "does not hold"
 
 
+def test_idle_jobs_are_not_ruled_out_by_a_look_at_a_part(make_trace: MakeTrace) -> None:
+    log = used_jobs([(4, 3, 80)])
+    log.job(0, 130 * 3600, gpus=4)
+    # 40 jobs of 12 GPU-hours are measured, of 480 + 520.
+    found = judged(make_trace, log, "reclaim-idle")
+    assert found.verdict == "cannot tell"
+    assert found.finding is not None
+    assert found.finding.covers == pytest.approx(0.48)
+    assert found.why[0].startswith("Only 48.0 % of the GPU-hours are measured")
+    gangs = judged(make_trace, log, "right-size-gangs").finding
+    assert gangs is not None
+    assert gangs.covers == pytest.approx(0.48)
+    log.job(0, 500 * 3600, gpus=1)
+    gangs = judged(make_trace, log, "right-size-gangs").finding
+    assert gangs is not None
+    assert gangs.covers == pytest.approx(0.48)
+
+
 def test_low_jobs_of_one_gpu_are_found(make_trace: MakeTrace) -> None:
     found = judged(make_trace, used_jobs([(1, 2, 40), (1, 6, 90)]), "share-gpus")
     assert found.verdict == "holds"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
 
 __all__ = [
+    "LEAST_COVERED",
     "Assumption",
     "Finding",
     "Guideline",
@@ -28,6 +29,9 @@ __all__ = [
 ]
 
 _ID = re.compile(r"[a-z][a-z0-9-]*")
+
+LEAST_COVERED = 0.5
+"""Part of the GPU-hours that must be looked at before a problem counts as absent [1]; our choice."""
 
 
 class LackingError(Exception):
@@ -70,6 +74,9 @@ class Finding:
     """Details, such as the nodes that are meant; all rows have the same keys."""
     rows_title: str = ""
     """What the rows are."""
+    covers: float | None = None
+    """Part of all GPU-hours that the numbers look at [1]; None where they look at all of them. Below `LEAST_COVERED`
+    a problem that was not found may stand outside, so that the verdict is 'cannot tell'."""
 
 
 @dataclass(frozen=True)

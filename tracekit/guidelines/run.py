@@ -10,7 +10,7 @@ from tracekit.errors import TracekitError, UsageError
 from tracekit.guidelines.document import document_of
 from tracekit.guidelines.effects import Effect, effect_of
 from tracekit.guidelines.evidence import Evidence
-from tracekit.guidelines.interface import LackingError
+from tracekit.guidelines.interface import LEAST_COVERED, LackingError
 from tracekit.guidelines.registry import all_guidelines, find_guideline
 from tracekit.guidelines.words import shown, span
 from tracekit.progress import Progress
@@ -240,6 +240,10 @@ def _verdict(guideline: Guideline, finding: Finding) -> tuple[Verdict, tuple[str
             unsure.append(f"{_capital(measure.what)}: {ends} (95 %), so that chance may decide (needed: {limit}).")
     # One threshold that is surely missed is enough, whatever the others say.
     if missed:
+        if finding.covers is not None and finding.covers < LEAST_COVERED:
+            few, needed = shown(finding.covers, "share"), shown(LEAST_COVERED, "share")
+            told = f"Only {few} of the GPU-hours are measured: the problem may stand elsewhere ({needed} are needed)."
+            return "cannot tell", (told, *missed)
         return "does not hold", tuple(missed)
     if unknown or unsure:
         return "cannot tell", (*unknown, *unsure)

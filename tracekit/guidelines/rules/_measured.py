@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from tracekit.guidelines.rules._sql import day_of
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from tracekit.guidelines.evidence import Evidence
 
 __all__ = ["IDLE_PCT", "LOW_PCT", "NOTE", "measured_jobs"]
@@ -25,17 +25,18 @@ NOTE = (
 )
 
 _JOBS = f"""
-SELECT job_id, gpu_hours, {day_of("coalesce(submit_time, start_time)")} AS day
+SELECT job_id, gpu_hours, gpu_count AS gpus, {day_of("coalesce(submit_time, start_time)")} AS day
 FROM job_gpu_hours
 WHERE gpu_hours > 0 AND coalesce(submit_time, start_time) IS NOT NULL
 """
 
 
-def measured_jobs(evidence: Evidence) -> pl.DataFrame:
+def measured_jobs(evidence: Evidence, more_than: float = 0) -> tuple[pl.DataFrame, float | None]:
     """Return one row a job: job_id, user, vc, gpu_count, run_s, mean_pct, wasted_gpu_h, gpu_hours and day.
 
     The rows of utilization/idle_jobs without its limits, so that they are its jobs when the limits are put back. Jobs
-    of unknown date are out.
+    of unknown date are out, and jobs of no more GPUs than `more_than`. With them comes the part that these jobs held
+    of the GPU-hours of all such jobs [1], None when none is known.
 
     Raises
     ------
@@ -43,5 +44,6 @@ def measured_jobs(evidence: Evidence) -> pl.DataFrame:
         The Trace has no utilization.
     """
     jobs = evidence.query("utilization/idle_jobs", threshold_pct=1_000_000, min_run_s=0).frame
-    hours = evidence.sql(_JOBS, also=("attempts",), keep=True)
-    return jobs.join(hours, on="job_id")
+    hours = evidence.sql(_JOBS, also=("attempts",), keep=True).filter(pl.col("gpus") > more_than).drop("gpus")
+    measured, held = jobs.join(hours, on="job_id"), float(hours["gpu_hours"].sum())
+    return measured, float(measured["gpu_hours"].sum()) / held if held else None

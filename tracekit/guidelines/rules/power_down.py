@@ -46,6 +46,7 @@ def _find(evidence: Evidence) -> Finding:
             "always_idle_nodes": Number(float(always), len(moments)),
             "unused_nodes": Number(unused, number),
             "idle_kwh_per_day": Number(per_watt * power.idle_w, len(moments)),
+            "idle_w": Number(float(power.idle_w), len(power.configs)),
             "least_kwh_per_day": Number(per_watt * min(watts), len(moments)),
             "most_kwh_per_day": Number(per_watt * max(watts), len(moments)),
         },
@@ -69,15 +70,16 @@ GUIDELINE = Guideline(
         Measure("always_idle_nodes", "nodes idle at the busiest hour", "nodes", "hours"),
         Measure("unused_nodes", "listed nodes that ran no job of the log", "nodes", "nodes"),
         Measure("idle_kwh_per_day", "energy of idle GPUs on such nodes", "kWh a day", "hours"),
+        Measure("idle_w", "power of an idle GPU, assumed (model M7)", "W", "published configurations"),
         Measure("least_kwh_per_day", "the same with the least idle power assumed", "kWh a day", "hours"),
         Measure("most_kwh_per_day", "the same with the most idle power assumed", "kWh a day", "hours"),
     ),
     thresholds=(Threshold("idle_share", "at least", 0.1, "ours; Helios (SC'21) powers nodes down by forecast"),),
     finding=(
-        "Nodes are wholly idle in {idle_share} of their hours, {always_idle_nodes} even at the busiest, and "
-        "{unused_nodes} ran no job of this log at all (make sure that the log is whole, and that they serve nobody "
-        "else); the idle GPUs of all these take {idle_kwh_per_day} "
-        "({least_kwh_per_day} to {most_kwh_per_day} by what is assumed of a GPU)."
+        "Nodes are wholly idle in {idle_share} of their hours: {always_idle_nodes} even in the busiest hour of the "
+        "log. {unused_nodes} ran no job of it at all (make sure that the log is whole, and that they serve nobody "
+        "else). The GPUs of idle nodes take {idle_kwh_per_day} if an idle GPU draws {idle_w}, and "
+        "{least_kwh_per_day} to {most_kwh_per_day} by other published figures."
     ),
     find=_find,
     advice=(

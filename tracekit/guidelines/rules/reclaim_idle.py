@@ -20,9 +20,8 @@ _SHOWN = 20
 
 
 def _find(evidence: Evidence) -> Finding:
-    jobs = measured_jobs(evidence).with_columns(
-        idle=(pl.col("mean_pct") <= IDLE_PCT) & (pl.col("run_s") >= _LEAST_RUN_S)
-    )
+    measured, covers = measured_jobs(evidence)
+    jobs = measured.with_columns(idle=(pl.col("mean_pct") <= IDLE_PCT) & (pl.col("run_s") >= _LEAST_RUN_S))
     sums = jobs.select("day", "gpu_hours", wasted=pl.when("idle").then("wasted_gpu_h").otherwise(0.0))
     idle = jobs.filter("idle").sort("wasted_gpu_h", "job_id", descending=[True, False])
     rows = idle.head(_SHOWN).select("job_id", "user", "vc", "gpu_count", "run_s", "mean_pct", "wasted_gpu_h")
@@ -35,6 +34,7 @@ def _find(evidence: Evidence) -> Finding:
         notes=(NOTE,),
         rows=tuple(rows.iter_rows(named=True)),
         rows_title="Idle jobs that cost the most",
+        covers=covers,
     )
 
 

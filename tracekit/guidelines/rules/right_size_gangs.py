@@ -19,7 +19,7 @@ _SHOWN = 20
 
 
 def _find(evidence: Evidence) -> Finding:
-    gangs = measured_jobs(evidence).filter(pl.col("gpu_count") > 1)
+    gangs, covers = measured_jobs(evidence, more_than=1)
     if gangs.is_empty():
         raise LackingError("No job with several GPUs has a known utilization.")
     low = (pl.col("mean_pct") > IDLE_PCT) & (pl.col("mean_pct") <= LOW_PCT)
@@ -36,6 +36,7 @@ def _find(evidence: Evidence) -> Finding:
         notes=(NOTE,),
         rows=tuple(users.sort("gpu_hours", "user", descending=[True, False]).head(_SHOWN).iter_rows(named=True)),
         rows_title="Users whose gangs are half idle",
+        covers=covers,
     )
 
 

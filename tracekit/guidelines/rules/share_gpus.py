@@ -30,7 +30,8 @@ __all__ = ["GUIDELINE"]
 
 def _find(evidence: Evidence) -> Finding:
     low = (pl.col("gpu_count") <= 1) & (pl.col("mean_pct") > IDLE_PCT) & (pl.col("mean_pct") <= LOW_PCT)
-    jobs = measured_jobs(evidence).with_columns(low=low)
+    measured, covers = measured_jobs(evidence)
+    jobs = measured.with_columns(low=low)
     sums = jobs.select("day", "gpu_hours", low=pl.when("low").then("gpu_hours").otherwise(0.0))
     held, few = float(sums["low"].sum()), int(jobs["low"].sum())
     return Finding(
@@ -40,6 +41,7 @@ def _find(evidence: Evidence) -> Finding:
             "freed_gpu_hours": Number(held / 2, few),
         },
         notes=(NOTE, "GPU memory is not looked at: two jobs share a GPU only where both fit into its memory."),
+        covers=covers,
     )
 
 
