@@ -44,7 +44,7 @@ def test_policies_are_compared_and_kept(traces: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert "note: 29 jobs are left out: no GPU count" in result.stderr
-    assert "with 0.3% of the GPU-hours" in result.stderr
+    assert "with 0.3 % of the GPU-hours" in result.stderr
     assert result.stdout.index("JCT against fifo") < result.stdout.index("Assumptions used:")
     assert "  M9, " in result.stdout
     assert result.stdout.endswith(f"replays: {out}\n")
@@ -228,7 +228,7 @@ def test_work_that_never_fits_is_refused_unless_forced(traces: Path, tmp_path: P
 def test_policies_are_listed_with_their_cards() -> None:
     listed = run("policies")
     assert listed.returncode == 0
-    assert re.search(r"^ *srtf +shortest remaining time first ", listed.stdout, re.MULTILINE)
+    assert re.search(r"^ *srtf +shortest remaining time first; running jobs may be ", listed.stdout, re.MULTILINE)
     card = run("policies", "srtf").stdout
     for part in ("Jobs stop and go on where they were", "overhead", "skip", "M9, ", "Sources:", "The same as others:"):
         assert part in card

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -207,12 +207,27 @@ def test_a_card_with_a_mistake_is_refused_when_it_is_written() -> None:
         Parameter("scan", "x", "", choices=("stop", "skip"))
     with pytest.raises(ValueError, match="no name for a parameter"):
         Parameter("a,b", 1, "")
+    with pytest.raises(ValueError, match="the parameter scan needs words for each of its choices, or none"):
+        Parameter("scan", "stop", "", choices=("stop", "skip"), words=("it stops",))
     with pytest.raises(ValueError, match="no name for a policy"):
         Card(name="A B", title="", rule="")
     with pytest.raises(ValueError, match="the policy twice has the parameter a twice"):
         Card(name="twice", title="", rule="", parameters=(Parameter("a", 1, ""), Parameter("a", 2, "")))
     with pytest.raises(TypeError, match="the policy Bad has a card that is no Card"):
         type("Bad", (Policy,), {"card": "fifo"})
+
+
+def test_what_a_policy_is_tells_its_choices_off_the_default() -> None:
+    words = ("later jobs wait", "later jobs may pass")
+    scan = Parameter("scan", "stop", "", choices=("stop", "skip"), words=words)
+    card = Card(name="line", title="first come", rule="", parameters=(scan, Parameter("levels", 2, "queues")))
+    line: Any = type("Line", (Toy,), {"card": card})
+    assert [line(**given).what for given in ({}, {"scan": "skip"}, {"scan": "skip", "levels": 3}, {"levels": 3})] == [
+        "first come",
+        "first come; later jobs may pass",
+        "first come; later jobs may pass",
+        "first come",
+    ]
 
 
 def test_a_policy_without_a_mechanism_cannot_be_made() -> None:

@@ -83,7 +83,7 @@ def test_gangs_that_never_fit_are_listed_and_do_not_load() -> None:
     assert found.verdict == "refuse"
     assert found.sentences[1:] == ()
     assert found.sentences[0] == (
-        "4 of 7 jobs can never be placed, with 62.5% of the GPU-hours: 2 with 9 GPUs in 'a' (such as j1), "
+        "4 of 7 jobs can never be placed, with 62.5 % of the GPU-hours: 2 with 9 GPUs in 'a' (such as j1), "
         "1 with 1 GPUs whose VC has no nodes (such as j3), 1 with 1 GPUs of model 'T4' in 'a' (such as j4)"
     )
 

@@ -132,9 +132,9 @@ def test_what_the_log_does_not_tell_is_left_out_and_counted() -> None:
     mechanism = Recorded().mechanism(jobs, make_cluster(), Scenario.make(jobs, make_cluster()).models, 0)
     assert sorted(mechanism.start_ms.tolist()) == [-1, -1, -1, 1_000]
     assert mechanism.notes == (
-        "left out without a recorded start: 1 job, with 25.0% of the GPU-hours",
-        "left out without a recorded end: 1 job, with 25.0% of the GPU-hours",
-        "left out recorded as started before their submission: 1 job, with 25.0% of the GPU-hours",
+        "left out without a recorded start: 1 job, with 25.0 % of the GPU-hours",
+        "left out without a recorded end: 1 job, with 25.0 % of the GPU-hours",
+        "left out recorded as started before their submission: 1 job, with 25.0 % of the GPU-hours",
     )
 
 

@@ -56,7 +56,7 @@ class Easy(Policy):
 
     card: ClassVar[Card] = Card(
         name="easy",
-        title="EASY backfilling",
+        title="EASY backfilling: later jobs go ahead where they do not delay the first in the queue",
         rule=(
             "Jobs start in the order of their submission up to the first that has no place. The estimates of the "
             "running jobs tell when it will have one, and where. A later job may start now if it has a place now and "
@@ -85,7 +85,7 @@ class Conservative(Policy):
 
     card: ClassVar[Card] = Card(
         name="conservative",
-        title="conservative backfilling",
+        title="conservative backfilling: later jobs go ahead where they delay no job before them",
         rule=(
             "In the order of submission each waiting job gets a reservation: the first time from which enough GPUs are "
             "free, in number, for as long as it is believed to run, reservations before it respected. Reservations are "

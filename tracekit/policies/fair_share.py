@@ -22,7 +22,7 @@ class FairShare(Policy):
 
     card: ClassVar[Card] = Card(
         name="fair-share",
-        title="weighted max-min sharing of GPUs among tenants",
+        title="the tenant (VC or user) that holds the fewest GPUs for its weight goes next",
         rule=(
             "Whenever a job can start, the turn goes to the tenant who holds the fewest GPUs for its weight, by the "
             "earlier job between equals. Its jobs start in the order of their submission: with scan=stop the first one "
@@ -68,7 +68,7 @@ class Drf(Policy):
 
     card: ClassVar[Card] = Card(
         name="drf",
-        title="dominant resource fairness among tenants",
+        title="the tenant with the smallest share of GPUs, CPUs or memory goes next (DRF)",
         rule=(
             "The turn goes to the tenant with the smallest dominant share: the largest of its shares of all GPUs, CPUs "
             "and memory, for its weight; by the earlier job between equals. Its jobs start in the order of their "

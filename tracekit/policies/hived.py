@@ -28,7 +28,7 @@ class HiveD(Policy):
 
     card: ClassVar[Card] = Card(
         name="hived",
-        title="virtual private clusters of buddy cells (HiveD)",
+        title="each VC has blocks of GPUs of its own, as many as its quota says (HiveD)",
         rule=(
             "Each VC owns cells: of every chain, the nodes of one GPU model and size, a part in proportion to its "
             "quota, as whole nodes and, for the rest, as blocks of 1, 2, 4 ... GPUs. Quotas beyond the cluster are "
@@ -72,6 +72,7 @@ class HiveD(Policy):
             Parameter("overhead", "helios", "preset of what each preemption and migration costs (M9)"),
         ),
         assumptions=("D1", "D9", "M4", "M9"),
+        quotas=True,
         equal_to=(
             "Guaranteed jobs: as with fifo, placement buddy and the same scan on a cluster of their VC's cells alone.",
             "With one VC that owns a cluster of equal nodes in one rack: fifo with placement buddy and the same scan.",

@@ -49,10 +49,14 @@ class Parameter:
     """Least number; None is 0."""
     maximum: float | None = None
     """Greatest number; None is 10^15, and for a float also 'inf'."""
+    words: tuple[str, ...] = ()
+    """What the policy does with each of the choices, for people; empty where a policy says it in its own words."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"'{self.name}' is no name for a parameter: use small letters, digits, _ and -")
+        if self.words and len(self.words) != len(self.choices):
+            raise ValueError(f"the parameter {self.name} needs words for each of its choices, or none")
         self.read(self.default)
 
     def read(self, value: object) -> Value:
@@ -162,6 +166,8 @@ class Card:
     parameters: tuple[Parameter, ...] = ()
     assumptions: tuple[str, ...] = ()
     """Ids of the assumption models that it uses, such as 'M4'."""
+    quotas: bool = False
+    """Whether the quotas of virtual clusters decide which jobs may start, or go on."""
     equal_to: tuple[str, ...] = ()
     """With which parameters or inputs it does the same as another policy, one sentence each."""
     sources: tuple[str, ...] = ()
@@ -257,6 +263,16 @@ class Policy(ABC):
             if self.parameters[p.name] != p.read(p.default)
         ]
         return ",".join((self.card.name, *other))
+
+    @property
+    def what(self) -> str:
+        """What it is, a few words: the card's title, and what the parameters off their defaults do."""
+        told = [
+            p.words[p.choices.index(str(self.parameters[p.name]))]
+            for p in self.card.parameters
+            if p.words and self.parameters[p.name] != p.read(p.default)
+        ]
+        return "; ".join((self.card.title, *told))
 
     def __repr__(self) -> str:
         return f"<policy {self.label}>"

@@ -36,7 +36,7 @@ class Kueue(Policy):
 
     card: ClassVar[Card] = Card(
         name="kueue",
-        title="quotas that tenants lend and borrow (Kueue)",
+        title="quotas of VCs, which they lend and borrow while GPUs are idle (Kueue)",
         rule=(
             "Every VC is a queue with its quota, in order of priority and then submission. In a cycle each queue "
             "offers its first job once; those that stay within their queue's quota go before those that borrow, then "
@@ -78,6 +78,7 @@ class Kueue(Policy):
             OVERHEAD,
         ),
         assumptions=("D1", "D9", "M9"),
+        quotas=True,
         equal_to=(
             "With cohort=off and scan=stop: fifo,scan=stop of each VC within its quota.",
             "With borrow_limit=0 and lend_limit=0: cohort=off.",

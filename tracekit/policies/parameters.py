@@ -40,7 +40,11 @@ SCOPE = Parameter("relax_to", "any", "how far it then goes: the rack's nodes, or
 def scan(default: str) -> Parameter:
     """Return the parameter `scan` with a default."""
     return Parameter(
-        "scan", default, "at the first job that cannot start the pass ends, or passes it over", ("stop", "skip")
+        "scan",
+        default,
+        "at the first job that cannot start the pass ends, or passes it over",
+        ("stop", "skip"),
+        words=("later jobs wait behind one that cannot start", "later jobs may pass one that cannot start"),
     )
 
 

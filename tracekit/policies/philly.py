@@ -24,7 +24,7 @@ class Philly(Policy):
 
     card: ClassVar[Card] = Card(
         name="philly",
-        title="team quotas with reclaim and relaxed locality (Philly)",
+        title="quotas of VCs, which others may use while GPUs are idle and have to give back (Philly)",
         rule=(
             "The turn goes to the VC that holds the fewest GPUs for its quota; in a VC jobs start in the order of "
             "their submission, and later ones may pass one that cannot start. A VC may exceed its quota while GPUs "
@@ -46,6 +46,7 @@ class Philly(Policy):
             Parameter("overhead", "helios", "preset of what each preemption costs (M9)"),
         ),
         assumptions=("D1", "D9", "M4", "M9"),
+        quotas=True,
         equal_to=(
             "With one VC on one node: fifo,scan=skip.",
             "With one VC, one GPU model, retries=0 and no cost of spreading: fifo,scan=skip,fit=count.",

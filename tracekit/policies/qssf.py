@@ -34,7 +34,7 @@ class Qssf(Policy):
 
     card: ClassVar[Card] = Card(
         name="qssf",
-        title="smallest foretold GPU time first (Helios QSSF)",
+        title="smallest GPU time first, foretold from earlier jobs (Helios QSSF)",
         rule=(
             "As ssf, with run times foretold from jobs that had ended, in the log, before the job was submitted: the "
             "blend x times the mean of jobs of that user, name and size, and 1 - blend times the geometric mean of "

@@ -9,7 +9,7 @@ import numpy as np
 from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Policy
 from tracekit.replay.mechanisms import Recorded as Mechanism
-from tracekit.text import counted
+from tracekit.text import counted, percent
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
@@ -24,7 +24,7 @@ class Recorded(Policy):
 
     card: ClassVar[Card] = Card(
         name="recorded",
-        title="the recorded schedule",
+        title="the recorded schedule: jobs start and end when the log says so",
         rule=(
             "Each job starts and ends when the log says so, at its first start and its last end; only its nodes are "
             "chosen anew by the placement, anywhere among nodes of one GPU model where it does not fit closely. A job "
@@ -51,7 +51,7 @@ class Recorded(Policy):
         gpu_ms = jobs.work_ms.astype(np.float64) * jobs.devices * jobs.milli
         notes = tuple(
             f"left out {what}: {counted(int(which.sum()), 'jobs')}, with "
-            f"{gpu_ms[which].sum() / max(gpu_ms.sum(), 1):.1%} of the GPU-hours"
+            f"{percent(gpu_ms[which].sum() / max(gpu_ms.sum(), 1))} of the GPU-hours"
             for which, what in (
                 (unknown, "without a recorded start"),
                 (endless, "without a recorded end"),

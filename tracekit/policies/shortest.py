@@ -114,7 +114,7 @@ class Ssf(_Estimated):
     key = smallest
     card: ClassVar[Card] = Card(
         name="ssf",
-        title="smallest GPU time first",
+        title="smallest GPU time (GPUs times run time) first",
         rule="The job with the least run time times GPUs starts first, ties by submission. Nothing is stopped.",
         parameters=(scan("stop"), FIT, NOISE),
         assumptions=("D1", "M11"),
@@ -130,7 +130,7 @@ class Srtf(_Remaining):
     drift = "time"
     card: ClassVar[Card] = Card(
         name="srtf",
-        title="shortest remaining time first",
+        title="shortest remaining time first; running jobs may be stopped",
         rule=(
             "Whenever a job comes or ends, the jobs with the least run time left hold the GPUs: a waiting job evicts "
             "running ones that have more left, the one with most left first, until it fits. Jobs stop and go on where "
@@ -154,7 +154,7 @@ class Srsf(_Remaining):
     drift = "any"
     card: ClassVar[Card] = Card(
         name="srsf",
-        title="smallest remaining GPU time first",
+        title="smallest remaining GPU time first; running jobs may be stopped",
         rule="As srtf, with the run time left times the GPUs of the gang.",
         parameters=(scan("skip"), FIT, OVERHEAD, CHARGE),
         assumptions=("D1", "M9"),

@@ -85,7 +85,7 @@ class Las(Policy):
 
     card: ClassVar[Card] = Card(
         name="las",
-        title="least attained service in queues (Tiresias 2D-LAS)",
+        title="least GPU time so far first; running jobs may be stopped (Tiresias 2D-LAS)",
         rule=(
             "A job begins in the first queue and falls to the next when the GPU time it has had reaches a threshold. "
             "Jobs of an earlier queue go first and evict those of later ones; inside a queue the earlier submission "
@@ -125,7 +125,7 @@ class Gittins(Policy):
 
     card: ClassVar[Card] = Card(
         name="gittins",
-        title="Gittins index in queues (Tiresias 2D-Gittins)",
+        title="most likely to end soon first (Gittins index); running jobs may be stopped (Tiresias)",
         rule=(
             "As las, but inside a queue the job that is likeliest to end soon goes first: by the Gittins index of the "
             "GPU time it has had, from the distribution of the GPU time of all jobs of the trace, looking ahead to the "

@@ -57,6 +57,8 @@ class Cluster:
     """1 where a node is not there before the first change (N,)."""
     origin: str
     """Where it comes from, for the reader of a result, such as 'nodes of the Trace'."""
+    without_gpus: int = 0
+    """Nodes that the Trace lists and that are not here, since they have no GPUs."""
 
     @property
     def nodes(self) -> int:

@@ -16,6 +16,7 @@ from tracekit.replay.panel import standard_panel
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import Compared, compare_policies
 from tracekit.replay.results.tables import write_files
+from tracekit.text import percent
 from tracekit.trace_writer import StagedFolder, output_errors
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def left_out_sentences(scenario: Scenario) -> list[str]:
     told = []
     for part in jobs.left_out:
         hours = part.gpu_hours
-        share = "" if hours is None or not everything else f", with {hours / everything:.1%} of the GPU-hours"
+        share = "" if hours is None or not everything else f", with {percent(hours / everything)} of the GPU-hours"
         what = "1 job is" if part.jobs == 1 else f"{part.jobs:,} jobs are"
         told.append(f"{what} left out: {part.reason}{share}")
     return told

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
+from tracekit.text import percent
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -259,7 +261,8 @@ def _judged(
         examples = ", ".join(_gang(row) for row in never.head(_EXAMPLES).iter_rows(named=True))
         more = f" and {len(never) - _EXAMPLES} more kinds" if len(never) > _EXAMPLES else ""
         (refused if worst_share > REFUSED_SHARE else warned).append(
-            f"{never_jobs:,} of {jobs:,} jobs can never be placed, with {share:.1%} of the GPU-hours: {examples}{more}"
+            f"{never_jobs:,} of {jobs:,} jobs can never be placed, with {percent(share)} of the GPU-hours:"
+            f" {examples}{more}"
         )
     heavy = overall.filter(pl.col("scope") != "vc", (pl.col("load") > 1) | _without_nodes())
     pools = overall.filter(pl.col("scope") == "pool").height

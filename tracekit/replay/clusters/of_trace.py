@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,7 +87,8 @@ def cluster_of_trace(
                 hint="use --vc-partitions off, or a cluster file",
             )
         nodes = repeated(nodes if divided else [_undivided(node) for node in nodes], factor)
-        return _with_quotas(nodes, stated.scaled(factor), trace, name, "nodes of the Trace", factor)
+        made = _with_quotas(nodes, stated.scaled(factor), trace, name, "nodes of the Trace", factor)
+        return replace(made, without_gpus=_nodes_without_gpus(trace, name))
     if total.gpus.max(initial=0) < 1:
         return observed_cluster(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=cluster)
     divided = bool(stated.tenants) if partitioned is None else partitioned
@@ -191,6 +193,11 @@ def _listed_nodes(trace: Trace, cluster: str | None) -> list[Node]:
         "node_id", pl.col("gpu_count").clip(upper_bound=1_000_000), *(pl.col(c).fill_null("") for c in _TEXTS), *scaled
     ).collect()
     return [Node(*row) for row in table.iter_rows()]
+
+
+def _nodes_without_gpus(trace: Trace, cluster: str | None) -> int:
+    rows = _own(trace.scan("nodes"), cluster).filter(~(pl.col("gpu_count") >= 1).fill_null(value=False))
+    return int(rows.select(pl.len()).collect().item())
 
 
 _TEXTS = ("gpu_model", "rack", "vc")

@@ -21,6 +21,7 @@ from tracekit.replay.engine.progress import change_rate
 from tracekit.replay.engine.state import PPM
 from tracekit.replay.outcome import PowerUse
 from tracekit.replay.results.energy import idle_energy_kwh
+from tracekit.text import percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -163,8 +164,9 @@ def told_power(outcome: Outcome) -> dict[str, str]:
     return {
         "title": "the power cap",
         "value": (
-            f"at most {found.peak_w / 1000:,.1f} kW were drawn; the clock was lowered for {found.slowed_ms / span:.1%} "
-            f"of the time, and for {found.over_ms / span:.1%} even the lowest did not keep the cap"
+            f"at most {found.peak_w / 1000:,.1f} kW were drawn; the clock was lowered for"
+            f" {percent(found.slowed_ms / span)} of the time, and for {percent(found.over_ms / span)} even the lowest"
+            " did not keep the cap"
         ),
         "source": "the engine",
     }

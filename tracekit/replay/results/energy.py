@@ -9,6 +9,7 @@ import numpy as np
 from tracekit.replay.assumptions.costs import power_config
 from tracekit.replay.assumptions.of_jobs import utilization_ppm
 from tracekit.replay.assumptions.speeds import PPM
+from tracekit.text import percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,8 +92,8 @@ def told_utilization(jobs: Jobs, models: Models) -> dict[str, str]:
     return {
         "title": "GPU utilization, for energy",
         "value": (
-            f"{models.interference.utilization:.0%} for {unknown:,} of {len(jobs):,} jobs: those of which the table"
-            " job_usage has no mean"
+            f"{percent(models.interference.utilization)} for {unknown:,} of {len(jobs):,} jobs: those of which the"
+            " table job_usage has no mean"
         ),
         "source": "interference.utilization of the models (M1)",
     }
