@@ -25,7 +25,7 @@ def test_fit_generate_fit(trace: Path, tmp_path: Path) -> None:
     assert fitted.returncode == 0, fitted.stderr
     for word in ("all jobs", "1 GPU, completed", "lognorm", "least AIC", "arrivals: ", "as gpu_class"):
         assert word in fitted.stdout
-    assert "note: 38 jobs without a run time; most never ran" in fitted.stderr
+    assert "note: 38 jobs without a known run time are in no fit of run times" in fitted.stderr
     assert json.loads((tmp_path / "w.json").read_text())["version"] == 1
     made = run("generate", tmp_path / "w.json", "--jobs", "300", "--seed", "2", "-o", tmp_path / "t")
     assert made.returncode == 0, made.stderr

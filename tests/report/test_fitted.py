@@ -69,7 +69,7 @@ def _rows(result: Result) -> list[dict[str, Any]]:
 def test_each_fitted_group_is_a_row_and_pooled_ones_are_counted() -> None:
     pooled = _entry(gpu_class="1", pooled_to="all", n=40, median_ratio=None, quantiles_s=None)
     tenant = _entry(vc="x")
-    family, match, _ = fitted_results(_model(_entry(), _entry(gpu_class=">8"), pooled, tenant))
+    family, match, *_ = fitted_results(_model(_entry(), _entry(gpu_class=">8"), pooled, tenant))
     rows = _rows(family)
     assert [(r["gpu_class"], r["status"], r["family"], r["least_aic"], r["p"]) for r in rows] == [
         ("all", "all", "lognorm", "burr12", 0.4),
@@ -78,17 +78,38 @@ def test_each_fitted_group_is_a_row_and_pooled_ones_are_counted() -> None:
     assert rows[0]["censored_share"] == 0.1
     assert "1 group by size and status has less than 200 jobs and takes the shape of a larger one" in family.notes
     assert "remark" not in rows[0]
-    assert match.notes == [
-        "size classes that are not shown: 1 (40 jobs, less than 200, and less than 20 that are known to the end)"
-    ]
+    assert match.notes == ["not shown: 1-GPU jobs (40: less than 200, and less than 20 that are known to the end)"]
     assert finding("fit/run_time_family", rows) == (
-        "Of the families, a lognormal distribution describes the run times of all 300 jobs best; the largest gap"
-        " between fitted and observed distribution is 2.0 %, no more than chance would give (p = 0.4)."
+        "Of the families tried, a lognormal distribution describes the run times of all 300 jobs best. The largest gap"
+        " between fitted and observed distribution is 2.0 %. A test finds no more misfit than chance would give"
+        " (p = 0.4)."
     )
 
 
+def test_a_p_value_is_told_with_the_jobs_that_it_was_made_with() -> None:
+    drawn = {"jobs": 500, "replicates": 19, "p_ks": 0.05, "p_ad": 0.5}
+    family, *_ = fitted_results(_model(_entry(n=7255, bootstrap=drawn)))
+    rows = _rows(family)
+    assert rows[0]["p_jobs"] == 500
+    said = finding("fit/run_time_family", rows)
+    assert said is not None
+    assert said.endswith(" A test of 500 of these jobs finds more misfit than chance would give (p = 0.05).")
+    assert family.notes == [
+        (
+            "p-values come from 19 drawn samples of at most 500 jobs: none can be below 0.05, and a small misfit of"
+            " many jobs does not show; 'tracekit fit' draws more samples"
+        )
+    ]
+    family, *_ = fitted_results(_model(_entry(bootstrap=None)))
+    rows = _rows(family)
+    assert "p_jobs" not in rows[0]
+    said = finding("fit/run_time_family", rows)
+    assert said is not None
+    assert said.endswith("distribution is 2.0 %.")
+
+
 def test_observed_stand_beside_fitted_quantiles() -> None:
-    _, match, _ = fitted_results(_model(_entry(), _entry(gpu_class="1")))
+    _, match, *_ = fitted_results(_model(_entry(), _entry(gpu_class="1")))
     rows = _rows(match)
     assert [(r["gpu_class"], r["share"], r["observed_s"]) for r in rows] == [
         ("all", 0.5, 90.0),
@@ -100,27 +121,31 @@ def test_observed_stand_beside_fitted_quantiles() -> None:
     assert rows[0]["fitted_s"] == pytest.approx(100, rel=1e-3)
     assert rows[1]["fitted_s"] == pytest.approx(1024, rel=1e-3)
     assert finding("fit/run_time", rows) == (
-        "Counted until their end, jobs that still run included, half of all jobs hold their GPUs for at most 1.5 min,"
-        " 1.67 min by the fit;"
-        " one in a hundred runs for more than 16.7 min, 17.1 min by the fit."
+        "Half of all jobs, those that still run included, run for at most 1.5 min; the fit says 1.67 min. One job in a"
+        " hundred runs for more than 16.7 min; the fit says 17.1 min."
     )
     drawn = panels("fit/run_time", rows)
-    titles = ["All jobs", "All jobs, survival", "By size", "By size, survival", "Quantile by quantile"]
-    assert [p.title for p in drawn] == titles
+    assert [p.title for p in drawn] == [
+        "All jobs",
+        "All jobs: how many run longer",
+        "By size",
+        "By size: how many run longer",
+        "Observed against fitted",
+    ]
     survival = drawn[1].to_dict()["layer"][0]["encoding"]
     assert survival["y"]["scale"]["type"] == "log"
     assert survival["x"]["scale"]["type"] == "log"
 
 
 def test_the_rate_is_a_table_of_hours_by_days() -> None:
-    _, _, rate = fitted_results(_model(_entry()))
+    _, _, rate, _ = fitted_results(_model(_entry()))
     rows = _rows(rate)
     assert len(rows) == 24
     assert {r["rate"] for r in rows} == {"fitted"}
     assert (rows[0]["monday"], rows[0]["tuesday"], rows[23]["sunday"]) == (20.0, 10.0, 10.0)
     assert finding("fit/arrival_rate", rows) == (
-        "By the fitted rate 10.1 batches of jobs arrive in an hour on average, 20 in the busiest hour"
-        " (Monday, 00:00 to 01:00) and 10 in the quietest (Monday, 01:00 to 02:00)."
+        "On average 10.1 batches (jobs submitted at the same moment) arrive in an hour by the fitted rate: 20 in the"
+        " busiest hour (Monday, 00:00 to 01:00), 10 in the quietest (Monday, 01:00 to 02:00)."
     )
     (panel,) = panels("fit/arrival_rate", rows)
     (values,) = panel.to_dict()["datasets"].values()
@@ -131,7 +156,7 @@ def test_observed_rates_stand_beside_the_fitted_ones() -> None:
     document = _model(_entry()).document
     # Monday 00:00 is 5 off, Monday 01:00 was never seen, all others are met.
     seen = [25.0, None, *[10.0] * 166]
-    _, _, rate = fitted_results(_model(_entry(), arrivals={**document["arrivals"], "observed_per_hour": seen}))
+    _, _, rate, _ = fitted_results(_model(_entry(), arrivals={**document["arrivals"], "observed_per_hour": seen}))
     rows = _rows(rate)
     assert [(r["hour"], r["rate"], r["monday"], r["tuesday"]) for r in rows[:4]] == [
         (0, "fitted", 20.0, 10.0),
@@ -141,7 +166,7 @@ def test_observed_rates_stand_beside_the_fitted_ones() -> None:
     ]
     said = finding("fit/arrival_rate", rows)
     assert said is not None
-    assert said.endswith("; the 167 observed hours are 0.0299 batches away from the fitted rate on average.")
+    assert said.endswith(" The 167 observed hours are 0.0299 batches away from the fitted rate on average.")
     (panel,) = panels("fit/arrival_rate", rows)
     assert [words for words, _ in panel.legend] == ["observed", "fitted"]
     points = next(v for v in panel.to_dict()["datasets"].values() if v[0]["what"] == "observed")
@@ -152,17 +177,19 @@ def test_observed_rates_stand_beside_the_fitted_ones() -> None:
 def test_a_small_size_class_is_shown_with_the_fit_of_all_at_its_own_median() -> None:
     quantiles = [[0.01, 20.0], [0.5, 180.0], [0.95, 1500.0], [0.99, 2000.0]]
     small = _entry(gpu_class="1", pooled_to="all", n=40, median_ratio=2.0, quantiles_s=quantiles)
-    _, match, _ = fitted_results(_model(_entry(), small))
+    _, match, *_ = fitted_results(_model(_entry(), small))
     rows = [r for r in _rows(match) if r["gpu_class"] == "1"]
     # A hundredth of 40 jobs is less than a job.
     assert [r["share"] for r in rows] == [0.5, 0.95]
     assert rows[0]["fitted_s"] == pytest.approx(200, rel=1e-3)
-    assert "1 (40 jobs)" in match.notes[0]
+    assert match.notes[0].startswith(
+        "too few for a fit of their own, that is less than 200: 1-GPU jobs (40). They have"
+    )
 
 
-def test_survival_has_log_axes_though_jobs_ran_for_no_time() -> None:
+def test_what_runs_longer_has_log_axes_though_jobs_ran_for_no_time() -> None:
     zero = _entry(quantiles_s=[[0.25, 0.0], [0.5, 90.0], [0.99, 1000.0]])
-    _, match, _ = fitted_results(_model(zero))
+    _, match, *_ = fitted_results(_model(zero))
     below, beyond, *_ = panels("fit/run_time", _rows(match))
     encoded = [p.to_dict()["layer"][0]["encoding"] for p in (below, beyond)]
     assert [e["x"]["scale"]["type"] for e in encoded] == ["symlog", "log"]
@@ -171,7 +198,7 @@ def test_survival_has_log_axes_though_jobs_ran_for_no_time() -> None:
 
 
 def test_a_log_without_hours_names_no_hour() -> None:
-    _, _, rate = fitted_results(_model(_entry(), source={"hour_of_day_known": False}))
+    _, _, rate, _ = fitted_results(_model(_entry(), source={"hour_of_day_known": False}))
     # The log begins on a Sunday at 23:00 of its made-up week: Monday 00:00 is its second hour.
     rows = _rows(rate)
     assert [r["day_1"] for r in rows[:3]] == [10.0, 20.0, 10.0]
@@ -185,33 +212,34 @@ def test_a_log_without_hours_names_no_hour() -> None:
 def test_a_growing_rate_is_told_as_its_mean() -> None:
     rate = {"kind": "constant", "per_hour": 10.0, "profile": [1.0], "trend_per_day": 0.1}
     arrivals = {"process": "poisson", "why": "w", "days": 10.0, "rate": rate}
-    _, _, result = fitted_results(_model(_entry(), arrivals=arrivals))
+    _, _, result, _ = fitted_results(_model(_entry(), arrivals=arrivals))
     # (e - 1) / 1 times the rate at the beginning.
     assert _rows(result)[0]["monday"] == pytest.approx(17.18, abs=0.01)
-    assert (
-        result.notes[-1]
-        == "over the 10 days of the log the fitted rate is multiplied by 2.72, from the first day to the last"
-    )
+    assert result.notes[-1] == "over the 10 days of the log the fitted rate grows 2.72-fold"
 
 
 def test_what_could_not_be_fitted_has_its_reason() -> None:
     constant = _entry(chosen=None, reason="no family could be fitted: all durations are the same", bootstrap=None)
     arrivals = {"process": None, "reason": "jobs of at least two times are needed"}
-    family, match, rate = fitted_results(_model(constant, arrivals=arrivals, notes=[f"note {i}" for i in range(7)]))
+    family, match, rate, process = fitted_results(
+        _model(constant, arrivals=arrivals, notes=[f"note {i}" for i in range(7)])
+    )
     assert _rows(family)[0]["remark"] == "no family could be fitted: all durations are the same"
     said = finding("fit/run_time_family", _rows(family))
     assert said is not None
     assert said.startswith("The run times of all jobs could not be fitted")
     assert panels("fit/run_time_family", _rows(family)) == []
     assert match.reasons == ["no family could be fitted: all durations are the same"]
-    assert rate.reasons == ["The arrivals could not be fitted: jobs of at least two times are needed."]
+    for result in (rate, process):
+        assert result.reasons == ["The arrivals could not be fitted: jobs of at least two times are needed."]
     assert family.notes[-2:] == ["note 4", "2 more notes are in workload.json"]
-    family, match, _ = fitted_results(_model())
+    family, match, *_ = fitted_results(_model())
     assert (family.reasons, match.reasons) == (["No job has a run time."],) * 2
 
 
-def test_every_question_of_a_fit_has_a_chart_and_a_reason_without_one() -> None:
-    assert all(has_chart(query.name) for query in FITTED)
+def test_every_question_of_a_fit_but_the_process_has_a_chart_and_a_reason_without_one() -> None:
+    # The process is a small table, which stands open.
+    assert [query.name for query in FITTED if not has_chart(query.name)] == ["fit/arrival_process"]
     assert [r.reasons for r in unfitted_results("why")] == [["why"]] * len(FITTED)
 
 

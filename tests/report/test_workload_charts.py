@@ -12,7 +12,7 @@ from tracekit.fit.choice import Effort, describe
 from tracekit.fit.model import WorkloadModel
 from tracekit.fit.sample import Sample
 from tracekit.report.rate_charts import arrivals_chart
-from tracekit.report.workload_charts import run_time_chart, undrawn, workload_pictures
+from tracekit.report.workload_charts import against, curves, run_time_chart, undrawn, workload_pictures
 
 
 def spec_of(chart: alt.TopLevelMixin) -> dict[str, Any]:
@@ -115,3 +115,39 @@ def test_a_group_is_drawn_as_distribution_survival_and_quantiles(model: Workload
     # A lognormal against its own sample: the middle of the quantiles lies on the line.
     inner = points[8:20]
     assert all(abs(np.log(row["observed"] / row["fitted"])) < 0.2 for row in inner)
+
+
+def _pairs(*pairs: tuple[float, float]) -> list[dict[str, Any]]:
+    """Return rows of a chart from observed and fitted run times [s]."""
+    return [
+        {"what": "all", "share": (i + 1) / 10, "observed_s": seen, "fitted_s": fitted}
+        for i, (seen, fitted) in enumerate(pairs)
+    ]
+
+
+def test_observed_and_fitted_run_times_share_a_domain_and_even_ticks() -> None:
+    # A tail fitted to 1,000 days beside 10 that were seen: ten times the longest is shown.
+    day = 86400.0
+    rows = _pairs((6.0, 8.0), (600.0, 500.0), (10 * day, 1000 * day))
+    same, points = spec_of(against(rows, {"all": "#000"}))["layer"]
+    x, y = (points["encoding"][axis] for axis in "xy")
+    assert x["scale"]["domain"] == y["scale"]["domain"]
+    assert x["scale"]["domain"][0] < 6.0
+    assert 100 * day < x["scale"]["domain"][1] < 200 * day
+    assert x["axis"]["values"] == y["axis"]["values"] == [60, 3600, 86400, 30 * 86400]
+    assert [row["fitted_s"] for row in same["data"]["values"]] == [6.0, 100 * day]
+    assert all(row["fitted_s"] == row["observed_s"] for row in same["data"]["values"])
+
+
+def test_a_short_range_keeps_all_its_ticks() -> None:
+    for chart in (
+        against(_pairs((20.0, 25.0), (4000.0, 5000.0)), {}),
+        curves(_pairs((20.0, 25.0), (4000.0, 5000.0)), "below", {}),
+    ):
+        assert spec_of(chart)["layer"][1]["encoding"]["x"]["axis"]["values"] == [60, 600, 3600]
+
+
+def test_run_times_rounded_to_0_keep_their_place_on_both_axes() -> None:
+    points = spec_of(against(_pairs((0.0, 0.2), (90.0, 100.0)), {}))["layer"][1]["encoding"]
+    assert [points[axis]["scale"]["type"] for axis in "xy"] == ["symlog", "symlog"]
+    assert points["x"]["scale"]["domain"] == points["y"]["scale"]["domain"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracekit import __version__
 from tracekit.errors import UsageError
-from tracekit.fit.arrivals import fit_arrivals
+from tracekit.fit.arrivals import HOURS_UNKNOWN, fit_arrivals
 from tracekit.fit.choice import Effort
 from tracekit.fit.jobs import read_jobs
 from tracekit.fit.model import VERSION, WorkloadModel, rounded
@@ -130,11 +130,14 @@ def _notes(document: dict[str, Any]) -> list[str]:
     if arrivals["process"] is None:
         found.append(f"arrivals could not be fitted: {arrivals['reason']}")
     if not document["source"]["hour_of_day_known"]:
-        found.append("the log does not tell the hour of the day: hours of the rate count from an unknown one")
+        found.append(HOURS_UNKNOWN)
     if document["correlation"]["correlation"] is None:
-        found.append(f"no correlation of successive run times: {document['correlation']['reason']}")
+        found.append(
+            "a synthetic Trace draws each run time without regard to the same user's job before: how they hang together"
+            f" is not known ({document['correlation']['reason']})"
+        )
     if document["utilization"]["source"] is None:
-        found.append(f"no utilization: {document['utilization']['reason']}")
+        found.append(f"the model tells no GPU utilization: {document['utilization']['reason']}")
     return found
 
 
@@ -143,7 +146,12 @@ def _source_notes(source: dict[str, Any]) -> list[str]:
     for kind in ("of negative run time", "of more than 100 years"):
         number = source[f"jobs_{kind.replace(' ', '_')}"]
         if number:
-            found.append(f"{counted(number, 'jobs')} {kind} {'is' if number == 1 else 'are'} in no fit")
-    if source["jobs_without_run_time"]:
-        found.append(f"{counted(source['jobs_without_run_time'], 'jobs')} without a run time; most never ran")
+            found.append(f"{counted(number, 'jobs')} {kind} {_are(number)} in no fit of run times")
+    number = source["jobs_without_run_time"]
+    if number:
+        found.append(f"{counted(number, 'jobs')} without a known run time {_are(number)} in no fit of run times")
     return found
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["fit_arrivals"]
+__all__ = ["HOURS_UNKNOWN", "fit_arrivals"]
+
+HOURS_UNKNOWN = (
+    "the log does not tell the hour of the day: the hours of the arrival rate are those of the Trace's own clock, whose"
+    " hour 0 need not be midnight"
+)
+"""Note of a model whose log does not tell the hour of the day."""
 
 DRAWS = 999
 """Poisson processes drawn for a p-value; as few as 199 where there are more than 5,000 hours."""
@@ -35,6 +41,7 @@ GAPS = 20_000
 _LEAST = 20
 """Arrivals that a process needs."""
 _BATCH_SIZES = 500
+_WORDS = {"poisson": "Poisson", "gamma_renewal": "gamma renewal", "mmpp": "MMPP"}
 
 
 def fit_arrivals(jobs: pl.DataFrame, timezone: str, rng: np.random.Generator) -> dict[str, Any]:
@@ -104,18 +111,18 @@ def _process(times: Floats, step: float, rate: Rate, hours: Hours, rng: np.rando
         "gaps": int(gaps.size),
     }
     told = (
-        f"hourly counts vary {rate.dispersion:.3g} times as much as Poisson counts (p = {p_counts:.3g}),"
-        f" the squared variation of gaps is {spread:.3g} (p = {p_gaps:.3g})"
+        f"hourly counts vary {rate.dispersion:.3g} times as much as those of independent arrivals (p = {p_counts:.3g}),"
+        f" gaps {spread:.3g} times as much (p = {p_gaps:.3g})"
     )
     if min(p_counts, p_gaps) >= LEVEL:
         return {"process": "poisson", "why": f"Poisson is not rejected: {told}", "tests": tests, "candidates": []}
     candidates = _candidates(gaps / gaps.mean(), least)
-    poisson, *others = candidates
+    _, *others = candidates
     best = min(others, key=lambda c: float(c["bic"]))
-    shown = ", ".join(f"{c['process']} {c['bic']:.6g}" for c in others)
+    shown = ", ".join(f"{_WORDS[c['process']]} {c['bic']:,.1f}" for c in candidates)
     why = (
-        f"Poisson is rejected by these tests, whatever its BIC ({poisson['bic']:.6g}): {told}; of the others,"
-        f" {best['process']} has the least BIC ({shown})"
+        f"Poisson is rejected by these tests: {told}; of the other processes {_WORDS[best['process']]} has the least"
+        f" BIC ({shown})"
     )
     return {"process": best["process"], "why": why, "tests": tests, "candidates": candidates}
 

@@ -10,19 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.characterize.query import QueryColumn
+from tracekit.fit.arrivals import HOURS_UNKNOWN
 from tracekit.fit.run_times import LEAST_JOBS
 from tracekit.report.data import Result
-from tracekit.report.fitted_curves import (
-    chosen_fit,
-    hours_known,
-    log_growth,
-    observed_points,
-    shape_of,
-    weekly_rates,
-    why_undrawn,
-)
+from tracekit.report.fitted_arrivals import PROCESS, RATE, process_result, rate_result
+from tracekit.report.fitted_curves import chosen_fit, observed_points, shape_of, why_undrawn
 from tracekit.report.made import frame_of, made_query
-from tracekit.text import count, counted
+from tracekit.report.words import gpu_jobs
+from tracekit.text import counted, duration
 
 if TYPE_CHECKING:
     from tracekit.fit.model import WorkloadModel
@@ -35,17 +30,14 @@ NOTES = 5
 """Most notes of a model that a report repeats."""
 ALL = "all"
 
-DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-NUMBERED_DAYS = tuple(f"day_{number}" for number in range(1, 8))
-"""Columns of a log that does not tell the day of the week."""
-
 _FAMILY_RULE = (
     "Run time is the time that a job held its GPUs: the sum of its attempts. Until end: whatever ended the job; jobs"
     " that still run are right-censored. Demand: time it would have run; cancelled, timed out and preempted jobs and"
     " those that lost their node are right-censored too. Eleven families are fitted by maximum likelihood, nothing to"
     " a histogram, whole-second rounding counted as intervals; the one of the least BIC is chosen. KS is the largest"
     " gap between fitted and observed distribution, A-D the Anderson-Darling statistic; p is the share of samples"
-    " drawn from the family, and fitted again, that fit no better. Groups of less than 200 jobs are pooled. All"
+    " drawn from the family, and fitted again, that fit no better than as many jobs drawn from the log, these counted"
+    " as one of them. Groups of less than 200 jobs are pooled. All"
     " families with parameters, standard errors and log-likelihoods, and the virtual clusters, are in workload.json."
 )
 _MATCH_RULE = (
@@ -53,12 +45,6 @@ _MATCH_RULE = (
     " as they were seen; fitted is the family that was chosen for the group. A size class of less than 200 jobs has the"
     " fit of all jobs, moved to its own median. Drawn and listed for all jobs and each size class, at shares from 0.1 %"
     " to 99.9 % as far as they stand for a job at least."
-)
-_RATE_RULE = (
-    "Jobs submitted in one second, or in one step of a coarser clock, are a batch. The expected batches in an hour are"
-    " a base rate, times a factor of the hour of the day or of the week, times exponential growth; the kind of the"
-    " least BIC is taken, with the log-likelihood divided by the dispersion of hourly counts. Fitted is the mean over"
-    " the log; observed is the mean over those of its hours that it holds whole, unknown where there is none."
 )
 
 
@@ -81,6 +67,7 @@ FAMILY = made_query(
         _C("ks", "", "largest gap between fitted and observed distribution, 0 to 1"),
         _C("anderson_darling", "", "Anderson-Darling statistic, which weighs the tails more"),
         _C("p", "", "bootstrap p-value of KS"),
+        _C("p_jobs", "jobs", "jobs of the group that the p-value was made with"),
         _C("remark", "text", "why there is no fit"),
     ),
 )
@@ -96,18 +83,7 @@ MATCH = made_query(
         _C("fitted_s", "s", "run time at this share by the fit"),
     ),
 )
-RATE = made_query(
-    "fit/arrival_rate",
-    "Observed and fitted rate of arrivals by hour of the week",
-    "When is how much work submitted, and how well does the fitted rate follow it?",
-    _RATE_RULE,
-    (
-        _C("hour", "hour", "hour of the day, counted from the log's first where the log does not tell it"),
-        _C("rate", "text", "fitted or observed"),
-        *(_C(day, "", f"mean batches in this hour, {day.replace('_', ' ')}") for day in (*DAYS, *NUMBERED_DAYS)),
-    ),
-)
-FITTED = (FAMILY, MATCH, RATE)
+FITTED = (FAMILY, MATCH, RATE, PROCESS)
 """What a report asks a model."""
 
 
@@ -118,7 +94,7 @@ def unfitted_results(reason: str) -> list[Result]:
 
 def fitted_results(model: WorkloadModel) -> list[Result]:
     """Return what a report shows of a model; what could not be fitted has the reason."""
-    return [_family(model), _match(model), _rate(model)]
+    return [_family(model), _match(model), rate_result(model), process_result(model)]
 
 
 def _groups(model: WorkloadModel) -> list[dict[str, Any]]:
@@ -129,13 +105,13 @@ def _family(model: WorkloadModel) -> Result:
     shown = [e for e in _groups(model) if e["pooled_to"] is None]
     if not shown:
         return Result(FAMILY, None, reasons=["No job has a run time."])
+    notes = []
     effort = model.document["effort"]
-    notes = [f"the model, with virtual clusters, users, sizes and failures, is in {WORKLOAD}"]
     if effort["bootstrap_replicates"]:
         notes.append(
-            f"p-values come from {effort['bootstrap_replicates']} drawn samples of at most"
-            f" {effort['bootstrap_jobs']} jobs, so that none is below {1 / (1 + effort['bootstrap_replicates']):.2g};"
-            " 'tracekit fit' draws more"
+            f"p-values come from {effort['bootstrap_replicates']} drawn samples of at most {effort['bootstrap_jobs']}"
+            f" jobs: none can be below {1 / (1 + effort['bootstrap_replicates']):.2g}, and a small misfit of many jobs"
+            " does not show; 'tracekit fit' draws more samples"
         )
     small = len(_groups(model)) - len(shown)
     if small:
@@ -143,13 +119,13 @@ def _family(model: WorkloadModel) -> Result:
             f"{counted(small, 'groups')} by size and status {'has' if small == 1 else 'have'} less than {LEAST_JOBS}"
             f" jobs and {'takes' if small == 1 else 'take'} the shape of a larger one"
         )
-    told = model.document["notes"]
+    # That of the hours stands beside the rate.
+    told = [note for note in model.document["notes"] if note != HOURS_UNKNOWN]
     notes += told[:NOTES]
     if len(told) > NOTES:
         notes.append(f"{len(told) - NOTES} more notes are in {WORKLOAD}")
     frame = frame_of(FAMILY, [_family_row(e) for e in shown])
-    if not frame["remark"].is_not_null().any():
-        frame = frame.drop("remark")
+    frame = frame.drop(c for c in ("p_jobs", "remark") if frame[c].null_count() == frame.height)
     return Result(FAMILY, frame, notes=notes)
 
 
@@ -174,6 +150,7 @@ def _family_row(entry: dict[str, Any]) -> dict[str, Any]:
         "ks": fit["ks"],
         "anderson_darling": fit["anderson_darling"],
         "p": drawn["p_ks"] if drawn else None,
+        "p_jobs": drawn["jobs"] if drawn else None,
     }
 
 
@@ -185,19 +162,27 @@ def _match(model: WorkloadModel) -> Result:
         reasons = [e["reason"] for e in by_class if e["pooled_to"] is None and e["chosen"] is None]
         return Result(MATCH, None, reasons=reasons or ["No job has a run time."])
     notes = []
-    pooled = [f"{e['gpu_class']} ({e['n']:,} jobs)" for e in shown if e["pooled_to"] is not None]
+    pooled = [f"{gpu_jobs(e['gpu_class'])} ({e['n']:,})" for e in shown if e["pooled_to"] is not None]
     if pooled:
         notes.append(
-            f"size classes of less than {LEAST_JOBS} jobs have the fit of all jobs, moved to their own median where"
-            f" it is above 0: {', '.join(pooled)}"
+            f"too few for a fit of their own, that is less than {LEAST_JOBS}: {', '.join(pooled)}. They have the fit of"
+            " all jobs, moved to their own median where it is above 0"
+        )
+    longest = max(row["observed_s"] for row in rows)
+    beyond = max(row["fitted_s"] for row in rows)
+    if beyond > 2 * longest:
+        notes.append(
+            f"at these shares the fits reach {duration(beyond)}, the observed run times {duration(longest)}; 'tracekit"
+            " generate' draws none beyond the longest of the log, or ten times that where more than 1 % of the jobs"
+            " still ran"
         )
     without = [
-        f"{e['gpu_class'] or ALL} ({counted(e['n'], 'jobs')}, {why})"
+        f"{gpu_jobs(e['gpu_class']) if e['gpu_class'] else 'all jobs'} ({e['n']:,}: {why})"
         for e in by_class
         if (why := why_undrawn(model, e)) is not None
     ]
     if without:
-        notes.append(f"size classes that are not shown: {', '.join(without)}")
+        notes.append(f"not shown: {'; '.join(without)}")
     return Result(MATCH, frame_of(MATCH, rows), notes=notes)
 
 
@@ -215,38 +200,3 @@ def _match_rows(model: WorkloadModel, entry: dict[str, Any]) -> list[dict[str, A
         }
         for (share, seconds), by_fit in zip(told, fitted, strict=True)
     ]
-
-
-def _rate(model: WorkloadModel) -> Result:
-    arrivals = model.document["arrivals"]
-    if arrivals["process"] is None:
-        return Result(RATE, None, reasons=[f"The arrivals could not be fitted: {arrivals['reason']}."])
-    days = DAYS if hours_known(model) else NUMBERED_DAYS
-    week = weekly_rates(model)
-    whats = ("fitted", "observed") if any(r["observed"] is not None for r in week) else ("fitted",)
-    rows = [
-        {"hour": h, "rate": what, **{day: week[24 * d + h][what] for d, day in enumerate(days)}}
-        for h in range(24)
-        for what in whats
-    ]
-    kind = {
-        "constant": "the rate does not depend on the hour",
-        "hour_of_day": "the rate depends on the hour of the day; no day differs from the others by more than chance",
-        "hour_of_week": "the rate depends on the hour of the week",
-    }[arrivals["rate"]["kind"]]
-    notes = [kind, f"process: {_PROCESSES[arrivals['process']]}; {arrivals['why']}"]
-    growth = log_growth(model)
-    if abs(growth) > 1e-9:
-        times = count(float(np.exp(growth)))
-        notes.append(
-            f"over the {arrivals['days']:,.0f} days of the log the fitted rate is multiplied by {times}, from the"
-            " first day to the last"
-        )
-    return Result(RATE, frame_of(RATE, rows).select("hour", "rate", *days), notes=notes)
-
-
-_PROCESSES = {
-    "poisson": "Poisson",
-    "gamma_renewal": "gamma renewal",
-    "mmpp": "two-state Markov-modulated Poisson",
-}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.fit.run_times import LEAST_JOBS, LEAST_KNOWN
+from tracekit.text import count, percent
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,15 +19,20 @@ if TYPE_CHECKING:
 __all__ = [
     "Shape",
     "chosen_fit",
+    "growth_words",
+    "half_days",
     "hours_known",
     "log_growth",
     "observed_points",
     "shape_of",
+    "steep",
     "weekly_rates",
     "why_undrawn",
 ]
 
 _WEEK = 168
+_STEEP = 10.0
+"""Growth over the log, or fall by this factor, from which on weeks are too unequal for a mean week."""
 
 
 def chosen_fit(entry: dict[str, Any]) -> dict[str, Any]:
@@ -121,3 +127,36 @@ def log_growth(model: WorkloadModel) -> float:
     """Return the growth of the logarithm of the rate from the log's begin to its end."""
     arrivals = model.document["arrivals"]
     return float(arrivals["rate"]["trend_per_day"] * arrivals["days"])
+
+
+def steep(growth: float) -> bool:
+    """Return whether the rate grows or falls so much over the log that a mean week says little."""
+    return bool(abs(growth) > np.log(_STEEP))
+
+
+def half_days(model: WorkloadModel) -> float:
+    """Return in how many of the last days, or of the first where the rate falls, half of the fitted batches come.
+
+    It is that of the growth alone; the hour of the day moves it by hours at most.
+    """
+    growth = abs(log_growth(model))
+    days = float(model.document["arrivals"]["days"])
+    if growth < 1e-9:
+        return days / 2
+    # The rest of the log holds the other half: exp(growth x) - 1 is half of exp(growth) - 1 at its share x of the log.
+    return days * (1 - float(np.logaddexp(0.0, growth) - np.log(2)) / growth)
+
+
+def growth_words(growth: float) -> str:
+    """Return what a rate does that is multiplied by `growth`.
+
+    Examples
+    --------
+    >>> growth_words(1.25), growth_words(12.3), growth_words(0.75), growth_words(1e9)
+    ('grows by 25.0 %', 'grows 12.3-fold', 'falls by 25.0 %', 'grows more than 1,000,000-fold')
+    """
+    if growth < 1:
+        return f"falls by {percent(1 - growth)}"
+    if growth < 2:
+        return f"grows by {percent(growth - 1)}"
+    return "grows more than 1,000,000-fold" if growth > 1e6 else f"grows {count(growth)}-fold"

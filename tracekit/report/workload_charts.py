@@ -101,7 +101,7 @@ def curves(rows: list[Row], measure: str, colours: dict[str, str]) -> alt.LayerC
     # Log axes have no place for jobs of 0 s.
     seen = [row for row in shares if row[2] > 0 or not beyond]
     values = [seconds for _, _, seconds, _ in seen]
-    x = alt.X("s:Q", scale=_time(values), axis=time_axis("run time", values))
+    x = alt.X("s:Q", scale=_time(values), axis=_even_axis("run time", values))
     percent_of = percent_axis("jobs that run longer" if beyond else "jobs that run no longer")
     scale = alt.Scale(domain=[0, 1])
     if beyond:
@@ -132,8 +132,8 @@ def against(rows: list[Row], colours: dict[str, str]) -> alt.LayerChart:
     """Return observed against fitted quantiles, and the line on which they are equal; rows as for `curves`."""
     import altair as alt
 
-    values = axis_values(rows, ("observed_s",))
-    ends = [{"fitted_s": v, "observed_s": v} for v in (min(values), max(values))]
+    wide = _wide(axis_values(rows, ("observed_s",)), axis_values(rows, ("fitted_s",)))
+    ends = [{"fitted_s": v, "observed_s": v} for v in (min(wide), max(wide))]
     shown = [
         {
             **{k: r[k] for k in ("what", "share", "observed_s", "fitted_s")},
@@ -142,10 +142,9 @@ def against(rows: list[Row], colours: dict[str, str]) -> alt.LayerChart:
         }
         for r in rows
     ]
-    wide = _wide(values, axis_values(rows, ("fitted_s",)))
     encoded = {
-        "x": alt.X("fitted_s:Q", scale=_time(wide), axis=time_axis("fitted run time", wide)),
-        "y": alt.Y("observed_s:Q", scale=_time(values), axis=time_axis("observed run time", values)),
+        "x": alt.X("fitted_s:Q", scale=_time(wide), axis=_even_axis("fitted run time", wide)),
+        "y": alt.Y("observed_s:Q", scale=_time(wide), axis=_even_axis("observed run time", wide)),
     }
     same = alt.Chart(data(ends)).mark_line(color=colour("muted"), strokeDash=[4, 3], clip=True).encode(**encoded)
     points = alt.Chart(data(shown)).mark_point(filled=True, size=30, opacity=0.9, clip=True)
@@ -163,11 +162,24 @@ def against(rows: list[Row], colours: dict[str, str]) -> alt.LayerChart:
 
 
 def _wide(observed: list[float], fitted: list[float]) -> list[float]:
-    """Return the run times [s] that an axis of fitted ones must show.
+    """Return the run times [s] that both axes of observed against fitted ones must show.
 
     A fitted tail may lie far beyond every job: a tenth of the shortest to ten times the longest is shown.
     """
     return [*observed, max(min(fitted), min(observed) / 10), min(max(fitted), 10 * max(observed))]
+
+
+_EVEN_TICKS_S = (0, 1, 60, 3600, 86400, 30 * 86400, 365 * 86400)
+"""Ticks that are about equally far from each other on a logarithmic axis."""
+_FEW_TICKS = 6
+
+
+def _even_axis(title: str, values: list[float]) -> alt.Axis:
+    """Return an axis for durations [s] whose ticks stay evenly spaced where the range is wide."""
+    axis = time_axis(title, values)
+    if len(axis.values) > _FEW_TICKS:
+        axis.values = [t for t in axis.values if t in _EVEN_TICKS_S]
+    return axis
 
 
 def _time(values: list[float]) -> alt.Scale:
@@ -280,10 +292,10 @@ def _against(told: list[tuple[float, float]], shape: Shape, values: list[float])
     fitted = shape.quantiles(np.array([share for share, _ in told], float))
     rows = [{"fitted": float(f), "observed": value} for f, (_, value) in zip(fitted, told, strict=True)]
     wide = _wide(values, [float(f) for f in fitted] or values)
-    ends = [{"fitted": v, "observed": v} for v in (min(values), max(values))]
+    ends = [{"fitted": v, "observed": v} for v in (min(wide), max(wide))]
     encoded = {
-        "x": alt.X("fitted:Q", scale=_log_time(wide), axis=time_axis("fitted run time", wide)),
-        "y": alt.Y("observed:Q", scale=_log_time(values), axis=time_axis("observed run time", values)),
+        "x": alt.X("fitted:Q", scale=_log_time(wide), axis=_even_axis("fitted run time", wide)),
+        "y": alt.Y("observed:Q", scale=_log_time(wide), axis=_even_axis("observed run time", wide)),
     }
     same = alt.Chart(data(ends)).mark_line(color=colour("muted"), strokeDash=[4, 3], clip=True).encode(**encoded)
     points = alt.Chart(data(rows)).mark_point(filled=True, size=36, opacity=1, color=colour("series-2"), clip=True)

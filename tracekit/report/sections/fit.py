@@ -12,6 +12,7 @@ from tracekit.report.charts import (
     class_colours,
     class_legend,
 )
+from tracekit.report.fitted_curves import growth_words
 from tracekit.report.rate_charts import MATCH_COLOURS, week
 from tracekit.report.sections.interface import chart, says
 from tracekit.report.theme import colour
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tracekit.report.structure import Row
 
 _ALL = "all"
+_LEVEL = 0.05
+"""p-value up to which a misfit is told as more than chance."""
 _FAMILIES = {
     "expon": "an exponential",
     "lognorm": "a lognormal",
@@ -58,13 +61,16 @@ def family_finding(rows: list[Row]) -> str | None:
     if whole["family"] is None:
         return f"The run times of all jobs could not be fitted: {whole.get('remark')}."
     text = (
-        f"Of the families, {_family(whole['family'])} describes the run times of all {count(whole['jobs'])} jobs best"
-        f"; the largest gap between fitted and observed distribution is {percent(whole['ks'])}"
+        f"Of the families tried, {_family(whole['family'])} describes the run times of all {count(whole['jobs'])} jobs"
+        f" best. The largest gap between fitted and observed distribution is {percent(whole['ks'])}."
     )
     if whole["p"] is None:
-        return text + "."
-    more = "more" if whole["p"] <= 0.05 else "no more"
-    return f"{text}, {more} than chance would give (p = {whole['p']:.2g})."
+        return text
+    # The test is made with a part of the jobs, so that it says nothing about small gaps of all of them.
+    part = whole.get("p_jobs")
+    of = "" if part is None or part >= whole["jobs"] else f" of {count(part)} of these jobs"
+    more = "more" if whole["p"] <= _LEVEL else "no more"
+    return f"{text} A test{of} finds {more} misfit than chance would give (p = {whole['p']:.2g})."
 
 
 @chart("fit/run_time_family")
@@ -80,7 +86,7 @@ def family_chart(rows: list[Row]) -> list[Panel]:
         values=order,
         title="GPUs of the job",
         measures={"ks": "largest gap (KS)"},
-        axis_title="largest gap between fitted and observed share (KS)",
+        axis_title="largest gap of fitted and observed share, KS",
     )
     return [
         Panel(
@@ -98,17 +104,16 @@ def match_finding(rows: list[Row]) -> str | None:
         return None
     middle = by[0.5]
     text = (
-        "Counted until their end, jobs that still run included, half of all jobs hold their GPUs for at most"
-        f" {duration(middle['observed_s'])}, {_by_fit(middle)} by the fit"
+        "Half of all jobs, those that still run included, run for at most"
+        f" {duration(middle['observed_s'])}; the fit says {duration(middle['fitted_s'])}."
     )
     if 0.99 not in by:
-        return text + "."
+        return text
     last = by[0.99]
-    return f"{text}; one in a hundred runs for more than {duration(last['observed_s'])}, {_by_fit(last)} by the fit."
-
-
-def _by_fit(row: Row) -> str:
-    return duration(row["fitted_s"])
+    return (
+        f"{text} One job in a hundred runs for more than {duration(last['observed_s'])}; the fit says"
+        f" {duration(last['fitted_s'])}."
+    )
 
 
 @chart("fit/run_time")
@@ -125,18 +130,21 @@ def match_chart(rows: list[Row]) -> list[Panel]:
     if whole:
         colours = {"all": colour("series-1")}
         panels.append(Panel(curves(whole, "below", colours), title="All jobs", note=marks))
-        panels.append(Panel(curves(whole, "beyond", colours), title="All jobs, survival", note=beyond))
+        panels.append(Panel(curves(whole, "beyond", colours), title="All jobs: how many run longer", note=beyond))
     if split:
         colours = class_colours(r["what"] for r in split)
         legend = class_legend(colours)
         panels.append(Panel(curves(split, "below", colours), legend, "By size", marks))
-        panels.append(Panel(curves(split, "beyond", colours), legend, "By size, survival", beyond))
+        panels.append(Panel(curves(split, "beyond", colours), legend, "By size: how many run longer", beyond))
     drawn = split or whole
     if drawn:
         colours = class_colours(r["what"] for r in split) or {"all": colour("series-1")}
-        note = "Observed against fitted quantiles; on the dashed line they are equal."
+        note = (
+            "A point stands for a share of the jobs: right, how long they run by the fit; up, how long they ran. On the"
+            " dashed line both are equal."
+        )
         legend = class_legend(colours) if split else ()
-        panels.append(Panel(against(drawn, colours), legend, "Quantile by quantile", note))
+        panels.append(Panel(against(drawn, colours), legend, "Observed against fitted", note))
     return panels
 
 
@@ -148,25 +156,40 @@ def rate_finding(rows: list[Row]) -> str | None:
     if not rates:
         return None
     high, low = max(rates), min(rates)
-    text = f"By the fitted rate {count(sum(rates) / len(rates))} batches of jobs arrive in an hour on average"
+    text = (
+        f"{_unequal(rows[0])}On average {count(sum(rates) / len(rates))} batches (jobs submitted at the same moment)"
+        " arrive in an hour by the fitted rate"
+    )
     if high - low < 1e-9 * high:
-        return f"{text}, at all hours alike{_off(week_rows)}."
+        return f"{text}, at all hours alike.{_off(week_rows)}"
     daily = all(rate == rates[i % 24] for i, rate in enumerate(rates))
     busy, quiet = (_when(rates.index(rate), known=known, daily=daily) for rate in (high, low))
-    return f"{text}, {count(high)} in the busiest hour{busy} and {count(low)} in the quietest{quiet}{_off(week_rows)}."
+    return f"{text}: {count(high)} in the busiest hour{busy}, {count(low)} in the quietest{quiet}.{_off(week_rows)}"
+
+
+def _unequal(row: Row) -> str:
+    """Return a warning where the rate changes so much over the log that a mean week says little."""
+    if row.get("half_days") is None:
+        return ""
+    end = "last" if row["growth"] > 1 else "first"
+    return (
+        f"Half of all batches come in the {end} {count(row['half_days'])} days of the log, by a fitted rate that"
+        f" {growth_words(row['growth'])} over the log: the week below is a mean of very unequal weeks, and like few of"
+        " them. "
+    )
 
 
 def _off(week_rows: list[Row]) -> str:
     gaps = [abs(r["observed"] - r["fitted"]) for r in week_rows if r["observed"] is not None]
     if not gaps:
         return ""
-    hours = "the observed hours of the week" if len(gaps) == len(week_rows) else f"the {len(gaps)} observed hours"
-    return f"; {hours} are {count(sum(gaps) / len(gaps))} batches away from the fitted rate on average"
+    hours = "The observed hours of the week" if len(gaps) == len(week_rows) else f"The {len(gaps)} observed hours"
+    return f" {hours} are {count(sum(gaps) / len(gaps))} batches away from the fitted rate on average."
 
 
 def _weekly(rows: list[Row]) -> tuple[list[Row], bool]:
     """Return the rates hour by hour from the first day on, and whether days and hours are known."""
-    days = [name for name in rows[0] if name not in {"hour", "rate"}]
+    days = [name for name in rows[0] if name not in {"hour", "rate", "growth", "half_days"}]
     by = {(r["rate"], int(r["hour"])): r for r in rows}
     found = [
         {
@@ -197,3 +220,44 @@ def rate_chart(rows: list[Row]) -> list[Panel]:
     note = "Line: fitted rate. Points: observed mean of each hour of the week." if seen else "Line: fitted rate."
     legend = tuple(MATCH_COLOURS.items()) if seen else ()
     return [Panel(week(week_rows, title=title, known=known), legend, note=note)]
+
+
+@says("fit/arrival_process")
+def process_finding(rows: list[Row]) -> str | None:
+    """Say whether jobs come in bursts, and what the model draws therefore."""
+    by = {r["part"]: r for r in rows if r["part"].startswith("test")}
+    chosen = next((r["measure"] for r in rows if r["part"] == "process" and r["verdict"] == "chosen"), None)
+    if len(by) < len(_VARIED) or chosen is None:
+        return None
+    told = {part: f"{words} {count(by[part]['value'])} times as much" for part, words in _VARIED.items()}
+    same = "as with independent arrivals (Poisson)"
+    for verdict, comes in (("more than Poisson", "in bursts"), ("less than Poisson", "more evenly than by chance")):
+        part = next((p for p in _VARIED if by[p]["verdict"] == verdict), None)
+        if part is not None:
+            beyond = "more" if verdict.startswith("more") else "less"
+            return (
+                f"Batches of jobs come {comes}: {told[part]} {same}, {beyond} than chance would give"
+                f" (p = {by[part]['p']:.2g}). {_drawn(rows, chosen)}"
+            )
+    return (
+        f"Batches of jobs come as if independently of each other: {' and '.join(told.values())} {same}, no more than"
+        " chance would give. So the model draws independent arrivals."
+    )
+
+
+_VARIED = {
+    "test of hourly counts": "their number in an hour varies",
+    "test of gaps": "the times between them vary",
+}
+
+
+def _drawn(rows: list[Row], chosen: str) -> str:
+    """Return what the model does about bursts."""
+    settings = [r["value"] for r in rows if r["part"] == "setting"]
+    if chosen.endswith("MMPP"):
+        calm, busy = settings[:2]
+        return (
+            "So the model lets the rate switch between a calm and a busy state (MMPP), with"
+            f" {count(calm)} and {count(busy)} times the fitted rate."
+        )
+    return "So the model draws the times between batches from a gamma distribution (gamma renewal)."

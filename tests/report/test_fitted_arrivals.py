@@ -1,0 +1,254 @@
+"""The fitted arrivals in a report: a rate through the week, and whether jobs come in bursts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracekit.fit.arrivals import HOURS_UNKNOWN
+from tracekit.fit.model import WorkloadModel
+from tracekit.report.fitted import fitted_results
+from tracekit.report.fitted_arrivals import process_result, rate_result
+from tracekit.report.fitted_curves import half_days
+from tracekit.report.sections import finding, panels
+
+BIC = {"constant": 1663.1, "hour_of_day": 1540.5, "hour_of_week": 2321.4}
+TESTS = {
+    "dispersion_of_hourly_counts": 1.19,
+    "p_dispersion": 0.002,
+    "squared_variation_of_gaps": 1.46,
+    "p_variation": 0.3,
+    "level": 0.01,
+}
+GAMMA = {"a": 0.92, "scale": 1.08, "least": 0.001}
+MMPP = {"quiet_rate": 0.25, "busy_rate": 2.5, "to_busy": 0.125, "to_quiet": 0.5}
+
+
+def _model(rate: dict[str, Any] | None = None, *, known: bool = True, **given: Any) -> WorkloadModel:
+    whole = {
+        "kind": "hour_of_day",
+        "per_hour": 1.0,
+        "profile": [2.0] + [22 / 23] * 23,
+        "trend_per_day": 0.0,
+        "bic": BIC,
+    }
+    arrivals = {
+        "process": "gamma_renewal",
+        "why": "w",
+        "days": 28.0,
+        "step_s": 1.0,
+        "start": 1_507_507_200,
+        "timezone": "UTC",
+        "tests": TESTS,
+        "candidates": [
+            {"process": "poisson", "parameters": {}, "bic": 1570.0},
+            {"process": "gamma_renewal", "parameters": GAMMA, "bic": 1579.683},
+            {"process": "mmpp", "parameters": MMPP, "bic": 1589.997},
+        ],
+        "rate": whole | (rate or {}),
+    }
+    return WorkloadModel(
+        {
+            "source": {"hour_of_day_known": known},
+            "effort": {"bootstrap_replicates": 0},
+            "arrivals": arrivals | given,
+            "run_times": [],
+            "notes": [],
+        }
+    )
+
+
+def _said(result: Any) -> str:
+    said = finding(result.query.name, result.frame.to_dicts())
+    assert said is not None
+    return said
+
+
+def test_a_rate_by_hour_of_day_claims_nothing_of_the_days() -> None:
+    batch, kind = rate_result(_model()).notes
+    assert batch == "a batch is all jobs that were submitted in the same second"
+    assert kind == (
+        "the fitted rate is the same on every day: the log holds too little evidence for a rate of its own for each"
+        " hour of the week (its BIC is higher). That does not show that all days are alike: compare the points with"
+        " the line"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rate", "days", "note"),
+    [
+        (
+            {"kind": "hour_of_day", "bic": {k: BIC[k] for k in ("constant", "hour_of_day")}},
+            10.0,
+            (
+                "the fitted rate is the same on every day: the log is shorter than the 14 days that a rate of its own"
+                " for each hour of the week needs"
+            ),
+        ),
+        (
+            {"kind": "constant", "profile": [1.0], "bic": {"constant": 1.0}},
+            1.5,
+            (
+                "the fitted rate is the same at every hour: the log is shorter than the 2 days that a rate of its own"
+                " for each hour of the day needs"
+            ),
+        ),
+        (
+            {"kind": "hour_of_week", "profile": [1.0] * 168},
+            28.0,
+            "the fitted rate has a value of its own for each of the 168 hours of the week",
+        ),
+    ],
+)
+def test_the_kind_of_rate_has_its_reason(rate: dict[str, Any], days: float, note: str) -> None:
+    assert rate_result(_model(rate, days=days)).notes[1] == note
+
+
+def test_a_coarser_clock_makes_coarser_batches() -> None:
+    assert rate_result(_model(step_s=60.0)).notes[0] == (
+        "a batch is all jobs that were submitted in the same 1 min, the step of the log's clock"
+    )
+
+
+@pytest.mark.parametrize(
+    ("growth", "said"),
+    [
+        # ln((e^g + 1) / 2) / g of the log holds the first half: 0.8516 of it for a factor of 100.
+        (100.0, "Half of all batches come in the last 4.15 days of the log, by a fitted rate that grows 100"),
+        (
+            0.01,
+            "Half of all batches come in the first 4.15 days of the log, by a fitted rate that falls by 99.0 % over",
+        ),
+    ],
+)
+def test_a_rate_that_changes_tenfold_warns_of_unequal_weeks_first(growth: float, said: str) -> None:
+    result = rate_result(_model({"trend_per_day": float(np.log(growth)) / 28}))
+    assert result.frame is not None
+    row = result.frame.row(0, named=True)
+    assert (row["growth"], row["half_days"]) == (pytest.approx(growth), pytest.approx(4.154, abs=0.001))
+    found = _said(result)
+    assert found.startswith(said)
+    assert "the week below is a mean of very unequal weeks" in found
+    assert result.notes[-1].endswith(". The fit knows steady growth only: a rate that jumps once looks like this too")
+    # The chart is that of the seven days alone.
+    (panel,) = panels("fit/arrival_rate", result.frame.to_dicts())
+    assert len(next(iter(panel.to_dict()["datasets"].values()))) == 169
+
+
+def test_half_of_the_drawn_hours_lies_where_it_is_said() -> None:
+    model = _model({"trend_per_day": 0.2})
+    hours = np.exp(0.2 * np.arange(0, 28, 1 / 2400))
+    last = hours.cumsum() > hours.sum() / 2
+    assert half_days(model) == pytest.approx(last.sum() / 2400, abs=0.01)
+    assert half_days(_model()) == 14
+
+
+@pytest.mark.parametrize(
+    ("trend", "note"),
+    [
+        (0.01, "over the 28 days of the log the fitted rate grows by 32.3 %"),
+        (-0.01, "over the 28 days of the log the fitted rate falls by 24.4 %"),
+        (0.002, "over the 28 days of the log the fitted rate grows by 5.8 %, which may be chance"),
+    ],
+)
+def test_a_modest_change_is_a_note(trend: float, note: str) -> None:
+    result = rate_result(_model({"trend_per_day": trend, "trend_standard_error": 0.004}))
+    assert result.notes[-1] == note
+    assert result.frame is not None
+    assert "growth" not in result.frame.columns
+    assert _said(result).startswith("On average")
+
+
+def test_hours_that_are_not_those_of_a_day_are_told_beside_the_rate() -> None:
+    model = _model(known=False)
+    assert "the log does not tell the hour of the day: day 1 and hour 0 are those in which it begins" in (
+        rate_result(model).notes
+    )
+    entry = {"measure": "until_end", "gpu_class": None, "status": None, "vc": None, "pooled_to": None, "n": 1}
+    entry |= {"right_censored": 0, "chosen": None, "reason": "no family"}
+    document = {**model.document, "run_times": [entry], "notes": [HOURS_UNKNOWN, "another"]}
+    family, *_ = fitted_results(WorkloadModel(document))
+    assert family.notes == ["another"]
+
+
+def test_bursts_are_told_in_words_and_their_numbers_in_a_table() -> None:
+    result = process_result(_model())
+    assert result.frame is not None
+    assert result.frame.rows() == [
+        ("test of hourly counts", "variation of hourly counts", 1.19, 0.002, "more than Poisson"),
+        ("test of gaps", "squared variation of gaps", 1.46, 0.3, "as Poisson"),
+        ("process", "BIC: Poisson", 1570.0, None, None),
+        ("process", "BIC: gamma renewal", 1579.683, None, "chosen"),
+        ("process", "BIC: MMPP", 1589.997, None, None),
+        ("setting", "gamma shape of the gaps (1 for Poisson)", 0.92, None, None),
+        ("rate", "BIC: the same at all hours", 1663.1, None, None),
+        ("rate", "BIC: by hour of the day", 1540.5, None, "chosen"),
+        ("rate", "BIC: by hour of the week", 2321.4, None, None),
+    ]
+    assert _said(result) == (
+        "Batches of jobs come in bursts: their number in an hour varies 1.19 times as much as with independent arrivals"
+        " (Poisson), more than chance would give (p = 0.002). So the model draws the times between batches from a gamma"
+        " distribution (gamma renewal)."
+    )
+    assert result.notes == [
+        (
+            "gamma renewal: each time between two batches is drawn for itself, very short and very long ones more often"
+            " than with independent arrivals"
+        ),
+        "a quiet day or a sudden rise that the fitted rate does not follow counts as bursts here",
+    ]
+
+
+def test_two_states_are_told_with_their_rates() -> None:
+    result = process_result(_model(process="mmpp"))
+    assert _said(result).endswith(
+        " So the model lets the rate switch between a calm and a busy state (MMPP), with 0.25 and 2.5 times the fitted"
+        " rate."
+    )
+    assert result.frame is not None
+    settings = [row for row in result.frame.rows() if row[0] == "setting"]
+    assert [row[2] for row in settings] == [0.25, 2.5, 8.0, 2.0]
+    assert result.notes[0].startswith("MMPP stands for Markov-modulated Poisson process: the rate switches at random")
+
+
+@pytest.mark.parametrize(
+    ("tests", "said"),
+    [
+        (
+            {"p_dispersion": 0.2, "p_variation": 0.004},
+            (
+                "Batches of jobs come in bursts: the times between them vary 1.46 times as much as with independent"
+                " arrivals (Poisson), more than chance would give (p = 0.004)."
+            ),
+        ),
+        (
+            {"p_dispersion": 0.2, "squared_variation_of_gaps": 0.5, "p_variation": 0.004},
+            (
+                "Batches of jobs come more evenly than by chance: the times between them vary 0.5 times as much as with"
+                " independent arrivals (Poisson), less than chance would give (p = 0.004)."
+            ),
+        ),
+    ],
+)
+def test_the_test_that_rejects_is_told(tests: dict[str, float], said: str) -> None:
+    assert _said(process_result(_model(tests=TESTS | tests))).startswith(said)
+
+
+def test_independent_arrivals_are_told_as_such() -> None:
+    model = _model(process="poisson", candidates=[], tests=TESTS | {"p_dispersion": 0.2})
+    result = process_result(model)
+    assert _said(result) == (
+        "Batches of jobs come as if independently of each other: their number in an hour varies 1.19 times as much and"
+        " the times between them vary 1.46 times as much as with independent arrivals (Poisson), no more than chance"
+        " would give. So the model draws independent arrivals."
+    )
+    assert result.notes == []
+
+
+def test_too_few_arrivals_for_a_test_are_a_reason() -> None:
+    why = "5 arrivals cannot tell one process from another, 20 are needed"
+    result = process_result(_model(process="poisson", tests=None, candidates=[], why=why))
+    assert result.frame is None
+    assert result.reasons == [f"Arrivals are taken as Poisson: {why}."]

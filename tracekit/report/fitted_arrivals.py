@@ -1,0 +1,204 @@
+"""The fitted arrivals as answers of a report: the rate through the week, and whether jobs come in bursts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.characterize.query import QueryColumn
+from tracekit.fit.rate import CELLS, LEAST_DAYS
+from tracekit.report.data import Result
+from tracekit.report.fitted_curves import growth_words, half_days, hours_known, log_growth, steep, weekly_rates
+from tracekit.report.made import frame_of, made_query
+from tracekit.text import count, duration
+
+if TYPE_CHECKING:
+    from tracekit.fit.model import WorkloadModel
+
+__all__ = ["PROCESS", "RATE", "process_result", "rate_result"]
+
+DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+NUMBERED_DAYS = tuple(f"day_{number}" for number in range(1, 8))
+"""Columns of a log that does not tell the day of the week."""
+
+_RATE_RULE = (
+    "Jobs submitted in one second, or in one step of a coarser clock, are a batch. The expected batches in an hour are"
+    " a base rate, times a factor of the hour of the day or of the week, times exponential growth; the kind of the"
+    " least BIC is taken, with the log-likelihood divided by the dispersion of hourly counts. Fitted is the mean over"
+    " the log; observed is the mean over those of its hours that it holds whole, unknown where there is none."
+)
+_PROCESS_RULE = (
+    "The fitted rate tells how many batches to expect in each hour; the process tells how they fall around that rate."
+    " Poisson: batches come independently of each other. Gamma renewal: each time between two batches is drawn for"
+    " itself, from a gamma distribution. MMPP (Markov-modulated Poisson process): the rate switches at random between a"
+    " calm and a busy state, and batches come independently within each. Two tests decide whether Poisson stands:"
+    " Pearson's dispersion of hourly counts around the fitted rate, and the squared variation (variance over squared"
+    " mean) of the gaps between batches, with time stretched so that the fitted rate is 1. Both are 1 for Poisson; p is"
+    " the share of drawn Poisson processes that are as far off (hourly counts: as far above). Where a p is below 0.01,"
+    " Poisson is out, whatever its BIC, and of the other two the one of the least BIC is taken. BIC is k log n - 2 log"
+    " L, k the free parameters; BICs of the rate and of the process cannot be compared with each other."
+)
+
+_C = QueryColumn
+RATE = made_query(
+    "fit/arrival_rate",
+    "Observed and fitted rate of arrivals by hour of the week",
+    "When is how much work submitted, and how well does the fitted rate follow it?",
+    _RATE_RULE,
+    (
+        _C("hour", "hour", "hour of the day, counted from the log's first where the log does not tell it"),
+        _C("rate", "text", "fitted or observed"),
+        *(_C(day, "", f"mean batches in this hour, {day.replace('_', ' ')}") for day in (*DAYS, *NUMBERED_DAYS)),
+        _C("growth", "", "fitted rate at the end of the log over that at its begin, where above 10 or below 0.1"),
+        _C("half_days", "days", "the last days, or the first of a falling rate, with half of the fitted batches"),
+    ),
+)
+PROCESS = made_query(
+    "fit/arrival_process",
+    "How the model of arrivals was chosen",
+    "Do jobs come independently of each other, or in bursts?",
+    _PROCESS_RULE,
+    (
+        _C("part", "text", "a test against Poisson, a process, a setting of the chosen one, or a kind of rate"),
+        _C("measure", "text", "what the value is"),
+        _C("value", "", "variation of a test (1 for Poisson), BIC, or setting"),
+        _C("p", "", "p-value of a test"),
+        _C("verdict", "text", "what a test says, and which process and rate are chosen"),
+    ),
+)
+
+PROCESS_WORDS = {"poisson": "Poisson", "gamma_renewal": "gamma renewal", "mmpp": "MMPP"}
+_KIND_WORDS = {
+    "constant": "the same at all hours",
+    "hour_of_day": "by hour of the day",
+    "hour_of_week": "by hour of the week",
+}
+
+
+def rate_result(model: WorkloadModel) -> Result:
+    """Return fitted and observed batches by hour of the week, and what the rate is made of."""
+    arrivals = model.document["arrivals"]
+    if arrivals["process"] is None:
+        return Result(RATE, None, reasons=[f"The arrivals could not be fitted: {arrivals['reason']}."])
+    known = hours_known(model)
+    days = DAYS if known else NUMBERED_DAYS
+    week = weekly_rates(model)
+    whats = ("fitted", "observed") if any(r["observed"] is not None for r in week) else ("fitted",)
+    told: dict[str, float] = {}
+    growth = log_growth(model)
+    if steep(growth):
+        told = {"growth": float(np.exp(np.clip(growth, -700, 700))), "half_days": half_days(model)}
+    rows = [
+        {"hour": h, "rate": what, **{day: week[24 * d + h][what] for d, day in enumerate(days)}, **told}
+        for h in range(24)
+        for what in whats
+    ]
+    step = arrivals.get("step_s", 1)
+    moment = "the same second" if step == 1 else f"the same {duration(step)}, the step of the log's clock"
+    notes = [f"a batch is all jobs that were submitted in {moment}", _kind(arrivals)]
+    if not known:
+        notes.append("the log does not tell the hour of the day: day 1 and hour 0 are those in which it begins")
+    if abs(growth) > 1e-9:
+        notes.append(_trend(arrivals, growth))
+    return Result(RATE, frame_of(RATE, rows).select("hour", "rate", *days, *told), notes=notes)
+
+
+def _kind(arrivals: dict[str, Any]) -> str:
+    """Return how the fitted rate depends on the hour, and why it does not depend on more."""
+    kind, tried = arrivals["rate"]["kind"], arrivals["rate"].get("bic", {})
+    if kind == "hour_of_week":
+        return f"the fitted rate has a value of its own for each of the {CELLS[kind]} hours of the week"
+    finer, each, what = {
+        "constant": ("hour_of_day", "at every hour", "hour of the day"),
+        "hour_of_day": ("hour_of_week", "on every day", "hour of the week"),
+    }[kind]
+    text = f"the fitted rate is the same {each}"
+    if finer in tried:
+        text += f": the log holds too little evidence for a rate of its own for each {what} (its BIC is higher)"
+        return f"{text}. That does not show that all {each.split()[-1]}s are alike: compare the points with the line"
+    least = LEAST_DAYS[finer]
+    if tried and arrivals["days"] < least:
+        text += f": the log is shorter than the {least} days that a rate of its own for each {what} needs"
+    return text
+
+
+def _trend(arrivals: dict[str, Any], growth: float) -> str:
+    text = (
+        f"over the {count(round(arrivals['days'], 1))} days of the log the fitted rate {growth_words(np.exp(growth))}"
+    )
+    if steep(growth):
+        return f"{text}. The fit knows steady growth only: a rate that jumps once looks like this too"
+    error = arrivals["rate"].get("trend_standard_error")
+    if error is not None and abs(arrivals["rate"]["trend_per_day"]) < 1.96 * error:
+        text += ", which may be chance"
+    return text
+
+
+def process_result(model: WorkloadModel) -> Result:
+    """Return the tests against Poisson, the candidates, and the settings of the chosen process."""
+    arrivals = model.document["arrivals"]
+    if arrivals["process"] is None:
+        return Result(PROCESS, None, reasons=[f"The arrivals could not be fitted: {arrivals['reason']}."])
+    tests = arrivals.get("tests")
+    if not tests:
+        return Result(PROCESS, None, reasons=[f"Arrivals are taken as Poisson: {arrivals['why']}."])
+    rows = [
+        _tested(
+            "test of hourly counts", "variation of hourly counts", "dispersion_of_hourly_counts", "p_dispersion", tests
+        ),
+        _tested("test of gaps", "squared variation of gaps", "squared_variation_of_gaps", "p_variation", tests),
+    ]
+    candidates = arrivals.get("candidates") or [{"process": arrivals["process"], "bic": None, "parameters": {}}]
+    for candidate in candidates:
+        name = candidate["process"]
+        chosen = "chosen" if name == arrivals["process"] else None
+        rows.append(
+            {"part": "process", "measure": _bic(PROCESS_WORDS[name]), "value": candidate["bic"], "verdict": chosen}
+        )
+    parameters = next(c["parameters"] for c in candidates if c["process"] == arrivals["process"])
+    settings = _settings(arrivals["process"], parameters)
+    rows += [{"part": "setting", "measure": what, "value": value} for what, value in settings]
+    for kind, bic in arrivals["rate"].get("bic", {}).items():
+        chosen = "chosen" if kind == arrivals["rate"]["kind"] else None
+        rows.append({"part": "rate", "measure": _bic(_KIND_WORDS[kind]), "value": bic, "verdict": chosen})
+    return Result(PROCESS, frame_of(PROCESS, rows), notes=_process_notes(arrivals["process"], settings))
+
+
+def _bic(what: str) -> str:
+    return f"BIC: {what}"
+
+
+def _tested(part: str, measure: str, value: str, p: str, tests: dict[str, Any]) -> dict[str, Any]:
+    verdict = "as Poisson"
+    if tests[p] < tests["level"]:
+        verdict = "more than Poisson" if tests[value] > 1 else "less than Poisson"
+    return {"part": part, "measure": measure, "value": tests[value], "p": tests[p], "verdict": verdict}
+
+
+def _settings(process: str, parameters: dict[str, float]) -> list[tuple[str, float]]:
+    """Return the parameters of a process with what they mean."""
+    if process == "gamma_renewal":
+        return [("gamma shape of the gaps (1 for Poisson)", parameters["a"])]
+    if process == "mmpp":
+        return [
+            ("rate in the calm state, times the fitted rate", parameters["quiet_rate"]),
+            ("rate in the busy state, times the fitted rate", parameters["busy_rate"]),
+            ("mean stay in the calm state, in expected batches", 1 / parameters["to_busy"]),
+            ("mean stay in the busy state, in expected batches", 1 / parameters["to_quiet"]),
+        ]
+    return []
+
+
+def _process_notes(process: str, settings: list[tuple[str, float]]) -> list[str]:
+    if process == "poisson":
+        return []
+    meaning = (
+        "MMPP stands for Markov-modulated Poisson process: the rate switches at random between the two states, and"
+        " within each batches come independently of each other"
+    )
+    if process == "gamma_renewal":
+        meaning = "gamma renewal: each time between two batches is drawn for itself"
+        if settings[0][1] < 1:
+            meaning += ", very short and very long ones more often than with independent arrivals"
+    return [meaning, "a quiet day or a sudden rise that the fitted rate does not follow counts as bursts here"]
