@@ -82,6 +82,7 @@
     prune(spec, rows, spec);
     chart.filter = Object.keys(filter).length ? filter : null;
     if (drawn.has(chart.id)) drawn.get(chart.id).finalize();
+    drawn.delete(chart.id);
     var place = document.getElementById(chart.id);
     place.textContent = rows.length ? "" : "Nothing is drawn for this choice.";
     return rows.length ? draw(chart, spec, datasets) : Promise.resolve();
@@ -96,7 +97,15 @@
         ? !names.every(function (n) { return row.dataset[n] === chosen[n]; })
         : "later" in row.dataset;
     });
+    // How many rows are left out is known of the whole only.
+    table.closest(".fold").querySelectorAll(".whole, .narrowed").forEach(function (words) {
+      words.hidden = words.className === "whole" ? names.length > 0 : names.length === 0;
+    });
     return names.length > 0;
+  }
+
+  function counted(things, word) {
+    return things.length + " " + word + (things.length === 1 ? "" : "s");
   }
 
   function apply() {
@@ -121,7 +130,7 @@
       });
     }
     document.getElementById("filter-status").textContent = words.length
-      ? "Only " + words.join(", ") + ": " + touched.length + " tables and " + redrawn.length + " charts."
+      ? "Only " + words.join(", ") + ": " + counted(touched, "table") + " and " + counted(redrawn, "chart") + "."
       : "";
     Promise.all(redrawn.map(function (pair) { return pair[1]; })).then(drawn_all);
   }
@@ -136,14 +145,36 @@
     });
   }
 
+  // On paper charts are drawn for the room they get, a little wider and lower, so that their letters suit the text.
+  var SHEET = 760, HALF = 400, THIRD = 300, LOWER = 0.8, LEAST = 140;
+
+  function paper_width(place) {
+    var pair = place.closest(".pair");
+    if (pair) return pair.children.length === 3 || pair.children.length > 4 ? THIRD : HALF;
+    return place.closest(".halves") ? HALF : SHEET;
+  }
+
+  function resize(id, width, height) {
+    drawn.get(id).view.width(width).height(height).run();
+  }
+
   // On paper nothing can be unfolded: what matters is opened, and closed again afterwards.
-  var opened = [];
+  var opened = [], sizes = new Map();
   window.addEventListener("beforeprint", function () {
+    if (sizes.size) return;
     opened = Array.from(document.querySelectorAll("details[data-print]:not([open])"));
     opened.forEach(function (d) { d.open = true; });
+    drawn.forEach(function (result, id) {
+      var place = document.getElementById(id), high = result.view.height();
+      // What the view calls its width is that between the axes.
+      sizes.set(id, [Number(place.querySelector("svg").getAttribute("width")), high]);
+      resize(id, paper_width(place), Math.max(Math.min(high, LEAST), high * LOWER));
+    });
   });
   window.addEventListener("afterprint", function () {
     opened.forEach(function (d) { d.open = false; });
+    sizes.forEach(function (size, id) { resize(id, size[0], size[1]); });
+    sizes.clear();
   });
 
   var links = new Map();

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -149,6 +150,51 @@ def test_paper_shows_what_to_change_and_no_chart_beyond_its_edge(visit: _Visit) 
     assert visit.page.evaluate(inside)
 
 
+def _printing(visit: _Visit, event: str) -> None:
+    visit.page.evaluate(f"window.dispatchEvent(new Event('{event}'))")
+    visit.page.emulate_media(media="print" if event == "beforeprint" else "screen")
+
+
+def test_paper_shows_no_more_than_a_few_rows_of_each_table_and_tells_of_the_rest(visit: _Visit) -> None:
+    visit.charts()
+    _printing(visit, "beforeprint")
+    rows = visit.page.evaluate(
+        "[...document.querySelectorAll('article table[data-printed]')].filter(t => t.offsetParent).map(t =>"
+        " [t.dataset.printed, [...t.querySelectorAll('tbody tr')].filter(r => r.offsetParent).length,"
+        " t.closest('.fold').innerText.includes(' more rows in tables/')])"
+    )
+    assert rows
+    assert [r for r in rows if r != [str(r[1]), r[1], True] or r[1] > 10] == []
+    curve = visit.page.locator("#q-queuing-cluster-timeline")
+    assert not curve.locator("table").first.is_visible()
+    assert re.search(r"The \d+ rows behind it: tables/", curve.inner_text())
+
+
+def test_charts_are_drawn_for_the_sheet_and_again_for_the_screen(visit: _Visit) -> None:
+    visit.charts()
+    size = "[...document.querySelectorAll('.plot svg')].map(s => [s.getAttribute('width'), s.getAttribute('height')])"
+    before = visit.page.evaluate(size)
+    _printing(visit, "beforeprint")
+    printed = visit.page.evaluate(size)
+    assert {width for width, _ in printed} <= {"760", "400", "300"}
+    _printing(visit, "afterprint")
+    assert visit.page.evaluate(size) == before != printed
+
+
+@pytest.mark.parametrize("visit", [{"width": 360}, {}], indirect=True, ids=["phone", "wide"])
+def test_labels_of_an_axis_stand_at_equal_distances_and_apart(visit: _Visit) -> None:
+    visit.charts()
+    axes = visit.page.evaluate(
+        "['q-overview-arrivals-by-hour', 'q-queuing-cluster-timeline'].map(id => [...document.querySelectorAll("
+        "`#${id} .role-axis-label`)[0].querySelectorAll('text')].filter(t => t.getAttribute('opacity') !== '0')"
+        ".map(t => [t.textContent, t.getBoundingClientRect().left, t.getBoundingClientRect().right]))"
+    )
+    hours, dates = ([label for label, _, _ in axis] for axis in axes)
+    assert hours == [f"{h}:00" for h in range(0, 24, 6 if visit.page.evaluate("innerWidth") < 400 else 3)]
+    assert len(dates) > 2
+    assert all(second[1] - first[2] > 5 for axis in axes for first, second in pairwise(axis))
+
+
 @pytest.mark.parametrize(
     "visit",
     [{"foreign": True}, {"foreign": True, "dark": True, "width": 390}],
@@ -202,7 +248,7 @@ def test_a_filter_narrows_tables_and_charts_to_a_virtual_cluster(visit: _Visit) 
     assert 0 < visit.page.evaluate(marks) < drawn
     assert visit.page.locator("#q-queuing-queue-delay .only").inner_text().endswith(f"only virtual cluster {name}.")
     assert visit.page.locator("#q-overview-status .only").count() == 0
-    assert re.fullmatch(r".*: \d+ tables and \d+ charts\.", visit.page.locator("#filter-status").inner_text())
+    assert re.fullmatch(r".*: \d+ tables? and \d+ charts?\.", visit.page.locator("#filter-status").inner_text())
     choice.select_option(index=0)
     visit.charts()
     assert (_rows(visit, "q-queuing-queue-delay"), visit.page.evaluate(marks)) == (whole, drawn)

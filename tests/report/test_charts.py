@@ -8,6 +8,7 @@ import pytest
 
 from tracekit import resources
 from tracekit.characterize import list_queries
+from tracekit.report.charts import bars
 from tracekit.report.page import chart_payload
 from tracekit.report.sections import panels
 
@@ -45,6 +46,36 @@ def test_shares_are_drawn_beside_each_other_in_the_order_of_the_sizes() -> None:
     assert encoding["x"]["axis"]["title"] == "share of the total (%)"
     assert (spec["width"], spec["height"]) == ("container", 3 * 34)
     assert panel.legend == (("share of jobs", "var(--series-1)"), ("share of GPU time", "var(--series-2)"))
+
+
+def _shares(jobs: int) -> list[dict[str, Any]]:
+    return [{"gpu_class": "1", "jobs": 40, "share": 0.5}, {"gpu_class": "2-4", "jobs": jobs, "share": 1.0}]
+
+
+def _bars(jobs: int, count: str | None) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
+    measures = {"share": "share of jobs"}
+    values = ["1", "2-4"]
+    panel = bars(
+        _shares(jobs), key="gpu_class", values=values, title=None, measures=measures, axis_title="share", count=count
+    )
+    spec = panel.to_dict()
+    (rows,) = spec["datasets"].values()
+    return spec["encoding"], rows, panel.note
+
+
+def test_bars_of_few_observations_are_pale_where_they_are_counted() -> None:
+    encoding, rows, note = _bars(29, "jobs")
+    assert [r.get("few") for r in rows] == [None, True]
+    assert encoding["fillOpacity"] == {"condition": {"test": "datum.few", "value": 0.35}, "value": 1}
+    assert encoding["stroke"]["scale"] == encoding["color"]["scale"]
+    assert note == "Paler: fewer than 30 jobs."
+
+
+@pytest.mark.parametrize(("jobs", "count"), [(30, "jobs"), (29, None)])
+def test_bars_are_full_where_nothing_is_rare_or_counted(jobs: int, count: str | None) -> None:
+    encoding, rows, note = _bars(jobs, count)
+    assert not {"fillOpacity", "stroke", "strokeWidth"} & set(encoding)
+    assert ([r for r in rows if "few" in r], note) == ([], "")
 
 
 def _run_time(low: float, high: float) -> list[dict[str, Any]]:
@@ -102,13 +133,13 @@ def test_jobs_without_a_vc_have_their_own_line() -> None:
 
 def test_the_classes_of_the_paper_are_drawn_for_spread() -> None:
     columns = ("gpu_class", "node_count", "jobs", "p50_s", "p90_s")
-    table = [("1", 1, 99, 1.0, 2.0), ("5-8", 1, 9, 1.0, 2.0), (">8", 2, 9, 5.0, 9.0)]
+    table = [("1", 1, 99, 1.0, 2.0), ("5-8", 1, 9, 1.0, 2.0), ("5-8", 2, 9, 1.0, 2.0), (">8", 2, 9, 5.0, 9.0)]
     rows: list[dict[str, Any]] = [dict(zip(columns, row, strict=True)) for row in table]
     panel, _, values = _one("locality/delay_by_spread", rows)
-    assert [v["gpu_class"] for v in values] == ["5-8", ">8"]
+    assert [v["gpu_class"] for v in values] == ["5-8", "5-8", ">8"]
     assert panel.legend == (("5-8 GPUs", "var(--class-4)"), (">8 GPUs", "var(--class-5)"))
-    _, _, values = _one("locality/delay_by_spread", rows[:2])
-    assert [v["gpu_class"] for v in values] == ["1", "5-8"]
+    assert panels("locality/delay_by_spread", rows[:2]) == []
+    assert panels("locality/delay_by_spread", [*rows[:2], rows[3]]) == []
 
 
 def test_statuses_stack_in_a_fixed_order() -> None:
@@ -153,7 +184,6 @@ def test_every_answered_query_that_knows_a_chart_draws_one(report: Report) -> No
         "queuing/queue_delay",
         "queuing/cluster_timeline",
         "locality/fragmentation",
-        "locality/delay_by_spread",
         "locality/relaxation",
         "locality/utilization_by_spread",
         "locality/utilization_by_colocation",
@@ -168,13 +198,31 @@ def test_every_answered_query_that_knows_a_chart_draws_one(report: Report) -> No
         "users/concentration",
         "users/queueing",
         "workload/gpu_request",
-        "replay/policies",
         "fit/run_time_family",
         "fit/run_time",
         "fit/arrival_rate",
     }
     assert drawn == expected
     assert set(answers) >= WITHOUT_CHART
+
+
+def _axes(node: Any) -> list[dict[str, Any]]:
+    """Return every encoding with an axis."""
+    if isinstance(node, list):
+        return [found for part in node for found in _axes(part)]
+    if not isinstance(node, dict):
+        return []
+    return [node] * ("axis" in node) + [found for part in node.values() for found in _axes(part)]
+
+
+def test_no_mark_stands_beyond_the_last_tick(report: Report) -> None:
+    rows = {a["name"]: a["rows"] for s in report["sections"] for a in s["answers"]}
+    drawn = [p.to_dict() for name, r in rows.items() for p in panels(name, r)]
+    counted = [a for spec in drawn for a in _axes(spec) if (a["axis"] or {}).get("tickCount")]
+    assert len(counted) > 10
+    rounded = [a for a in counted if a.get("scale", {}).get("nice", "domain" not in a.get("scale", {}))]
+    assert len(rounded) > 5
+    assert [a for a in rounded if a["scale"]["nice"] != a["axis"]["tickCount"]] == []
 
 
 def test_each_dataset_is_in_the_page_once(report: Report) -> None:

@@ -61,9 +61,10 @@ def test_relaxation_adds_up_the_jobs_of_a_size() -> None:
     rows = [
         {"gpu_class": c, "relaxation": r, "jobs": n} for c, r, n in ((">8", 1.0, 6), (">8", 1.5, 1), (">8", 2.0, 1))
     ]
-    _, spec, values = _one("locality/relaxation", rows)
-    assert values == [{"key": ">8", "measure": "on more nodes than needed", "share": 0.25}]
+    panel, spec, values = _one("locality/relaxation", rows)
+    assert values == [{"key": ">8", "measure": "on more nodes than needed", "share": 0.25, "few": True}]
     assert _domain(spec) == [">8"]
+    assert panel.note == "Paler: fewer than 30 jobs."
 
 
 def test_dedicated_draws_sizes_in_order() -> None:
@@ -115,8 +116,8 @@ def test_by_node_draws_failures_against_what_equal_risk_gives() -> None:
     panel, spec, values = _one("failures/by_node", [dict(zip(names, f, strict=True)) for f in facts])
     assert _domain(spec) == ["bad", "unlucky"]
     assert [layer["mark"]["type"] for layer in spec["layer"]] == ["bar", "tick"]
-    assert [v["verdict"] for v in values] == ["more than bad luck explains", "as bad luck has it"]
-    assert [words for words, _ in panel.legend] == ["more than bad luck explains", "as bad luck has it"]
+    assert [v["verdict"] for v in values] == ["more than bad luck explains", "no more than bad luck explains"]
+    assert [words for words, _ in panel.legend] == ["more than bad luck explains", "no more than bad luck explains"]
 
 
 @pytest.mark.parametrize("users", [2, 7, 60, 61, 2000])
@@ -161,3 +162,21 @@ def test_groups_of_long_names_stay_apart() -> None:
     ]
     _, spec, _ = _one("workload/recurrence", rows)
     assert _domain(spec) == ["g" * 21 + "…", "g" * 21 + "… (2)"]
+
+
+def test_use_by_hour_is_drawn_measure_by_measure() -> None:
+    rows = [
+        {"cluster": c, "hour": h, "allocated_share": 0.5, "gpu_util_pct": pct, "submitted_jobs": 3.0}
+        for c in ("a", "b")
+        for h, pct in ((0, 40.0), (1, None))
+    ]
+    held, busy, jobs = panels("utilization/cluster_by_hour", rows)
+    assert [p.title for p in (held, busy, jobs)] == ["Held by jobs", "Computing", "Submitted"]
+    assert [words for words, _ in held.legend] == ["a", "b"]
+    (values,) = busy.to_dict()["datasets"].values()
+    assert values == [{"hour": h, "cluster": c, "busy": pct} for c in ("a", "b") for h, pct in ((0, 0.4), (1, None))]
+    alone = [{**r, "gpu_util_pct": None} for r in rows if r["cluster"] == "a"]
+    assert [(p.title, p.legend) for p in panels("utilization/cluster_by_hour", alone)] == [
+        ("Held by jobs", ()),
+        ("Submitted", ()),
+    ]

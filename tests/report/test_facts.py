@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from tracekit.characterize import find_query
-from tracekit.report.data import facts_of, telemetry_note
+from tracekit.report.data import facts_of, telemetry_note, telemetry_period
 from tracekit.report.doubts import doubts_of
-from tracekit.report.sections import Facts, finding, panels, section_lead
+from tracekit.report.gpu_totals import gpu_totals
+from tracekit.report.headline import headline
+from tracekit.report.sections import Facts, finding, panels, section_lead, why_empty
 from tracekit.report.table_view import table_view
+from tracekit.report.when import start_of_day
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Answer, CapabilityInfo, CapacityInfo, Quality, TimeInfo
+    from tracekit.report.structure import Answer, CapabilityInfo, CapacityInfo, Quality, ReplayInfo, TimeInfo
 
 WHOLE = Facts(vcs=False, dated=False)
 
@@ -67,8 +70,8 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
         }
     ]
     assert finding("queuing/delay_causes", causes, WHOLE) == (
-        "Of 4 waits of GPU jobs, 25.0 % were mostly due to too few free GPUs in the whole cluster (it explains 50.0 %"
-        " of all time waited); whether scattered GPUs played a part cannot be told without nodes."
+        "Of 4 waits of GPU jobs above 0 s, 25.0 % were mostly due to too few free GPUs in the whole cluster (it"
+        " explains 50.0 % of all time waited); whether scattered GPUs played a part cannot be told without nodes."
     )
     assert "the quota of their VC (it" in (finding("queuing/delay_causes", causes) or "")
     assert len(panels("queuing/delay_causes", causes, WHOLE)) == 1
@@ -85,16 +88,21 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
         }
     ]
     said = finding("queuing/out_of_order", order, WHOLE) or ""
-    assert said.startswith("50.0 % of 4 starts of GPU jobs overtook a job; in 50.0 % of these cases it lost nothing,")
+    assert said.startswith("2 of 4 starts of GPU jobs overtook a job; in 50.0 % of these cases the overtaken job lost")
+    more = [{**order[0], "starts": 40, "harmless_share": 0.0}]
+    assert (finding("queuing/out_of_order", more, WHOLE) or "").startswith(
+        "2 of 40 starts of GPU jobs (5.0 %) overtook a job; each time the overtaken job could have started just then."
+    )
     assert len(panels("queuing/out_of_order", order)) == 1
     order[0]["out_of_order_share"] = 0.0
     assert panels("queuing/out_of_order", order) == []
     use = [{"cluster": "c", "vc": None, "allocated_share_mean": 0.5, "capacity_gpus": 4.0, "queue_p50_s": None}]
-    assert finding("utilization/vc", use, WHOLE) == (
-        "The trace has no virtual clusters: what follows is the cluster as a whole."
-    )
-    assert panels("utilization/vc", use, WHOLE) == []
+    for name in ("utilization/vc", "queuing/timeline"):
+        assert (why_empty(name, use, WHOLE) or "").startswith("The trace has no virtual clusters;")
+        assert why_empty(name, use) is None
     assert len(panels("utilization/vc", use)) == 1
+    assert "virtual cluster" in section_lead("queuing")
+    assert "virtual cluster" not in section_lead("queuing", WHOLE)
 
 
 def test_times_without_a_date_are_days_since_the_start_of_the_trace() -> None:
@@ -109,9 +117,34 @@ def test_times_without_a_date_are_days_since_the_start_of_the_trace() -> None:
     assert spec["encoding"]["x"]["axis"]["title"] == "days since the start of the trace"
     (values,) = spec["datasets"].values()
     assert [v["time"] for v in values] == [0.0, 2.5]
-    assert "on 1970-01-03 at 12:00 UTC" in (finding("queuing/cluster_timeline", rows) or "")
+    assert "on 1970-01-03 at 12:00:" in (finding("queuing/cluster_timeline", rows) or "")
     (panel,) = panels("queuing/cluster_timeline", rows)
     assert panel.to_dict()["encoding"]["x"]["type"] == "temporal"
+
+
+def test_dates_and_hours_are_those_of_the_time_zone_of_the_trace() -> None:
+    rows = _load(("2017-11-05T02:00:00+00:00", 2.0, 0.0, 4.0), ("2017-11-05T12:00:00+00:00", 4.0, 3.0, 4.0))
+    pacific = Facts(timezone="America/Los_Angeles")
+    # Clocks went back by an hour between the two.
+    assert "on 2017-11-05 at 04:00:" in (finding("queuing/cluster_timeline", rows, pacific) or "")
+    (panel,) = panels("queuing/cluster_timeline", rows, pacific)
+    spec = panel.to_dict()
+    assert spec["encoding"]["x"]["axis"]["title"] == "time (America/Los_Angeles)"
+    (values,) = spec["datasets"].values()
+    assert [v["time"] for v in values] == ["2017-11-04T19:00Z", "2017-11-05T04:00Z"]
+    assert start_of_day("2017-11-05T02:00:00+00:00", pacific) == "2017-11-04"
+    assert start_of_day("1970-01-03T02:00:00+00:00", WHOLE) == "day 3"
+    quality = _quality(("utilization", True, ["2017-11-05T02:00:00+00:00", "2017-11-05T12:00:00+00:00"]))
+    when = {**_time("absolute", 35), "timezone": "America/Los_Angeles"}
+    assert telemetry_period({"utilization"}, quality, cast("TimeInfo", when)) == (
+        "telemetry covers 2017-11-04 to 2017-11-05 only, 10.0 hours of the 35 days of the trace"
+    )
+
+
+def test_more_gpus_held_than_owned_are_told() -> None:
+    rows = _load(("2026-01-01T00:00:00+00:00", 6.0, 0.0, 4.0), ("2026-01-02T00:00:00+00:00", 3.0, 0.0, 4.0))
+    said = finding("queuing/cluster_timeline", rows) or ""
+    assert said.endswith(" In 1 span jobs held more GPUs than are owned: one of the two numbers is wrong there.")
 
 
 def test_the_timeline_of_vcs_says_nothing_of_rows_that_it_does_not_hold() -> None:
@@ -171,6 +204,50 @@ def test_doubts_are_told_where_there_are_any() -> None:
     ]
     assert doubts_of([], _capacity(100.0, observed=102.0), _quality(rejected=1)) == []
     assert doubts_of([], _capacity(None), _quality()) == []
+
+
+def test_each_part_names_the_number_of_gpus_that_it_stands_on() -> None:
+    def answer(name: str, rows: list[dict[str, Any]], *notes: str) -> Answer:
+        return cast("Answer", {"name": name, "rows": rows, "notes": list(notes)})
+
+    load = answer(
+        "queuing/cluster_timeline",
+        _load(("2026-01-01T00:00:00+00:00", 1.0, 0.0, 100.0), ("2026-01-01T01:00:00+00:00", 1.0, 0.0, 110.0)),
+        "what a cluster owns: the GPUs of its node list",
+    )
+    use = answer(
+        "utilization/vc", [{"capacity_gpus": 60.0}, {"capacity_gpus": 70.0}, {"capacity_gpus": None}], "quota: q"
+    )
+    summary = answer("overview/summary", [{"metric": "gpus_observed", "value": 128.0}])
+    free = answer("locality/fragmentation", [])
+    replay = cast("ReplayInfo", {"cluster": {"nodes": 3, "gpus": 96}})
+    every = [load, use, summary, free]
+    found = gpu_totals(every, _capacity(100.0), replay, Facts())
+    assert [(t["gpus"], t["source"]) for t in found] == [
+        (105.0, "the GPUs of its node list"),
+        (130.0, "the sum over its VCs, q"),
+        (128.0, "node by node, the most that the list, jobs or telemetry show"),
+        (96.0, "the cluster of the replays"),
+    ]
+    assert [t["gpus"] for t in gpu_totals(every, _capacity(100.0), None, WHOLE)] == [105.0, 128.0]
+    assert gpu_totals([summary], _capacity(None), None, Facts()) == []
+
+
+def test_gpu_hours_say_what_jobs_hold_that_still_run() -> None:
+    def answer(name: str, rows: list[dict[str, Any]]) -> Answer:
+        return cast("Answer", {"name": name, "rows": rows, "notes": []})
+
+    # 10 GPUs for 2 hours: 12 GPU-hours of finished runs, 8 of runs that go on.
+    load = _load(("2026-01-01T00:00:00+00:00", 8.0, 0.0, 100.0), ("2026-01-01T01:00:00+00:00", 12.0, 0.0, 100.0))
+    status = [{"status": "running", "jobs": 2, "jobs_share": 1.0}]
+    summary = [{"metric": "gpu_hours", "value": 12.0, "unit": "GPU-hours"}]
+    named = {"queuing/cluster_timeline": load, "overview/status": status, "overview/summary": summary}
+    hours, held = headline([answer(k, v) for k, v in named.items()], _capacity(None), "telemetry covers a day")
+    assert hours["note"] == "of finished runs; 2 jobs still running at the end hold 8 more"
+    assert (held["text"], held["note"]) == ("10.0 %", "of 100 GPUs over the whole trace, by jobs that still run too")
+    use = [{"gpu_count": 1.0, "status": None, "samples": 4, "mean_pct": 50.0}]
+    (busy,) = headline([answer("utilization/gpu_by_size_status", use)], _capacity(None), "telemetry covers a day")
+    assert (busy["text"], busy["note"]) == ("50.0 %", "telemetry covers a day")
 
 
 def test_a_result_without_rows_says_what_that_means() -> None:

@@ -82,7 +82,7 @@ def test_a_wait_of_nothing_is_called_no_wait() -> None:
     rows = _rows(_WAITS, ("a", "1", 500, 0.0, 0.0), ("b", ">8", 40, 0.0, 86400.0), ("b", "5-8", 2, 9e9, 9e9))
     assert finding("queuing/queue_delay", rows) == (
         "The commonest waits (500) are those of 1-GPU jobs in a: at least nine in ten did not wait at all."
-        " The longest tail of the groups with at least 10 waits is that of jobs of more than 8 GPUs in b:"
+        " The longest tail of the groups with at least 30 waits is that of jobs of more than 8 GPUs in b:"
         " half did not wait at all, one in ten waited 1 d or longer."
     )
 
@@ -145,6 +145,25 @@ def test_failed_share_by_size_leaves_out_sizes_with_few_jobs_and_says_so() -> No
         " the most of any size with at least 30 such jobs;"
         " the fewest among the 1-GPU jobs, 10.0 %."
     )
+
+
+def test_sizes_that_chance_can_part_fail_alike() -> None:
+    columns = "gpu_class status jobs"
+    # 20 of 100 against 12 of 40: chi-squared 1.62 with one degree of freedom, p = 0.20.
+    rows = _rows(columns, ("1", "completed", 80), ("1", "failed", 20), ("2-4", "completed", 28), ("2-4", "failed", 12))
+    assert finding("failures/status_by_size", rows) == (
+        "By these jobs all sizes fail alike: 20.0 % of the 1-GPU jobs whose end is known failed, and 30.0 % of the jobs"
+        " of 2-4 GPUs, no further apart than chance would bring them."
+    )
+    # Ten times as many: chi-squared 16.2.
+    more = [{**r, "jobs": 10 * r["jobs"]} for r in rows]
+    assert (finding("failures/status_by_size", more) or "").startswith("30.0 % of the jobs of 2-4 GPUs whose end")
+    failed = _rows(columns, ("1", "failed", 80), ("2-4", "failed", 38), (">8", "completed", 5))
+    assert finding("failures/status_by_size", failed) == (
+        "By these jobs all sizes fail alike: 100 % of the jobs whose end is known failed (sizes with at least 30 such"
+        " jobs)."
+    )
+    assert finding("failures/status_by_size", failed[:1]) is None
 
 
 def test_retries() -> None:

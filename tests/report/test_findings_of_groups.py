@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.report.sections import finding
+from tracekit.report.sections import finding, why_empty
 
 
 def _rows(columns: str, *rows: tuple[Any, ...]) -> list[dict[str, Any]]:
@@ -198,7 +198,8 @@ def test_gangs() -> None:
 def test_gangs_of_few_jobs_are_not_spoken_of() -> None:
     assert finding("workload/gangs", _rows(_GANGS, (15, 1, None), (None, 274, 1.0))) is None
     words = "The source does not tell how many instances jobs start."
-    assert finding("workload/gangs", _rows(_GANGS, (None, 274, 1.0))) == words
+    assert why_empty("workload/gangs", _rows(_GANGS, (None, 274, 1.0))) == words
+    assert why_empty("workload/gangs", _rows(_GANGS, (15, 1, None), (None, 274, 1.0))) is None
 
 
 def test_recurrence() -> None:

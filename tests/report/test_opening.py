@@ -68,8 +68,8 @@ def test_advice_that_the_replays_speak_against_is_not_on_the_first_screen(verdic
     found = opening([], {"guidelines": entries})
     assert found["changes"] == []
     assert found["verdict"] == (
-        "Of the problems of 3 guidelines, 1 was found in this trace, 1 not, and 1 cannot be decided, since the trace"
-        " tells too little. The replays expect no gain from the advice of 1."
+        "Of 3 problems that the guidelines look for, 1 was found in this trace, 1 is absent, and 1 cannot be decided,"
+        " since the trace tells too little. The replays expect no gain from the advice of 1."
     )
 
 

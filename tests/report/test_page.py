@@ -15,6 +15,7 @@ import pytest
 from tracekit.report import render_index, render_report
 from tracekit.report.page import ROWS, json_for_html
 from tracekit.report.sections import panels
+from tracekit.report.table_view import table_view
 from tracekit.text import visible
 
 if TYPE_CHECKING:
@@ -179,6 +180,42 @@ def test_a_query_without_a_chart_shows_question_and_open_table(report: Report) -
     assert '<details class="wide" data-print open>' in render_report(own)
     assert article.count("<tr>") == 1 + ROWS[0][0]
     assert '12,295 more rows in <a href="tables/mine/own.csv">tables/mine/own.csv</a>' in article
+    assert '<p class="notes paper">12,335 more rows in tables/mine/own.csv.</p>' in article
+
+
+def _table(columns: list[tuple[str, str]], rows: int, *, drawn: bool) -> dict[str, Any]:
+    answer: Any = {
+        "columns": [{"name": name, "unit": unit, "meaning": ""} for name, unit in columns],
+        "rows": [{name: "a" if unit == "text" else i for name, unit in columns} for i in range(rows)],
+        "row_count": rows,
+        "intervals": [],
+    }
+    return table_view(answer, 50, drawn=drawn)
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "drawn", "printed"),
+    [
+        ([("user", "text"), ("jobs", "jobs")], 12, True, 12),
+        ([("user", "text"), ("jobs", "jobs")], 13, True, 10),
+        ([("user", "text"), ("jobs", "jobs")], 20, False, 20),
+        ([("user", "text"), ("jobs", "jobs")], 500, False, 10),
+        ([("hour", "hour"), ("jobs", "jobs")], 24, True, 0),
+        ([("vc", "text"), ("hour", "hour"), ("jobs", "jobs")], 24, True, 0),
+        ([("hour", "hour"), ("jobs", "jobs")], 24, False, 5),
+        ([("hour", "hour"), ("jobs", "jobs")], 10, True, 10),
+    ],
+)
+def test_paper_shows_the_first_rows_and_no_curve_twice(
+    columns: list[tuple[str, str]], rows: int, drawn: bool, printed: int
+) -> None:
+    view = _table(columns, rows, drawn=drawn)
+    assert (view["printed"], view["unprinted"]) == (printed, rows - printed)
+
+
+def test_a_narrow_table_fits_beside_its_chart_on_paper() -> None:
+    assert _table([("user", "text"), ("jobs", "jobs")], 5, drawn=True)["slim"]
+    assert not _table([(f"column {i}", "text") for i in range(9)], 5, drawn=True)["slim"]
 
 
 def test_json_for_html_gives_the_value_back() -> None:

@@ -13,6 +13,7 @@ from tracekit.errors import OutputError, UsageError
 from tracekit.report.pdf import BROWSERS, find_browser, print_pdf
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tracekit.analysis import Analysis
@@ -53,15 +54,35 @@ def test_a_browser_that_fails_is_an_error_and_leaves_nothing(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bad", "report.html"]
 
 
-@pytest.mark.browser
-def test_the_page_becomes_a_pdf_of_several_sheets(analysis: Analysis, tmp_path: Path) -> None:
+@pytest.fixture
+def chromium() -> None:
     if not any(map(shutil.which, BROWSERS)):
         if os.environ.get("TRACEKIT_REQUIRE_BROWSER") == "1":
             pytest.fail("no Chromium to print with")
         pytest.skip("no Chromium to print with: install chromium or google-chrome")
+
+
+def _sheets(pdf: Path) -> int:
+    body = pdf.read_bytes()
+    assert body.startswith(b"%PDF-")
+    return body.count(b"/Type /Page\n") + body.count(b"/Type /Page ")
+
+
+@pytest.mark.browser
+@pytest.mark.usefixtures("chromium")
+def test_the_page_becomes_a_pdf_of_several_sheets(analysis: Analysis, tmp_path: Path) -> None:
     target = tmp_path / "report.pdf"
     print_pdf(analysis.report, target)
-    body = target.read_bytes()
-    assert body.startswith(b"%PDF-")
-    assert body.count(b"/Type /Page\n") + body.count(b"/Type /Page ") > 5
+    assert _sheets(target) > 5
     assert sorted(p.name for p in tmp_path.iterdir()) == ["report.pdf"]
+
+
+@pytest.mark.browser
+@pytest.mark.usefixtures("chromium")
+def test_the_report_of_a_whole_trace_is_one_that_people_print(
+    sample_source: Callable[[str], Path], tmp_path: Path
+) -> None:
+    done = analyze(sample_source("philly"), tmp_path / "out", pdf=True)
+    answers = done.report.read_text(encoding="utf-8").count("<article")
+    assert answers > 30
+    assert 15 < _sheets(done.folder / "report.pdf") <= 30

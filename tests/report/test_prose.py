@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 from tracekit.report import render_report
+from tracekit.report.table_view import ON_PAPER
 from tracekit.text import clock, count, duration, percent, size, visible
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _told(value: Any) -> set[str]:
 def _derived(report: Report) -> set[str]:
     """Return what the page counts: rows that it leaves out, checks with and without a finding."""
     answers = [a for s in report["sections"] for a in s["answers"]]
-    shown = [(a["row_count"] - min(a["row_count"], limit)) for a in answers for limit in (50, 20, 5)]
+    shown = [(a["row_count"] - min(a["row_count"], limit)) for a in answers for limit in (50, 20, ON_PAPER, 5)]
     bad = sum(c["count"] > 0 for c in report["quality"]["checks"])
     published = [len([p for p in a["published"] if p["measured"] is None]) for a in answers]
     beside = [len(a["published"]) - n for a, n in zip(answers, published, strict=True)]

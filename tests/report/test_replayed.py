@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -10,19 +11,25 @@ import pytest
 import tracekit
 from tracekit.analysis import analyze
 from tracekit.errors import UsageError
+from tracekit.guidelines.markdown import escaped
 from tracekit.guidelines.replays import LiveReplays
 from tracekit.progress import Progress
 from tracekit.replay.panel import standard_panel
-from tracekit.report.replayed import REPLAYED, replayed_results, unreplayed_results
+from tracekit.report.data import Result, build_report
+from tracekit.report.made import frame_of
+from tracekit.report.replayed import ASSUMED, REPLAYED, replayed_results, unreplayed_results
 from tracekit.report.sections import finding, panels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tracekit.report.structure import CapacityInfo
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]
+
+CAPACITY: CapacityInfo = {"requested": "auto", "used": None, "gpus": None, "alternatives": {}, "note": ""}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +44,11 @@ def trace(make_trace: MakeTrace) -> Trace:
         attempts.append(
             {"job_id": str(i), "attempt": 0, "start_time": times["start_time"], "end_time": end, "run_s": run}
         )
-    nodes = [{"node_id": "n", "gpu_count": 2}]
+    jobs += [
+        {"job_id": name, "submit_time": "2020-03-01 00:00:00", "gpu_count": gpus, "status": "cancelled"}
+        for name, gpus in (("cpu", 0), ("never", 1))
+    ]
+    nodes = [{"node_id": "n", "gpu_count": 2}, {"node_id": "cpu", "gpu_count": 0}]
     return make_trace(jobs=jobs, attempts=attempts, nodes=nodes)
 
 
@@ -45,7 +56,12 @@ def trace(make_trace: MakeTrace) -> Trace:
 def rows(trace: Trace) -> dict[str, list[dict[str, Any]]]:
     results, info = replayed_results(LiveReplays(trace, 100, Progress()))
     assert info["jobs"] == 3
-    assert info["cluster"] == {"nodes": 1, "gpus": 2}
+    assert info["cluster"] == {"nodes": 1, "gpus": 2, "nodes_without_gpus": 1}
+    assert info["notes"][0] == (
+        "2 of the 5 jobs of the log are not replayed; each counts once, for the first of these reasons that holds. No"
+        " GPUs (CPU only): 1; no start and no run time: 1"
+    )
+    assert info["notes"][1].startswith("the log (recorded): the log holds more GPUs than there are")
     assert info["reason"] is None
     return {r.query.name: [] if r.frame is None else r.frame.to_dicts() for r in results}
 
@@ -82,14 +98,79 @@ def test_the_rows_are_those_of_a_replay_by_itself(trace: Trace, rows: dict[str, 
 
 def test_the_finding_names_the_best_with_and_without_run_times(rows: dict[str, list[dict[str, Any]]]) -> None:
     text = finding("replay/policies", rows["replay/policies"]) or ""
-    assert text.startswith("Under fifo jobs take 1.66 h from submission to end on average, 59 min of it waiting.")
-    assert "of those that are given them, s" in text.lower()
+    assert text.startswith(
+        "Under fifo (first in, first out) these 3 jobs take 1.66 h from submission to end on average, of which they"
+        " wait 59 min. "
+    )
+    assert "Of the policies that are given the true run times in advance, s" in text
+    assert "By the log, 50.4 % of the GPU-hours of these jobs were on GPUs" in text
     assert re.search(r"\N{MINUS SIGN}\d", text)
     assert [p.title for p in panels("replay/policies", rows["replay/policies"])] == [
         "Completion time",
         "Waiting",
-        "Fairness and utilization",
+        "Fairness between VCs",
     ]
+
+
+def test_the_log_holds_more_than_the_two_gpus_there_are(rows: dict[str, list[dict[str, Any]]]) -> None:
+    """All three start at 6:00: for a minute 6 GPUs are held, then 4 for 59 min."""
+    found = {r["policy"]: r["beyond_share"] for r in rows["replay/policies"]}
+    assert found.pop("recorded") == pytest.approx((4 * 60 + 2 * 59 * 60) / (2 * 2 * 3600 + 2 * 60))
+    assert set(found.values()) == {None}
+
+
+def test_policies_are_told_in_words_and_by_whether_they_keep_quotas(rows: dict[str, list[dict[str, Any]]]) -> None:
+    by = {r["policy"]: r for r in rows["replay/policies"]}
+    assert by["sjf"]["what"] == "shortest job first"
+    assert by["fifo,scan=skip"]["what"] == "first in, first out; later jobs may pass one that cannot start"
+    assert {name for name, r in by.items() if r["quotas"] == "kept"} == {"philly", "kueue", "hived"}
+    assert by["recorded"]["quotas"] is None
+    assert {(r["policy"], r["quotas"]) for r in rows["replay/by_vc"]} == {(n, r["quotas"]) for n, r in by.items()}
+
+
+def test_each_value_of_an_assumption_names_its_policies(rows: dict[str, list[dict[str, Any]]]) -> None:
+    told = [(r["id"], r["value"].partition(":")[0], r["policies"]) for r in rows["replay/assumptions"]]
+    assert ("M9", "preset none", "srtf; srsf; las; gittins; kueue") in told
+    assert ("M9", "preset helios", "philly; hived") in told
+    assert [policies for name, _, policies in told if name in {"D1", "M7", "M11"}] == [
+        "all but recorded",
+        "all",
+        "sjf; ssf; easy; conservative",
+    ]
+    names = [name for name, _, _ in told]
+    assert names.index("M9") + 1 == len(names) - names[::-1].index("M9") - 1
+
+
+def test_assumptions_stand_in_full_and_other_texts_are_bounded(trace: Trace, tmp_path: Path) -> None:
+    done = analyze(trace.path, tmp_path / "out", replay_jobs=100, fit=False)
+    report = json.loads(done.data.read_text())
+    answers = {a["name"]: a for s in report["sections"] for a in s["answers"]}
+    told = answers["replay/assumptions"]["rows"]
+    assert max(len(r["value"]) for r in told) > 300
+    assert "more characters" not in json.dumps(told)
+    page = (tmp_path / "out" / "report.html").read_text()
+    markdown = (tmp_path / "out" / "report.md").read_text()
+    assert "1 node without GPUs is left out." in page
+    for row in answers["replay/policies"]["rows"]:
+        assert f"<dt><bdi>{row['policy']}</bdi></dt><dd><bdi>{row['what']}</bdi></dd>" in page
+        assert f"- {escaped(row['policy'])}: {escaped(row['what'])}\n" in markdown
+
+
+def test_virtual_clusters_with_nodes_of_their_own_keep_quotas(make_trace: MakeTrace) -> None:
+    job = {"submit_time": "2020-03-01 00:00:00", "run_s": 60, "gpu_count": 1, "status": "completed"}
+    capacity = [{"time": "2020-03-01 00:00:00", "vc": vc, "gpu_count": 8} for vc in "ab"]
+    made = make_trace(jobs=[{**job, "job_id": vc, "vc": vc} for vc in "ab"], capacity=capacity)
+    results, _ = replayed_results(LiveReplays(made, 100, Progress()))
+    assert results[0].frame is not None
+    assert set(results[0].frame["quotas"].to_list()) == {"kept"}
+
+
+def test_a_cell_of_sentences_is_bounded(trace: Trace) -> None:
+    rows = [{"what": "w" * 3000, "value": "v", "source": "s" * 400, "policies": "all", "id": "i" * 400}]
+    report = build_report(trace, [Result(ASSUMED, frame_of(ASSUMED, rows))], capacity=CAPACITY, source="x")
+    (row,) = report["sections"][0]["answers"][0]["rows"]
+    assert (row["what"], row["source"]) == ("w" * 2000 + "… (1,000 more characters)", "s" * 400)
+    assert row["id"] == "i" * 300 + "… (100 more characters)"
 
 
 def test_every_policy_of_the_panel_is_there_or_has_a_reason(trace: Trace) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from tracekit.report.axes import end_on_ticks
 from tracekit.report.theme import colour
-from tracekit.report.words import status_word
+from tracekit.report.words import FEW, status_word
 from tracekit.text import duration
 
 if TYPE_CHECKING:
@@ -79,7 +80,9 @@ class Panel:
         import altair as alt
 
         with alt.data_transformers.enable(consolidate_datasets=True):
-            return dict(self.chart.properties(width="container", autosize=_AUTOSIZE).to_dict())
+            spec = dict(self.chart.properties(width="container", autosize=_AUTOSIZE).to_dict())
+        end_on_ticks({k: v for k, v in spec.items() if k != "datasets"})
+        return spec
 
 
 _AUTOSIZE: dict[str, Any] = {"type": "fit-x", "contains": "padding"}
@@ -276,7 +279,14 @@ def ranges(
 
 
 def bars(
-    rows: list[Row], *, key: str, values: Sequence[str], title: str | None, measures: dict[str, str], axis_title: str
+    rows: list[Row],
+    *,
+    key: str,
+    values: Sequence[str],
+    title: str | None,
+    measures: dict[str, str],
+    axis_title: str,
+    count: str | None = None,
 ) -> Panel:
     """Return horizontal bars, one a measure and category, for shares [0..1].
 
@@ -288,12 +298,15 @@ def bars(
         The categories, top to bottom.
     measures : dict
         Column to the words that name it.
+    count : str, optional
+        Column that counts what a row rests on, named as a reader would call it, such as 'jobs'. Bars of rows with
+        fewer than `FEW` are pale, with a full outline, and the panel's note says so.
     """
     import altair as alt
 
     names = {m: colour(f"series-{i}") for i, m in enumerate(measures.values(), 1)}
     long = [
-        {"key": row[key], "measure": words, "share": row[column]}
+        {"key": row[key], "measure": words, "share": row[column], **_few(row, count)}
         for row in rows
         for column, words in measures.items()
         if row.get(column) is not None and row[key] in values
@@ -314,4 +327,21 @@ def bars(
         )
         .properties(height=height(len(values), 34 if len(measures) > 1 else 26))
     )
-    return Panel(chart, tuple(names.items()) if len(names) > 1 else ())
+    note = ""
+    if count is not None and any("few" in r for r in long):
+        chart = chart.encode(
+            stroke=alt.Stroke("measure:N", scale=palette(names)),
+            fillOpacity=alt.FillOpacity(condition={"test": "datum.few", "value": _PALE}, value=1),
+            strokeWidth=alt.StrokeWidth(condition={"test": "datum.few", "value": 1}, value=0),
+        )
+        note = f"Paler: fewer than {FEW} {count.replace('_', ' ')}."
+    return Panel(chart, tuple(names.items()) if len(names) > 1 else (), note=note)
+
+
+_PALE = 0.35
+
+
+def _few(row: Row, count: str | None) -> dict[str, bool]:
+    """Return the mark of a row that rests on few observations."""
+    number = None if count is None else row.get(count)
+    return {"few": True} if isinstance(number, int | float) and number < FEW else {}

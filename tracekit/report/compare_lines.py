@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tracekit.report.axes import hour_axis
 from tracekit.report.charts import Panel, data, palette, percent_axis
 
 if TYPE_CHECKING:
@@ -39,13 +40,10 @@ def arrivals(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
         for r in rows
         if total[r["trace"]]
     ]
-    hours = alt.Axis(
-        title="hour of the day", values=list(range(0, 24, 3)), labelExpr="datum.value + ':00'", labelOverlap="greedy"
-    )
     panel = _line(
         shown,
         colours,
-        x=alt.X("hour:Q", axis=hours, scale=alt.Scale(domain=[0, 23])),
+        x=alt.X("hour:Q", axis=hour_axis(), scale=alt.Scale(domain=[0, 23])),
         y=alt.Y("share:Q", axis=percent_axis("share of jobs"), scale=alt.Scale(domainMin=0)),
     )
     return [Panel(panel.chart, panel.legend, note="Each in the time zone of its trace.")] if shown else []
@@ -57,13 +55,10 @@ def allocated(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
 
     shown = [{k: r[k] for k in ("trace", "cluster", "hour", "allocated_share")} for r in rows]
     shown = [r for r in shown if r["allocated_share"] is not None]
-    hours = alt.Axis(
-        title="hour of the day", values=list(range(0, 24, 3)), labelExpr="datum.value + ':00'", labelOverlap="greedy"
-    )
     panel = _line(
         shown,
         {n: c for n, c in colours.items() if any(r["trace"] == n for r in shown)},
-        x=alt.X("hour:Q", axis=hours, scale=alt.Scale(domain=[0, 23])),
+        x=alt.X("hour:Q", axis=hour_axis(), scale=alt.Scale(domain=[0, 23])),
         y=alt.Y("allocated_share:Q", axis=percent_axis("GPUs allocated"), scale=alt.Scale(domainMin=0)),
         detail="cluster",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -12,12 +12,22 @@ from typing import TYPE_CHECKING, Any
 from tracekit import text
 from tracekit.characterize.published import beside, release_of
 from tracekit.report.doubts import doubts_of
+from tracekit.report.gpu_totals import gpu_totals
 from tracekit.report.headline import headline
 from tracekit.report.opening import opening
 from tracekit.report.published import published_number, release_info
 from tracekit.report.quality import quality
-from tracekit.report.sections import Facts, finding, reading_order, section_lead, section_title, sections_in_order
+from tracekit.report.sections import (
+    Facts,
+    finding,
+    reading_order,
+    section_lead,
+    section_title,
+    sections_in_order,
+    why_empty,
+)
 from tracekit.report.structure import REPORT_SCHEMA_VERSION
+from tracekit.report.when import local
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +43,7 @@ if TYPE_CHECKING:
         Quality,
         ReplayInfo,
         Report,
+        Row,
         Section,
         TimeInfo,
         Unanswered,
@@ -40,11 +51,21 @@ if TYPE_CHECKING:
     )
     from tracekit.trace import Trace
 
-__all__ = ["Result", "build_report", "facts_of", "telemetry_note", "time_info", "write_json"]
+__all__ = [
+    "Result",
+    "build_report",
+    "facts_of",
+    "telemetry_note",
+    "telemetry_period",
+    "time_info",
+    "write_json",
+]
 
 _LIBRARIES = ("duckdb", "polars", "numpy", "scipy", "numba")
 ROW_LIMIT = 2000
 """Most rows of a result kept in report.json; tables/ holds all."""
+_SENTENCES = 2000
+"""Most characters kept of a cell that holds sentences; a name is cut earlier."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +128,7 @@ def build_report(
     every = list(results)
     told, when = quality(trace), time_info(trace)
     facts = facts_of(told, when)
+    every = [_without_void(r, facts) for r in every]
     answers = [_answer(trace, r, facts, telemetry_note(r.query, told, when)) for r in every if r.frame is not None]
     answers.sort(key=lambda a: reading_order(a["name"]))
     name = source.rstrip("/\\").replace("\\", "/").rpartition("/")[2] or source
@@ -127,10 +149,11 @@ def build_report(
         },
         "time": when,
         "opening": opening(answers, guidelines, doubts_of(answers, capacity, told)),
-        "headline": headline(answers, capacity),
+        "headline": headline(answers, capacity, telemetry_period({"utilization"}, told, when)),
         "capacity": capacity,
+        "gpu_totals": gpu_totals(answers, capacity, replay, facts),
         "release": release_info(release_of(trace)),
-        "sections": _sections(answers),
+        "sections": _sections(answers, facts),
         "unanswered": [_unanswered(r) for r in every if r.frame is None],
         "workload": workload,
         "replay": replay,
@@ -152,14 +175,29 @@ def write_json(path: Path, content: object) -> None:
 def facts_of(told: Quality, when: TimeInfo) -> Facts:
     """Return what sentences and charts must know of a trace."""
     have = {c["name"] for c in told["capabilities"] if c["available"]}
-    return Facts(vcs="tenants" in have, dated=when["base"] != "relative")
+    dated = when["base"] != "relative"
+    return Facts(vcs="tenants" in have, dated=dated, timezone=when["timezone"] if dated else "UTC")
+
+
+def _rows(query: Query, frame: pl.DataFrame) -> list[Row]:
+    sentences = {c.name for c in query.columns if c.unit == "sentence"}
+    return [
+        {k: text.cut(v, _SENTENCES) if k in sentences and isinstance(v, str) else text.plain(v) for k, v in row.items()}
+        for row in frame.head(ROW_LIMIT).iter_rows(named=True)
+    ]
+
+
+def _without_void(result: Result, facts: Facts) -> Result:
+    """Return a result without its rows, and with the reason, where they answer nothing."""
+    why = None if result.frame is None else why_empty(result.query.name, _rows(result.query, result.frame), facts)
+    return result if why is None else replace(result, frame=None, reasons=[why])
 
 
 def _answer(trace: Trace, result: Result, facts: Facts, telemetry: str | None) -> Answer:
     query, frame = result.query, result.frame
     assert frame is not None  # noqa: S101 -- the caller chose the results that have one
-    rows = [{k: text.plain(v) for k, v in row.items()} for row in frame.head(ROW_LIMIT).iter_rows(named=True)]
     described = {c.name: c for c in query.columns}
+    rows = _rows(query, frame)
     group = query.name.rpartition("/")[0] or "other"
     return {
         "name": query.name,
@@ -219,13 +257,13 @@ def _unanswered(result: Result) -> Unanswered:
     }
 
 
-def _sections(answers: list[Answer]) -> list[Section]:
+def _sections(answers: list[Answer], facts: Facts) -> list[Section]:
     groups = sections_in_order(a["group"] for a in answers)
     return [
         {
             "name": g,
             "title": section_title(g),
-            "lead": section_lead(g),
+            "lead": section_lead(g, facts),
             "answers": [a for a in answers if a["group"] == g],
         }
         for g in groups
@@ -250,16 +288,22 @@ def telemetry_note(query: Query, told: Quality, when: TimeInfo) -> str | None:
     behind = {"utilization", "host_utilization"} & {*query.needs}
     if "gpu_utilization" in (*query.also, *query.one_of) and query.name.startswith("utilization/"):
         behind.add("utilization")
+    return telemetry_period(behind, told, when)
+
+
+def telemetry_period(behind: set[str], told: Quality, when: TimeInfo) -> str | None:
+    """Return which part of the trace the telemetry of these capabilities covers, where that is not nearly all of it."""
     windows = [c["window"] for c in told["capabilities"] if c["name"] in behind and c["available"] and c["window"]]
     if not windows or not when["span_s"]:
         return None
-    first, last = (datetime.fromisoformat(end) for end in windows[0])
-    covered = (last - first).total_seconds()
+    begin, end = (datetime.fromisoformat(text) for text in windows[0])
+    covered = (end - begin).total_seconds()
     if covered >= _MOST * when["span_s"]:
         return None
     whole = _days(when["span_s"])
     if when["base"] == "relative":
         return f"telemetry covers {_days(covered)} of the {whole} of the trace"
+    first, last = (local(text, when["timezone"]) for text in windows[0])
     days = first.strftime("%Y-%m-%d") + ("" if first.date() == last.date() else f" to {last:%Y-%m-%d}")
     return f"telemetry covers {days} only, {_days(covered)} of the {whole} of the trace"
 
@@ -286,9 +330,10 @@ def time_info(trace: Trace) -> TimeInfo:
         first, last = span.collect(engine="streaming").row(0)
     seconds = (last - first).total_seconds() if first is not None else None
     words = "no times"
-    if first is not None and seconds is not None:
+    if first is not None and last is not None and seconds is not None:
         form = _BASES.get(manifest.time_base, _BASES["relative"])
-        words = form.format(first=first, last=last, days=_days(seconds))
+        since, until = (local(end.isoformat(), manifest.timezone) for end in (first, last))
+        words = form.format(first=since, last=until, days=_days(seconds))
     return {
         "base": manifest.time_base,
         "timezone": manifest.timezone,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.report.words import busy_samples, held_share, owned_gpus, unknown_share
+from tracekit.report.words import busy_samples, held_gpu_hours, held_share, owned_gpus, unknown_share
 from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
@@ -27,17 +27,20 @@ _CARDS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
 _LIMIT = 5
 
 
-def headline(answers: list[Answer], capacity: CapacityInfo) -> list[Headline]:
+def headline(answers: list[Answer], capacity: CapacityInfo, telemetry: str | None = None) -> list[Headline]:
     """Return up to five numbers; one that the trace cannot tell is left out, not shown as 0.
 
     All come from overview/summary, but for the part of the GPUs held (queuing/cluster_timeline), how busy they are
-    (utilization/gpu_by_size_status), and the number of GPUs, which is the capacity that the report uses.
+    (utilization/gpu_by_size_status), and the number of GPUs, which is the capacity that the report uses. `telemetry`
+    says which part of the time utilization covers, where that is not all of it.
     """
     rows = next((a["rows"] for a in answers if a["name"] == "overview/summary"), [])
     known = {r["metric"]: (r["value"], r["unit"]) for r in rows if r["value"] is not None}
     known |= _use({a["name"]: a["rows"] for a in answers})
     cards: list[Headline] = []
     remarks = _remarks(answers, known)
+    if telemetry is not None:
+        remarks["busy_share"] = telemetry
     for metric, label, write, note in _CARDS:
         if metric in known:
             value, unit = known[metric]
@@ -63,15 +66,13 @@ def _remarks(answers: list[Answer], known: Mapping[str, tuple[float, str]]) -> d
     load = next((a["rows"] for a in answers if a["name"] == "queuing/cluster_timeline"), [])
     if "held_share" in known:
         still = ", by jobs that still run too" if running else ""
-        remarks["held_share"] = f"of {owned_gpus(load)} GPUs over the whole trace{still}"
-    use = next((a["notes"] for a in answers if a["name"] == "utilization/gpu_by_size_status"), [])
-    for note in use:
-        if note.startswith("telemetry covers"):
-            remarks["busy_share"] = note
+        remarks["held_share"] = f"of {count(round(owned_gpus(load) or 0))} GPUs over the whole trace{still}"
     if unknown >= 0.01:
         remarks["completed_share"] = f"{percent(unknown)} have no known status"
     if running:
-        remarks["gpu_hours"] = f"run time times GPUs; {counted(running, 'jobs')} still running not counted"
+        more = (held_gpu_hours(load) or 0) - known.get("gpu_hours", (0, ""))[0]
+        held = f" hold {count(round(more))} more" if more >= 1 else " not counted"
+        remarks["gpu_hours"] = f"of finished runs; {counted(running, 'jobs')} still running at the end{held}"
     if "mean_queue_s" in known:
         mean = f"{duration(known['mean_queue_s'][0])} on average"
         remarks["median_queue_s"] = mean + (f"; {counted(pending, 'jobs')} never started" if pending else "")

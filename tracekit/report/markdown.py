@@ -40,6 +40,8 @@ def _answer(answer: Answer) -> list[str]:
     lines = [f"### {escaped(answer['question'])}", ""]
     if answer["finding"]:
         lines += [escaped(answer["finding"]), ""]
+    if answer["name"] == "replay/policies":
+        lines += [*(f"- {escaped(r['policy'])}: {escaped(r['what'])}" for r in answer["rows"]), ""]
     shown = table_view(answer, ROWS)
     heads = [f"{c['head']} [{c['unit']}]" if c["unit"] else c["head"] for c in shown["columns"]]
     if shown["rows"]:
@@ -92,6 +94,8 @@ def _rest(report: Report) -> list[str]:
     lines += [f"- {escaped(r['reason'])}: {r['count']:,} records set aside" for r in quality["rejects"]]
     lines += [f"- {escaped(c['meaning'])}: {c['count']:,} found" for c in quality["checks"] if c["count"]]
     lines += [f"- {escaped(note)}" for note in quality["notes"]]
+    totals = [(t["used_for"], count(t["gpus"]), t["source"]) for t in report["gpu_totals"]]
+    lines += ["", *table(("used for", "GPUs", "where the number comes from"), totals)] if totals else []
     lines += [
         "",
         "## How to reproduce",

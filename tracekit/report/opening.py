@@ -96,6 +96,7 @@ def _verdict(entries: list[dict[str, Any]]) -> str:
     vain = sum(e["verdict"] == "holds" and _place(e)[0] > _ORDER["undecided"] for e in entries)
     rest = f" The replays expect no gain from the advice of {vain}." if vain else ""
     return (
-        f"Of the problems of {len(entries)} guidelines, {shown or 'none'} {'were' if shown > 1 else 'was'} found in"
-        f" this trace, {not_shown} not, and {unknown} cannot be decided, since the trace tells too little.{rest}"
+        f"Of {len(entries)} problems that the guidelines look for, {shown or 'none'} {'were' if shown > 1 else 'was'}"
+        f" found in this trace, {not_shown or 'none'} {'are' if not_shown > 1 else 'is'} absent, and"
+        f" {unknown or 'none'} cannot be decided, since the trace tells too little.{rest}"
     )

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import re
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from tracekit import resources, text
@@ -21,6 +21,7 @@ from tracekit.report.published import published_view
 from tracekit.report.sections import panels
 from tracekit.report.table_view import filters_of, table_view
 from tracekit.report.theme import chart_config, css_variables, fonts
+from tracekit.report.when import start_of_day
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +61,7 @@ def render_report(report: Report) -> str:
             for s in report["sections"]
         ]
         more = {"report": report, "sections": sections, "advice": advice, "filters": filters}
-        page = draw_page("report.html.j2", drawn, {"filters": filters}, **more)
+        page = draw_page("report.html.j2", drawn, {"filters": filters}, day=partial(start_of_day, facts=facts), **more)
         if len(page.encode(errors="replace")) <= HEAVIEST:
             break
     return page
@@ -172,7 +173,7 @@ def _answer_view(
         **answer,
         "id": anchor(answer["name"]),
         "panels": panel_views(answer["name"], drawn, label),
-        "table": table_view(answer, *rows, places),
+        "table": table_view(answer, *rows, places, drawn=bool(drawn)),
         "beside": published_view(answer["published"]),
     }
 
@@ -247,9 +248,12 @@ _UNIT = re.compile(r"(\d) (?=(?:%|s|min|h|d|GPUs?|GPU-hours|nodes?|jobs)\b|%)")
 
 _RANGE = re.compile(r"(\d)-(?=\d)")
 
+_NUMBER_OF = re.compile(r"\(n = (?=\d)")
+
 
 def _keep_together(words: str) -> str:
-    """Return `words` with no line break between a number and its unit, nor inside '2-4'."""
+    """Return `words` with no line break between a number and its unit, nor inside '2-4' and '(n = 22)'."""
+    words = _NUMBER_OF.sub("(n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}", words)
     return _RANGE.sub("\\1-\N{WORD JOINER}", _UNIT.sub("\\1\N{NO-BREAK SPACE}", words))
 
 

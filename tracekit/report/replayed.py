@@ -7,22 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from tracekit.characterize.query import QueryColumn
 from tracekit.replay.panel import standard_panel
-from tracekit.replay.registry import find_policy
+from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import compare_policies
-from tracekit.replay.study import left_out_sentences
 from tracekit.report.data import Result
 from tracekit.report.made import frame_of, made_query
-from tracekit.text import cut
+from tracekit.text import counted, cut, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tracekit.characterize.query import Query
     from tracekit.guidelines.replays import LiveReplays
+    from tracekit.replay.jobs import Jobs
     from tracekit.replay.results.comparison import Compared
     from tracekit.replay.scenario import Scenario
     from tracekit.report.structure import ReplayInfo
@@ -60,7 +61,7 @@ _NAMES = {
 }
 """What the columns of a comparison are called for people."""
 _C = QueryColumn
-
+QUOTAS = "kept: quotas of virtual clusters decide which jobs may run; ignored: any of them may take any free GPU"
 
 POLICIES = made_query(
     "replay/policies",
@@ -79,6 +80,8 @@ POLICIES = made_query(
         _C("p99_wait_s", "s", "99th percentile of these waits"),
         _C("later_share", "share", "jobs that complete later"),
         _C("earlier_share", "share", "jobs that complete earlier than under the first policy"),
+        _C("quotas", "text", QUOTAS),
+        _C("jobs", "jobs", "jobs replayed"),
         _C("completed", "jobs", "jobs that ran to their end"),
         _C("median_completion_s", "s", "median completion time"),
         _C("p99_completion_s", "s", "99th percentile of completion times"),
@@ -87,6 +90,11 @@ POLICIES = made_query(
         _C("fragmented_share", "share", "free GPU time on partly used nodes, of all free GPU time"),
         _C("fairness_share", "share", "Jain's index of what virtual clusters got for what they asked; 1 is equal"),
         _C("preemptions", "preemptions", "times that a running job was stopped"),
+        _C(
+            "beyond_share",
+            "share",
+            "of the recorded schedule: GPU time held beyond the GPUs of the cluster, of all GPU time held",
+        ),
     ),
     "Helios Table 3 and Fig 9 (SC'21)",
 )
@@ -112,6 +120,7 @@ TENANTS = made_query(
     (
         _C("vc", "text", "virtual cluster; empty for jobs without one"),
         _C("policy", "text", "policy and parameters"),
+        _C("quotas", "text", QUOTAS),
         _C("jobs", "jobs", "jobs replayed"),
         _C("mean_completion_s", "s", "mean completion time"),
         _C("mean_wait_s", "s", "mean wait until the first start"),
@@ -124,10 +133,11 @@ ASSUMED = made_query(
     "Each assumption that a replayed policy used, with the value and where that comes from; '--models FILE' of"
     " 'tracekit replay' changes them.",
     (
-        _C("id", "text", "name of the assumption"),
         _C("what", "sentence", "what is assumed"),
         _C("value", "sentence", "the value used"),
         _C("source", "sentence", "where it comes from"),
+        _C("policies", "sentence", "which of the policies use this value"),
+        _C("id", "text", "name of the assumption, as 'tracekit policies' lists it"),
     ),
 )
 REPLAYED = (POLICIES, CLASSES, TENANTS, ASSUMED)
@@ -165,33 +175,59 @@ def replayed_results(replays: LiveReplays) -> tuple[list[Result], ReplayInfo]:
         "reason": None,
         "jobs": len(scenario.jobs),
         "limit": replays.limit,
-        "cluster": {"nodes": scenario.cluster.nodes, "gpus": scenario.cluster.total_gpus},
+        "cluster": {
+            "nodes": scenario.cluster.nodes,
+            "gpus": scenario.cluster.total_gpus,
+            "nodes_without_gpus": scenario.cluster.without_gpus,
+        },
         "notes": _notes(scenario, replays.limit),
         "skipped": {policy: cut(why) for policy, why in skipped.items()},
     }
-    info["notes"] += [str(r.summary["assumptions"]["recorded"]["value"]) for r in results if r.policy == RECORDED]
-    notes = [*info["notes"], *(f"left out: {why}" for why in info["skipped"].values())]
+    info["notes"] += [f"the log ({RECORDED}): {_of_log(r)}" for r in results if r.policy == RECORDED]
+    notes = [*info["notes"], *(why.removesuffix(".") for why in info["skipped"].values())]
+    quotas = {r.policy: _quotas(r, scenario) for r in results}
     compared = (
         compare_policies(results, seed=scenario.seed)
         .rename(_NAMES, strict=False)
         .with_columns(
-            what=pl.Series([find_policy(r.policy.partition(",")[0]).card.title for r in results]),
+            what=pl.Series([named_policy(r.policy).what for r in results]),
             run_times=pl.Series([_knows(r) for r in results]),
+            quotas=pl.Series([quotas[r.policy] for r in results], dtype=pl.String),
+            beyond_share=pl.Series([_beyond_share(r) for r in results], dtype=pl.Float64),
         )
     )
     return [
         Result(POLICIES, compared.select(c.name for c in POLICIES.columns), notes=notes),
         _grouped(CLASSES, results, "by_gpu_class", {}),
-        _grouped(TENANTS, results, "by_vc", {"name": "vc"}),
+        _grouped(TENANTS, results, "by_vc", {"name": "vc"}, quotas),
         Result(ASSUMED, frame_of(ASSUMED, _assumptions(results))),
     ], info
 
 
 def _notes(scenario: Scenario, limit: int) -> list[str]:
     jobs = len(scenario.jobs)
-    first = f"the first {jobs:,} jobs by submission; --replay-jobs moves the limit" if jobs >= limit else ""
+    first = f"only the first {jobs:,} jobs by submission; --replay-jobs moves the limit" if jobs >= limit else ""
     warned = scenario.feasibility.sentences if scenario.feasibility is not None else ()
-    return [note for note in (first, *left_out_sentences(scenario), *warned) if note]
+    return [note for note in (first, _left_out(scenario.jobs), *warned) if note]
+
+
+def _left_out(jobs: Jobs) -> str:
+    """Return which jobs are not in the replay, of how many and with how much of the GPU-hours; '' when all are."""
+    out = sum(part.jobs for part in jobs.left_out)
+    if not out:
+        return ""
+    replayed = float((jobs.work_ms.astype(np.float64) * jobs.devices * jobs.milli).sum()) / 3.6e9
+    everything = replayed + sum(part.gpu_hours or 0.0 for part in jobs.left_out)
+    parts = []
+    for part in jobs.left_out:
+        hours = part.gpu_hours or 0.0
+        share = f" (with {percent(hours / everything)} of the GPU-hours)" if hours else ""
+        parts.append(f"{part.reason}: {part.jobs:,}{share}")
+    text = "; ".join(parts)
+    return (
+        f"{out:,} of the {counted(out + len(jobs), 'jobs')} of the log are not replayed; each counts once, for the"
+        f" first of these reasons that holds. {text[:1].upper()}{text[1:]}"
+    )
 
 
 def _knows(result: Compared) -> str:
@@ -201,9 +237,42 @@ def _knows(result: Compared) -> str:
     return "given" if given else "not given"
 
 
-def _grouped(query: Query, results: Iterable[Compared], key: str, names: dict[str, str]) -> Result:
+def _quotas(result: Compared, scenario: Scenario) -> str | None:
+    """Return whether a policy keeps quotas; None where there are no VCs, and of the log, of which nobody knows."""
+    if result.policy == RECORDED or not scenario.jobs.tenants:
+        return None
+    # Virtual clusters with nodes of their own keep them under every policy.
+    own_nodes = any(scenario.cluster.domains)
+    return "kept" if own_nodes or named_policy(result.policy).card.quotas else "ignored"
+
+
+def _beyond_share(result: Compared) -> float | None:
+    """Return the part of the GPU time held for which the cluster has no GPUs [1]; None of a policy."""
+    found = result.violations
+    held = float(result.outcome.held_milli_ms.astype(np.float64).sum()) / 1000
+    if found is None or not held:
+        return None
+    beyond = (found["until"] - found["time"]).dt.total_milliseconds() * (found["wanted"] - found["there_were"])
+    return float(beyond.sum()) / held
+
+
+def _of_log(result: Compared) -> str:
+    return str(result.summary["assumptions"]["recorded"]["value"])
+
+
+def _grouped(
+    query: Query,
+    results: Iterable[Compared],
+    key: str,
+    names: dict[str, str],
+    quotas: Mapping[str, str | None] | None = None,
+) -> Result:
     rows = [
-        {"policy": result.policy, **{names.get(name, _NAMES.get(name, name)): value for name, value in group.items()}}
+        {
+            "policy": result.policy,
+            "quotas": quotas[result.policy] if quotas else None,
+            **{names.get(name, _NAMES.get(name, name)): value for name, value in group.items()},
+        }
         for result in results
         for group in result.summary[key]
     ]
@@ -212,10 +281,23 @@ def _grouped(query: Query, results: Iterable[Compared], key: str, names: dict[st
     return Result(query, frame_of(query, rows))
 
 
-def _assumptions(results: Iterable[Compared]) -> list[dict[str, Any]]:
+def _assumptions(results: list[Compared]) -> list[dict[str, Any]]:
+    """Return each assumption once a value, with the policies that used it."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
+    users: dict[tuple[str, str], list[str]] = {}
     for result in results:
         for key, told in result.summary["assumptions"].items():
-            row = {"id": key, "what": told["title"], "value": str(told["value"]), "source": str(told["source"])}
-            rows.setdefault((key, row["value"]), row)
-    return list(rows.values())
+            value = str(told["value"])
+            rows.setdefault((key, value), {"id": key, "what": told["title"], "value": value, "source": told["source"]})
+            users.setdefault((key, value), []).append(result.policy)
+    every = [result.policy for result in results]
+    order = list(dict.fromkeys(name for name, _ in rows))
+    told = sorted(rows.items(), key=lambda item: order.index(item[0][0]))
+    return [{**row, "policies": _told_policies(users[key], every)} for key, row in told]
+
+
+def _told_policies(used_by: list[str], every: list[str]) -> str:
+    others = [policy for policy in every if policy not in used_by]
+    if not others:
+        return "all"
+    return f"all but {' and '.join(others)}" if len(others) < len(used_by) and len(others) < 3 else "; ".join(used_by)

@@ -163,6 +163,16 @@ class CapacityInfo(TypedDict):
     note: str
 
 
+class GpuTotal(TypedDict):
+    """A number of GPUs that a part of the report stands on."""
+
+    gpus: float
+    source: str
+    """Where it comes from."""
+    used_for: str
+    """Which numbers of the report rest on it."""
+
+
 class FileInfo(TypedDict):
     """What became of one source file."""
 
@@ -239,7 +249,7 @@ class ReplayInfo(TypedDict):
     limit: int | None
     """Most jobs that were asked for; null when none were."""
     cluster: dict[str, int] | None
-    """nodes and gpus."""
+    """nodes and gpus, and nodes_without_gpus, which are left out."""
     notes: list[str]
     """What was left out, and what the cluster cannot do."""
     skipped: dict[str, str]
@@ -296,6 +306,8 @@ class Report(TypedDict):
     headline: list[Headline]
     """Five numbers, or as many as the trace tells."""
     capacity: CapacityInfo
+    gpu_totals: list[GpuTotal]
+    """Which part of the report stands on which number of GPUs."""
     release: ReleaseInfo | None
     """Null when nothing is published about traces of this format."""
     sections: list[Section]

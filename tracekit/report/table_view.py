@@ -12,11 +12,17 @@ if TYPE_CHECKING:
 
     from tracekit.report.structure import Answer, ColumnInfo, Row
 
-__all__ = ["FILTERS", "filters_of", "table_view"]
+__all__ = ["FILTERS", "ON_PAPER", "filters_of", "table_view"]
 
 
 FILTERS = ("cluster", "vc")
 """Columns by which a page can be narrowed."""
+ON_PAPER = 10
+"""Rows of a longer result that are printed."""
+WHOLE, WHOLE_ALONE = 12, 20
+"""Rows up to which a result is printed whole: with charts, and where the table stands alone."""
+SLIM = 64
+"""Characters of the widest row of a table that fits beside its chart on paper."""
 
 
 def filters_of(answer: Answer) -> list[str]:
@@ -25,7 +31,12 @@ def filters_of(answer: Answer) -> list[str]:
 
 
 def table_view(
-    answer: Answer, limit: int, later: int = 0, choices: Mapping[str, Mapping[str, int]] | None = None
+    answer: Answer,
+    limit: int,
+    later: int = 0,
+    choices: Mapping[str, Mapping[str, int]] | None = None,
+    *,
+    drawn: bool = False,
 ) -> dict[str, Any]:
     """Return columns, rows of cells, and how many rows are left out.
 
@@ -39,6 +50,8 @@ def table_view(
         Most rows after them that are there for a filter to show, where the result can be narrowed.
     choices : mapping, optional
         By column, the number of each value by which the page can be narrowed.
+    drawn : bool
+        Whether charts show the rows; on paper a curve is then not told again in numbers.
     """
     places = choices or {}
     filters = [name for name in filters_of(answer) if name in places]
@@ -53,6 +66,7 @@ def table_view(
     cells = [[_cell(row, c["name"], c["unit"], own_units=own_units) for c in told] for row in rows]
     few = _add_intervals(answer, told, rows, cells)
     seen = min(len(rows), limit)
+    printed = _printed(answer, told, seen, drawn=drawn)
     return {
         "columns": columns,
         "rows": cells,
@@ -60,9 +74,37 @@ def table_view(
         "filters": filters,
         "marks": [{name: places[name][row[name]] for name in filters if row[name] in places[name]} for row in rows],
         "more": answer["row_count"] - seen,
+        "printed": printed,
+        "unprinted": answer["row_count"] - printed,
+        "slim": printed > 0 and _widest(columns, cells[:printed]) <= SLIM,
         "methods": sorted({i["method"] for i in answer["intervals"]}, reverse=True),
         "few": few,
     }
+
+
+def _printed(answer: Answer, told: list[ColumnInfo], seen: int, *, drawn: bool) -> int:
+    """Return how many rows stand on paper; few or none of the points of a curve."""
+    curve = any(c["unit"] in _ALONG for c in told[:2]) and answer["row_count"] > ON_PAPER
+    if curve:
+        return 0 if drawn else min(seen, ON_PAPER // 2)
+    return seen if answer["row_count"] <= (WHOLE if drawn else WHOLE_ALONE) else min(seen, ON_PAPER)
+
+
+def _widest(columns: list[dict[str, Any]], cells: list[list[dict[str, Any]]]) -> int:
+    """Return about how many characters stand beside each other where headings and intervals are broken at spaces."""
+    width = 0
+    for place, column in enumerate(columns):
+        words = f"{column['head']} {column['unit'] or ''}".split()
+        words += [part for row in cells for part in (row[place]["text"], *row[place].get("range", "").split())]
+        width += max(map(len, words), default=0) + _GAP
+    return width
+
+
+_GAP = 2
+"""Characters between two columns."""
+
+_ALONG = ("UTC", "hour", "share")
+"""Units of what a curve runs along, where they are those of the first columns."""
 
 
 def _told(answer: Answer) -> list[ColumnInfo]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tracekit.characterize.intervals import FEW
-from tracekit.text import count
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row
@@ -17,6 +17,7 @@ __all__ = [
     "by_class",
     "enough",
     "gpu_jobs",
+    "held_gpu_hours",
     "held_share",
     "largest",
     "owned_gpus",
@@ -80,11 +81,20 @@ def held_share(rows: list[Row]) -> float | None:
     return sum(r["running_gpus"] for r in known) / owned if owned else None
 
 
-def owned_gpus(rows: list[Row]) -> str:
-    """Return the GPUs owned on average, over the rows of queuing/cluster_timeline that tell it."""
+def owned_gpus(rows: list[Row]) -> float | None:
+    """Return the GPUs owned on average, over the rows of queuing/cluster_timeline that tell it [GPUs]."""
     known = [r for r in rows if r["capacity_gpus"] is not None]
     times = len({r["time"] for r in known})
-    return count(round(sum(r["capacity_gpus"] for r in known) / times)) if times else "unknown"
+    return float(sum(r["capacity_gpus"] for r in known) / times) if times else None
+
+
+def held_gpu_hours(rows: list[Row]) -> float | None:
+    """Return the GPU-hours that jobs held, over the rows of queuing/cluster_timeline; None for fewer than two times."""
+    times = sorted({r["time"] for r in rows})[:2]
+    if len(times) < 2:
+        return None
+    first, second = map(datetime.fromisoformat, times)
+    return float(sum(r["running_gpus"] for r in rows) * (second - first).total_seconds() / 3600)
 
 
 def enough(rows: list[Row], column: str, least: int = FEW) -> list[Row]:

@@ -17,6 +17,7 @@ from tracekit.report.sections.interface import (
     section_lead,
     section_title,
     sections_in_order,
+    why_empty,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "section_lead",
     "section_title",
     "sections_in_order",
+    "why_empty",
 ]

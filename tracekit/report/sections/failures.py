@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from tracekit.report.amounts import MOST, amounts, named
+from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import (
     GPU_CLASSES,
     STATUSES,
@@ -38,6 +38,10 @@ UNSUCCESSFUL = ("failed", "timeout", "node_fail", "out_of_memory")
 """Statuses that count as a failure, as the Helios study counts them; the view job_classes says the same."""
 
 
+CHANCE = 0.05
+"""p-value above which shares count as no further apart than chance would bring them."""
+
+
 @says("failures/status_by_size")
 def status_finding(rows: list[Row]) -> str | None:
     """Compare the share of unsuccessful jobs between sizes, among jobs whose status is known."""
@@ -54,12 +58,35 @@ def status_finding(rows: list[Row]) -> str | None:
     among = scope(shares, "jobs", what="such jobs")
     shares = enough(shares, "jobs")
     low, high = largest(shares, "share", sign=-1), largest(shares, "share")
-    if low is None or high is None or low is high:
+    if low is None or high is None or len(shares) < 2:
         return None
+    if low["share"] == high["share"] or _alike(shares):
+        which = f" (sizes{among})" if among else ""
+        return f"By these jobs all sizes fail alike: {_range(low, high)}{which}."
     return (
         f"{_say(high, 'whose end is known failed')}, the most of any size{among};"
         f" the fewest among the {gpu_jobs(low['gpu_class'])}, {percent(low['share'])}{sample_size(low['jobs'])}."
     )
+
+
+def _range(low: Row, high: Row) -> str:
+    if low["share"] == high["share"]:
+        return f"{percent(low['share'])} of the jobs whose end is known failed"
+    return (
+        f"{_say(low, 'whose end is known failed')}, and {percent(high['share'])} of the {gpu_jobs(high['gpu_class'])}"
+        f"{sample_size(high['jobs'])}, no further apart than chance would bring them"
+    )
+
+
+def _alike(shares: list[Row]) -> bool:
+    """Return whether chance alone gives shares so different in one case of twenty or more (chi-squared test)."""
+    from scipy.stats import chi2_contingency
+
+    failed = [round(r["share"] * r["jobs"]) for r in shares]
+    table = [failed, [r["jobs"] - n for r, n in zip(shares, failed, strict=True)]]
+    if not any(table[0]) or not any(table[1]):
+        return True
+    return bool(chi2_contingency(table, correction=False).pvalue > CHANCE)
 
 
 def _say(row: Row, what: str) -> str:
@@ -101,7 +128,9 @@ def status_chart(rows: list[Row]) -> list[Panel]:
         )
         .properties(height=height(len(have), 28))
     )
-    return [Panel(drawn, status_legend(colours))] if shown else []
+    open_ended = {"running", "pending", "unknown"} & {*colours}
+    note = "All jobs of a size, those whose end is not known too." if open_ended else ""
+    return [Panel(drawn, status_legend(colours), note=note)] if shown else []
 
 
 @says("failures/retries")
@@ -311,7 +340,7 @@ def by_node_chart(rows: list[Row]) -> list[Panel]:
     shown = named([r for r in rows if r["p_value"] is not None and r["failed_attempts"]], "node_id", "no node")
     if not shown:
         return []
-    words = {True: "more than bad luck explains", False: "as bad luck has it"}
+    words = {True: "more than bad luck explains", False: "no more than bad luck explains"}
     shown = [{**r, "verdict": words[r["adjusted_p_value"] <= SUSPECT]} for r in shown]
     colours = {words[True]: colour("status-failed"), words[False]: colour("series-1")}
     base = alt.Chart(data(shown)).encode(
@@ -331,8 +360,9 @@ def by_node_chart(rows: list[Row]) -> list[Panel]:
     )
     ticks = base.mark_tick(thickness=2, size=20, color=colour("ink")).encode(x=alt.X("expected_failed_attempts:Q"))
     legend = {w: c for w, c in colours.items() if any(r["verdict"] == w for r in shown)}
-    note = "Bar: failed attempts. Line: as many as equal risk would give."
-    if len(rows) > MOST:
-        note += f" Drawn: the {len(shown)} most suspect nodes; more in the table."
+    note = (
+        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Bar: failed attempts. Line: as many as"
+        " equal risk would give."
+    )
     drawn = cast("alt.LayerChart", alt.layer(bars, ticks).properties(height=height(len(shown), 24)))
     return [Panel(drawn, tuple(legend.items()), note=note)]

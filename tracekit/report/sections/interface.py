@@ -23,6 +23,7 @@ __all__ = [
     "Facts",
     "chart",
     "chart_of",
+    "empty",
     "finding",
     "has_chart",
     "panels",
@@ -32,6 +33,7 @@ __all__ = [
     "section_lead",
     "section_title",
     "sections_in_order",
+    "why_empty",
 ]
 
 
@@ -43,11 +45,14 @@ class Facts:
     """Whether jobs belong to virtual clusters."""
     dated: bool = True
     """Whether times are dates; they count from the start of the trace otherwise, which stands at 1970-01-01."""
+    timezone: str = "UTC"
+    """In which dates and hours are shown."""
 
 
 _SAYS: dict[str, SaysOf] = {}
 _DRAWS: dict[str, DrawsOf] = {}
 _NOTHING: dict[str, str] = {}
+_EMPTY: dict[str, SaysOf] = {}
 
 _TITLES = {
     "overview": "Overview",
@@ -65,9 +70,7 @@ _TITLES = {
 
 _LEADS = {
     "queuing": (
-        "A job waits from its submission to its start. A virtual cluster (VC) is the part of the cluster that a team"
-        " shares, with a quota: the GPUs that it may hold. The wait of one job in ten is longer than the 90th"
-        " percentile."
+        "A job waits from its submission to its start. The wait of one job in ten is longer than the 90th percentile."
     ),
     "locality": (
         "A job that needs several GPUs at once is a gang. Its locality is good where these GPUs stand on few nodes, so"
@@ -89,6 +92,9 @@ _LEADS = {
     ),
 }
 """What the words of a group mean, for readers who meet them first."""
+
+_VCS = " A virtual cluster (VC) is the part of the cluster that a team shares, with a quota: the GPUs that it may hold."
+"""What is added for queueing where there are VCs."""
 
 
 def says(query: str, *, nothing: str = "") -> Callable[[Says], Says]:
@@ -119,6 +125,23 @@ def says_of(query: str) -> Callable[[SaysOf], SaysOf]:
         return function
 
     return register
+
+
+def empty(query: str) -> Callable[[SaysOf], SaysOf]:
+    """Register the function that tells when a result answers nothing: the reason out, or None when it answers."""
+
+    def register(function: SaysOf) -> SaysOf:
+        _EMPTY[query] = function
+        return function
+
+    return register
+
+
+def why_empty(query: str, rows: list[Row], facts: Facts = Facts()) -> str | None:
+    """Return why a result answers nothing although its query could run; None when it does."""
+    _load()
+    function = _EMPTY.get(query)
+    return function(rows, facts) if function else None
 
 
 def chart(query: str) -> Callable[[Draws], Draws]:
@@ -175,9 +198,9 @@ def section_title(group: str) -> str:
     return _TITLES.get(group, group.replace("_", " ").replace("/", ", ").capitalize())
 
 
-def section_lead(group: str) -> str:
+def section_lead(group: str, facts: Facts = Facts()) -> str:
     """Return what the words of a group of queries mean; '' where they need no word."""
-    return _LEADS.get(group, "")
+    return _LEADS.get(group, "") + (_VCS if group == "queuing" and facts.vcs else "")
 
 
 def reading_order(query: str) -> tuple[int, str]:

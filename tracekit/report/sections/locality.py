@@ -52,8 +52,7 @@ _CLASSES = ("5-8", ">8")
 def delay_by_spread_finding(rows: list[Row]) -> str | None:
     """Compare the waits of jobs of one class on few and on more nodes."""
     for gpu_class in _CLASSES:
-        known = [r for r in rows if r["gpu_class"] == gpu_class and r["p50_s"] is not None]
-        have = [r for r in known if r["jobs"] >= SEVERAL]
+        have = _told(rows, gpu_class)
         if len(have) >= 2:
             few, many = have[0], have[-1]
             return (
@@ -63,7 +62,12 @@ def delay_by_spread_finding(rows: list[Row]) -> str | None:
             )
     if rows and all(r["node_count"] == 1 for r in rows):
         return "Every job ran on one node, so the trace cannot show an effect of spreading."
-    return "Too few large jobs ran on different numbers of nodes to compare their waits."
+    return "Too few large jobs ran on different numbers of nodes to compare their waits; the table has them."
+
+
+def _told(rows: list[Row], gpu_class: str) -> list[Row]:
+    """Return the rows of a class whose waits are known of several jobs."""
+    return [r for r in rows if r["gpu_class"] == gpu_class and r["p50_s"] is not None and r["jobs"] >= SEVERAL]
 
 
 def _nodes(number: int) -> str:
@@ -76,6 +80,8 @@ def delay_by_spread_chart(rows: list[Row]) -> list[Panel]:
     import altair as alt
 
     known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
+    if not any(len(_told(known, c)) >= 2 for c in GPU_CLASSES):
+        return []
     paper = [r for r in known if r["gpu_class"] in _CLASSES]
     shown = paper if len({r["node_count"] for r in paper}) >= 2 else known
     counts = sorted({r["node_count"] for r in shown})
@@ -144,7 +150,17 @@ def relaxation_chart(rows: list[Row]) -> list[Panel]:
     measure = {"share": "on more nodes than needed"}
     classes = [r["gpu_class"] for r in shown]
     axis = "share of jobs on more nodes than needed"
-    return [bars(shown, key="gpu_class", values=classes, title="GPUs of the job", measures=measure, axis_title=axis)]
+    return [
+        bars(
+            shown,
+            key="gpu_class",
+            values=classes,
+            title="GPUs of the job",
+            measures=measure,
+            axis_title=axis,
+            count="jobs",
+        )
+    ]
 
 
 @says("locality/utilization_by_spread")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.report.axes import hour_axis
 from tracekit.report.charts import GPU_CLASSES, STATUSES, Panel, bars, data
 from tracekit.report.sections.interface import chart, says
 from tracekit.report.words import gpu_jobs, largest, status_word
@@ -110,19 +111,11 @@ def arrivals_chart(rows: list[Row]) -> list[Panel]:
     """Draw the mean number of submissions of each hour."""
     import altair as alt
 
-    ticks = alt.Axis(
-        title="hour of the day",
-        labelAngle=0,
-        values=list(range(0, 24, 3)),
-        labelExpr="datum.value + ':00'",
-        labelOverlap="greedy",
-        labelSeparation=6,
-    )
     drawn = (
         alt.Chart(data(rows))
         .mark_bar()
         .encode(
-            x=alt.X("hour:O", axis=ticks, scale=alt.Scale(paddingInner=0.18)),
+            x=alt.X("hour:O", axis=hour_axis(), scale=alt.Scale(paddingInner=0.18)),
             y=alt.Y("mean_jobs_per_day:Q", axis=alt.Axis(title="jobs a day in this hour", tickCount=4)),
             tooltip=[
                 alt.Tooltip("hour:O", title="hour"),

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 TENANTS = 12
 """Most VCs drawn."""
 
-LEAST = 10
-"""Fewest waits of a VC and size that a sentence calls the longest; large jobs are few in any trace."""
-
 
 @says("queuing/run_time")
 def run_time_finding(rows: list[Row]) -> str | None:
@@ -83,10 +80,10 @@ def queue_delay_finding(rows: list[Row]) -> str | None:
     if most is None:
         return None
     text = f"The commonest waits ({count(most['waits'])}) are those of {_of(most)}: {_waited(most)}"
-    worst = largest(enough(rows, "waits", LEAST), "p90_s")
+    worst = largest(enough(rows, "waits"), "p90_s")
     if worst is None or worst is most or worst["p90_s"] <= most["p90_s"]:
         return text + "."
-    among = scope(rows, "waits", LEAST)
+    among = scope(rows, "waits")
     among = f" of the groups{among}" if among else ""
     return f"{text}. The longest tail{among} is that of {_of(worst)}: {_waited(worst)}{sample_size(worst['waits'])}."
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING
 
+from tracekit.report.axes import date_axis
 from tracekit.report.charts import GPU_CLASSES, Panel, bars, data, palette
-from tracekit.report.sections.interface import Facts, chart, chart_of, says, says_of
+from tracekit.report.sections.interface import Facts, chart, chart_of, empty, says, says_of
 from tracekit.report.theme import colour
-from tracekit.report.words import gpu_jobs, held_share, largest, owned_gpus, sample_size
+from tracekit.report.when import local, start_of_day, trace_day
+from tracekit.report.words import FEW, gpu_jobs, held_share, largest, owned_gpus, sample_size
 from tracekit.text import count, counted, percent
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ FEW_HELD = 0.05
 CLUSTERS = 4
 """Most clusters drawn."""
 
-_START = datetime.fromisoformat("1970-01-01T00:00:00")
-"""Where times without a date begin."""
-
 
 @says_of("queuing/delay_causes")
 def causes_finding(rows: list[Row], facts: Facts) -> str | None:
@@ -36,7 +34,7 @@ def causes_finding(rows: list[Row], facts: Facts) -> str | None:
     if not waits:
         return None
     fair = sum(r["fair_share_waits"] for r in sized)
-    text = f"Of {count(waits)} waits of GPU jobs, {percent(fair / waits)} were mostly due to {_quota(facts)}"
+    text = f"Of {count(waits)} waits of GPU jobs above 0 s, {percent(fair / waits)} were mostly due to {_quota(facts)}"
     waited = sum(r["wait_s"] for r in sized)
     if fair and waited:
         text += f" (it explains {percent(sum(r['fair_share_wait_s'] for r in sized) / waited)} of all time waited)"
@@ -76,6 +74,7 @@ def causes_chart(rows: list[Row], facts: Facts) -> list[Panel]:
             title="GPUs of the job",
             measures=present,
             axis_title="share of the waits with this main cause",
+            count="waits",
         )
     ]
 
@@ -88,17 +87,24 @@ def order_finding(rows: list[Row], facts: Facts) -> str | None:
         return None
     if not early:
         return f"None of {count(starts)} starts of GPU jobs overtook a job{_of_vc(facts)} that had queued longer."
-    text = f"{percent(early / starts)} of {count(starts)} starts of GPU jobs overtook a job{_of_vc(facts)}"
+    part = f" ({percent(early / starts)})" if starts >= FEW else ""
+    text = f"{count(early)} of {count(starts)} starts of GPU jobs{part} overtook a job{_of_vc(facts)}"
     told = [r for r in rows if r["harmless_share"] is not None]
     weight = sum(r["out_of_order_starts"] for r in told)
     if weight:
         harmless = sum(r["harmless_share"] * r["out_of_order_starts"] for r in told) / weight
-        which = "all" if harmless == 1 else "none" if harmless == 0 else percent(harmless)
-        text += f"; in {which} of these cases it lost nothing, since it could not have started then"
+        text += f"; {_harm(harmless)}"
     most = largest(rows, "overtaken_jobs")
     if most is not None and most["overtaken_jobs"]:
         text += f". Most often overtaken are {gpu_jobs(most['gpu_class'])} ({counted(most['overtaken_jobs'], 'jobs')})"
     return text + "."
+
+
+def _harm(harmless: float) -> str:
+    if harmless == 0:
+        return "each time the overtaken job could have started just then"
+    when = "each time" if harmless == 1 else f"in {percent(harmless)} of these cases"
+    return f"{when} the overtaken job lost nothing, since it could not have started then"
 
 
 def _of_vc(facts: Facts) -> str:
@@ -119,6 +125,7 @@ def order_chart(rows: list[Row]) -> list[Panel]:
             title="GPUs of the job",
             measures={"out_of_order_share": "starts that overtook another job"},
             axis_title="share of the starts",
+            count="starts",
         )
     ]
 
@@ -135,11 +142,17 @@ def timeline_finding(rows: list[Row], facts: Facts) -> str | None:
     text = (
         f"On average jobs held {mean} GPUs"
         if share is None
-        else f"Over the whole trace, jobs held {percent(share)} of {owned_gpus(rows)} GPUs, {mean} on average"
+        else f"Over the whole trace, jobs held {percent(share)} of {count(round(owned_gpus(rows) or 0))} GPUs,"
+        f" {mean} on average"
     )
     text += f" and {count(round(_fullest(rows)))} in the fullest of the {count(times)} spans drawn"
     if share is not None and share < FEW_HELD:
         text += "; the log may hold a part of the cluster's jobs only"
+    above = sum(r["capacity_gpus"] is not None and r["running_gpus"] > r["capacity_gpus"] + 0.5 for r in rows)
+    if above:
+        text += (
+            f". In {counted(above, 'spans')} jobs held more GPUs than are owned: one of the two numbers is wrong there"
+        )
     worst = largest(rows, "pending_gpus")
     if worst is not None and worst["pending_gpus"] >= 1:
         text += (
@@ -157,6 +170,12 @@ def _fullest(rows: list[Row]) -> float:
     return max(held.values())
 
 
+@empty("queuing/timeline")
+def no_vc_timeline(_: list[Row], facts: Facts) -> str | None:
+    """Say where the whole cluster is shown, where there are no VCs."""
+    return None if facts.vcs else "The trace has no virtual clusters; the load of the whole cluster is shown above."
+
+
 @says("queuing/timeline")
 def vc_timeline_finding(_: list[Row]) -> str:
     """Say where to look; a report may hold the first rows only, which tell nothing of the whole time."""
@@ -165,9 +184,8 @@ def vc_timeline_finding(_: list[Row]) -> str:
 
 def _minute(time: str, facts: Facts) -> str:
     """Return an ISO time to the minute in words."""
-    if facts.dated:
-        return f"on {time[:10]} at {time[11:16]} UTC"
-    return f"on day {int(_day(time)) + 1}"
+    at = f" at {local(time, facts.timezone):%H:%M}" if facts.dated else ""
+    return f"on {start_of_day(time, facts)}{at}"
 
 
 @chart_of("queuing/cluster_timeline")
@@ -222,7 +240,7 @@ def _lines(rows: Sequence[Row], measures: dict[str, str], facts: Facts, *, title
     # One row holds all measures: a page has many.
     wide = [
         {
-            "time": f"{r['time'][:16]}Z" if facts.dated else _day(r["time"]),
+            "time": f"{local(r['time'], facts.timezone).isoformat()[:16]}Z" if facts.dated else trace_day(r["time"]),
             **{words: None if r[column] is None else round(r[column], 1) for column, words in present.items()},
         }
         for r in rows
@@ -232,7 +250,7 @@ def _lines(rows: Sequence[Row], measures: dict[str, str], facts: Facts, *, title
         .transform_fold(list(names), as_=["measure", "value"])
         .mark_line(interpolate="step-after", strokeWidth=1.3)
         .encode(
-            x=_time(facts),
+            x=_time(rows, facts),
             y=alt.Y("value:Q", axis=alt.Axis(title="GPUs", tickCount=4), scale=alt.Scale(domainMin=0, nice=True)),
             color=alt.Color("measure:N", scale=palette(names)),
             tooltip=[
@@ -248,16 +266,12 @@ def _lines(rows: Sequence[Row], measures: dict[str, str], facts: Facts, *, title
     return Panel(drawn, tuple(names.items()), title=title, note=note)
 
 
-def _day(time: str) -> float:
-    """Return the day of a time that counts from the start of the trace; the first day begins at 0."""
-    return round((datetime.fromisoformat(time[:19]) - _START).total_seconds() / 86400, 4)
-
-
-def _time(facts: Facts) -> alt.X:
+def _time(rows: Sequence[Row], facts: Facts) -> alt.X:
     import altair as alt
 
     if facts.dated:
-        # Written with a Z, since a browser reads other times as its own.
-        axis = alt.Axis(title="time (UTC)", labelOverlap="greedy", labelSeparation=12, format="%-d %b")
-        return alt.X("time:T", scale=alt.Scale(type="utc"), axis=axis)
-    return alt.X("time:Q", axis=alt.Axis(title="days since the start of the trace", labelOverlap="greedy"))
+        times = [local(r["time"], facts.timezone) for r in rows]
+        # Times are written with a Z, since a browser reads others as its own.
+        return alt.X("time:T", scale=alt.Scale(type="utc"), axis=date_axis(min(times), max(times), facts.timezone))
+    axis = alt.Axis(title="days since the start of the trace", labelOverlap="parity", labelSeparation=8)
+    return alt.X("time:Q", axis=axis)

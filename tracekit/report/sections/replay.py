@@ -2,167 +2,120 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from tracekit.report.charts import (
-    GPU_CLASSES,
-    Panel,
-    axis_values,
-    category,
-    class_colours,
-    class_legend,
-    data,
-    height,
-    palette,
-    percent_axis,
-    time_axis,
-    time_scale,
-)
-from tracekit.report.sections.interface import chart, says
-from tracekit.report.theme import colour
+from tracekit.report.charts import GPU_CLASSES
+from tracekit.report.sections.interface import says
+from tracekit.report.sections.replay_charts import LEAST, RECORDED, policy_name
 from tracekit.report.words import gpu_jobs
-from tracekit.text import count, duration, percent, shorten, signed_percent
+from tracekit.text import count, counted, duration, percent, shorten, signed_percent
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from tracekit.report.structure import Row
 
-_RECORDED = "recorded"
-_LEAST = 0.001
-"""A change of less than this share of the mean counts as none."""
+_MUCH = 0.05
+"""Above this part of the GPU time, GPUs that the cluster does not have are told of in the sentence."""
 
 
 @says("replay/policies")
 def policies_finding(rows: list[Row]) -> str | None:
-    """Name the fastest policy that is given no run times, and the fastest that is."""
-    known = [r for r in rows if r["mean_completion_s"] is not None and r["policy"] != _RECORDED]
-    if len(known) < 2 or rows[0]["mean_completion_s"] is None:
-        return None
+    """Name the fastest policy that does not know run times, and the fastest that does."""
+    known = [r for r in rows if r["mean_completion_s"] is not None and r["policy"] != RECORDED]
     base = rows[0]
+    if len(known) < 2 or base["mean_completion_s"] is None:
+        return None
     if not any(r["mean_wait_s"] for r in known):
-        return (
-            f"In the replays GPUs are never short: no job waits under any policy, and {_name(base)} completes the jobs"
-            f" in {duration(base['mean_completion_s'])} on average.{_recorded(rows)} Comparing policies tells nothing"
-            " here."
-        )
-    blind = min((r for r in known if r["run_times"] == "not given"), key=lambda r: r["mean_completion_s"], default=None)
-    told = min((r for r in known if r["run_times"] == "given"), key=lambda r: r["mean_completion_s"], default=None)
+        told = [
+            "No job waits under any policy: in the replays GPUs are never short. So comparing them tells nothing here.",
+            f"From submission to end {_these(base)} take {duration(base['mean_completion_s'])} on average.",
+            _recorded(rows, base),
+        ]
+    else:
+        told = _compared(rows, known)
+    return " ".join(filter(None, [*told, _beyond(rows)]))
+
+
+def _compared(rows: list[Row], known: list[Row]) -> list[str]:
+    """Return sentences about policies under which some jobs wait."""
+    base = known[0]
+    blind = [r for r in known if r["run_times"] == "not given"]
+    told = [r for r in known if r["run_times"] == "given"]
     parts = []
-    for row, words in ((blind, "Of the policies that are given no run times"), (told, "of those that are given them")):
-        if row is not None and row is not base and (row["change_share"] or 0) < -_LEAST:
-            parts.append(f"{words}, {_gain(row)}")
-    start = f"Under {_name(base)} jobs take {duration(base['mean_completion_s'])} from submission to end on average"
-    start += f", {duration(base['mean_wait_s'])} of it waiting" if base["mean_wait_s"] is not None else ""
-    if not parts:
-        return f"{start}; none of the other policies shortens that.{_recorded(rows)}{_vain(base)}"
-    text = "; ".join(parts)
-    return f"{start}. {text[:1].upper()}{text[1:]}."
+    for group, which in ((blind, "that do not know run times"), (told, "that are given the true run times in advance")):
+        best = min(group, key=lambda r: r["mean_completion_s"], default=base)
+        if best is not base and (best["change_share"] or 0) < -LEAST:
+            parts.append(f"Of the policies {which}, {_gain(best)}.")
+    what = f" ({base['what']})" if base.get("what") else ""
+    start = (
+        f"Under {policy_name(base)}{what} {_these(base)} take {duration(base['mean_completion_s'])} from submission to"
+        " end on average"
+    )
+    if base["mean_wait_s"]:
+        start += f", of which they wait {duration(base['mean_wait_s'])}"
+    elif base["mean_wait_s"] is not None:
+        start += ", and none of them waits"
+    if parts:
+        return [f"{start}.", *parts]
+    little = "" if base["mean_wait_s"] else "Comparing policies tells little here."
+    return [f"{start}. No other policy shortens that{_longest(known)}.", little, _recorded(rows, base)]
 
 
-def _vain(base: Row) -> str:
-    return "" if base["mean_wait_s"] else " Comparing policies tells little here."
+def _these(row: Row) -> str:
+    """Return which jobs the times of a policy are of."""
+    done, jobs = row.get("completed"), row.get("jobs")
+    if done is None:
+        return "these jobs"
+    if jobs in {None, done}:
+        return f"these {counted(done, 'jobs')}"
+    told = "whose start and end it tells" if row["policy"] == RECORDED else "that end"
+    return f"the {count(done)} of these {counted(jobs, 'jobs')} {told}"
 
 
-def _recorded(rows: list[Row]) -> str:
-    """Return how long the jobs waited by the log, where that is known."""
-    row = next((r for r in rows if r["policy"] == _RECORDED and r["mean_wait_s"]), None)
-    if row is None:
+def _longest(known: list[Row]) -> str:
+    worst = max(known, key=lambda r: r["mean_completion_s"])
+    if (worst.get("change_share") or 0) <= LEAST:
         return ""
     return (
-        f" By the log they waited {duration(row['mean_wait_s'])}, for causes that a replay does not know, such as"
-        " quotas or reserved nodes."
+        f"; under {policy_name(worst)} they take longest, {duration(worst['mean_completion_s'])}"
+        f" ({signed_percent(worst['change_share'])})"
+    )
+
+
+def _recorded(rows: list[Row], base: Row) -> str:
+    """Return how long the jobs waited by the log, where that is known."""
+    row = next((r for r in rows if r["policy"] == RECORDED and r["mean_wait_s"]), None)
+    if row is None:
+        return ""
+    who = "they" if row.get("completed") == base.get("completed") else _these(row)
+    return (
+        f"By the log {who} waited {duration(row['mean_wait_s'])} on average, for causes that the replays do not know,"
+        " such as quotas or reserved nodes."
+    )
+
+
+def _beyond(rows: list[Row]) -> str:
+    """Say that the log and the cluster of the replays disagree, where they do so by much."""
+    share = next((r.get("beyond_share") for r in rows if r["policy"] == RECORDED), None)
+    if share is None or share <= _MUCH:
+        return ""
+    return (
+        f"By the log, {percent(share)} of the GPU-hours of these jobs were on GPUs that the cluster of the replays does"
+        " not have: the source lists fewer GPUs, on some nodes or in some VCs, than its jobs used there. So compare the"
+        f" policies with each other, not with what the log says ({RECORDED})."
     )
 
 
 def _gain(row: Row) -> str:
     ends = ""
     if row["change_low_share"] is not None and row["change_high_share"] is not None:
-        ends = f" ({signed_percent(row['change_low_share'])} to {signed_percent(row['change_high_share'])} by day)"
-    worse = f", and {percent(row['later_share'])} of the jobs end later" if row["later_share"] else ""
+        ends = (
+            f" (95 % interval {signed_percent(row['change_low_share'])} to {signed_percent(row['change_high_share'])})"
+        )
+    worse = f", while {percent(row['later_share'])} of the jobs end later" if row["later_share"] else ""
     return (
-        f"{_name(row)} gives the shortest completion times, {duration(row['mean_completion_s'])} on average,"
+        f"{policy_name(row)} gives the shortest times, {duration(row['mean_completion_s'])} on average,"
         f" {signed_percent(row['change_share'])}{ends}{worse}"
     )
-
-
-def _name(row: Row) -> str:
-    return shorten(str(row["policy"]), 40)
-
-
-@chart("replay/policies")
-def policies_chart(rows: list[Row]) -> list[Panel]:
-    """Draw completion time, waiting, and what it costs in fairness, by policy."""
-    known = [{**r, "policy": _name(r)} for r in rows if r["mean_completion_s"] is not None]
-    if not known:
-        return []
-    note = "Dot: mean. Line: median to 99th percentile. Orange: given the true run times in advance."
-    panels = [Panel(_spans(known, "completion", "completion time"), title="Completion time", note=note)]
-    if any(r["p99_wait_s"] for r in known if r["policy"] != _RECORDED):
-        panels.append(Panel(_spans(known, "wait", "wait until the first start"), title="Waiting", note=note))
-    shares = {"fairness_share": "fairness between VCs (Jain)", "gpus_busy_share": "GPUs held"}
-    shown = {k: w for k, w in shares.items() if any(r[k] is not None for r in known)}
-    if shown:
-        panels.append(_dots(known, shown))
-    return panels
-
-
-def _spans(rows: list[Row], what: str, title: str) -> alt.LayerChart:
-    import altair as alt
-
-    named = {f"median_{what}_s": "median", f"mean_{what}_s": "mean", f"p99_{what}_s": "99th percentile"}
-    low, mean, high = named
-    rows = [{**r, **{f"{e}_words": duration(r[e]) for e in named if r[e] is not None}} for r in rows]
-    values = axis_values(rows, list(named))
-    hue = palette({"not given": colour("series-1"), "given": colour("series-2")})
-    scale, axis = time_scale(values), time_axis(f"{title} (log scale)", values)
-    base = alt.Chart(data(rows)).encode(
-        y=category("policy", [r["policy"] for r in rows], None),
-        color=alt.Color("run_times:N", scale=hue),
-        tooltip=[
-            alt.Tooltip("policy:N"),
-            alt.Tooltip("run_times:N", title="run times"),
-            *(alt.Tooltip(f"{key}_words:N", title=words) for key, words in named.items()),
-        ],
-    )
-    line = base.mark_rule(strokeWidth=2, opacity=0.75).encode(
-        x=alt.X(f"{low}:Q", scale=scale, axis=axis), x2=alt.X2(f"{high}:Q")
-    )
-    point = base.mark_point(filled=True, size=60, opacity=1).encode(x=alt.X(f"{mean}:Q", scale=scale, axis=axis))
-    return cast("alt.LayerChart", alt.layer(line, point).properties(height=height(len(rows), 19)))
-
-
-def _points(names: list[str]) -> alt.Y:
-    """Return a vertical axis of policies for points alone."""
-    import altair as alt
-
-    scale = alt.Scale(domain=names, padding=0.5)
-    return alt.Y("policy:N", sort=None, scale=scale, axis=alt.Axis(title=None, grid=False))
-
-
-def _dots(rows: list[Row], columns: dict[str, str]) -> Panel:
-    import altair as alt
-
-    note = "100 % fair: every VC got the same part of what it asked for." if "fairness_share" in columns else ""
-    colours = {words: colour(f"series-{i}") for i, words in zip((3, 4), columns.values(), strict=False)}
-    long = [
-        {"policy": r["policy"], "what": words, "share": r[key]}
-        for r in rows
-        for key, words in columns.items()
-        if r[key] is not None
-    ]
-    drawn = (
-        alt.Chart(data(long))
-        .mark_point(filled=True, size=60, opacity=1)
-        .encode(
-            y=_points([r["policy"] for r in rows]),
-            x=alt.X("share:Q", axis=percent_axis("share"), scale=alt.Scale(domain=[0, 1])),
-            color=alt.Color("what:N", scale=palette(colours)),
-            tooltip=[alt.Tooltip("policy:N"), alt.Tooltip("what:N"), alt.Tooltip("share:Q", format=".1%")],
-        )
-        .properties(height=height(len(rows), 19))
-    )
-    return Panel(drawn, tuple(colours.items()), "Fairness and utilization", note)
 
 
 @says("replay/by_gpu_class")
@@ -171,71 +124,88 @@ def classes_finding(rows: list[Row]) -> str | None:
     found = []
     for name in GPU_CLASSES[1:]:
         waits = [r for r in rows if r["gpu_class"] == name and r["mean_wait_s"] is not None]
-        waits = [r for r in waits if r["policy"] != _RECORDED]
+        waits = [r for r in waits if r["policy"] != RECORDED]
         if len(waits) > 1:
             found.append((name, waits[0], min(waits, key=lambda r: r["mean_wait_s"])))
-    if found and not any(r["mean_wait_s"] for r in rows if r["policy"] != _RECORDED):
+    if found and not any(r["mean_wait_s"] for r in rows if r["policy"] != RECORDED):
         return "No job of any size waits under any policy."
     if found and not any(first["mean_wait_s"] for _, first, _ in found):
-        return f"Under {_name(found[0][1])} no job of any size waits, so that no other policy can spare it a wait."
+        base = policy_name(found[0][1])
+        return f"Under {base} no job of any size waits, so no other policy can shorten a wait.{_paid(rows)}"
     parts = [
-        f"{gpu_jobs(name)} wait {duration(first['mean_wait_s'])} on average under {_name(first)}, and"
-        f" {duration(best['mean_wait_s'])} at best ({_name(best)})"
+        f"{gpu_jobs(name)} wait {duration(first['mean_wait_s'])} on average under {policy_name(first)}, and at best"
+        f" {duration(best['mean_wait_s'])}, under {policy_name(best)}"
         for name, first, best in ([found[0]] if found else []) + (found[-1:] if len(found) > 1 else [])
     ]
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else None
 
 
+def _paid(rows: list[Row]) -> str:
+    """Return which size would wait longest under another policy, where none waits under the first."""
+    known = [r for r in rows if r["mean_wait_s"] is not None and r["policy"] != RECORDED]
+    worst = max(known, key=lambda r: r["mean_wait_s"])
+    jobs = gpu_jobs(worst["gpu_class"])
+    return (
+        f" The longest mean wait would be that of {jobs} under {policy_name(worst)}: {duration(worst['mean_wait_s'])}."
+    )
+
+
 @says("replay/by_vc")
 def tenants_finding(rows: list[Row]) -> str | None:
-    """Name the VC that would pay most for another policy."""
-    known = [r for r in rows if r["mean_wait_s"] is not None and r["policy"] != _RECORDED]
+    """Name the VC that would pay most, among policies that ignore quotas and among those that keep them."""
+    known = [r for r in rows if r["mean_wait_s"] is not None and r["policy"] != RECORDED]
     if not known:
         return None
-    base = {r["vc"]: r["mean_wait_s"] for r in known if r["policy"] == known[0]["policy"]}
-    worst = max((r for r in known if r["vc"] in base), key=lambda r: r["mean_wait_s"] - base[r["vc"]])
-    before = base[worst["vc"]]
-    if worst["mean_wait_s"] <= before:
-        return f"No VC waits longer under another policy than under {_name(known[0])}."
+    kinds = {r.get("quotas") for r in known}
+    if kinds != {"kept", "ignored"}:
+        start = "Under every policy each VC keeps to its quota. " if kinds == {"kept"} else ""
+        worst, first = _worst(known)
+        if worst is None:
+            return f"{start}No VC waits longer under another policy than under {policy_name(first)}."
+        return f"{start}The most would be paid by {_vc(worst)} under {policy_name(worst)}: {_instead(worst, known)}."
+    ignore, keep = ([r for r in known if r.get("quotas") == kind] for kind in ("ignored", "kept"))
+    names = ", ".join(dict.fromkeys(policy_name(r) for r in keep))
     return (
-        f"The most would be paid by VC {shorten(str(worst['vc']), 30)} under {_name(worst)}: its jobs would wait"
-        f" {duration(worst['mean_wait_s'])} on average instead of {duration(before)} under {_name(known[0])}."
+        f"Of the policies that ignore the quotas of VCs, {_cost(ignore)} Of those that keep them ({names}),"
+        f" {_cost(keep)} The two kinds are not compared with each other, since a quota can let a job wait while GPUs"
+        " are free."
+    )
+
+
+def _worst(rows: list[Row]) -> tuple[Row | None, Row]:
+    """Return the row of the VC that waits longer than under the first policy by most, and a row of that policy."""
+    first = rows[0]
+    base = {r["vc"]: r["mean_wait_s"] for r in rows if r["policy"] == first["policy"]}
+    worst = max((r for r in rows if r["vc"] in base), key=lambda r: r["mean_wait_s"] - base[r["vc"]])
+    return (worst if worst["mean_wait_s"] > base[worst["vc"]] else None), first
+
+
+def _cost(rows: list[Row]) -> str:
+    worst, first = _worst(rows)
+    if worst is None:
+        return f"none makes a VC wait longer than {policy_name(first)} does."
+    return f"{policy_name(worst)} would cost {_vc(worst)} most: {_instead(worst, rows)}."
+
+
+def _vc(row: Row) -> str:
+    return "the jobs without a VC" if row["vc"] is None else f"VC {shorten(str(row['vc']), 30)}"
+
+
+def _instead(worst: Row, rows: list[Row]) -> str:
+    first = next(r for r in rows if r["vc"] == worst["vc"])
+    return (
+        f"{'they' if worst['vc'] is None else 'its jobs'} would wait {duration(worst['mean_wait_s'])} on average"
+        f" instead of {duration(first['mean_wait_s'])} under {policy_name(first)}"
     )
 
 
 @says("replay/assumptions")
 def assumptions_finding(rows: list[Row]) -> str | None:
     """Say how many there are."""
-    return f"The replays rest on {count(len(rows))} assumptions; the table gives each with its source."
-
-
-@chart("replay/by_gpu_class")
-def classes_chart(rows: list[Row]) -> list[Panel]:
-    """Draw the mean wait by policy and size class."""
-    import altair as alt
-
-    known = [{**r, "policy": _name(r)} for r in rows if r["mean_wait_s"] is not None]
-    if not any(r["mean_wait_s"] for r in known if r["policy"] != _RECORDED):
-        return []
-    known = [{**r, "words": duration(r["mean_wait_s"])} for r in known]
-    colours = class_colours(r["gpu_class"] for r in known)
-    names = list(dict.fromkeys(r["policy"] for r in known))
-    values = axis_values(known, ("mean_wait_s",))
-    drawn = (
-        alt.Chart(data(known))
-        .mark_point(filled=True, size=60, opacity=1)
-        .encode(
-            y=_points(names),
-            x=alt.X("mean_wait_s:Q", scale=time_scale(values), axis=time_axis("mean wait (log scale)", values)),
-            color=alt.Color("gpu_class:N", scale=palette(colours)),
-            tooltip=[
-                alt.Tooltip("policy:N"),
-                alt.Tooltip("gpu_class:N", title="GPUs"),
-                alt.Tooltip("jobs:Q", format=","),
-                alt.Tooltip("words:N", title="mean wait"),
-            ],
-        )
-        .properties(height=height(len(names), 19))
+    names = len({r["id"] for r in rows})
+    more = ", some with other values for some policies" if names < len(rows) else ""
+    return (
+        f"The replays rest on {count(names)} assumptions{more}. The table gives each with its value, where that comes"
+        " from, and the policies that use it."
     )
-    return [Panel(drawn, class_legend(colours), note="Mean wait until the first start.")]

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tracekit.report.axes import hour_axis
 from tracekit.report.charts import Panel, bars, data, palette, percent_axis
-from tracekit.report.sections.interface import Facts, chart, chart_of, says, says_of
+from tracekit.report.sections.interface import Facts, chart, empty, says
 from tracekit.report.theme import colour
 from tracekit.report.words import largest
 from tracekit.text import duration, labels, percent, shorten
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from tracekit.report.structure import Row
 
 CLUSTERS = 4
@@ -21,14 +24,18 @@ VCS = 15
 """Most VCs drawn."""
 
 
-@says_of("utilization/vc")
-def vc_finding(rows: list[Row], facts: Facts) -> str | None:
+@empty("utilization/vc")
+def no_vcs(_: list[Row], facts: Facts) -> str | None:
+    """Say where the whole cluster is shown, where there are no VCs."""
+    return None if facts.vcs else "The trace has no virtual clusters; what the whole cluster held is told at queueing."
+
+
+@says("utilization/vc")
+def vc_finding(rows: list[Row]) -> str | None:
     """Name the VC that uses most of what it owns and the one that uses least, with their waits."""
     known = [r for r in rows if r["allocated_share_mean"] is not None]
     most, least = largest(known, "allocated_share_mean"), largest(known, "allocated_share_mean", -1)
     several = len({r["cluster"] for r in rows}) > 1
-    if not facts.vcs:
-        return "The trace has no virtual clusters: what follows is the cluster as a whole."
     if most is None or least is None:
         return None
     text = f"{_vc(most, several=several)} held {percent(most['allocated_share_mean'])} of what it owns{_waits(most)}"
@@ -46,11 +53,11 @@ def _waits(row: Row) -> str:
     return f" (median wait {duration(row['queue_p50_s'])})" if row["queue_p50_s"] is not None else ""
 
 
-@chart_of("utilization/vc")
-def vc_chart(rows: list[Row], facts: Facts) -> list[Panel]:
+@chart("utilization/vc")
+def vc_chart(rows: list[Row]) -> list[Panel]:
     """Draw the mean share of what each VC owns that it held, the largest VCs first."""
     known = [r for r in rows if r["allocated_share_mean"] is not None and r["capacity_gpus"]]
-    if not known or not facts.vcs:
+    if not known:
         return []
     chosen = sorted(known, key=lambda r: (-r["capacity_gpus"], r["cluster"] or "", r["vc"] or ""))[:VCS]
     several = len({r["cluster"] for r in known}) > 1
@@ -79,9 +86,11 @@ def hour_finding(rows: list[Row]) -> str | None:
         return None
     where = f" in {shorten(most['cluster'], 30)}" if len({r["cluster"] for r in known}) > 1 else ""
     other = f" in {shorten(least['cluster'], 30)}" if where else ""
+    what = "The largest share of a cluster's GPUs is" if where else "The most GPUs are"
     return (
-        f"The most GPUs are held between {_hours(most['hour'])}{where}, {percent(most['allocated_share'])} on average,"
-        f" and the fewest between {_hours(least['hour'])}{other}, {percent(least['allocated_share'])}."
+        f"{what} held between {_hours(most['hour'])}{where}, {percent(most['allocated_share'])} on average,"
+        f" and the {'smallest' if where else 'fewest'} between {_hours(least['hour'])}{other},"
+        f" {percent(least['allocated_share'])}."
     )
 
 
@@ -91,39 +100,66 @@ def _hours(hour: int) -> str:
 
 @chart("utilization/cluster_by_hour")
 def hour_chart(rows: list[Row]) -> list[Panel]:
-    """Draw the share of GPUs held, and how busy they are, by hour; one chart a cluster."""
+    """Draw the share of GPUs held, how busy GPUs are, and submissions by hour; a line a cluster."""
+    clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))[:CLUSTERS]
+    named = labels([c for c in clusters if c is not None])
+    names = {named[c] if c is not None else "no cluster": c for c in clusters}
+    colours = {words: colour(f"series-{i}") for i, words in enumerate(names, 1)}
+    shown = [
+        {
+            "hour": r["hour"],
+            "cluster": words,
+            "held": r["allocated_share"],
+            "busy": None if r["gpu_util_pct"] is None else r["gpu_util_pct"] / 100,
+            "jobs": r["submitted_jobs"],
+        }
+        for words, cluster in names.items()
+        for r in rows
+        if r["cluster"] == cluster
+    ]
+    kinds = (
+        ("held", "Held by jobs", percent_axis("GPUs held"), ".1%", "Of all GPUs of the cluster."),
+        (
+            "busy",
+            "Computing",
+            percent_axis("utilization"),
+            ".1%",
+            "Mean of all GPUs that telemetry watches, held or not.",
+        ),
+        ("jobs", "Submitted", _jobs_axis("jobs"), ",.1f", "Mean number of jobs in this hour of a day."),
+    )
+    legend = tuple(colours.items()) if len(colours) > 1 else ()
+    return [
+        Panel(_by_hour(shown, column, axis, form, colours), legend, title, note)
+        for column, title, axis, form, note in kinds
+        if any(r[column] is not None for r in shown)
+    ]
+
+
+def _jobs_axis(title: str) -> alt.Axis:
     import altair as alt
 
-    clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
-    measures = {"allocated_share": "held by jobs", "busy": "computing, of all that telemetry watches"}
-    drawn = []
-    for cluster in clusters[:CLUSTERS]:
-        own = [
-            {**r, "busy": None if r["gpu_util_pct"] is None else r["gpu_util_pct"] / 100}
-            for r in rows
-            if r["cluster"] == cluster
-        ]
-        present = {c: words for c, words in measures.items() if any(r[c] is not None for r in own)}
-        names = {words: colour(f"series-{i}") for i, words in enumerate(present.values(), 1)}
-        long = [
-            {"hour": r["hour"], "measure": words, "share": r[column]} for r in own for column, words in present.items()
-        ]
-        if not present:
-            continue
-        lines = (
-            alt.Chart(data(long))
-            .mark_line(point=True, strokeWidth=1.5)
-            .encode(
-                x=alt.X("hour:Q", scale=alt.Scale(domain=[0, 23]), axis=alt.Axis(title="hour of the day", tickCount=8)),
-                y=alt.Y("share:Q", axis=percent_axis("share of the GPUs"), scale=alt.Scale(domainMin=0)),
-                color=alt.Color("measure:N", scale=palette(names)),
-                tooltip=[
-                    alt.Tooltip("hour:Q", title="hour"),
-                    alt.Tooltip("measure:N", title="GPUs"),
-                    alt.Tooltip("share:Q", format=".1%"),
-                ],
-            )
-            .properties(height=160)
+    return alt.Axis(title=title, tickCount=4)
+
+
+def _by_hour(rows: list[Row], column: str, axis: alt.Axis, form: str, colours: dict[str, str]) -> alt.Chart:
+    import altair as alt
+
+    # A line breaks where an hour has no number.
+    points = [{k: r[k] for k in ("hour", "cluster", column)} for r in rows]
+    drawn: alt.Chart = (
+        alt.Chart(data(points))
+        .mark_line(point=True, strokeWidth=1.5)
+        .encode(
+            x=alt.X("hour:Q", scale=alt.Scale(domain=[0, 23]), axis=hour_axis()),
+            y=alt.Y(f"{column}:Q", axis=axis, scale=alt.Scale(domainMin=0)),
+            color=alt.Color("cluster:N", scale=palette(colours)),
+            tooltip=[
+                alt.Tooltip("cluster:N"),
+                alt.Tooltip("hour:Q", title="hour"),
+                alt.Tooltip(f"{column}:Q", format=form),
+            ],
         )
-        drawn.append(Panel(lines, tuple(names.items()), title=cluster or "" if len(clusters) > 1 else ""))
+        .properties(height=150)
+    )
     return drawn

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import Panel, bars
-from tracekit.report.sections.interface import chart, says
+from tracekit.report.sections.interface import Facts, chart, empty, says
 from tracekit.report.words import largest
 from tracekit.text import count, duration, percent, shorten
 
@@ -63,14 +63,19 @@ LEAST_GROUPS = 10
 """Fewest groups that are jobs which come again; fewer are classes, such as those of service in openb."""
 
 
+@empty("workload/gangs")
+def no_gangs(rows: list[Row], _: Facts) -> str | None:
+    """Say that no gang size is known."""
+    known = any(r["instance_count"] is not None for r in rows)
+    return None if known or not rows else "The source does not tell how many instances jobs start."
+
+
 @says("workload/gangs")
 def gangs_finding(rows: list[Row]) -> str | None:
     """Say how many jobs are gangs and how much GPU time they take."""
     known = [r for r in rows if r["instance_count"] is not None]
     jobs = sum(r["jobs"] for r in known)
-    if not jobs:
-        return "The source does not tell how many instances jobs start."
-    if jobs < 0.5 * sum(r["jobs"] for r in rows):
+    if not jobs or jobs < 0.5 * sum(r["jobs"] for r in rows):
         return None
     gangs = [r for r in known if r["instance_count"] > 1]
     share = percent(sum(r["jobs"] for r in gangs) / jobs)

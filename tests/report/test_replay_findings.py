@@ -1,0 +1,182 @@
+"""What the part about replays says and draws, from rows made by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tracekit.report.sections import finding, panels
+
+
+def policy(name: str, completion: float = 3600.0, wait: float = 0.0, **more: Any) -> dict[str, Any]:
+    """Return a row of replay/policies; what is not given is the same in all rows."""
+    return {
+        "policy": name,
+        "what": f"what {name} is",
+        "run_times": "not given",
+        "quotas": "ignored",
+        "jobs": 10,
+        "completed": 10,
+        "mean_completion_s": completion,
+        "median_completion_s": completion,
+        "p99_completion_s": completion,
+        "mean_wait_s": wait,
+        "median_wait_s": wait,
+        "p99_wait_s": wait,
+        "change_share": completion / 3600 - 1,
+        "change_low_share": None,
+        "change_high_share": None,
+        "later_share": 0.0,
+        "fairness_share": 0.9,
+        "gpus_busy_share": 0.5,
+        "beyond_share": None,
+        **more,
+    }
+
+
+def told(*rows: dict[str, Any]) -> str:
+    return finding("replay/policies", list(rows)) or ""
+
+
+RECORDED = policy("recorded", 7200.0, 60.0, beyond_share=0.02)
+
+
+def test_where_nobody_waits_the_jobs_that_the_times_are_of_are_counted() -> None:
+    assert told(policy("fifo"), policy("sjf"), RECORDED) == (
+        "No job waits under any policy: in the replays GPUs are never short. So comparing them tells nothing here."
+        " From submission to end these 10 jobs take 1 h on average. By the log they waited 1 min on average, for causes"
+        " that the replays do not know, such as quotas or reserved nodes."
+    )
+    fewer = told(policy("fifo"), policy("sjf"), {**RECORDED, "completed": 8})
+    assert "By the log the 8 of these 10 jobs whose start and end it tells waited 1 min on average" in fewer
+
+
+def test_the_first_policy_is_named_with_what_it_is_and_the_longest_times_too() -> None:
+    text = told(policy("fifo"), policy("hived", 4320.0, 720.0))
+    assert text == (
+        "Under fifo (what fifo is) these 10 jobs take 1 h from submission to end on average, and none of them waits. No"
+        " other policy shortens that; under hived they take longest, 1.2 h (+20.0 %). Comparing policies tells little"
+        " here."
+    )
+
+
+def test_the_fastest_policies_are_named_by_what_they_know() -> None:
+    text = told(
+        policy("fifo", wait=1800.0, completed=9),
+        policy("las", 3240.0, 1440.0, change_low_share=-0.2, change_high_share=-0.05, later_share=0.25),
+        policy("srtf", 2700.0, 900.0, run_times="given"),
+    )
+    assert text == (
+        "Under fifo (what fifo is) the 9 of these 10 jobs that end take 1 h from submission to end on average, of which"
+        " they wait 30 min. Of the policies that do not know run times, las gives the shortest times, 54 min on"
+        " average, \N{MINUS SIGN}10.0 % (95 % interval \N{MINUS SIGN}20.0 % to \N{MINUS SIGN}5.0 %), while 25.0 % of"
+        " the jobs end later. Of the policies that are given the true run times in advance, srtf gives the shortest"
+        " times, 45 min on average, \N{MINUS SIGN}25.0 %."
+    )
+
+
+@pytest.mark.parametrize("waits", [0.0, 720.0])
+def test_a_log_that_holds_more_gpus_than_there_are_is_told_of_in_the_sentence(waits: float) -> None:
+    rows = [policy("fifo"), policy("hived", 4320.0, waits), {**RECORDED, "beyond_share": 0.42}]
+    assert told(*rows).endswith(
+        "By the log, 42.0 % of the GPU-hours of these jobs were on GPUs that the cluster of the replays does not have:"
+        " the source lists fewer GPUs, on some nodes or in some VCs, than its jobs used there. So compare the policies"
+        " with each other, not with what the log says (recorded)."
+    )
+    assert "does not have" not in told(*rows[:2], {**RECORDED, "beyond_share": 0.05})
+
+
+def vc_rows(*waits: tuple[str, str | None, str | None, float]) -> list[dict[str, Any]]:
+    names = ("policy", "quotas", "vc", "mean_wait_s")
+    return [dict(zip(names, row, strict=True)) for row in waits]
+
+
+def test_policies_that_keep_quotas_are_compared_with_each_other_only() -> None:
+    rows = vc_rows(
+        ("fifo", "ignored", "a", 0.0),
+        ("fifo", "ignored", "b", 60.0),
+        ("sjf", "ignored", "a", 30.0),
+        ("sjf", "ignored", "b", 60.0),
+        ("philly", "kept", "a", 600.0),
+        ("philly", "kept", "b", 660.0),
+        ("hived", "kept", "a", 600.0),
+        ("hived", "kept", "b", 3600.0),
+        ("recorded", None, "a", 99999.0),
+    )
+    assert finding("replay/by_vc", rows) == (
+        "Of the policies that ignore the quotas of VCs, sjf would cost VC a most: its jobs would wait 30 s on average"
+        " instead of 0 s under fifo. Of those that keep them (philly, hived), hived would cost VC b most: its jobs"
+        " would wait 1 h on average instead of 11 min under philly. The two kinds are not compared with each other,"
+        " since a quota can let a job wait while GPUs are free."
+    )
+    equal = finding("replay/by_vc", [r for r in rows if r["policy"] not in {"sjf", "hived"}]) or ""
+    assert "none makes a VC wait longer than fifo does." in equal
+    assert "Of those that keep them (philly), none makes a VC wait longer than philly does." in equal
+
+
+def test_where_all_keep_quotas_that_is_said_once() -> None:
+    rows = vc_rows(("fifo", "kept", None, 60.0), ("sjf", "kept", None, 120.0))
+    assert finding("replay/by_vc", rows) == (
+        "Under every policy each VC keeps to its quota. The most would be paid by the jobs without a VC under sjf: they"
+        " would wait 2 min on average instead of 1 min under fifo."
+    )
+    assert finding("replay/by_vc", rows[:1]) == (
+        "Under every policy each VC keeps to its quota. No VC waits longer under another policy than under fifo."
+    )
+
+
+def class_rows(**waits: tuple[float, float]) -> list[dict[str, Any]]:
+    return [
+        {"policy": name, "gpu_class": size, "jobs": 5, "mean_wait_s": wait}
+        for name, pair in waits.items()
+        for size, wait in zip(("1", ">8"), pair, strict=True)
+    ]
+
+
+def test_sizes_that_would_pay_are_named_where_none_waits_under_the_first_policy() -> None:
+    assert finding("replay/by_gpu_class", class_rows(fifo=(0.0, 0.0), hived=(60.0, 3600.0), recorded=(9e9, 9e9))) == (
+        "Under fifo no job of any size waits, so no other policy can shorten a wait. The longest mean wait would be"
+        " that of jobs of more than 8 GPUs under hived: 1 h."
+    )
+    assert finding("replay/by_gpu_class", class_rows(fifo=(60.0, 120.0), sjf=(30.0, 0.0))) == (
+        "1-GPU jobs wait 1 min on average under fifo, and at best 30 s, under sjf; jobs of more than 8 GPUs wait 2 min"
+        " on average under fifo, and at best 0 s, under sjf."
+    )
+
+
+def test_charts_in_which_all_policies_look_alike_are_not_drawn() -> None:
+    same = [policy("fifo"), policy("sjf", 3600.5), RECORDED]
+    assert panels("replay/policies", same) == []
+    assert panels("replay/by_gpu_class", class_rows(fifo=(9.0, 7.0), sjf=(9.0, 7.0), recorded=(1.0, 2.0))) == []
+    assert len(panels("replay/by_gpu_class", class_rows(fifo=(9.0, 7.0), sjf=(9.0, 6.0)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("other", "titles"),
+    [
+        ({"mean_wait_s": 60.0}, ["Waiting"]),
+        ({"p99_completion_s": 9999.0}, ["Completion time"]),
+        ({"fairness_share": 0.8}, ["Fairness between VCs"]),
+        ({"gpus_busy_share": 0.6}, ["GPUs held"]),
+        ({"fairness_share": 0.8, "gpus_busy_share": 0.6}, ["Fairness between VCs and GPUs held"]),
+        ({"fairness_share": None, "gpus_busy_share": 0.503}, []),
+    ],
+)
+def test_charts_are_named_for_what_they_show(other: dict[str, Any], titles: list[str]) -> None:
+    drawn = panels("replay/policies", [policy("fifo"), policy("sjf") | other, RECORDED])
+    assert [panel.title for panel in drawn] == titles
+    for panel in drawn:
+        assert ("Jain's index: at 100 % every VC got the same part" in panel.note) == ("Fairness" in panel.title)
+        assert ("GPUs held: the part of all GPU time" in panel.note) == ("GPUs held" in panel.title)
+        assert json.dumps(panel.to_dict())
+
+
+def test_assumptions_are_counted_once_for_all_their_values() -> None:
+    rows = [{"id": name, "what": "", "value": value} for name, value in (("M4", "x"), ("M9", "y"), ("M9", "z"))]
+    assert finding("replay/assumptions", rows) == (
+        "The replays rest on 2 assumptions, some with other values for some policies. The table gives each with its"
+        " value, where that comes from, and the policies that use it."
+    )
+    assert (finding("replay/assumptions", rows[:2]) or "").startswith("The replays rest on 2 assumptions. The table")

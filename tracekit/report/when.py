@@ -1,0 +1,44 @@
+"""Times as a report shows them: in the time zone of the trace, or as days from its start."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+if TYPE_CHECKING:
+    from tracekit.report.sections import Facts
+
+__all__ = ["local", "start_of_day", "trace_day"]
+
+_START = datetime.fromisoformat("1970-01-01T00:00:00")
+"""Where times without a date begin."""
+
+
+def local(time: str, timezone: str) -> datetime:
+    """Return an ISO time, of UTC where it does not say, as the clocks of a time zone show it.
+
+    Examples
+    --------
+    >>> local("2017-11-05T12:00:00+00:00", "America/Los_Angeles").isoformat()
+    '2017-11-05T04:00:00'
+    """
+    known = datetime.fromisoformat(time)
+    known = known.replace(tzinfo=UTC) if known.tzinfo is None else known
+    return known.astimezone(ZoneInfo(timezone)).replace(tzinfo=None)
+
+
+def trace_day(time: str) -> float:
+    """Return the day of a time that counts from the start of the trace; the first day begins at 0.
+
+    Examples
+    --------
+    >>> trace_day("1970-01-03T12:00:00+00:00")
+    2.5
+    """
+    return round((datetime.fromisoformat(time[:19]) - _START).total_seconds() / 86400, 4)
+
+
+def start_of_day(time: str, facts: Facts) -> str:
+    """Return the day of an ISO time in words: a date in the trace's time zone, or which day of the trace."""
+    return local(time, facts.timezone).strftime("%Y-%m-%d") if facts.dated else f"day {int(trace_day(time)) + 1}"
