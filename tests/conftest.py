@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import itertools
 import os
 from pathlib import Path
@@ -13,6 +14,7 @@ import polars as pl
 import pytest
 
 from tracekit import schema
+from tracekit.ingest import ingest_logs
 from tracekit.manifest import CAPABILITIES, Capability, Manifest
 from tracekit.trace_writer import TraceWriter
 
@@ -106,6 +108,18 @@ def sample_source() -> Callable[[str], Path]:
         return folder
 
     return source
+
+
+@pytest.fixture(scope="session")
+def sample_trace(
+    sample_source: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Trace]:
+    """Return a function that gives the Trace of sample_traces/<name>, read once, which no test may change.
+
+    The Traces stand side by side in one folder, under the names of the samples.
+    """
+    folder = tmp_path_factory.mktemp("samples")
+    return functools.cache(lambda name: ingest_logs(sample_source(name), folder / name))
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tracekit.analysis import Analysis
     from tracekit.characterize import QueryAnswer
+
+BRIEF: dict[str, Any] = {"fit": False, "replay_jobs": 0}
+"""Settings for tests that look at neither the fit nor the replays."""
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +54,22 @@ def small_trace(make_trace: Callable[..., Trace]) -> Trace:
 
 
 @pytest.fixture(scope="module")
+def full(small_trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+    """Return the whole report of a small Trace, which no test may change."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("TRACEKIT_REPLAY", raising=False)
+        patch.setattr("tracekit.report.page.vega_bundle", lambda: "/* bundle */")
+        return analyze(small_trace.path, tmp_path_factory.mktemp("full") / "out")
+
+
+@pytest.fixture
+def few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare tests of files and folders most of the queries, which others look at."""
+    few = [q for q in list_queries() if q.name.startswith("overview/")]
+    monkeypatch.setattr("tracekit.characterize.list_queries", lambda: few)
+
+
+@pytest.fixture(scope="module")
 def with_nodes(make_trace: Callable[..., Trace]) -> Trace:
     place = {"job_id": "a", "attempt": 0, "node_id": "n", "gpu_index": [0, 1, 2], "gpu_count": 3}
     return make_trace(jobs=[{"job_id": "a"}], attempts=[{"job_id": "a", "attempt": 0}], placements=[place])
@@ -67,9 +87,9 @@ def _left(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir())
 
 
-def test_a_trace_gives_a_page_its_data_the_tables_and_a_trace_of_its_own(small_trace: Trace, tmp_path: Path) -> None:
-    done = analyze(small_trace.path, tmp_path / "out")
-    assert _left(tmp_path) == ["out"]
+def test_a_trace_gives_a_page_its_data_the_tables_and_a_trace_of_its_own(full: Analysis) -> None:
+    done = full
+    assert _left(done.folder.parent) == ["out"]
     pages = ["guidelines.md", "report.html", "report.json", "report.md"]
     assert _left(done.folder) == [*pages, "tables", "trace", "workload.json"]
     assert done.report.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
@@ -77,18 +97,20 @@ def test_a_trace_gives_a_page_its_data_the_tables_and_a_trace_of_its_own(small_t
     assert set(done.results) | set(done.unanswered) == {q.name for q in (*list_queries(), *FITTED, *REPLAYED)}
     wait = pl.read_parquet(done.results["queuing/queue_delay"])
     assert wait.select("vc", "gpu_class", "waits", "p50_s").rows() == [("=v", "2-4", 1, 60.0)]
-    csv = (tmp_path / "out/tables/queuing/queue_delay.csv").read_text(encoding="utf-8")
+    csv = (done.folder / "tables/queuing/queue_delay.csv").read_text(encoding="utf-8")
     assert csv.splitlines()[1].startswith("'=v,2-4,1,")
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_the_report_stays_complete_when_the_trace_goes(small_trace: Trace, tmp_path: Path) -> None:
     source = tmp_path / "trace"
     shutil.copytree(small_trace.path, source)
-    done = analyze(source, tmp_path / "out")
+    done = analyze(source, tmp_path / "out", **BRIEF)
     shutil.rmtree(source)
     assert Trace.open(done.trace).validate() == []
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_tables_that_cannot_be_linked_are_copied(
     small_trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,7 +118,7 @@ def test_tables_that_cannot_be_linked_are_copied(
         raise OSError
 
     monkeypatch.setattr("os.link", refuse)
-    assert Trace.open(analyze(small_trace.path, tmp_path / "out").trace).validate() == []
+    assert Trace.open(analyze(small_trace.path, tmp_path / "out", **BRIEF).trace).validate() == []
 
 
 def test_raw_logs_are_read_first(sample_source: Callable[[str], Path], tmp_path: Path) -> None:
@@ -110,11 +132,12 @@ def test_raw_logs_are_read_first(sample_source: Callable[[str], Path], tmp_path:
     assert done.results
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_an_output_that_exists_is_refused_before_any_work(
-    small_trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_trace: Trace, full: Analysis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    analyze(small_trace.path, out)
+    shutil.copytree(full.folder, out)
     before = (out / "report.json").read_bytes()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tracekit.analysis.one.carry_trace", lambda *_: pytest.fail("work was done"))
@@ -122,7 +145,8 @@ def test_an_output_that_exists_is_refused_before_any_work(
             analyze(small_trace.path, out)
     assert (out / "report.json").read_bytes() == before
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
-    assert json.loads(analyze(small_trace.path, out, force=True).data.read_text())["created"] == "1970-01-01T00:00:00Z"
+    again = analyze(small_trace.path, out, force=True, **BRIEF)
+    assert json.loads(again.data.read_text())["created"] == "1970-01-01T00:00:00Z"
     assert _left(tmp_path) == ["out"]
 
 
@@ -134,10 +158,10 @@ def test_a_folder_that_is_no_report_is_never_replaced(small_trace: Trace, tmp_pa
     assert (tmp_path / "out" / "thesis.txt").read_text() == "precious"
 
 
-def test_a_report_can_be_made_again_from_its_own_trace(small_trace: Trace, tmp_path: Path) -> None:
+def test_a_report_can_be_made_again_from_its_own_trace(full: Analysis, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    first = analyze(small_trace.path, out)
-    again = analyze(first.trace, out, force=True)
+    shutil.copytree(full.folder, out)
+    again = analyze(out / full.trace.relative_to(full.folder), out, force=True)
     assert Trace.open(again.trace).validate() == []
 
 
@@ -149,13 +173,14 @@ def test_a_source_inside_the_output_is_refused(tmp_path: Path, inside: str) -> N
         analyze(source, tmp_path / "out", force=True)
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_a_failure_leaves_nothing(small_trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object) -> str:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("tracekit.report.write.render_report", stop)
     with pytest.raises(KeyboardInterrupt):
-        analyze(small_trace.path, tmp_path / "out")
+        analyze(small_trace.path, tmp_path / "out", **BRIEF)
     assert _left(tmp_path) == []
     with pytest.raises(SourceError):
         analyze(tmp_path / "missing", tmp_path / "out")
@@ -174,7 +199,7 @@ def test_one_failing_query_is_named_and_the_others_are_answered(
 
     monkeypatch.setattr("tracekit.guidelines.evidence.answer_query", fail_one)
     heard = Heard()
-    done = analyze(small_trace.path, tmp_path / "out", progress=heard)
+    done = analyze(small_trace.path, tmp_path / "out", progress=heard, **BRIEF)
     assert done.unanswered["overview/status"] == ("The query failed: ran out of memory.",)
     assert "overview/job_size" in done.results
     assert any(note.startswith("overview/status failed: ran out of memory") for note in heard.notes)
@@ -182,22 +207,21 @@ def test_one_failing_query_is_named_and_the_others_are_answered(
 
 def test_a_capacity_that_the_trace_lacks_is_replaced_by_the_other_and_said(with_nodes: Trace, tmp_path: Path) -> None:
     heard = Heard()
-    done = analyze(with_nodes.path, tmp_path / "out", progress=heard)
+    done = analyze(with_nodes.path, tmp_path / "out", progress=heard, **BRIEF)
     capacity = json.loads(done.data.read_text())["capacity"]
     assert (capacity["requested"], capacity["used"], capacity["gpus"]) == ("listed", "observed", 3.0)
     assert heard.notes == ["capacity 'observed' is used, since the trace has no listed capacity"]
     assert "the trace has no listed capacity" in done.report.read_text(encoding="utf-8")
 
 
-def test_a_capacity_that_nothing_tells_is_unknown(small_trace: Trace, tmp_path: Path) -> None:
-    done = analyze(small_trace.path, tmp_path / "out")
-    capacity = json.loads(done.data.read_text())["capacity"]
+def test_a_capacity_that_nothing_tells_is_unknown(full: Analysis) -> None:
+    capacity = json.loads(full.data.read_text())["capacity"]
     assert (capacity["used"], capacity["gpus"], capacity["alternatives"]) == (None, None, {})
 
 
 def test_a_capacity_file_is_used_or_refused(with_nodes: Trace, tmp_path: Path) -> None:
     (tmp_path / "gpus.csv").write_text("node_id,gpu_count\nn,8\n")
-    done = analyze(with_nodes.path, tmp_path / "out", capacity=str(tmp_path / "gpus.csv"))
+    done = analyze(with_nodes.path, tmp_path / "out", capacity=str(tmp_path / "gpus.csv"), **BRIEF)
     capacity = json.loads(done.data.read_text())["capacity"]
     assert (capacity["gpus"], capacity["alternatives"]) == (8.0, {"observed": 3.0})
     with pytest.raises(UsageError, match="no such capacity source"):
@@ -207,7 +231,7 @@ def test_a_capacity_file_is_used_or_refused(with_nodes: Trace, tmp_path: Path) -
 
 def test_shares_of_the_cluster_are_of_the_capacity_that_is_used(small_trace: Trace, tmp_path: Path) -> None:
     (tmp_path / "gpus.csv").write_text("node_id,gpu_count\nn,8\n")
-    done = analyze(small_trace.path, tmp_path / "out", capacity=str(tmp_path / "gpus.csv"), fit=False, replay_jobs=0)
+    done = analyze(small_trace.path, tmp_path / "out", capacity=str(tmp_path / "gpus.csv"), **BRIEF)
     found = json.loads(done.data.read_text())
     answers = {a["name"]: a for section in found["sections"] for a in section["answers"]}
     assert {r["capacity_gpus"] for r in answers["queuing/cluster_timeline"]["rows"]} == {8.0}
@@ -215,7 +239,7 @@ def test_shares_of_the_cluster_are_of_the_capacity_that_is_used(small_trace: Tra
     hours = [r["allocated_share"] for r in answers["utilization/cluster_by_hour"]["rows"]]
     assert hours == pytest.approx([2 / 8 * 59 / 60, 2 / 8 / 30], abs=1e-6)
     first = found["gpu_totals"][0]
-    assert (first["gpus"], first["source"]) == (8.0, "8 GPUs, as given")
+    assert (first["gpus"], first["source"]) == (8.0, "the file gpus.csv, 1 nodes")
     (held,) = [h for h in found["headline"] if h["label"] == "of the GPU time is held"]
     assert held["note"] == "of 8 GPUs over the whole trace"
 
@@ -228,6 +252,7 @@ def test_a_trace_takes_no_options_of_a_source_format(
         analyze(small_trace.path, tmp_path / "out", **given)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_several_sources_have_a_report_each_and_a_page_that_lists_them(small_trace: Trace, tmp_path: Path) -> None:
     sources = []
     for site in ("north", "south"):
@@ -236,7 +261,7 @@ def test_several_sources_have_a_report_each_and_a_page_that_lists_them(small_tra
         sources.append(source)
     other = tmp_path / "other site"
     shutil.copytree(small_trace.path, other)
-    index = analyze_many([*sources, other], tmp_path / "out")
+    index = analyze_many([*sources, other], tmp_path / "out", **BRIEF)
     assert index == tmp_path / "out" / "index.html"
     assert _left(tmp_path / "out") == ["index.html", "index.json", "north-logs", "other-site", "south-logs"]
     entries = json.loads((tmp_path / "out" / "index.json").read_text())["reports"]
@@ -246,21 +271,23 @@ def test_several_sources_have_a_report_each_and_a_page_that_lists_them(small_tra
         ("other-site", "other-site/report.html", None),
     ]
     command = json.loads((tmp_path / "out" / "north-logs" / "report.json").read_text())["command"]
-    assert command == f"tracekit analyze {sources[0]} -o {tmp_path}/out/north-logs"
+    assert command == f"tracekit analyze {sources[0]} -o {tmp_path}/out/north-logs --no-fit --replay-jobs 0"
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_the_same_source_twice_has_two_folders(small_trace: Trace, tmp_path: Path) -> None:
     source = tmp_path / "logs"
     shutil.copytree(small_trace.path, source)
-    analyze_many([source, source], tmp_path / "out")
+    analyze_many([source, source], tmp_path / "out", **BRIEF)
     names = [n for n in _left(tmp_path / "out") if not n.startswith("index")]
     assert names == [f"{tmp_path.name}-logs", f"{tmp_path.name}-logs-2"]
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_a_source_that_fails_is_listed_and_raised_after_the_others(small_trace: Trace, tmp_path: Path) -> None:
     heard = Heard()
     with pytest.raises(SourceError, match=r"1 of 2 sources failed, first .*missing: .*the others are in") as caught:
-        analyze_many([tmp_path / "missing", small_trace.path], tmp_path / "out", progress=heard)
+        analyze_many([tmp_path / "missing", small_trace.path], tmp_path / "out", progress=heard, **BRIEF)
     assert "\n" not in str(caught.value)
     bad, good = json.loads((tmp_path / "out" / "index.json").read_text())["reports"]
     assert bad["report"] is None
@@ -280,11 +307,12 @@ def test_no_source_is_an_error(tmp_path: Path) -> None:
         analyze_many([], tmp_path / "out")
 
 
+@pytest.mark.usefixtures("few_queries")
 def test_several_reports_are_replaced_only_on_request(small_trace: Trace, tmp_path: Path) -> None:
-    analyze_many([small_trace.path], tmp_path / "out")
+    analyze_many([small_trace.path], tmp_path / "out", **BRIEF)
     with pytest.raises(OutputError, match="exists already"):
         analyze_many([small_trace.path], tmp_path / "out")
-    analyze_many([small_trace.path], tmp_path / "out", force=True)
+    analyze_many([small_trace.path], tmp_path / "out", force=True, **BRIEF)
     assert _left(tmp_path) == ["out"]
 
 

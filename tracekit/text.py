@@ -109,7 +109,7 @@ def counted(value: float, what: str) -> str:
     ('1 job', '1,500 jobs', '1 batch')
     """
     one = what.removesuffix("es") if what.endswith("ches") else what.removesuffix("s")
-    return f"{count(value)} {one if value == 1 else what}"
+    return f"{count(value)} {one if count(value) == '1' else what}"
 
 
 def percent(share: float) -> str:

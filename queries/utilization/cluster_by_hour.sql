@@ -5,7 +5,7 @@
 -- also: gpu_utilization, capacity, nodes
 -- needs: arrivals, hour_of_day, gpu_count
 -- param step_s: 1800 | length of the intervals over which use is averaged [s]; half an hour suits every time zone
--- param quota: auto {auto, capacity, peak, p95} | peak and p95: a cluster owns the sum of these proxies of its VCs
+-- param quota: auto {auto, capacity, peak, p95} | peak and p95: where no total is stated, the sum of these proxies of the VCs
 -- param gpus: 0.0 | GPUs that the cluster owns, for a trace of one cluster; 0: what the trace states, or its node list
 -- param rule: mean {mean, clipped} | as it is, or every interval clipped at what the cluster owns, as Helios does
 -- column cluster: text | the cluster

@@ -15,11 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit.characterize import find_query, lacks, run_query
-from tracekit.ingest import ingest_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from tracekit.trace import Trace
 
@@ -296,10 +294,8 @@ def test_the_queries_agree_with_their_recomputation(make_trace: MakeTrace, rng: 
 
 
 @pytest.fixture(scope="module", params=SAMPLES)
-def sample(
-    request: pytest.FixtureRequest, sample_source: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Trace, Tables]:
-    trace = ingest_logs(sample_source(request.param), tmp_path_factory.mktemp("sample") / "trace")
+def sample(request: pytest.FixtureRequest, sample_trace: Callable[[str], Trace]) -> tuple[Trace, Tables]:
+    trace = sample_trace(request.param)
     names = [t for t in ("jobs", "attempts", "placements") if trace.has(t)]
     return trace, defaultdict(list, {t: trace.scan(t).collect().rows(named=True) for t in names})
 

@@ -13,11 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit.characterize import run_query
-from tracekit.ingest import ingest_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from tracekit.trace import Trace
 
@@ -278,15 +276,15 @@ def test_results_do_not_depend_on_the_order_of_the_rows(make_trace: MakeTrace, r
         assert run_query(trace, f"utilization/{name}").equals(run_query(shuffled, f"utilization/{name}"))
 
 
-def test_the_queries_agree_on_the_sample_of_philly(sample_source: Callable[[str], Path], tmp_path: Path) -> None:
-    trace = ingest_logs(sample_source("philly"), tmp_path / "trace")
+def test_the_queries_agree_on_the_sample_of_philly(sample_trace: Callable[[str], Trace]) -> None:
+    trace = sample_trace("philly")
     tables = {t: trace.scan(t).collect().rows(named=True) for t in TABLES if trace.has(t)}
     assert len(by_spread(tables)) > 5
     check(trace, tables)
 
 
-def test_idle_jobs_agree_on_the_sample_of_slurm(sample_source: Callable[[str], Path], tmp_path: Path) -> None:
-    trace = ingest_logs(sample_source("slurm"), tmp_path / "trace")
+def test_idle_jobs_agree_on_the_sample_of_slurm(sample_trace: Callable[[str], Trace]) -> None:
+    trace = sample_trace("slurm")
     tables = defaultdict(list, {t: trace.scan(t).collect().rows(named=True) for t in TABLES if trace.has(t)})
     found = run_query(trace, "utilization/idle_jobs", threshold_pct=100, min_run_s=0)
     expected = idle(tables, 100, 0)

@@ -40,9 +40,10 @@ def test_gangs_want_the_fewest_nodes(gang: float, fits: list[int]) -> None:
 
 
 def test_the_state_at_moments() -> None:
-    free, whole, gang = NODES.at_moments(MOMENTS)
+    free, whole, whole_gpus, gang = NODES.at_moments(MOMENTS)
     assert free.tolist() == [10, 7, 6, 4, 10]
     assert whole.tolist() == [3, 2, 1, 0, 3]
+    assert whole_gpus.tolist() == [10, 6, 2, 0, 10]
     assert gang.tolist() == [10, 7, 5, 3, 10]
 
 

@@ -14,11 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit.characterize import find_query, lacks, list_queries, run_query
-from tracekit.ingest import ingest_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     import polars as pl
 
@@ -396,10 +394,8 @@ SAMPLES = ("acme", "alibaba-dlrm", "alibaba-openb", "alibaba-pai", "alibaba-spot
 
 
 @pytest.fixture(scope="module", params=SAMPLES)
-def sample(
-    request: pytest.FixtureRequest, sample_source: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Trace, Tables]:
-    trace = ingest_logs(sample_source(request.param), tmp_path_factory.mktemp("sample") / "trace")
+def sample(request: pytest.FixtureRequest, sample_trace: Callable[[str], Trace]) -> tuple[Trace, Tables]:
+    trace = sample_trace(request.param)
     return trace, defaultdict(list, {t: trace.scan(t).collect().rows(named=True) for t in trace.tables})
 
 

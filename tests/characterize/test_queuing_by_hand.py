@@ -82,7 +82,7 @@ def test_without_nodes_fragmentation_is_unknown(make_trace: MakeTrace) -> None:
     assert answer.frame.rows() == [("2-4", 2, 1, None, 1, 0.5, None, 25_200.0, 14_400.0, None)]
     assert answer.notes == (
         "quota: the capacity that the trace states",
-        "the trace names no nodes, so that fragmentation cannot be told from other causes",
+        "the log does not say on which nodes jobs ran, so that fragmentation cannot be told from other causes",
     )
 
 
@@ -199,9 +199,19 @@ def test_what_a_cluster_owns_is_stated_or_listed_or_what_its_vcs_held(make_trace
     assert _owned(trace, gpus=20) == [20, 20, 20]
     notes = answer_query(trace, "queuing/cluster_timeline").notes
     assert "what a cluster owns: the GPUs of its node list" in notes
-    assert (
-        "what a cluster owns: 20 GPUs, as given" in answer_query(trace, "queuing/cluster_timeline", {"gpus": 20}).notes
-    )
+    given = answer_query(trace, "queuing/cluster_timeline", {"gpus": 20}).notes
+    assert "what a cluster owns: 20 GPUs, by the parameter gpus" in given
+    proxies = answer_query(trace, "queuing/cluster_timeline", {"quota": "peak"}).notes
+    assert "what a cluster owns: the sum of the proxies of its VCs" in proxies
+    whole = answer_query(make_trace(**tables()), "queuing/cluster_timeline").notes
+    assert "what a cluster owns: the stated sum over its VCs" in whole
+    plan["capacity"] = [{"time": hour(0), "cluster": "x", "gpu_count": 9}]
+    stated = make_trace(**{**plan, "nodes": nodes})
+    assert _owned(stated) == _owned(stated, quota="peak") == [9, 9, 9]
+    assert "what a cluster owns: a stated total" in answer_query(stated, "queuing/cluster_timeline").notes
+    del plan["capacity"]
+    # Nodes without a cluster are those of the only one.
+    assert _owned(make_trace(**{**plan, "nodes": [{**n, "cluster": None} for n in nodes]})) == [11, 11, 11]
     shares = run_query(trace, "utilization/cluster_by_hour")["allocated_share"].to_list()
     assert shares == pytest.approx([4 / 11, 6 / 11, 6.5 / 11, 4.25 / 11, 4 / 11, 4 / 11])
 

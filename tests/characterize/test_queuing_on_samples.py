@@ -16,11 +16,9 @@ import polars as pl
 import pytest
 
 from tracekit.characterize import find_query, lacks, run_query
-from tracekit.ingest import ingest_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from tracekit.trace import Trace
 
@@ -463,9 +461,9 @@ CASES = [(name, params) for name, uses in USES.items() for params in uses]
 
 
 @pytest.fixture(scope="session")
-def world_of(sample_source: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], World]:
+def world_of(sample_trace: Callable[[str], Trace]) -> Callable[[str], World]:
     """Return a function that reads a sample trace, once each."""
-    return cache(lambda name: World(ingest_logs(sample_source(name), tmp_path_factory.mktemp(name) / "trace")))
+    return cache(lambda name: World(sample_trace(name)))
 
 
 @pytest.fixture(params=SAMPLES)

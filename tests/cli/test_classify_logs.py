@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from .test_commands import assert_one_line, run
+from tests.cli.test_commands import assert_one_line
+from tests.command import run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
+from tests.command import run, run_alone
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tracekit.trace import Trace
+
 
 ROOT = Path(__file__).parent.parent.parent
 COMMANDS = (
@@ -37,13 +42,6 @@ COMMANDS = (
 )
 
 
-def run(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run tracekit as a process of its own and return what it said."""
-    env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
-    command = [sys.executable, "-m", "tracekit", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, check=False)
-
-
 def assert_one_line(result: subprocess.CompletedProcess[str], *parts: str) -> None:
     """Check that a mistake ended in exit code 2 and one line on stderr with all of `parts`."""
     assert result.returncode == 2
@@ -63,7 +61,7 @@ def philly_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_help_names_every_command_and_each_has_its_own() -> None:
-    top = run("--help").stdout
+    top = run_alone("--help").stdout
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for command in COMMANDS:
         assert f" {command} " in top
@@ -74,12 +72,12 @@ def test_help_names_every_command_and_each_has_its_own() -> None:
 
 
 def test_without_a_command_the_help_is_shown() -> None:
-    result = run()
+    result = run_alone()
     assert "Usage:" in result.stdout + result.stderr
 
 
 def test_version() -> None:
-    assert run("--version").stdout == "tracekit 0.1.0\n"
+    assert run_alone("--version").stdout == "tracekit 0.1.0\n"
 
 
 def test_ingest_ends_with_the_account_and_the_trace(philly_trace: Path, tmp_path: Path) -> None:
@@ -141,7 +139,7 @@ def test_a_damaged_table_is_one_line(philly_trace: Path, tmp_path: Path) -> None
     for file in philly_trace.iterdir():
         (damaged / file.name).write_bytes(file.read_bytes())
     (damaged / "jobs.parquet").write_bytes(b"junk")
-    assert_one_line(run("query", damaged, "overview/status"), "the table jobs cannot be read")
+    assert_one_line(run_alone("query", damaged, "overview/status"), "the table jobs cannot be read")
     assert run("validate", damaged).returncode == 1
 
 
@@ -182,7 +180,7 @@ def test_an_output_inside_the_source_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     (source / "cluster_machine_list").write_text("machineId, number of GPUs, single GPU mem\nm0,2, 12GB\n")
-    assert_one_line(run("ingest", source, "-o", source / "t"), "lies inside the source")
+    assert_one_line(run_alone("ingest", source, "-o", source / "t"), "lies inside the source")
     assert [f.name for f in source.iterdir()] == ["cluster_machine_list"]
 
 
@@ -192,9 +190,9 @@ def test_query_runs_a_file_of_the_user(philly_trace: Path, tmp_path: Path) -> No
     assert run("query", philly_trace, mine, "-f", "csv").stdout == "jobs\n797\n"
 
 
-def test_queries_tells_what_a_trace_lacks(tmp_path: Path) -> None:
-    assert run("ingest", ROOT / "sample_traces" / "helios", "-o", tmp_path / "t").returncode == 0
-    rows = {row["name"]: row for row in json.loads(run("queries", tmp_path / "t", "-f", "json").stdout)}
+def test_queries_tells_what_a_trace_lacks(sample_trace: Callable[[str], Trace]) -> None:
+    trace = sample_trace("helios").path
+    rows = {row["name"]: row for row in json.loads(run("queries", trace, "-f", "json").stdout)}
     assert rows["queuing/run_time"]["can run here"] == "yes"
     assert rows["failures/retries"]["can run here"].startswith("no, lacks ")
     assert "gpu_utilization" in rows["utilization/gpu_by_size_status"]["can run here"]
@@ -262,7 +260,7 @@ def test_a_reader_who_goes_away_is_no_failure(philly_trace: Path, arguments: tup
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
-    result = run("--debug", "info", tmp_path / "absent")
+    result = run_alone("--debug", "info", tmp_path / "absent")
     assert "Traceback" in result.stderr
     assert "TraceError" in result.stderr
 

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.command import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.trace import Trace
 
 ROOT = Path(__file__).parents[2]
 
 
-def run(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run tracekit as a process of its own and return what it said."""
-    env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tracekit", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, check=False)
-
-
 @pytest.fixture(scope="module")
-def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def traces(sample_trace: Callable[[str], Trace]) -> Path:
     """Return a folder with Traces of three samples."""
-    folder = tmp_path_factory.mktemp("compare")
-    for name in ("philly", "helios", "alibaba-pai"):
-        made = run("ingest", ROOT / "sample_traces" / name, "-o", folder / name)
-        assert made.returncode == 0, made.stderr
+    (folder,) = {sample_trace(name).path.parent for name in ("philly", "helios", "alibaba-pai")}
     return folder
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
-import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 
+from tests import command
 from tracekit.datasets import all_datasets
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parent.parent.parent
@@ -26,11 +27,10 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run tracekit as a process of its own, with no way to the network."""
-    env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "no_proxy": "127.0.0.1"}
-    env |= dict.fromkeys(("http_proxy", "https_proxy"), NOWHERE)
-    command = [sys.executable, "-m", "tracekit", "datasets", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    """Run tracekit with no way to the network."""
+    proxies = {"no_proxy": "127.0.0.1", "http_proxy": NOWHERE, "https_proxy": NOWHERE}
+    with mock.patch.dict(os.environ, proxies):
+        return command.run("datasets", *arguments)
 
 
 def error(result: subprocess.CompletedProcess[str]) -> str:

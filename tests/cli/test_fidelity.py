@@ -10,14 +10,17 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from tests.cli.test_replay import run
+from tests.command import run
 from tests.replay.builders import make_cluster, make_jobs
 from tracekit.errors import UsageError
 from tracekit.replay.fidelity import measure_fidelity, nearest_policy
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from tracekit.trace import Trace
+
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,10 +77,10 @@ def test_the_policy_follows_the_source() -> None:
     assert nearest_policy("philly")[0] in ("philly", "fifo,scan=skip")
 
 
-def test_the_command_writes_and_tells(tmp_path: Path) -> None:
-    assert run("ingest", ROOT / "sample_traces" / "helios", "-o", tmp_path / "t").returncode == 0
+def test_the_command_writes_and_tells(sample_trace: Callable[[str], Trace], tmp_path: Path) -> None:
+    trace = sample_trace("helios").path
     out = tmp_path / "out"
-    result = run("fidelity", tmp_path / "t", "--cluster-name", "Venus", "-o", out)
+    result = run("fidelity", trace, "--cluster-name", "Venus", "-o", out)
     assert result.returncode == 0, result.stderr
     assert "replayed fifo: Helios ran first in, first out in each VC" in result.stdout
     assert {p.name for p in out.iterdir()} == {
@@ -87,7 +90,7 @@ def test_the_command_writes_and_tells(tmp_path: Path) -> None:
     assert facts["groups"] == pl.read_parquet(out / "fidelity.parquet").to_dicts()
     assert facts["verdict"] in ("close", "rough", "poor")
     assert (out / "quantiles.svg").read_text().startswith("<svg")
-    wrong = run("fidelity", tmp_path / "t", "--cluster-name", "Venus", "-p", "fifoo", "-o", tmp_path / "x")
+    wrong = run("fidelity", trace, "--cluster-name", "Venus", "-p", "fifoo", "-o", tmp_path / "x")
     assert wrong.returncode == 2
     assert "did you mean 'fifo'?" in wrong.stderr
     assert not (tmp_path / "x").exists()

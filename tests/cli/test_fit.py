@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.test_commands import ROOT, assert_one_line, run
+from tests.cli.test_commands import assert_one_line
+from tests.command import run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from tracekit.trace import Trace
 
 
 @pytest.fixture(scope="module")
-def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("fit") / "trace"
-    assert run("ingest", ROOT / "sample_traces" / "philly", "-o", folder).returncode == 0
-    return folder
+def trace(sample_trace: Callable[[str], Trace]) -> Path:
+    return sample_trace("philly").path
 
 
 def test_fit_generate_fit(trace: Path, tmp_path: Path) -> None:

@@ -8,31 +8,29 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
 from typer.testing import CliRunner
 
 import tracekit
+from tests.command import run, run_alone
 from tracekit.cli import app
 from tracekit.errors import TracekitError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.trace import Trace
 
 ROOT = Path(__file__).parents[2]
 
 
-def run(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run tracekit as a process of its own and return what it said."""
-    env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tracekit", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, check=False)
-
-
 @pytest.fixture(scope="module")
-def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def traces(sample_trace: Callable[[str], Trace]) -> Path:
     """Return a folder with Traces of the samples of Philly and Helios."""
-    folder = tmp_path_factory.mktemp("replay")
-    for name in ("philly", "helios"):
-        assert run("ingest", ROOT / "sample_traces" / name, "-o", folder / name).returncode == 0
+    (folder,) = {sample_trace(name).path.parent for name in ("philly", "helios")}
     return folder
 
 
@@ -190,7 +188,7 @@ def test_a_mistake_is_one_line(
 
 
 def test_an_error_ends_in_one_line_and_exit_code_2(traces: Path, tmp_path: Path) -> None:
-    result = run("replay", traces / "philly", "-p", "fifoo", "-o", tmp_path / "out")
+    result = run_alone("replay", traces / "philly", "-p", "fifoo", "-o", tmp_path / "out")
     assert result.returncode == 2
     errors = [line for line in result.stderr.splitlines() if not line.startswith("note: ")]
     assert len(errors) == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from tests.cli.test_replay import run
+from tests.command import run, run_alone
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,7 +54,7 @@ def test_ctrl_c_keeps_finished_runs_and_the_same_command_goes_on(tmp_path: Path)
     assert all(name.endswith(".json") and not name.startswith(".") for name in kept)
 
     (tmp_path / "s.toml").write_text('traces = ["t"]\npolicies = ["fifo", "sjf"]\nseeds = [0, 1]\n')
-    again = run("sweep", "s.toml", "-o", "out", "--workers", "1", cwd=tmp_path)
+    again = run_alone("sweep", "s.toml", "-o", "out", "--workers", "1", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     table = pl.read_parquet(tmp_path / "out" / "sweep.parquet")
     assert table.height == 4

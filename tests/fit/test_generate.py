@@ -119,8 +119,8 @@ def test_closure_sees_another_workload(model: WorkloadModel, make_trace: Callabl
 
 
 @pytest.mark.parametrize("name", ["philly", "helios"])
-def test_the_sample_traces_close(sample_source: Callable[[str], Path], tmp_path: Path, name: str) -> None:
-    trace = tracekit.ingest_logs(sample_source(name), tmp_path / "source")
+def test_the_sample_traces_close(sample_trace: Callable[[str], Trace], tmp_path: Path, name: str) -> None:
+    trace = sample_trace(name)
     assert_closes(trace, tmp_path)
 
 

@@ -170,10 +170,8 @@ def test_a_file_that_is_there_is_not_replaced(trace: Trace, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("sample", ["philly", "alibaba-pai", "acme"])
-def test_a_sample_trace_gets_no_advice_without_its_number(
-    sample: str, sample_source: Callable[[str], Path], tmp_path: Path
-) -> None:
-    trace = tracekit.ingest_logs(sample_source(sample), tmp_path / "trace")
+def test_a_sample_trace_gets_no_advice_without_its_number(sample: str, sample_trace: Callable[[str], Trace]) -> None:
+    trace = sample_trace(sample)
     advice = tracekit.guidelines(trace)
     assert_valid(advice.document())
     for entry in advice.document()["guidelines"]:

@@ -8,7 +8,9 @@ import pytest
 
 from tests.guidelines.planted import DAY, Log, when
 from tracekit.characterize import run_query
+from tracekit.guidelines.rules.power_down import GUIDELINE
 from tracekit.guidelines.run import guidelines
+from tracekit.guidelines.words import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,9 +139,25 @@ def test_idle_node_hours_are_counted_with_their_energy(make_trace: MakeTrace) ->
     assert numbers["always_idle_nodes"].value == 1
     # No job ran on d, which is idle always; c had some.
     assert numbers["unused_nodes"].value == 1
+    assert numbers["nodes"].value == 4
+    assert numbers["used_idle_share"].value == pytest.approx((120 + 3) / (3 * 241), abs=0.01)
     share = numbers["idle_share"].value or 0
     assert numbers["idle_kwh_per_day"].value == pytest.approx(32 * share * 24 * 75 / 1000)
     assert numbers["least_kwh_per_day"].value == pytest.approx(32 * share * 24 * 30 / 1000)
+
+
+def test_idle_power_is_that_of_the_gpus_of_the_nodes_that_are_idle(make_trace: MakeTrace) -> None:
+    log = on_nodes("", "ab")
+    for node in log.tables["nodes"]:
+        node["gpu_count"] = 2 if node["node_id"] in "cd" else 8
+    found = judged(make_trace, log, "power-down")
+    assert found.finding is not None
+    # c and d, with 2 GPUs each, are idle always; a and b in the last of 241 moments only.
+    numbers = found.finding.numbers
+    assert numbers["idle_kwh_per_day"].value == pytest.approx((4 + 16 / 241) * 24 * 75 / 1000)
+    assert "Of 4 nodes, 2 nodes ran no job" in GUIDELINE.finding.format(
+        **{m.key: shown(numbers[m.key].value, m.unit) for m in GUIDELINE.measures}
+    )
 
 
 def test_busy_nodes_stay_on(make_trace: MakeTrace) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.command import run
 from tracekit.errors import OutputError, SourceError, TraceError, UsageError
 from tracekit.ingest import ingest_logs
 from tracekit.ingest.sink import Sink
@@ -411,11 +409,6 @@ def test_a_link_leads_to_the_trace_that_is_appended_to(write_source: WriteSource
 
 
 def test_the_command_builds_a_history_and_shows_it(tmp_path: Path) -> None:
-    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
-        command = [sys.executable, "-m", "tracekit", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
-
     for number, text in ((1, DAY1), (2, DAY2), (2, DAY2)):
         (tmp_path / f"sacct-{number}.txt").write_text(text)
         result = run("ingest", tmp_path / f"sacct-{number}.txt", "-o", tmp_path / "t", "--append")

@@ -69,20 +69,6 @@ def leftovers(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.fixture(scope="module")
-def sample_trace(
-    tmp_path_factory: pytest.TempPathFactory, sample_source: Callable[[str], Path]
-) -> Callable[[str], Trace]:
-    made: dict[str, Trace] = {}
-
-    def trace(name: str) -> Trace:
-        if name not in made:
-            made[name] = ingest_logs(sample_source(name), tmp_path_factory.mktemp("samples") / name)
-        return made[name]
-
-    return trace
-
-
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_record_of_a_sample_is_kept_or_rejected(
     name: str, sample_trace: Callable[[str], Trace], sample_source: Callable[[str], Path]

@@ -188,13 +188,12 @@ def _compare_timeline(ledger: Ledger, timeline: Any) -> list[str]:
     """Compare each row of the timeline with the state that holds from its time on."""
     found = []
     times = [moment.time for moment in ledger.moments]
-    for index, time in enumerate(int(value) for value in timeline.time_ms):
+    rows = {name: getattr(timeline, name).tolist() for name in _TIMELINE if name not in ledger.unknown()}
+    for index, time in enumerate(timeline.time_ms.tolist()):
         before = bisect.bisect_right(times, time) - 1
         moment: Moment = ledger.moments[before] if before >= 0 else ledger.first_moment
-        for name in _TIMELINE:
-            if name in ledger.unknown():
-                continue
-            said, told = int(getattr(timeline, name)[index]), int(getattr(moment, name))
+        for name, values in rows.items():
+            said, told = values[index], getattr(moment, name)
             if said != told:
                 found.append(f"timeline.{name} at {time} ms is {said}, the log says {told}")
     return found

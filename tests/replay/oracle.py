@@ -107,8 +107,8 @@ class _Oracle(Replay):
         self, job: int, key: tuple[int, ...], domain: int, old: dict[int, list[Take]]
     ) -> tuple[list[Take] | None, list[int]]:
         """Release running jobs from the greatest key down until the job can be placed; put all back if it cannot."""
-        greater = [k for k in self.running_in(domain) if self.key(k) > key]
-        greater.sort(key=lambda k: (self.key(k), k), reverse=True)
+        keys = sorted(((self.key(k), k) for k in self.running_in(domain)), reverse=True)
+        greater = [k for other, k in keys if other > key]
         released: list[int] = []
         place = None
         # no need to try when all their GPUs together are too few

@@ -308,8 +308,8 @@ class Replay:
 
     def within_quota(self, job: int, place: list[Take]) -> bool:
         """Tell whether a job's tenant may hold these GPUs too."""
-        column = self.quota_column(job)
-        if not self.rule.hard_quota or column < 0:
+        column = self.quota_column(job) if self.rule.hard_quota else -1
+        if column < 0:
             return True
         held = sum(n for (_, tenant), n in self.usage.items() if tenant == int(self.jobs.tenant[job]))
         return held + sum(n for _, _, n in place) <= int(self.cluster.quota[self.next_quota - 1][column])
@@ -321,15 +321,23 @@ class Replay:
         if rule.keys is not None:
             return (rule.keys[job],)
         left = -(-state.remaining // FULL_SPEED) + state.overhead
-        keys = {
-            "fifo": (self.submit[job],),
-            "sjf": (self.work[job],),
-            "ssf": (self.work[job] * gpus,),
-            "srtf": (left,),
-            "srsf": (left * gpus,),
-            "las": (sum(limit <= state.held for limit in rule.thresholds), self.submit[job]),
-        }
-        return keys[rule.order]
+        # Asked for very often: only what the order needs is worked out.
+        match rule.order:
+            case "fifo":
+                found = (self.submit[job],)
+            case "sjf":
+                found = (self.work[job],)
+            case "ssf":
+                found = (self.work[job] * gpus,)
+            case "srtf":
+                found = (left,)
+            case "srsf":
+                found = (left * gpus,)
+            case "las":
+                return (sum(limit <= state.held for limit in rule.thresholds), self.submit[job])
+            case _:
+                raise KeyError(rule.order)
+        return found
 
     def schedule(self, domain: int) -> None:
         """Run one scheduling pass over a domain."""

@@ -1,7 +1,11 @@
-"""Random small jobs, clusters and rules for property tests: many ties, tight clusters, every mechanism."""
+"""Random small jobs, clusters and rules for property tests: many ties, tight clusters, every mechanism.
+
+Parts that each draw needs are made once, since Hypothesis looks through every strategy that it has not seen.
+"""
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
@@ -22,12 +26,41 @@ __all__ = ["cases", "clusters", "job_lists", "rules", "spread_speed"]
 VCS = ["a", "b", "c"]
 MODELS = ["A100", "V100"]
 
+_SIZES = st.sampled_from([1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4, 5, 6, 8, 8, 11, 20])
+_COUNTS = st.sampled_from([2, 3, 1, 4, 6, 5])
+_NODES = st.sampled_from([4, 8, 4, 8, 4, 2, 1, 3, 5, 6, 7])
 
+
+@functools.cache
+def _one_of(*values: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+@functools.cache
+def _lists(of: st.SearchStrategy[Any], count: int) -> st.SearchStrategy[list[Any]]:
+    return st.lists(of, min_size=count, max_size=count)
+
+
+@functools.cache
 def seconds(longest: float) -> st.SearchStrategy[float]:
     """Times with many ties: whole seconds, sometimes milliseconds, sometimes 0."""
     whole = st.integers(0, int(longest)).map(float)
     exact = st.integers(0, int(longest * 1000)).map(lambda ms: ms / 1000)
     return st.one_of(whole, whole, exact, st.just(0.0))
+
+
+@functools.cache
+def _rows(horizon_s: float, sizes: st.SearchStrategy[int]) -> st.SearchStrategy[tuple[float, int, float]]:
+    return st.tuples(seconds(horizon_s), sizes, seconds(50))
+
+
+@functools.cache
+def _moves(count: int) -> st.SearchStrategy[list[tuple[float, int, bool]]]:
+    move = st.tuples(seconds(60), st.integers(0, count - 1), st.booleans())
+    return st.lists(move, max_size=5, unique_by=lambda m: m[:2])
+
+
+_STEPS = st.lists(st.tuples(seconds(40), st.integers(1, 20)), min_size=1, max_size=3, unique_by=lambda s: s[0])
 
 
 @st.composite
@@ -41,15 +74,13 @@ def job_lists(
     typed: bool = True,
 ) -> Jobs:
     """Jobs of 1 to 20 GPUs and 0 to 50 s from three tenants, some asking for a GPU model."""
-    if sizes is None:
-        sizes = st.sampled_from([1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4, 5, 6, 8, 8, 11, 20])
     count = draw(st.integers(least, most))  # drawn first: lists alone tend to be short, and queues need many jobs
-    rows = draw(st.lists(st.tuples(seconds(horizon_s), sizes, seconds(50)), min_size=count, max_size=count))
+    rows = draw(_lists(_rows(horizon_s, _SIZES if sizes is None else sizes), count))
     models: list[str | None] = [None, None, None, *MODELS] if typed and draw(st.booleans()) else [None]
     return make_jobs(
         rows,
-        vc=draw(st.lists(st.sampled_from(VCS), min_size=count, max_size=count)),
-        model=draw(st.lists(st.sampled_from(models), min_size=count, max_size=count)),
+        vc=draw(_lists(_one_of(*VCS), count)),
+        model=draw(_lists(_one_of(*models), count)),
         tenants=VCS,
         models=MODELS,
     )
@@ -58,25 +89,19 @@ def job_lists(
 @st.composite
 def clusters(draw: st.DrawFn, *, changing: bool = True) -> Cluster:
     """Clusters of 1 to 6 nodes with 1 to 8 GPUs, up to 2 models, 3 racks and 3 domains; nodes may come and go."""
-    count = draw(st.sampled_from([2, 3, 1, 4, 6, 5]))
-    nodes = draw(st.lists(st.sampled_from([4, 8, 4, 8, 4, 2, 1, 3, 5, 6, 7]), min_size=count, max_size=count))
+    count = draw(_COUNTS)
+    nodes = draw(_lists(_NODES, count))
 
     def each(values: list[str]) -> list[str]:
         few = values[: draw(st.integers(1, len(values)))]
-        return draw(st.lists(st.sampled_from(few), min_size=count, max_size=count))
+        return draw(_lists(_one_of(*few), count))
 
     isolated = draw(st.integers(0, 2)) == 0
     options: dict[str, Any] = {}
     if changing and draw(st.booleans()):
-        moves = draw(
-            st.lists(
-                st.tuples(seconds(60), st.integers(0, count - 1), st.booleans()), max_size=5, unique_by=lambda m: m[:2]
-            )
-        )
-        options["changes"] = moves
+        options["changes"] = draw(_moves(count))
         options["absent"] = draw(st.lists(st.integers(0, count - 1), max_size=1))
-    steps = st.lists(st.tuples(seconds(40), st.integers(1, 20)), min_size=1, max_size=3, unique_by=lambda s: s[0])
-    quota = {vc: [(0.0, 8), *draw(steps)] for vc in VCS}
+    quota = {vc: [(0.0, 8), *draw(_STEPS)] for vc in VCS}
     quota = {vc: sorted(dict(rows).items()) for vc, rows in quota.items()}
     return make_cluster(
         nodes,

@@ -101,12 +101,13 @@ def test_engine_and_oracle_agree(jobs: Jobs, cluster: Cluster, rule: Rule) -> No
     check(jobs, cluster, rule)
 
 
+SMALL = st.sampled_from([1, 1, 2, 2, 3, 4, 5, 6, 8])
+
+
 @st.composite
 def crowds(draw: st.DrawFn) -> tuple[Jobs, Cluster, Rule]:
     """Many small jobs at almost the same time on few nodes of one kind, with eviction."""
-    jobs = draw(
-        job_lists(least=12, most=30, horizon_s=12, sizes=st.sampled_from([1, 1, 2, 2, 3, 4, 5, 6, 8]), typed=False)
-    )
+    jobs = draw(job_lists(least=12, most=30, horizon_s=12, sizes=SMALL, typed=False))
     nodes = draw(st.lists(st.sampled_from([4, 8, 3, 5]), min_size=2, max_size=3))
     rule = replace(
         draw(ordered_rules()),

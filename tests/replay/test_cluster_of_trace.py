@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from tests.replay.builders import make_jobs
 from tracekit.errors import UsageError
-from tracekit.ingest import ingest_logs
 from tracekit.manifest import Capability
 from tracekit.replay.clusters.nodes import shares_of
 from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
@@ -189,10 +188,8 @@ def test_jobs_that_tell_no_interval(make_trace: Callable[..., Trace]) -> None:
     assert found.gpus.tolist() == [8, 8]
 
 
-def test_a_log_without_gpus_has_the_cluster_of_its_largest_gang(
-    sample_source: Callable[[str], Path], tmp_path: Path
-) -> None:
-    trace = ingest_logs(sample_source("swf"), tmp_path / "trace")
+def test_a_log_without_gpus_has_the_cluster_of_its_largest_gang(sample_trace: Callable[[str], Trace]) -> None:
+    trace = sample_trace("swf")
     assert cluster_of_trace(trace, make_jobs([(0, 3, 1)])).gpus.tolist() == [8]
     with pytest.raises(UsageError, match="neither the tables nor the jobs of the Trace tell any GPU"):
         cluster_of_trace(trace, make_jobs([]))
@@ -244,10 +241,9 @@ def test_every_sample_trace_has_a_cluster(
     cluster: str | None,
     nodes: int | None,
     gpus: int | None,
-    sample_source: Callable[[str], Path],
-    tmp_path: Path,
+    sample_trace: Callable[[str], Trace],
 ) -> None:
-    trace = ingest_logs(sample_source(sample), tmp_path / "trace")
+    trace = sample_trace(sample)
     jobs = jobs_of_trace(trace, cluster=cluster)
     found = cluster_of_trace(trace, jobs, cluster=cluster)
     assert found.total_gpus >= 1

@@ -11,13 +11,11 @@ import polars as pl
 import pytest
 
 from tracekit.errors import MissingTableError, UsageError
-from tracekit.ingest import ingest_logs
 from tracekit.replay.jobs import LeftOut
 from tracekit.replay.workload.from_trace import jobs_of_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tracekit.replay.jobs import Jobs
     from tracekit.trace import Trace
@@ -312,10 +310,8 @@ def test_a_trace_without_a_job_to_replay_says_why(make_trace: MakeTrace) -> None
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_row_of_a_sample_is_there_or_counted(
-    sample_source: Callable[[str], Path], tmp_path: Path, name: str
-) -> None:
-    trace = ingest_logs(sample_source(name), tmp_path / "trace")
+def test_every_row_of_a_sample_is_there_or_counted(sample_trace: Callable[[str], Trace], name: str) -> None:
+    trace = sample_trace(name)
     table = trace.scan("jobs").collect()
     if name == "swf":
         with pytest.raises(UsageError, match="no GPU count"):
@@ -355,12 +351,10 @@ def _recomputed(trace: Trace, cluster: str) -> list[tuple[str, dt.datetime, floa
 
 
 @pytest.mark.parametrize("name", ["alibaba-pai", "slurm", "philly"])
-def test_utilization_is_that_of_the_query_of_idle_jobs(
-    sample_source: Callable[[str], Path], tmp_path: Path, name: str
-) -> None:
+def test_utilization_is_that_of_the_query_of_idle_jobs(sample_trace: Callable[[str], Trace], name: str) -> None:
     from tracekit.characterize import run_query
 
-    trace = ingest_logs(sample_source(name), tmp_path / "trace")
+    trace = sample_trace(name)
     jobs = jobs_of_trace(trace, samples=True)
     means = run_query(trace, "utilization/idle_jobs", threshold_pct=1e9, min_run_s=0)
     known = dict(means.select("job_id", pl.col("mean_pct").clip(0, 100)).iter_rows())

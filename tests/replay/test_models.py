@@ -368,7 +368,9 @@ def test_a_result_prints_the_numbers_in_use_with_their_sources(tmp_path: Path) -
     assert list(found) == ["D5", "M4", "M9"]
     assert found["M4"]["title"] == "Speed of a gang that spans more nodes than it needs"
     assert found["M4"]["value"].startswith("speed is 1 / (1 + 0.3 * log2(nodes / fewest nodes)) ('default')")
-    assert found["M9"]["value"].startswith("preset helios: 7 s up to 1 GPUs, 30 s up to 8 GPUs, 60 s above; ")
+    assert found["M9"]["value"].startswith(
+        "7 s up to 1 GPU, 30 s up to 8 GPUs, 60 s above (the values called 'helios'); "
+    )
     assert "Helios simulator" in found["M9"]["source"]
     assert "Lucid simulator" not in found["M9"]["source"]
     assert "Gavel" not in found["D5"]["source"]

@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.report.axes import TICKS, date_axis, date_ticks, end_on_ticks, hour_axis
+from tracekit.report.axes import (
+    TICKS,
+    date_axis,
+    date_ticks,
+    day_axis,
+    day_scale,
+    end_on_ticks,
+    hour_axis,
+    time_axis,
+    time_ends,
+    time_scale,
+)
 
 START = datetime(2017, 10, 9, 7, 13)  # a Monday
 
@@ -28,8 +39,8 @@ def test_ticks_stand_where_people_count(span: timedelta, ticks: list[str]) -> No
 
 
 @given(
-    st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(2100, 1, 1)),
-    st.timedeltas(min_value=timedelta(minutes=10), max_value=timedelta(days=40_000)),
+    st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(2000, 1, 1)),
+    st.timedeltas(min_value=timedelta(minutes=10), max_value=timedelta(days=95_000)),  # up to 2260
 )
 def test_ticks_are_few_even_and_inside(first: datetime, span: timedelta) -> None:
     ticks = date_ticks(first, first + span)
@@ -53,6 +64,47 @@ def test_hours_can_be_thinned_evenly() -> None:
     axis = hour_axis().to_dict()
     assert axis["values"] == [0, 3, 6, 9, 12, 15, 18, 21]
     assert axis["labelOverlap"] == "parity"
+
+
+@pytest.mark.parametrize(
+    ("values", "ends", "ticks"),
+    [
+        ([12 * 60, 5 * 86400], (600, 7 * 86400), [600, 3600, 6 * 3600, 86400, 7 * 86400]),
+        ([15, 20 * 3600], (10, 86400), [10, 60, 600, 3600, 6 * 3600, 86400]),
+        ([0, 0.2, 20 * 3600], (0, 86400), [0, 1, 10, 60, 600, 3600, 6 * 3600, 86400]),
+        ([0, 86400.3], (0, 86400), [0, 1, 10, 60, 600, 3600, 6 * 3600, 86400]),
+        ([3600, 3600], (1800, 3600), [1800, 3600]),
+        ([], (0, 60), [0, 1, 10, 60]),
+    ],
+)
+def test_durations_stand_between_ticks(values: list[float], ends: tuple[float, float], ticks: list[float]) -> None:
+    assert time_ends(values) == ends
+    assert time_axis("t", values).to_dict()["values"] == ticks
+    domain = time_scale(values).to_dict()["domain"]
+    assert domain == ([-0.15, ends[1]] if ends[0] < 1 else list(ends))
+
+
+@given(st.lists(st.floats(min_value=0, max_value=365 * 86400), min_size=1))
+def test_an_axis_of_durations_has_no_value_beyond_its_ticks_and_little_empty_room(values: list[float]) -> None:
+    ticks = time_axis("t", values).to_dict()["values"]
+    low, top = time_scale(values).to_dict()["domain"]
+    assert ticks == sorted(set(ticks))
+    assert ticks[-1] == top >= max(values) / 1.005
+    assert top <= 3.1 * max(*values, 60)
+    if low >= 1:
+        assert ticks[0] == low <= min(values) * 1.005
+        assert min(values) <= 3.1 * low
+    assert all(low <= tick <= top for tick in ticks)
+    assert all(after >= 1.9 * before for before, after in pairwise(t for t in ticks if t))
+
+
+@pytest.mark.parametrize(
+    ("last", "ticks"),
+    [(149.3, list(range(0, 141, 20))), (0.0, [0.0]), (1.3, [0, 0.25, 0.5, 0.75, 1, 1.25]), (44, list(range(0, 41, 5)))],
+)
+def test_days_end_with_the_data(last: float, ticks: list[float]) -> None:
+    assert day_axis(last).to_dict()["values"] == ticks
+    assert day_scale(last).to_dict()["domain"] == [0, last or 1]
 
 
 def test_only_round_linear_scales_end_on_ticks() -> None:

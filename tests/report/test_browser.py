@@ -116,6 +116,15 @@ def test_a_phone_needs_no_sideways_scrolling_even_with_all_unfolded(visit: _Visi
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= 375
 
 
+@pytest.mark.parametrize("visit", [{"width": 375}], indirect=True)
+def test_a_table_that_goes_on_behind_the_edge_has_a_shade_there(visit: _Visit) -> None:
+    """The cover of the shade moves along with the table, the shade itself does not."""
+    style = "getComputedStyle(document.querySelector('.scroll'))"
+    assert visit.page.evaluate(f"{style}.backgroundAttachment") == "local, local, scroll, scroll"
+    visit.page.emulate_media(media="print")
+    assert visit.page.evaluate(f"{style}.backgroundImage") == "none"
+
+
 def test_colours_follow_the_scheme_of_the_reader(visit: _Visit) -> None:
     visit.charts()
     colour = "getComputedStyle(document.querySelector('.plot svg .mark-rect path')).fill"
@@ -268,7 +277,7 @@ def test_no_name_from_the_log_ran(visit: _Visit) -> None:
 
 
 def test_the_page_of_several_reports_leads_to_each(browser: Browser, hostile_trace: Trace, tmp_path: Path) -> None:
-    index = analyze_many([hostile_trace.path, hostile_trace.path], tmp_path / "out")
+    index = analyze_many([hostile_trace.path, hostile_trace.path], tmp_path / "out", fit=False, replay_jobs=0)
     opened = _Visit(browser, index, width=375)
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 375
     links = opened.page.locator("main a")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import pytest
@@ -7,12 +8,11 @@ import pytest
 from tracekit.report import bundle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Count how often the bundle is made, and make a small one."""
     import vl_convert
 
@@ -23,9 +23,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         return "var a='</script><!--';"
 
     monkeypatch.setattr(vl_convert, "javascript_bundle", small)
-    bundle.vega_bundle.cache_clear()
-    yield calls
-    bundle.vega_bundle.cache_clear()
+    # Another memory: that of the real bundle is for the other tests.
+    monkeypatch.setattr(bundle, "vega_bundle", functools.cache(bundle.vega_bundle.__wrapped__))
+    return calls
 
 
 def _fresh() -> str:

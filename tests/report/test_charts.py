@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tracekit import resources
 from tracekit.characterize import list_queries
-from tracekit.report.charts import bars
+from tracekit.report.amounts import amounts
+from tracekit.report.charts import bars, class_colours, class_legend, status_colours, status_legend
 from tracekit.report.page import chart_payload
 from tracekit.report.sections import panels
 
@@ -88,8 +90,8 @@ def _run_time(low: float, high: float) -> list[dict[str, Any]]:
 def test_durations_stand_on_a_log_scale_with_ticks_that_people_use() -> None:
     _, spec, values = _one("queuing/run_time", _run_time(10.0, 7200.0))
     x = spec["layer"][0]["encoding"]["x"]
-    assert x["scale"] == {"type": "log", "domain": [10.0 / 1.1, 7200.0 * 1.1], "nice": False}
-    assert x["axis"]["values"] == [10, 60, 600, 3600]
+    assert x["scale"] == {"type": "log", "domain": [10, 7200], "nice": False}
+    assert x["axis"]["values"] == [10, 60, 600, 3600, 7200]
     assert x["axis"]["title"] == "run time (log scale)"
     assert spec["layer"][0]["encoding"]["y"]["scale"]["domain"] == ["0", "1"]
     assert values[0]["p90_s_words"] == "2 h"
@@ -99,7 +101,7 @@ def test_durations_stand_on_a_log_scale_with_ticks_that_people_use() -> None:
 def test_a_duration_of_0_has_a_place_on_the_scale() -> None:
     _, spec, _ = _one("queuing/run_time", _run_time(0.0, 60.0))
     x = spec["layer"][0]["encoding"]["x"]
-    assert x["scale"] == {"type": "symlog", "constant": 1, "domain": [-0.15, 60.0 * 1.1], "nice": False}
+    assert x["scale"] == {"type": "symlog", "constant": 1, "domain": [-0.15, 60], "nice": False}
     assert x["axis"]["values"] == [0, 1, 10, 60]
 
 
@@ -183,6 +185,7 @@ def test_every_answered_query_that_knows_a_chart_draws_one(report: Report) -> No
         "queuing/run_time",
         "queuing/queue_delay",
         "queuing/cluster_timeline",
+        "queuing/timeline",
         "locality/fragmentation",
         "locality/relaxation",
         "locality/utilization_by_spread",
@@ -225,6 +228,32 @@ def test_no_mark_stands_beyond_the_last_tick(report: Report) -> None:
     assert [a for a in rounded if a["scale"]["nice"] != a["axis"]["tickCount"]] == []
 
 
+def test_a_legend_of_one_colour_is_kept_where_it_tells_a_size_or_a_status() -> None:
+    chart = _panel_of_bars(2)
+    assert chart.key == chart.legend
+    assert len(chart.key) == 2
+    (size,) = class_legend(class_colours(["1"]))
+    (status,) = status_legend(status_colours(["completed"]))
+    kept = {
+        words: replace(chart, legend=((words, colour),)).key
+        for words, colour in (size, status, ("held", "var(--series-1)"))
+    }
+    assert kept == {"1 GPU": (size,), "completed": (status,), "held": ()}
+
+
+def _panel_of_bars(measures: int) -> Panel:
+    names = {f"m{i}": f"measure {i}" for i in range(measures)}
+    rows = [{"key": "a", **dict.fromkeys(names, 0.5)}]
+    return bars(rows, key="key", values=["a"], title=None, measures=names, axis_title="share")
+
+
+@pytest.mark.parametrize(("most", "words"), [(9_999.0, "','"), (10_000.0, "'~s'"), (0.5, "','")])
+def test_only_large_amounts_are_written_in_thousands(most: float, words: str) -> None:
+    rows = [{"label": "a", "x": most}, {"label": "b", "x": 0.0}]
+    axis = amounts(rows, value="x", axis_title="amount", tooltip=[]).to_dict()["encoding"]["x"]["axis"]
+    assert axis["labelExpr"] == f"format(datum.value, {words})"
+
+
 def test_each_dataset_is_in_the_page_once(report: Report) -> None:
     rows = {a["name"]: a["rows"] for s in report["sections"] for a in s["answers"]}
     payload = chart_payload({name: panels(name, r) for name, r in rows.items()})
@@ -245,6 +274,18 @@ def _contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+def _shade() -> float:
+    """Return how much ink is in the shade at the edge of a table that goes on behind it."""
+    css = (resources.folder("reports") / "page.css").read_text(encoding="utf-8")
+    (told,) = re.findall(r"--shade: color-mix\(in srgb, var\(--ink\) (\d+)%, transparent\)", css)
+    return int(told) / 100
+
+
+def _mixed(one: str, other: str, share: float) -> str:
+    pairs = [(int(one[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(share * a + (1 - share) * b):02x}" for a, b in pairs)
+
+
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_colours_can_be_told_from_the_paper(mode: str) -> None:
     theme = json.loads((resources.folder("reports") / "theme.json").read_text(encoding="utf-8"))
@@ -253,6 +294,9 @@ def test_colours_can_be_told_from_the_paper(mode: str) -> None:
     for ground in ("paper", "surface"):
         for name in ("ink", "muted", "accent", "warn"):
             assert _contrast(colours[name], colours[ground]) >= 4.5, (name, ground)
+    shade = _mixed(colours["ink"], colours["paper"], _shade())
+    for name in ("ink", "muted"):
+        assert _contrast(colours[name], shade) >= 4.5, name
     for name, value in colours.items():
         if name.startswith(("series-", "class-", "status-")):
             assert _contrast(value, colours["paper"]) >= 3, name

@@ -13,10 +13,11 @@ from tracekit.analysis import analyze
 from tracekit.characterize import Query, QueryColumn, QueryParam, list_queries
 from tracekit.characterize.intervals import Interval
 from tracekit.report import build_report
-from tracekit.report.data import ROW_LIMIT, Result
+from tracekit.report.data import Result
 from tracekit.report.fitted import FITTED
 from tracekit.report.replayed import REPLAYED
 from tracekit.report.sections import section_title, sections_in_order
+from tracekit.report.structure import ROW_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from tracekit.characterize import find_query
-from tracekit.report.data import facts_of, telemetry_note, telemetry_period
+from tracekit.report.data import facts_of
 from tracekit.report.doubts import doubts_of
 from tracekit.report.gpu_totals import gpu_totals
 from tracekit.report.headline import headline
-from tracekit.report.sections import Facts, finding, panels, section_lead, why_empty
+from tracekit.report.sections import Facts, finding, panels, question_of, section_lead, why_empty
 from tracekit.report.table_view import table_view
-from tracekit.report.when import start_of_day
+from tracekit.report.telemetry import telemetry_note, telemetry_period
+from tracekit.report.watched import Watched
+from tracekit.report.when import known_zone, local, start_of_day
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Answer, CapabilityInfo, CapacityInfo, Quality, ReplayInfo, TimeInfo
 
 WHOLE = Facts(vcs=False, dated=False)
+UNSTATED = Facts(vcs=False, quotas=False, dated=False)
 
 
 def _quality(*capabilities: tuple[str, bool, list[str] | None], records: int = 100, rejected: int = 0) -> Quality:
@@ -52,8 +55,8 @@ def _load(*rows: tuple[str, float, float, float | None]) -> list[dict[str, Any]]
 
 def test_facts_are_those_of_the_capabilities_and_of_the_times() -> None:
     quality = _quality(("tenants", True, None), ("users", True, None))
-    assert facts_of(quality, _time("absolute", 3)) == Facts(vcs=True, dated=True)
-    assert facts_of(_quality(("tenants", False, None)), _time("relative", 3)) == WHOLE
+    assert facts_of(quality, _time("absolute", 3)) == Facts(vcs=True, quotas=False, dated=True)
+    assert facts_of(_quality(("tenants", False, None)), _time("relative", 3)) == UNSTATED
 
 
 def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
@@ -67,15 +70,24 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
             "fair_share_share": 0.25,
             "fragmentation_waits": None,
             "fragmentation_share": None,
+            "fragmentation_wait_s": None,
+            "other_waits": 3,
         }
     ]
     assert finding("queuing/delay_causes", causes, WHOLE) == (
-        "Of 4 waits of GPU jobs above 0 s, 25.0 % were mostly due to too few free GPUs in the whole cluster (it"
-        " explains 50.0 % of all time waited); whether scattered GPUs played a part cannot be told without nodes."
+        "Of 4 waits of GPU jobs above 0 s, 1 (25.0 %) were mostly due to too few free GPUs in the whole cluster; it"
+        " explains 50.0 % of all time waited. Whether scattered GPUs played a part cannot be told, since the log does"
+        " not say where jobs ran. During the other 3 enough GPUs were free: what was waited for, such as starting"
+        " up, is not known."
     )
-    assert "the quota of their VC (it" in (finding("queuing/delay_causes", causes) or "")
-    assert len(panels("queuing/delay_causes", causes, WHOLE)) == 1
-    causes[0]["fair_share_share"] = 0.0
+    assert "were mostly due to the quota of their VC; such" in (finding("queuing/delay_causes", causes) or "")
+    proxy = finding("queuing/delay_causes", causes, Facts(quotas=False)) or ""
+    assert "fell mostly while their VC held as many GPUs as it ever did, which stands for a quota" in proxy
+    waits, times = panels("queuing/delay_causes", causes, WHOLE)
+    assert (waits.title, times.title) == ("Waits", "Time waited")
+    (drawn,) = times.to_dict()["datasets"].values()
+    assert [d["share"] for d in drawn] == [0.5]
+    causes[0] |= {"fair_share_share": 0.0, "fair_share_wait_s": 0.0}
     assert panels("queuing/delay_causes", causes, WHOLE) == []
     order = [
         {
@@ -88,10 +100,12 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
         }
     ]
     said = finding("queuing/out_of_order", order, WHOLE) or ""
-    assert said.startswith("2 of 4 starts of GPU jobs overtook a job; in 50.0 % of these cases the overtaken job lost")
+    assert said.startswith(
+        "2 of 4 starts of GPU jobs overtook a job; in 50.0 % of the cases that can be told none of the overtaken jobs"
+    )
     more = [{**order[0], "starts": 40, "harmless_share": 0.0}]
     assert (finding("queuing/out_of_order", more, WHOLE) or "").startswith(
-        "2 of 40 starts of GPU jobs (5.0 %) overtook a job; each time the overtaken job could have started just then."
+        "2 of 40 starts of GPU jobs (5.0 %) overtook a job; as far as can be told, there was room each time for a job"
     )
     assert len(panels("queuing/out_of_order", order)) == 1
     order[0]["out_of_order_share"] = 0.0
@@ -103,6 +117,10 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
     assert len(panels("utilization/vc", use)) == 1
     assert "virtual cluster" in section_lead("queuing")
     assert "virtual cluster" not in section_lead("queuing", WHOLE)
+    assert why_empty("utilization/vc", use, Facts(vcs=False, load=False)) is None
+    asked = "How long do jobs wait, in which VC, and do larger jobs wait longer?"
+    assert question_of("queuing/queue_delay", asked, Facts()) == asked
+    assert question_of("queuing/queue_delay", asked, WHOLE) == "How long do jobs wait, and do larger jobs wait longer?"
 
 
 def test_times_without_a_date_are_days_since_the_start_of_the_trace() -> None:
@@ -147,11 +165,21 @@ def test_more_gpus_held_than_owned_are_told() -> None:
     assert said.endswith(" In 1 span jobs held more GPUs than are owned: one of the two numbers is wrong there.")
 
 
-def test_the_timeline_of_vcs_says_nothing_of_rows_that_it_does_not_hold() -> None:
+def test_the_timeline_of_vcs_names_who_waits_most() -> None:
     rows = _load(("2026-01-01T00:00:00+00:00", 2.0, 0.4, 4.0), ("2026-01-02T06:30:00+00:00", 4.0, 3.0, 4.0))
-    assert finding("queuing/timeline", rows) == (
+    quiet = [{**r, "vc": "w", "running_gpus": 8.0, "pending_gpus": 0.0} for r in rows]
+    assert finding("queuing/timeline", [*rows, *quiet]) == (
+        "w held most, 8 GPUs on average; jobs of v waited for most, 1.7 GPUs on average. The longest queue of one VC"
+        " was that of v, on 2026-01-02 at 06:30: 3 GPUs waited for, 4 held."
+    )
+    assert finding("queuing/timeline", quiet) == "w held most, 8 GPUs on average; nobody waited for GPUs."
+    assert [p.title for p in panels("queuing/timeline", [*rows, *quiet])] == ["w", "v"]
+    # A report holds the first rows of a long result only, which tell nothing of the whole.
+    many = rows * 1000
+    assert finding("queuing/timeline", many) == (
         "The table shows the means of the first intervals, its file those of all."
     )
+    assert panels("queuing/timeline", many) == []
 
 
 def test_a_log_that_holds_next_to_nothing_of_the_cluster_says_so() -> None:
@@ -185,6 +213,41 @@ def test_telemetry_of_a_part_of_the_time_is_told(query: str, base: str, window: 
     assert telemetry_note(find_query(query), quality, _time(base, 35)) == note
 
 
+def test_telemetry_of_a_part_of_the_nodes_is_told() -> None:
+    window = ["2017-11-05T00:00:00+00:00", "2017-11-05T12:00:00+00:00"]
+    quality = _quality(("utilization", True, window), ("host_utilization", True, window))
+    seen = Watched(nodes=30, gpu_nodes=8, host_nodes=29)
+    gpu = telemetry_period({"utilization"}, quality, _time("absolute", 35), seen)
+    assert gpu == "telemetry covers 2017-11-05 only, 12.0 hours of the 35 days of the trace, on 8 of 30 nodes"
+    assert telemetry_period({"utilization"}, quality, _time("absolute", 0.5), seen) == "telemetry covers 8 of 30 nodes"
+    assert telemetry_period({"host_utilization"}, quality, _time("absolute", 0.5), seen) is None
+
+
+def test_few_attempts_behind_many_samples_are_told() -> None:
+    rows = [{"gpu_count": 16.0, "node_count": n, "samples": 900, "mean_pct": pct} for n, pct in ((2, 43.75), (8, 29.0))]
+    few = Facts(watched=Watched(attempts={(16.0, 2): 1, (16.0, 8): 40}))
+    assert finding("locality/utilization_by_spread", rows, few) == (
+        "GPUs of attempts of 16 GPUs were 43.8 % busy on average on 2 nodes (900 samples of 1 attempt) and 29.0 % on 8"
+        " nodes (900 samples of 40 attempts). So few attempts do not tell whether that is the cause."
+    )
+    many = Facts(watched=Watched(attempts={(16.0, 2): 30, (16.0, 8): 40}))
+    assert (finding("locality/utilization_by_spread", rows, many) or "").endswith("(900 samples of 40 attempts).")
+    held = [{"gpu_count": 16.0, "status": None, "samples": 900, "mean_pct": 50.0}]
+    assert finding("utilization/gpu_by_size_status", held, few) == (
+        "Over 900 samples of 41 attempts, GPUs held by jobs were 50.0 % busy on average."
+    )
+    beside = [{"gpu_count": 16.0, "colocated": c, "samples": 900, "mean_pct": 50.0} for c in (False, True)]
+    assert (finding("locality/utilization_by_colocation", beside, few) or "").startswith(
+        "GPUs of the 41 attempts watched of 16 GPUs were 50.0 % busy on average"
+    )
+
+
+def test_zones_that_nobody_knows_and_times_beyond_the_calendar_stop_no_report() -> None:
+    assert known_zone("Not/AZone") == known_zone("UTC+8") == "UTC"
+    assert known_zone("Asia/Shanghai") == "Asia/Shanghai"
+    assert local("9999-12-31T23:00:00+00:00", "Asia/Shanghai").isoformat() == "9999-12-31T23:00:00"
+
+
 def _capacity(gpus: float | None, **others: float) -> CapacityInfo:
     return {"requested": "auto", "used": "listed", "gpus": gpus, "alternatives": others, "note": ""}
 
@@ -195,9 +258,16 @@ def test_doubts_are_told_where_there_are_any() -> None:
 
     load = answer("queuing/cluster_timeline", _load(("2026-01-01T00:00:00+00:00", 1.0, 0.0, 100.0)))
     status = answer("overview/status", [{"status": None, "jobs_share": 0.1}, {"status": "unknown", "jobs_share": 0.15}])
-    found = doubts_of([load, status], _capacity(100.0, observed=103.0), _quality(rejected=2))
+    numbers = [{"key": "unused_nodes", "value": 18.0}, {"key": "nodes", "value": 30.0}]
+    judged = {"guidelines": [{"id": "power-down", "finding": {"numbers": numbers}}]}
+    found = doubts_of([load, status], _capacity(100.0, observed=103.0), _quality(rejected=2), judged)
+    assert found[0].endswith(
+        "; with these the cluster has 103 GPUs instead of 100, and shares of the cluster are"
+        " smaller: jobs held 1.0 % of 100 GPUs, or 1.0 % of 103."
+    )
     assert [d.split(":")[0].split(";")[0] for d in found] == [
-        "The source lists 100 GPUs, while jobs and telemetry show 103",
+        "On some nodes jobs or telemetry show more GPUs than the source lists",
+        "18 of 30 nodes ran no job of this log",
         "The jobs of this log hold 1.0 % of the GPUs",
         "How 25.0 % of the jobs ended is unknown.",
         "2.0 % of the records could not be read.",
@@ -208,7 +278,7 @@ def test_doubts_are_told_where_there_are_any() -> None:
 
 def test_each_part_names_the_number_of_gpus_that_it_stands_on() -> None:
     def answer(name: str, rows: list[dict[str, Any]], *notes: str) -> Answer:
-        return cast("Answer", {"name": name, "rows": rows, "notes": list(notes)})
+        return cast("Answer", {"name": name, "rows": rows, "notes": list(notes), "params": []})
 
     load = answer(
         "queuing/cluster_timeline",
@@ -222,15 +292,19 @@ def test_each_part_names_the_number_of_gpus_that_it_stands_on() -> None:
     free = answer("locality/fragmentation", [])
     replay = cast("ReplayInfo", {"cluster": {"nodes": 3, "gpus": 96}})
     every = [load, use, summary, free]
-    found = gpu_totals(every, _capacity(100.0), replay, Facts())
+    found = gpu_totals(every, _capacity(100.0), replay)
     assert [(t["gpus"], t["source"]) for t in found] == [
         (105.0, "the GPUs of its node list"),
         (130.0, "the sum over its VCs, q"),
         (128.0, "node by node, the most that the list, jobs or telemetry show"),
         (96.0, "the cluster of the replays"),
     ]
-    assert [t["gpus"] for t in gpu_totals(every, _capacity(100.0), None, WHOLE)] == [105.0, 128.0]
-    assert gpu_totals([summary], _capacity(None), None, Facts()) == []
+    load["params"] = [{"name": "gpus", "value": 105.0, "meaning": ""}]
+    use["notes"] = ["there are no VCs; what is owned are all GPUs of the cluster"]
+    given = gpu_totals(every, {**_capacity(105.0), "note": "the file gpus.csv, 3 nodes"}, None)
+    assert next((t["gpus"], t["source"]) for t in given) == (105.0, "the file gpus.csv, 3 nodes")
+    assert [t["gpus"] for t in given] == [105.0, 128.0]
+    assert gpu_totals([summary], _capacity(None), None) == []
 
 
 def test_gpu_hours_say_what_jobs_hold_that_still_run() -> None:
@@ -252,7 +326,7 @@ def test_gpu_hours_say_what_jobs_hold_that_still_run() -> None:
 
 def test_a_result_without_rows_says_what_that_means() -> None:
     assert finding("utilization/idle_jobs", []) == (
-        "No job held GPUs as long and used them as little as the parameters below ask for."
+        "No job that was watched held GPUs for an hour or more at 10 % utilization or less."
     )
     assert finding("overview/status", []) is None
     assert section_lead("overview") == ""

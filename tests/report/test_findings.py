@@ -75,20 +75,28 @@ def test_run_time_states_how_few_jobs_it_rests_on() -> None:
     )
 
 
-_WAITS = "vc gpu_class waits p50_s p90_s"
+_WAITS = "vc gpu_class waits mean_s p50_s p90_s"
 
 
 def test_a_wait_of_nothing_is_called_no_wait() -> None:
-    rows = _rows(_WAITS, ("a", "1", 500, 0.0, 0.0), ("b", ">8", 40, 0.0, 86400.0), ("b", "5-8", 2, 9e9, 9e9))
+    rows = _rows(
+        _WAITS, ("a", "1", 500, 0.0, 0.0, 0.0), ("b", ">8", 40, 600.0, 0.0, 86400.0), ("b", "5-8", 2, 6.0, 9e9, 9e9)
+    )
     assert finding("queuing/queue_delay", rows) == (
         "The commonest waits (500) are those of 1-GPU jobs in a: at least nine in ten did not wait at all."
         " The longest tail of the groups with at least 30 waits is that of jobs of more than 8 GPUs in b:"
-        " half did not wait at all, one in ten waited 1 d or longer."
+        " half did not wait at all, one in ten waited 1 d or longer. On average, 1-GPU jobs waited 0 s, jobs of more"
+        " than 8 GPUs 10 min. 100 % of all time waited is that of jobs of b, which are 7.7 % of the waits."
     )
+    # A VC that waits as long as its part of the waits is no news, nor are rows that may be the first of many.
+    even = _rows(_WAITS, ("a", "1", 50, 9.0, 0.0, 0.0), ("b", "1", 50, 9.0, 0.0, 0.0))
+    assert "of all time waited" not in (finding("queuing/queue_delay", even) or "")
+    many = _rows(_WAITS, *((f"v{k}", "1", 1, 9.0, 0.0, 0.0) for k in range(1999)), ("b", "1", 1, 9e9, 0.0, 0.0))
+    assert "of all time waited" not in (finding("queuing/queue_delay", many) or "")
 
 
 def test_waits_of_cpu_jobs_are_not_the_news_when_gpus_are_asked_for() -> None:
-    rows = _rows(_WAITS, (None, "0", 9000, 1.0, 2.0), (None, "1", 50, 12.0, 60.0))
+    rows = _rows(_WAITS, (None, "0", 9000, 1.0, 1.0, 2.0), (None, "1", 50, 9.0, 12.0, 60.0))
     expected = (
         "The commonest waits (50) are those of 1-GPU jobs: half waited 12 s or less, one in ten waited 1 min or longer."
     )
@@ -136,7 +144,7 @@ def test_failed_share_by_size_leaves_out_sizes_with_few_jobs_and_says_so() -> No
         ("2-4", "completed", 50),
         ("2-4", "failed", 30),
         ("2-4", "timeout", 20),
-        ("2-4", "unknown", 900),
+        ("2-4", "unknown", 190),
         (">8", "failed", 2),
         (None, "failed", 9),
     )
@@ -147,21 +155,35 @@ def test_failed_share_by_size_leaves_out_sizes_with_few_jobs_and_says_so() -> No
     )
 
 
-def test_sizes_that_chance_can_part_fail_alike() -> None:
+def test_sizes_are_not_compared_where_most_ends_are_unknown() -> None:
+    rows = _rows(
+        "gpu_class status jobs",
+        ("1", "completed", 10),
+        ("1", "failed", 40),
+        ("1", "unknown", 150),
+        ("<1", "failed", 40),
+        ("<1", "running", 60),
+    )
+    assert finding("failures/status_by_size", rows) == (
+        "How most jobs ended is not known, so that sizes cannot be compared. Known to have failed: 20.0 % of the 1-GPU"
+        " jobs, 40.0 % of the jobs of less than 1 GPU."
+    )
+
+
+def test_sizes_that_chance_can_part_may_be_alike() -> None:
     columns = "gpu_class status jobs"
     # 20 of 100 against 12 of 40: chi-squared 1.62 with one degree of freedom, p = 0.20.
     rows = _rows(columns, ("1", "completed", 80), ("1", "failed", 20), ("2-4", "completed", 28), ("2-4", "failed", 12))
     assert finding("failures/status_by_size", rows) == (
-        "By these jobs all sizes fail alike: 20.0 % of the 1-GPU jobs whose end is known failed, and 30.0 % of the jobs"
-        " of 2-4 GPUs, no further apart than chance would bring them."
+        "20.0 % of the 1-GPU jobs whose end is known failed, and 30.0 % of the jobs of 2-4 GPUs: that sizes differ may"
+        " be chance."
     )
     # Ten times as many: chi-squared 16.2.
     more = [{**r, "jobs": 10 * r["jobs"]} for r in rows]
     assert (finding("failures/status_by_size", more) or "").startswith("30.0 % of the jobs of 2-4 GPUs whose end")
     failed = _rows(columns, ("1", "failed", 80), ("2-4", "failed", 38), (">8", "completed", 5))
     assert finding("failures/status_by_size", failed) == (
-        "By these jobs all sizes fail alike: 100 % of the jobs whose end is known failed (sizes with at least 30 such"
-        " jobs)."
+        "All sizes fail alike: 100 % of the jobs whose end is known failed (sizes with at least 30 such jobs)."
     )
     assert finding("failures/status_by_size", failed[:1]) is None
 

@@ -13,16 +13,26 @@ def _rows(columns: str, *rows: tuple[Any, ...]) -> list[dict[str, Any]]:
     return [dict(zip(columns.split(), row, strict=True)) for row in rows]
 
 
-_RELAXATION = "gpu_class relaxation jobs"
+_RELAXATION = "gpu_class relaxation jobs mean_wait_s"
 
 
 def test_relaxation_names_the_size_that_is_spread_most() -> None:
-    rows = _rows(_RELAXATION, ("1", 2.0, 99), ("2-4", 1.0, 90), ("2-4", 2.0, 10), ("5-8", 1.5, 40), (">8", 9.0, 2))
+    rows = _rows(
+        _RELAXATION,
+        ("1", 2.0, 99, 1.0),
+        ("2-4", 1.0, 90, 60.0),
+        ("2-4", 2.0, 10, 120.0),
+        ("5-8", 1.5, 40, 1.0),
+        (">8", 9.0, 2, None),
+    )
     assert finding("locality/relaxation", rows) == (
         "100 % of the jobs of 5-8 GPUs ran on more nodes than the fewest that could hold them, the largest share of any"
         " size with at least 30 jobs."
     )
-    strict = _rows(_RELAXATION, ("1", 1.0, 99), ("2-4", 1.0, 9), (">8", 0.5, 9))
+    assert (finding("locality/relaxation", rows[1:3]) or "").endswith(
+        " They waited 2 min on average (n = 10), the others of this size 1 min."
+    )
+    strict = _rows(_RELAXATION, ("1", 1.0, 99, 1.0), ("2-4", 1.0, 9, 1.0), (">8", 0.5, 9, 1.0))
     assert finding("locality/relaxation", strict) == "Every job ran on the fewest nodes that could hold it."
 
 
@@ -39,10 +49,12 @@ def test_utilization_by_spread_speaks_of_the_size_of_the_paper_where_it_can() ->
         (16.0, 9, 59, 1.0),
     )
     assert finding("locality/utilization_by_spread", rows) == (
-        "GPUs of attempts of 16 GPUs were 43.7 % busy on 2 nodes (700 samples) and 28.6 % on 8 nodes (60 samples)."
+        "GPUs of attempts of 16 GPUs were 43.7 % busy on average on 2 nodes (700 samples) and 28.6 % on 8 nodes (60"
+        " samples)."
     )
     assert finding("locality/utilization_by_spread", rows[:3]) == (
-        "GPUs of attempts of 8 GPUs were 50.0 % busy on 1 node (9,000 samples) and 40.0 % on 2 nodes (9,000 samples)."
+        "GPUs of attempts of 8 GPUs were 50.0 % busy on average on 1 node (9,000 samples) and 40.0 % on 2 nodes (9,000"
+        " samples)."
     )
     assert finding("locality/utilization_by_spread", rows[2:3]) is None
 
@@ -55,8 +67,8 @@ def test_colocation_compares_the_size_that_was_seen_most_in_both_ways() -> None:
         _COLOCATION, (1.0, False, 70, 60.0), (1.0, True, 9000, 50.0), (4.0, False, 800, 45.0), (4.0, True, 900, 41.0)
     )
     assert finding("locality/utilization_by_colocation", rows) == (
-        "GPUs of attempts of 4 GPUs were 45.0 % busy while no other job held GPUs of their nodes, and 41.0 % while one"
-        " did."
+        "GPUs of attempts of 4 GPUs were 45.0 % busy on average while no other job held GPUs of their nodes, and 41.0 %"
+        " while one did."
     )
     alone = _rows(_COLOCATION, (1.0, False, 70, 60.0))
     words = "At no time were GPUs of one node held by several jobs."

@@ -120,10 +120,15 @@ def test_observed_stand_beside_fitted_quantiles() -> None:
     # The median of a lognormal is its scale; exp(2.3263) = 10.24 times that is its last hundredth.
     assert rows[0]["fitted_s"] == pytest.approx(100, rel=1e-3)
     assert rows[1]["fitted_s"] == pytest.approx(1024, rel=1e-3)
+    assert rows[0]["censored_share"] == 0.1
     assert finding("fit/run_time", rows) == (
-        "Half of all jobs, those that still run included, run for at most 1.5 min; the fit says 1.67 min. One job in a"
-        " hundred runs for more than 16.7 min; the fit says 17.1 min."
+        "Half of all jobs, those whose end is not known included, run for at most 1.5 min; the fit says 1.67 min."
+        " One job in a hundred runs for more than 16.7 min; the fit says 17.1 min."
     )
+    _, ended, *_ = fitted_results(_model(_entry(right_censored=0)))
+    said = finding("fit/run_time", _rows(ended))
+    assert said is not None
+    assert said.startswith("Half of all jobs run for at most 1.5 min;")
     drawn = panels("fit/run_time", rows)
     assert [p.title for p in drawn] == [
         "All jobs",
@@ -249,7 +254,7 @@ def test_a_report_holds_its_fit_in_page_data_tables_and_model(report: dict[str, 
     assert report["workload"] == {"file": "workload.json", "reason": None, "seed": 0, "bootstrap_replicates": 19}
     assert WorkloadModel.read(analysis.folder / "workload.json").document["source"]["jobs"] == 140
     table = pl.read_parquet(analysis.results["fit/run_time"])
-    assert table.columns == ["gpu_class", "share", "observed_s", "fitted_s"]
+    assert table.columns == ["gpu_class", "share", "observed_s", "fitted_s", "censored_share"]
     assert '<section id="fit"' in page
     assert 'href="workload.json"' in page
 

@@ -10,8 +10,8 @@ import pytest
 from tracekit.fit.arrivals import HOURS_UNKNOWN
 from tracekit.fit.model import WorkloadModel
 from tracekit.report.fitted import fitted_results
-from tracekit.report.fitted_arrivals import process_result, rate_result
-from tracekit.report.fitted_curves import half_days
+from tracekit.report.fitted_arrivals import DAYS, process_result, rate_result
+from tracekit.report.fitted_curves import growth_factor, half_days
 from tracekit.report.sections import finding, panels
 
 BIC = {"constant": 1663.1, "hour_of_day": 1540.5, "hour_of_week": 2321.4}
@@ -137,6 +137,70 @@ def test_a_rate_that_changes_tenfold_warns_of_unequal_weeks_first(growth: float,
     assert len(next(iter(panel.to_dict()["datasets"].values()))) == 169
 
 
+def _week_rows(fitted: float, observed: float | None, **more: float) -> list[dict[str, Any]]:
+    """Return rows of one rate at all hours; `observed` on Monday 00:00 alone."""
+    rows = []
+    for hour in range(24):
+        rows.append({"hour": hour, "rate": "fitted", **dict.fromkeys(DAYS, fitted), **more})
+        seen = dict.fromkeys(DAYS) | ({"monday": observed} if hour == 0 else {})
+        rows.append({"hour": hour, "rate": "observed", **seen, **more})
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (
+            _week_rows(1.0, 2.0),
+            (
+                "On average 1 batch (jobs submitted at the same moment) arrives in an hour by the fitted rate, at all"
+                " hours alike. The one observed hour is 1 batch away from the fitted rate."
+            ),
+        ),
+        (
+            _week_rows(1.0001, 4.0),
+            (
+                "On average 1 batch (jobs submitted at the same moment) arrives in an hour by the fitted rate, at all"
+                " hours alike. The one observed hour is 3 batches away from the fitted rate."
+            ),
+        ),
+        (
+            _week_rows(2.0, None, growth=30.0, half_days=1.0),
+            (
+                "Half of all batches come in the last day of the log, by a fitted rate that grows 30-fold over the log:"
+                " the week below is a mean of very unequal weeks, and like few of them. On average 2 batches (jobs"
+                " submitted at the same moment) arrive in an hour by the fitted rate, at all hours alike."
+            ),
+        ),
+    ],
+)
+def test_one_is_told_in_the_singular(rows: list[dict[str, Any]], said: str) -> None:
+    assert finding("fit/arrival_rate", rows) == said
+
+
+@pytest.mark.parametrize(("trend", "told"), [(0.00002, False), (-0.00002, False), (0.00005, True)])
+def test_growth_below_a_thousandth_is_not_told(trend: float, told: bool) -> None:
+    notes = rate_result(_model({"trend_per_day": trend, "trend_standard_error": 0.004})).notes
+    assert any("over the 28 days of the log" in note for note in notes) == told
+
+
+@pytest.mark.parametrize(
+    ("trend", "words"), [(30.0, "grows more than 1,000,000-fold"), (-30.0, "falls by more than 99.9 %")]
+)
+def test_growth_beyond_all_numbers_is_told(trend: float, words: str) -> None:
+    # exp(840) is no number.
+    result = rate_result(_model({"trend_per_day": trend}))
+    assert f"over the 28 days of the log the fitted rate {words}" in result.notes[-1]
+    assert growth_factor(_model({"trend_per_day": trend})) == pytest.approx(np.exp(700.0 if trend > 0 else -700.0))
+    assert "very unequal weeks" in _said(result)
+
+
+def test_a_log_of_a_day_is_told_in_the_singular() -> None:
+    assert rate_result(_model({"trend_per_day": 0.5}, days=1.0)).notes[-1] == (
+        "over the 1 day of the log the fitted rate grows by 64.9 %"
+    )
+
+
 def test_half_of_the_drawn_hours_lies_where_it_is_said() -> None:
     model = _model({"trend_per_day": 0.2})
     hours = np.exp(0.2 * np.arange(0, 28, 1 / 2400))
@@ -176,16 +240,27 @@ def test_hours_that_are_not_those_of_a_day_are_told_beside_the_rate() -> None:
 def test_bursts_are_told_in_words_and_their_numbers_in_a_table() -> None:
     result = process_result(_model())
     assert result.frame is not None
-    assert result.frame.rows() == [
+    assert result.frame.drop("name", "ratio", "decides").rows() == [
         ("test of hourly counts", "variation of hourly counts", 1.19, 0.002, "more than Poisson"),
         ("test of gaps", "squared variation of gaps", 1.46, 0.3, "as Poisson"),
-        ("process", "BIC: Poisson", 1570.0, None, None),
-        ("process", "BIC: gamma renewal", 1579.683, None, "chosen"),
-        ("process", "BIC: MMPP", 1589.997, None, None),
+        ("process", "BIC, of processes: Poisson", 1570.0, None, "excluded by the tests"),
+        ("process", "BIC, of processes: gamma renewal", 1579.683, None, "chosen"),
+        ("process", "BIC, of processes: MMPP", 1589.997, None, None),
         ("setting", "gamma shape of the gaps (1 for Poisson)", 0.92, None, None),
-        ("rate", "BIC: the same at all hours", 1663.1, None, None),
-        ("rate", "BIC: by hour of the day", 1540.5, None, "chosen"),
-        ("rate", "BIC: by hour of the week", 2321.4, None, None),
+        ("rate", "BIC, of rates: the same at all hours", 1663.1, None, None),
+        ("rate", "BIC, of rates: by hour of the day", 1540.5, None, "chosen"),
+        ("rate", "BIC, of rates: by hour of the week", 2321.4, None, None),
+    ]
+    assert result.frame.select("name", "ratio", "decides").rows() == [
+        ("dispersion_of_hourly_counts", 1.19, True),
+        ("squared_variation_of_gaps", 1.46, False),
+        ("poisson", None, False),
+        ("gamma_renewal", None, True),
+        ("mmpp", None, False),
+        ("a", None, None),
+        ("constant", None, False),
+        ("hour_of_day", None, True),
+        ("hour_of_week", None, False),
     ]
     assert _said(result) == (
         "Batches of jobs come in bursts: their number in an hour varies 1.19 times as much as with independent arrivals"
@@ -198,6 +273,7 @@ def test_bursts_are_told_in_words_and_their_numbers_in_a_table() -> None:
             " than with independent arrivals"
         ),
         "a quiet day or a sudden rise that the fitted rate does not follow counts as bursts here",
+        "a BIC is compared with those of its own kind only: processes with processes, rates with rates",
     ]
 
 
@@ -208,8 +284,8 @@ def test_two_states_are_told_with_their_rates() -> None:
         " rate."
     )
     assert result.frame is not None
-    settings = [row for row in result.frame.rows() if row[0] == "setting"]
-    assert [row[2] for row in settings] == [0.25, 2.5, 8.0, 2.0]
+    settings = {row["name"]: row["value"] for row in result.frame.to_dicts() if row["part"] == "setting"}
+    assert settings == {"quiet_rate": 0.25, "busy_rate": 2.5, "to_busy": 8.0, "to_quiet": 2.0}
     assert result.notes[0].startswith("MMPP stands for Markov-modulated Poisson process: the rate switches at random")
 
 
@@ -234,6 +310,42 @@ def test_two_states_are_told_with_their_rates() -> None:
 )
 def test_the_test_that_rejects_is_told(tests: dict[str, float], said: str) -> None:
     assert _said(process_result(_model(tests=TESTS | tests))).startswith(said)
+
+
+COARSE = {"squared_variation_of_gaps": 0.855, "variation_if_independent": 0.57, "p_variation": 0.002}
+
+
+def test_bursts_are_bursts_where_the_clock_is_coarse() -> None:
+    # Read to the minute, independent arrivals vary 0.57 here: 0.855 is more, and not less.
+    result = process_result(_model(tests=TESTS | {"p_dispersion": 0.2} | COARSE))
+    assert _said(result).startswith(
+        "Batches of jobs come in bursts: the times between them vary 1.5 times as much as with independent arrivals"
+        " (Poisson), more than chance would give (p = 0.002)."
+    )
+    assert result.frame is not None
+    rows = {row["name"]: row for row in result.frame.to_dicts()}
+    tested = rows["squared_variation_of_gaps"]
+    assert (tested["value"], tested["ratio"], tested["decides"]) == (0.855, pytest.approx(1.5), True)
+    assert tested["verdict"] == "more than Poisson"
+    assert rows["a"]["measure"] == "gamma shape of the gaps, in the steps of the log's clock"
+
+
+def test_the_hourly_counts_are_compared_with_those_of_independent_arrivals_too() -> None:
+    tests = TESTS | {"dispersion_of_hourly_counts": 0.9, "dispersion_if_independent": 0.5}
+    said = _said(process_result(_model(tests=tests)))
+    assert said.startswith("Batches of jobs come in bursts: their number in an hour varies 1.8 times as much")
+    # In a single hour they cannot vary, and nothing is said of them.
+    tests |= {"dispersion_of_hourly_counts": 0.0, "dispersion_if_independent": 0.0, "p_dispersion": 1.0}
+    assert _said(process_result(_model(process="poisson", candidates=[], tests=tests))).startswith(
+        "Batches of jobs come as if independently of each other: the times between them vary 1.46 times as much as with"
+    )
+
+
+def test_labels_do_not_change_what_is_said() -> None:
+    rows = process_result(_model(process="mmpp")).frame
+    assert rows is not None
+    relabelled = [{**row, "measure": "m", "verdict": "v"} for row in reversed(rows.to_dicts())]
+    assert finding("fit/arrival_process", relabelled) == _said(process_result(_model(process="mmpp")))
 
 
 def test_independent_arrivals_are_told_as_such() -> None:

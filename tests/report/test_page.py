@@ -197,7 +197,8 @@ def _table(columns: list[tuple[str, str]], rows: int, *, drawn: bool) -> dict[st
     ("columns", "rows", "drawn", "printed"),
     [
         ([("user", "text"), ("jobs", "jobs")], 12, True, 12),
-        ([("user", "text"), ("jobs", "jobs")], 13, True, 10),
+        ([("user", "text"), ("jobs", "jobs")], 20, True, 20),
+        ([("user", "text"), ("jobs", "jobs")], 21, True, 10),
         ([("user", "text"), ("jobs", "jobs")], 20, False, 20),
         ([("user", "text"), ("jobs", "jobs")], 500, False, 10),
         ([("hour", "hour"), ("jobs", "jobs")], 24, True, 0),
@@ -216,6 +217,19 @@ def test_paper_shows_the_first_rows_and_no_curve_twice(
 def test_a_narrow_table_fits_beside_its_chart_on_paper() -> None:
     assert _table([("user", "text"), ("jobs", "jobs")], 5, drawn=True)["slim"]
     assert not _table([(f"column {i}", "text") for i in range(9)], 5, drawn=True)["slim"]
+
+
+def test_the_assumptions_of_the_replays_are_folded(report: Report, page: str) -> None:
+    answers = [a for s in report["sections"] for a in s["answers"]]
+    assert "replay/assumptions" in {a["name"] for a in answers}
+    article = page[page.index('<article id="q-replay-assumptions"') :]
+    assert article.index('<details class="wide" data-print>') < article.index("</article>")
+    assert " open>" not in article[: article.index("</article>")]
+
+
+def test_what_the_filters_do_is_said_with_what_they_are(report: Report, page: str) -> None:
+    told = "Shows the chosen part in tables and charts that are split by cluster or virtual cluster; the sentences stay"
+    assert f"{told} those of the whole." in page
 
 
 def test_json_for_html_gives_the_value_back() -> None:

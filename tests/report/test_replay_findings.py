@@ -53,6 +53,32 @@ def test_where_nobody_waits_the_jobs_that_the_times_are_of_are_counted() -> None
     assert "By the log the 8 of these 10 jobs whose start and end it tells waited 1 min on average" in fewer
 
 
+def test_jobs_that_never_end_are_no_jobs_that_do_not_wait() -> None:
+    stuck = [policy(name, jobs=10, completed=8) for name in ("fifo", "sjf")]
+    assert told(*stuck).startswith(
+        "No job that ends waits under any policy; 2 jobs of those replayed never end. So comparing them tells nothing"
+        " here. From submission to end the 8 of these 10 jobs that end take 1 h on average."
+    )
+    rows = class_rows(fifo=(0.0, 0.0), sjf=(0.0, 0.0))
+    assert finding("replay/by_gpu_class", rows) == "No job of any size waits under any policy."
+    rows[-1]["mean_wait_s"] = None
+    assert finding("replay/by_gpu_class", rows) == "No job that starts waits under any policy."
+
+
+def test_a_first_policy_that_is_the_best_is_named_once() -> None:
+    rows = class_rows(fifo=(60.0, 0.0), sjf=(120.0, 0.0))
+    assert (finding("replay/by_gpu_class", rows) or "").startswith(
+        "1-GPU jobs wait 1 min on average under fifo, which no other policy shortens"
+    )
+
+
+def test_the_longest_times_have_their_interval() -> None:
+    worst = policy("hived", 4320.0, 720.0, change_low_share=0.05, change_high_share=0.4)
+    assert "under hived they take longest, 1.2 h (+20.0 %, 95 % interval +5.0 % to +40.0 %)." in told(
+        policy("fifo"), worst
+    )
+
+
 def test_the_first_policy_is_named_with_what_it_is_and_the_longest_times_too() -> None:
     text = told(policy("fifo"), policy("hived", 4320.0, 720.0))
     assert text == (
@@ -171,6 +197,70 @@ def test_charts_are_named_for_what_they_show(other: dict[str, Any], titles: list
         assert ("Jain's index: at 100 % every VC got the same part" in panel.note) == ("Fairness" in panel.title)
         assert ("GPUs held: the part of all GPU time" in panel.note) == ("GPUs held" in panel.title)
         assert json.dumps(panel.to_dict())
+
+
+ALIKE = [policy(name) for name in ("fifo", "fifo,scan=skip", "las")]
+SLOW = policy("hived", 4320.0, 720.0)
+
+
+def _drawn(query: str, rows: list[dict[str, Any]]) -> list[tuple[list[str], str, list[dict[str, Any]]]]:
+    """Return the lines of each chart, its note and its data."""
+    found = []
+    for panel in panels(query, rows):
+        spec = panel.to_dict()
+        (values,) = spec["datasets"].values()
+        found.append((list(dict.fromkeys(v["policy"] for v in values)), panel.note, values))
+    return found
+
+
+def test_policies_whose_numbers_are_alike_are_drawn_as_one_and_named() -> None:
+    same = [*ALIKE[:2], policy("las", 3601.0), SLOW, RECORDED]
+    (lines, note, values), *others = _drawn("replay/policies", same)
+    assert lines == ["fifo and 2 more", "hived", "recorded"]
+    assert note == "Dot: mean. Line: from the median to the 99th percentile. As fifo: fifo,scan=skip; las."
+    assert {v["run_times"] for v in values} == {"not given"}
+    assert [(names, "As fifo" in text) for names, text, _ in others] == [(lines, False)]
+
+
+def test_policies_that_know_different_things_are_grey_as_one() -> None:
+    ((_, note, values), *_) = _drawn("replay/policies", [*ALIKE[:2], policy("sjf", run_times="given"), SLOW])
+    assert [v["run_times"] for v in values] == ["given to some", "not given"]
+    assert "Orange" not in note
+    assert "Grey: some are given the true run times in advance, some are not." in note
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [*ALIKE[:2], SLOW],  # two alike are not many
+        [*ALIKE[:2], policy("las", 3605.0), SLOW],  # 0.14 % apart
+        [*ALIKE[:2], policy("las", p99_wait_s=1.0), SLOW],
+        [*ALIKE[:2], policy("recorded"), SLOW],  # the log stays by itself
+    ],
+)
+def test_others_are_drawn_by_themselves(rows: list[dict[str, Any]]) -> None:
+    ((lines, note, _), *_) = _drawn("replay/policies", rows)
+    assert lines == [r["policy"] for r in rows]
+    assert "As fifo" not in note
+
+
+def test_sizes_of_one_policy_stand_below_each_other_in_a_chart_of_few_lines() -> None:
+    rows = class_rows(fifo=(0.0, 0.0), hived=(60.0, 60.0), sjf=(0.0, 0.0), ssf=(0.0, 0.0))
+    ((lines, note, values),) = _drawn("replay/by_gpu_class", rows)
+    assert lines == ["fifo and 2 more", "hived"]
+    assert note == "Mean wait until the first start. As fifo: sjf; ssf."
+    assert len(values) == 4
+    (panel,) = panels("replay/by_gpu_class", rows)
+    assert panel.to_dict()["encoding"]["yOffset"]["scale"]["domain"] == ["1", ">8"]
+    apart = class_rows(fifo=(0.0, 0.0), hived=(60.0, 60.0), sjf=(0.0, 0.0), ssf=(0.0, 9.0))
+    assert [lines for lines, _, _ in _drawn("replay/by_gpu_class", apart)] == [["fifo", "hived", "sjf", "ssf"]]
+
+
+def test_sentences_do_not_depend_on_the_order_of_the_policies() -> None:
+    rows = class_rows(fifo=(60.0, 120.0), sjf=(30.0, 0.0))
+    assert finding("replay/by_gpu_class", rows[::-1]) == finding("replay/by_gpu_class", rows)
+    waits = [("fifo", "ignored", "a", 0.0), ("philly", "kept", "a", 6.0), ("hived", "kept", "a", 60.0)]
+    assert finding("replay/by_vc", vc_rows(*waits[::-1])) == finding("replay/by_vc", vc_rows(*waits))
 
 
 def test_assumptions_are_counted_once_for_all_their_values() -> None:

@@ -17,7 +17,7 @@ from tracekit.progress import Progress
 from tracekit.replay.panel import standard_panel
 from tracekit.report.data import Result, build_report
 from tracekit.report.made import frame_of
-from tracekit.report.replayed import ASSUMED, REPLAYED, replayed_results, unreplayed_results
+from tracekit.report.replayed import ASSUMED, REPLAYED, TENANTS, replayed_results, unreplayed_results
 from tracekit.report.sections import finding, panels
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ def trace(make_trace: MakeTrace) -> Trace:
 
 @pytest.fixture(scope="module")
 def rows(trace: Trace) -> dict[str, list[dict[str, Any]]]:
-    results, info = replayed_results(LiveReplays(trace, 100, Progress()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("TRACEKIT_REPLAY", raising=False)
+        results, info = replayed_results(LiveReplays(trace, 100, Progress()))
     assert info["jobs"] == 3
     assert info["cluster"] == {"nodes": 1, "gpus": 2, "nodes_without_gpus": 1}
     assert info["notes"][0] == (
@@ -129,9 +131,13 @@ def test_policies_are_told_in_words_and_by_whether_they_keep_quotas(rows: dict[s
 
 
 def test_each_value_of_an_assumption_names_its_policies(rows: dict[str, list[dict[str, Any]]]) -> None:
-    told = [(r["id"], r["value"].partition(":")[0], r["policies"]) for r in rows["replay/assumptions"]]
-    assert ("M9", "preset none", "srtf; srsf; las; gittins; kueue") in told
-    assert ("M9", "preset helios", "philly; hived") in told
+    told = [(r["id"], r["value"].partition(";")[0], r["policies"]) for r in rows["replay/assumptions"]]
+    assert ("M9", "0 s (the values called 'none')", "srtf; srsf; las; gittins; kueue") in told
+    assert (
+        "M9",
+        "7 s up to 1 GPU, 30 s up to 8 GPUs, 60 s above (the values called 'helios')",
+        "philly; hived",
+    ) in told
     assert [policies for name, _, policies in told if name in {"D1", "M7", "M11"}] == [
         "all but recorded",
         "all",
@@ -171,6 +177,56 @@ def test_a_cell_of_sentences_is_bounded(trace: Trace) -> None:
     (row,) = report["sections"][0]["answers"][0]["rows"]
     assert (row["what"], row["source"]) == ("w" * 2000 + "… (1,000 more characters)", "s" * 400)
     assert row["id"] == "i" * 300 + "… (100 more characters)"
+
+
+def test_policies_that_change_something_come_after_the_first(
+    trace: Trace, rows: dict[str, list[dict[str, Any]]]
+) -> None:
+    for name in ("replay/by_gpu_class", "replay/by_vc"):
+        key = name.removeprefix("replay/by_")
+        means: dict[str, dict[Any, tuple[float, float]]] = {}
+        for r in rows[name]:
+            means.setdefault(r["policy"], {})[r[key]] = (r["mean_completion_s"], r["mean_wait_s"])
+        first, *others = means
+        assert first == standard_panel()[0]
+        same = [means[policy] == means[first] for policy in others]
+        assert same == sorted(same)
+        assert len(set(same)) == 2
+        for alike in (True, False):
+            group = [policy for policy, is_same in zip(others, same, strict=True) if is_same == alike]
+            assert group == [policy for policy in standard_panel() if policy in group]
+
+
+def test_means_of_other_jobs_are_told(make_trace: MakeTrace) -> None:
+    job = {"submit_time": "2020-03-01 00:00:00", "run_s": 60, "gpu_count": 1, "status": "completed"}
+    ends = {"start_time": "2020-03-01 00:00:00", "end_time": "2020-03-01 00:01:00"}
+    made = make_trace(
+        jobs=[{**job, **ends, "job_id": "a"}, {**job, "job_id": "b"}], nodes=[{"node_id": "n", "gpu_count": 2}]
+    )
+    results, _ = replayed_results(LiveReplays(made, 100, Progress()))
+    note = "the means of fifo are over 2 jobs, those of recorded over 1: not the same jobs"
+    assert [r.notes[:1] for r in results[:2]] == [[f"{note}. A change compares only jobs that both completed"], [note]]
+
+
+def test_a_limit_is_told_where_it_cuts(make_trace: MakeTrace) -> None:
+    times = {"submit_time": "2020-03-01 00:00:00", "start_time": "2020-03-01 00:00:00", "run_s": 60}
+    jobs = [{**times, "job_id": name, "end_time": "2020-03-01 00:01:00", "gpu_count": 1} for name in "abc"]
+    made = make_trace(jobs=jobs, nodes=[{"node_id": "n", "gpu_count": 4}])
+    cut, whole = (replayed_results(LiveReplays(made, limit, Progress()))[1]["notes"] for limit in (2, 3))
+    assert cut[0] == "only the first 2 jobs by submission; --replay-jobs moves the limit"
+    assert not any("only the first" in note for note in whole)
+
+
+def test_a_sentence_about_replays_is_of_all_rows_also_where_a_report_keeps_the_first(trace: Trace) -> None:
+    rows = [
+        {"vc": f"v{k}", "policy": p, "quotas": q, "jobs": 1, "mean_completion_s": 9.0, "mean_wait_s": wait}
+        for p, q, wait in (("fifo", "ignored", 60.0), ("sjf", "ignored", 70.0), ("hived", "kept", 90.0))
+        for k in range(1001)
+    ]
+    report = build_report(trace, [Result(TENANTS, frame_of(TENANTS, rows))], capacity=CAPACITY, source="x")
+    (answer,) = report["sections"][0]["answers"]
+    assert len(answer["rows"]) == 2000
+    assert "Of those that keep them (hived)" in (answer["finding"] or "")
 
 
 def test_every_policy_of_the_panel_is_there_or_has_a_reason(trace: Trace) -> None:

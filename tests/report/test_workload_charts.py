@@ -134,7 +134,7 @@ def test_observed_and_fitted_run_times_share_a_domain_and_even_ticks() -> None:
     assert x["scale"]["domain"] == y["scale"]["domain"]
     assert x["scale"]["domain"][0] < 6.0
     assert 100 * day < x["scale"]["domain"][1] < 200 * day
-    assert x["axis"]["values"] == y["axis"]["values"] == [60, 3600, 86400, 30 * 86400]
+    assert x["axis"]["values"] == y["axis"]["values"] == [5, 60, 3600, 86400, 120 * 86400]
     assert [row["fitted_s"] for row in same["data"]["values"]] == [6.0, 100 * day]
     assert all(row["fitted_s"] == row["observed_s"] for row in same["data"]["values"])
 
@@ -144,7 +144,7 @@ def test_a_short_range_keeps_all_its_ticks() -> None:
         against(_pairs((20.0, 25.0), (4000.0, 5000.0)), {}),
         curves(_pairs((20.0, 25.0), (4000.0, 5000.0)), "below", {}),
     ):
-        assert spec_of(chart)["layer"][1]["encoding"]["x"]["axis"]["values"] == [60, 600, 3600]
+        assert spec_of(chart)["layer"][1]["encoding"]["x"]["axis"]["values"] == [10, 60, 600, 3600, 7200]
 
 
 def test_run_times_rounded_to_0_keep_their_place_on_both_axes() -> None:

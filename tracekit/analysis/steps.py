@@ -57,17 +57,18 @@ def capacity_of(trace: Trace, requested: str, progress: Progress) -> CapacityInf
 
 def ask(evidence: Evidence, folder: Path, progress: Progress, capacity: CapacityInfo) -> list[Result]:
     """Run every query and write its tables; those about a whole cluster take its size from `capacity`."""
+    from tracekit.analysis.parameters import parameters_of, shape_of
     from tracekit.characterize import list_queries
     from tracekit.guidelines.interface import LackingError
     from tracekit.report.data import Result
 
     queries = list_queries()
-    given = _cluster_size(evidence.trace, capacity)
+    facts = shape_of(evidence.trace, capacity)
     results: list[Result] = []
     progress.stage("asking", len(queries))
     for query in queries:
         try:
-            params = given if any(p.name == "gpus" for p in query.params) else {}
+            params, why = parameters_of(query, facts)
             answer = evidence.query(query.name, **params)
         except LackingError as error:
             results.append(Result(query, None, reasons=error.sentences))
@@ -77,22 +78,10 @@ def ask(evidence: Evidence, folder: Path, progress: Progress, capacity: Capacity
             results.append(Result(query, None, reasons=[f"The query failed: {error.what}."]))
             progress.note(f"{query.name} failed: {error}")
         else:
-            results.append(Result(query, answer.frame, params=params, notes=answer.notes, intervals=answer.intervals))
+            notes = (*answer.notes, *why)
+            results.append(Result(query, answer.frame, params=params, notes=notes, intervals=answer.intervals))
         progress.advance(1)
     return written(results, folder)
-
-
-def _cluster_size(trace: Trace, capacity: CapacityInfo) -> dict[str, float]:
-    """Return the parameter by which queries are told the GPUs of the only cluster.
-
-    Empty where they find them as they are used here: what the trace states through time, or its node list.
-    """
-    import polars as pl
-
-    if capacity["used"] == "listed" or not capacity["gpus"] or not trace.has("jobs"):
-        return {}
-    several = trace.scan("jobs").select(pl.col("cluster").n_unique()).collect(engine="streaming").item() > 1
-    return {} if several else {"gpus": capacity["gpus"]}
 
 
 def written(results: Iterable[Result], folder: Path) -> list[Result]:

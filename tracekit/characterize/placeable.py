@@ -81,8 +81,8 @@ class FreeNodes:
         ends = np.concatenate([[(full.values[0] >= whole) & (partly.values[0] >= whole + 1)]])
         return _compressed(times, np.concatenate([ends, (full.at(times) >= whole) & (partly.at(times) >= whole + 1)]))
 
-    def at_moments(self, moments: Ints) -> tuple[Floats, Ints, Floats]:
-        """Return free GPUs, nodes that are wholly free, and the largest gang that fits, at each moment [us].
+    def at_moments(self, moments: Ints) -> tuple[Floats, Ints, Floats, Floats]:
+        """Return free GPUs, nodes wholly free, their GPUs, and the largest gang that fits, at each moment [us].
 
         The largest gang with the locality it wants fills all wholly free nodes and the best of the others.
         """
@@ -99,7 +99,7 @@ class FreeNodes:
             whole += idle
             whole_gpus += np.where(idle, gpus, 0)
             best = np.maximum(best, np.where(idle, 0, left))
-        return free, whole, whole_gpus + best
+        return free, whole, whole_gpus, whole_gpus + best
 
 
 def _compressed(times: Ints, holds: NDArray[np.bool_]) -> Steps:

@@ -9,6 +9,7 @@ import numpy as np
 from tracekit.characterize.occupancy import Steps
 from tracekit.characterize.query import QueryParam
 from tracekit.errors import QueryError
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
-__all__ = ["CLUSTER_GPUS", "OWNED", "QUOTA", "cluster_gpus", "quotas"]
+__all__ = ["ALLOWED", "CLUSTER_GPUS", "OWNED", "QUOTA", "cluster_gpus", "quotas"]
 
 QUOTA = QueryParam(
     "quota",
@@ -34,6 +35,9 @@ CLUSTER_GPUS = QueryParam(
     "GPUs that the cluster owns, for a trace of one cluster; 0: what the trace states, or else its node list",
 )
 """The parameter by which queries let the user say how large the cluster is."""
+
+ALLOWED = "quota: "
+"""How the note begins that tells where the quotas of VCs come from."""
 
 OWNED = "what a cluster owns: "
 """How the note begins that tells where a cluster's GPUs come from."""
@@ -69,13 +73,13 @@ def quotas(
         lacking = f"; {len(stated) - known} of {len(stated)} VCs are not in it" if known < len(stated) else ""
         if whole and not lacking:
             return stated, "there are no VCs; what is owned are all GPUs of the cluster"
-        return stated, f"quota: the capacity that the trace states{lacking}"
+        return stated, f"{ALLOWED}the capacity that the trace states{lacking}"
     if source in ("auto", "peak"):
         proxies = [float(steps.values.max(initial=0)) for steps in held()]
-        note = "quota: a proxy, the most GPUs that each VC held at one time, since the trace states none"
+        note = f"{ALLOWED}a proxy, the most GPUs that each VC held at one time, since the trace states none"
     else:
         proxies = [_quantile_over_time(steps, 0.95) for steps in held()]
-        note = "quota: a proxy, the 95th percentile over time of the GPUs that each VC held"
+        note = f"{ALLOWED}a proxy, the 95th percentile over time of the GPUs that each VC held"
     none = np.empty(0, dtype=np.int64)
     return [Steps(none, np.array([value])) for value in proxies], note.replace(
         ", since the trace states none", "" if known else ", since the trace states none"
@@ -85,15 +89,16 @@ def quotas(
 def cluster_gpus(
     con: duckdb.DuckDBPyConnection,
     groups: pl.DataFrame,
-    allowed: Sequence[Steps],
-    edges: NDArray[np.int64],
+    means: NDArray[np.float64],
+    starts: NDArray[np.int64],
     source: str,
     gpus: float = 0,
-) -> tuple[NDArray[np.float64], list[str]]:
-    """Return what the cluster of each tenant owns at the start of each interval, and sentences that name the source.
+) -> tuple[NDArray[np.float64], str]:
+    """Return what the cluster of each tenant owns in each interval, and a sentence that names the source.
 
-    The total that the trace states (a row of the capacity table without a VC); before its first row, or without one,
-    the sum over the VCs where their quotas are stated; else the node list; else the sum of the proxies.
+    The total that the trace states (a row of the capacity table without a VC) at the start of the interval; before its
+    first row, or without one, the sum over the VCs where their quotas are stated; else the node list; else the sum of
+    the proxies.
 
     Parameters
     ----------
@@ -101,12 +106,13 @@ def cluster_gpus(
         Has the tables capacity and nodes, empty where the trace has none.
     groups : polars.DataFrame
         cluster and vc of each tenant.
-    allowed : sequence of Steps
-        What each tenant may use, as `quotas` gives it.
-    edges : int64 array
-        Edges of the intervals [us].
+    means : float64 array, shape (tenants, intervals)
+        What each tenant may use on average, of `quotas`; NaN where that is unknown.
+    starts : int64 array, shape (intervals,)
+        Where the intervals begin [us].
     source : str
-        Of `allowed`: 'peak' and 'p95' ask for the sum of these proxies, whatever the nodes have.
+        Of `means`: 'peak' and 'p95' ask for the sum of these proxies where the trace states no total, whatever the
+        nodes have.
     gpus : float
         The cluster's GPUs when they are given; 0 when not.
 
@@ -114,8 +120,8 @@ def cluster_gpus(
     -------
     float64 array, shape (tenants, intervals)
         NaN where nothing tells.
-    list of str
-        What was used; empty where the clusters own what their VCs own, which is told already.
+    str
+        Begins with `OWNED`.
 
     Raises
     ------
@@ -125,35 +131,42 @@ def cluster_gpus(
     import polars as pl
 
     clusters = groups["cluster"].unique(maintain_order=True).to_list()
-    starts = edges[:-1]
     if gpus < 0 or (gpus and len(clusters) > 1):
         what = "cannot be below 0" if gpus < 0 else f"is one number, and the trace has {len(clusters)} clusters"
         raise QueryError(f"the parameter 'gpus' {what}", hint="leave it out")
     if gpus:
-        return np.full((groups.height, len(starts)), gpus), [f"{OWNED}{gpus:g} GPUs, as given"]
+        return np.full(means.shape, gpus), f"{OWNED}{counted(gpus, 'GPUs')}, by the parameter gpus"
     table = con.sql(
         "SELECT cluster, vc, epoch_us(time) AS time, gpu_count FROM capacity WHERE gpu_count IS NOT NULL ORDER BY time"
     ).pl()
     listed = con.sql("SELECT cluster, sum(gpu_count) AS gpus FROM nodes GROUP BY cluster").pl()
-    owned, by_list = {}, 0
+    owned, sources = {}, []
     for cluster in clusters:
-        parts = [s for s, c in zip(allowed, groups["cluster"], strict=True) if c == cluster]
         own = table.filter(pl.col("cluster").eq_missing(cluster))
-        nodes = listed.filter(pl.col("cluster").eq_missing(cluster))["gpus"]
-        if own.is_empty() and source in {"auto", "capacity"} and len(nodes) and nodes[0] is not None:
-            owned[cluster] = np.full(len(starts), float(nodes[0]))
-            by_list += 1
+        totals = own.filter(pl.col("vc").is_null())
+        # Nodes that name no cluster are those of the only one.
+        nodes = listed if len(clusters) == 1 else listed.filter(pl.col("cluster").eq_missing(cluster))
+        by_list = own.is_empty() and source in {"auto", "capacity"} and nodes["gpus"].is_not_null().any()
+        if by_list:
+            owned[cluster] = np.full(len(starts), float(nodes["gpus"].sum()))
+            sources.append("the GPUs of its node list")
         else:
-            owned[cluster] = _over(own.filter(pl.col("vc").is_null()), starts, _summed(parts, edges))
-    notes = []
-    if by_list and groups["vc"].null_count() < groups.height:
-        notes = [f"{OWNED}the GPUs of its node list" + ("" if by_list == len(clusters) else ", where there is one")]
-    return np.stack([owned[c] for c in groups["cluster"]]) if owned else np.empty((0, len(starts))), notes
+            places = (groups["cluster"].eq_missing(cluster)).to_numpy()
+            owned[cluster] = _over(totals, starts, _summed(means[places]))
+            stated = own.height and source in {"auto", "capacity"}
+            sources.append(
+                "a stated total" if len(totals) else _OF_VCS if stated else "the sum of the proxies of its VCs"
+            )
+    words = " or ".join(dict.fromkeys(sources)) or "unknown"
+    found = np.stack([owned[c] for c in groups["cluster"]]) if owned else np.empty(means.shape)
+    return found, f"{OWNED}{words}"
 
 
-def _summed(parts: Sequence[Steps], edges: NDArray[np.int64]) -> NDArray[np.float64]:
+_OF_VCS = "the stated sum over its VCs"
+
+
+def _summed(means: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the sum over tenants of what is known; NaN where nothing is."""
-    means = np.stack([steps.means(edges) for steps in parts])
     return np.where(np.isnan(means).all(axis=0), np.nan, np.nansum(means, axis=0))
 
 

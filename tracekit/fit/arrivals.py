@@ -3,8 +3,8 @@
 Jobs of one second (or of one step, where the log's times are coarser) are a batch, and batches are what arrives. With
 the fitted rate the gaps between them are read in operational time, where a Poisson process has exponential gaps of
 mean 1. Poisson is rejected when hourly counts, or the gaps themselves, vary more (gaps: or less) than those of drawn
-Poisson processes in all but 1 % of the draws; then a gamma renewal process and a two-state Markov-modulated Poisson
-process are fitted to the same gaps, and of these the least BIC wins.
+Poisson processes, read in the same clock, in all but 1 % of the draws; then a gamma renewal process and a two-state
+Markov-modulated Poisson process are fitted to the same gaps, and of these the least BIC wins.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracekit.fit.independence import Clock, Outcome, counts_test, gaps_test
 from tracekit.fit.modulation import fit_gamma, fit_modulated
-from tracekit.fit.rate import HOUR_S, Hours, Rate, fit_rate, hours_between, observed_week
+from tracekit.fit.rate import Hours, Rate, fit_rate, hours_between, observed_week
 from tracekit.fit.sample import resolution_of
+from tracekit.text import duration, percent
 
 if TYPE_CHECKING:
     import polars as pl
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["HOURS_UNKNOWN", "fit_arrivals"]
+__all__ = ["HOURS_UNKNOWN", "PROCESS_WORDS", "fit_arrivals"]
 
 HOURS_UNKNOWN = (
     "the log does not tell the hour of the day: the hours of the arrival rate are those of the Trace's own clock, whose"
@@ -31,17 +33,18 @@ HOURS_UNKNOWN = (
 )
 """Note of a model whose log does not tell the hour of the day."""
 
-DRAWS = 999
-"""Poisson processes drawn for a p-value; as few as 199 where there are more than 5,000 hours."""
-_MOST_COUNTS = 5_000_000
+PROCESS_WORDS = {"poisson": "Poisson", "gamma_renewal": "gamma renewal", "mmpp": "MMPP"}
+"""What people call a process."""
+
 LEVEL = 0.01
 """p-value below which Poisson is rejected."""
 GAPS = 20_000
 """Most successive gaps that the processes are fitted to."""
 _LEAST = 20
 """Arrivals that a process needs."""
+_LEAST_ROOM = 0.05
+"""Share of the clock's steps without a batch, where batches come, that the tests need."""
 _BATCH_SIZES = 500
-_WORDS = {"poisson": "Poisson", "gamma_renewal": "gamma renewal", "mmpp": "MMPP"}
 
 
 def fit_arrivals(jobs: pl.DataFrame, timezone: str, rng: np.random.Generator) -> dict[str, Any]:
@@ -92,39 +95,50 @@ def _process(times: Floats, step: float, rate: Rate, hours: Hours, rng: np.rando
     if times.size < _LEAST:
         why = f"{times.size} arrivals cannot tell one process from another, {_LEAST} are needed"
         return {"process": "poisson", "why": why, "tests": None, "candidates": []}
-    expected = rate.expected(hours)
-    edges = hours.start_s + HOUR_S * np.arange(expected.size + 1)
-    gaps = np.diff(np.interp(times, edges, np.concatenate([[0.0], expected.cumsum()])))
-    gaps = gaps[max(0, (gaps.size - GAPS) // 2) :][:GAPS]
-    tick = step * float(expected.sum() / hours.open_s.sum())
-    least = min(tick / 2, float(gaps.min()) / 2)
-    p_counts = _p_of_counts(rate, hours, expected, rng)
-    spread = float(gaps.var() / gaps.mean() ** 2)
-    p_gaps = _p_of_gaps(spread, gaps.size, tick, rng)
+    clock = Clock.make(times, step, rate, hours)
+    if clock.room < _LEAST_ROOM:
+        why = (
+            f"the log's clock goes in steps of {duration(step)}, and where batches come only {percent(clock.room)} of"
+            " them are without one: that does not tell bursts from independent arrivals"
+        )
+        return {"process": "poisson", "why": why, "tests": None, "candidates": []}
+    first = max(0, (times.size - 1 - GAPS) // 2)
+    middle = times[first : first + GAPS + 1]
+    gaps = clock.gaps(middle)
+    least = min(float(clock.hits.sum() / clock.ticks.sum()), float(gaps.min())) / 2
+    fitted = rate.profile.size + int(rate.trend_error is not None)
+    counts = counts_test(rate.dispersion, clock, rate.profile.size, fitted, rng)
+    varied = gaps_test(middle, clock, rate.profile.size, rng)
     tests = {
-        "dispersion_of_hourly_counts": rate.dispersion,
-        "p_dispersion": p_counts,
-        "squared_variation_of_gaps": spread,
-        "p_variation": p_gaps,
+        "dispersion_of_hourly_counts": counts.value,
+        "dispersion_if_independent": counts.independent,
+        "p_dispersion": counts.p,
+        "squared_variation_of_gaps": varied.value,
+        "variation_if_independent": varied.independent,
+        "p_variation": varied.p,
         "level": LEVEL,
-        "draws": DRAWS,
+        "draws": min(test.draws for test in (counts, varied) if test.draws),
         "gaps": int(gaps.size),
     }
     told = (
-        f"hourly counts vary {rate.dispersion:.3g} times as much as those of independent arrivals (p = {p_counts:.3g}),"
-        f" gaps {spread:.3g} times as much (p = {p_gaps:.3g})"
+        f"hourly counts vary {_times(counts)} those of independent arrivals (p = {counts.p:.3g}), gaps"
+        f" {_times(varied)} theirs (p = {varied.p:.3g})"
     )
-    if min(p_counts, p_gaps) >= LEVEL:
+    if min(counts.p, varied.p) >= LEVEL:
         return {"process": "poisson", "why": f"Poisson is not rejected: {told}", "tests": tests, "candidates": []}
     candidates = _candidates(gaps / gaps.mean(), least)
     _, *others = candidates
     best = min(others, key=lambda c: float(c["bic"]))
-    shown = ", ".join(f"{_WORDS[c['process']]} {c['bic']:,.1f}" for c in candidates)
+    shown = ", ".join(f"{PROCESS_WORDS[c['process']]} {c['bic']:,.1f}" for c in candidates)
     why = (
-        f"Poisson is rejected by these tests: {told}; of the other processes {_WORDS[best['process']]} has the least"
-        f" BIC ({shown})"
+        f"Poisson is rejected by these tests: {told}; of the other processes {PROCESS_WORDS[best['process']]} has the"
+        f" least BIC ({shown})"
     )
     return {"process": best["process"], "why": why, "tests": tests, "candidates": candidates}
+
+
+def _times(outcome: Outcome) -> str:
+    return f"{outcome.ratio:.3g} times as much as" if outcome.ratio is not None else "as"
 
 
 def _candidates(gaps: Floats, least: float) -> list[dict[str, Any]]:
@@ -155,39 +169,6 @@ def _candidate(name: str, parameters: dict[str, float], likelihood: float, size:
         "aic": 2 * free - 2 * likelihood,
         "bic": free * size - 2 * likelihood,
     }
-
-
-def _p_of_counts(rate: Rate, hours: Hours, expected: Floats, rng: np.random.Generator) -> float:
-    """Return how often Poisson counts of this rate are as dispersed, each draw with a rate of its own."""
-    cells = hours.of_week % rate.profile.size
-    order = np.argsort(cells, kind="stable")
-    starts = np.flatnonzero(np.diff(cells[order], prepend=-1))
-    sizes = np.diff(np.append(starts, cells.size))
-    expected = expected[order]
-    per_cell = np.add.reduceat(expected, starts)
-    free = max(1, cells.size - rate.profile.size - int(rate.trend_error is not None))
-    worse = 0
-    draws = int(np.clip(_MOST_COUNTS // cells.size, 199, DRAWS))
-    for _ in range(draws):
-        drawn = rng.poisson(expected)
-        factor = (np.add.reduceat(drawn, starts) + 1) / (per_cell + 1)
-        fitted = expected * np.repeat(factor, sizes)
-        fitted *= max(drawn.sum(), 1) / fitted.sum()
-        worse += float(((drawn - fitted) ** 2 / fitted).sum() / free) >= rate.dispersion
-    return (1 + worse) / (1 + draws)
-
-
-def _p_of_gaps(spread: float, size: int, tick: float, rng: np.random.Generator) -> float:
-    """Return how often the gaps of a Poisson process, read in ticks, vary as much or as little (two-sided)."""
-    size = min(size, 5_000)
-    above = below = 0
-    for _ in range(DRAWS):
-        times = np.unique(np.floor(np.cumsum(rng.exponential(size=size + 1)) / tick))
-        gaps = np.diff(times)
-        found = gaps.var() / max(gaps.mean(), 1e-12) ** 2 if gaps.size > 1 else 0.0
-        above += found >= spread
-        below += found <= spread
-    return float(min(1.0, 2 * (1 + min(above, below)) / (1 + DRAWS)))
 
 
 def _batches(timed: pl.DataFrame, ticks: Floats, counts: NDArray[np.int64]) -> dict[str, Any]:

@@ -111,7 +111,8 @@ def fit_modulated(gaps: Floats) -> tuple[Modulated, float] | None:
 
     best = None
     bounds = [(-7.0, 7.0), (-4.0, 8.0), (-9.0, 5.0)]
-    for start in ((-1.0, 1.5, -4.0), (-2.0, 2.5, -1.0), (0.0, 1.0, -6.5)):
+    # A first step may leap to a corner where both states are alike; short stays need a start of their own.
+    for start in ((-1.0, 1.5, -4.0), (-2.0, 2.5, -1.0), (0.0, 1.0, -6.5), (0.0, 1.0, -2.0)):
         found = optimize.minimize(fall, np.array(start), method="L-BFGS-B", bounds=bounds, options={"maxiter": 40})
         if best is None or found.fun < best.fun:
             best = found

@@ -75,8 +75,10 @@ class Finding:
     rows_title: str = ""
     """What the rows are."""
     covers: float | None = None
-    """Part of all GPU-hours that the numbers look at [1]; None where they look at all of them. Below `LEAST_COVERED`
-    a problem that was not found may stand outside, so that the verdict is 'cannot tell'."""
+    """Part of `covers_of` that the numbers look at, at most [1]; None where they look at all. Below `LEAST_COVERED` a
+    problem that was not found may stand outside, so that the verdict is 'cannot tell'."""
+    covers_of: str = "the GPU-hours"
+    """What `covers` is a part of."""
 
 
 @dataclass(frozen=True)

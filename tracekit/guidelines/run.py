@@ -242,8 +242,8 @@ def _verdict(guideline: Guideline, finding: Finding) -> tuple[Verdict, tuple[str
     if missed:
         if finding.covers is not None and finding.covers < LEAST_COVERED:
             few, needed = shown(finding.covers, "share"), shown(LEAST_COVERED, "share")
-            told = f"Only {few} of the GPU-hours are measured: the problem may stand elsewhere ({needed} are needed)."
-            return "cannot tell", (told, *missed)
+            told = f"Only {few} of {finding.covers_of} are measured: the problem may stand elsewhere"
+            return "cannot tell", (f"{told} ({needed} are needed).", *missed)
         return "does not hold", tuple(missed)
     if unknown or unsure:
         return "cannot tell", (*unknown, *unsure)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from datetime import datetime
 
-    import numpy as np
     import polars as pl
     from numpy.typing import NDArray
 
@@ -81,6 +82,15 @@ class Jobs:
     """Names of the GPU models asked for, sorted."""
     left_out: tuple[LeftOut, ...] = ()
     """Jobs of the trace that are not here."""
+
+    def shares_left_out(self) -> list[tuple[LeftOut, float | None]]:
+        """Return what is left out, each with its share of all GPU-hours that the log tells of [1]."""
+        replayed = float((self.work_ms.astype(np.float64) * self.devices * self.milli).sum()) / 3.6e9
+        everything = replayed + sum(part.gpu_hours or 0.0 for part in self.left_out)
+        return [
+            (part, part.gpu_hours / everything if part.gpu_hours is not None and everything else None)
+            for part in self.left_out
+        ]
 
     def __len__(self) -> int:
         return len(self.submit_ms)

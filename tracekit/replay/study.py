@@ -199,13 +199,9 @@ def folder_names(labels: Sequence[str]) -> list[str]:
 
 def left_out_sentences(scenario: Scenario) -> list[str]:
     """Return what is to be known of jobs that are not in the replay, with the share of GPU-hours they hold."""
-    jobs = scenario.jobs
-    replayed = float((jobs.work_ms.astype(np.float64) * jobs.devices * jobs.milli).sum()) / 3.6e9
-    everything = replayed + sum(part.gpu_hours or 0.0 for part in jobs.left_out)
     told = []
-    for part in jobs.left_out:
-        hours = part.gpu_hours
-        share = "" if hours is None or not everything else f", with {percent(hours / everything)} of the GPU-hours"
+    for part, share in scenario.jobs.shares_left_out():
+        words = "" if share is None else f", with {percent(share)} of the GPU-hours"
         what = "1 job is" if part.jobs == 1 else f"{part.jobs:,} jobs are"
-        told.append(f"{what} left out: {part.reason}{share}")
+        told.append(f"{what} left out: {part.reason}{words}")
     return told

@@ -19,6 +19,8 @@ __all__ = ["MOST", "amounts", "named"]
 
 MOST = 12
 """Most names drawn."""
+_SHORT = 10_000
+"""Amounts from which on an axis writes 20k for 20,000."""
 
 
 def named(rows: Sequence[Row], key: str, nobody: str) -> list[Row]:
@@ -57,7 +59,7 @@ def amounts(
             y=category("label", names, None),
             x=alt.X(
                 f"{value}:Q",
-                axis=alt.Axis(title=axis_title, tickCount=5, labelOverlap="greedy", format="~s"),
+                axis=_axis(axis_title, [r[value] for r in rows if r[value] is not None]),
                 scale=alt.Scale(domainMin=0, nice=True),
             ),
             tooltip=[alt.Tooltip("label:N", title="name"), *tooltip],
@@ -65,3 +67,12 @@ def amounts(
         .properties(height=height(len(names), 24))
     )
     return Panel(drawn)
+
+
+def _axis(title: str, values: Sequence[float]) -> alt.Axis:
+    """Return an axis whose numbers stand in full, or in thousands and millions where they are large."""
+    import altair as alt
+
+    # Large ones as an expression, since a format of its own would write 0k.
+    words = "format(datum.value, ',')" if max(values, default=0) < _SHORT else "format(datum.value, '~s')"
+    return alt.Axis(title=title, tickCount=5, labelOverlap="greedy", labelExpr=words)

@@ -1,4 +1,4 @@
-"""Axes whose ticks must fall on round values: dates, hours of the day, and amounts that begin at 0."""
+"""Axes whose ticks must fall on round values: dates, hours of the day, durations, and amounts that begin at 0."""
 
 from __future__ import annotations
 
@@ -6,9 +6,21 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import altair as alt
 
-__all__ = ["date_axis", "date_ticks", "end_on_ticks", "hour_axis"]
+__all__ = [
+    "date_axis",
+    "date_ticks",
+    "day_axis",
+    "day_scale",
+    "end_on_ticks",
+    "hour_axis",
+    "time_axis",
+    "time_ends",
+    "time_scale",
+]
 
 TICKS = 10
 """Most dates on an axis; a narrow chart shows every second or fourth of them."""
@@ -18,7 +30,7 @@ _STEPS = (
     *(timedelta(hours=h) for h in (1, 2, 3, 6, 12)),
     *(timedelta(days=d) for d in (1, 2, 7, 14)),
 )
-_MONTHS = (1, 2, 3, 6, 12, 24, 60, 120)
+_MONTHS = (1, 2, 3, 6, 12, 24, 60, 120, 240, 600)
 _MONDAY = datetime(1970, 1, 5, tzinfo=UTC)
 
 
@@ -89,6 +101,91 @@ def _months(first: datetime, last: datetime) -> list[datetime]:
     step = next((m for m in _MONTHS if (end - begin) // m < TICKS), _MONTHS[-1])
     found = [datetime(m // 12, m % 12 + 1, 1, tzinfo=UTC) for m in range(-(-begin // step) * step, end + 1, step)]
     return [t for t in found if first <= t <= last]
+
+
+_DAY_STEPS = (0.25, 0.5, 1, 2, 5, 10, 20, 30, 60, 90, 180, 365, 730)
+_DAY_TICKS = 9
+
+
+def day_axis(last: float) -> alt.Axis:
+    """Return an axis of days from the start of a trace to `last`, labelled at a few round days."""
+    import altair as alt
+
+    step = next((s for s in _DAY_STEPS if last / s < _DAY_TICKS), _DAY_STEPS[-1])
+    ticks = [number * step for number in range(int(last / step) + 1)]
+    return alt.Axis(title="days since the start of the trace", values=ticks, labelOverlap="parity", labelSeparation=8)
+
+
+def day_scale(last: float) -> alt.Scale:
+    """Return the scale from the start of a trace to the day `last`, which need not be a round one."""
+    import altair as alt
+
+    return alt.Scale(domain=[0, last or 1], nice=False)
+
+
+_DAY_S = 86400
+_TICKS_S = (0, 1, 10, 60, 600, 3600, 6 * 3600, *(days * _DAY_S for days in (1, 7, 30, 365)))
+_ENDS_S = (
+    *(1, 2, 5, 10, 30),
+    *(minutes * 60 for minutes in (1, 2, 5, 10, 30)),
+    *(hours * 3600 for hours in (1, 2, 6, 12)),
+    *(days * _DAY_S for days in (1, 2, 4, 7, 14, 30, 60, 120, 365)),
+)
+"""Where an axis of durations may begin and end: close enough that little room stays empty."""
+_LEAST_TOP_S = 60
+_APART = 1.9
+"""Least ratio of a tick and the end beside it."""
+_APART_OF_SPAN = 0.1
+"""Least part of a logarithmic axis between them, so that the ends keep their labels on a narrow one."""
+_SAME = 1.005
+"""Ratio up to which a value counts as on a tick."""
+
+_TICK_WORDS = (
+    "datum.value === 0 ? '0' : datum.value < 60 ? datum.value + ' s' : datum.value < 3600 ? datum.value / 60 + ' min'"
+    " : datum.value < 86400 ? datum.value / 3600 + ' h' : datum.value / 86400 + ' d'"
+)
+
+
+def time_ends(values: Iterable[float]) -> tuple[float, float]:
+    """Return the round durations [s] just below and just above all values.
+
+    Below 1 s, and above a year, there is none: there the value itself is the end.
+
+    Examples
+    --------
+    >>> time_ends([15 * 60, 20 * 3600]), time_ends([0, 5]), time_ends([3600])
+    ((600, 86400), (0, 60), (1800, 3600))
+    """
+    known = [v for v in values if v >= 0] or [0]
+    least, most = min(known), max(*known, _LEAST_TOP_S)
+    top = next((end for end in _ENDS_S if most <= end * _SAME), most * 1.1)
+    low = max((end for end in _ENDS_S if end <= least * _SAME and end < top), default=least)
+    return low, top
+
+
+def time_scale(values: Iterable[float]) -> alt.Scale:
+    """Return a logarithmic scale for durations [s] that also has a place for 0 and ends on ticks of `time_axis`.
+
+    Waits of 0 are common and must show: where any value is below 1 s, the scale is linear up to 1 s and
+    logarithmic beyond.
+    """
+    import altair as alt
+
+    low, top = time_ends(values)
+    if low < 1:
+        return alt.Scale(type="symlog", constant=1, domain=[-0.15, top], nice=False)
+    return alt.Scale(type="log", domain=[low, top], nice=False)
+
+
+def time_axis(title: str, values: Iterable[float]) -> alt.Axis:
+    """Return an axis for durations [s] with ticks at both ends, and at 1 min, 1 h, 1 d and others between."""
+    import altair as alt
+
+    low, top = time_ends(values)
+    apart = max(_APART, (top / max(low, 1)) ** _APART_OF_SPAN)
+    inner = [t for t in _TICKS_S if low * apart <= t <= top / apart]
+    ticks = sorted({*inner, *(end for end in (low, top) if end in _ENDS_S or end == 0)})
+    return alt.Axis(title=title, values=ticks, labelExpr=_TICK_WORDS, labelOverlap="greedy", labelSeparation=8)
 
 
 def end_on_ticks(spec: Any) -> None:

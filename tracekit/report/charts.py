@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from tracekit.report.axes import end_on_ticks
+from tracekit.report.axes import end_on_ticks, time_axis, time_scale
 from tracekit.report.theme import colour
 from tracekit.report.words import FEW, status_word
 from tracekit.text import duration
@@ -75,6 +75,12 @@ class Panel:
     note: str = ""
     """What the marks stand for, and what was left out."""
 
+    @property
+    def key(self) -> tuple[tuple[str, str], ...]:
+        """The legend that a page shows: none for a single colour, unless it tells which size or status is drawn."""
+        lone = len(self.legend) == 1 and not self.legend[0][1].startswith(_TELLING)
+        return () if lone else self.legend
+
     def to_dict(self) -> dict[str, Any]:
         """Return the Vega-Lite specification; the config that all charts share is `theme.chart_config`."""
         import altair as alt
@@ -84,6 +90,9 @@ class Panel:
         end_on_ticks({k: v for k, v in spec.items() if k != "datasets"})
         return spec
 
+
+_TELLING = ("var(--class-", "var(--status-")
+"""Colours that name what they stand for, so that one alone tells something too."""
 
 _AUTOSIZE: dict[str, Any] = {"type": "fit-x", "contains": "padding"}
 
@@ -129,42 +138,9 @@ def status_legend(colours: dict[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple((status_word(s), v) for s, v in colours.items())
 
 
-_TICKS_S = (0, 1, 10, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400, 365 * 86400)
-
-_TICK_WORDS = (
-    "datum.value === 0 ? '0' : datum.value < 60 ? datum.value + ' s' : datum.value < 3600 ? datum.value / 60 + ' min'"
-    " : datum.value < 86400 ? datum.value / 3600 + ' h' : datum.value / 86400 + ' d'"
-)
-
-
 def axis_values(rows: Iterable[Row], names: Sequence[str]) -> list[float]:
     """Return the numbers in the named columns."""
     return [row[n] for row in rows for n in names if isinstance(row.get(n), int | float)]
-
-
-def time_scale(values: Iterable[float]) -> alt.Scale:
-    """Return a logarithmic scale for durations [s] that also has a place for 0.
-
-    Waits of 0 are common and must show: where any value is below 1 s, the scale is linear up to 1 s and
-    logarithmic beyond.
-    """
-    import altair as alt
-
-    known = [v for v in values if v >= 0] or [1]
-    top = max(*known, 60)
-    if min(known) < 1:
-        return alt.Scale(type="symlog", constant=1, domain=[-0.15, top * 1.1], nice=False)
-    return alt.Scale(type="log", domain=[min(known) / 1.1, top * 1.1], nice=False)
-
-
-def time_axis(title: str, values: Iterable[float]) -> alt.Axis:
-    """Return an axis for durations [s] with ticks at 1 min, 1 h, 1 d and between."""
-    import altair as alt
-
-    known = [v for v in values if v >= 0] or [0]
-    low, top = min(known), max(*known, 60) * 1.1
-    ticks = [t for t in _TICKS_S if low / 1.1 <= t <= top]
-    return alt.Axis(title=title, values=ticks, labelExpr=_TICK_WORDS, labelOverlap="greedy", labelSeparation=8)
 
 
 def pct_axis(title: str) -> alt.Axis:
@@ -240,6 +216,7 @@ def ranges(
     more: dict[str, Any] | None = None,
     tooltip: Sequence[alt.Tooltip] = (),
     sizes: tuple[float, float] = (2, 9),
+    mean: str | None = None,
 ) -> alt.LayerChart:
     """Return distributions as lines: a thin one, a thick one inside it, and a dot for the median.
 
@@ -257,6 +234,8 @@ def ranges(
         Of the horizontal axis.
     more : dict
         Further encodings, such as yOffset and colour.
+    mean : str, optional
+        Column of the mean, drawn as a hollow diamond.
     """
     import altair as alt
 
@@ -275,6 +254,9 @@ def ranges(
         layers.append(line(narrow, sizes[1], 0.6))
     point = base.mark_point(filled=True, size=60, opacity=1, stroke=colour("paper"), strokeWidth=1.5)
     layers.append(point.encode(x=alt.X(f"{dot}:Q", scale=scale, axis=axis)))
+    if mean is not None:
+        hollow = base.mark_point(shape="diamond", size=70, opacity=1, strokeWidth=1.5, fill=colour("paper"))
+        layers.append(hollow.encode(x=alt.X(f"{mean}:Q", scale=scale, axis=axis)))
     return cast("alt.LayerChart", alt.layer(*layers))
 
 
@@ -325,7 +307,7 @@ def bars(
                 alt.Tooltip("share:Q", format=".1%", title="share"),
             ],
         )
-        .properties(height=height(len(values), 34 if len(measures) > 1 else 26))
+        .properties(height=max(height(len(values), 34 if len(measures) > 1 else 26), _TITLED if title else 0))
     )
     note = ""
     if count is not None and any("few" in r for r in long):
@@ -339,6 +321,8 @@ def bars(
 
 
 _PALE = 0.35
+_TITLED = 96
+"""Least height of a chart whose vertical axis has a title [px]; a lower one would cut the title."""
 
 
 def _few(row: Row, count: str | None) -> dict[str, bool]:

@@ -20,14 +20,18 @@ from tracekit.report.quality import quality
 from tracekit.report.sections import (
     Facts,
     finding,
+    may_be_empty,
+    question_of,
     reading_order,
     section_lead,
     section_title,
     sections_in_order,
     why_empty,
 )
-from tracekit.report.structure import REPORT_SCHEMA_VERSION
-from tracekit.report.when import local
+from tracekit.report.structure import REPORT_SCHEMA_VERSION, ROW_LIMIT
+from tracekit.report.telemetry import telemetry_note, telemetry_period
+from tracekit.report.watched import watched
+from tracekit.report.when import known_zone, local, span_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -55,15 +59,11 @@ __all__ = [
     "Result",
     "build_report",
     "facts_of",
-    "telemetry_note",
-    "telemetry_period",
     "time_info",
     "write_json",
 ]
 
 _LIBRARIES = ("duckdb", "polars", "numpy", "scipy", "numba")
-ROW_LIMIT = 2000
-"""Most rows of a result kept in report.json; tables/ holds all."""
 _SENTENCES = 2000
 """Most characters kept of a cell that holds sentences; a name is cut earlier."""
 
@@ -128,8 +128,17 @@ def build_report(
     every = list(results)
     told, when = quality(trace), time_info(trace)
     facts = facts_of(told, when)
+    facts = replace(
+        facts,
+        load=any(r.query.name == "queuing/cluster_timeline" and r.frame is not None for r in every),
+        watched=watched(trace),
+    )
     every = [_without_void(r, facts) for r in every]
-    answers = [_answer(trace, r, facts, telemetry_note(r.query, told, when)) for r in every if r.frame is not None]
+    answers = [
+        _answer(trace, r, facts, telemetry_note(r.query, told, when, facts.watched))
+        for r in every
+        if r.frame is not None
+    ]
     answers.sort(key=lambda a: reading_order(a["name"]))
     name = source.rstrip("/\\").replace("\\", "/").rpartition("/")[2] or source
     return {
@@ -148,10 +157,10 @@ def build_report(
             "clusters": _clusters(trace),
         },
         "time": when,
-        "opening": opening(answers, guidelines, doubts_of(answers, capacity, told)),
-        "headline": headline(answers, capacity, telemetry_period({"utilization"}, told, when)),
+        "opening": opening(answers, guidelines, doubts_of(answers, capacity, told, guidelines)),
+        "headline": headline(answers, capacity, telemetry_period({"utilization"}, told, when, facts.watched)),
         "capacity": capacity,
-        "gpu_totals": gpu_totals(answers, capacity, replay, facts),
+        "gpu_totals": gpu_totals(answers, capacity, replay),
         "release": release_info(release_of(trace)),
         "sections": _sections(answers, facts),
         "unanswered": [_unanswered(r) for r in every if r.frame is None],
@@ -175,21 +184,27 @@ def write_json(path: Path, content: object) -> None:
 def facts_of(told: Quality, when: TimeInfo) -> Facts:
     """Return what sentences and charts must know of a trace."""
     have = {c["name"] for c in told["capabilities"] if c["available"]}
-    dated = when["base"] != "relative"
-    return Facts(vcs="tenants" in have, dated=dated, timezone=when["timezone"] if dated else "UTC")
+    return Facts(
+        vcs="tenants" in have,
+        quotas="capacity" in have,
+        dated=when["base"] != "relative",
+        timezone=when["timezone"],
+    )
 
 
-def _rows(query: Query, frame: pl.DataFrame) -> list[Row]:
+def _rows(query: Query, frame: pl.DataFrame, limit: int | None = ROW_LIMIT) -> list[Row]:
     sentences = {c.name for c in query.columns if c.unit == "sentence"}
     return [
         {k: text.cut(v, _SENTENCES) if k in sentences and isinstance(v, str) else text.plain(v) for k, v in row.items()}
-        for row in frame.head(ROW_LIMIT).iter_rows(named=True)
+        for row in (frame if limit is None else frame.head(limit)).iter_rows(named=True)
     ]
 
 
 def _without_void(result: Result, facts: Facts) -> Result:
     """Return a result without its rows, and with the reason, where they answer nothing."""
-    why = None if result.frame is None else why_empty(result.query.name, _rows(result.query, result.frame), facts)
+    if result.frame is None or not may_be_empty(result.query.name):
+        return result
+    why = why_empty(result.query.name, _rows(result.query, result.frame), facts)
     return result if why is None else replace(result, frame=None, reasons=[why])
 
 
@@ -203,9 +218,10 @@ def _answer(trace: Trace, result: Result, facts: Facts, telemetry: str | None) -
         "name": query.name,
         "group": group,
         "title": query.title,
-        "question": query.question,
+        "question": question_of(query.name, query.question, facts),
         "paper": query.paper or "",
-        "finding": finding(query.name, rows, facts),
+        # What a report makes itself is short enough to be read in full, also where it keeps the first rows only.
+        "finding": finding(query.name, rows if query.sql else _rows(query, frame, None), facts),
         "columns": [
             {
                 "name": name,
@@ -279,35 +295,6 @@ def _clusters(trace: Trace) -> list[str]:
     return [text.cut(str(n)) for n in names[:100]]
 
 
-_MOST = 0.9
-"""Part of the trace that telemetry covers from which on nothing is said of it."""
-
-
-def telemetry_note(query: Query, told: Quality, when: TimeInfo) -> str | None:
-    """Return which part of the trace the telemetry behind a query covers, where that is not nearly all of it."""
-    behind = {"utilization", "host_utilization"} & {*query.needs}
-    if "gpu_utilization" in (*query.also, *query.one_of) and query.name.startswith("utilization/"):
-        behind.add("utilization")
-    return telemetry_period(behind, told, when)
-
-
-def telemetry_period(behind: set[str], told: Quality, when: TimeInfo) -> str | None:
-    """Return which part of the trace the telemetry of these capabilities covers, where that is not nearly all of it."""
-    windows = [c["window"] for c in told["capabilities"] if c["name"] in behind and c["available"] and c["window"]]
-    if not windows or not when["span_s"]:
-        return None
-    begin, end = (datetime.fromisoformat(text) for text in windows[0])
-    covered = (end - begin).total_seconds()
-    if covered >= _MOST * when["span_s"]:
-        return None
-    whole = _days(when["span_s"])
-    if when["base"] == "relative":
-        return f"telemetry covers {_days(covered)} of the {whole} of the trace"
-    first, last = (local(text, when["timezone"]) for text in windows[0])
-    days = first.strftime("%Y-%m-%d") + ("" if first.date() == last.date() else f" to {last:%Y-%m-%d}")
-    return f"telemetry covers {days} only, {_days(covered)} of the {whole} of the trace"
-
-
 _BASES = {
     "absolute": "{first:%-d %B %Y} to {last:%-d %B %Y}",
     "shifted": "{days} (dates are shifted; hours and weekdays hold)",
@@ -320,6 +307,7 @@ def time_info(trace: Trace) -> TimeInfo:
     import polars as pl
 
     manifest = trace.manifest
+    zone = known_zone(manifest.timezone) if manifest.time_base != "relative" else "UTC"
     first = last = None
     if trace.has("jobs"):
         times = ("submit_time", "start_time", "end_time")
@@ -332,18 +320,13 @@ def time_info(trace: Trace) -> TimeInfo:
     words = "no times"
     if first is not None and last is not None and seconds is not None:
         form = _BASES.get(manifest.time_base, _BASES["relative"])
-        since, until = (local(end.isoformat(), manifest.timezone) for end in (first, last))
-        words = form.format(first=since, last=until, days=_days(seconds))
+        since, until = (local(end.isoformat(), zone) for end in (first, last))
+        words = form.format(first=since, last=until, days=span_words(seconds))
     return {
         "base": manifest.time_base,
-        "timezone": manifest.timezone,
+        "timezone": zone,
         "first": None if first is None else first.isoformat(),
         "last": None if last is None else last.isoformat(),
         "span_s": seconds,
         "text": words,
     }
-
-
-def _days(seconds: float) -> str:
-    days = seconds / 86400
-    return f"{days:,.0f} days" if days >= 3 else f"{seconds / 3600:,.1f} hours"

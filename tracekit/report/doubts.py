@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracekit.report.words import held_share, unknown_share
 from tracekit.text import count, percent
@@ -16,13 +16,17 @@ _CLOSE = 0.02
 """Numbers of GPUs that differ by less count as one."""
 _FEW = 0.05
 """Share of the GPUs held below which a log hardly holds all jobs."""
+_IDLE = 0.2
+"""Share of the nodes without a job of the log from which on it hardly holds all jobs."""
 _MANY = 0.1
 """Share of the jobs without a known end that a reader must know of."""
 _SOME = 0.01
 """Share of unreadable records that a reader must know of."""
 
 
-def doubts_of(answers: list[Answer], capacity: CapacityInfo, quality: Quality) -> list[str]:
+def doubts_of(
+    answers: list[Answer], capacity: CapacityInfo, quality: Quality, guidelines: dict[str, Any] | None = None
+) -> list[str]:
     """Return what makes the log a poor witness of the cluster, one sentence each.
 
     Parameters
@@ -33,17 +37,28 @@ def doubts_of(answers: list[Answer], capacity: CapacityInfo, quality: Quality) -
         The number of GPUs used and its alternatives.
     quality : Quality
         How far the numbers can be trusted.
+    guidelines : dict, optional
+        The document of `tracekit.guidelines`, which knows the nodes that ran no job.
     """
     doubts = []
     rows = {a["name"]: a["rows"] for a in answers}
     gpus = capacity["gpus"]
     shown = capacity["alternatives"].get("observed")
-    if gpus and shown and abs(shown - gpus) > _CLOSE * gpus:
-        doubts.append(
-            f"The source lists {count(gpus)} GPUs, while jobs and telemetry show {count(shown)}; the shares of the"
-            " cluster on this page depend on which is right."
-        )
     held = held_share(rows.get("queuing/cluster_timeline", []))
+    if gpus and shown and capacity["used"] == "listed" and shown - gpus > _CLOSE * gpus:
+        text = (
+            "On some nodes jobs or telemetry show more GPUs than the source lists; with these the cluster has"
+            f" {count(shown)} GPUs instead of {count(gpus)}, and shares of the cluster are smaller"
+        )
+        if held is not None:
+            part = f"{percent(held)} of {count(gpus)} GPUs, or {percent(held * gpus / shown)} of {count(shown)}"
+            text += f": jobs held {part}"
+        doubts.append(f"{text}.")
+    unused, nodes = _unused(guidelines)
+    if unused and nodes and unused >= _IDLE * nodes:
+        doubts.append(
+            f"{count(unused)} of {count(nodes)} nodes ran no job of this log: it may be a part of the load only."
+        )
     if held is not None and held < _FEW:
         doubts.append(
             f"The jobs of this log hold {percent(held)} of the GPUs: it may be a part of the load only, and does not"
@@ -55,3 +70,11 @@ def doubts_of(answers: list[Answer], capacity: CapacityInfo, quality: Quality) -
     if quality["rejected"] > _SOME * quality["records"]:
         doubts.append(f"{percent(quality['rejected'] / quality['records'])} of the records could not be read.")
     return doubts
+
+
+def _unused(guidelines: dict[str, Any] | None) -> tuple[float, float]:
+    """Return the nodes that ran no job of the log, and all nodes, as far as the guideline on idle nodes tells."""
+    entries = [] if guidelines is None else guidelines["guidelines"]
+    finding = next((e["finding"] for e in entries if e["id"] == "power-down"), None)
+    numbers = {n["key"]: n["value"] for n in finding["numbers"]} if finding else {}
+    return numbers.get("unused_nodes") or 0, numbers.get("nodes") or 0

@@ -32,17 +32,18 @@ ALL = "all"
 
 _FAMILY_RULE = (
     "Run time is the time that a job held its GPUs: the sum of its attempts. Until end: whatever ended the job; jobs"
-    " that still run are right-censored. Demand: time it would have run; cancelled, timed out and preempted jobs and"
-    " those that lost their node are right-censored too. Eleven families are fitted by maximum likelihood, nothing to"
-    " a histogram, whole-second rounding counted as intervals; the one of the least BIC is chosen. KS is the largest"
-    " gap between fitted and observed distribution, A-D the Anderson-Darling statistic; p is the share of samples"
-    " drawn from the family, and fitted again, that fit no better than as many jobs drawn from the log, these counted"
-    " as one of them. Groups of less than 200 jobs are pooled. All"
-    " families with parameters, standard errors and log-likelihoods, and the virtual clusters, are in workload.json."
+    " that still run, or whose end the log lacks, are right-censored. Demand: time it would have run; cancelled, timed"
+    " out and preempted jobs and those that lost their node are right-censored too. Eleven families are fitted by"
+    " maximum likelihood, nothing to a histogram, whole-second rounding counted as intervals; the one of the least BIC"
+    " is chosen. KS is the largest gap between fitted and observed distribution, A-D the Anderson-Darling statistic; p"
+    " is the share of samples drawn from the family, and fitted again, that fit no better than as many jobs drawn from"
+    " the log, these counted as one of them. Groups of less than 200 jobs are pooled. All families with"
+    " parameters, standard errors and log-likelihoods, and the virtual clusters, are in workload.json."
 )
 _MATCH_RULE = (
-    "Observed is the Kaplan-Meier estimate of how long jobs hold their GPUs, so that jobs that still run count as far"
-    " as they were seen; fitted is the family that was chosen for the group. A size class of less than 200 jobs has the"
+    "Observed is the Kaplan-Meier estimate of how long jobs hold their GPUs, so that jobs whose end is not known (they"
+    " still run, or the log lacks it) count as far as they were seen, which can put the median above that of the"
+    " jobs that ended; fitted is the family that was chosen for the group. A size class of less than 200 jobs has the"
     " fit of all jobs, moved to its own median. Drawn and listed for all jobs and each size class, at shares from 0.1 %"
     " to 99.9 % as far as they stand for a job at least."
 )
@@ -81,6 +82,7 @@ MATCH = made_query(
         _C("share", "share", "share of the jobs that run no longer"),
         _C("observed_s", "s", "observed run time at this share"),
         _C("fitted_s", "s", "run time at this share by the fit"),
+        _C("censored_share", "share", "of the jobs of the class, those whose end is not known"),
     ),
 )
 FITTED = (FAMILY, MATCH, RATE, PROCESS)
@@ -190,6 +192,8 @@ def _match_rows(model: WorkloadModel, entry: dict[str, Any]) -> list[dict[str, A
     shape, told = shape_of(model, entry), observed_points(entry)
     if shape is None:
         return []
+    # A pooled group does not tell it.
+    censored = entry["right_censored"] / entry["n"] if "right_censored" in entry and entry["n"] else None
     fitted = shape.quantiles(np.array([share for share, _ in told], float))
     return [
         {
@@ -197,6 +201,7 @@ def _match_rows(model: WorkloadModel, entry: dict[str, Any]) -> list[dict[str, A
             "share": float(share),
             "observed_s": float(seconds),
             "fitted_s": float(by_fit),
+            "censored_share": censored,
         }
         for (share, seconds), by_fit in zip(told, fitted, strict=True)
     ]

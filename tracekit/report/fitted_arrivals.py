@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tracekit.characterize.query import QueryColumn
+from tracekit.fit.arrivals import PROCESS_WORDS
 from tracekit.fit.rate import CELLS, LEAST_DAYS
 from tracekit.report.data import Result
-from tracekit.report.fitted_curves import growth_words, half_days, hours_known, log_growth, steep, weekly_rates
+from tracekit.report.fitted_curves import (
+    growth_factor,
+    growth_words,
+    half_days,
+    hours_known,
+    log_growth,
+    steep,
+    weekly_rates,
+)
 from tracekit.report.made import frame_of, made_query
-from tracekit.text import count, duration
+from tracekit.text import counted, duration
 
 if TYPE_CHECKING:
     from tracekit.fit.model import WorkloadModel
@@ -34,10 +41,12 @@ _PROCESS_RULE = (
     " itself, from a gamma distribution. MMPP (Markov-modulated Poisson process): the rate switches at random between a"
     " calm and a busy state, and batches come independently within each. Two tests decide whether Poisson stands:"
     " Pearson's dispersion of hourly counts around the fitted rate, and the squared variation (variance over squared"
-    " mean) of the gaps between batches, with time stretched so that the fitted rate is 1. Both are 1 for Poisson; p is"
-    " the share of drawn Poisson processes that are as far off (hourly counts: as far above). Where a p is below 0.01,"
-    " Poisson is out, whatever its BIC, and of the other two the one of the least BIC is taken. BIC is k log n - 2 log"
-    " L, k the free parameters; BICs of the rate and of the process cannot be compared with each other."
+    " mean) of the gaps between batches, with time stretched so that the fitted rate is 1. Each is compared with that"
+    " of drawn Poisson processes, read in the log's clock: their median is about 1, and less where the clock is so"
+    " coarse that several batches fall into a step of it. p is the share of them that are as far off (hourly counts: as"
+    " far above). Where a p is below 0.01, Poisson is out, whatever its BIC, and of the other two the one of the least"
+    " BIC is taken. BIC is k log n - 2 log L, k the free parameters; BICs"
+    " of the rate and of the process cannot be compared with each other."
 )
 
 _C = QueryColumn
@@ -61,14 +70,20 @@ PROCESS = made_query(
     _PROCESS_RULE,
     (
         _C("part", "text", "a test against Poisson, a process, a setting of the chosen one, or a kind of rate"),
+        _C("name", "text", "the process, the kind of rate, or the number, as workload.json calls it"),
         _C("measure", "text", "what the value is"),
-        _C("value", "", "variation of a test (1 for Poisson), BIC, or setting"),
+        _C("value", "", "variation of a test, BIC, or setting"),
+        _C("ratio", "", "variation over that of independent arrivals read in the log's clock"),
         _C("p", "", "p-value of a test"),
+        _C("decides", "true or false", "whether a test excludes Poisson, and whether a process or rate is chosen"),
         _C("verdict", "text", "what a test says, and which process and rate are chosen"),
     ),
 )
 
-PROCESS_WORDS = {"poisson": "Poisson", "gamma_renewal": "gamma renewal", "mmpp": "MMPP"}
+_FINE = 0.9
+"""Squared variation of independent arrivals from which on the log's clock hardly shows in the gaps."""
+_LEAST_GROWTH = 0.001
+"""Growth over the log, or fall, below which nothing is said of it."""
 _KIND_WORDS = {
     "constant": "the same at all hours",
     "hour_of_day": "by hour of the day",
@@ -86,9 +101,9 @@ def rate_result(model: WorkloadModel) -> Result:
     week = weekly_rates(model)
     whats = ("fitted", "observed") if any(r["observed"] is not None for r in week) else ("fitted",)
     told: dict[str, float] = {}
-    growth = log_growth(model)
-    if steep(growth):
-        told = {"growth": float(np.exp(np.clip(growth, -700, 700))), "half_days": half_days(model)}
+    growth = growth_factor(model)
+    if steep(log_growth(model)):
+        told = {"growth": growth, "half_days": half_days(model)}
     rows = [
         {"hour": h, "rate": what, **{day: week[24 * d + h][what] for d, day in enumerate(days)}, **told}
         for h in range(24)
@@ -99,8 +114,8 @@ def rate_result(model: WorkloadModel) -> Result:
     notes = [f"a batch is all jobs that were submitted in {moment}", _kind(arrivals)]
     if not known:
         notes.append("the log does not tell the hour of the day: day 1 and hour 0 are those in which it begins")
-    if abs(growth) > 1e-9:
-        notes.append(_trend(arrivals, growth))
+    if abs(growth - 1) >= _LEAST_GROWTH:
+        notes.append(_trend(model))
     return Result(RATE, frame_of(RATE, rows).select("hour", "rate", *days, *told), notes=notes)
 
 
@@ -123,11 +138,11 @@ def _kind(arrivals: dict[str, Any]) -> str:
     return text
 
 
-def _trend(arrivals: dict[str, Any], growth: float) -> str:
-    text = (
-        f"over the {count(round(arrivals['days'], 1))} days of the log the fitted rate {growth_words(np.exp(growth))}"
-    )
-    if steep(growth):
+def _trend(model: WorkloadModel) -> str:
+    arrivals = model.document["arrivals"]
+    days = counted(round(arrivals["days"], 1), "days")
+    text = f"over the {days} of the log the fitted rate {growth_words(growth_factor(model))}"
+    if steep(log_growth(model)):
         return f"{text}. The fit knows steady growth only: a rate that jumps once looks like this too"
     error = arrivals["rate"].get("trend_standard_error")
     if error is not None and abs(arrivals["rate"]["trend_per_day"]) < 1.96 * error:
@@ -143,54 +158,93 @@ def process_result(model: WorkloadModel) -> Result:
     tests = arrivals.get("tests")
     if not tests:
         return Result(PROCESS, None, reasons=[f"Arrivals are taken as Poisson: {arrivals['why']}."])
-    rows = [
-        _tested(
-            "test of hourly counts", "variation of hourly counts", "dispersion_of_hourly_counts", "p_dispersion", tests
-        ),
-        _tested("test of gaps", "squared variation of gaps", "squared_variation_of_gaps", "p_variation", tests),
-    ]
+    rows = [_tested(name, tests) for name in _TESTS]
     candidates = arrivals.get("candidates") or [{"process": arrivals["process"], "bic": None, "parameters": {}}]
     for candidate in candidates:
         name = candidate["process"]
-        chosen = "chosen" if name == arrivals["process"] else None
+        verdict = "chosen" if name == arrivals["process"] else "excluded by the tests" if name == "poisson" else None
         rows.append(
-            {"part": "process", "measure": _bic(PROCESS_WORDS[name]), "value": candidate["bic"], "verdict": chosen}
+            {
+                "part": "process",
+                "name": name,
+                "measure": f"BIC, of processes: {PROCESS_WORDS[name]}",
+                "value": candidate["bic"],
+                "decides": name == arrivals["process"],
+                "verdict": verdict,
+            }
         )
     parameters = next(c["parameters"] for c in candidates if c["process"] == arrivals["process"])
-    settings = _settings(arrivals["process"], parameters)
-    rows += [{"part": "setting", "measure": what, "value": value} for what, value in settings]
+    settings = _settings(arrivals["process"], parameters, tests)
+    rows += [{"part": "setting", "name": name, "measure": what, "value": value} for name, what, value in settings]
     for kind, bic in arrivals["rate"].get("bic", {}).items():
         chosen = "chosen" if kind == arrivals["rate"]["kind"] else None
-        rows.append({"part": "rate", "measure": _bic(_KIND_WORDS[kind]), "value": bic, "verdict": chosen})
-    return Result(PROCESS, frame_of(PROCESS, rows), notes=_process_notes(arrivals["process"], settings))
+        measure = f"BIC, of rates: {_KIND_WORDS[kind]}"
+        chosen_kind = kind == arrivals["rate"]["kind"]
+        rows.append(
+            {
+                "part": "rate",
+                "name": kind,
+                "measure": measure,
+                "value": bic,
+                "decides": chosen_kind,
+                "verdict": chosen,
+            }
+        )
+    notes = _process_notes(arrivals["process"], parameters)
+    if {"process", "rate"} <= {r["part"] for r in rows if r["value"] is not None}:
+        notes.append("a BIC is compared with those of its own kind only: processes with processes, rates with rates")
+    return Result(PROCESS, frame_of(PROCESS, rows), notes=notes)
 
 
-def _bic(what: str) -> str:
-    return f"BIC: {what}"
+_TESTS = {
+    "dispersion_of_hourly_counts": (
+        "test of hourly counts",
+        "variation of hourly counts",
+        "p_dispersion",
+        "dispersion_if_independent",
+    ),
+    "squared_variation_of_gaps": (
+        "test of gaps",
+        "squared variation of gaps",
+        "p_variation",
+        "variation_if_independent",
+    ),
+}
+"""By name of a statistic: its test, what it is, and the names of its p-value and of what independent arrivals give."""
 
 
-def _tested(part: str, measure: str, value: str, p: str, tests: dict[str, Any]) -> dict[str, Any]:
+def _tested(name: str, tests: dict[str, Any]) -> dict[str, Any]:
+    part, measure, p_name, independent_name = _TESTS[name]
+    value, p = tests[name], tests[p_name]
+    # Models that do not tell it were compared with 1.
+    independent = tests.get(independent_name, 1.0)
+    ratio = value / independent if independent > 0 else None
+    excludes = False
     verdict = "as Poisson"
-    if tests[p] < tests["level"]:
-        verdict = "more than Poisson" if tests[value] > 1 else "less than Poisson"
-    return {"part": part, "measure": measure, "value": tests[value], "p": tests[p], "verdict": verdict}
+    if ratio is not None and p < tests["level"]:
+        excludes = True
+        verdict = "more than Poisson" if ratio > 1 else "less than Poisson"
+    told = {"value": value, "ratio": ratio, "p": p, "decides": excludes, "verdict": verdict}
+    return {"part": part, "name": name, "measure": measure, **told}
 
 
-def _settings(process: str, parameters: dict[str, float]) -> list[tuple[str, float]]:
-    """Return the parameters of a process with what they mean."""
+def _settings(process: str, parameters: dict[str, float], tests: dict[str, Any]) -> list[tuple[str, str, float]]:
+    """Return the parameters of a process, each with its name and what it means."""
     if process == "gamma_renewal":
-        return [("gamma shape of the gaps (1 for Poisson)", parameters["a"])]
+        fine = tests.get("variation_if_independent", 1.0) > _FINE
+        what = "gamma shape of the gaps" + (" (1 for Poisson)" if fine else ", in the steps of the log's clock")
+        return [("a", what, parameters["a"])]
     if process == "mmpp":
         return [
-            ("rate in the calm state, times the fitted rate", parameters["quiet_rate"]),
-            ("rate in the busy state, times the fitted rate", parameters["busy_rate"]),
-            ("mean stay in the calm state, in expected batches", 1 / parameters["to_busy"]),
-            ("mean stay in the busy state, in expected batches", 1 / parameters["to_quiet"]),
+            ("quiet_rate", "rate in the calm state, times the fitted rate", parameters["quiet_rate"]),
+            ("busy_rate", "rate in the busy state, times the fitted rate", parameters["busy_rate"]),
+            ("to_busy", "mean stay in the calm state, in expected batches", 1 / parameters["to_busy"]),
+            ("to_quiet", "mean stay in the busy state, in expected batches", 1 / parameters["to_quiet"]),
         ]
     return []
 
 
-def _process_notes(process: str, settings: list[tuple[str, float]]) -> list[str]:
+def _process_notes(process: str, parameters: dict[str, float]) -> list[str]:
     if process == "poisson":
         return []
     meaning = (
@@ -199,6 +253,6 @@ def _process_notes(process: str, settings: list[tuple[str, float]]) -> list[str]
     )
     if process == "gamma_renewal":
         meaning = "gamma renewal: each time between two batches is drawn for itself"
-        if settings[0][1] < 1:
+        if parameters["a"] < 1:
             meaning += ", very short and very long ones more often than with independent arrivals"
     return [meaning, "a quiet day or a sudden rise that the fitted rate does not follow counts as bursts here"]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Shape",
     "chosen_fit",
+    "growth_factor",
     "growth_words",
     "half_days",
     "hours_known",
@@ -33,6 +34,8 @@ __all__ = [
 _WEEK = 168
 _STEEP = 10.0
 """Growth over the log, or fall by this factor, from which on weeks are too unequal for a mean week."""
+_MOST_GROWTH = 700.0
+"""Logarithm of the largest growth that is told: exp(710) is no number."""
 
 
 def chosen_fit(entry: dict[str, Any]) -> dict[str, Any]:
@@ -112,7 +115,7 @@ def weekly_rates(model: WorkloadModel) -> list[dict[str, Any]]:
     from tracekit.fit.rate import HOUR_S, with_hours
 
     arrivals = model.document["arrivals"]
-    growth = log_growth(model)
+    growth = min(log_growth(model), _MOST_GROWTH)
     mean = arrivals["rate"]["per_hour"] * (float(np.expm1(growth)) / growth if abs(growth) > 1e-9 else 1.0)
     fitted = mean * np.resize(np.asarray(arrivals["rate"]["profile"], float), _WEEK)
     seen = arrivals.get("observed_per_hour") or [None] * _WEEK
@@ -127,6 +130,11 @@ def log_growth(model: WorkloadModel) -> float:
     """Return the growth of the logarithm of the rate from the log's begin to its end."""
     arrivals = model.document["arrivals"]
     return float(arrivals["rate"]["trend_per_day"] * arrivals["days"])
+
+
+def growth_factor(model: WorkloadModel) -> float:
+    """Return the rate at the log's end over that at its begin; within exp(-700) and exp(700)."""
+    return float(np.exp(np.clip(log_growth(model), -_MOST_GROWTH, _MOST_GROWTH)))
 
 
 def steep(growth: float) -> bool:
@@ -152,11 +160,11 @@ def growth_words(growth: float) -> str:
 
     Examples
     --------
-    >>> growth_words(1.25), growth_words(12.3), growth_words(0.75), growth_words(1e9)
-    ('grows by 25.0 %', 'grows 12.3-fold', 'falls by 25.0 %', 'grows more than 1,000,000-fold')
+    >>> growth_words(1.25), growth_words(12.3), growth_words(1e-9), growth_words(1e9)
+    ('grows by 25.0 %', 'grows 12.3-fold', 'falls by more than 99.9 %', 'grows more than 1,000,000-fold')
     """
-    if growth < 1:
-        return f"falls by {percent(1 - growth)}"
     if growth < 2:
-        return f"grows by {percent(growth - 1)}"
+        # A fitted rate never falls by all of it, however close to 0 it comes.
+        part = percent(min(abs(growth - 1), 0.9999)).replace("> ", "more than ").replace("< ", "less than ")
+        return f"{'falls' if growth < 1 else 'grows'} by {part}"
     return "grows more than 1,000,000-fold" if growth > 1e6 else f"grows {count(growth)}-fold"

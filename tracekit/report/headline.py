@@ -71,7 +71,7 @@ def _remarks(answers: list[Answer], known: Mapping[str, tuple[float, str]]) -> d
         remarks["completed_share"] = f"{percent(unknown)} have no known status"
     if running:
         more = (held_gpu_hours(load) or 0) - known.get("gpu_hours", (0, ""))[0]
-        held = f" hold {count(round(more))} more" if more >= 1 else " not counted"
+        held = f" hold{'s' if running == 1 else ''} {count(round(more))} more" if more >= 1 else " not counted"
         remarks["gpu_hours"] = f"of finished runs; {counted(running, 'jobs')} still running at the end{held}"
     if "mean_queue_s" in known:
         mean = f"{duration(known['mean_queue_s'][0])} on average"

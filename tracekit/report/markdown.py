@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.guidelines.markdown import advice_lines, escaped, table
-from tracekit.report.table_view import table_view
-from tracekit.text import count
+from tracekit.report.table_view import WHOLE, table_view
+from tracekit.report.unanswered import by_reason
+from tracekit.text import count, visible
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Answer, Report
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["ROWS", "markdown"]
 
 ROWS = 12
-"""Most rows of a table; the files beside the report have all."""
+"""Rows of a table too long to stand whole; the files beside the report have all."""
 
 
 def markdown(report: Report) -> str:
@@ -42,7 +43,7 @@ def _answer(answer: Answer) -> list[str]:
         lines += [escaped(answer["finding"]), ""]
     if answer["name"] == "replay/policies":
         lines += [*(f"- {escaped(r['policy'])}: {escaped(r['what'])}" for r in answer["rows"]), ""]
-    shown = table_view(answer, ROWS)
+    shown = table_view(answer, WHOLE if answer["row_count"] <= WHOLE else ROWS)
     heads = [f"{c['head']} [{c['unit']}]" if c["unit"] else c["head"] for c in shown["columns"]]
     if shown["rows"]:
         lines += [*table(heads, [[cell["text"] for cell in row] for row in shown["rows"]]), ""]
@@ -84,7 +85,8 @@ def _rest(report: Report) -> list[str]:
     quality, lines = report["quality"], []
     if report["unanswered"]:
         lines += ["## Questions that this trace cannot answer", ""]
-        lines += [f"- {escaped(u['question'])} {escaped(' '.join(u['reasons']))}" for u in report["unanswered"]]
+        for reason, questions in by_reason(report["unanswered"]):
+            lines += [f"- {escaped(reason)}", *(f"  - {escaped(u['question'])}" for u in questions)]
         lines += [""]
     lines += ["## Data quality", ""]
     lines += [
@@ -94,7 +96,7 @@ def _rest(report: Report) -> list[str]:
     lines += [f"- {escaped(r['reason'])}: {r['count']:,} records set aside" for r in quality["rejects"]]
     lines += [f"- {escaped(c['meaning'])}: {c['count']:,} found" for c in quality["checks"] if c["count"]]
     lines += [f"- {escaped(note)}" for note in quality["notes"]]
-    totals = [(t["used_for"], count(t["gpus"]), t["source"]) for t in report["gpu_totals"]]
+    totals = [(t["used_for"], count(t["gpus"]), visible(t["source"])) for t in report["gpu_totals"]]
     lines += ["", *table(("used for", "GPUs", "where the number comes from"), totals)] if totals else []
     lines += [
         "",

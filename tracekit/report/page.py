@@ -21,6 +21,7 @@ from tracekit.report.published import published_view
 from tracekit.report.sections import panels
 from tracekit.report.table_view import filters_of, table_view
 from tracekit.report.theme import chart_config, css_variables, fonts
+from tracekit.report.unanswered import by_reason
 from tracekit.report.when import start_of_day
 
 if TYPE_CHECKING:
@@ -54,13 +55,14 @@ def render_report(report: Report) -> str:
     filters = _filters(report)
     places = {name: {value: i for i, value in enumerate(values)} for name, values in filters.items()}
     advice = None if report["guidelines"] is None else guidelines_view(report["guidelines"])
+    lacking = by_reason(report["unanswered"])
     page = ""
     for rows in ROWS:
         sections = [
             {**s, "answers": [_answer_view(a, drawn[a["name"]], rows, places) for a in s["answers"]]}
             for s in report["sections"]
         ]
-        more = {"report": report, "sections": sections, "advice": advice, "filters": filters}
+        more = {"report": report, "sections": sections, "advice": advice, "filters": filters, "unanswered": lacking}
         page = draw_page("report.html.j2", drawn, {"filters": filters}, day=partial(start_of_day, facts=facts), **more)
         if len(page.encode(errors="replace")) <= HEAVIEST:
             break
@@ -184,7 +186,7 @@ def panel_views(name: str, drawn: Sequence[Panel], label: str) -> list[dict[str,
         {
             "id": chart_id(name, i),
             "title": p.title,
-            "legend": p.legend,
+            "legend": p.key,
             "note": p.note,
             "label": f"Chart. {label} The table below holds the numbers.",
         }
@@ -239,6 +241,7 @@ def _environment() -> jinja2.Environment:
         "words": lambda name: name.replace("_", " "),
         "keep": _keep_together,
         "capitalize_first": lambda words: words[:1].upper() + words[1:],
+        "kind_of_part": {"vc": "virtual cluster", "cluster": "cluster"}.__getitem__,
         "plural": lambda n, word: f"{text.count(n)} {word}" + ("" if n == 1 else "s"),
     }
     return env

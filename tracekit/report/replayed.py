@@ -14,12 +14,14 @@ from tracekit.characterize.query import QueryColumn
 from tracekit.replay.panel import standard_panel
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import compare_policies
+from tracekit.replay.workload.selection import BEYOND_LIMIT
 from tracekit.report.data import Result
 from tracekit.report.made import frame_of, made_query
+from tracekit.report.sections.replay_charts import alike
 from tracekit.text import counted, cut, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tracekit.characterize.query import Query
     from tracekit.guidelines.replays import LiveReplays
@@ -32,6 +34,9 @@ __all__ = ["RECORDED", "REPLAYED", "replayed_results", "unreplayed_results"]
 
 RECORDED = "recorded"
 """The policy that starts each job when the log says."""
+_MOST = 3
+"""Most policies of which a note tells the number of jobs."""
+_CHANGE = "A change compares only jobs that both completed"
 _PREEMPT_KNOWING = frozenset({"srtf", "srsf"})
 """Policies that order by the true time left and have no parameter for its error."""
 
@@ -41,6 +46,10 @@ _RULE = (
     " submission, waiting is first start minus submission. The change is the mean over the jobs that both policies"
     " completed, divided by the mean under the first; its 95 % interval resamples whole submission days. Run times that"
     " a policy is given in advance are the true ones, so that such a policy shows the most that prediction can give."
+)
+_ORDER = (
+    " The first policy comes first, then those under which a mean differs from its by 0.1 % or more for some row, then"
+    " the others."
 )
 _NAMES = {
     "avg_jct_s": "mean_completion_s",
@@ -102,7 +111,7 @@ CLASSES = made_query(
     "replay/by_gpu_class",
     "Policies by size of job",
     "Which sizes of jobs would gain under another policy, and which would pay?",
-    _RULE,
+    _RULE + _ORDER,
     (
         _C("policy", "text", "policy and parameters"),
         _C("gpu_class", "class", "size class of the job"),
@@ -116,7 +125,7 @@ TENANTS = made_query(
     "replay/by_vc",
     "Policies by virtual cluster",
     "Would some virtual clusters pay for the gain of others?",
-    _RULE,
+    _RULE + _ORDER,
     (
         _C("vc", "text", "virtual cluster; empty for jobs without one"),
         _C("policy", "text", "policy and parameters"),
@@ -196,17 +205,33 @@ def replayed_results(replays: LiveReplays) -> tuple[list[Result], ReplayInfo]:
             beyond_share=pl.Series([_beyond_share(r) for r in results], dtype=pl.Float64),
         )
     )
+    base = _base(compared.rows(named=True))
     return [
-        Result(POLICIES, compared.select(c.name for c in POLICIES.columns), notes=notes),
-        _grouped(CLASSES, results, "by_gpu_class", {}),
-        _grouped(TENANTS, results, "by_vc", {"name": "vc"}, quotas),
+        Result(
+            POLICIES,
+            compared.select(c.name for c in POLICIES.columns),
+            notes=[*(f"{n}. {_CHANGE}" for n in base), *notes],
+        ),
+        _grouped(CLASSES, results, "by_gpu_class", {}, notes=base),
+        _grouped(TENANTS, results, "by_vc", {"name": "vc"}, quotas, notes=base),
         Result(ASSUMED, frame_of(ASSUMED, _assumptions(results))),
     ], info
 
 
+def _base(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return that some means are of other jobs than those of the first policy, where they are."""
+    first, *others = rows
+    fewer = [f"those of {r['policy']} over {r['completed']:,}" for r in others if r["completed"] != first["completed"]]
+    if not fewer:
+        return []
+    more = [f"those of {len(fewer) - _MOST} more policies over other numbers"] if len(fewer) > _MOST else []
+    told = ", ".join([*fewer[:_MOST], *more])
+    return [f"the means of {first['policy']} are over {counted(first['completed'], 'jobs')}, {told}: not the same jobs"]
+
+
 def _notes(scenario: Scenario, limit: int) -> list[str]:
-    jobs = len(scenario.jobs)
-    first = f"only the first {jobs:,} jobs by submission; --replay-jobs moves the limit" if jobs >= limit else ""
+    cut = len(scenario.jobs) + sum(part.jobs for part in scenario.jobs.left_out if part.reason == BEYOND_LIMIT)
+    first = f"only the first {limit:,} jobs by submission; --replay-jobs moves the limit" if cut > limit else ""
     warned = scenario.feasibility.sentences if scenario.feasibility is not None else ()
     return [note for note in (first, _left_out(scenario.jobs), *warned) if note]
 
@@ -216,13 +241,10 @@ def _left_out(jobs: Jobs) -> str:
     out = sum(part.jobs for part in jobs.left_out)
     if not out:
         return ""
-    replayed = float((jobs.work_ms.astype(np.float64) * jobs.devices * jobs.milli).sum()) / 3.6e9
-    everything = replayed + sum(part.gpu_hours or 0.0 for part in jobs.left_out)
     parts = []
-    for part in jobs.left_out:
-        hours = part.gpu_hours or 0.0
-        share = f" (with {percent(hours / everything)} of the GPU-hours)" if hours else ""
-        parts.append(f"{part.reason}: {part.jobs:,}{share}")
+    for part, share in jobs.shares_left_out():
+        words = f" (with {percent(share)} of the GPU-hours)" if share else ""
+        parts.append(f"{part.reason}: {part.jobs:,}{words}")
     text = "; ".join(parts)
     return (
         f"{out:,} of the {counted(out + len(jobs), 'jobs')} of the log are not replayed; each counts once, for the"
@@ -266,19 +288,24 @@ def _grouped(
     key: str,
     names: dict[str, str],
     quotas: Mapping[str, str | None] | None = None,
+    *,
+    notes: list[str],
 ) -> Result:
+    results = list(results)
+    first, *others = results
+    means = {r.policy: [g[mean] for g in r.summary[key] for mean in ("avg_jct_s", "avg_queue_s")] for r in results}
     rows = [
         {
             "policy": result.policy,
             "quotas": quotas[result.policy] if quotas else None,
             **{names.get(name, _NAMES.get(name, name)): value for name, value in group.items()},
         }
-        for result in results
+        for result in (first, *sorted(others, key=lambda r: alike(means[r.policy], means[first.policy])))
         for group in result.summary[key]
     ]
     if key == "by_vc" and all(row["vc"] is None for row in rows):
         return Result(query, None, reasons=["The jobs have no virtual clusters."])
-    return Result(query, frame_of(query, rows))
+    return Result(query, frame_of(query, rows), notes=notes)
 
 
 def _assumptions(results: list[Compared]) -> list[dict[str, Any]]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-__all__ = ["REPORT_SCHEMA_VERSION", "Answer", "IndexEntry", "Report", "Row"]
+__all__ = ["REPORT_SCHEMA_VERSION", "ROW_LIMIT", "Answer", "IndexEntry", "Report", "Row"]
 
 REPORT_SCHEMA_VERSION = "1"
 """Version of report.json's keys, of schemas/report-1.json; a change of their meaning raises it."""
+
+ROW_LIMIT = 2000
+"""Most rows of a result kept in report.json; tables/ holds all."""
 
 Row = dict[str, Any]
 """One row of a result, by column name."""
@@ -95,7 +98,7 @@ class Answer(TypedDict):
     """One sentence written from the rows; null when there is nothing true and useful to say."""
     columns: list[ColumnInfo]
     rows: list[Row]
-    """At most `data.ROW_LIMIT` rows; the files in tables/ hold all."""
+    """At most `ROW_LIMIT` rows; the files in tables/ hold all."""
     row_count: int
     params: list[ParamInfo]
     notes: list[str]

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
     from tracekit.report.structure import Answer, ColumnInfo, Row
 
-__all__ = ["FILTERS", "ON_PAPER", "filters_of", "table_view"]
+__all__ = ["FILTERS", "ON_PAPER", "WHOLE", "filters_of", "table_view"]
 
 
 FILTERS = ("cluster", "vc")
 """Columns by which a page can be narrowed."""
 ON_PAPER = 10
 """Rows of a longer result that are printed."""
-WHOLE, WHOLE_ALONE = 12, 20
-"""Rows up to which a result is printed whole: with charts, and where the table stands alone."""
+WHOLE = 20
+"""Rows up to which a result is printed whole."""
 SLIM = 64
 """Characters of the widest row of a table that fits beside its chart on paper."""
 
@@ -87,7 +87,7 @@ def _printed(answer: Answer, told: list[ColumnInfo], seen: int, *, drawn: bool) 
     curve = any(c["unit"] in _ALONG for c in told[:2]) and answer["row_count"] > ON_PAPER
     if curve:
         return 0 if drawn else min(seen, ON_PAPER // 2)
-    return seen if answer["row_count"] <= (WHOLE if drawn else WHOLE_ALONE) else min(seen, ON_PAPER)
+    return seen if answer["row_count"] <= WHOLE else min(seen, ON_PAPER)
 
 
 def _widest(columns: list[dict[str, Any]], cells: list[list[dict[str, Any]]]) -> int:

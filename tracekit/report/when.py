@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 if TYPE_CHECKING:
     from tracekit.report.sections import Facts
 
-__all__ = ["local", "start_of_day", "trace_day"]
+__all__ = ["known_zone", "local", "span_words", "start_of_day", "trace_day"]
 
 _START = datetime.fromisoformat("1970-01-01T00:00:00")
 """Where times without a date begin."""
@@ -25,7 +25,37 @@ def local(time: str, timezone: str) -> datetime:
     """
     known = datetime.fromisoformat(time)
     known = known.replace(tzinfo=UTC) if known.tzinfo is None else known
-    return known.astimezone(ZoneInfo(timezone)).replace(tzinfo=None)
+    try:
+        return known.astimezone(ZoneInfo(timezone)).replace(tzinfo=None)
+    except OverflowError:  # a time at the end of the calendar, where no zone can add hours
+        return known.replace(tzinfo=None)
+
+
+def known_zone(timezone: str) -> str:
+    """Return a time zone by its name, or UTC where the database of zones does not have it.
+
+    Examples
+    --------
+    >>> known_zone("Asia/Tokyo"), known_zone("UTC+8")
+    ('Asia/Tokyo', 'UTC')
+    """
+    try:
+        ZoneInfo(timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return "UTC"
+    return timezone
+
+
+def span_words(seconds: float) -> str:
+    """Return a length of time in days, or in hours where it is short.
+
+    Examples
+    --------
+    >>> span_words(3024000), span_words(57600)
+    ('35 days', '16.0 hours')
+    """
+    days = seconds / 86400
+    return f"{days:,.0f} days" if days >= 3 else f"{seconds / 3600:,.1f} hours"
 
 
 def trace_day(time: str) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from tracekit.fit.run_times import LEAST_JOBS
+from tracekit.report.axes import time_ends
 from tracekit.report.charts import axis_values, data, palette, percent_axis, time_axis, time_scale
 from tracekit.report.fitted_curves import Shape, observed_points, shape_of, why_undrawn
 from tracekit.report.pictures import svg
@@ -178,7 +179,7 @@ def _even_axis(title: str, values: list[float]) -> alt.Axis:
     """Return an axis for durations [s] whose ticks stay evenly spaced where the range is wide."""
     axis = time_axis(title, values)
     if len(axis.values) > _FEW_TICKS:
-        axis.values = [t for t in axis.values if t in _EVEN_TICKS_S]
+        axis.values = [t for t in axis.values if t in {*_EVEN_TICKS_S, axis.values[0], axis.values[-1]}]
     return axis
 
 
@@ -192,7 +193,7 @@ def _log_time(values: list[float]) -> alt.Scale:
     import altair as alt
 
     known = [v for v in values if v > 0] or [1.0]
-    low, top = min(known), max(*known, 60.0)
+    low, top = time_ends(known)
     # Room for whole points at both ends.
     room = max(1.1, (top / low) ** 0.03)
     return alt.Scale(type="log", domain=[low / room, top * room], nice=False)

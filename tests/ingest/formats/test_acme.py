@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tracekit.errors import SourceError
-from tracekit.ingest import ingest_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tracekit.trace import Trace
 
@@ -271,9 +269,9 @@ def test_wide_utilization_files_are_noted_as_not_read(ingest: Ingest, rows: Rows
 
 
 def test_the_sample_keeps_every_record_or_says_why(
-    sample_source: Callable[[str], Path], tmp_path: Path, rows: Rows, found_checks: FoundChecks
+    sample_trace: Callable[[str], Trace], rows: Rows, found_checks: FoundChecks
 ) -> None:
-    trace = ingest_logs(sample_source("acme"), tmp_path / "trace")
+    trace = sample_trace("acme")
     assert trace.validate() == []
     assert [(f.path, f.records, f.kept, f.rejected) for f in trace.manifest.files] == [
         (SEREN, 124, 120, 4),

@@ -169,9 +169,9 @@ def test_a_file_under_another_name_is_known_by_its_header(ingest: Ingest, rows: 
 
 
 def test_the_sample_keeps_every_record_or_says_why(
-    sample_source: Callable[[str], Path], tmp_path: Path, rows: Rows, found_checks: FoundChecks
+    sample_trace: Callable[[str], Trace], rows: Rows, found_checks: FoundChecks
 ) -> None:
-    trace = ingest_logs(sample_source("alibaba-dlrm"), tmp_path / "trace")
+    trace = sample_trace("alibaba-dlrm")
     assert trace.validate() == []
     assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(303, 300, 3)]
     assert len(rows(trace, "jobs")) == 300

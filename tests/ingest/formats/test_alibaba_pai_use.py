@@ -425,9 +425,9 @@ def test_the_samples_groups_and_machine_use_follow_from_its_files(
 
 
 def test_the_samples_records_are_all_accounted_for(
-    sample_source: Callable[[str], Path], tmp_path: Path, found_checks: FoundChecks
+    sample_trace: Callable[[str], Trace], found_checks: FoundChecks
 ) -> None:
-    trace = ingest_logs(sample_source("alibaba-pai"), tmp_path / "trace")
+    trace = sample_trace("alibaba-pai")
     assert {name: account(trace, f"{name}.csv") for name in ("pai_sensor_table", "pai_group_tag_table")} == {
         "pai_sensor_table": (44, 42, 2),
         "pai_group_tag_table": (124, 122, 2),

@@ -16,7 +16,6 @@ from tracekit.ingest.formats import _slurm_text as text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from tracekit.trace import Trace
 
@@ -661,9 +660,9 @@ def test_any_order_of_columns_gives_the_same_rows(order: list[str], tmp_path_fac
 
 
 def test_the_sample_trace_keeps_all_but_the_unusable_records(
-    sample_source: Callable[[str], Path], tmp_path: Path, found_checks: FoundChecks
+    sample_trace: Callable[[str], Trace], found_checks: FoundChecks
 ) -> None:
-    trace = ingest_logs(sample_source("slurm"), tmp_path / "trace")
+    trace = sample_trace("slurm")
     assert trace.validate() == []
     (account,) = trace.manifest.files
     assert (account.records, account.kept, account.rejected) == (300, 293, 7)

@@ -9,12 +9,10 @@ import pytest
 
 from tracekit import schema
 from tracekit.errors import SourceError, TooManyRejectsError, UsageError
-from tracekit.ingest import ingest_logs
 from tracekit.ingest.formats import swf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tracekit.trace import Trace
 
@@ -354,9 +352,9 @@ def test_a_header_alone_is_known_by_its_keys() -> None:
 
 
 def test_the_sample_keeps_every_record_or_says_why(
-    sample_source: Callable[[str], Path], tmp_path: Path, rows: Rows, found_checks: FoundChecks
+    sample_trace: Callable[[str], Trace], rows: Rows, found_checks: FoundChecks
 ) -> None:
-    trace = ingest_logs(sample_source("swf"), tmp_path / "trace")
+    trace = sample_trace("swf")
     assert trace.validate() == []
     assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(207, 203, 4)]
     assert len(rows(trace, "jobs")) == 201

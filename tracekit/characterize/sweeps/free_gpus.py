@@ -25,7 +25,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     moments = grid_us(con, float(params["step_s"]), len(clusters))
     parts = [_SHAPE]
     for cluster, nodes in clusters.items():
-        free, whole, gang = nodes.at_moments(moments)
+        free, whole, whole_gpus, gang = nodes.at_moments(moments)
         parts.append(
             pl.DataFrame(
                 {
@@ -33,6 +33,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
                     "cluster": pl.repeat(cluster, len(moments), dtype=pl.String, eager=True),
                     "free_gpus": free,
                     "whole_free_nodes": whole,
+                    "whole_free_gpus": whole_gpus,
                     "largest_gang": gang,
                 }
             )
@@ -46,6 +47,7 @@ _SHAPE = pl.DataFrame(
         "cluster": pl.String(),
         "free_gpus": pl.Float64(),
         "whole_free_nodes": pl.Int64(),
+        "whole_free_gpus": pl.Float64(),
         "largest_gang": pl.Float64(),
     }
 )
@@ -61,6 +63,7 @@ SWEEP = Sweep(
         QueryColumn("cluster", "text", "the cluster"),
         QueryColumn("free_gpus", "GPUs", "GPUs that no attempt holds"),
         QueryColumn("whole_free_nodes", "nodes", "nodes of which no GPU is held"),
+        QueryColumn("whole_free_gpus", "GPUs", "the GPUs of these nodes"),
         QueryColumn("largest_gang", "GPUs", "the largest gang that would fit on the fewest nodes that can hold it"),
     ),
     rule="""The state at each moment, changes at that moment included. A gang wants the fewest nodes that can hold it,

@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
-__all__ = ["STEP", "SWEEP", "grid_us"]
+__all__ = ["ROUND_STEPS_S", "STEP", "SWEEP", "grid_us"]
 
 STEP = QueryParam(
     "step_s", 3600, "length of the intervals over which is averaged [s]; 0: as short as a page can show the trace"
 )
 _MOST_ROWS = 5_000_000
 _PAGE_ROWS = 800
-_ROUND_STEPS_S = (60, 300, 600, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
+ROUND_STEPS_S = (60, 300, 600, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
+"""Lengths of intervals that people count in [s]."""
 
 
 def grid_us(con: duckdb.DuckDBPyConnection, step_s: float, groups: int) -> Ints:
@@ -57,8 +58,8 @@ def grid_us(con: duckdb.DuckDBPyConnection, step_s: float, groups: int) -> Ints:
     if step_s == 0:
         clusters = max(1, con.execute("SELECT count(DISTINCT cluster) FROM jobs").fetchall()[0][0])
         span_s = (window[1] - window[0]) / 1_000_000
-        fitting = [s for s in _ROUND_STEPS_S if (span_s / s + 2) * clusters <= _PAGE_ROWS]
-        step_s = fitting[0] if fitting else _ROUND_STEPS_S[-1]
+        fitting = [s for s in ROUND_STEPS_S if (span_s / s + 2) * clusters <= _PAGE_ROWS]
+        step_s = fitting[0] if fitting else ROUND_STEPS_S[-1]
     step = round(step_s * 1_000_000)
     first = window[0] // step
     last = max(first + 1, -(-window[1] // step))
@@ -74,16 +75,17 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     waited, lost = _waiting(con, source)
     edges = grid_us(con, float(params["step_s"]), len(groups))
     stated, quota = quotas(con, groups, lambda: ran.with_gpus().by_tenant(len(groups)), str(params["quota"]))
-    owned, owner = cluster_gpus(con, groups, stated, edges, str(params["quota"]), float(params["gpus"]))
     if not len(edges):
-        return Swept(_EMPTY, (*notes, *lost, quota, *owner))
+        return Swept(_EMPTY, (*notes, *lost, quota))
     number = len(groups)
+    allowed = np.stack([steps.means(edges) for steps in stated])
+    owned, owner = cluster_gpus(con, groups, allowed, edges[:-1], str(params["quota"]), float(params["gpus"]))
     columns = {
         "running_jobs": ran.means(number, edges, np.ones(len(ran.code))),
         "pending_jobs": waited.means(number, edges, np.ones(len(waited.code))),
         "running_gpus": ran.means(number, edges, ran.gpus),
         "pending_gpus": waited.means(number, edges, waited.gpus),
-        "capacity_gpus": np.stack([steps.means(edges) for steps in stated]),
+        "capacity_gpus": allowed,
         "cluster_gpus": owned,
     }
     parts = [
@@ -97,7 +99,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
         ).with_columns(pl.col("capacity_gpus", "cluster_gpus").fill_nan(None))
         for group, (cluster, vc) in enumerate(groups.iter_rows())
     ]
-    return Swept(pl.concat(parts), (*notes, *lost, quota, *owner))
+    return Swept(pl.concat(parts), (*notes, *lost, quota, owner))
 
 
 def _waiting(con: duckdb.DuckDBPyConnection, source: str) -> tuple[Spans, list[str]]:
@@ -143,7 +145,7 @@ SWEEP = Sweep(
         QueryColumn("running_gpus", "GPUs", "mean number of GPUs held"),
         QueryColumn("pending_gpus", "GPUs", "mean number of GPUs asked for by waiting jobs"),
         QueryColumn("capacity_gpus", "GPUs", "mean number of GPUs that the VC may use; NULL when unknown"),
-        QueryColumn("cluster_gpus", "GPUs", "what its cluster owns at the start of the interval; NULL when unknown"),
+        QueryColumn("cluster_gpus", "GPUs", "what its cluster owns in the interval; NULL when unknown"),
     ),
     rule="""Means over each interval, weighted by time, so that running_gpus times the length of the interval is the
 GPU time held in it. Every VC has a row for every interval from the first to the last moment of the trace. An attempt

@@ -64,7 +64,10 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
         nodes, lost = free_nodes(con, str(params["capacity"]), half_steps=True)
         notes += [f"nodes: the {params['capacity']} number of GPUs of each", *lost]
     else:
-        notes.append("the trace names no nodes: a job counts as placeable when its VC's quota has room for it")
+        notes.append(
+            "the log does not say on which nodes jobs ran: a job counts as placeable when what it may use has room for"
+            " it"
+        )
     early, overtaken, harmless = (np.zeros(len(queued), dtype=bool) for _ in range(3))
     told = np.zeros(len(queued), dtype=bool)
     since, until = queued["since"].to_numpy(), queued["until"].to_numpy()

@@ -58,7 +58,9 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
         nodes, lost = free_nodes(con, str(params["capacity"]))
         notes += [f"nodes: the {params['capacity']} number of GPUs of each", *lost]
     else:
-        notes.append("the trace names no nodes, so that fragmentation cannot be told from other causes")
+        notes.append(
+            "the log does not say on which nodes jobs ran, so that fragmentation cannot be told from other causes"
+        )
     fair, fragmented = _shares(waits, groups, used, allowed, nodes)
     wait_us = waits["wait_us"].to_numpy()
     other = wait_us - fair - fragmented

@@ -49,7 +49,12 @@ GUIDELINE = Guideline(
     title="Order by predicted or attained service",
     question="Do short jobs wait longer than they run, while sizes of jobs differ widely?",
     measures=(
-        Measure("waited_longer_share", "share of jobs that waited longer than they ran", "share", "jobs with GPUs"),
+        Measure(
+            "waited_longer_share",
+            "share of jobs that waited a minute or more, and longer than they ran",
+            "share",
+            "jobs with GPUs",
+        ),
         Measure("spread", "90th over 10th percentile of service", "ratio", "jobs with GPUs"),
         Measure("again_share", "share of jobs that come again", "share", "jobs with GPUs"),
     ),
@@ -58,8 +63,9 @@ GUIDELINE = Guideline(
         Threshold("spread", "at least", 10, "ours: where jobs are alike, order changes little"),
     ),
     finding=(
-        "{waited_longer_share} of jobs waited longer than they ran; service differs by a factor of {spread} (90th over "
-        "10th percentile); {again_share} of jobs come again, so that their run time can be foretold."
+        "{waited_longer_share} of jobs waited a minute or more, and longer than they ran; service differs by a factor "
+        "of {spread} (90th over 10th percentile); {again_share} of jobs come again, so that their run time can be "
+        "foretold."
     ),
     find=_find,
     advice=(

@@ -14,47 +14,55 @@ if TYPE_CHECKING:
 
 __all__ = ["GUIDELINE"]
 
-_STEP_S = 3600
-
-_NODES = "SELECT count(*) AS nodes, sum(observed) AS gpus FROM node_gpus WHERE observed > 0"
-
-
-_UNUSED = "SELECT count(*) AS nodes FROM (SELECT node_id FROM nodes EXCEPT SELECT node_id FROM placements)"
+_NODES = "SELECT count(*) AS nodes FROM node_gpus WHERE observed > 0"
+_UNUSED = """
+SELECT count(*) AS nodes
+FROM (SELECT node_id FROM node_gpus WHERE observed > 0 EXCEPT SELECT node_id FROM placements)
+"""
+_HOURS = """
+SELECT time, sum(whole_free_nodes) AS idle, sum(whole_free_gpus) AS gpus FROM free_gpus GROUP BY time ORDER BY time
+"""
+"""Every hour, since that is the sweep's default."""
 
 
 def _find(evidence: Evidence) -> Finding:
     from tracekit.replay.assumptions.models import load_models
 
-    answer = evidence.query("locality/fragmentation", step_s=_STEP_S)
-    nodes = evidence.sql(_NODES, also=("nodes", "placements", "gpu_utilization"))
-    number = int(nodes["nodes"][0])
-    if not number or answer.frame.is_empty():
+    tables = ("nodes", "placements", "gpu_utilization")
+    hours = evidence.sql(_HOURS, sweep="free_gpus")
+    number, unused = (int(evidence.sql(text, also=tables)["nodes"][0]) for text in (_NODES, _UNUSED))
+    if not number or hours.is_empty():
         raise LackingError("No node has a known number of GPUs.")
-    day = (pl.col("time").dt.epoch("d")).cast(pl.Int64)
-    moments = answer.frame.group_by("time").agg(pl.col("whole_free_nodes").sum()).sort("time")
-    sums = moments.select(day=day, idle="whole_free_nodes", nodes=pl.lit(number))
-    always = int(moments.select(pl.col("whole_free_nodes").min()).item())
-    idle = over_days(sums, ratio("idle", "nodes"), n=len(moments))
+    used = number - unused
+    sums = hours.select(
+        day=pl.col("time").dt.epoch("d").cast(pl.Int64),
+        idle="idle",
+        nodes=pl.lit(number),
+        used_idle=pl.col("idle") - unused,
+        used=pl.lit(used),
+    )
     power = load_models(None).power
     watts = [config.idle_w for config in power.configs.values()]
-    gpus = float(nodes["gpus"][0]) * (idle.value or 0.0)
-    per_watt = gpus * 24 / 1000
-    unused = float(evidence.sql(_UNUSED, also=("nodes", "placements"))["nodes"][0])
+    kwh_per_watt = float(hours["gpus"].sum()) / len(hours) * 24 / 1000
     return Finding(
         {
-            "idle_share": idle,
-            "always_idle_nodes": Number(float(always), len(moments)),
-            "unused_nodes": Number(unused, number),
-            "idle_kwh_per_day": Number(per_watt * power.idle_w, len(moments)),
+            "idle_share": over_days(sums, ratio("idle", "nodes"), n=len(hours)),
+            "used_idle_share": over_days(sums, ratio("used_idle", "used"), n=len(hours))
+            if used
+            else Number(None, len(hours)),
+            "always_idle_nodes": Number(float(int(hours.select(pl.col("idle").min()).item())), len(hours)),
+            "unused_nodes": Number(float(unused), number),
+            "nodes": Number(float(number), number),
+            "idle_kwh_per_day": Number(kwh_per_watt * power.idle_w, len(hours)),
             "idle_w": Number(float(power.idle_w), len(power.configs)),
-            "least_kwh_per_day": Number(per_watt * min(watts), len(moments)),
-            "most_kwh_per_day": Number(per_watt * max(watts), len(moments)),
+            "least_kwh_per_day": Number(kwh_per_watt * min(watts), len(hours)),
+            "most_kwh_per_day": Number(kwh_per_watt * max(watts), len(hours)),
         },
         notes=(
-            *answer.notes,
+            *evidence.notes_of("free_gpus"),
             (
-                f"Looked at every hour, {number:,} nodes. Energy is that of idle GPUs alone, {power.idle_w:g} W "
-                f"each, with the "
+                f"Looked at every hour, {number:,} nodes. Energy is that of the GPUs of wholly idle nodes alone, "
+                f"{power.idle_w:g} W each, with the "
                 f"bracket from {min(watts):g} to {max(watts):g} W that published configurations span (model M7)."
             ),
         ),
@@ -67,19 +75,21 @@ GUIDELINE = Guideline(
     question="How many nodes stand wholly idle, and what does that take in energy?",
     measures=(
         Measure("idle_share", "share of node-hours in which no GPU of the node is held", "share", "hours"),
+        Measure("used_idle_share", "the same of the nodes that ran a job of the log", "share", "hours"),
         Measure("always_idle_nodes", "nodes idle at the busiest hour", "nodes", "hours"),
-        Measure("unused_nodes", "listed nodes that ran no job of the log", "nodes", "nodes"),
-        Measure("idle_kwh_per_day", "energy of idle GPUs on such nodes", "kWh a day", "hours"),
+        Measure("unused_nodes", "nodes that ran no job of the log", "nodes", "nodes"),
+        Measure("nodes", "nodes with GPUs", "nodes", "nodes"),
+        Measure("idle_kwh_per_day", "energy of the GPUs of idle nodes", "kWh a day", "hours"),
         Measure("idle_w", "power of an idle GPU, assumed (model M7)", "W", "published configurations"),
-        Measure("least_kwh_per_day", "the same with the least idle power assumed", "kWh a day", "hours"),
-        Measure("most_kwh_per_day", "the same with the most idle power assumed", "kWh a day", "hours"),
+        Measure("least_kwh_per_day", "the same energy with the least idle power assumed", "kWh a day", "hours"),
+        Measure("most_kwh_per_day", "the same energy with the most idle power assumed", "kWh a day", "hours"),
     ),
     thresholds=(Threshold("idle_share", "at least", 0.1, "ours; Helios (SC'21) powers nodes down by forecast"),),
     finding=(
-        "Nodes are wholly idle in {idle_share} of their hours: {always_idle_nodes} even in the busiest hour of the "
-        "log. {unused_nodes} ran no job of it at all (make sure that the log is whole, and that they serve nobody "
-        "else). The GPUs of idle nodes take {idle_kwh_per_day} if an idle GPU draws {idle_w}, and "
-        "{least_kwh_per_day} to {most_kwh_per_day} by other published figures."
+        "Nodes are wholly idle in {idle_share} of their hours. Of {nodes}, {unused_nodes} ran no job of this log at "
+        "all (make sure that the log is whole, and that they serve nobody else); those that did are wholly idle in "
+        "{used_idle_share} of their hours. The GPUs of idle nodes take {idle_kwh_per_day} if an idle GPU draws "
+        "{idle_w}, and {least_kwh_per_day} to {most_kwh_per_day} by other published figures."
     ),
     find=_find,
     advice=(

@@ -37,6 +37,7 @@ def _find(evidence: Evidence) -> Finding:
         rows=tuple(users.sort("gpu_hours", "user", descending=[True, False]).head(_SHOWN).iter_rows(named=True)),
         rows_title="Users whose gangs are half idle",
         covers=covers,
+        covers_of="the GPU-hours of gangs",
     )
 
 

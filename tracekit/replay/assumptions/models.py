@@ -234,7 +234,7 @@ class _Fields(dict[str, object]):
 def _value(models: Models, section: str, preset: str) -> str:
     line = models.notes[section].says.format_map(_Fields(getattr(models, section)))
     if section == "overhead":
-        return f"preset {preset}: {models.overhead.presets[preset]}; {line}"
+        return f"{models.overhead.presets[preset]} (the values called '{preset}'); {line}"
     return line
 
 

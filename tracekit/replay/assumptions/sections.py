@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
+from tracekit.text import counted
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
@@ -313,7 +315,8 @@ class Preset:
         if self.base_s is not None and self.per_doubling_s is not None:
             text = f"{self.base_s:g} s + {self.per_doubling_s:g} s * (log2(GPUs) + 1)"
         else:
-            steps = [f"{s:g} s up to {size} GPUs" for s, size in zip(self.seconds, self.up_to, strict=False)]
+            sizes = [counted(size, "GPUs") for size in self.up_to]
+            steps = [f"{s:g} s up to {size}" for s, size in zip(self.seconds, sizes, strict=False)]
             text = ", ".join((*steps, f"{self.seconds[-1]:g} s{' above' if steps else ''}"))
         moves = (("migration", self.migrate_s), ("resize", self.resize_s))
         return text + "".join(f", {name} {seconds:g} s" for name, seconds in moves if seconds is not None)

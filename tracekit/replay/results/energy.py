@@ -92,8 +92,8 @@ def told_utilization(jobs: Jobs, models: Models) -> dict[str, str]:
     return {
         "title": "GPU utilization, for energy",
         "value": (
-            f"{percent(models.interference.utilization)} for {unknown:,} of {len(jobs):,} jobs: those of which the"
-            " table job_usage has no mean"
+            f"{percent(models.interference.utilization)} for {unknown:,} of {len(jobs):,} jobs, of which the trace"
+            " states no mean utilization"
         ),
         "source": "interference.utilization of the models (M1)",
     }

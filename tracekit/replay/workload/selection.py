@@ -7,10 +7,13 @@ import polars as pl
 from tracekit.replay.jobs import LeftOut
 from tracekit.replay.workload.trace_rows import LONGEST_S, LONGEST_YEARS
 
-__all__ = ["IN_WINDOW", "MOST_GPUS", "REASONS", "left_out_of", "select_jobs"]
+__all__ = ["BEYOND_LIMIT", "IN_WINDOW", "MOST_GPUS", "REASONS", "left_out_of", "select_jobs"]
 
 MOST_GPUS = 1_000_000
 """A larger job is an error of the log [GPUs]."""
+
+BEYOND_LIMIT = "beyond the limit of jobs"
+"""Why jobs after the first so many are left out."""
 
 REASONS = (
     "of another cluster",
@@ -23,7 +26,7 @@ REASONS = (
     "no end and no run time",
     "negative run time",
     f"run time above {LONGEST_YEARS} years, or more than {MOST_GPUS:,} GPUs",
-    "beyond the limit of jobs",
+    BEYOND_LIMIT,
 )
 """Why a job is left out; the first that applies counts."""
 

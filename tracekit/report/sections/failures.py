@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import (
@@ -29,14 +29,15 @@ from tracekit.report.words import by_class, enough, gpu_jobs, largest, sample_si
 from tracekit.text import count, duration, percent, shorten
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from tracekit.report.structure import Row
 
 
 UNSUCCESSFUL = ("failed", "timeout", "node_fail", "out_of_memory")
 """Statuses that count as a failure, as the Helios study counts them; the view job_classes says the same."""
 
+
+_KNOWN = 0.5
+"""Part of the jobs whose end must be known before sizes are compared."""
 
 CHANCE = 0.05
 """p-value above which shares count as no further apart than chance would bring them."""
@@ -54,6 +55,9 @@ def status_finding(rows: list[Row]) -> str | None:
                 failed[row["gpu_class"]] = failed.get(row["gpu_class"], 0) + row["jobs"]
     if not failed:
         return None
+    every = {c: sum(r["jobs"] for r in rows if r["gpu_class"] == c) for c in total}
+    if sum(total.values()) < _KNOWN * sum(every.values()):
+        return _hardly_known(failed, every)
     shares = [{"gpu_class": c, "jobs": n, "share": failed.get(c, 0) / n} for c, n in total.items() if n]
     among = scope(shares, "jobs", what="such jobs")
     shares = enough(shares, "jobs")
@@ -62,19 +66,28 @@ def status_finding(rows: list[Row]) -> str | None:
         return None
     if low["share"] == high["share"] or _alike(shares):
         which = f" (sizes{among})" if among else ""
-        return f"By these jobs all sizes fail alike: {_range(low, high)}{which}."
+        return f"{_range(low, high)}{which}."
     return (
         f"{_say(high, 'whose end is known failed')}, the most of any size{among};"
         f" the fewest among the {gpu_jobs(low['gpu_class'])}, {percent(low['share'])}{sample_size(low['jobs'])}."
     )
 
 
+def _hardly_known(failed: dict[str, int], every: dict[str, int]) -> str | None:
+    """Say the shares known to have failed, where most ends are not known so that sizes cannot be compared."""
+    common = sorted(every, key=lambda c: -every[c])[:2]
+    parts = [f"{percent(failed.get(c, 0) / every[c])} of the {gpu_jobs(c)}" for c in common]
+    return (
+        f"How most jobs ended is not known, so that sizes cannot be compared. Known to have failed: {', '.join(parts)}."
+    )
+
+
 def _range(low: Row, high: Row) -> str:
     if low["share"] == high["share"]:
-        return f"{percent(low['share'])} of the jobs whose end is known failed"
+        return f"All sizes fail alike: {percent(low['share'])} of the jobs whose end is known failed"
     return (
         f"{_say(low, 'whose end is known failed')}, and {percent(high['share'])} of the {gpu_jobs(high['gpu_class'])}"
-        f"{sample_size(high['jobs'])}, no further apart than chance would bring them"
+        f"{sample_size(high['jobs'])}: that sizes differ may be chance"
     )
 
 
@@ -306,63 +319,3 @@ def by_user_chart(rows: list[Row]) -> list[Panel]:
     panel = amounts(shown, value="gpu_hours_lost", axis_title=axis, tooltip=tooltip, bar="status-failed")
     left = len(losers) - len(shown)
     return [Panel(panel.chart, note=f"Drawn: the {len(shown)} users who lose most; more in the table." if left else "")]
-
-
-SUSPECT = 0.05
-"""Adjusted p-value from which on down a node is called bad."""
-
-
-@says("failures/by_node")
-def by_node_finding(rows: list[Row]) -> str | None:
-    """Name the nodes that fail more often than chance explains, or say that there is none."""
-    judged = [r for r in rows if r["p_value"] is not None]
-    if not judged or not any(r["failed_attempts"] for r in judged):
-        return None
-    bad = [r for r in judged if r["adjusted_p_value"] <= SUSPECT]
-    if not bad:
-        return f"No node has more failed attempts than bad luck explains; the most suspect is {_against(judged[0])}."
-    more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
-    what = "1 node has" if len(bad) == 1 else f"{len(bad)} nodes have"
-    listed = ", ".join(_against(r) for r in bad[:3])
-    return f"{what} more failed attempts than bad luck explains: {listed}{more}."
-
-
-def _against(row: Row) -> str:
-    name, failed = shorten(row["node_id"], 30), count(row["failed_attempts"])
-    return f"{name} ({failed} failed, {count(round(row['expected_failed_attempts'], 1))} expected)"
-
-
-@chart("failures/by_node")
-def by_node_chart(rows: list[Row]) -> list[Panel]:
-    """Draw failed against expected attempts of the most suspect nodes."""
-    import altair as alt
-
-    shown = named([r for r in rows if r["p_value"] is not None and r["failed_attempts"]], "node_id", "no node")
-    if not shown:
-        return []
-    words = {True: "more than bad luck explains", False: "no more than bad luck explains"}
-    shown = [{**r, "verdict": words[r["adjusted_p_value"] <= SUSPECT]} for r in shown]
-    colours = {words[True]: colour("status-failed"), words[False]: colour("series-1")}
-    base = alt.Chart(data(shown)).encode(
-        y=category("label", [r["label"] for r in shown], None),
-        tooltip=[
-            alt.Tooltip("label:N", title="node"),
-            alt.Tooltip("failed_attempts:Q", title="failed attempts", format=","),
-            alt.Tooltip("expected_failed_attempts:Q", title="expected", format=",.1f"),
-            alt.Tooltip("attempts:Q", format=","),
-            alt.Tooltip("adjusted_p_value:Q", title="adjusted p-value", format=".2g"),
-        ],
-    )
-    axis = alt.Axis(title="failed attempts", tickCount=5, labelOverlap="greedy")
-    scale = alt.Scale(domainMin=0, nice=True)
-    bars = base.mark_bar(height=14).encode(
-        x=alt.X("failed_attempts:Q", axis=axis, scale=scale), color=alt.Color("verdict:N", scale=palette(colours))
-    )
-    ticks = base.mark_tick(thickness=2, size=20, color=colour("ink")).encode(x=alt.X("expected_failed_attempts:Q"))
-    legend = {w: c for w, c in colours.items() if any(r["verdict"] == w for r in shown)}
-    note = (
-        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Bar: failed attempts. Line: as many as"
-        " equal risk would give."
-    )
-    drawn = cast("alt.LayerChart", alt.layer(bars, ticks).properties(height=height(len(shown), 24)))
-    return [Panel(drawn, tuple(legend.items()), note=note)]

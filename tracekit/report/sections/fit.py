@@ -17,7 +17,7 @@ from tracekit.report.rate_charts import MATCH_COLOURS, week
 from tracekit.report.sections.interface import chart, says
 from tracekit.report.theme import colour
 from tracekit.report.workload_charts import against, curves
-from tracekit.text import count, duration, percent
+from tracekit.text import count, counted, duration, percent
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row
@@ -103,8 +103,9 @@ def match_finding(rows: list[Row]) -> str | None:
     if 0.5 not in by:
         return None
     middle = by[0.5]
+    cut = ", those whose end is not known included," if middle.get("censored_share") else ""
     text = (
-        "Half of all jobs, those that still run included, run for at most"
+        f"Half of all jobs{cut} run for at most"
         f" {duration(middle['observed_s'])}; the fit says {duration(middle['fitted_s'])}."
     )
     if 0.99 not in by:
@@ -156,9 +157,11 @@ def rate_finding(rows: list[Row]) -> str | None:
     if not rates:
         return None
     high, low = max(rates), min(rates)
+    batches = counted(sum(rates) / len(rates), "batches")
+    arrive = "arrive" if batches.endswith("es") else "arrives"
     text = (
-        f"{_unequal(rows[0])}On average {count(sum(rates) / len(rates))} batches (jobs submitted at the same moment)"
-        " arrive in an hour by the fitted rate"
+        f"{_unequal(rows[0])}On average {batches} (jobs submitted at the same moment) {arrive} in an hour by the fitted"
+        " rate"
     )
     if high - low < 1e-9 * high:
         return f"{text}, at all hours alike.{_off(week_rows)}"
@@ -172,8 +175,9 @@ def _unequal(row: Row) -> str:
     if row.get("half_days") is None:
         return ""
     end = "last" if row["growth"] > 1 else "first"
+    days = counted(row["half_days"], "days").removeprefix("1 ")
     return (
-        f"Half of all batches come in the {end} {count(row['half_days'])} days of the log, by a fitted rate that"
+        f"Half of all batches come in the {end} {days} of the log, by a fitted rate that"
         f" {growth_words(row['growth'])} over the log: the week below is a mean of very unequal weeks, and like few of"
         " them. "
     )
@@ -183,8 +187,11 @@ def _off(week_rows: list[Row]) -> str:
     gaps = [abs(r["observed"] - r["fitted"]) for r in week_rows if r["observed"] is not None]
     if not gaps:
         return ""
+    away = f"{counted(sum(gaps) / len(gaps), 'batches')} away from the fitted rate"
+    if len(gaps) == 1:
+        return f" The one observed hour is {away}."
     hours = "The observed hours of the week" if len(gaps) == len(week_rows) else f"The {len(gaps)} observed hours"
-    return f" {hours} are {count(sum(gaps) / len(gaps))} batches away from the fitted rate on average."
+    return f" {hours} are {away} on average."
 
 
 def _weekly(rows: list[Row]) -> tuple[list[Row], bool]:
@@ -225,19 +232,20 @@ def rate_chart(rows: list[Row]) -> list[Panel]:
 @says("fit/arrival_process")
 def process_finding(rows: list[Row]) -> str | None:
     """Say whether jobs come in bursts, and what the model draws therefore."""
-    by = {r["part"]: r for r in rows if r["part"].startswith("test")}
-    chosen = next((r["measure"] for r in rows if r["part"] == "process" and r["verdict"] == "chosen"), None)
-    if len(by) < len(_VARIED) or chosen is None:
+    by = {r.get("name"): r for r in rows}
+    chosen = next((r["name"] for r in rows if r["part"] == "process" and r.get("decides")), None)
+    tested = [name for name in _VARIED if name in by and by[name]["ratio"] is not None]
+    if not tested or chosen is None:
         return None
-    told = {part: f"{words} {count(by[part]['value'])} times as much" for part, words in _VARIED.items()}
+    told = {name: f"{_VARIED[name]} {count(by[name]['ratio'])} times as much" for name in tested}
     same = "as with independent arrivals (Poisson)"
-    for verdict, comes in (("more than Poisson", "in bursts"), ("less than Poisson", "more evenly than by chance")):
-        part = next((p for p in _VARIED if by[p]["verdict"] == verdict), None)
-        if part is not None:
-            beyond = "more" if verdict.startswith("more") else "less"
+    excluding = [name for name in tested if by[name]["decides"]]
+    for more, comes in ((True, "in bursts"), (False, "more evenly than by chance")):
+        name = next((n for n in excluding if (by[n]["ratio"] > 1) == more), None)
+        if name is not None:
             return (
-                f"Batches of jobs come {comes}: {told[part]} {same}, {beyond} than chance would give"
-                f" (p = {by[part]['p']:.2g}). {_drawn(rows, chosen)}"
+                f"Batches of jobs come {comes}: {told[name]} {same}, {'more' if more else 'less'} than chance would"
+                f" give (p = {by[name]['p']:.2g}). {_drawn(by, chosen)}"
             )
     return (
         f"Batches of jobs come as if independently of each other: {' and '.join(told.values())} {same}, no more than"
@@ -246,16 +254,15 @@ def process_finding(rows: list[Row]) -> str | None:
 
 
 _VARIED = {
-    "test of hourly counts": "their number in an hour varies",
-    "test of gaps": "the times between them vary",
+    "dispersion_of_hourly_counts": "their number in an hour varies",
+    "squared_variation_of_gaps": "the times between them vary",
 }
 
 
-def _drawn(rows: list[Row], chosen: str) -> str:
+def _drawn(by: dict[str | None, Row], chosen: str) -> str:
     """Return what the model does about bursts."""
-    settings = [r["value"] for r in rows if r["part"] == "setting"]
-    if chosen.endswith("MMPP"):
-        calm, busy = settings[:2]
+    if chosen == "mmpp":
+        calm, busy = (by[name]["value"] for name in ("quiet_rate", "busy_rate"))
         return (
             "So the model lets the rate switch between a calm and a busy state (MMPP), with"
             f" {count(calm)} and {count(busy)} times the fitted rate."

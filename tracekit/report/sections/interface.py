@@ -8,6 +8,8 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from tracekit.report.watched import NOTHING, Watched
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -26,7 +28,9 @@ __all__ = [
     "empty",
     "finding",
     "has_chart",
+    "may_be_empty",
     "panels",
+    "question_of",
     "reading_order",
     "says",
     "says_of",
@@ -43,6 +47,12 @@ class Facts:
 
     vcs: bool = True
     """Whether jobs belong to virtual clusters."""
+    quotas: bool = True
+    """Whether the trace states what VCs may use; the most that each held stands for it otherwise."""
+    load: bool = True
+    """Whether the load of the whole cluster through time is answered."""
+    watched: Watched = NOTHING
+    """What telemetry watches."""
     dated: bool = True
     """Whether times are dates; they count from the start of the trace otherwise, which stands at 1970-01-01."""
     timezone: str = "UTC"
@@ -70,7 +80,8 @@ _TITLES = {
 
 _LEADS = {
     "queuing": (
-        "A job waits from its submission to its start. The wait of one job in ten is longer than the 90th percentile."
+        "A job waits from its submission to its start, and again where it is tried again: each of these waits counts."
+        " One wait in ten is longer than the 90th percentile."
     ),
     "locality": (
         "A job that needs several GPUs at once is a gang. Its locality is good where these GPUs stand on few nodes, so"
@@ -137,6 +148,12 @@ def empty(query: str) -> Callable[[SaysOf], SaysOf]:
     return register
 
 
+def may_be_empty(query: str) -> bool:
+    """Return whether a result of a query may answer nothing although it could run."""
+    _load()
+    return query in _EMPTY
+
+
 def why_empty(query: str, rows: list[Row], facts: Facts = Facts()) -> str | None:
     """Return why a result answers nothing although its query could run; None when it does."""
     _load()
@@ -191,6 +208,19 @@ def has_chart(query: str) -> bool:
     """Return whether a query has a chart of its own."""
     _load()
     return query in _DRAWS
+
+
+_WITHOUT_VCS = {
+    "queuing/queue_delay": "How long do jobs wait, and do larger jobs wait longer?",
+    "queuing/delay_causes": "Do jobs wait because too few GPUs are free, or because free GPUs are scattered?",
+    "queuing/out_of_order": "How often do jobs overtake others, and does it cost those anything?",
+}
+"""Questions of a cluster that is not divided."""
+
+
+def question_of(query: str, question: str, facts: Facts) -> str:
+    """Return the question of a query as it is asked of this trace."""
+    return question if facts.vcs else _WITHOUT_VCS.get(query, question)
 
 
 def section_title(group: str) -> str:

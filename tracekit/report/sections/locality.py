@@ -22,10 +22,10 @@ from tracekit.report.charts import (
     time_scale,
     time_tooltips,
 )
-from tracekit.report.sections.interface import chart, says
+from tracekit.report.sections.interface import Facts, chart, says, says_of
 from tracekit.report.theme import colour
-from tracekit.report.words import SEVERAL, enough, gpu_jobs, largest, sample_size, scope
-from tracekit.text import count, duration, percent
+from tracekit.report.words import FEW, SEVERAL, enough, gpu_jobs, largest, sample_size, scope
+from tracekit.text import count, counted, duration, percent
 
 if TYPE_CHECKING:
     import altair as alt
@@ -125,9 +125,24 @@ def relaxation_finding(rows: list[Row]) -> str | None:
     most = largest(enough(spread, "jobs"), "share")
     if most is None or not most["share"]:
         return None
+    waited = _waited(rows, most["gpu_class"])
     return (
         f"{percent(most['share'])} of the {gpu_jobs(most['gpu_class'])} ran on more nodes than the fewest that could"
-        f" hold them{sample_size(most['jobs'])}, the largest share of any size{among}."
+        f" hold them{sample_size(most['jobs'])}, the largest share of any size{among}.{waited}"
+    )
+
+
+def _waited(rows: list[Row], gpu_class: str) -> str:
+    """Compare the mean first wait of spread and of compact jobs of a class."""
+    own = [r for r in rows if r["gpu_class"] == gpu_class and r["mean_wait_s"] is not None]
+    kinds = [[r for r in own if (r["relaxation"] > 1) == wide] for wide in (True, False)]
+    jobs = [sum(r["jobs"] for r in kind) for kind in kinds]
+    if min(jobs) < SEVERAL:
+        return ""
+    wide, close = (sum(r["jobs"] * r["mean_wait_s"] for r in kind) / n for kind, n in zip(kinds, jobs, strict=True))
+    return (
+        f" They waited {duration(wide)} on average{sample_size(jobs[0])}, the others of this size {duration(close)}"
+        f"{sample_size(jobs[1])}."
     )
 
 
@@ -163,8 +178,8 @@ def relaxation_chart(rows: list[Row]) -> list[Panel]:
     ]
 
 
-@says("locality/utilization_by_spread")
-def utilization_by_spread_finding(rows: list[Row]) -> str | None:
+@says_of("locality/utilization_by_spread")
+def utilization_by_spread_finding(rows: list[Row], facts: Facts) -> str | None:
     """Compare attempts of one size on the fewest and on the most nodes."""
     known = [r for r in rows if r["samples"] >= LEAST_SAMPLES]
     sizes: dict[float, list[Row]] = {}
@@ -176,14 +191,23 @@ def utilization_by_spread_finding(rows: list[Row]) -> str | None:
     # The paper's size, else the one that was seen most.
     size = PAPER_SIZE if PAPER_SIZE in several else max(several, key=lambda g: sum(r["samples"] for r in several[g]))
     few, many = several[size][0], several[size][-1]
+    seen = [facts.watched.attempts.get((float(size), r["node_count"])) for r in (few, many)]
     return (
-        f"GPUs of attempts of {_gpus(size)} were {few['mean_pct']:.1f} % busy on {_nodes(few['node_count'])}"
-        f"{_seen(few)} and {many['mean_pct']:.1f} % on {_nodes(many['node_count'])}{_seen(many)}."
+        f"GPUs of attempts of {_gpus(size)} were {few['mean_pct']:.1f} % busy on average on {_nodes(few['node_count'])}"
+        f"{_seen(few, seen[0])} and {many['mean_pct']:.1f} % on {_nodes(many['node_count'])}{_seen(many, seen[1])}."
+        f"{_beware(seen)}"
     )
 
 
-def _seen(row: Row) -> str:
-    return f" ({count(row['samples'])} samples)"
+def _seen(row: Row, attempts: int | None) -> str:
+    of = "" if attempts is None else f" of {counted(attempts, 'attempts')}"
+    return f" ({count(row['samples'])} samples{of})"
+
+
+def _beware(attempts: list[int | None]) -> str:
+    """Return a warning where few attempts stand behind many samples, which are alike within an attempt."""
+    few = [n for n in attempts if n is not None and n < FEW]
+    return " So few attempts do not tell whether that is the cause." if few else ""
 
 
 def _gpus(number: float) -> str:
@@ -206,7 +230,7 @@ def utilization_by_spread_chart(rows: list[Row]) -> list[Panel]:
     return [Panel(drawn, note=_READ + (f" {left} more sizes and spreads in the table." if left else ""))]
 
 
-_READ = "Dot: median sample. Thick line: up to the 90th percentile. Thin line: up to the 95th."
+_READ = "Dot: median sample. Diamond: mean. Thick line: up to the 90th percentile. Thin line: up to the 95th."
 
 
 def _utilization(
@@ -231,14 +255,15 @@ def _utilization(
         more=more or {"color": alt.value(colour("series-1"))},
         tooltip=number_tooltips(keys, "samples", ["mean_pct", "p50_pct", "p90_pct", "p95_pct"]),
         sizes=(2, 6),
+        mean="mean_pct",
     ).properties(height=height(len(values), step))
 
 
 _ALONE, _SHARED = "alone on its nodes", "beside another job"
 
 
-@says("locality/utilization_by_colocation")
-def utilization_by_colocation_finding(rows: list[Row]) -> str | None:
+@says_of("locality/utilization_by_colocation")
+def utilization_by_colocation_finding(rows: list[Row], facts: Facts) -> str | None:
     """Compare alone and shared for the size of which both were seen most."""
     alone = {r["gpu_count"]: r for r in rows if not r["colocated"]}
     beside = {r["gpu_count"]: r for r in rows if r["colocated"]}
@@ -250,9 +275,11 @@ def utilization_by_colocation_finding(rows: list[Row]) -> str | None:
     if not both:
         return None
     size = max(both, key=lambda g: min(alone[g]["samples"], beside[g]["samples"]))
+    seen = facts.watched.of_size(size) if facts.watched.attempts else None
+    of = "attempts" if seen is None else f"the {counted(seen, 'attempts')} watched"
     return (
-        f"GPUs of attempts of {_gpus(size)} were {alone[size]['mean_pct']:.1f} % busy while no other job held GPUs of"
-        f" their nodes, and {beside[size]['mean_pct']:.1f} % while one did."
+        f"GPUs of {of} of {_gpus(size)} were {alone[size]['mean_pct']:.1f} % busy on average while no other job held"
+        f" GPUs of their nodes, and {beside[size]['mean_pct']:.1f} % while one did.{_beware([seen])}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit.report.axes import hour_axis
@@ -43,12 +44,15 @@ def status_finding(rows: list[Row]) -> str | None:
     text = f"{percent(done['jobs_share'])} of the jobs completed"
     if done["gpu_hours_share"] is None:
         return text + "."
-    text += f" and took {percent(done['gpu_hours_share'])} of the GPU time"
+    running = by.get("running", {}).get("jobs") or 0
+    of = "GPU time of finished runs" if running else "GPU time"
+    text += f" and took {percent(done['gpu_hours_share'])} of the {of}"
     other = largest([r for r in rows if r["status"] not in {"completed", "running", "pending"}], "gpu_hours_share")
     if other and other["status"]:
         who = f"{status_word(other['status'])} jobs" if other["status"] != _UNKNOWN else "jobs of unknown status"
         text += f"; {who}, {percent(other['jobs_share'])} of all, took {percent(other['gpu_hours_share'])}"
-    return text + "."
+    more = f"; what {counted(running, 'jobs')} that still run have held is in neither" if running else ""
+    return f"{text}{more}."
 
 
 @chart("overview/status")
@@ -57,7 +61,9 @@ def status_chart(rows: list[Row]) -> list[Panel]:
     shown = [{**r, "key": status_word(r["status"])} for r in rows]
     order = [status_word(s) for s in (*STATUSES, None)]
     have = {r["key"] for r in shown}
-    return [_both(shown, [s for s in dict.fromkeys(order) if s in have], None)]
+    panel = _both(shown, [s for s in dict.fromkeys(order) if s in have], None)
+    note = "GPU time is that of finished runs: running jobs have none yet." if "running" in have else ""
+    return [replace(panel, note=note)]
 
 
 @says("overview/job_size")

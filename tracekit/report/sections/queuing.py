@@ -19,14 +19,18 @@ from tracekit.report.charts import (
     time_tooltips,
 )
 from tracekit.report.sections.interface import chart, says
-from tracekit.report.words import by_class, enough, gpu_jobs, largest, sample_size, scope
-from tracekit.text import count, duration, labels, shorten
+from tracekit.report.structure import ROW_LIMIT
+from tracekit.report.words import SEVERAL, by_class, enough, gpu_jobs, largest, sample_size, scope
+from tracekit.text import count, duration, labels, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row
 
 TENANTS = 12
 """Most VCs drawn."""
+
+_OUTSTANDING = 1 / 3
+"""Part of all time waited from which on a VC is named."""
 
 
 @says("queuing/run_time")
@@ -79,13 +83,51 @@ def queue_delay_finding(rows: list[Row]) -> str | None:
     most = largest(rows, "waits")
     if most is None:
         return None
-    text = f"The commonest waits ({count(most['waits'])}) are those of {_of(most)}: {_waited(most)}"
+    text = f"The commonest waits ({count(most['waits'])}) are those of {_of(most)}: {_waited(most)}."
     worst = largest(enough(rows, "waits"), "p90_s")
-    if worst is None or worst is most or worst["p90_s"] <= most["p90_s"]:
-        return text + "."
-    among = scope(rows, "waits")
-    among = f" of the groups{among}" if among else ""
-    return f"{text}. The longest tail{among} is that of {_of(worst)}: {_waited(worst)}{sample_size(worst['waits'])}."
+    if worst is not None and worst is not most and worst["p90_s"] > most["p90_s"]:
+        among = scope(rows, "waits")
+        among = f" of the groups{among}" if among else ""
+        text += f" The longest tail{among} is that of {_of(worst)}: {_waited(worst)}{sample_size(worst['waits'])}."
+    return " ".join(filter(None, [text, _by_size(rows), _where(rows)]))
+
+
+def _by_size(rows: list[Row]) -> str:
+    """Compare the mean wait of the smallest and of the largest jobs."""
+    sizes = [_pooled([r for r in rows if r["gpu_class"] == c], "gpu_class") for c in GPU_CLASSES]
+    known = [s for s in sizes if s is not None and s["waits"] >= SEVERAL]
+    if len(known) < 2:
+        return ""
+    small, large = known[0], known[-1]
+    return (
+        f"On average, {gpu_jobs(small['gpu_class'])} waited {duration(small['mean_s'])}{sample_size(small['waits'])},"
+        f" {gpu_jobs(large['gpu_class'])} {duration(large['mean_s'])}{sample_size(large['waits'])}."
+    )
+
+
+def _where(rows: list[Row]) -> str:
+    """Name the VC in which most of the time is waited, where one stands out."""
+    vcs = [_pooled([r for r in rows if r["vc"] == vc], "vc") for vc in {r["vc"] for r in rows}]
+    known = [v for v in vcs if v is not None]
+    # A report may hold the first rows of a long result only, which tell nothing of the whole.
+    if len(known) < 2 or len(rows) >= ROW_LIMIT:
+        return ""
+    waits, waited = sum(v["waits"] for v in known), sum(v["waits"] * v["mean_s"] for v in known)
+    most = max(known, key=lambda v: (v["waits"] * v["mean_s"], str(v["vc"])))
+    time, part = most["waits"] * most["mean_s"] / waited if waited else 0, most["waits"] / waits
+    if time < _OUTSTANDING or time < 2 * part:
+        return ""
+    who = "jobs without a VC" if most["vc"] is None else f"jobs of {shorten(most['vc'], 30)}"
+    return f"{percent(time)} of all time waited is that of {who}, which are {percent(part)} of the waits."
+
+
+def _pooled(rows: list[Row], key: str) -> Row | None:
+    """Return the waits of several rows and their mean; None where none is known."""
+    known = [r for r in rows if r["waits"] and r["mean_s"] is not None]
+    waits = sum(r["waits"] for r in known)
+    if not waits:
+        return None
+    return {key: known[0][key], "waits": waits, "mean_s": sum(r["waits"] * r["mean_s"] for r in known) / waits}
 
 
 def _waited(row: Row) -> str:

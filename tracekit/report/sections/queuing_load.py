@@ -1,16 +1,17 @@
-"""Queueing: why jobs wait, who overtakes whom, and how full the cluster is through time."""
+"""Queueing: how full the cluster is through time, and who waits then."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.report.axes import date_axis
-from tracekit.report.charts import GPU_CLASSES, Panel, bars, data, palette
-from tracekit.report.sections.interface import Facts, chart, chart_of, empty, says, says_of
+from tracekit.report.axes import date_axis, day_axis, day_scale
+from tracekit.report.charts import Panel, data, palette
+from tracekit.report.sections.interface import Facts, chart_of, empty, says, says_of
+from tracekit.report.structure import ROW_LIMIT
 from tracekit.report.theme import colour
 from tracekit.report.when import local, start_of_day, trace_day
-from tracekit.report.words import FEW, gpu_jobs, held_share, largest, owned_gpus, sample_size
-from tracekit.text import count, counted, percent
+from tracekit.report.words import held_share, largest, owned_gpus
+from tracekit.text import count, counted, percent, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,109 +26,8 @@ FEW_HELD = 0.05
 CLUSTERS = 4
 """Most clusters drawn."""
 
-
-@says_of("queuing/delay_causes")
-def causes_finding(rows: list[Row], facts: Facts) -> str | None:
-    """Say which part of the waits of GPU jobs each cause explains, and whom it hits most."""
-    sized = [r for r in rows if r["gpu_class"] != "0" and r["waits"]]
-    waits = sum(r["waits"] for r in sized)
-    if not waits:
-        return None
-    fair = sum(r["fair_share_waits"] for r in sized)
-    text = f"Of {count(waits)} waits of GPU jobs above 0 s, {percent(fair / waits)} were mostly due to {_quota(facts)}"
-    waited = sum(r["wait_s"] for r in sized)
-    if fair and waited:
-        text += f" (it explains {percent(sum(r['fair_share_wait_s'] for r in sized) / waited)} of all time waited)"
-    placed = [r for r in sized if r["fragmentation_waits"] is not None]
-    if placed:
-        fragmented = sum(r["fragmentation_waits"] for r in placed)
-        text += f" and {percent(fragmented / waits)} to free GPUs being scattered over the nodes"
-    else:
-        text += "; whether scattered GPUs played a part cannot be told without nodes"
-    hit = largest(sized, "fair_share_share")
-    if hit is not None and hit["fair_share_share"] and len(sized) > 1:
-        part = f"{percent(hit['fair_share_share'])} of their waits{sample_size(hit['waits'])}"
-        text += f". It holds up {gpu_jobs(hit['gpu_class'])} most: {part}"
-    return text + "."
-
-
-def _quota(facts: Facts) -> str:
-    return "the quota of their VC" if facts.vcs else "too few free GPUs in the whole cluster"
-
-
-@chart_of("queuing/delay_causes")
-def causes_chart(rows: list[Row], facts: Facts) -> list[Panel]:
-    """Draw the share of waits that each cause explains, by size class."""
-    known = [r for r in rows if r["waits"] and r["gpu_class"] in GPU_CLASSES[1:]]
-    if not known:
-        return []
-    full = "quota of the VC" if facts.vcs else "too few free GPUs"
-    measures = {"fair_share_share": full, "fragmentation_share": "scattered free GPUs"}
-    present = {c: words for c, words in measures.items() if any(r[c] is not None for r in known)}
-    if not any(r[c] for r in known for c in present):
-        return []
-    return [
-        bars(
-            known,
-            key="gpu_class",
-            values=[r["gpu_class"] for r in known],
-            title="GPUs of the job",
-            measures=present,
-            axis_title="share of the waits with this main cause",
-            count="waits",
-        )
-    ]
-
-
-@says_of("queuing/out_of_order")
-def order_finding(rows: list[Row], facts: Facts) -> str | None:
-    """Say how many starts overtook somebody, and how much of that was harmless."""
-    starts, early = sum(r["starts"] for r in rows), sum(r["out_of_order_starts"] for r in rows)
-    if not starts:
-        return None
-    if not early:
-        return f"None of {count(starts)} starts of GPU jobs overtook a job{_of_vc(facts)} that had queued longer."
-    part = f" ({percent(early / starts)})" if starts >= FEW else ""
-    text = f"{count(early)} of {count(starts)} starts of GPU jobs{part} overtook a job{_of_vc(facts)}"
-    told = [r for r in rows if r["harmless_share"] is not None]
-    weight = sum(r["out_of_order_starts"] for r in told)
-    if weight:
-        harmless = sum(r["harmless_share"] * r["out_of_order_starts"] for r in told) / weight
-        text += f"; {_harm(harmless)}"
-    most = largest(rows, "overtaken_jobs")
-    if most is not None and most["overtaken_jobs"]:
-        text += f". Most often overtaken are {gpu_jobs(most['gpu_class'])} ({counted(most['overtaken_jobs'], 'jobs')})"
-    return text + "."
-
-
-def _harm(harmless: float) -> str:
-    if harmless == 0:
-        return "each time the overtaken job could have started just then"
-    when = "each time" if harmless == 1 else f"in {percent(harmless)} of these cases"
-    return f"{when} the overtaken job lost nothing, since it could not have started then"
-
-
-def _of_vc(facts: Facts) -> str:
-    return " of the same VC" if facts.vcs else ""
-
-
-@chart("queuing/out_of_order")
-def order_chart(rows: list[Row]) -> list[Panel]:
-    """Draw the share of starts that overtook somebody, by size class."""
-    known = [r for r in rows if r["out_of_order_share"] is not None]
-    if not any(r["out_of_order_share"] for r in known):
-        return []
-    return [
-        bars(
-            known,
-            key="gpu_class",
-            values=[r["gpu_class"] for r in known],
-            title="GPUs of the job",
-            measures={"out_of_order_share": "starts that overtook another job"},
-            axis_title="share of the starts",
-            count="starts",
-        )
-    ]
+VCS = 6
+"""Most VCs drawn through time."""
 
 
 @says_of("queuing/cluster_timeline")
@@ -148,7 +48,7 @@ def timeline_finding(rows: list[Row], facts: Facts) -> str | None:
     text += f" and {count(round(_fullest(rows)))} in the fullest of the {count(times)} spans drawn"
     if share is not None and share < FEW_HELD:
         text += "; the log may hold a part of the cluster's jobs only"
-    above = sum(r["capacity_gpus"] is not None and r["running_gpus"] > r["capacity_gpus"] + 0.5 for r in rows)
+    above = len({r["time"] for r in rows if (r["capacity_gpus"] or float("inf")) < r["running_gpus"] - 0.5})
     if above:
         text += (
             f". In {counted(above, 'spans')} jobs held more GPUs than are owned: one of the two numbers is wrong there"
@@ -173,13 +73,66 @@ def _fullest(rows: list[Row]) -> float:
 @empty("queuing/timeline")
 def no_vc_timeline(_: list[Row], facts: Facts) -> str | None:
     """Say where the whole cluster is shown, where there are no VCs."""
-    return None if facts.vcs else "The trace has no virtual clusters; the load of the whole cluster is shown above."
+    if facts.vcs or not facts.load:
+        return None
+    return "The trace has no virtual clusters; the load of the whole cluster is shown at queueing."
 
 
-@says("queuing/timeline")
-def vc_timeline_finding(_: list[Row]) -> str:
-    """Say where to look; a report may hold the first rows only, which tell nothing of the whole time."""
-    return "The table shows the means of the first intervals, its file those of all."
+@says_of("queuing/timeline")
+def vc_timeline_finding(rows: list[Row], facts: Facts) -> str:
+    """Name the VC that waits for most GPUs, and the one that holds most."""
+    if len(rows) >= ROW_LIMIT:
+        # A report holds the first rows of a long result only, which tell nothing of the whole time.
+        return "The table shows the means of the first intervals, its file those of all."
+    means = _means(rows)
+    most = max(means, key=lambda m: (m["running_gpus"], str(m["vc"])))
+    text = f"{_who(most)} held most, {count(round(most['running_gpus'], 1))} GPUs on average"
+    worst, peak = max(means, key=lambda m: (m["pending_gpus"], str(m["vc"]))), largest(rows, "pending_gpus")
+    if not worst["pending_gpus"] or peak is None:
+        return f"{text}; nobody waited for GPUs."
+    mean = count(round(worst["pending_gpus"], 2))
+    return (
+        f"{text}; jobs of {_who(worst)} waited for most, {mean} GPUs on average. The longest queue of one VC was that"
+        f" of {_who(peak)}, {_minute(peak['time'], facts)}: {count(round(peak['pending_gpus'], 1))} GPUs waited for,"
+        f" {count(round(peak['running_gpus'], 1))} held."
+    )
+
+
+def _means(rows: list[Row]) -> list[Row]:
+    """Return the mean GPUs held and waited for of each VC."""
+    own: dict[tuple[str | None, str | None], list[Row]] = {}
+    for row in rows:
+        own.setdefault((row["cluster"], row["vc"]), []).append(row)
+    return [
+        {
+            "cluster": cluster,
+            "vc": vc,
+            "running_gpus": sum(r["running_gpus"] for r in part) / len(part),
+            "pending_gpus": sum(r["pending_gpus"] for r in part) / len(part),
+        }
+        for (cluster, vc), part in own.items()
+    ]
+
+
+def _who(row: Row) -> str:
+    return "jobs without a VC" if row["vc"] is None else shorten(row["vc"], 30)
+
+
+@chart_of("queuing/timeline")
+def vc_timeline_chart(rows: list[Row], facts: Facts) -> list[Panel]:
+    """Draw GPUs held and waited for through time, of the VCs that hold or wait for most."""
+    if len(rows) >= ROW_LIMIT:
+        return []
+    means = sorted(_means(rows), key=lambda m: (-m["pending_gpus"] - m["running_gpus"], str(m["vc"])))
+    lines = {"running_gpus": "held", "pending_gpus": "waited for"}
+    left = len(means) - VCS
+    drawn = []
+    for mean in means[:VCS]:
+        own = [r for r in rows if (r["cluster"], r["vc"]) == (mean["cluster"], mean["vc"])]
+        last = left > 0 and mean is means[:VCS][-1]
+        note = f"Drawn: the {VCS} VCs that held and waited for most; {left} more in the table." if last else ""
+        drawn.append(_lines(own, lines, facts, title=_who(mean), note=note, height=110))
+    return drawn
 
 
 def _minute(time: str, facts: Facts) -> str:
@@ -232,7 +185,9 @@ def fragmentation_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     ]
 
 
-def _lines(rows: Sequence[Row], measures: dict[str, str], facts: Facts, *, title: str, note: str = "") -> Panel:
+def _lines(
+    rows: Sequence[Row], measures: dict[str, str], facts: Facts, *, title: str, note: str = "", height: int = 180
+) -> Panel:
     import altair as alt
 
     present = {c: words for c, words in measures.items() if any(r[c] is not None for r in rows)}
@@ -261,7 +216,7 @@ def _lines(rows: Sequence[Row], measures: dict[str, str], facts: Facts, *, title
                 alt.Tooltip("value:Q", format=",.1f"),
             ],
         )
-        .properties(height=180)
+        .properties(height=height)
     )
     return Panel(drawn, tuple(names.items()), title=title, note=note)
 
@@ -273,5 +228,5 @@ def _time(rows: Sequence[Row], facts: Facts) -> alt.X:
         times = [local(r["time"], facts.timezone) for r in rows]
         # Times are written with a Z, since a browser reads others as its own.
         return alt.X("time:T", scale=alt.Scale(type="utc"), axis=date_axis(min(times), max(times), facts.timezone))
-    axis = alt.Axis(title="days since the start of the trace", labelOverlap="parity", labelSeparation=8)
-    return alt.X("time:Q", axis=axis)
+    last = max(trace_day(r["time"]) for r in rows)
+    return alt.X("time:Q", scale=day_scale(last), axis=day_axis(last))

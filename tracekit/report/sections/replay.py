@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.report.charts import GPU_CLASSES
 from tracekit.report.sections.interface import says
-from tracekit.report.sections.replay_charts import LEAST, RECORDED, policy_name
+from tracekit.report.sections.replay_charts import LEAST, RECORDED, in_panel_order, policy_name
 from tracekit.report.words import gpu_jobs
 from tracekit.text import count, counted, duration, percent, shorten, signed_percent
 
@@ -24,15 +24,22 @@ def policies_finding(rows: list[Row]) -> str | None:
     base = rows[0]
     if len(known) < 2 or base["mean_completion_s"] is None:
         return None
+    never = base["jobs"] - base["completed"] if base.get("completed") is not None and base.get("jobs") else 0
     if not any(r["mean_wait_s"] for r in known):
         told = [
-            "No job waits under any policy: in the replays GPUs are never short. So comparing them tells nothing here.",
+            f"{_never(never)}. So comparing them tells nothing here.",
             f"From submission to end {_these(base)} take {duration(base['mean_completion_s'])} on average.",
             _recorded(rows, base),
         ]
     else:
         told = _compared(rows, known)
     return " ".join(filter(None, [*told, _beyond(rows)]))
+
+
+def _never(jobs: int) -> str:
+    if not jobs:
+        return "No job waits under any policy: in the replays GPUs are never short"
+    return f"No job that ends waits under any policy; {counted(jobs, 'jobs')} of those replayed never end"
 
 
 def _compared(rows: list[Row], known: list[Row]) -> list[str]:
@@ -77,8 +84,16 @@ def _longest(known: list[Row]) -> str:
         return ""
     return (
         f"; under {policy_name(worst)} they take longest, {duration(worst['mean_completion_s'])}"
-        f" ({signed_percent(worst['change_share'])})"
+        f" ({', '.join(filter(None, [signed_percent(worst['change_share']), _interval(worst)]))})"
     )
+
+
+def _interval(row: Row) -> str:
+    """Return the interval of a change; '' where it is not known."""
+    low, high = row["change_low_share"], row["change_high_share"]
+    if low is None or high is None:
+        return ""
+    return f"95 % interval {signed_percent(low)} to {signed_percent(high)}"
 
 
 def _recorded(rows: list[Row], base: Row) -> str:
@@ -106,11 +121,8 @@ def _beyond(rows: list[Row]) -> str:
 
 
 def _gain(row: Row) -> str:
-    ends = ""
-    if row["change_low_share"] is not None and row["change_high_share"] is not None:
-        ends = (
-            f" (95 % interval {signed_percent(row['change_low_share'])} to {signed_percent(row['change_high_share'])})"
-        )
+    interval = _interval(row)
+    ends = f" ({interval})" if interval else ""
     worse = f", while {percent(row['later_share'])} of the jobs end later" if row["later_share"] else ""
     return (
         f"{policy_name(row)} gives the shortest times, {duration(row['mean_completion_s'])} on average,"
@@ -121,6 +133,7 @@ def _gain(row: Row) -> str:
 @says("replay/by_gpu_class")
 def classes_finding(rows: list[Row]) -> str | None:
     """Name the policy with the shortest mean wait for the smallest and the largest GPU jobs."""
+    rows = in_panel_order(rows)
     found = []
     for name in GPU_CLASSES[1:]:
         waits = [r for r in rows if r["gpu_class"] == name and r["mean_wait_s"] is not None]
@@ -128,17 +141,23 @@ def classes_finding(rows: list[Row]) -> str | None:
         if len(waits) > 1:
             found.append((name, waits[0], min(waits, key=lambda r: r["mean_wait_s"])))
     if found and not any(r["mean_wait_s"] for r in rows if r["policy"] != RECORDED):
-        return "No job of any size waits under any policy."
+        started = all(r["mean_wait_s"] is not None for r in rows if r["policy"] != RECORDED)
+        return "No job of any size waits under any policy." if started else "No job that starts waits under any policy."
     if found and not any(first["mean_wait_s"] for _, first, _ in found):
         base = policy_name(found[0][1])
         return f"Under {base} no job of any size waits, so no other policy can shorten a wait.{_paid(rows)}"
-    parts = [
-        f"{gpu_jobs(name)} wait {duration(first['mean_wait_s'])} on average under {policy_name(first)}, and at best"
-        f" {duration(best['mean_wait_s'])}, under {policy_name(best)}"
-        for name, first, best in ([found[0]] if found else []) + (found[-1:] if len(found) > 1 else [])
-    ]
+    ends = [found[0]] if found else []
+    parts = [_best(*entry) for entry in (*ends, *(found[-1:] if len(found) > 1 else []))]
     text = "; ".join(parts)
     return f"{text[:1].upper()}{text[1:]}." if text else None
+
+
+def _best(gpu_class: str, first: Row, best: Row) -> str:
+    """Return the mean wait of a size under the first policy, and under the best where that is shorter."""
+    text = f"{gpu_jobs(gpu_class)} wait {duration(first['mean_wait_s'])} on average under {policy_name(first)}"
+    if best["mean_wait_s"] >= first["mean_wait_s"]:
+        return f"{text}, which no other policy shortens"
+    return f"{text}, and at best {duration(best['mean_wait_s'])}, under {policy_name(best)}"
 
 
 def _paid(rows: list[Row]) -> str:
@@ -154,7 +173,7 @@ def _paid(rows: list[Row]) -> str:
 @says("replay/by_vc")
 def tenants_finding(rows: list[Row]) -> str | None:
     """Name the VC that would pay most, among policies that ignore quotas and among those that keep them."""
-    known = [r for r in rows if r["mean_wait_s"] is not None and r["policy"] != RECORDED]
+    known = [r for r in in_panel_order(rows) if r["mean_wait_s"] is not None and r["policy"] != RECORDED]
     if not known:
         return None
     kinds = {r.get("quotas") for r in known}

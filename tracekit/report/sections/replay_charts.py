@@ -1,9 +1,11 @@
-"""Charts of the replays: policies side by side."""
+"""Charts of the replays: policies side by side, those that change nothing in one line."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from tracekit.replay.panel import PANEL
 from tracekit.report.charts import (
     Panel,
     axis_values,
@@ -22,13 +24,13 @@ from tracekit.report.theme import colour
 from tracekit.text import duration, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     import altair as alt
 
     from tracekit.report.structure import Row
 
-__all__ = ["LEAST", "RECORDED", "policy_name"]
+__all__ = ["LEAST", "RECORDED", "alike", "in_panel_order", "policy_name"]
 
 RECORDED = "recorded"
 """The policy that starts each job when the log says."""
@@ -36,6 +38,12 @@ LEAST = 0.001
 """A change of less than this share of the mean counts as none."""
 _SEEN = 0.005
 """Shares that differ by less look alike in a chart from 0 to 100 %."""
+_FOLDED = 3
+"""From so many policies on, those whose numbers are alike are drawn as one."""
+_TIMES = {
+    "completion": ("Completion time", "completion time"),
+    "wait": ("Waiting", "wait until the first start"),
+}
 _SHARES = {"fairness_share": "fairness between VCs", "gpus_busy_share": "GPUs held"}
 _SHARE_NOTES = {
     "fairness_share": (
@@ -51,6 +59,48 @@ def policy_name(row: Row) -> str:
     return shorten(str(row["policy"]), 40)
 
 
+def in_panel_order(rows: Iterable[Row]) -> list[Row]:
+    """Return rows in the order of the standard panel, whose first policy the others are compared with."""
+    places = {name: place for place, name in enumerate(PANEL)}
+    return sorted(rows, key=lambda r: places.get(r["policy"], len(places)))
+
+
+def alike(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
+    """Return whether two lists hold the same numbers, up to `LEAST` of each."""
+    if len(one) != len(other):
+        return False
+    for a, b in zip(one, other, strict=True):
+        if (a is None) != (b is None):
+            return False
+        if a is not None and b is not None and abs(a - b) > LEAST * max(abs(a), abs(b)):
+            return False
+    return True
+
+
+def _folded(numbers: Mapping[str, Sequence[float | None]]) -> dict[str, list[str]]:
+    """Return which policies are drawn, each with those that it stands for besides itself."""
+    groups: dict[str, list[str]] = {}
+    for name, found in numbers.items():
+        same = (first for first in groups if RECORDED not in {first, name} and alike(numbers[first], found))
+        first = next(same, None)
+        if first is None:
+            groups[name] = []
+        else:
+            groups[first].append(name)
+    many = {first: others for first, others in groups.items() if len(others) + 1 >= _FOLDED}
+    hidden = {name for others in many.values() for name in others}
+    return {name: many.get(name, []) for name in numbers if name not in hidden}
+
+
+def _label(name: str, others: Sequence[str]) -> str:
+    return f"{name} and {len(others)} more" if others else name
+
+
+def _named(folded: Mapping[str, Sequence[str]]) -> str:
+    """Return which policies a chart draws as one."""
+    return " ".join(f"As {name}: {'; '.join(others)}." for name, others in folded.items() if others)
+
+
 def _differ(rows: Iterable[Row], column: str, least: float | None = None) -> bool:
     """Return whether the policies, the log left aside, differ by so much that it can be seen in a chart."""
     values = [r[column] for r in rows if r["policy"] != RECORDED and r[column] is not None]
@@ -63,20 +113,32 @@ def _differ(rows: Iterable[Row], column: str, least: float | None = None) -> boo
 def policies_chart(rows: list[Row]) -> list[Panel]:
     """Draw completion time, waiting, and what it costs in fairness, by policy."""
     known = [{**r, "policy": policy_name(r)} for r in rows if r["mean_completion_s"] is not None]
-    note = "Dot: mean. Line: from the median to the 99th percentile. Orange: given the true run times in advance."
-    times = {
-        "completion": ("Completion time", "completion time"),
-        "wait": ("Waiting", "wait until the first start"),
-    }
-    panels = [
-        Panel(_spans(known, what, axis), title=title, note=note)
-        for what, (title, axis) in times.items()
-        if any(_differ(known, f"{of}_{what}_s") for of in ("median", "mean", "p99"))
-    ]
+    times = [what for what in _TIMES if any(_differ(known, f"{of}_{what}_s") for of in ("median", "mean", "p99"))]
     shown = {key: words for key, words in _SHARES.items() if _differ(known, key, _SEEN)}
+    columns = [f"{of}_{what}_s" for what in times for of in ("median", "mean", "p99")] + list(shown)
+    if not columns:
+        return []
+    folded = _folded({r["policy"]: [r[c] for c in columns] for r in known})
+    kinds = {r["policy"]: r["run_times"] for r in known}
+    drawn = [{**r, **_as_one(r["policy"], folded[r["policy"]], kinds)} for r in known if r["policy"] in folded]
+    have = {r["run_times"] for r in drawn}
+    note = "Dot: mean. Line: from the median to the 99th percentile."
+    note += " Orange: given the true run times in advance." if "given" in have else ""
+    note += " Grey: some are given the true run times in advance, some are not." if _BOTH in have else ""
+    panels = [Panel(_spans(drawn, what, _TIMES[what][1]), title=_TIMES[what][0], note=note) for what in times]
     if shown:
-        panels.append(_dots(known, shown))
-    return panels
+        panels.append(_dots(drawn, shown))
+    first, *others = panels
+    return [replace(first, note=f"{first.note} {_named(folded)}".strip()), *others]
+
+
+_BOTH = "given to some"
+
+
+def _as_one(name: str, others: Sequence[str], kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return how a line of a chart is called that stands for several policies, and what they know."""
+    told = {kinds[policy] for policy in (name, *others)}
+    return {"policy": _label(name, others), "run_times": told.pop() if len(told) == 1 else _BOTH}
 
 
 def _spans(rows: list[Row], what: str, title: str) -> alt.LayerChart:
@@ -86,7 +148,7 @@ def _spans(rows: list[Row], what: str, title: str) -> alt.LayerChart:
     low, mean, high = named
     rows = [{**r, **{f"{e}_words": duration(r[e]) for e in named if r[e] is not None}} for r in rows]
     values = axis_values(rows, list(named))
-    hue = palette({"not given": colour("series-1"), "given": colour("series-2")})
+    hue = palette({"not given": colour("series-1"), "given": colour("series-2"), _BOTH: colour("muted")})
     scale, axis = time_scale(values), time_axis(f"{title} (log scale)", values)
     base = alt.Chart(data(rows)).encode(
         y=category("policy", [r["policy"] for r in rows], None),
@@ -147,15 +209,23 @@ def classes_chart(rows: list[Row]) -> list[Panel]:
     classes = {r["gpu_class"] for r in known}
     if not any(_differ([r for r in known if r["gpu_class"] == c], "mean_wait_s") for c in classes):
         return []
-    known = [{**r, "words": duration(r["mean_wait_s"])} for r in known]
-    colours = class_colours(r["gpu_class"] for r in known)
-    names = list(dict.fromkeys(r["policy"] for r in known))
-    values = axis_values(known, ("mean_wait_s",))
-    drawn = (
-        alt.Chart(data(known))
+    found: dict[str, dict[str, float | None]] = {}
+    for r in in_panel_order(known):
+        found.setdefault(r["policy"], dict.fromkeys(sorted(classes)))[r["gpu_class"]] = r["mean_wait_s"]
+    folded = _folded({name: list(waits.values()) for name, waits in found.items()})
+    names = {name: _label(name, others) for name, others in folded.items()}
+    drawn = [
+        {**r, "policy": names[r["policy"]], "words": duration(r["mean_wait_s"])} for r in known if r["policy"] in names
+    ]
+    colours = class_colours(r["gpu_class"] for r in drawn)
+    values = axis_values(drawn, ("mean_wait_s",))
+    picture = (
+        alt.Chart(data(drawn))
         .mark_point(filled=True, size=60, opacity=1)
         .encode(
-            y=_points(names),
+            y=category("policy", list(names.values()), None),
+            # Below each other, since equal waits would hide each other.
+            yOffset=alt.YOffset("gpu_class:N", scale=alt.Scale(domain=list(colours))),
             x=alt.X("mean_wait_s:Q", scale=time_scale(values), axis=time_axis("mean wait (log scale)", values)),
             color=alt.Color("gpu_class:N", scale=palette(colours)),
             tooltip=[
@@ -165,6 +235,7 @@ def classes_chart(rows: list[Row]) -> list[Panel]:
                 alt.Tooltip("words:N", title="mean wait"),
             ],
         )
-        .properties(height=height(len(names), 19))
+        .properties(height=height(len(names), max(19, 9 * len(colours))))
     )
-    return [Panel(drawn, class_legend(colours), note="Mean wait until the first start.")]
+    note = f"Mean wait until the first start. {_named(folded)}".strip()
+    return [Panel(picture, class_legend(colours), note=note)]

@@ -56,12 +56,13 @@ def concentration_chart(rows: list[Row]) -> list[Panel]:
         for i in sorted(picked)
         for column, words in have.items()
     ]
+    of = "time" if len(colours) > 1 else next(iter(colours))
     drawn = (
         alt.Chart(data(shown))
         .mark_line(point=True)
         .encode(
             x=alt.X("users:Q", axis=percent_axis("share of the users, heaviest first"), scale=alt.Scale(domain=[0, 1])),
-            y=alt.Y("share:Q", axis=percent_axis("share of the time"), scale=alt.Scale(domainMin=0)),
+            y=alt.Y("share:Q", axis=percent_axis(f"share of the {of}"), scale=alt.Scale(domainMin=0)),
             color=alt.Color("of:N", scale=palette(colours)),
             tooltip=[
                 alt.Tooltip("of:N"),

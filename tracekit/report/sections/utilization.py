@@ -17,10 +17,10 @@ from tracekit.report.charts import (
     status_colours,
     status_legend,
 )
-from tracekit.report.sections.interface import chart, says
+from tracekit.report.sections.interface import Facts, chart, says, says_of
 from tracekit.report.theme import colour
 from tracekit.report.words import busy_samples
-from tracekit.text import count, duration, shorten
+from tracekit.text import count, counted, duration, shorten
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Row
@@ -29,8 +29,8 @@ SIZES = 8
 """Most job sizes drawn."""
 
 
-@says("utilization/gpu_by_size_status")
-def gpu_finding(rows: list[Row]) -> str | None:
+@says_of("utilization/gpu_by_size_status")
+def gpu_finding(rows: list[Row], facts: Facts) -> str | None:
     """Say the mean over all samples, and the means of the most and the least busy size."""
     known = [r for r in rows if r["mean_pct"] is not None and r["gpu_count"] is not None]
     pooled: dict[float, tuple[int, float]] = {}
@@ -41,7 +41,9 @@ def gpu_finding(rows: list[Row]) -> str | None:
     if not samples:
         return None
     mean = total / samples
-    text = f"Over {count(samples)} samples, GPUs held by jobs were {mean:.1f} % busy on average"
+    attempts = sum(facts.watched.attempts.values())
+    of = f" of {counted(attempts, 'attempts')}" if attempts else ""
+    text = f"Over {count(samples)} samples{of}, GPUs held by jobs were {mean:.1f} % busy on average"
     # Sizes that hold next to nothing of the time would name an accident.
     sizes = {g: t / n for g, (n, t) in pooled.items() if n >= 0.01 * samples}
     if len(sizes) < 2:
@@ -89,8 +91,9 @@ def gpu_chart(rows: list[Row]) -> list[Panel]:
             ["mean_pct", "p5_pct", "p25_pct", "p50_pct", "p75_pct", "p95_pct"],
         ),
         sizes=(2, 6),
+        mean="mean_pct",
     ).properties(height=height(len(kept), 15 * len(colours) + 10))
-    note = "Dot: median sample. Thick line: middle half. Thin line: 5th to 95th percentile."
+    note = "Dot: median sample. Diamond: mean. Thick line: middle half. Thin line: 5th to 95th percentile."
     if len(kept) < len(samples):
         note += f" Drawn: the {len(kept)} sizes with the most samples; {len(samples) - len(kept)} more in the table."
     return [Panel(drawn, status_legend(colours), note=note)]
@@ -131,8 +134,9 @@ def dedicated_chart(rows: list[Row]) -> list[Panel]:
         more={"color": alt.value(colour("series-1"))},
         tooltip=number_tooltips({"size": "GPUs"}, "samples", ["mean_pct", "p50_pct", "p90_pct", "p95_pct"]),
         sizes=(2, 6),
+        mean="mean_pct",
     ).properties(height=height(len(shown), 26))
-    note = "Dot: median sample. Thick line: up to the 90th percentile. Thin line: up to the 95th."
+    note = "Dot: median sample. Diamond: mean. Thick line: up to the 90th percentile. Thin line: up to the 95th."
     if len(rows) > len(shown):
         note += f" Drawn: the {len(shown)} sizes with the most samples; {len(rows) - len(shown)} more in the table."
     return [Panel(drawn, note=note)]
@@ -140,7 +144,7 @@ def dedicated_chart(rows: list[Row]) -> list[Panel]:
 
 @says(
     "utilization/idle_jobs",
-    nothing="No job held GPUs as long and used them as little as the parameters below ask for.",
+    nothing="No job that was watched held GPUs for an hour or more at 10 % utilization or less.",
 )
 def idle_finding(rows: list[Row]) -> str | None:
     """Say how much the listed jobs waste, and which is the worst."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.report.axes import hour_axis
 from tracekit.report.charts import Panel, bars, data, palette, percent_axis
-from tracekit.report.sections.interface import Facts, chart, empty, says
+from tracekit.report.sections.interface import Facts, chart, chart_of, empty, says, says_of
 from tracekit.report.theme import colour
 from tracekit.report.words import largest
 from tracekit.text import duration, labels, percent, shorten
@@ -27,18 +27,22 @@ VCS = 15
 @empty("utilization/vc")
 def no_vcs(_: list[Row], facts: Facts) -> str | None:
     """Say where the whole cluster is shown, where there are no VCs."""
-    return None if facts.vcs else "The trace has no virtual clusters; what the whole cluster held is told at queueing."
+    if facts.vcs or not facts.load:
+        return None
+    return "The trace has no virtual clusters; what the whole cluster held is told at queueing."
 
 
-@says("utilization/vc")
-def vc_finding(rows: list[Row]) -> str | None:
+@says_of("utilization/vc")
+def vc_finding(rows: list[Row], facts: Facts) -> str | None:
     """Name the VC that uses most of what it owns and the one that uses least, with their waits."""
     known = [r for r in rows if r["allocated_share_mean"] is not None]
     most, least = largest(known, "allocated_share_mean"), largest(known, "allocated_share_mean", -1)
     several = len({r["cluster"] for r in rows}) > 1
     if most is None or least is None:
         return None
-    text = f"{_vc(most, several=several)} held {percent(most['allocated_share_mean'])} of what it owns{_waits(most)}"
+    base = "what it owns" if facts.quotas else "the most GPUs that it ever held"
+    share = percent(most["allocated_share_mean"])
+    text = f"On average {_vc(most, several=several)} held {share} of {base}{_waits(most)}"
     if most is least:
         return text + "."
     return f"{text}; {_vc(least, several=several)} held {percent(least['allocated_share_mean'])}{_waits(least)}."
@@ -53,8 +57,8 @@ def _waits(row: Row) -> str:
     return f" (median wait {duration(row['queue_p50_s'])})" if row["queue_p50_s"] is not None else ""
 
 
-@chart("utilization/vc")
-def vc_chart(rows: list[Row]) -> list[Panel]:
+@chart_of("utilization/vc")
+def vc_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     """Draw the mean share of what each VC owns that it held, the largest VCs first."""
     known = [r for r in rows if r["allocated_share_mean"] is not None and r["capacity_gpus"]]
     if not known:
@@ -70,7 +74,7 @@ def vc_chart(rows: list[Row]) -> list[Panel]:
         values=[r["tenant"] for r in shown],
         title=None,
         measures={"allocated_share_mean": "share of what the VC owns"},
-        axis_title="GPU time held of what the VC owns",
+        axis_title="GPU time held of what the VC owns" if facts.quotas else "mean of the most that the VC ever held",
     )
     left = len(known) - len(shown)
     note = f"Drawn: the {len(shown)} VCs that own most, largest first; {left} more in the table." if left else ""

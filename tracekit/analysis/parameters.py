@@ -1,0 +1,83 @@
+"""Parameters that queries get in a report, where the defaults do not suit the trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.characterize.sweeps.gpu_timeline import ROUND_STEPS_S
+from tracekit.report.structure import ROW_LIMIT
+
+if TYPE_CHECKING:
+    from tracekit.characterize import Query
+    from tracekit.report.structure import CapacityInfo
+    from tracekit.trace import Trace
+
+__all__ = ["Shape", "parameters_of", "shape_of"]
+
+_HOUR_S = 3600
+_RETRIED = "retried"
+_TIMES = ("submit_time", "start_time", "end_time")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the parameters depend on."""
+
+    gpus: float | None = None
+    """GPUs of the only cluster, where queries do not find them as the report uses them."""
+    one_status: bool = False
+    """Whether jobs are tried again, and the source does not say how the earlier attempts ended."""
+    step_s: int | None = None
+    """Length of intervals with which the load of all VCs fits into a report [s]; None where none does."""
+
+
+def shape_of(trace: Trace, capacity: CapacityInfo) -> Shape:
+    """Return what the parameters of a trace's queries depend on."""
+    if not trace.has("jobs"):
+        return Shape()
+    first, last = pl.min_horizontal(pl.col(t).min() for t in _TIMES), pl.max_horizontal(pl.col(t).max() for t in _TIMES)
+    found = trace.scan("jobs").select(
+        clusters=pl.col("cluster").n_unique(), tenants=pl.struct("cluster", "vc").n_unique(), span=last - first
+    )
+    clusters, tenants, span = found.collect(engine="streaming").row(0)
+    known = capacity["gpus"] if capacity["used"] != "listed" and clusters == 1 else None
+    return Shape(known, _one_status(trace), _step(tenants, span.total_seconds()) if span is not None else None)
+
+
+def _one_status(trace: Trace) -> bool:
+    if not trace.has("attempts"):
+        return False
+    attempts = trace.scan("attempts").select("job_id", "attempt", "status")
+    last = attempts.group_by("job_id").agg(last=pl.col("attempt").max()).filter(pl.col("last") > 0)
+    earlier = attempts.join(last, on="job_id").filter(pl.col("attempt") < pl.col("last"))
+    known = pl.col("status").is_not_null() & (pl.col("status") != "unknown")
+    number, told = earlier.select(pl.len(), known.sum().alias("told")).collect(engine="streaming").row(0)
+    return bool(number and not told)
+
+
+def _step(tenants: int, span_s: float) -> int | None:
+    fitting = (s for s in ROUND_STEPS_S if s >= _HOUR_S and (span_s / s + 2) * tenants < ROW_LIMIT)
+    return next(fitting, None)
+
+
+def parameters_of(query: Query, shape: Shape) -> tuple[dict[str, float | str], list[str]]:
+    """Return the parameters that a query gets, and why, one sentence each where a reader must know.
+
+    Those about a whole cluster get its size. Where a source states one status a job, attempts that were tried again
+    count as failed, which is how Philly's authors read their log. The load of the VCs is averaged over intervals so
+    long that a report can hold all of them.
+    """
+    given: dict[str, float | str] = {}
+    notes = []
+    for param in query.params:
+        if param.name == "gpus" and shape.gpus:
+            given["gpus"] = shape.gpus
+        elif param.name == "rule" and _RETRIED in param.choices and shape.one_status:
+            given["rule"] = _RETRIED
+            notes.append("attempts that were tried again count as failed, since the source does not say how they ended")
+        elif query.name == "queuing/timeline" and param.name == "step_s" and shape.step_s:
+            given["step_s"] = shape.step_s
+    return given, notes

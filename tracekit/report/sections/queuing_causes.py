@@ -1,0 +1,155 @@
+"""Queueing: why jobs wait, and who overtakes whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tracekit.report.charts import GPU_CLASSES, Panel, bars
+from tracekit.report.sections.interface import Facts, chart, chart_of, says_of
+from tracekit.report.words import FEW, gpu_jobs, largest
+from tracekit.text import count, counted, percent
+
+if TYPE_CHECKING:
+    from tracekit.report.structure import Row
+
+
+@says_of("queuing/delay_causes")
+def causes_finding(rows: list[Row], facts: Facts) -> str | None:
+    """Say which part of the waits of GPU jobs each cause explains, and whom it hits most."""
+    sized = [r for r in rows if r["gpu_class"] != "0" and r["waits"]]
+    waits = sum(r["waits"] for r in sized)
+    if not waits:
+        return None
+    fair = sum(r["fair_share_waits"] for r in sized)
+    text = f"Of {count(waits)} waits of GPU jobs above 0 s, {_part(fair, waits)} {_quota(facts)}"
+    waited = sum(r["wait_s"] for r in sized)
+    if fair and waited:
+        time = sum(r["fair_share_wait_s"] for r in sized) / waited
+        text += f"; {'such times are' if facts.vcs else 'it explains'} {percent(time)} of all time waited"
+    placed = [r for r in sized if r["fragmentation_waits"] is not None]
+    if placed:
+        fragmented = sum(r["fragmentation_waits"] for r in placed)
+        part = _part(fragmented, waits)
+        text += f". {part[:1].upper()}{part[1:]} were mostly due to scattered free GPUs"
+    else:
+        text += ". Whether scattered GPUs played a part cannot be told, since the log does not say where jobs ran"
+    rest = sum(r["other_waits"] for r in sized)
+    if rest:
+        which = f"{'the other' if rest < waits else 'all'} {count(rest)}"
+        text += f". During {which} enough GPUs were free: what was waited for, such as starting up, is not known"
+    hit = largest([r for r in sized if r["waits"] >= FEW], "fair_share_share")
+    if hit is not None and hit["fair_share_share"] and len(sized) > 1:
+        part = f"{percent(hit['fair_share_share'])} of their waits"
+        text += f". Of the sizes with at least {FEW} waits it meets {gpu_jobs(hit['gpu_class'])} most: {part}"
+    return text + "."
+
+
+def _part(number: int, waits: int) -> str:
+    return f"{count(number)} ({percent(number / waits)})" if number else "none"
+
+
+def _quota(facts: Facts) -> str:
+    if not facts.vcs:
+        return "were mostly due to too few free GPUs in the whole cluster"
+    if facts.quotas:
+        return "were mostly due to the quota of their VC"
+    held = "fell mostly while their VC held as many GPUs as it ever did"
+    return f"{held}, which stands for a quota that the log does not tell"
+
+
+@chart_of("queuing/delay_causes")
+def causes_chart(rows: list[Row], facts: Facts) -> list[Panel]:
+    """Draw the share of waits that each cause explains, by size class."""
+    known = [r for r in rows if r["waits"] and r["gpu_class"] in GPU_CLASSES[1:]]
+    if not known:
+        return []
+    full = ("quota of the VC" if facts.quotas else "VC at the most it ever held") if facts.vcs else "too few free GPUs"
+    known = [{**r, **_of_time(r)} for r in known]
+    kinds = (
+        (
+            "Waits",
+            {"fair_share_share": full, "fragmentation_share": _SCATTERED},
+            "share of the waits with this main cause",
+        ),
+        ("Time waited", {"fair_share_time": full, "fragmentation_time": _SCATTERED}, "share of the time waited"),
+    )
+    drawn = []
+    for name, measures, axis in kinds:
+        present = {c: words for c, words in measures.items() if any(r[c] is not None for r in known)}
+        if any(r[c] for r in known for c in present):
+            panel = bars(
+                known,
+                key="gpu_class",
+                values=[r["gpu_class"] for r in known],
+                title="GPUs of the job",
+                measures=present,
+                axis_title=axis,
+                count="waits",
+            )
+            drawn.append(replace(panel, title=name))
+    return drawn
+
+
+_SCATTERED = "scattered free GPUs"
+
+
+def _of_time(row: Row) -> Row:
+    """Return the share of the time waited that each cause explains."""
+    return {
+        f"{cause}_time": row[f"{cause}_wait_s"] / row["wait_s"]
+        if row["wait_s"] and row[f"{cause}_wait_s"] is not None
+        else None
+        for cause in ("fair_share", "fragmentation")
+    }
+
+
+@says_of("queuing/out_of_order")
+def order_finding(rows: list[Row], facts: Facts) -> str | None:
+    """Say how many starts overtook somebody, and how much of that was harmless."""
+    starts, early = sum(r["starts"] for r in rows), sum(r["out_of_order_starts"] for r in rows)
+    if not starts:
+        return None
+    if not early:
+        return f"None of {count(starts)} starts of GPU jobs overtook a job{_of_vc(facts)} that had queued longer."
+    part = f" ({percent(early / starts)})" if starts >= FEW else ""
+    text = f"{count(early)} of {count(starts)} starts of GPU jobs{part} overtook a job{_of_vc(facts)}"
+    told = [r for r in rows if r["harmless_share"] is not None]
+    weight = sum(r["out_of_order_starts"] for r in told)
+    if weight:
+        harmless = sum(r["harmless_share"] * r["out_of_order_starts"] for r in told) / weight
+        text += f"; {_harm(harmless)}"
+    most = largest(rows, "overtaken_jobs")
+    if most is not None and most["overtaken_jobs"]:
+        text += f". Most often overtaken are {gpu_jobs(most['gpu_class'])} ({counted(most['overtaken_jobs'], 'jobs')})"
+    return text + "."
+
+
+def _harm(harmless: float) -> str:
+    if harmless == 0:
+        return "as far as can be told, there was room each time for a job that was overtaken"
+    when = "none" if harmless == 1 else f"in {percent(harmless)} of the cases that can be told none"
+    return f"{when} of the overtaken jobs lost anything, since there was no room for them then"
+
+
+def _of_vc(facts: Facts) -> str:
+    return " of the same VC" if facts.vcs else ""
+
+
+@chart("queuing/out_of_order")
+def order_chart(rows: list[Row]) -> list[Panel]:
+    """Draw the share of starts that overtook somebody, by size class."""
+    known = [r for r in rows if r["out_of_order_share"] is not None]
+    if not any(r["out_of_order_share"] for r in known):
+        return []
+    return [
+        bars(
+            known,
+            key="gpu_class",
+            values=[r["gpu_class"] for r in known],
+            title="GPUs of the job",
+            measures={"out_of_order_share": "starts that overtook another job"},
+            axis_title="share of the starts",
+            count="starts",
+        )
+    ]
