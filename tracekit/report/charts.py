@@ -16,6 +16,7 @@ from tracekit.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
 
     import altair as alt
 
@@ -43,6 +44,7 @@ __all__ = [
     "time_axis",
     "time_scale",
     "time_tooltips",
+    "unchecked",
 ]
 
 GPU_CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
@@ -81,14 +83,24 @@ class Panel:
         lone = len(self.legend) == 1 and not self.legend[0][1].startswith(_TELLING)
         return () if lone else self.legend
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the Vega-Lite specification; the config that all charts share is `theme.chart_config`."""
+    def to_dict(self, *, checked: bool = True) -> dict[str, Any]:
+        """Return the Vega-Lite specification; the config that all charts share is `theme.chart_config`.
+
+        `checked` holds it against the schema of Vega-Lite, which takes longer than all else.
+        """
         import altair as alt
 
         with alt.data_transformers.enable(consolidate_datasets=True):
-            spec = dict(self.chart.properties(width="container", autosize=_AUTOSIZE).to_dict())
+            spec = dict(self.chart.properties(width="container", autosize=_AUTOSIZE).to_dict(validate=checked))
         end_on_ticks({k: v for k, v in spec.items() if k != "datasets"})
         return spec
+
+
+def unchecked() -> AbstractContextManager[None]:
+    """Return a context in which charts are built without being held against the schema; tests do that."""
+    from altair.utils.schemapi import debug_mode
+
+    return debug_mode(False)
 
 
 _TELLING = ("var(--class-", "var(--status-")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit import resources, text
 from tracekit.report.bundle import vega_bundle
+from tracekit.report.charts import unchecked
 from tracekit.report.data import facts_of
 from tracekit.report.guidelines import guidelines_view
 from tracekit.report.published import published_view
@@ -51,7 +52,8 @@ def render_report(report: Report) -> str:
         What report.json holds; the page shows nothing else.
     """
     facts = facts_of(report["quality"], report["time"])
-    drawn = {a["name"]: panels(a["name"], a["rows"], facts) for s in report["sections"] for a in s["answers"]}
+    with unchecked():
+        drawn = {a["name"]: panels(a["name"], a["rows"], facts) for s in report["sections"] for a in s["answers"]}
     filters = _filters(report)
     places = {name: {value: i for i, value in enumerate(values)} for name, values in filters.items()}
     advice = None if report["guidelines"] is None else guidelines_view(report["guidelines"])
@@ -138,7 +140,7 @@ def chart_payload(drawn: Mapping[str, Sequence[Panel]]) -> dict[str, Any]:
     charts = []
     for name, several in drawn.items():
         for i, panel in enumerate(several):
-            spec = panel.to_dict()
+            spec = panel.to_dict(checked=False)
             spec.pop("config", None)
             datasets |= spec.pop("datasets", {})
             charts.append({"id": chart_id(name, i), "spec": spec})
