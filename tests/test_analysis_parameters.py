@@ -75,6 +75,8 @@ def test_a_query_gets_the_parameters_that_it_has() -> None:
         ["attempts that were tried again count as failed, since the source does not say how they ended"],
     )
     assert parameters_of(find_query("failures/by_user"), Shape()) == ({}, [])
+    # Tries of one job on one node are not independent, as the test of this query takes them.
+    assert parameters_of(find_query("failures/by_node"), shape) == ({}, [])
 
 
 def test_what_telemetry_watches(make_trace: MakeTrace) -> None:

@@ -155,6 +155,7 @@ def test_idle_power_is_that_of_the_gpus_of_the_nodes_that_are_idle(make_trace: M
     # c and d, with 2 GPUs each, are idle always; a and b in the last of 241 moments only.
     numbers = found.finding.numbers
     assert numbers["idle_kwh_per_day"].value == pytest.approx((4 + 16 / 241) * 24 * 75 / 1000)
+    assert numbers["used_kwh_per_day"].value == pytest.approx(16 / 241 * 24 * 75 / 1000)
     assert "Of 4 nodes, 2 nodes ran no job" in GUIDELINE.finding.format(
         **{m.key: shown(numbers[m.key].value, m.unit) for m in GUIDELINE.measures}
     )

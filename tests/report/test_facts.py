@@ -101,11 +101,11 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
     ]
     said = finding("queuing/out_of_order", order, WHOLE) or ""
     assert said.startswith(
-        "2 of 4 starts of GPU jobs overtook a job; in 50.0 % of the cases that can be told none of the overtaken jobs"
+        "2 of 4 starts of GPU jobs overtook a job; in 50.0 % of the cases that can be told no overtaken job had room"
     )
     more = [{**order[0], "starts": 40, "harmless_share": 0.0}]
     assert (finding("queuing/out_of_order", more, WHOLE) or "").startswith(
-        "2 of 40 starts of GPU jobs (5.0 %) overtook a job; as far as can be told, there was room each time for a job"
+        "2 of 40 starts of GPU jobs (5.0 %) overtook a job; each time an overtaken job had room to start too: it was"
     )
     assert len(panels("queuing/out_of_order", order)) == 1
     order[0]["out_of_order_share"] = 0.0
@@ -180,6 +180,17 @@ def test_the_timeline_of_vcs_names_who_waits_most() -> None:
         "The table shows the means of the first intervals, its file those of all."
     )
     assert panels("queuing/timeline", many) == []
+
+
+def test_tries_that_count_as_failed_are_told_in_the_sentence() -> None:
+    rows = [{"gpu_class": "1", "failures": 40, "p50_s": 60.0, "gpu_hours_lost": 8.0}]
+    said = finding("failures/run_time_to_failure", rows, Facts(retried=True)) or ""
+    assert said.startswith(
+        "With attempts that were tried again counted as failed, half of the failed attempts of 1-GPU"
+    )
+    users = [{"user": "u", "gpu_hours_lost": 8.0, "failed_share": None, "jobs": 3}]
+    said = finding("failures/by_user", users, Facts(retried=True)) or ""
+    assert said.startswith("The jobs that lost the most GPU time to failures, tries that were repeated included, 8 GPU")
 
 
 def test_a_log_that_holds_next_to_nothing_of_the_cluster_says_so() -> None:

@@ -19,6 +19,8 @@ __all__ = ["Shape", "parameters_of", "shape_of"]
 
 _HOUR_S = 3600
 _RETRIED = "retried"
+_INDEPENDENT = "failures/by_node"
+"""Its test takes attempts as independent, which the tries of one job are not, least of all on the same node."""
 _TIMES = ("submit_time", "start_time", "end_time")
 
 
@@ -75,7 +77,7 @@ def parameters_of(query: Query, shape: Shape) -> tuple[dict[str, float | str], l
     for param in query.params:
         if param.name == "gpus" and shape.gpus:
             given["gpus"] = shape.gpus
-        elif param.name == "rule" and _RETRIED in param.choices and shape.one_status:
+        elif param.name == "rule" and _RETRIED in param.choices and shape.one_status and query.name != _INDEPENDENT:
             given["rule"] = _RETRIED
             notes.append("attempts that were tried again count as failed, since the source does not say how they ended")
         elif query.name == "queuing/timeline" and param.name == "step_s" and shape.step_s:

@@ -132,6 +132,7 @@ def build_report(
         facts,
         load=any(r.query.name == "queuing/cluster_timeline" and r.frame is not None for r in every),
         watched=watched(trace),
+        retried=any(r.params.get("rule") == "retried" for r in every),
     )
     every = [_without_void(r, facts) for r in every]
     answers = [

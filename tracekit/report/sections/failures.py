@@ -23,7 +23,7 @@ from tracekit.report.charts import (
     time_scale,
     time_tooltips,
 )
-from tracekit.report.sections.interface import chart, says
+from tracekit.report.sections.interface import Facts, chart, says, says_of
 from tracekit.report.theme import colour
 from tracekit.report.words import by_class, enough, gpu_jobs, largest, sample_size, scope
 from tracekit.text import count, duration, percent, shorten
@@ -246,14 +246,15 @@ def reasons_chart(rows: list[Row]) -> list[Panel]:
     return found
 
 
-@says("failures/run_time_to_failure")
-def run_time_to_failure_finding(rows: list[Row]) -> str | None:
+@says_of("failures/run_time_to_failure")
+def run_time_to_failure_finding(rows: list[Row], facts: Facts) -> str | None:
     """Say how fast attempts of the commonest size fail, and what all failures cost."""
     common = largest(rows, "failures")
     if common is None:
         return None
+    half = "With attempts that were tried again counted as failed, half" if facts.retried else "Half"
     text = (
-        f"Half of the failed attempts of {gpu_jobs(common['gpu_class'])} failed within"
+        f"{half} of the failed attempts of {gpu_jobs(common['gpu_class'])} failed within"
         f" {duration(max(common['p50_s'], 0))}{sample_size(common['failures'])}"
     )
     lost = sum(r["gpu_hours_lost"] or 0 for r in rows)
@@ -287,14 +288,15 @@ def run_time_to_failure_chart(rows: list[Row]) -> list[Panel]:
     return [Panel(drawn, note="Dot: median. Thick line: up to the 90th percentile. Thin line: up to the 95th.")]
 
 
-@says("failures/by_user")
-def by_user_finding(rows: list[Row]) -> str | None:
+@says_of("failures/by_user")
+def by_user_finding(rows: list[Row], facts: Facts) -> str | None:
     """Name the user who loses most GPU time to failures."""
     worst = largest(rows, "gpu_hours_lost")
     if worst is None or not worst["gpu_hours_lost"]:
         return None
     who = f"those of user {shorten(worst['user'], 30)}" if worst["user"] is not None else "those without a user"
-    text = f"The jobs that lost the most GPU time to failures, {count(worst['gpu_hours_lost'])} GPU-hours, are {who}"
+    of = "failures, tries that were repeated included" if facts.retried else "failures"
+    text = f"The jobs that lost the most GPU time to {of}, {count(worst['gpu_hours_lost'])} GPU-hours, are {who}"
     if worst["failed_share"] is None:
         return text + "."
     return f"{text}; {percent(worst['failed_share'])} of them failed{sample_size(worst['jobs'])}."

@@ -49,6 +49,8 @@ class Facts:
     """Whether jobs belong to virtual clusters."""
     quotas: bool = True
     """Whether the trace states what VCs may use; the most that each held stands for it otherwise."""
+    retried: bool = False
+    """Whether attempts that were tried again count as failed, since the source does not say how they ended."""
     load: bool = True
     """Whether the load of the whole cluster through time is answered."""
     watched: Watched = NOTHING

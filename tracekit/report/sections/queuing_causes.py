@@ -127,9 +127,13 @@ def order_finding(rows: list[Row], facts: Facts) -> str | None:
 
 def _harm(harmless: float) -> str:
     if harmless == 0:
-        return "as far as can be told, there was room each time for a job that was overtaken"
-    when = "none" if harmless == 1 else f"in {percent(harmless)} of the cases that can be told none"
-    return f"{when} of the overtaken jobs lost anything, since there was no room for them then"
+        return "each time an overtaken job had room to start too: it was passed over, or waited for something else"
+    if harmless == 1:
+        return "no overtaken job had room to start then, so that none lost by it"
+    return (
+        f"in {percent(harmless)} of the cases that can be told no overtaken job had room to start, so that none lost by"
+        " it; in the others one had"
+    )
 
 
 def _of_vc(facts: Facts) -> str:
