@@ -90,7 +90,7 @@ def _with_unusable(jobs: list[Job], quirks: list[Quirk]) -> list[str]:
         (250, rows[200], jobs[200][0], "repeated-name", "the same job again"),
     ):
         rows.insert(place, row)
-        quirks.append(Quirk(JOBS_FILE, record, kind, what, usable=False))
+        quirks.append(Quirk(JOBS_FILE, record, kind, what, usable=kind == "negative-time"))
     return rows
 
 

@@ -38,6 +38,7 @@ COMMON_TABLES = (
     "host_utilization",
     "job_usage",
     "failures",
+    "doubtful_times",
     "rejects",
 )
 """The tables that a Trace may have, in the order in which people read them."""

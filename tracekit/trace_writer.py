@@ -196,8 +196,19 @@ class TraceWriter:
             self._wait_one(pending)
         pending.append(self._threads[table].submit(self._append, table, conformed))
 
-    def copy(self, table: str, con: duckdb.DuckDBPyConnection, query: str) -> None:
+    def copy(self, table: str, con: duckdb.DuckDBPyConnection, query: str, target: Path | None = None) -> None:
         """Write a table from a DuckDB query whose columns are some of the table's, by name.
+
+        Parameters
+        ----------
+        table : str
+            The common table.
+        con : DuckDB connection
+            Runs the query.
+        query : str
+            The rows, in order.
+        target : Path, optional
+            Another file than the table's own, for a table that the query itself reads.
 
         Raises
         ------
@@ -210,7 +221,7 @@ class TraceWriter:
         columns = ", ".join(
             f"CAST({quoted[c.name] if c.name in have else 'NULL'} AS {c.sql}) AS {quoted[c.name]}" for c in spec.columns
         )
-        target = self.folder / f"{table}.parquet"
+        target = target or self.folder / f"{table}.parquet"
         with output_errors(self._staged.target):
             con.execute(
                 f"COPY (SELECT {columns} FROM ({query})) TO {sql_text(target)} "

@@ -69,7 +69,7 @@ def test_times_follow_their_format() -> None:
 
 
 def test_times_and_dates_beyond_what_tools_hold_are_set_aside() -> None:
-    moment = Column("t", "datetime", "A time.", format=TIME)
+    moment = Column("t", "datetime", "A sample's time.", format=TIME, required=True)
     day = Column("d", "date", "A day.", format="%Y-%m-%d")
     out = "is a date out of range"
     assert convert(moment, "1969-12-31 23:59:59", "1970-01-01 00:00:00", "2262-01-01 00:00:01")[1] == [
@@ -81,6 +81,14 @@ def test_times_and_dates_beyond_what_tools_hold_are_set_aside() -> None:
         (2, out),
         (3, "is not a date like %Y-%m-%d"),
     ]
+
+
+def test_a_date_of_a_record_may_be_any() -> None:
+    column = Column("t", "datetime", "A job's time.", format=TIME)
+    assert convert(column, "1600-01-01 00:00:00", "9999-12-31 23:59:59") == (
+        [dt.datetime(1600, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59)],
+        [],
+    )
 
 
 def test_a_zone_word_is_honoured_and_an_unlisted_one_set_aside() -> None:

@@ -426,7 +426,15 @@ def test_a_column_that_is_named_twice_is_refused(run: Run, name: str) -> None:
     assert str(caught.value).startswith(f"{reader.path}, line 1: the header names '{first}' twice")
 
 
-OUT_OF_RANGE = ["0001-01-01 00:00:00", "1600-01-01 00:00:00", "9999-12-31 23:59:59"]
+OUT_OF_RANGE = [
+    "0001-01-01 00:00:00",
+    "1600-01-01 00:00:00",
+    "1970-01-01 00:00:00",
+    "1970-01-01 08:00:00",
+    "2038-01-19 03:14:07",
+    "2099-01-01 00:00:00",
+    "9999-12-31 23:59:59",
+]
 NO_TIME = ["2017-02-30 00:00:00", "2017-13-01 00:00:00", "2017-10-03 25:00:00", "99999999999999999999", "-1", "soon"]
 
 
@@ -435,13 +443,32 @@ def clock(reader: Reader, time: str) -> str:
 
 
 CLOCKED = {**{name: LINES[name] for name in CLOCKS}, "jsonl": JSON_LINES, "philly": JOB_LOG}
+OF_JOBS = {name: reader for name, reader in CLOCKED.items() if reader.shown[0] == "jobs"}
 
 
-@pytest.mark.parametrize("reader", CLOCKED.values(), ids=CLOCKED)
+@pytest.mark.parametrize("reader", OF_JOBS.values(), ids=OF_JOBS)
 @pytest.mark.parametrize("time", OUT_OF_RANGE)
-def test_a_date_out_of_range_is_set_aside(run: Run, reader: Reader, time: str) -> None:
+def test_a_date_far_from_the_log_is_no_time_and_its_record_is_kept(run: Run, reader: Reader, time: str) -> None:
     outcome = run(reader, log(reader, {}, {"time": clock(reader, time)}, {}))
-    assert outcome[:3] == (3, 2, [(second(reader), reader.time_column, "is a date out of range")])
+    assert outcome[:3] == (3, 3, [])
+    assert len(outcome.times) == 2
+    assert outcome.checks["impossible_dates"] >= 1
+
+
+@pytest.mark.parametrize("name", ["telemetry", "philly-gpu"])
+def test_a_sample_at_a_date_out_of_range_is_set_aside(run: Run, name: str) -> None:
+    reader = LINES[name]
+    outcome = run(reader, log(reader, {}, {"time": "9999-12-31 23:59:59"}, {}))
+    assert outcome[:3] == (3, 2, [(second(reader), "time", "is a date out of range")])
+
+
+@pytest.mark.parametrize("name", ["telemetry", "philly-gpu"])
+@pytest.mark.parametrize("time", ["1970-01-01 00:00:00", "2038-01-19 03:14:07", "2099-01-01 00:00:00"])
+def test_a_sample_at_no_date_of_the_log_is_none(run: Run, name: str, time: str) -> None:
+    reader = LINES[name]
+    outcome = run(reader, log(reader, {}, {"time": time}, {}))
+    assert (outcome.records, outcome.kept, outcome.checks["impossible_dates"]) == (3, 3, 1)
+    assert len(set(outcome.texts)) == 2
 
 
 @pytest.mark.parametrize("reader", CLOCKED.values(), ids=CLOCKED)
@@ -459,10 +486,14 @@ RELATIVE = {**{name: LINES[name] for name in SECONDS}, "swf": SWF}
 
 @pytest.mark.parametrize("reader", RELATIVE.values(), ids=RELATIVE)
 @pytest.mark.parametrize("time", ["1e18", "9" * 20, "1e400", "inf", "-1"])
-def test_seconds_out_of_range_are_set_aside(run: Run, reader: Reader, time: str) -> None:
+def test_seconds_out_of_range_are_no_time(run: Run, reader: Reader, time: str) -> None:
     outcome = run(reader, log(reader, {}, {"time": time}, {}))
-    if (reader, time) == (SWF, "-1"):  # the standard's word for unknown
-        assert (outcome.kept, len(outcome.times)) == (3, 2)
+    number = time not in ("1e400", "inf") and (reader.format != "alibaba-openb" or time == "-1")  # openb: whole ones
+    if number:
+        assert (outcome.records, outcome.kept) == (3, 3)
+        assert len(outcome.times) == (2 if reader.shown[0] == "jobs" else 0)
+        # -1 is the Standard Workload Format's word for unknown.
+        assert outcome.checks.get("impossible_dates", 0) >= ((reader, time) != (SWF, "-1"))
         return
     assert (outcome.records, outcome.kept) == (3, 2)
     assert [(line, column) for line, column, _ in outcome.rejects] == [(second(reader), reader.time_column)]
@@ -473,10 +504,10 @@ ZONED = {"mapped": LINES["mapped"], "slurm": LINES["slurm"], "jsonl": JSON_LINES
 
 @pytest.mark.parametrize("reader", ZONED.values(), ids=ZONED)
 @pytest.mark.parametrize("time", ["2017-11-05 01:30:00", "2017-03-12 02:30:00"], ids=["doubled", "skipped"])
-def test_a_time_that_names_no_instant_is_unknown_and_counted(run: Run, reader: Reader, time: str) -> None:
+def test_a_time_that_names_two_instants_is_kept_and_counted(run: Run, reader: Reader, time: str) -> None:
     outcome = run(reader, log(reader, {}, {"time": clock(reader, time)}, {}))
     assert outcome[:3] == (3, 3, [])
-    assert len(outcome.times) == 2
+    assert len(outcome.times) == 3
     assert outcome.checks["ambiguous_local_time"] >= 1
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.errors import OutputError, SourceError, TraceError, UsageError
 from tracekit.ingest.checks import COMMON_CHECKS
-from tracekit.ingest.merge_tables import attach, write_rejects, write_tables
+from tracekit.ingest.merge_tables import attach, write_listed_records, write_tables
 from tracekit.manifest import Addition, Check
 from tracekit.trace import MANIFEST_NAME, Trace, is_trace
 
@@ -144,7 +144,7 @@ class Earlier:
             self._tell_clusters(con, sink)
             form.merge_jobs(con, sink.options)
             write_tables(con, sink.writer, nodes_from_jobs=form.nodes_from_jobs)
-            write_rejects(con, sink.writer, shown)
+            write_listed_records(con, sink.writer, shown)
             self._count(con, shown, manifest, sink)
         manifest.files = self.trace.manifest.files + [
             replace(account, path=shown[account.path]) for account in manifest.files if account.path in shown

@@ -31,20 +31,6 @@ class _CommonCheck(NamedTuple):
 
 _COMMON = (
     _CommonCheck(
-        "ends_before_start",
-        "attempts that end before they start; their negative run time is kept",
-        ("attempts",),
-        "SELECT count(run_s) FROM attempts",
-        "SELECT job_id || ' attempt ' || attempt FROM attempts WHERE run_s < 0",
-    ),
-    _CommonCheck(
-        "starts_before_queued",
-        "attempts that start before the submission or before the previous attempt ended; their negative wait is kept",
-        ("attempts",),
-        "SELECT count(wait_s) FROM attempts",
-        "SELECT job_id || ' attempt ' || attempt FROM attempts WHERE wait_s < 0",
-    ),
-    _CommonCheck(
         "completed_without_end",
         "jobs that completed but have no end",
         ("jobs",),

@@ -3,29 +3,79 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, NamedTuple
 
 import polars as pl
 
-if TYPE_CHECKING:
-    from tracekit.ingest.sink import Sink
-
-__all__ = ["DOUBLED_HOUR", "DoubledHour", "count_unknown_instants", "to_utc"]
-
-DoubledHour = Literal["null", "first", "second"]
+__all__ = ["DOUBLED_HOUR", "DOUBLED_HOUR_MEANING", "Instants", "instants", "to_utc"]
 
 _HOUR = timedelta(hours=1)
 _LONGEST_GRID = timedelta(days=3_660)
 """Longest span that is looked at hour by hour; the clock changes of a log lie further apart than that hour."""
 
-DOUBLED_HOUR = ("null", "first", "second")
-"""What may become of a wall-clock time that occurs twice when clocks go back."""
+_GRID_FIRST, _GRID_LAST = datetime(1, 1, 2), datetime(9999, 12, 30)
+
+DOUBLED_HOUR = ("bounded", "null", "first", "second")
+"""What may become of a wall-clock time in the hour that a clock change doubles or skips."""
+
+DOUBLED_HOUR_MEANING = (
+    "what a time becomes in the hour that a clock change doubles or skips. bounded: the first instant that it can "
+    "mean and that fits the record's other times, with its bounds in the table doubtful_times; null: unknown; first, "
+    "second: the first or the second instant that it can mean"
+)
 
 _POLARS_WORD: dict[str, Literal["null", "earliest", "latest"]] = {
     "null": "null",
     "first": "earliest",
     "second": "latest",
 }
+
+
+class Instants(NamedTuple):
+    """The instants that wall-clock times can mean: two series of naive UTC, equal where there is one instant only."""
+
+    earliest: pl.Series
+    latest: pl.Series
+
+    @property
+    def doubtful(self) -> pl.Series:
+        """Where there are two."""
+        return (self.earliest != self.latest).fill_null(value=False)
+
+
+def instants(local: pl.Series, zone: str) -> Instants:
+    """Return the first and the last instant that each wall-clock time can mean.
+
+    A time inside the hour that occurs twice means either. One inside the hour that is skipped was told by a clock that
+    had changed too early, or not yet: it means either an hour before or an hour behind the jump. NULL where there is
+    no time.
+
+    Parameters
+    ----------
+    local : Series of Datetime without zone
+        Wall clocks.
+    zone : str
+        IANA name.
+    """
+    utc = _series_to_utc(local, zone, "null")
+    odd = local.is_not_null() & utc.is_null()
+    if not odd.any():
+        return Instants(utc, utc)
+    times = local.filter(odd)
+    found = pl.DataFrame(
+        {
+            "first": _by_zone(times, zone, "first"),
+            "second": _by_zone(times, zone, "second"),
+            "before": _by_zone(times + _HOUR, zone, "null") - _HOUR,
+            "behind": _by_zone(times - _HOUR, zone, "null") + _HOUR,
+        }
+    )
+    places = odd.arg_true()
+    earliest, latest = (
+        utc.clone().scatter(places, found.select(pl.coalesce(names)).to_series())
+        for names in (("first", "before"), ("second", "behind"))
+    )
+    return Instants(earliest, latest)
 
 
 def to_utc(local: pl.Expr, zone: str, doubled_hour: str = "null") -> pl.Expr:
@@ -51,6 +101,8 @@ def _series_to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
     first, last = local.min(), local.max()
     if not (isinstance(first, datetime) and isinstance(last, datetime)) or last - first > _LONGEST_GRID:
         return _by_zone(local, zone, doubled_hour)
+    if not _GRID_FIRST < first <= last < _GRID_LAST:  # Python's own dates end near them
+        return _by_zone(local, zone, doubled_hour)
     hours = pl.datetime_range(first - _HOUR, last + _HOUR, "1h", time_unit="us", eager=True)
     offsets = hours - _by_zone(hours, zone, "null")
     if offsets.null_count() or offsets.n_unique() > 1:
@@ -62,25 +114,3 @@ def _series_to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
 def _by_zone(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
     aware = local.dt.replace_time_zone(zone, ambiguous=_POLARS_WORD[doubled_hour], non_existent="null")
     return aware.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
-
-
-def count_unknown_instants(sink: Sink, local: pl.DataFrame, utc: pl.DataFrame, names: pl.Series) -> None:
-    """Count wall-clock times that name no single instant, as a check.
-
-    Parameters
-    ----------
-    local, utc : polars.DataFrame
-        The same columns of times before and after `to_utc`.
-    names : Series of str, length of the frames
-        What to show as examples.
-    """
-    for column in local.columns:
-        lost = local[column].is_not_null() & utc[column].is_null()
-        sink.check(
-            "ambiguous_local_time",
-            int(lost.sum()),
-            local.height - local[column].null_count(),
-            "wall-clock times inside the hour that a clock change doubles or skips; they name no single instant "
-            "and are unknown",
-            names.filter(lost),
-        )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tracekit.trace_writer import TraceWriter
 
-__all__ = ["attach", "write_rejects", "write_tables"]
+__all__ = ["attach", "write_listed_records", "write_tables"]
 
 _SIDES = ("old", "new")
 
@@ -91,7 +91,7 @@ def _attach_side(con: duckdb.DuckDBPyConnection, side: int, files: Mapping[str, 
 
 
 def write_tables(con: duckdb.DuckDBPyConnection, writer: TraceWriter, *, nodes_from_jobs: bool) -> None:
-    """Write every table but rejects; the rule for jobs has left its tables (see `merge_jobs`).
+    """Write every table but those that list records; the rule for jobs has left its tables (see `merge_jobs`).
 
     Parameters
     ----------
@@ -114,17 +114,30 @@ def write_tables(con: duckdb.DuckDBPyConnection, writer: TraceWriter, *, nodes_f
             writer.copy(table, con, query)
 
 
-def write_rejects(con: duckdb.DuckDBPyConnection, writer: TraceWriter, shown: Mapping[str, str]) -> None:
-    """Write the rejects of both; `shown` holds the names of the new files, those read before are not in it."""
+def write_listed_records(con: duckdb.DuckDBPyConnection, writer: TraceWriter, shown: Mapping[str, str]) -> None:
+    """Write the rejects and the doubtful times of both, whose rows name a file.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        Has the views.
+    writer : TraceWriter
+        Gets the tables.
+    shown : mapping of str to str
+        The names of the new files; those read before are not in it.
+    """
     con.execute("CREATE TABLE shown (source_file VARCHAR, name VARCHAR)")
     if shown:
         con.executemany("INSERT INTO shown VALUES (?, ?)", [list(item) for item in shown.items()])
-    query = """SELECT * FROM (
-        SELECT * FROM old_rejects
-        UNION ALL SELECT r.* REPLACE (s.name AS source_file) FROM new_rejects r JOIN shown s USING (source_file))
-        ORDER BY side, row"""
-    if _rows(con, f"({query})"):
-        writer.copy("rejects", con, query)
+    for table in ("rejects", "doubtful_times"):
+        query = f"""SELECT * FROM (
+            SELECT * FROM old_{table}
+            UNION ALL
+            SELECT r.* REPLACE (s.name AS source_file) FROM new_{table} r LEFT JOIN shown s USING (source_file)
+            WHERE s.name IS NOT NULL OR r.source_file IS NULL)
+            ORDER BY side, row"""
+        if _rows(con, f"({query})"):
+            writer.copy(table, con, query)
 
 
 def _rows(con: duckdb.DuckDBPyConnection, table: str) -> int:

@@ -18,6 +18,7 @@ from tracekit.ingest.detect import detect
 from tracekit.ingest.files import MAX_INFLATION, source_files
 from tracekit.ingest.samples import keep_last_samples
 from tracekit.ingest.sink import Sink
+from tracekit.ingest.table_times import order_table_times
 from tracekit.manifest import Manifest
 from tracekit.progress import Progress
 from tracekit.schema import SCHEMA_VERSION
@@ -125,6 +126,7 @@ def ingest_logs(
         sink.flush()
         writer.drain()
         _refuse_rejects(source, sink, max_reject_share)
+        order_table_times(sink)
         keep_last_samples(sink)
         manifest = _manifest(detection, frame, sink)
         if earlier:
@@ -133,6 +135,8 @@ def ingest_logs(
                 progress.note(f"{out} holds every file of the source already: nothing is changed")
                 return earlier.trace
             earlier.merge(manifest, detection.format, sink)
+            order_table_times(sink)
+            manifest.tables = writer.tables()
         _describe(manifest, frame, sink)
         if earlier:
             earlier.require_unchanged()

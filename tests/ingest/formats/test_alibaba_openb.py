@@ -209,7 +209,6 @@ def test_the_larger_node_list_is_read_and_said(ingest: Ingest, rows: Rows) -> No
     [
         ("p1,1,1,1,1001,,LS,Failed,1,4,2", "gpu_milli", "is above 1000"),
         ("p1,1,1,-1,0,,LS,Failed,1,4,2", "num_gpu", "is below 0"),
-        ("p1,1,1,1,0,,LS,Failed,9214646401,4,2", "creation_time", "is above 9.21465e+09"),
         (",1,1,1,0,,LS,Failed,1,4,2", "name", "is missing"),
         ("p0,1,1,1,0,,LS,Failed,1,4,2", "name", "repeats the key of an earlier record"),
     ],

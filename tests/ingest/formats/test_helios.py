@@ -170,11 +170,39 @@ def test_stated_durations_are_checked_and_the_times_used(ingest: Ingest, rows: R
     assert found_checks(trace) == {"duration_disagrees": (1, 2), "queue_disagrees": (1, 2)}
 
 
-def test_an_end_before_the_start_is_kept_and_counted(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+def test_times_that_go_back_are_unknown_and_listed(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
     line = "1,u1,vcA,4,16,1,COMPLETED,2020-04-02 08:00:20,2020-04-02 08:00:10,2020-04-02 08:00:00,-10,-10\n"
     trace = ingest({"Earth/cluster_log.csv": LOG + line})
-    assert [(row["run_s"], row["wait_s"]) for row in rows(trace, "attempts")] == [(-10.0, -10.0)]
-    assert found_checks(trace) == {"ends_before_start": (1, 1), "starts_before_queued": (1, 1)}
+    unknown = {"start_time", "end_time", "run_s", "queue_s", "wait_s"}
+    assert rows(trace, "jobs") == [
+        {k: v for k, v in JOB_ROW.items() if k not in unknown} | {"submit_time": "2020-04-02 00:00:20"}
+    ]
+    (attempt,) = rows(trace, "attempts")
+    assert (attempt["job_id"], unknown & set(attempt)) == ("Earth/1", set())
+    assert found_checks(trace) == {
+        "ends_before_start": (1, 1),
+        "starts_before_queued": (1, 1),
+        "completed_without_end": (1, 1),
+    }
+    listed = {"source_file": "Earth/cluster_log.csv", "line": 2, "job_id": "Earth/1"}
+    reason = "lies before an earlier time of its record"
+    assert rows(trace, "doubtful_times") == [
+        listed | {"column": "start_time", "value": "2020-04-02 00:00:10", "reason": reason},
+        listed | {"column": "end_time", "value": "2020-04-02 00:00:00", "reason": reason},
+    ]
+
+
+@pytest.mark.parametrize(
+    "end", ["1970-01-01 00:00:00", "1970-01-01 08:00:00", "2038-01-19 11:14:07", "2199-01-01 00:00:00"]
+)
+def test_an_end_at_no_date_of_the_log_is_unknown(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks, end: str
+) -> None:
+    line = f"1,u1,vcA,4,16,1,COMPLETED,2020-04-02 08:00:00,2020-04-02 08:00:10,{end},-1,10\n"
+    trace = ingest({"Earth/cluster_log.csv": LOG + line})
+    assert rows(trace, "jobs") == [{k: v for k, v in JOB_ROW.items() if k not in ("end_time", "run_s")}]
+    assert found_checks(trace) == {"impossible_dates": (1, 3), "completed_without_end": (1, 1)}
+    assert [(t["line"], t["column"]) for t in rows(trace, "doubtful_times")] == [(2, "end_time")]
 
 
 def test_the_header_may_name_its_columns_in_any_order(ingest: Ingest, rows: Rows) -> None:

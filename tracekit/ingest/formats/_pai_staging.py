@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+import polars as pl
+
 from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import LAST_SECOND, limited
 from tracekit.ingest.csv_table import header_columns, read_table
+from tracekit.ingest.record_times import RecordTimes, Sequence, clipped_seconds
 from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import duckdb
-    import polars as pl
 
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import Found
@@ -25,9 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PaiCheck", "PaiTables", "count_found", "instant", "keep_one"]
 
-_LARGEST = dict.fromkeys(("start_time", "end_time"), LAST_SECOND) | dict.fromkeys(
-    ("inst_num", "plan_cpu", "plan_mem", "plan_gpu"), 1e9
-)
+_LARGEST = dict.fromkeys(("inst_num", "plan_cpu", "plan_mem", "plan_gpu"), 1e9)
+_OF_SAMPLES = dict.fromkeys(("start_time", "end_time"), LAST_SECOND)
+_SUBMITTED = {"start_time": "submit_time", "end_time": "end_time"}
+_RUN = {"start_time": "start_time", "end_time": "end_time"}
+_TIMES = {"pai_job_table": _SUBMITTED, "pai_task_table": _SUBMITTED, "pai_instance_table": _RUN}
+"""What the times of a table are in the Trace."""
 _READ = {
     "pai_instance_table": (
         "job_name",
@@ -93,8 +98,15 @@ class PaiTables:
             )
         whole = schema.source("alibaba-pai", key)
         order = self._orders.get(key) or list(whole.names)
+        spec = _narrowed(whole)
         for file in files:
-            yield from read_table(self._sink, file, _narrowed(whole), columns=order)
+            frames = read_table(self._sink, file, spec, columns=order)
+            if key not in _TIMES:
+                yield from frames
+                continue
+            times = RecordTimes(self._sink, file.path)
+            for frame in frames:
+                yield _possible(frame, times, _TIMES[key], by_task=self._sink.options["unit"] == "task")
 
     def stage(self, con: duckdb.DuckDBPyConnection, view: str, key: str) -> Path | None:
         """Read one table into a view of its columns and `line`, and return the file behind it.
@@ -113,7 +125,19 @@ class PaiTables:
 
 def _narrowed(spec: TableSchema) -> TableSchema:
     read = _READ.get(spec.name, spec.names)
-    return limited(replace(spec, columns=tuple(c for c in spec.columns if c.name in read)), _LARGEST)
+    largest = _LARGEST if spec.name in _TIMES else _LARGEST | _OF_SAMPLES
+    return limited(replace(spec, columns=tuple(c for c in spec.columns if c.name in read)), largest)
+
+
+def _possible(rows: pl.DataFrame, times: RecordTimes, columns: dict[str, str], *, by_task: bool) -> pl.DataFrame:
+    """Return the rows without times that cannot be, still seconds; 0 is the release's word for unknown."""
+    known = rows.with_columns(pl.when(pl.col(name) != 0).then(name).alias(name) for name in columns)
+    name = (
+        pl.format("{}/{}", "job_name", "task_name") if by_task and "task_name" in rows.columns else pl.col("job_name")
+    )
+    dated = known.select(name.alias("job_id"), "line", *(clipped_seconds(pl.col(c)) for c in columns))
+    found = times.possible(dated, Sequence(columns)).select(list(columns))
+    return known.with_columns(known[c].set(found[c].is_null(), None) for c in columns)
 
 
 def keep_one(con: duckdb.DuckDBPyConnection, view: str, rows: str, key: str, order: str) -> None:

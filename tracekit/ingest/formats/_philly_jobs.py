@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.ingest.cells import FIRST_TIME, LAST_TIME
 from tracekit.ingest.formats._philly_records import SHAPE, read_records
 from tracekit.ingest.json_array import json_runs
-from tracekit.ingest.localtime import count_unknown_instants, to_utc
+from tracekit.ingest.localtime import instants
+from tracekit.ingest.record_times import RecordTimes, Sequence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,29 +28,30 @@ TIMEZONE = "America/Los_Angeles"
 _STATUS = {"Pass": "completed", "Killed": "cancelled", "Failed": "failed"}
 _ATTEMPT_BITS = 32
 _TIME = "%Y-%m-%d %H:%M:%S"
+_SUBMITTED = Sequence({"submitted": "submit_time"})
+_RUN = Sequence({"start": "start_time", "end": "end_time"}, attempt="attempt")
 
 
 def read_jobs(file: SourceFile, sink: Sink) -> None:
     """Read the job log; the records that cannot be used are set aside."""
     seen: set[str] = set()
+    times = RecordTimes(sink, file.path)
     with sink.opened(file) as opened:
         for run in json_runs(opened.stream, file.path, SHAPE):
-            _write_jobs(read_records(run, opened, seen), run, opened, sink)
+            _write_jobs(read_records(run, opened, seen), run, opened, times, sink)
 
 
-def _write_jobs(records: Records, run: JsonRun, opened: OpenedFile, sink: Sink) -> None:
-    naive = sink.options["times"] == "naive"
+def _write_jobs(records: Records, run: JsonRun, opened: OpenedFile, times: RecordTimes, sink: Sink) -> None:
     job, attempt, detail = records
     bad: dict[int, tuple[str, str]] = {}
-    job, submitted = _timed(job, ["submitted"], bad)
-    attempt, instants = _timed(attempt, ["start", "end"], bad)
+    job = _timed(job, ["submitted"], bad)
+    attempt = _timed(attempt, ["start", "end"], bad)
     for row in sorted(bad):
         opened.reject(run.line(row), *bad[row], run.raw(row))
     usable = ~pl.col("row").is_in(list(bad))
     job, attempt, detail = (frame.filter(usable) for frame in (job, attempt, detail))
-    if not naive:
-        job = _to_utc(job, submitted, sink)
-        attempt = _to_utc(attempt, instants, sink, names=job[_places(job, attempt)]["job_id"])
+    job = job.with_columns(line=pl.Series([run.line(row) for row in job["row"]], dtype=pl.Int64))
+    job, attempt = _possible(job, attempt, times, sink)
     attempts = _attempts(job, attempt)
     jobs = _jobs(job, attempts)
     _count_contradictions(jobs, attempts, sink)
@@ -64,7 +65,7 @@ def _write_jobs(records: Records, run: JsonRun, opened: OpenedFile, sink: Sink) 
     sink.write("placements", _placements(detail, attempts))
 
 
-def _timed(frame: pl.DataFrame, columns: list[str], bad: dict[int, tuple[str, str]]) -> tuple[pl.DataFrame, list[str]]:
+def _timed(frame: pl.DataFrame, columns: list[str], bad: dict[int, tuple[str, str]]) -> pl.DataFrame:
     """Parse the columns as times; rows of unusable ones are entered in `bad` with column and reason."""
     parsed = frame.with_columns(
         pl.col(c).str.to_datetime(_TIME, strict=False, time_unit="us", cache=False) for c in columns
@@ -72,21 +73,35 @@ def _timed(frame: pl.DataFrame, columns: list[str], bad: dict[int, tuple[str, st
     shown = {"submitted": "submitted_time", "start": "start_time", "end": "end_time"}
     for column in columns:
         unread = frame[column].is_not_null() & parsed[column].is_null()
-        far = ((parsed[column] < FIRST_TIME) | (parsed[column] > LAST_TIME)).fill_null(value=False)
-        for mask, reason in ((unread, f"is not a time like {_TIME}"), (far, "is a date out of range")):
-            lost = frame.filter(mask)
-            for row, *number in lost.select("row", *(["attempt"] if "attempt" in lost.columns else [])).iter_rows():
-                place = f"attempts[{number[0]}].{shown[column]}" if number else shown[column]
-                bad.setdefault(row, (place, reason))
-    return parsed, columns
+        lost = frame.filter(unread)
+        for row, *number in lost.select("row", *(["attempt"] if "attempt" in lost.columns else [])).iter_rows():
+            place = f"attempts[{number[0]}].{shown[column]}" if number else shown[column]
+            bad.setdefault(row, (place, f"is not a time like {_TIME}"))
+    return parsed
 
 
-def _to_utc(frame: pl.DataFrame, columns: list[str], sink: Sink, names: pl.Series | None = None) -> pl.DataFrame:
-    chosen = sink.options["doubled_hour"]
-    strict = frame.select(to_utc(pl.col(c), TIMEZONE) for c in columns)
-    utc = strict if chosen == "null" else frame.select(to_utc(pl.col(c), TIMEZONE, chosen) for c in columns)
-    count_unknown_instants(sink, frame.select(columns), strict, frame["job_id"] if names is None else names)
-    return frame.with_columns(utc)
+def _possible(
+    job: pl.DataFrame, attempt: pl.DataFrame, times: RecordTimes, sink: Sink
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return both frames, times in UTC, NULL where they cannot be: the attempts of a job follow each other."""
+    utc, doubled_hour = sink.options["times"] == "utc", sink.options["doubled_hour"]
+    job = times.dated(job, _SUBMITTED)
+    if utc:
+        job = times.from_wall_clock(job, _SUBMITTED, TIMEZONE, doubled_hour)
+    own = job[_places(job, attempt)]
+    attempt = times.dated(attempt.with_columns(own["job_id"], own["line"]), _RUN)
+    if utc:
+        first = attempt.with_columns(instants(attempt[name], TIMEZONE).earliest for name in _RUN.columns)
+        before = _latest_before(first, own["submitted"])
+        attempt = times.from_wall_clock(attempt, _RUN, TIMEZONE, doubled_hour, before=before)
+    return job, times.ordered(attempt, _RUN, _latest_before(attempt, own["submitted"])).drop("job_id", "line")
+
+
+def _latest_before(attempt: pl.DataFrame, submitted: pl.Series) -> pl.Series:
+    """Return the latest time that a job's record has before each of its attempts."""
+    own = pl.max_horizontal("start", "end")
+    previous = own.cum_max().forward_fill().shift(1).over("row")
+    return attempt.select(pl.max_horizontal(previous, submitted)).to_series()
 
 
 def _attempts(job: pl.DataFrame, attempt: pl.DataFrame) -> pl.DataFrame:

@@ -11,10 +11,12 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.ingest.csv_table import read_table
+from tracekit.ingest.record_times import RecordTimes, Sequence
 from tracekit.ingest.samples import RepeatProof
 from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tracekit.ingest.files import SourceFile
@@ -52,7 +54,9 @@ def read_gpu_samples(file: SourceFile, sink: Sink) -> None:
         )
 
     proof = RepeatProof()
-    for raw in read_table(sink, file, spec, inspect=count_offline):
+    times = RecordTimes(sink, file.path)
+    for found in read_table(sink, file, spec, inspect=count_offline):
+        raw = times.dated(found, Sequence({"time": "time"}, names="machineId")).drop_nulls("time")
         proof.see(raw.select("time", node_id="machineId"))
         samples = _long(raw, cells)
         odd = (samples["utilization_pct"] < 0) | (samples["utilization_pct"] > 100)
@@ -118,7 +122,14 @@ def read_host_samples(found: Found, sink: Sink) -> None:
 
 def _stage(files: list[SourceFile], key: str, sink: Sink) -> Path | None:
     spec = _telemetry_schema(key, sink)
-    return sink.stage(key, (rows for file in files for rows in read_table(sink, file, spec)))
+
+    def dated() -> Iterator[pl.DataFrame]:
+        for file in files:
+            times = RecordTimes(sink, file.path)
+            for rows in read_table(sink, file, spec):
+                yield times.dated(rows, Sequence({"time": "time"}, names="machine_id")).drop_nulls("time")
+
+    return sink.stage(key, dated())
 
 
 def _samples_sql(path: Path | None, key: str) -> str:

@@ -11,7 +11,7 @@ from tracekit import schema
 from tracekit.ingest.cells import typed_cells
 from tracekit.ingest.formats import _slurm_text as text_of
 from tracekit.ingest.formats._slurm_records import VC_COLUMNS, read_records
-from tracekit.ingest.localtime import count_unknown_instants, to_utc
+from tracekit.ingest.record_times import RecordTimes, Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["read_rows"]
 
-_TIMES = ("Submit", "Eligible", "Start", "End")
+_LIFE = Sequence({"Submit": "submit_time", "Start": "start_time", "End": "end_time"}, names="JobID")
+_ALL = Sequence(
+    {"Submit": "submit_time", "Eligible": "eligible_time", "Start": "start_time", "End": "end_time"}, names="JobID"
+)
 _LINES_PER_FILE = 1 << 40
 _JOB_ID = r"^(\d{1,20})(?:_(\d{1,20}|\[[^\]]*\]))?(?:\+(\d{1,9}))?(?:\.(.+))?$"
 _RAW_ID = r"^(\d{1,20})(?:\.(.+))?$"
@@ -57,11 +60,14 @@ def read_rows(files: list[SourceFile], sink: Sink) -> Iterator[pl.DataFrame]:
     """
     for number, file in enumerate(files):
         with sink.opened(file) as opened:
+            times = RecordTimes(sink, opened.path)
             for layout, records in read_records(opened, sink):
-                yield _rows(records, layout, number, opened, sink)
+                yield _rows(records, layout, number, opened, times, sink)
 
 
-def _rows(records: Records, layout: Layout, number: int, opened: OpenedFile, sink: Sink) -> pl.DataFrame:
+def _rows(
+    records: Records, layout: Layout, number: int, opened: OpenedFile, times: RecordTimes, sink: Sink
+) -> pl.DataFrame:
     frame, bad = typed_cells(records.text, layout.spec)
     for cell in bad:
         records.faults[cell.row] = (cell.column, cell.reason)
@@ -72,8 +78,10 @@ def _rows(records: Records, layout: Layout, number: int, opened: OpenedFile, sin
         for c in spec.columns
         if c.name not in layout.columns
     )
-    order = pl.Series("ord", np.asarray(records.lines, dtype=np.int64) + number * _LINES_PER_FILE)
-    frame = frame.with_columns(order, *_identity())
+    lines = np.asarray(records.lines, dtype=np.int64)
+    frame = frame.with_columns(
+        pl.Series("ord", lines + number * _LINES_PER_FILE), pl.Series("line", lines), *_identity()
+    )
     records.blame(frame["job"].is_null() & frame["JobID"].is_not_null(), "JobID", "is not a job id")
     records.blame(frame["raw_id"].is_null() & frame["JobIDRaw"].is_not_null(), "JobIDRaw", "is not a job id")
     records.blame(frame["step"].is_null() & frame["Submit"].is_null(), "Submit", "is missing")
@@ -82,7 +90,7 @@ def _rows(records: Records, layout: Layout, number: int, opened: OpenedFile, sin
         opened.reject(records.lines[row], *records.faults[row], records.raws(row))
     good = np.ones(frame.height, dtype=bool)
     good[list(records.faults)] = False
-    return _normal(frame.filter(pl.Series(good)), layout, sink)
+    return _normal(frame.filter(pl.Series(good)), layout, times, sink)
 
 
 def _read_cell(records: Records, frame: pl.DataFrame, name: str) -> pl.Series:
@@ -123,16 +131,15 @@ def _identity() -> Iterable[pl.Expr]:
     yield raw.struct[0].alias("raw_id")
 
 
-def _normal(frame: pl.DataFrame, layout: Layout, sink: Sink) -> pl.DataFrame:
-    local = frame.select(_TIMES)
+def _normal(frame: pl.DataFrame, layout: Layout, times: RecordTimes, sink: Sink) -> pl.DataFrame:
+    frame = times.dated(frame, _ALL)
     frame = frame.with_columns(
         word=pl.col("State").struct["word"],
         status=pl.col("State").struct["status"],
-        **{f"{name}Local": pl.col(name) for name in _TIMES},
-        **{name: to_utc(pl.col(name), sink.options["timezone"], sink.options["doubled_hour"]) for name in _TIMES},
+        **{f"{name}Local": pl.col(name) for name in _ALL.columns},
     )
-    strict = local.select(to_utc(pl.col(name), sink.options["timezone"]) for name in _TIMES)
-    count_unknown_instants(sink, local, strict, frame["JobID"])
+    frame = times.from_wall_clock(frame, _ALL, sink.options["timezone"], sink.options["doubled_hour"])
+    frame = times.ordered(frame, _LIFE)
     frame = frame.with_columns(_resources(layout, sink)).with_columns(_life(layout))
     _count_contradictions(frame, sink)
     component = pl.col("component").is_not_null()

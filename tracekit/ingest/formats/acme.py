@@ -25,6 +25,7 @@ from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.derived import single_attempts
 from tracekit.ingest.formats._slurm_status import has_ended, slurm_status
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
+from tracekit.ingest.record_times import RecordTimes, Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +47,7 @@ _WORKLOAD = {
     "Eval": "inference",
     "Other": "other",
 }
+_TIMES = Sequence({name: name for name in ("submit_time", "start_time", "end_time")})
 _TOLERANCE_S = 1.0
 """Stated spans may differ by this much from the times, which are whole seconds [s]."""
 
@@ -91,19 +93,20 @@ def _tell_cluster(file: SourceFile, cluster: str, sink: Sink) -> None:
 
 def _read_log(file: SourceFile, key: str, cluster: str, sink: Sink) -> None:
     counts = ("node_num", "gpu_num", "cpu_num", "mem_per_pod_GB")
-    for log in read_table(sink, file, limited(schema.source("acme", key), dict.fromkeys(counts, 1e9))):
+    times = RecordTimes(sink, file.path)
+    for raw in read_table(sink, file, limited(schema.source("acme", key), dict.fromkeys(counts, 1e9))):
+        log = times.possible(raw.with_columns(job_id=pl.lit(cluster + "/") + pl.col("job_id")), _TIMES)
         jobs = _jobs(log, cluster)
         _count_contradictions(log, jobs, sink)
         sink.write("jobs", jobs)
-        sink.write("attempts", single_attempts(jobs.filter(pl.col("start_time").is_not_null())))
+        sink.write("attempts", single_attempts(jobs.filter(pl.col("attempt_count") > 0)))
 
 
 def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
     state, kind = pl.col("state"), pl.col("type")
     end = pl.when(has_ended(pl.col("status"))).then(pl.col("end_time"))
-    started = pl.col("start_time").is_not_null()
     return log.with_columns(status=slurm_status(state)).select(
-        job_id=pl.lit(cluster + "/") + pl.col("job_id"),
+        job_id="job_id",
         cluster=pl.lit(cluster),
         user="user",
         group=kind,
@@ -118,7 +121,7 @@ def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
         gpu_count=pl.col("gpu_num").cast(pl.Float64),
         cpu_count="cpu_num",
         node_count="node_num",
-        attempt_count=started.cast(pl.Int64),
+        attempt_count=pl.col("began").cast(pl.Int64),
     )
 
 

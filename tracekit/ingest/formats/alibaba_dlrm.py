@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, ClassVar
 import polars as pl
 
 from tracekit import schema
-from tracekit.ingest.cells import LAST_SECOND, limited
+from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.derived import single_attempts
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
+from tracekit.ingest.record_times import RecordTimes, Sequence, clipped_seconds
 
 if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
@@ -34,6 +35,7 @@ _FILE = "disaggregated_DLRM_trace"
 _GPUS = {"CN": 0, "HN": 1}
 """GPUs of an instance by its role."""
 _TIMES = ("creation_time", "scheduled_time", "deletion_time")
+_SEQUENCE = Sequence(dict(zip(_TIMES, ("submit_time", "start_time", "end_time"), strict=True)), names="instance_sn")
 
 
 class AlibabaDlrm(Format):
@@ -65,34 +67,31 @@ class AlibabaDlrm(Format):
 
 
 def _read_instances(file: SourceFile, sink: Sink) -> None:
-    largest = dict.fromkeys(_TIMES, LAST_SECOND) | dict.fromkeys(("cpu_request", "gpu_request", "memory_request"), 1e9)
+    largest = dict.fromkeys(("cpu_request", "gpu_request", "memory_request"), 1e9)
     spec = limited(schema.source("alibaba-dlrm", _FILE), largest)
+    times = RecordTimes(sink, file.path)
     for raw in read_table(sink, file, spec):
-        jobs = _jobs(raw.with_columns(_instant(name) for name in _TIMES))
+        timed = raw.with_columns(clipped_seconds(pl.col(name)) for name in _TIMES)
+        jobs = _jobs(times.possible(timed, _SEQUENCE))
         _count_contradictions(raw, sink)
         sink.write("jobs", jobs)
         # An instance from before the trace ran, so it has an attempt, although nobody knows since when.
         sink.write("attempts", single_attempts(jobs.filter(pl.col("attempt_count") > 0)))
 
 
-def _instant(name: str) -> pl.Expr:
-    """Lay seconds since the start of the trace on 1970-01-01; microseconds drop the noise in the last digits."""
-    return (pl.col(name) * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us")).alias(name)
-
-
 def _jobs(instances: pl.DataFrame) -> pl.DataFrame:
     created, scheduled, deleted = (pl.col(name) for name in _TIMES)
-    ran = scheduled.is_not_null() | created.is_null()
+    ran = pl.col("began") | created.is_null()
     return instances.select(
         job_id="instance_sn",
         cluster=pl.lit(_CLUSTER),
         group="app_name",
         workload=pl.lit("inference"),
-        status=pl.when(ran & deleted.is_not_null())
+        status=pl.when(ran & pl.col("finished"))
         .then(pl.lit("completed"))
         .when(ran)
         .then(pl.lit("running"))
-        .when(deleted.is_null())
+        .when(~pl.col("finished"))
         .then(pl.lit("pending"))
         .otherwise(pl.lit("unknown")),
         submit_time=created,

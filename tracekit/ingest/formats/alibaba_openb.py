@@ -17,10 +17,11 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.errors import SourceError, UsageError, nearest
-from tracekit.ingest.cells import LAST_SECOND, limited
+from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.derived import single_attempts
 from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
+from tracekit.ingest.record_times import RecordTimes, Sequence, clipped_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +37,9 @@ TRACE_END_S = 12_902_960
 
 _STATUS = {"Running": "unknown", "Failed": "failed", "Pending": "pending", "Succeeded": "completed"}
 _CLUSTER = "openb"
+_TIMES = Sequence(
+    {"creation_time": "submit_time", "scheduled_time": "start_time", "deletion_time": "end_time"}, names="name"
+)
 _POD_LIST = r"openb_pod_list_(\w+)\.csv"
 
 
@@ -110,15 +114,16 @@ def _larger_nodes(files: list[SourceFile], sink: Sink) -> SourceFile:
 
 
 def _read_pods(file: SourceFile, sink: Sink) -> None:
-    largest = dict.fromkeys(("creation_time", "deletion_time", "scheduled_time"), LAST_SECOND) | dict.fromkeys(
-        ("cpu_milli", "memory_mib", "num_gpu"), 1e9
-    )
+    largest = dict.fromkeys(("cpu_milli", "memory_mib", "num_gpu"), 1e9)
+    times = RecordTimes(sink, file.path)
     for raw in read_table(sink, file, limited(schema.source("alibaba-openb", "openb_pod_list"), largest)):
         pods = _with_absent_columns(raw)
-        jobs = _jobs(pods)
+        cut = pl.col("deletion_time") >= TRACE_END_S
+        dated = pods.with_columns(cut.alias("cut"), *(clipped_seconds(pl.col(name)) for name in _TIMES.columns))
+        jobs = _jobs(times.possible(dated, _TIMES))
         _count_contradictions(pods, sink)
         sink.write("jobs", jobs)
-        sink.write("attempts", single_attempts(jobs.filter(pl.col("start_time").is_not_null())))
+        sink.write("attempts", single_attempts(jobs.filter(pl.col("attempt_count") > 0)))
 
 
 def _with_absent_columns(pods: pl.DataFrame) -> pl.DataFrame:
@@ -129,10 +134,9 @@ def _with_absent_columns(pods: pl.DataFrame) -> pl.DataFrame:
 
 def _jobs(pods: pl.DataFrame) -> pl.DataFrame:
     phase = pl.col("pod_phase")
-    cut = pl.col("deletion_time") >= TRACE_END_S
+    cut = pl.col("cut")
     status = phase.replace_strict(_STATUS, default="unknown", return_dtype=pl.String)
-    end_s = pl.when(cut).then(None).otherwise(pl.col("deletion_time"))
-    started = pl.col("scheduled_time").is_not_null()
+    end = pl.when(~cut.fill_null(value=False)).then("deletion_time")
     return pods.select(
         job_id="name",
         cluster=pl.lit(_CLUSTER),
@@ -143,23 +147,22 @@ def _jobs(pods: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("running"))
         .otherwise(status),
         source_status=phase,
-        submit_time=_instant(pl.col("creation_time")),
-        start_time=_instant(pl.col("scheduled_time")),
-        end_time=_instant(end_s),
-        queue_s=(pl.col("scheduled_time") - pl.col("creation_time")).cast(pl.Float64),
-        run_s=(end_s - pl.col("scheduled_time")).cast(pl.Float64),
+        submit_time="creation_time",
+        start_time="scheduled_time",
+        end_time=end,
+        queue_s=_seconds(pl.col("scheduled_time") - pl.col("creation_time")),
+        run_s=_seconds(end - pl.col("scheduled_time")),
         gpu_count=pl.col("num_gpu").cast(pl.Float64) * pl.col("gpu_milli") / 1000,
         cpu_count=pl.col("cpu_milli") / 1000,
         memory_gib=pl.col("memory_mib") / 1024,
         gpu_model=pl.col("gpu_spec").str.split("|").list.unique(maintain_order=True).list.join("|"),
-        attempt_count=started.cast(pl.Int64),
+        attempt_count=pl.col("began").cast(pl.Int64),
         preemptible=pl.col("qos") == "BE",
     )
 
 
-def _instant(seconds: pl.Expr) -> pl.Expr:
-    """Lay seconds since the start of the trace on 1970-01-01."""
-    return pl.from_epoch(seconds, time_unit="s").cast(pl.Datetime("us"))
+def _seconds(span: pl.Expr) -> pl.Expr:
+    return span.dt.total_microseconds() / 1e6
 
 
 def _count_contradictions(pods: pl.DataFrame, sink: Sink) -> None:

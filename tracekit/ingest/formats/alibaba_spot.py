@@ -19,6 +19,7 @@ from tracekit import schema
 from tracekit.ingest.cells import LAST_SECOND, limited
 from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
+from tracekit.ingest.record_times import RecordTimes, Sequence, clipped_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,12 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT"]
 
 _CLUSTER = "spot"
+_TIMES = Sequence({"submit_time": "submit_time"}, names="job_name")
 _PRIORITY = {"HP": 1, "Spot": 0}
 """Priority by job type, larger first."""
 
-_LARGEST = {"submit_time": LAST_SECOND, "duration": LAST_SECOND} | dict.fromkeys(
-    ("cpu_request", "gpu_request", "worker_num"), 1e9
-)
+_LARGEST = {"duration": LAST_SECOND} | dict.fromkeys(("cpu_request", "gpu_request", "worker_num"), 1e9)
 """Largest values that are computed with; their products stay finite."""
 
 
@@ -72,9 +72,11 @@ class AlibabaSpot(Format):
 
 def _read_jobs(file: SourceFile, sink: Sink) -> None:
     spec = limited(schema.source("alibaba-spot", "job_info_df"), _LARGEST)
+    times = RecordTimes(sink, file.path)
     for raw in read_table(sink, file, spec):
         _count_contradictions(raw, sink)
-        sink.write("jobs", _jobs(raw))
+        dated = raw.with_columns(clipped_seconds(pl.col("submit_time")))
+        sink.write("jobs", _jobs(times.possible(dated, _TIMES)))
     sink.note("the source tells neither starts, ends nor outcomes of jobs; run_s is the work stated for a job")
 
 
@@ -85,7 +87,7 @@ def _jobs(raw: pl.DataFrame) -> pl.DataFrame:
         job_id="job_name",
         cluster=pl.lit(_CLUSTER),
         vc="organization",
-        submit_time=(pl.col("submit_time") * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us")),
+        submit_time="submit_time",
         run_s="duration",
         gpu_count=pl.col("gpu_request") * workers,
         cpu_count=pl.col("cpu_request") * workers,

@@ -25,7 +25,8 @@ from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.derived import single_attempts
 from tracekit.ingest.formats._slurm_status import has_ended, slurm_status
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
-from tracekit.ingest.localtime import count_unknown_instants, to_utc
+from tracekit.ingest.localtime import to_utc
+from tracekit.ingest.record_times import RecordTimes, Sequence
 
 if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
@@ -39,6 +40,7 @@ TIMEZONE = "Asia/Shanghai"
 
 _LOG = r"(?:(\w+?)_)?cluster_log\.csv"
 _QUOTA = r"(?:(\w+?)_)?cluster_gpu_number\.csv"
+_TIMES = Sequence({name: name for name in ("submit_time", "start_time", "end_time")})
 
 
 class Helios(Format):
@@ -90,12 +92,11 @@ def _cluster(file: SourceFile) -> str:
 
 def _read_log(file: SourceFile, cluster: str, sink: Sink) -> None:
     spec = limited(schema.source("helios", "cluster_log"), dict.fromkeys(("gpu_num", "cpu_num", "node_num"), 1e9))
+    times = RecordTimes(sink, file.path)
     for raw in read_table(sink, file, spec):
-        local = raw.select("submit_time", "start_time", "end_time")
-        utc = local.select(to_utc(pl.col(name), TIMEZONE) for name in local.columns)
-        log = raw.with_columns(utc)
+        named = raw.with_columns(job_id=pl.lit(cluster + "/") + pl.col("job_id").cast(pl.String))
+        log = times.possible(times.from_wall_clock(named, _TIMES, TIMEZONE), _TIMES)
         jobs = _jobs(log, cluster)
-        count_unknown_instants(sink, local, utc, jobs["job_id"])
         _count_contradictions(log, jobs, sink)
         sink.write("jobs", jobs)
         sink.write("attempts", single_attempts(jobs.filter(pl.col("attempt_count") > 0)))
@@ -103,10 +104,9 @@ def _read_log(file: SourceFile, cluster: str, sink: Sink) -> None:
 
 def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
     end = pl.when(has_ended(pl.col("status"))).then(pl.col("end_time"))
-    started = pl.col("start_time").is_not_null()
     told = pl.when(_without_times()).then("duration")
     return log.with_columns(status=slurm_status(pl.col("state"))).select(
-        job_id=pl.lit(cluster + "/") + pl.col("job_id").cast(pl.String),
+        job_id="job_id",
         cluster=pl.lit(cluster),
         vc="vc",
         user="user",
@@ -120,14 +120,14 @@ def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
         gpu_count=pl.col("gpu_num").cast(pl.Float64),
         cpu_count=pl.col("cpu_num").cast(pl.Float64),
         node_count="node_num",
-        attempt_count=(started | _without_times()).cast(pl.Int64),
+        attempt_count=(pl.col("began") | _without_times()).cast(pl.Int64),
     )
 
 
 def _without_times() -> pl.Expr:
     """Return whether a job ran, by its stated duration, though neither of its times is told, as in a synthetic log."""
     open_ended = pl.col("status").is_in(["running", "pending"]).fill_null(value=False)
-    neither = pl.col("start_time").is_null() & pl.col("end_time").is_null()
+    neither = ~pl.col("began") & pl.col("end_time").is_null()
     return (neither & ~open_ended & (pl.col("duration") > 0)).fill_null(value=False)
 
 

@@ -21,7 +21,7 @@ from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.formats._philly_jobs import CLUSTER, TIMEZONE, read_jobs
 from tracekit.ingest.formats._philly_telemetry import read_gpu_samples, read_host_samples
 from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
-from tracekit.ingest.localtime import DOUBLED_HOUR
+from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,11 +71,7 @@ class Philly(Format):
         ),
     )
     options: ClassVar[Mapping[str, Option]] = {
-        "doubled_hour": Option(
-            "null",
-            "what a job-log time in the hour that occurs twice becomes: unknown, or in the first or second one",
-            DOUBLED_HOUR,
-        ),
+        "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
         "times": Option(
             "utc",
             "utc: honour zones; naive: take every wall clock as it stands, as the published notebook does",

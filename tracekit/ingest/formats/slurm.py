@@ -24,7 +24,7 @@ from tracekit.ingest.formats._slurm_records import header_names
 from tracekit.ingest.formats._slurm_rows import read_rows
 from tracekit.ingest.formats._slurm_tables import write_tables
 from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
-from tracekit.ingest.localtime import DOUBLED_HOUR
+from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,11 +52,7 @@ class Slurm(Format):
     )
     options: ClassVar[Mapping[str, Option]] = {
         "timezone": Option("UTC", "IANA name of the zone in which sacct printed its times"),
-        "doubled_hour": Option(
-            "null",
-            "what a time in the hour that occurs twice becomes: unknown, or in the first or second one",
-            DOUBLED_HOUR,
-        ),
+        "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
         "vc": Option("account", "what the tenant unit is", ("account", "partition", "qos")),
         "queue_from": Option(
             "submit",

@@ -25,6 +25,7 @@ from tracekit.errors import SourceError
 from tracekit.ingest.cells import limited, typed_cells
 from tracekit.ingest.derived import single_attempts
 from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
+from tracekit.ingest.record_times import RecordTimes, Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -48,6 +49,7 @@ _CANCELLED = 5
 _LATEST_START = 4_000_000_000
 """Latest start of a log [s since 1970]; later ones would take its last times out of range."""
 _LARGEST = {"processors": 1e9, "requested_processors": 1e9, "requested_memory": 1e15}
+_SUBMITTED = Sequence({"date": "submit_time"}, names="job")
 _KEY = re.compile(r";\s*([A-Za-z]+)\s*:\s*(.*?)\s*")
 _HEADER_LINES = 10_000
 
@@ -146,7 +148,9 @@ def _read_log(file: SourceFile, header: _Header, sink: Sink) -> None:
     held: pl.DataFrame | None = None
     seen = _SeenNumbers()
     with sink.opened(file) as opened:
-        for typed in _typed_lines(opened, header):
+        times = RecordTimes(sink, file.path)
+        for found in _typed_lines(opened, header):
+            typed = _possible(found, times, header.start_s or 0)
             rows = _grouped(typed if held is None else pl.concat([held, typed]))
             # The parts of a job may go on in the next block.
             last = rows["bundle"] == rows["bundle"].max()
@@ -162,6 +166,13 @@ def _read_log(file: SourceFile, header: _Header, sink: Sink) -> None:
                 None,
                 "records more or fewer than the header states (MaxRecords)",
             )
+
+
+def _possible(rows: pl.DataFrame, times: RecordTimes, base: int) -> pl.DataFrame:
+    """Return the rows without submissions, waits and run times that cannot be."""
+    dated = times.dated(rows.with_columns(date=_instant(pl.col("submit"), base)), _SUBMITTED)
+    known = dated.with_columns(submit=pl.when(pl.col("date").is_not_null()).then("submit")).drop("date")
+    return times.spans(known, {"wait": "queue_s", "run": "run_s"}, "job")
 
 
 def _lines(stream: HashingReader) -> Iterator[list[bytes]]:
@@ -311,7 +322,7 @@ def _gpus(sink: Sink) -> pl.Expr:
 
 
 def _instant(seconds: pl.Expr, base: int) -> pl.Expr:
-    return ((seconds * 1e6).round().cast(pl.Int64) + base * 1_000_000).cast(pl.Datetime("us"))
+    return ((seconds.clip(-1e11, 1e11) * 1e6).round().cast(pl.Int64) + base * 1_000_000).cast(pl.Datetime("us"))
 
 
 def _parts(parts: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:

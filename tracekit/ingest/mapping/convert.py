@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from tracekit.ingest.cells import FIRST_TIME, LAST_SECOND
+from tracekit.ingest.cells import LAST_SECOND
 from tracekit.ingest.mapping.times import read_times
 from tracekit.ingest.mapping.units import FACTORS, clock_seconds, quantity
 
@@ -119,7 +119,9 @@ def _cells(rule: Rule, rows: RawRows, reading: Reading, prefix: str) -> _Cells: 
     if target.kind == "datetime":
         times = read_times(text, rule.format or reading.time_format, reading)
         form = rule.format or reading.time_format
-        faults = [(times.unread, f"is not a time like {form}"), (times.out_of_range, "is a date out of range")]
+        faults = [(times.unread, f"is not a time like {form}")]
+        if target.required:  # a sample or a quota without time says nothing; a job does
+            faults.append((times.out_of_range, "is a date out of range"))
         return _Cells(times.utc, faults, times.local)
     if target.kind == "string":
         return _words(rule, text.cast(pl.String))
@@ -208,8 +210,6 @@ def _limits(rule: Rule, values: pl.Series) -> list[tuple[pl.Series, str]]:
         faults += [(values < 0, "is below 0"), (values > LAST_SECOND, f"is above {LAST_SECOND}")]
     if target.maximum is not None:
         faults.append((values > target.maximum, f"is above {target.maximum:g}"))
-    if target.kind == "datetime":
-        faults.append((values < FIRST_TIME, "is a date out of range"))
-        if target.required:
-            faults.append((values.is_null(), "is missing, or names no instant"))
+    if target.kind == "datetime" and target.required:
+        faults.append((values.is_null(), "is missing, or names no instant"))
     return faults

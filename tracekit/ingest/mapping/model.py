@@ -62,7 +62,7 @@ class Reading:
     time_format: str = "iso8601"
     missing: tuple[str, ...] = ()
     """Spellings of an unknown value, besides nothing at all."""
-    doubled_hour: str = "null"
+    doubled_hour: str = "bounded"
     timezone: str = "UTC"
 
 

@@ -12,10 +12,10 @@ from tracekit.errors import UsageError, nearest
 from tracekit.ingest.cells import LAST_TIME
 from tracekit.ingest.derived import single_attempts
 from tracekit.ingest.keys import SeenKeys
-from tracekit.ingest.localtime import count_unknown_instants
 from tracekit.ingest.mapping.blocks import read_rows
 from tracekit.ingest.mapping.convert import cell_text, converted, reject_rows
 from tracekit.ingest.mapping.units import FACTORS
+from tracekit.ingest.record_times import RecordTimes, Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["chooser", "read_mapped_table"]
 
 _UNFINISHED = ("running", "pending")
+_TIMES = Sequence({name: name for name in ("submit_time", "start_time", "end_time")})
 
 
 def chooser(rules: Iterable[Rule], path: str, sink: Sink) -> Callable[[list[str] | None], list[str]]:
@@ -71,12 +72,20 @@ def read_mapped_table(table: TableMap, files: list[SourceFile], log_map: LogMap,
     for file in files:
         prefix = f"{file.path}:" if len(files) > 1 else ""
         with sink.opened(file) as opened:
+            times = RecordTimes(sink, opened.path)
             for rows in read_rows(opened, table.reading, chooser(rules, file.path, sink)):
-                _write(table, log_map, sink, opened, rows, prefix, seen)
+                _write(table, log_map, sink, opened, rows, prefix, seen, times)
 
 
 def _write(
-    table: TableMap, log_map: LogMap, sink: Sink, opened: OpenedFile, rows: RawRows, prefix: str, seen: SeenKeys
+    table: TableMap,
+    log_map: LogMap,
+    sink: Sink,
+    opened: OpenedFile,
+    rows: RawRows,
+    prefix: str,
+    seen: SeenKeys,
+    times: RecordTimes,
 ) -> None:
     cells = converted(table.rules, rows, table.reading, prefix)
     bad = dict(cells.bad)
@@ -96,10 +105,6 @@ def _write(
     usable = reject_rows(opened, rows, bad)
     kept = pl.Series(usable)
     frame = frame.filter(kept)
-    names = frame.to_series(0).cast(pl.String)
-    if cells.local.width:
-        local = cells.local.filter(kept)
-        count_unknown_instants(sink, local, frame.select(local.columns), names)
     if table.table != "jobs":
         sink.write(table.table, frame)
         return
@@ -107,7 +112,10 @@ def _write(
     if table.status is not None:
         source = cell_text(table.status.rule.column or "", rows, table.reading, table.status.rule.regex)
         source = source.cast(pl.String).filter(kept)
-    _write_jobs(table, frame, source, None if nodes is None else _of_kept(nodes, kept), sink)
+    frame = frame.with_columns(pl.Series("line", rows.lines, dtype=pl.Int64).filter(kept))
+    clocks = cells.local.filter(kept) if cells.local.width else cells.local
+    frame = times.from_wall_clock(frame, _TIMES, table.reading.timezone, table.reading.doubled_hour, clocks=clocks)
+    _write_jobs(table, frame, source, None if nodes is None else _of_kept(nodes, kept), times, sink)
 
 
 def _with_cluster(table: TableMap, frame: pl.DataFrame, log_map: LogMap) -> pl.DataFrame:
@@ -124,11 +132,16 @@ def _with_cluster(table: TableMap, frame: pl.DataFrame, log_map: LogMap) -> pl.D
 
 
 def _write_jobs(
-    table: TableMap, frame: pl.DataFrame, source: pl.Series | None, nodes: pl.DataFrame | None, sink: Sink
+    table: TableMap,
+    frame: pl.DataFrame,
+    source: pl.Series | None,
+    nodes: pl.DataFrame | None,
+    times: RecordTimes,
+    sink: Sink,
 ) -> None:
     if source is not None and table.status is not None:
         frame = _with_status(frame, source, table.status, sink)
-    jobs = _with_times(frame, table)
+    jobs = _with_times(frame, table, times)
     if nodes is not None and table.rule("node_count") is None:
         counts = nodes.group_by("row").agg(n=pl.col("node").n_unique().cast(pl.Int64))
         jobs = (
@@ -171,7 +184,7 @@ def _difference(later: str, earlier: str) -> pl.Expr:
     return (pl.col(later) - pl.col(earlier)).dt.total_microseconds() / 1e6
 
 
-def _with_times(frame: pl.DataFrame, table: TableMap) -> pl.DataFrame:
+def _with_times(frame: pl.DataFrame, table: TableMap, times: RecordTimes) -> pl.DataFrame:
     """Derive what the log states otherwise: a start from the wait, an end from the run, both spans from times."""
     unfinished = pl.col("status").is_in(_UNFINISHED).fill_null(value=False)
     ran = (pl.col("run_s") > 0).fill_null(value=False)
@@ -183,14 +196,16 @@ def _with_times(frame: pl.DataFrame, table: TableMap) -> pl.DataFrame:
     if table.rule("end_time") is None:
         end = pl.col("start_time") + _seconds(pl.col("run_s"))
         end = pl.when(end <= LAST_TIME).then(end)
-    frame = frame.with_columns(end_time=pl.when(~unfinished).then(end))
+    frame = times.possible(frame.with_columns(end_time=pl.when(~unfinished).then(end)), _TIMES)
     run, queue = _difference("end_time", "start_time"), _difference("start_time", "submit_time")
-    started = pl.col("start_time").is_not_null() | ran
+    # What a record states of a span beside times that contradict each other is no better than they are.
+    no_start = pl.col("began") & pl.col("start_time").is_null()
+    no_end = pl.col("finished") & pl.col("end_time").is_null()
     return frame.with_columns(
-        run_s=pl.coalesce(run, pl.when(~unfinished).then("run_s")),
-        queue_s=pl.coalesce(queue, "queue_s"),
-        attempt_count=started.cast(pl.Int64),
-    )
+        run_s=pl.coalesce(run, pl.when(~unfinished & ~no_start & ~no_end).then("run_s")),
+        queue_s=pl.coalesce(queue, pl.when(~no_start).then("queue_s")),
+        attempt_count=(pl.col("began") | ran).cast(pl.Int64),
+    ).drop("line", "began", "finished")
 
 
 def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: TableMap, sink: Sink) -> None:

@@ -18,6 +18,7 @@ from tracekit.ingest.mapping.convert import converted, reject_rows
 from tracekit.ingest.mapping.rules import Rule
 from tracekit.ingest.mapping.tables import chooser
 from tracekit.ingest.mapping.units import FACTORS
+from tracekit.ingest.record_times import RecordTimes, Sequence
 from tracekit.schema import Column
 from tracekit.trace import sql_text
 
@@ -59,12 +60,14 @@ def read_telemetry(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink:
         for section in log_map.telemetry:
             for file in files[section.key]:
                 with sink.opened(file) as opened:
+                    times = RecordTimes(sink, opened.path)
                     for frame in (
                         _wide(section, opened, sink)
                         if section.layout == "wide"
                         else _narrow(section, gpus, opened, sink)
                     ):
-                        yield frame.select(pl.col(name).cast(kind) for name, kind in _STAGED.items())
+                        dated = times.dated(frame, Sequence({"time": "time"}, names="node_id")).drop_nulls("time")
+                        yield dated.select(pl.col(name).cast(kind) for name, kind in _STAGED.items())
 
     staged = sink.stage("mapped_telemetry", samples())
     if staged is not None:
@@ -90,7 +93,7 @@ def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile
     for rows in read_rows(opened, section.reading, chooser(rules, opened.path, sink)):
         cells = converted(rules, rows, section.reading)
         bad = dict(cells.bad)
-        frame = cells.frame
+        frame = cells.frame.with_columns(line=pl.Series(rows.lines, dtype=pl.Int64))
         if gpus is not None and "uuid" in frame.columns:
             frame = frame.join(gpus, on="uuid", how="left", maintain_order="left")
             for row in frame["node_id"].is_null().arg_true().to_list():
@@ -102,7 +105,10 @@ def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile
             # Unpivoting hides which metric is a GPU's, so it carries the table in its name.
             wide = wide.rename({rule.target.name: name for name, rule in metrics.items()})
             kept = wide.unpivot(
-                list(metrics), index=["time", "node_id", "gpu_index"], variable_name="metric", value_name="value"
+                list(metrics),
+                index=["time", "node_id", "gpu_index", "line"],
+                variable_name="metric",
+                value_name="value",
             ).drop_nulls("value")
         else:
             frame, unread = _long_values(metrics, frame)
@@ -190,8 +196,11 @@ def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.
 
     for rows in read_rows(opened, section.reading, choose):
         cells = converted(rules, rows, section.reading)
-        frame = cells.frame.filter(pl.Series(reject_rows(opened, rows, cells.bad)))
-        tall = frame.unpivot(servers, index="time", variable_name="server", value_name="value").drop_nulls("value")
+        frame = cells.frame.with_columns(line=pl.Series(rows.lines, dtype=pl.Int64))
+        frame = frame.filter(pl.Series(reject_rows(opened, rows, cells.bad)))
+        tall = frame.unpivot(servers, index=["time", "line"], variable_name="server", value_name="value").drop_nulls(
+            "value"
+        )
         text = pl.lit(None, dtype=pl.String)
         if section.server is None:
             yield tall.with_columns(node_id="server", gpu_index=text, metric=pl.lit(name))

@@ -38,7 +38,7 @@ class Times(NamedTuple):
     unread : polars.Series
         Whether a cell is there but is no time.
     out_of_range : polars.Series
-        Whether a time is one that no record may hold.
+        Whether a time is one that no log holds.
     """
 
     utc: pl.Series
@@ -72,13 +72,9 @@ def read_times(cells: pl.Series, form: str, reading: Reading) -> Times:
         moments = cells.cast(pl.String).str.to_datetime(form, strict=False, time_unit="us")
         local, utc = (None, _naive(moments)) if "%z" in form else (moments, None)
     if utc is None:
-        local, outside = _in_range(local if local is not None else cells)
-        utc = _to_utc(local, reading)
-        unread = cells.is_not_null() & local.is_null() & ~outside
-    else:
-        utc, outside = _in_range(utc)
-        unread = cells.is_not_null() & utc.is_null() & ~outside
-    return Times(utc, local, unread, outside)
+        local = local if local is not None else cells
+        return Times(_to_utc(local, reading), local, cells.is_not_null() & local.is_null(), _outside(local))
+    return Times(utc, local, cells.is_not_null() & utc.is_null(), _outside(utc))
 
 
 def _naive(aware: pl.Series) -> pl.Series:
@@ -88,14 +84,13 @@ def _naive(aware: pl.Series) -> pl.Series:
 def _to_utc(local: pl.Series, reading: Reading) -> pl.Series:
     if reading.timezone == "UTC":
         return local
-    return local.to_frame("x").select(to_utc(pl.col("x"), reading.timezone, reading.doubled_hour)).to_series()
+    # What is bounded is decided beside the record's other times; a sample or a quota has none.
+    chosen = "null" if reading.doubled_hour == "bounded" else reading.doubled_hour
+    return local.to_frame("x").select(to_utc(pl.col("x"), reading.timezone, chosen)).to_series()
 
 
-def _in_range(moments: pl.Series) -> tuple[pl.Series, pl.Series]:
-    outside = ((moments < FIRST_TIME) | (moments > LAST_TIME)).fill_null(value=False)
-    if not outside.any():
-        return moments, outside
-    return moments.set(outside, None), outside
+def _outside(moments: pl.Series) -> pl.Series:
+    return ((moments < FIRST_TIME) | (moments > LAST_TIME)).fill_null(value=False)
 
 
 def _from_epoch(cells: pl.Series, factor: float) -> pl.Series:
@@ -126,11 +121,11 @@ def _from_iso(cells: pl.Series, reading: Reading) -> Times:
         .then(pl.duration(minutes=0)),
     )
     aware = frame["offset"].is_not_null()
-    local, outside_local = _in_range(frame["moment"].set(aware, None))
-    utc, outside_utc = _in_range(frame.select(pl.col("moment") - pl.col("offset")).to_series())
+    local = frame["moment"].set(aware, None)
+    utc = frame.select(pl.col("moment") - pl.col("offset")).to_series()
     unread = cells.is_not_null() & frame["moment"].is_null()
     merged = pl.select(pl.when(aware).then(utc).otherwise(_to_utc(local, reading))).to_series()
-    return Times(merged, local, unread, outside_local | outside_utc)
+    return Times(merged, local, unread, _outside(merged))
 
 
 def zone_fault(zone: str) -> str | None:

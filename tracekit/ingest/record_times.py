@@ -1,0 +1,322 @@
+"""The times of a record: each is an instant that can be, or unknown.
+
+Three rules, for the records of every source:
+
+- The epoch, the last second that 32 bits hold and dates more than FAR from the rest of the log are no times: logs write
+  them where there is none.
+- Times that follow each other (submission, start, end) do not go back: one that lies before an earlier one of its
+  record is no time either. Which of the two is wrong cannot be told, so the order decides.
+- A wall clock inside the hour that a clock change doubles or skips means one of two instants an hour apart: it is kept
+  with its bounds.
+
+The record stays. A time that cannot be is NULL; each doubtful time is counted in the manifest's checks and listed by
+file and line in the table doubtful_times. `tracekit.ingest.table_times` holds the second rule between records.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+from tracekit.ingest.cells import FIRST_TIME, LAST_TIME
+from tracekit.ingest.localtime import Instants, instants
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.ingest.sink import Sink
+
+__all__ = ["CHECKS", "FAR", "RecordTimes", "Sequence", "clipped_seconds"]
+
+FAR = timedelta(days=20 * 365.25)
+"""A time further than this from the middle of the log is not of the log: no cluster has run for so long."""
+
+_NEAR = timedelta(days=2)
+"""A wall clock of any zone lies within this of UTC."""
+_FUTURE = datetime(2100, 1, 1)
+"""Later times do not tell when a log was written."""
+_LAST_32_BITS = datetime(2038, 1, 19, 3, 14, 7)
+_MANY = 1_000
+"""As many rows tell where the middle of the log is; fewer do so only at the beginning."""
+
+_STATED = {"start_time": "began", "end_time": "finished"}
+
+CHECKS = {
+    "impossible_dates": "times that are no dates of this log (the epoch, the last second of 32 bits, or more than 20 "
+    "years from the others); they are unknown, and listed in doubtful_times",
+    "ends_before_start": "ends before the start or the submission; they are unknown, and listed in doubtful_times",
+    "starts_before_queued": "starts before the submission or before the previous attempt ended; they are unknown, and "
+    "listed in doubtful_times",
+    "ambiguous_local_time": "wall-clock times inside the hour that a clock change doubles or skips; each may be an "
+    "hour off, or is unknown, as doubtful_times states",
+}
+"""What a count above zero says, by the name of the check."""
+
+
+class Sequence(NamedTuple):
+    """Columns of a frame whose times follow each other."""
+
+    columns: Mapping[str, str]
+    """The Trace's column by the frame's, earliest first: {'Submit': 'submit_time', ...}."""
+    names: str = "job_id"
+    """Column with the job ids."""
+    attempt: str | None = None
+    """Column with the number of the attempt, where the times are an attempt's own."""
+
+
+class RecordTimes:
+    """Looks at the times of one raw file, block by block.
+
+    Parameters
+    ----------
+    sink : Sink
+        Gets the checks, and the rows of doubtful_times.
+    path : str
+        The raw file.
+    """
+
+    def __init__(self, sink: Sink, path: str) -> None:
+        self._sink = sink
+        self._path = path
+        self._middle: datetime | None = None
+
+    def from_wall_clock(
+        self,
+        frame: pl.DataFrame,
+        sequence: Sequence,
+        zone: str,
+        doubled_hour: str = "bounded",
+        *,
+        clocks: pl.DataFrame | None = None,
+        before: pl.Series | None = None,
+    ) -> pl.DataFrame:
+        """Return `frame` with the wall clocks of the sequence turned into UTC, as far as they can be.
+
+        Parameters
+        ----------
+        frame : polars.DataFrame
+            Has the columns of the sequence and `line`.
+        sequence : Sequence
+            The columns.
+        zone : str
+            IANA name.
+        doubled_hour : {'bounded', 'null', 'first', 'second'}
+            See `tracekit.ingest.localtime.DOUBLED_HOUR_MEANING`.
+        clocks : polars.DataFrame, optional
+            The wall clocks, NULL where a time of the record is no wall clock; then `frame` has all other times in UTC.
+            By default its times are the wall clocks.
+        before : Series of Datetime, optional
+            The latest time [UTC] of each record that comes before the sequence.
+        """
+        choices = {}
+        for name in sequence.columns:
+            if clocks is None:
+                choices[name] = instants(frame[name], zone)
+            elif name in clocks.columns:
+                found = instants(clocks[name], zone)
+                absolute = clocks[name].is_null()
+                choices[name] = Instants(*(frame[name].zip_with(absolute, side) for side in found))
+            else:
+                choices[name] = Instants(frame[name], frame[name])
+        shown = frame if clocks is None else frame.with_columns(clocks)
+        if doubled_hour == "bounded":
+            choices = _in_order(choices, before)
+        for name, column in sequence.columns.items():
+            self._tell_doubtful(shown, sequence, name, column, choices[name])
+        return frame.with_columns(_decided(found, doubled_hour).alias(name) for name, found in choices.items())
+
+    def possible(self, frame: pl.DataFrame, sequence: Sequence) -> pl.DataFrame:
+        """Return `frame` with the times of the sequence NULL where they cannot be: `dated`, then `ordered`."""
+        return self.ordered(self.dated(frame, sequence), sequence)
+
+    def ordered(self, frame: pl.DataFrame, sequence: Sequence, before: pl.Series | None = None) -> pl.DataFrame:
+        """Return `frame` with times NULL that lie before an earlier one of their record.
+
+        Parameters
+        ----------
+        frame : polars.DataFrame
+            Has the columns of the sequence, naive UTC, and `line`.
+        sequence : Sequence
+            The columns.
+        before : Series of Datetime, optional
+            The latest time of each record that comes before the sequence.
+
+        Returns
+        -------
+        polars.DataFrame
+            `began` and `finished` (Boolean) are added: where the source states a start and an end, though it may be
+            unknown when.
+        """
+        columns = []
+        for name, column in sequence.columns.items():
+            times = frame[name]
+            if column in _STATED:
+                columns.append(times.is_not_null().alias(_STATED[column]))
+            if before is not None:
+                early = (times < before).fill_null(value=False)
+                compared = times.is_not_null() & before.is_not_null()
+                self._count_order(frame, sequence, column, early, int(compared.sum()))
+                self._list(frame, sequence, name, column, early, "lies before an earlier time of its record")
+                times = _without(times, early)
+            before = _latest(before, times)
+            columns.append(times.alias(name))
+        return frame.with_columns(columns)
+
+    def spans(self, frame: pl.DataFrame, columns: Mapping[str, str], names: str) -> pl.DataFrame:
+        """Return `frame` with waits and run times below zero NULL.
+
+        Parameters
+        ----------
+        frame : polars.DataFrame
+            Has the columns [s] and `line`.
+        columns : mapping of str to str
+            The Trace's column, queue_s or run_s, by the frame's.
+        names : str
+            Column with the job ids.
+        """
+        for name, column in columns.items():
+            below = (frame[name] < 0).fill_null(value=False)
+            check = "ends_before_start" if column == "run_s" else "starts_before_queued"
+            stated = frame.height - frame[name].null_count()
+            self._sink.check(check, int(below.sum()), stated, CHECKS[check], frame[names].filter(below))
+            self._list(frame, Sequence({}, names), name, column, below, "is below zero")
+            frame = frame.with_columns(_without(frame[name], below))
+        return frame
+
+    def dated(self, frame: pl.DataFrame, sequence: Sequence) -> pl.DataFrame:
+        """Return `frame` with the times of the sequence NULL that are no dates of the log; part of `possible`."""
+        self._see(frame, list(sequence.columns))
+        columns = []
+        for name, column in sequence.columns.items():
+            times = frame[name]
+            wrong = self._no_date(times)
+            self._sink.check(
+                "impossible_dates",
+                int(wrong.sum()),
+                frame.height - times.null_count(),
+                CHECKS["impossible_dates"],
+                frame[sequence.names].filter(wrong),
+            )
+            self._list(frame, sequence, name, column, wrong, "is no date of this log")
+            columns.append(_without(times, wrong).alias(name))
+        return frame.with_columns(columns)
+
+    def _see(self, frame: pl.DataFrame, columns: list[str]) -> None:
+        """Learn where the middle of the log is."""
+        if self._middle is not None and frame.height < _MANY:
+            return
+        times = pl.concat([frame[name].alias("time").cast(pl.Datetime("us")) for name in columns]).drop_nulls()
+        held = times.filter(times.is_between(FIRST_TIME, _FUTURE))
+        # Where most times are the epoch, the others are the log's; where all are near it, times count from there.
+        later = held.filter(held > FIRST_TIME + _NEAR)
+        middle = (later if len(later) else held).median()
+        if isinstance(middle, datetime):
+            self._middle = middle
+
+    def _no_date(self, times: pl.Series) -> pl.Series:
+        wrong = ~times.is_between(FIRST_TIME, LAST_TIME)
+        if self._middle is not None:
+            wrong |= (times - self._middle).abs() > FAR
+            if abs(self._middle - _LAST_32_BITS) > timedelta(days=366):
+                wrong |= (times - _LAST_32_BITS).abs() < _NEAR
+        return wrong.fill_null(value=False)
+
+    def _count_order(self, frame: pl.DataFrame, sequence: Sequence, column: str, early: pl.Series, of: int) -> None:
+        check = "ends_before_start" if column == "end_time" else "starts_before_queued"
+        self._sink.check(check, int(early.sum()), of, CHECKS[check], frame[sequence.names].filter(early))
+
+    def _list(
+        self,
+        frame: pl.DataFrame,
+        sequence: Sequence,
+        name: str,
+        column: str,
+        where: pl.Series,
+        reason: str,
+        *bounds: str,
+    ) -> None:
+        if not where.any():
+            return
+        self._sink.write(
+            "doubtful_times",
+            frame.filter(where).select(
+                *bounds,
+                source_file=pl.lit(self._path),
+                line="line",
+                job_id=pl.col(sequence.names).cast(pl.String),
+                attempt=pl.lit(None, dtype=pl.Int64) if sequence.attempt is None else pl.col(sequence.attempt),
+                column=pl.lit(column),
+                value=_shown(frame.schema[name], name),
+                reason=pl.lit(reason),
+            ),
+        )
+
+    def _tell_doubtful(self, frame: pl.DataFrame, sequence: Sequence, name: str, column: str, found: Instants) -> None:
+        doubtful = frame[name].is_not_null() & (found.doubtful | found.earliest.is_null())
+        self._sink.check(
+            "ambiguous_local_time",
+            int(doubtful.sum()),
+            frame.height - frame[name].null_count(),
+            CHECKS["ambiguous_local_time"],
+            frame[sequence.names].filter(doubtful),
+        )
+        bounded = frame.with_columns(earliest=found.earliest, latest=found.latest)
+        reason = "is a wall clock in the hour that a clock change doubles or skips"
+        self._list(bounded, sequence, name, column, doubtful, reason, "earliest", "latest")
+
+
+def _shown(kind: pl.DataType, name: str) -> pl.Expr:
+    if kind == pl.Datetime:
+        return pl.col(name).dt.to_string("%Y-%m-%d %H:%M:%S%.f")
+    return pl.col(name).cast(pl.String) + pl.lit(" s")
+
+
+def clipped_seconds(seconds: pl.Expr) -> pl.Expr:
+    """Lay seconds on 1970-01-01, to the microsecond; those beyond any date become one that is far off.
+
+    Microseconds drop the noise that floating-point sums leave in the last digits.
+    """
+    return (seconds.cast(pl.Float64).clip(-1e11, 1e11) * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us"))
+
+
+def _decided(found: Instants, doubled_hour: str) -> pl.Series:
+    """Return the instant that stands where a wall clock can mean two."""
+    if doubled_hour == "null":
+        return _without(found.earliest, found.doubtful)
+    return found.latest if doubled_hour == "second" else found.earliest
+
+
+def _in_order(choices: Mapping[str, Instants], before: pl.Series | None) -> dict[str, Instants]:
+    """Narrow what wall clocks can mean: each time comes after those before it in its record, and before those behind.
+
+    Where no instant fits, both stand; `possible` then finds the contradiction.
+    """
+    if not any(found.doubtful.any() for found in choices.values()):
+        return dict(choices)
+    earliest = {name: found.earliest for name, found in choices.items()}
+    latest = {name: found.latest for name, found in choices.items()}
+    for name in choices:
+        if before is not None:
+            late = ((earliest[name] < before) & (latest[name] >= before)).fill_null(value=False)
+            earliest[name] = earliest[name].zip_with(~late, latest[name])
+        before = _latest(before, earliest[name])
+    behind: pl.Series | None = None
+    for name in reversed(list(choices)):
+        if behind is not None:
+            early = ((latest[name] > behind) & (earliest[name] <= behind)).fill_null(value=False)
+            latest[name] = latest[name].zip_with(~early, earliest[name])
+        behind = latest[name] if behind is None else pl.select(pl.min_horizontal(behind, latest[name])).to_series()
+    return {name: Instants(earliest[name], latest[name]) for name in choices}
+
+
+def _latest(before: pl.Series | None, times: pl.Series) -> pl.Series:
+    """Return the later of two times, row by row, unknown ones left out."""
+    if before is None:
+        return times
+    return pl.select(pl.max_horizontal(before, times)).to_series()
+
+
+def _without(times: pl.Series, where: pl.Series) -> pl.Series:
+    return times.set(where, None) if where.any() else times

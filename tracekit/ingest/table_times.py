@@ -1,0 +1,192 @@
+"""Times that contradict each other between records: found in the finished tables, whatever the format.
+
+A reader looks at the times of each record (`tracekit.ingest.record_times`); this looks at what only several records
+show, such as an attempt that starts before the one before it ended, and stands guard over formats that do not look.
+The rule is the same: of the times of a job, in the order submission, first start, first end, second start and so on,
+one that lies before an earlier one is NULL, and so is every wait and run time that was computed from it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit import schema
+from tracekit.ingest.record_times import CHECKS
+from tracekit.trace import sql_text
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from tracekit.ingest.sink import Sink
+
+__all__ = ["order_table_times"]
+
+_TABLES = ("jobs", "attempts", "placements")
+
+_SUSPECT = {
+    "jobs": "start_time < submit_time OR end_time < submit_time OR end_time < start_time OR queue_s < 0 OR run_s < 0",
+    "attempts": "end_time < start_time OR wait_s < 0 OR run_s < 0",
+    "placements": "end_time < start_time",
+}
+"""What a row may show by itself."""
+
+# Attempts of unknown end hide their neighbours' contradictions from wait_s.
+_SUSPECT_JOBS = """
+CREATE TABLE suspect AS
+SELECT job_id FROM ({rows}) WHERE job_id IS NOT NULL
+UNION
+SELECT job_id FROM (
+    SELECT job_id, start_time, max(greatest(start_time, end_time)) OVER (
+        PARTITION BY job_id ORDER BY attempt ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+    FROM attempts SEMI JOIN (SELECT job_id FROM attempts WHERE attempt > 0) USING (job_id))
+WHERE start_time < before
+UNION
+SELECT a.job_id FROM attempts a JOIN jobs j USING (job_id) WHERE a.attempt = 0 AND a.start_time < j.submit_time"""
+
+_LOST = """
+CREATE TABLE lost AS
+WITH moment AS (
+    SELECT job_id, -1 AS place, NULL::BIGINT AS attempt, 'submit_time' AS name, submit_time AS time
+    FROM jobs SEMI JOIN suspect USING (job_id)
+    UNION ALL
+    SELECT job_id, 2 * attempt, attempt, 'start_time', start_time FROM attempts SEMI JOIN suspect USING (job_id)
+    UNION ALL
+    SELECT job_id, 2 * attempt + 1, attempt, 'end_time', end_time FROM attempts SEMI JOIN suspect USING (job_id)
+    UNION ALL
+    SELECT job_id, unnest([0, 1]), NULL, unnest(['start_time', 'end_time']), unnest([start_time, end_time])
+    FROM jobs SEMI JOIN suspect USING (job_id) ANTI JOIN attempts USING (job_id))
+SELECT job_id, attempt, name, time FROM (
+    SELECT *, max(time) OVER (
+        PARTITION BY job_id ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+    FROM moment)
+WHERE time < before"""
+
+# A job starts with its first attempt and ends with its last one.
+_ENDS = """
+CREATE TABLE bound AS
+SELECT job_id, arg_min_null(a.start_time, a.attempt) AS first_start, arg_max_null(a.end_time, a.attempt) AS last_end,
+       arg_min_null(s.time IS NOT NULL, a.attempt) AS start_lost,
+       arg_max_null(e.time IS NOT NULL, a.attempt) AS end_lost
+FROM attempts a SEMI JOIN suspect USING (job_id)
+LEFT JOIN (FROM lost WHERE name = 'start_time') s USING (job_id, attempt)
+LEFT JOIN (FROM lost WHERE name = 'end_time') e USING (job_id, attempt)
+GROUP BY job_id"""
+
+_JOBS = """
+WITH freed AS (
+    SELECT j.* REPLACE (
+               CASE WHEN NOT (coalesce(start_lost, false) AND j.start_time = first_start) THEN j.start_time END
+                   AS start_time,
+               CASE WHEN NOT (coalesce(end_lost, false) AND j.end_time = last_end) THEN j.end_time END AS end_time),
+           j.start_time AS stated_start, j.end_time AS stated_end
+    FROM jobs j LEFT JOIN bound USING (job_id)),
+started AS (
+    SELECT * REPLACE (CASE WHEN start_time >= submit_time OR submit_time IS NULL THEN start_time END AS start_time)
+    FROM freed),
+ended AS (
+    SELECT * REPLACE (CASE WHEN end_time >= coalesce(greatest(start_time, submit_time), end_time) THEN end_time END
+                          AS end_time)
+    FROM started)
+SELECT * REPLACE (
+           CASE WHEN queue_s >= 0 AND start_time IS NOT DISTINCT FROM stated_start THEN queue_s END AS queue_s,
+           CASE WHEN run_s >= 0 AND start_time IS NOT DISTINCT FROM stated_start
+                     AND end_time IS NOT DISTINCT FROM stated_end THEN run_s END AS run_s)
+FROM ended ORDER BY row"""
+
+_ATTEMPTS = """
+SELECT a.* REPLACE (
+           CASE WHEN s.time IS NULL THEN a.start_time END AS start_time,
+           CASE WHEN e.time IS NULL THEN a.end_time END AS end_time,
+           CASE WHEN a.run_s >= 0 AND s.time IS NULL AND e.time IS NULL THEN a.run_s END AS run_s,
+           CASE WHEN a.wait_s >= 0 AND s.time IS NULL AND p.time IS NULL THEN a.wait_s END AS wait_s)
+FROM attempts a
+LEFT JOIN (FROM lost WHERE name = 'start_time') s ON s.job_id = a.job_id AND s.attempt = a.attempt
+LEFT JOIN (FROM lost WHERE name = 'end_time') e ON e.job_id = a.job_id AND e.attempt = a.attempt
+LEFT JOIN (FROM lost WHERE name = 'end_time') p ON p.job_id = a.job_id AND p.attempt = a.attempt - 1
+ORDER BY a.row"""
+
+_PLACEMENTS = """
+WITH started AS (
+    SELECT p.* REPLACE (CASE WHEN (p.start_time >= j.submit_time OR j.submit_time IS NULL)
+                                  AND p.start_time IS DISTINCT FROM s.time THEN p.start_time END AS start_time),
+           j.submit_time, e.time AS lost_end
+    FROM placements p LEFT JOIN jobs j USING (job_id)
+    LEFT JOIN (FROM lost WHERE name = 'start_time') s ON s.job_id = p.job_id AND s.attempt = p.attempt
+    LEFT JOIN (FROM lost WHERE name = 'end_time') e ON e.job_id = p.job_id AND e.attempt = p.attempt)
+SELECT * REPLACE (CASE WHEN end_time >= coalesce(greatest(start_time, submit_time), end_time)
+                            AND end_time IS DISTINCT FROM lost_end THEN end_time END AS end_time)
+FROM started ORDER BY row"""
+
+_LIST = """
+SELECT * EXCLUDE (place) FROM (
+    SELECT *, row_number() OVER () AS place FROM ({listed})
+    UNION ALL BY NAME
+    SELECT job_id, attempt, name AS "column", strftime(time, '%Y-%m-%d %H:%M:%S') AS value,
+           'lies before an earlier time of its job' AS reason FROM lost)
+ORDER BY place NULLS LAST, job_id, attempt, "column" ASC"""
+
+
+def order_table_times(sink: Sink) -> None:
+    """Set times NULL that lie before an earlier time of their job, count and list them.
+
+    Parameters
+    ----------
+    sink : Sink
+        Its tables are complete; they are written again only where something is found.
+    """
+    files = {table: sink.folder / f"{table}.parquet" for table in _TABLES}
+    have = [table for table, path in files.items() if path.is_file()]
+    if "jobs" not in have:
+        return
+    sink.progress.stage("checking the order of times")
+    with sink.connect() as con:
+        for table in _TABLES:
+            _attach(con, table, str(files[table]) if table in have else None)
+        rows = " UNION ALL ".join(f"SELECT job_id FROM {table} WHERE {_SUSPECT[table]}" for table in have)
+        con.execute(_SUSPECT_JOBS.format(rows=rows))
+        if not con.execute("SELECT count(*) FROM suspect").fetchall()[0][0]:
+            return
+        con.execute(_LOST)
+        con.execute(_ENDS)
+        _count(con, sink)
+        queries = {"jobs": _JOBS, "attempts": _ATTEMPTS, "placements": _PLACEMENTS}
+        written = {table: queries[table] for table in have}
+        if con.execute("SELECT count(*) FROM lost").fetchall()[0][0]:
+            written["doubtful_times"] = _LIST.format(listed=_listed(sink))
+        # Nothing is replaced before all is read.
+        fresh = {table: sink.writer.scratch / f"ordered-{table}.parquet" for table in written}
+        for table, query in written.items():
+            sink.writer.copy(table, con, query, fresh[table])
+    for table, path in fresh.items():
+        path.replace(sink.folder / f"{table}.parquet")
+
+
+def _listed(sink: Sink) -> str:
+    """Return the query for what the readers listed."""
+    path = sink.folder / "doubtful_times.parquet"
+    columns = ", ".join(f'NULL::{c.sql} AS "{c.name}"' for c in schema.common("doubtful_times").columns)
+    return f"SELECT * FROM read_parquet({sql_text(path)})" if path.is_file() else f"SELECT {columns} WHERE false"
+
+
+def _attach(con: duckdb.DuckDBPyConnection, table: str, path: str | None) -> None:
+    """Give a table as a view with `row`, the row's place in its file; one that is absent is empty."""
+    if path is not None:
+        con.execute(
+            f"CREATE VIEW {table} AS SELECT * RENAME (file_row_number AS row) "
+            f"FROM read_parquet({sql_text(path)}, file_row_number = true)"
+        )
+        return
+    con.execute(
+        f"CREATE VIEW {table} AS SELECT NULL::VARCHAR AS job_id, NULL::BIGINT AS attempt, "
+        "NULL::TIMESTAMP AS start_time, NULL::TIMESTAMP AS end_time, NULL::DOUBLE AS run_s, NULL::DOUBLE AS wait_s, "
+        "0::BIGINT AS row WHERE false"
+    )
+
+
+def _count(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
+    for check, name in (("ends_before_start", "end_time"), ("starts_before_queued", "start_time")):
+        count, examples = con.execute(
+            f"""SELECT count(*), min(job_id || coalesce(' attempt ' || attempt, ''), 5)
+            FROM lost WHERE name = '{name}'"""
+        ).fetchall()[0]
+        sink.check(check, count, 0, CHECKS[check], examples)
