@@ -12,8 +12,8 @@
 -- column hour: hour | 0..23 in the trace's time zone
 -- column allocated_share: share | GPU time held / GPU time owned in this hour, over all days; NULL when capacity is unknown
 -- column gpu_util_pct: percent | mean of all GPU samples in this hour; NULL without telemetry
--- column submitted_jobs: jobs | mean number of jobs submitted in this hour of a day, CPU jobs included
--- column submitted_gpu_jobs: jobs | those of them with GPUs; NULL when the size of none of the cluster's jobs is known
+-- column submitted_jobs: jobs/hour | mean number of jobs submitted in this hour of a day, CPU jobs included
+-- column submitted_gpu_jobs: jobs/hour | those of them with GPUs; NULL when the size of none of the cluster's jobs is known
 -- rule:
 -- What a cluster owns: see queuing/cluster_timeline. Intervals are cut at local hours; use is averaged from the first to
 -- the last moment of the trace. Submissions are divided by the same days as in overview/arrivals_by_hour: local calendar

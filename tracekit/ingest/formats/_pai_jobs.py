@@ -115,8 +115,8 @@ _RAN = """CREATE VIEW ran AS
     SELECT job_name, task_name, machine, status, start_time, end_time, 1 AS workers FROM worker
     UNION ALL
     SELECT job_name, task_name, NULL, NULL, start_time, end_time, 0 FROM try SEMI JOIN worker_superseded USING (line)"""
-"""Jobs and tasks start and end with the first and last of all their instance rows, those of earlier tries included; where
-a worker was and how it ended is told by its last row alone."""
+"""Jobs and tasks start and end with the first and last of all their instance rows, earlier tries included; where a
+worker was and how it ended is told by its last row alone."""
 
 _GANG = """CREATE TABLE gang AS
     SELECT job_name, task_name, sum(workers) AS workers, max(status) AS status, min(start_time) AS start_s,

@@ -6,9 +6,9 @@ local time; that they are UTC+8 is an assumption of ours, from where the operato
 
 Known faults: job ids repeat between clusters and are not quite in order; stated duration and queue can disagree with
 the times (a duration is used only where both times are missing, as in logs that tracekit wrote of synthetic jobs); a
-SUSPENDED row may carry an end, which is used as the study uses it, while how the job ended stays unknown; that of a rare
-RUNNING row is not used; quotas change from day to day, and running GPUs may exceed them; nodes are not named, so nothing
-is known about placement beyond the number of nodes.
+rare SUSPENDED row carries an end, which is used as in the study, and how the job ended is unknown; the end of a rare
+RUNNING row is not used; quotas change from day to day, and running GPUs may exceed them; nodes are not named, so
+nothing is known about placement beyond the number of nodes.
 """
 
 from __future__ import annotations
