@@ -9,28 +9,17 @@
 -- column mean_jobs_per_day: jobs/day | jobs / days from the first to the last submission
 -- rule:
 -- Hours and days are local to the trace's time zone. The days are calendar days from the first to the last
--- submission, both included, days without a submission too. Jobs without a submission time are out.
--- All 24 hours have a row. Clock changes are not corrected: a day with 23 or 25 hours counts as one day.
-WITH local_times AS (
-    SELECT submit_time AT TIME ZONE 'UTC' AT TIME ZONE $timezone AS submitted, gpu_count
-    FROM jobs
-    WHERE submit_time IS NOT NULL
-),
-
-span AS (
-    SELECT
-        date_diff('day', CAST(min(submitted) AS DATE), CAST(max(submitted) AS DATE)) + 1 AS days,
-        count(gpu_count) AS sized_jobs
-    FROM local_times
+-- submission, both included, days without a submission too (view submissions_by_hour). Jobs without a submission time
+-- are out. All 24 hours have a row. Clock changes are not corrected: a day with 23 or 25 hours counts as one day.
+WITH span AS (
+    SELECT max(days) AS days, sum(sized_jobs) AS sized_jobs
+    FROM submissions_by_hour
 ),
 
 by_hour AS (
-    SELECT
-        extract(HOUR FROM submitted) AS hour,
-        count(*) AS jobs,
-        count(*) FILTER (WHERE gpu_count > 0) AS gpu_jobs
-    FROM local_times
-    GROUP BY extract(HOUR FROM submitted)
+    SELECT hour, sum(jobs) AS jobs, sum(gpu_jobs) AS gpu_jobs
+    FROM submissions_by_hour
+    GROUP BY hour
 ),
 
 hours AS (
@@ -39,8 +28,8 @@ hours AS (
 
 SELECT
     hours.hour,
-    coalesce(by_hour.jobs, 0) AS jobs,
-    CASE WHEN span.sized_jobs > 0 THEN coalesce(by_hour.gpu_jobs, 0) END AS gpu_jobs,
+    CAST(coalesce(by_hour.jobs, 0) AS BIGINT) AS jobs,
+    CASE WHEN span.sized_jobs > 0 THEN CAST(coalesce(by_hour.gpu_jobs, 0) AS BIGINT) END AS gpu_jobs,
     CAST(coalesce(by_hour.jobs, 0) AS DOUBLE) / span.days AS mean_jobs_per_day
 FROM hours
 CROSS JOIN span

@@ -12,10 +12,14 @@
 -- column hour: hour | 0..23 in the trace's time zone
 -- column allocated_share: share | GPU time held / GPU time owned in this hour, over all days; NULL when capacity is unknown
 -- column gpu_util_pct: percent | mean of all GPU samples in this hour; NULL without telemetry
--- column submitted_jobs: jobs | mean number of jobs submitted in this hour of a day
+-- column submitted_jobs: jobs/hour | mean number of jobs submitted in this hour of a day, CPU jobs included
+-- column submitted_gpu_jobs: jobs/hour | those of them with GPUs; NULL when the size of none of the cluster's jobs is known
 -- rule:
--- What a cluster owns: see queuing/cluster_timeline. Intervals are cut at local hours, days run from the first to the last moment of the trace. Telemetry is
--- taken for the cluster that the node list gives the machine, all samples alike, whether or not a job held the GPU.
+-- What a cluster owns: see queuing/cluster_timeline. Intervals are cut at local hours; use is averaged from the first to
+-- the last moment of the trace. Submissions are divided by the same days as in overview/arrivals_by_hour: local calendar
+-- days from the first to the last submission in any cluster, both included. Helios Fig 2b is of jobs with GPUs.
+-- Telemetry is taken for the cluster that the node list gives the machine, all samples alike, whether or not a job held
+-- the GPU.
 WITH owned AS (
     SELECT
         cluster,
@@ -31,20 +35,20 @@ by_hour AS (
         cluster,
         CAST(extract(HOUR FROM time AT TIME ZONE 'UTC' AT TIME ZONE $timezone) AS BIGINT) AS hour,
         sum(CASE WHEN $rule = 'clipped' THEN least(running, gpus) ELSE running END) FILTER (WHERE gpus > 0)
-        / nullif(sum(gpus) FILTER (WHERE gpus > 0), 0) AS allocated_share,
-        count(DISTINCT CAST(time AT TIME ZONE 'UTC' AT TIME ZONE $timezone AS DATE)) AS days
+        / nullif(sum(gpus) FILTER (WHERE gpus > 0), 0) AS allocated_share
     FROM owned
     GROUP BY 1, 2
 ),
 
-submitted AS (
-    SELECT
-        cluster,
-        CAST(extract(HOUR FROM submit_time AT TIME ZONE 'UTC' AT TIME ZONE $timezone) AS BIGINT) AS hour,
-        count(*) AS jobs
+span AS (
+    SELECT max(days) AS days
+    FROM submissions_by_hour
+),
+
+sizes AS (
+    SELECT cluster, count(gpu_count) AS known
     FROM jobs
-    WHERE submit_time IS NOT NULL
-    GROUP BY 1, 2
+    GROUP BY cluster
 ),
 
 owners AS (
@@ -82,8 +86,11 @@ SELECT
     h.hour,
     CAST(h.allocated_share AS DOUBLE) AS allocated_share,
     CAST(u.gpu_util_pct AS DOUBLE) AS gpu_util_pct,
-    coalesce(s.jobs, 0) / h.days AS submitted_jobs
+    CAST(coalesce(s.jobs, 0) AS DOUBLE) / d.days AS submitted_jobs,
+    CASE WHEN z.known > 0 THEN CAST(coalesce(s.gpu_jobs, 0) AS DOUBLE) / d.days END AS submitted_gpu_jobs
 FROM by_hour AS h
-LEFT JOIN submitted AS s ON h.cluster IS NOT DISTINCT FROM s.cluster AND h.hour = s.hour
+CROSS JOIN span AS d
+LEFT JOIN sizes AS z ON h.cluster IS NOT DISTINCT FROM z.cluster
+LEFT JOIN submissions_by_hour AS s ON h.cluster IS NOT DISTINCT FROM s.cluster AND h.hour = s.hour
 LEFT JOIN used AS u ON h.cluster IS NOT DISTINCT FROM u.cluster AND h.hour = u.hour
 ORDER BY h.cluster NULLS LAST, h.hour

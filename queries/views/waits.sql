@@ -10,19 +10,55 @@
 -- column class_order: number | order of the class
 -- column node_count: nodes | nodes of the job's first attempt
 -- column wait_s: s | from submission, or the end of the previous attempt, to the start; NULL when unknown
+-- column notebook_wait_s: s | the wait that the published notebook counts for this attempt; NULL when it counts none
 -- rule:
 -- One row for each attempt. An attempt whose start is unknown, or whose predecessor's end is, has an unknown wait:
 -- the row is there with NULL, so that the unknown can be counted. Zeros are waits. Negative values are
 -- contradictions of the source and stay. Definition: Philly (ATC'19), each period of being queued is one wait.
+-- notebook_wait_s is what the notebook of the Philly traces does. An attempt with a known start waited from the end of
+-- the last attempt before it with a known start, else from the submission. Where the start is unknown, or that end, or
+-- the submission, the job's previous wait is counted again, and nothing as long as there was none. From a started attempt
+-- of unknown end on, every attempt repeats. Waits of 0 s, which the notebook drops at last, are rows here.
+WITH timed AS (
+    SELECT
+        a.job_id,
+        a.attempt,
+        a.wait_s,
+        a.start_time,
+        j.submit_time,
+        j.cluster,
+        j.vc,
+        j.gpu_count,
+        j.gpu_class,
+        j.class_order,
+        j.node_count,
+        last_value(CASE WHEN a.start_time IS NOT NULL THEN a.end_time END IGNORE NULLS) OVER earlier AS freed,
+        coalesce(bool_or(a.start_time IS NOT NULL AND a.end_time IS NULL) OVER earlier, FALSE) AS lost
+    FROM attempts AS a
+    INNER JOIN job_classes AS j ON a.job_id = j.job_id
+    WINDOW earlier AS (PARTITION BY a.job_id ORDER BY a.attempt ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+),
+
+queued AS (
+    SELECT
+        *,
+        CASE WHEN submit_time IS NOT NULL AND NOT lost
+            THEN CAST(epoch_us(start_time) - epoch_us(coalesce(freed, submit_time)) AS DOUBLE) / 1000000
+        END AS own_wait_s
+    FROM timed
+)
+
 SELECT
-    a.job_id,
-    a.attempt,
-    j.cluster,
-    j.vc,
-    j.gpu_count,
-    j.gpu_class,
-    j.class_order,
-    j.node_count,
-    a.wait_s
-FROM attempts AS a
-INNER JOIN job_classes AS j ON a.job_id = j.job_id
+    job_id,
+    attempt,
+    cluster,
+    vc,
+    gpu_count,
+    gpu_class,
+    class_order,
+    node_count,
+    wait_s,
+    last_value(own_wait_s IGNORE NULLS) OVER (
+        PARTITION BY job_id ORDER BY attempt ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+    ) AS notebook_wait_s
+FROM queued

@@ -5,20 +5,28 @@
 -- also: attempts
 -- needs: gpu_count
 -- param gpu_time: attempts {attempts, with_gaps} | GPU-hours over attempts, or whole run time times GPUs
--- column gpu_count: GPUs | GPUs of the job, parts of one included; 0 is a CPU job
+-- param rule: gang {gang, instance} | GPUs of the whole job, or of one of the instances that it starts at once
+-- column gpu_count: GPUs | GPUs of the job or of one instance, parts of one included; 0 is a CPU job
 -- column jobs: jobs | jobs of this size
 -- column jobs_share: share | jobs / all jobs of known size
 -- column gpu_hours_share: share | their GPU time / all known GPU time of jobs of known size
 -- interval jobs_share: proportion of all jobs
 -- rule:
 -- Jobs of every status are in, jobs of unknown size are out. A size without known GPU time has a NULL share of it.
+-- rule=gang: the sum over the job's instances. rule=instance: jobs.gpu_count / jobs.instance_count, to a millionth of a
+-- GPU, what one instance asks for (the mean where they differ); jobs of an unknown number of instances are out too. A row
+-- still counts jobs, and the GPU time of their whole gangs. Studies of PAI count its tasks so (unit=task).
 -- GPU time as in overview/status.
-WITH by_count AS (
+WITH requests AS (
     SELECT
-        gpu_count,
-        count(*) AS jobs,
-        sum(CASE WHEN $gpu_time = 'attempts' THEN gpu_s ELSE gpu_s_with_gaps END) AS gpu_s
+        CASE WHEN $rule = 'instance' THEN round(gpu_count / nullif(instance_count, 0), 6) ELSE gpu_count END AS gpu_count,
+        CASE WHEN $gpu_time = 'attempts' THEN gpu_s ELSE gpu_s_with_gaps END AS gpu_s
     FROM job_gpu_hours
+),
+
+by_count AS (
+    SELECT gpu_count, count(*) AS jobs, sum(gpu_s) AS gpu_s
+    FROM requests
     WHERE gpu_count IS NOT NULL
     GROUP BY gpu_count
 )

@@ -299,6 +299,34 @@ def test_the_released_pod_list_gives_what_was_published_of_it(real_data: Callabl
     assert count > 25
 
 
+def test_submissions_of_venus_by_hour_are_those_of_the_figure_with_gpus(
+    real_data: Callable[[str], Path], make_trace: Callable[..., Trace]
+) -> None:
+    # Real counts of four of the six months: the jobs that they stand for are made again, ten minutes at a time.
+    counts = pl.read_csv(real_data("helios/venus_counts_2020-04_07.csv.gz"), try_parse_dates=True)
+    with_gpus = counts.select(t="time", n="submit_gpu_job", gpu_count=1.0)
+    without = counts.select(t="time", n=pl.col("submit_job_all") - pl.col("submit_gpu_job"), gpu_count=0.0)
+    times = pl.concat([with_gpus, without]).select(pl.exclude("n").repeat_by("n").explode().drop_nulls())
+    utc = pl.col("t") - pl.duration(hours=8)
+    jobs = times.select(utc.alias("submit_time"), "gpu_count", cluster=pl.lit("Venus")).with_row_index("job_id")
+    trace = make_trace(
+        manifest_overrides={"format": "helios", "timezone": "Asia/Shanghai"},
+        jobs=jobs.with_columns(pl.col("job_id").cast(pl.String)).to_dicts(),
+        attempts=[{"job_id": "0", "attempt": 0}],
+    )
+    query = find_query("utilization/cluster_by_hour")
+    frame = run_query(trace, query.name)
+    hour, day = counts["time"].dt.hour(), counts["time"].dt.date()
+    for name, column in (("submitted_jobs", "submit_job_all"), ("submitted_gpu_jobs", "submit_gpu_job")):
+        by_hour = counts.group_by(hour.alias("hour")).agg(pl.col(column).sum() / day.n_unique()).sort("hour")
+        assert frame[name].to_list() == pytest.approx(by_hour[column].to_list())
+    shown = [b for b in beside(trace, query, frame) if b.published.column == "submitted_gpu_jobs" and b.measured]
+    assert len(shown) == 24
+    # The figure is of six months, and read to two jobs. All jobs together would be off by twenty on average.
+    assert max(abs(b.difference or 0) for b in shown) < 7
+    assert sum(b.relative or 0 for b in shown) / 24 == pytest.approx(0, abs=0.15)
+
+
 HEADER = "trace,artefact,metric,group,value,unit,source,note\n"
 
 

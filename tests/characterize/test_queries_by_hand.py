@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tracekit.characterize import run_query
+from tracekit.characterize.views import connect_with_views
 from tracekit.manifest import Capability
 
 if TYPE_CHECKING:
@@ -95,6 +97,29 @@ def test_gpu_request_leaves_unknown_sizes_out(make_trace: MakeTrace) -> None:
     assert rows(trace, "workload/gpu_request") == approx(
         [(0.0, 1, 1 / 3, 0.0), (1.0, 1, 1 / 3, 0.6), (4.0, 1, 1 / 3, 0.4)]
     )
+
+
+def test_gpu_request_of_one_instance_divides_the_gang(make_trace: MakeTrace) -> None:
+    jobs = [
+        {"job_id": "a", "gpu_count": 0.7, "instance_count": 7},  # seven times a tenth of a GPU
+        {"job_id": "b", "gpu_count": 0.1, "instance_count": 1},
+        {"job_id": "c", "gpu_count": 16, "instance_count": 2},
+        {"job_id": "d", "gpu_count": 0, "instance_count": 3},
+        {"job_id": "e", "gpu_count": 8},  # of how many instances is unknown
+        {"job_id": "f", "instance_count": 2},
+    ]
+    attempts = [
+        {"job_id": job, "attempt": 0, "run_s": run_s, "gpu_count": gpus}
+        for job, run_s, gpus in (("a", 1000, 0.7), ("b", 3000, 0.1), ("c", 1000, 16), ("d", 9, 0), ("e", 1000, 8))
+    ]
+    trace = make_trace(jobs=jobs, attempts=attempts)
+    # GPU time: 700 and 300 GPU*s of gangs that ask for a tenth each, 16,000 GPU*s, 0; together 17,000.
+    assert rows(trace, "workload/gpu_request", rule="instance") == approx(
+        [(0.0, 1, 1 / 4, 0.0), (0.1, 2, 1 / 2, 1 / 17), (8.0, 1, 1 / 4, 16 / 17)]
+    )
+    gangs = rows(trace, "workload/gpu_request")
+    assert gangs == rows(trace, "workload/gpu_request", rule="gang")
+    assert [row[:2] for row in gangs] == [(0.0, 1), (0.1, 1), (0.7, 1), (8.0, 1), (16.0, 1)]
 
 
 def test_summary_has_every_metric_and_null_for_the_unknown(make_trace: MakeTrace) -> None:
@@ -196,6 +221,47 @@ def test_queue_delay_counts_each_wait_zeros_too(make_trace: MakeTrace) -> None:
             (None, "1", 1, 8.0, 8.0, 8.0, 8.0, 8.0, 8.0, 8.0),
         ]
     )
+
+
+def test_queue_delay_as_the_notebook_counts_repeats_what_it_cannot_tell(make_trace: MakeTrace) -> None:
+    # By job: the submission, then the start and the end of each attempt, in minutes. None is a missing time.
+    plan: dict[str, tuple[int | None, list[tuple[int | None, int | None]]]] = {
+        # Waits of 10 and 0 min; the third attempt has no start, so 0 stands again; the fourth waited since the end of
+        # the second, 20 min, whatever the third's end says.
+        "a": (0, [(10, 20), (20, 30), (None, 45), (50, 60)]),
+        # The first wait is unknown and nothing can be repeated; then 30 min since the submission.
+        "b": (0, [(None, 5), (30, 40)]),
+        # 5 min; the end of the first is missing, so that 5 min count for both attempts that follow.
+        "c": (0, [(5, None), (50, 60), (70, 80)]),
+        # Without a submission no wait is ever known.
+        "d": (None, [(5, 10), (20, 30)]),
+    }
+
+    def moment(minute: int | None) -> dt.datetime | None:
+        return None if minute is None else dt.datetime(2017, 10, 3) + dt.timedelta(minutes=minute)
+
+    jobs = [{"job_id": j, "vc": "v", "gpu_count": 1, "submit_time": moment(queued)} for j, (queued, _) in plan.items()]
+    attempts = [
+        {"job_id": j, "attempt": k, "start_time": moment(start), "end_time": moment(end)}
+        for j, (_, tries) in plan.items()
+        for k, (start, end) in enumerate(tries)
+    ]
+    trace = make_trace(jobs=jobs, attempts=attempts)
+    with connect_with_views(trace) as con:
+        sql = "SELECT job_id, list(notebook_wait_s / 60 ORDER BY attempt) FROM waits GROUP BY job_id ORDER BY job_id"
+        assert con.execute(sql).fetchall() == [
+            ("a", [10, 0, 0, 20]),
+            ("b", [None, 30]),
+            ("c", [5, 5, 5]),
+            ("d", [None, None]),
+        ]
+    # Without zeros, in minutes: 5, 5, 5, 10, 20, 30; mean 12.5. Rank of p among 6 is 5p: p50 2.5 -> 7.5,
+    # p75 3.75 -> 17.5, p90 4.5 -> 25, p95 4.75 -> 27.5, p99 4.95 -> 29.5.
+    minutes = [12.5, 7.5, 17.5, 25, 27.5, 29.5, 30]
+    expected = [("v", "1", 6, *(60 * value for value in minutes))]
+    assert rows(trace, "queuing/queue_delay", rule="notebook") == approx(expected)
+    # These attempts state no waits of their own, and only those count by default.
+    assert rows(trace, "queuing/queue_delay") == rows(trace, "queuing/queue_delay", rule="clean") == []
 
 
 def test_delay_by_spread_takes_the_first_wait(make_trace: MakeTrace) -> None:

@@ -71,6 +71,7 @@ def _random_job(rng: random.Random, name: str) -> dict[str, Any]:
         "queue_s": rng.choice([None, 0, rng.randint(-5, 9999)]),
         "gpu_count": rng.choice([None, 0, 0.25, 1, 2, 4, 8, 16]),
         "node_count": rng.choice([None, 1, 2]),
+        "instance_count": rng.choice([None, 1, 2, 3]),
         "attempt_count": rng.choice([None, 0, 1, 2, 5]),
     }
 
@@ -166,6 +167,14 @@ def gpu_request(tables: Tables) -> Results:
     return {key: (jobs, jobs_share, hours_share) for key, (jobs, jobs_share, _, hours_share) in found.items()}
 
 
+def instance_request(tables: Tables) -> Results:
+    known = {**tables, "jobs": [j for j in sized(tables)["jobs"] if j["instance_count"]]}
+    names = {j["job_id"] for j in known["jobs"]}
+    known["attempts"] = [a for a in tables["attempts"] if a["job_id"] in names]
+    found = shares(known, lambda j: (round(j["gpu_count"] / j["instance_count"], 6),))
+    return {key: (jobs, jobs_share, hours_share) for key, (jobs, jobs_share, _, hours_share) in found.items()}
+
+
 def status_by_size(tables: Tables) -> Results:
     hours = gpu_hours(tables)
     by_class: dict[str | None, list[str | None]] = defaultdict(list)
@@ -202,13 +211,26 @@ def run_time(tables: Tables) -> Results:
 
 def queue_delay(tables: Tables) -> Results:
     jobs = {j["job_id"]: j for j in sized(tables)["jobs"]}
-    groups = grouped(
-        ((jobs[a["job_id"]]["vc"], class_of(jobs[a["job_id"]]["gpu_count"])), a["wait_s"])
-        for a in tables["attempts"]
-        if a["job_id"] in jobs
-    )
+    return _delays(jobs, ((a["job_id"], a["wait_s"]) for a in tables["attempts"] if a["job_id"] in jobs))
+
+
+def _delays(jobs: dict[str, dict[str, Any]], waits: Iterable[tuple[str, float | None]]) -> Results:
+    groups = grouped(((jobs[name]["vc"], class_of(jobs[name]["gpu_count"])), wait) for name, wait in waits)
     points = (0.5, 0.75, 0.9, 0.95, 0.99)
     return {k: (len(v), mean(v), *(quantile(v, p) for p in points), max(v)) for k, v in groups.items()}
+
+
+def notebook_delay(tables: Tables) -> Results:
+    """Walk each job attempt by attempt with two variables, as the notebook of the Philly traces does."""
+    jobs = {j["job_id"]: j for j in sized(tables)["jobs"]}
+    waits: list[tuple[str, float]] = []
+    for name, job in jobs.items():
+        wait, since = 0.0, job["submit_time"]
+        for a in sorted((a for a in tables["attempts"] if a["job_id"] == name), key=lambda a: a["attempt"]):
+            if since is not None and a["start_time"] is not None:
+                wait, since = (a["start_time"] - since).total_seconds(), a["end_time"]
+            waits.append((name, wait))
+    return _delays(jobs, ((name, wait) for name, wait in waits if wait))
 
 
 def delay_by_spread(tables: Tables) -> Results:
@@ -320,6 +342,12 @@ ORACLES: dict[str, tuple[int, Callable[[Tables], Results]]] = {
 }
 """By query: how many columns are the key, and the recomputation."""
 
+OTHER_RULES: dict[tuple[str, str], tuple[int, Callable[[Tables], Results]]] = {
+    ("queuing/queue_delay", "notebook"): (2, notebook_delay),
+    ("workload/gpu_request", "instance"): (1, instance_request),
+}
+"""The same by query and rule, where a query offers rules by name."""
+
 
 def keyed(frame: pl.DataFrame, key_columns: int) -> Results:
     found = {row[:key_columns]: row[key_columns:] for row in frame.rows()}
@@ -346,6 +374,8 @@ def test_every_query_agrees_with_its_recomputation(make_trace: MakeTrace, rng: r
     trace = make_trace(**tables, manifest_overrides={"timezone": ZONE})
     for name, (key_columns, recompute) in ORACLES.items():
         assert_same(keyed(run_query(trace, name), key_columns), recompute(tables))
+    for (name, rule), (key_columns, recompute) in OTHER_RULES.items():
+        assert_same(keyed(run_query(trace, name, rule=rule), key_columns), recompute(tables))
 
 
 @settings(max_examples=8)
@@ -428,3 +458,13 @@ def test_the_queries_agree_on_every_sample_trace(
         for left in ("nodes", "gpus_listed", "gpus_observed"):
             del found[left,], expected[left,]
     assert_same(found, expected)
+
+
+@pytest.mark.parametrize(("name", "rule"), OTHER_RULES)
+def test_the_other_rules_agree_on_every_sample_trace(sample: tuple[Trace, Tables], name: str, rule: str) -> None:
+    trace, tables = sample
+    missing = lacks(find_query(name), trace)
+    if missing:
+        pytest.skip(" ".join(missing))
+    key_columns, recompute = OTHER_RULES[name, rule]
+    assert_same(keyed(run_query(trace, name, rule=rule), key_columns), recompute(tables))

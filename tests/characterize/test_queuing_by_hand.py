@@ -263,11 +263,40 @@ def test_use_of_the_cluster_by_hour(make_trace: MakeTrace) -> None:
     ]
     found = rows(make_trace(**tables(), gpu_utilization=samples), "utilization/cluster_by_hour")
     shares = [4 / 14, 6 / 14, 6.5 / 14, 4.25 / 14, 4 / 14, 4 / 14]
-    assert [(row[0], row[1], row[2], row[4]) for row in found] == [
-        ("x", hour_, pytest.approx(share), submitted)
+    # All jobs have GPUs, and all were submitted on one day.
+    assert [(row[0], row[1], row[2], row[4], row[5]) for row in found] == [
+        ("x", hour_, pytest.approx(share), submitted, submitted)
         for hour_, (share, submitted) in enumerate(zip(shares, [2.0, 1.0, 2.0, 1.0, 0.0, 0.0], strict=True))
     ]
     assert [row[3] for row in found] == [None, 50.0, None, None, None, None]
+
+
+def test_submissions_by_hour_are_divided_by_the_days_of_submissions(make_trace: MakeTrace) -> None:
+    # In Shanghai, eight hours ahead: cluster x gets two jobs at 9 on January 1 and one at 10 on January 3, cluster y
+    # one at 9 on January 2. Three days, although a job of x runs on until January 9, and y knows one day alone.
+    submitted = [("x", 4, hour(1)), ("x", 0, hour(1.5)), ("x", None, hour(50)), ("y", None, hour(25))]
+    jobs = [
+        {"job_id": str(n), "cluster": cluster, "vc": "v", "gpu_count": gpus, "submit_time": time, "start_time": time}
+        for n, (cluster, gpus, time) in enumerate(submitted)
+    ]
+    ends = [hour(200), hour(2), hour(51), hour(26)]
+    attempts = [
+        {"job_id": j["job_id"], "attempt": 0, "start_time": j["start_time"], "end_time": end, "wait_s": 0.0}
+        | {"gpu_count": j["gpu_count"], "status": "completed"}
+        for j, end in zip(jobs, ends, strict=True)
+    ]
+    trace = make_trace(jobs=jobs, attempts=attempts, manifest_overrides={"timezone": "Asia/Shanghai"})
+    found = {row[:2]: row[4:] for row in rows(trace, "utilization/cluster_by_hour")}
+    assert {key: values for key, values in found.items() if values[0]} == {
+        ("x", 9): (pytest.approx(2 / 3), pytest.approx(1 / 3)),
+        ("x", 10): (pytest.approx(1 / 3), 0.0),
+        # No job of y has a known size: how many have GPUs is unknown.
+        ("y", 9): (pytest.approx(1 / 3), None),
+    }
+    # The same days as for all clusters together.
+    arrivals = {row[0]: row[1:] for row in rows(trace, "overview/arrivals_by_hour")}
+    assert arrivals[9] == (3, 1, 1.0)
+    assert arrivals[10] == (1, 0, pytest.approx(1 / 3))
 
 
 def test_an_hour_above_capacity_is_clipped_only_on_request(make_trace: MakeTrace) -> None:

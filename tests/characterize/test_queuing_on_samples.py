@@ -394,18 +394,19 @@ def cluster_by_hour(world: World, quota: str = "auto", rule: str = "mean") -> Re
     def local(time: int) -> dt.datetime:
         return (EPOCH + dt.timedelta(microseconds=time)).astimezone(zone)
 
-    days: dict[tuple[Any, int], set[dt.date]] = defaultdict(set)
     shares: dict[tuple[Any, int], list[float]] = defaultdict(lambda: [0, 0])
     for (time, cluster), (_, _, held, _, gpus) in cluster_timeline(world, HALF_HOUR, quota).items():
-        key = (cluster, local(time).hour)
-        days[key].add(local(time).date())
+        total = shares[cluster, local(time).hour]
         if gpus:
-            shares[key][0] += min(held, gpus) if rule == "clipped" else held
-            shares[key][1] += gpus
-    submitted: dict[tuple[Any, int], int] = defaultdict(int)
+            total[0] += min(held, gpus) if rule == "clipped" else held
+            total[1] += gpus
+    submitted: dict[tuple[Any, int], list[float | None]] = defaultdict(list)
     for job in world.jobs.values():
         if job["submit_time"] is not None:
-            submitted[job["cluster"], local(job["submit_time"]).hour] += 1
+            submitted[job["cluster"], local(job["submit_time"]).hour].append(job["gpu_count"])
+    dates = [local(job["submit_time"]).date() for job in world.jobs.values() if job["submit_time"] is not None]
+    days = (max(dates) - min(dates)).days + 1
+    sized = {job["cluster"] for job in world.jobs.values() if job["gpu_count"] is not None}
     only = {job["cluster"] for job in world.jobs.values()}
     listed = {n["node_id"]: n["cluster"] for n in world.rows["nodes"]}
     samples: dict[tuple[Any, int], list[float]] = defaultdict(list)
@@ -414,10 +415,10 @@ def cluster_by_hour(world: World, quota: str = "auto", rule: str = "mean") -> Re
         if u["utilization_pct"] is not None:
             samples[cluster, local(u["time"]).hour].append(u["utilization_pct"])
     results: Results = {}
-    for key, dates in days.items():
-        held, gpus = shares[key]
+    for key, (held, gpus) in shares.items():
         busy = statistics.fmean(samples[key]) if samples[key] else None
-        results[key] = (held / gpus if gpus else None, busy, submitted[key] / len(dates))
+        with_gpus = sum(1 for g in submitted[key] if g) / days if key[0] in sized else None
+        results[key] = (held / gpus if gpus else None, busy, len(submitted[key]) / days, with_gpus)
     return results
 
 

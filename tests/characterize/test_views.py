@@ -41,7 +41,7 @@ def test_only_views_whose_tables_exist_are_created(make_trace: Callable[..., Tra
     trace = make_trace(jobs=[{"job_id": "a"}])
     names = "SELECT view_name FROM duckdb_views() WHERE NOT internal ORDER BY view_name"
     with connect_with_views(trace) as con:
-        assert [n for (n,) in con.execute(names).fetchall()] == ["job_classes", "jobs"]
+        assert [n for (n,) in con.execute(names).fetchall()] == ["job_classes", "jobs", "submissions_by_hour"]
     with connect_with_views(trace, also=["attempts"]) as con:
         assert con.execute("SELECT count(*) FROM waits").fetchall() == [(0,)]
 

@@ -11,11 +11,12 @@ _TASK_TIMES = (
     "here a run lasts from the first start to the last end."
 )
 _INSTANCES = "Of instances; here of jobs."
+_INSTANCE = "rule=instance"
 
 PAI_NOTES = {
     "tables|status|machine_spec": "",
     "summary_csv": "Tasks with GPUs, as the Acme study joined them.",
-    "fig3[ab]": "Tasks with GPUs, as the Acme study joined them: the GPUs of one instance of a task.",
+    "fig3a": "Tasks with GPUs, as the Acme study joined them: the GPUs of one instance of a task.",
 }
 
 PAI_RULES = (
@@ -71,6 +72,38 @@ PAI_RULES = (
         options=_TASKS,
         note=_TASK_TIMES,
     ),
+    Rule(
+        "summary_csv",
+        "avg_gpus_per_task|avg_gpu_num",
+        "workload/gpu_request",
+        "gpu_count",
+        "gpu_count>0",
+        "mean",
+        weight="jobs",
+        params=_INSTANCE,
+        options=_TASKS,
+    ),
+    Rule(
+        "summary_csv",
+        "max_gpus_per_task_row|max_gpu",
+        "workload/gpu_request",
+        "gpu_count",
+        "gpu_count>0",
+        "max",
+        params=_INSTANCE,
+        options=_TASKS,
+    ),
+    Rule(
+        "fig3a",
+        "gpu_count_cdf_jobs",
+        "workload/gpu_request",
+        "jobs",
+        "gpu_count>0;gpu_count<={gpus_upto}",
+        "share",
+        "gpu_count>0",
+        params=_INSTANCE,
+        options=_TASKS,
+    ),
     Rule("paper", "median_runtime", "overview/summary", "value", "metric=median_run_s", note=_INSTANCES),
     Rule(
         "paper",
@@ -111,7 +144,8 @@ PAI_SKIPS = (
     Skip("scale|table2", "nodes|gpus|tasks|instances|period|jobs|total_gpus", "another number, rounded or repeated"),
     Skip("paper", ".*(sjf|reserve|saved|prediction|slowdown).*", "the outcome of a replay or of a model"),
     Skip("simulator", ".*", "the outcome of a replay or of a model"),
-    Skip("summary_csv|fig3[ab]|table2", ".*", "of one instance of a task, or a median over several groups"),
+    Skip("fig3b", ".*", "GPU time of one instance, where the query sums that of all"),
+    Skip("summary_csv|table2", ".*", "a median over several groups, or another number, rounded or repeated"),
     Skip("machine_spec|paper|fig5", ".*gpu_type.*|nodes|gpus|cpu_cores|node_shape|gpus_per_node", "by GPU model"),
     Skip(".*", "(CDF|.*cdf).*", "a share below a limit, where the query gives percentiles"),
 )

@@ -4,6 +4,7 @@ A query's connection holds, beside the tables of the Trace:
 
     trace_tables(name)                                      the tables that the Trace really has
     trace_capabilities(name, available, coverage, note)     what the manifest says it can answer
+    trace_zone(timezone)                                    one row: the zone in which hours and days are read
     one view for each file of queries/views/ whose tables exist
     the macro percentiles(x): the quantiles 0, 0.01, ..., 1 as a list
 """
@@ -108,6 +109,7 @@ def _describe(con: duckdb.DuckDBPyConnection, trace: Trace) -> None:
     con.execute("CREATE TABLE trace_tables (name VARCHAR)")
     con.execute("CREATE TABLE trace_capabilities (name VARCHAR, available BOOLEAN, coverage DOUBLE, note VARCHAR)")
     con.execute("INSERT INTO trace_tables SELECT unnest(CAST(? AS VARCHAR[]))", [list(trace.tables)])
+    con.execute("CREATE TABLE trace_zone AS SELECT CAST(? AS VARCHAR) AS timezone", [trace.timezone])
     known = sorted(trace.capabilities.items())
     con.execute(
         "INSERT INTO trace_capabilities SELECT unnest(CAST(? AS VARCHAR[])), unnest(CAST(? AS BOOLEAN[])),"

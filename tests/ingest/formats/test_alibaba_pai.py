@@ -254,6 +254,34 @@ def test_of_a_retried_worker_the_last_row_by_status_start_and_end_counts(
     assert found_checks(trace) == {"superseded_instance_rows": (2, 3)}
 
 
+def test_a_task_starts_and_ends_with_all_tries_of_its_workers(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    # Worker w1 was tried twice, w2 once; the last row of w1 by (status, start, end) ran from 1,200 s to 1,300 s on m3.
+    instance = (
+        "j1,worker,i1,w1,alias,Terminated,1200.0,1300.0,m3\n"
+        "j1,worker,i1,w1,alias,Failed,1050.0,1600.0,m1\n"
+        "j1,worker,i2,w2,alias,Terminated,1100.0,1400.0,m3\n"
+        "j1,ps,i3,w3,alias,Terminated,1010.0,1700.0,m1\n"
+    )
+    trace = ingest(tables(instance=instance), options={"unit": "task"})
+    times = [
+        ("j1/worker", "1970-01-01 00:17:30", "1970-01-01 00:26:40", 50.0, 550.0, 1, "Terminated"),
+        ("j1/ps", "1970-01-01 00:16:50", "1970-01-01 00:28:20", 9.0, 690.0, 1, "Terminated"),
+    ]
+    keys = ("job_id", "start_time", "end_time", "queue_s", "run_s", "node_count", "source_status")
+    assert [tuple(j[k] for k in keys) for j in rows(trace, "jobs")] == times
+    attempts = [(a["job_id"], a["start_time"], a["end_time"], a["wait_s"], a["run_s"]) for a in rows(trace, "attempts")]
+    assert attempts == [row[:5] for row in times]
+    # Only the rows that stand have a place, and the gang is whole with the two workers that were planned.
+    places = [(p["instance"], p["node_id"]) for p in rows(trace, "placements")]
+    assert places == [("i1", "m3"), ("i2", "m3"), ("i3", "m1")]
+    assert found_checks(trace) == {"superseded_instance_rows": (1, 4)}
+    # The job that holds both tasks starts with the first try of any worker, whichever way it is read.
+    (whole,) = rows(ingest(tables(instance=instance)), "jobs")
+    assert (whole["queue_s"], whole["run_s"]) == (10.0, 690.0)
+
+
 def test_what_belongs_to_nothing_is_counted(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
     trace = ingest(
         tables(

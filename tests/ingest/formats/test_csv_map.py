@@ -776,6 +776,32 @@ def test_the_released_philly_jobs(tmp_path: Path, real_data: Callable[[str], Pat
     assert trace.manifest.records == 52_849
 
 
+@pytest.mark.parametrize("name", ["philly_jobs_2017-09_10.csv", "philly.csv", "fifteen weeks.txt", "jobs.csv.gz"])
+def test_the_philly_example_fits_any_list_of_its_layout(tmp_path: Path, rows: Rows, name: str) -> None:
+    # Fifteen weeks, through the change from UTC-7 to UTC-8; the list ends with an empty line.
+    text = (
+        "timestamp,duration,num_gpus,gpu_time,cluster\n2017-08-07 10:00:00,66.0,1,66.0,11cb48\n"
+        "2017-11-05 03:00:00,30.0,2,60.0,6214e9\n2017-11-20 10:00:00,0.0,8,0.0,11cb48\n\n"
+    )
+    source = tmp_path / "source" / name
+    source.parent.mkdir()
+    source.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    common = {"cluster": "philly"}
+    for where in (source, source.parent):
+        out = tmp_path / f"trace-{where.name}"
+        trace = ingest_logs(where, out, format_name="csv", options={"map": str(EXAMPLES / "philly_jobs.toml")})
+        assert trace.validate() == []
+        kept = ("job_id", "cluster", "vc", "submit_time", "run_s", "gpu_count")
+        assert [{k: v for k, v in row.items() if k in kept} for row in rows(trace, "jobs")] == [
+            {"job_id": "2", "vc": "11cb48", "submit_time": "2017-08-07 17:00:00", "run_s": 66.0, "gpu_count": 1.0}
+            | common,
+            {"job_id": "3", "vc": "6214e9", "submit_time": "2017-11-05 11:00:00", "run_s": 30.0, "gpu_count": 2.0}
+            | common,
+            {"job_id": "4", "vc": "11cb48", "submit_time": "2017-11-20 18:00:00", "run_s": 0.0, "gpu_count": 8.0}
+            | common,
+        ]
+
+
 def test_every_example_is_in_the_documentation() -> None:
     text = (EXAMPLES.parent / "mapping.md").read_text(encoding="utf-8")
     for path in EXAMPLES.glob("*.toml"):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tracekit.characterize import run_query
 from tracekit.errors import SourceError, TooManyRejectsError
 
 if TYPE_CHECKING:
@@ -126,18 +127,48 @@ def test_every_spelling_of_an_unknown_time_is_unknown(ingest: Ingest, rows: Rows
     assert {"start_time", "end_time", "queue_s", "run_s"}.isdisjoint(row)
 
 
-@pytest.mark.parametrize("state", ["SUSPENDED", "RUNNING"])
-def test_the_end_of_a_job_that_has_not_ended_is_not_used(
-    ingest: Ingest, rows: Rows, found_checks: FoundChecks, state: str
-) -> None:
-    trace = ingest({"Earth/cluster_log.csv": LOG + JOB.replace("COMPLETED", state)})
-    changed = {"status": "running", "source_status": state}
+def test_the_end_of_a_job_that_still_runs_is_not_used(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    trace = ingest({"Earth/cluster_log.csv": LOG + JOB.replace("COMPLETED", "RUNNING")})
+    changed = {"status": "running", "source_status": "RUNNING"}
     assert rows(trace, "jobs") == [{k: v for k, v in JOB_ROW.items() if k not in ("end_time", "run_s")} | changed]
     assert rows(trace, "attempts") == [
         {k: v for k, v in ATTEMPT_ROW.items() if k not in ("end_time", "run_s")} | {"status": "running"}
     ]
     assert found_checks(trace) == {"end_of_unfinished_job": (1, 1)}
     assert trace.manifest.checks["end_of_unfinished_job"].examples == ["Earth/1"]
+
+
+def test_a_suspended_job_keeps_the_end_that_it_states(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    # The second runs 90 s on 4 GPUs: 0.1 GPU-hours. The third is still suspended.
+    suspended = JOB.replace("COMPLETED", "SUSPENDED").replace("1,u1", "2,u1", 1)
+    still = "3,u1,vcA,4,16,1,SUSPENDED,2020-04-02 08:00:00,2020-04-02 08:00:10,,,10\n"
+    trace = ingest({"Earth/cluster_log.csv": LOG + JOB + suspended + still})
+    ended = {"job_id": "Earth/2", "status": "unknown"}
+    open_row = {k: v for k, v in JOB_ROW.items() if k not in ("end_time", "run_s")}
+    assert rows(trace, "jobs") == [
+        JOB_ROW,
+        JOB_ROW | ended | {"source_status": "SUSPENDED"},
+        open_row | {"job_id": "Earth/3", "status": "running", "source_status": "SUSPENDED"},
+    ]
+    assert rows(trace, "attempts")[1] == ATTEMPT_ROW | ended
+    assert found_checks(trace) == {"end_of_suspended_job": (1, 3)}
+    assert trace.manifest.checks["end_of_suspended_job"].examples == ["Earth/2"]
+    assert run_query(trace, "overview/status").rows() == [
+        ("completed", 1, pytest.approx(1 / 3), pytest.approx(0.1), 0.5),
+        ("running", 1, pytest.approx(1 / 3), None, None),
+        ("unknown", 1, pytest.approx(1 / 3), pytest.approx(0.1), 0.5),
+    ]
+
+
+def test_a_suspended_job_gives_its_gpus_back_at_its_end(ingest: Ingest) -> None:
+    # Both hold 4 GPUs from midnight UTC; one ends after an hour, the other after three, which is the last moment.
+    lines = "".join(
+        f"{n},u1,vcA,4,16,1,{state},2020-04-02 08:00:00,2020-04-02 08:00:00,2020-04-02 {end}:00:00,,\n"
+        for n, state, end in ((1, "SUSPENDED", "09"), (2, "COMPLETED", "11"))
+    )
+    trace = ingest({"Earth/cluster_log.csv": LOG + lines})
+    found = run_query(trace, "queuing/timeline", step_s=3600)
+    assert found["running_gpus"].to_list() == [8.0, 4.0, 4.0]
 
 
 @pytest.mark.parametrize(

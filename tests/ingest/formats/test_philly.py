@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tracekit.characterize import run_query
 from tracekit.errors import SourceError
 from tracekit.ingest import ingest_logs
 
@@ -496,3 +497,34 @@ def test_host_memory_below_zero_is_set_aside(ingest: Ingest, rows: Rows) -> None
     trace = ingest({"cluster_mem_util": text})
     assert [(r["line"], r["column"]) for r in rows(trace, "rejects")] == [(2, "mem_free"), (3, "mem_total")]
     assert [r["memory_used_gib"] for r in rows(trace, "host_utilization")] == [1.0, 1.0]
+
+
+def test_naive_times_keep_both_hours_of_the_clock_change_in_host_samples(ingest: Ingest, rows: Rows) -> None:
+    hours = "2017-11-05 01:30:00 PDT,m1,{}\n2017-11-05 01:30:00 PST,m1,{}\n"
+    files = {
+        "cluster_cpu_util": CPU_HEADER + hours.format(10, 30) + "2017-11-05 01:30:00 PST,m2,50\n",
+        # 4 GiB in KiB, of which 3 are free in the first hour and 1 in the second.
+        "cluster_mem_util": MEM_HEADER + hours.format("4194304,3145728", "4194304,1048576"),
+    }
+    naive = ingest(files, options={"times": "naive"})
+    memory = {"memory_total_gib": 4.0}
+    assert rows(naive, "host_utilization") == [
+        {"time": "2017-11-05 01:30:00", "node_id": "m1", "cpu_pct": 10.0, "memory_used_gib": 1.0} | memory,
+        {"time": "2017-11-05 01:30:00", "node_id": "m2", "cpu_pct": 50.0},
+        {"time": "2017-11-05 01:30:00.000001", "node_id": "m1", "cpu_pct": 30.0, "memory_used_gib": 3.0} | memory,
+    ]
+    assert naive.validate() == []
+    # Pooled over machines and minutes, whatever the clock says: CPU 10, 30, 50; memory 25 and 75 percent.
+    expected = [("cpu", 3, 30.0), ("memory", 2, 50.0)]
+    for trace in (naive, ingest(files)):
+        assert run_query(trace, "utilization/host")["resource", "samples", "mean_pct"].rows() == expected
+
+
+def test_naive_times_keep_a_host_sample_that_only_one_file_repeats(ingest: Ingest, rows: Rows) -> None:
+    line = "2017-11-05 01:30:00 {},m1,{}\n"
+    files = {
+        "cluster_cpu_util": CPU_HEADER + line.format("PDT", 10) + line.format("PST", 30),
+        "cluster_mem_util": MEM_HEADER + line.format("PST", "1048576,0"),
+    }
+    found = rows(ingest(files, options={"times": "naive"}), "host_utilization")
+    assert [(row["cpu_pct"], row.get("memory_used_gib")) for row in found] == [(10.0, 1.0), (30.0, None)]

@@ -58,6 +58,7 @@ def write_jobs(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) ->
     )
     keep_one(con, "tag", "tag_row", "inst_id", "line")
     of_task = sink.options["unit"] == "task"
+    con.execute(_RAN)
     con.execute(_GANG.format(nodes=", count(DISTINCT machine) AS node_count" if of_task else ""))
     con.execute(_RUN)
     _write_tables(con, sink)
@@ -110,18 +111,21 @@ def _unit_sql(unit: str) -> str:
                    FROM request GROUP BY job_name) r USING (job_name)"""
 
 
+_RAN = """CREATE VIEW ran AS
+    SELECT job_name, task_name, machine, status, start_time, end_time, 1 AS workers FROM worker
+    UNION ALL
+    SELECT job_name, task_name, NULL, NULL, start_time, end_time, 0 FROM try SEMI JOIN worker_superseded USING (line)"""
+"""Jobs and tasks start and end with the first and last of all their instance rows, earlier tries included; where a
+worker was and how it ended is told by its last row alone."""
+
 _GANG = """CREATE TABLE gang AS
-    SELECT job_name, task_name, count(*) AS workers, max(status) AS status, min(start_time) AS start_s,
+    SELECT job_name, task_name, sum(workers) AS workers, max(status) AS status, min(start_time) AS start_s,
            max(end_time) AS end_s{nodes}
-    FROM worker GROUP BY job_name, task_name"""
+    FROM ran GROUP BY job_name, task_name"""
 
 _RUN = """CREATE TABLE run AS
     SELECT job_name, min(start_time) AS start_s, max(end_time) AS end_s, count(DISTINCT machine) AS node_count
-    FROM (SELECT job_name, machine, start_time, end_time FROM worker
-          UNION ALL
-          SELECT job_name, NULL, start_time, end_time FROM try SEMI JOIN worker_superseded USING (line))
-    GROUP BY job_name"""
-"""A job starts and ends with the first and last of all its instance rows, retried ones included."""
+    FROM ran GROUP BY job_name"""
 
 # Decimal sums do not depend on the order of the rows.
 _REQUEST = """CREATE VIEW request AS

@@ -94,19 +94,27 @@ def _count_not_available(text: bytes) -> int:
 
 
 def read_host_samples(found: Found, sink: Sink) -> None:
-    """Join the CPU and memory files on time and machine; a sample that only one of them has is kept."""
+    """Join the CPU and memory files on time and machine; a sample that only one of them has is kept.
+
+    Of repeated samples the last in the file stands. With times=naive all of them stand, as in the published notebook:
+    there the two hours of a clock change have the same wall clock. The first sample of a moment is paired with the
+    first, the second with the second, which stands a microsecond later, since a row is one machine at one time.
+    """
     staged = {key: _stage(found.get(key), key, sink) for key in ("cluster_cpu_util", "cluster_mem_util")}
     if not any(staged.values()):
         return
     with sink.connect() as con:
-        cpu, memory = (_samples_sql(path, key) for key, path in staged.items())
+        every = sink.options["times"] == "naive"
+        cpu, memory = (_samples_sql(path, key, every=every) for key, path in staged.items())
         sink.writer.copy(
             "host_utilization",
             con,
-            "SELECT coalesce(c.time, m.time) AS time, coalesce(c.machine_id, m.machine_id) AS node_id, "
+            "SELECT coalesce(c.time, m.time) + to_microseconds(coalesce(c.nth, m.nth) - 1) AS time, "
+            "coalesce(c.machine_id, m.machine_id) AS node_id, "
             f"c.cpu_util AS cpu_pct, (m.mem_total - m.mem_free) / {_KIB_PER_GIB} AS memory_used_gib, "
             f"m.mem_total / {_KIB_PER_GIB} AS memory_total_gib "
-            f"FROM ({cpu}) c FULL JOIN ({memory}) m ON c.time = m.time AND c.machine_id = m.machine_id ORDER BY 1, 2",
+            f"FROM ({cpu}) c FULL JOIN ({memory}) m "
+            "ON c.time = m.time AND c.machine_id = m.machine_id AND c.nth = m.nth ORDER BY 1, 2",
         )
         samples = f"read_parquet({sql_text(sink.folder / 'host_utilization.parquet')})"
         odd = "cpu_pct NOT BETWEEN 0 AND 100 OR memory_used_gib NOT BETWEEN 0 AND memory_total_gib"
@@ -132,12 +140,16 @@ def _stage(files: list[SourceFile], key: str, sink: Sink) -> Path | None:
     return sink.stage(key, dated())
 
 
-def _samples_sql(path: Path | None, key: str) -> str:
-    """Return the query for one file's samples; of repeated ones the last in the file stands, as published."""
+def _samples_sql(path: Path | None, key: str, *, every: bool) -> str:
+    """Return the query for one file's samples, numbered from 1 for each machine and time: every one, or the last."""
     values = ["cpu_util"] if key == "cluster_cpu_util" else ["mem_total", "mem_free"]
     if path is None:
         nulls = ", ".join(f"NULL::DOUBLE AS {v}" for v in values)
-        return f"SELECT NULL::TIMESTAMP AS time, NULL::VARCHAR AS machine_id, {nulls} WHERE false"
+        return f"SELECT NULL::TIMESTAMP AS time, NULL::VARCHAR AS machine_id, {nulls}, NULL::BIGINT AS nth WHERE false"
+    samples = f"FROM read_parquet({sql_text(path)})"
+    if every:
+        nth = "row_number() OVER (PARTITION BY time, machine_id ORDER BY line) AS nth"
+        return f"SELECT time, machine_id, {', '.join(values)}, {nth} {samples}"
     # max_by over a struct keeps a NULL of the last row, which max_by over the value would skip.
     last = ", ".join(f"max_by({{'v': {v}}}, line).v AS {v}" for v in values)
-    return f"SELECT time, machine_id, {last} FROM read_parquet({sql_text(path)}) GROUP BY time, machine_id"
+    return f"SELECT time, machine_id, {last}, 1::BIGINT AS nth {samples} GROUP BY time, machine_id"

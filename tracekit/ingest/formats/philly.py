@@ -95,7 +95,8 @@ class Philly(Format):
         naive = sink.options["times"] == "naive"
         if naive:
             sink.note(
-                "wall-clock times are taken as they stand (times=naive): across the clock change they are an hour off"
+                "wall-clock times are taken as they stand (times=naive): across the clock change they are an hour off; "
+                "of GPU samples that share a moment the last counts, CPU and memory samples all do, a microsecond apart"
             )
         return TimeFrame("absolute", "UTC" if naive else TIMEZONE)
 
