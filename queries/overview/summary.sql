@@ -2,7 +2,7 @@
 -- question: What does this trace hold: how many jobs, users, nodes and GPU-hours, over how long?
 -- paper: Helios Table 2 (SC'21)
 -- tables: jobs
--- also: attempts, placements, nodes, gpu_utilization, capacity
+-- also: attempts, placements, nodes, gpu_utilization, capacity, doubtful_times
 -- param gpu_time: attempts {attempts, with_gaps} | GPU-hours over attempts, or whole run time times GPUs
 -- column metric: text | name of the metric
 -- column value: see unit | its value; NULL when the trace cannot tell
@@ -15,6 +15,8 @@
 -- gpu_hours: sum over attempts of run_s * gpu_count / 3600, or as the parameter says.
 -- run_s and queue_s: over all jobs of any size whose value is known; queue_s is first start minus submission.
 -- completed_share: jobs completed / all jobs. days_covered: last submission minus first submission.
+-- impossible_times: times of the log that cannot be and are unknown here. hour_in_doubt_times: those that a clock change
+-- leaves two instants; gpu_hours_in_doubt: by how much gpu_hours may be off for it, sum of latest - earliest times GPUs.
 WITH job_totals AS (
     SELECT
         count(*) AS jobs,
@@ -44,6 +46,16 @@ gpus AS (
             (SELECT CAST(sum(listed) AS DOUBLE) FROM node_gpus), (SELECT sum(gpus) FROM cluster_gpus)
         ) AS gpus_listed,
         (SELECT CAST(sum(observed) AS DOUBLE) FROM node_gpus) AS gpus_observed
+),
+
+doubts AS (
+    SELECT
+        count(*) FILTER (WHERE d.earliest IS NULL) AS impossible,
+        count(*) FILTER (WHERE d.latest > d.earliest) AS two_instants,
+        coalesce(sum(CAST(epoch_us(d.latest) - epoch_us(d.earliest) AS DOUBLE) / 1e6 * a.gpu_count), 0) AS gpu_s
+    FROM doubtful_times AS d
+    LEFT JOIN attempts AS a
+        ON d.job_id = a.job_id AND coalesce(d.attempt, 0) = a.attempt AND d."column" IN ('start_time', 'end_time')
 ),
 
 metrics AS (
@@ -82,6 +94,12 @@ metrics AS (
     SELECT 17, 'completed_share', CAST(completed AS DOUBLE) / nullif(jobs, 0), 'share', 'statuses' FROM job_totals
     UNION ALL
     SELECT 18, 'days_covered', CAST(covered_us AS DOUBLE) / 86400000000, 'days', 'arrivals' FROM job_totals
+    UNION ALL
+    SELECT 19, 'impossible_times', impossible, 'times', NULL FROM doubts
+    UNION ALL
+    SELECT 20, 'hour_in_doubt_times', two_instants, 'times', NULL FROM doubts
+    UNION ALL
+    SELECT 21, 'gpu_hours_in_doubt', gpu_s / 3600, 'GPU-hours', 'gpu_count' FROM doubts
 )
 
 SELECT

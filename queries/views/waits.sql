@@ -13,8 +13,8 @@
 -- column notebook_wait_s: s | the wait that the published notebook counts for this attempt; NULL when it counts none
 -- rule:
 -- One row for each attempt. An attempt whose start is unknown, or whose predecessor's end is, has an unknown wait:
--- the row is there with NULL, so that the unknown can be counted. Zeros are waits. Negative values are
--- contradictions of the source and stay. Definition: Philly (ATC'19), each period of being queued is one wait.
+-- the row is there with NULL, so that the unknown can be counted. Zeros are waits; none is negative, since a start that
+-- lies before its submission is unknown. Definition: Philly (ATC'19), each period of being queued is one wait.
 -- notebook_wait_s is what the notebook of the Philly traces does. An attempt with a known start waited from the end of
 -- the last attempt before it with a known start, else from the submission. Where the start is unknown, or that end, or
 -- the submission, the job's previous wait is counted again, and nothing as long as there was none. From a started attempt
