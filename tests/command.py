@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -33,9 +32,8 @@ def run(*arguments: str | Path, cwd: Path | None = None) -> subprocess.Completed
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, _PLAIN))
         stack.enter_context(mock.patch.object(sys, "argv", command))
-        stack.enter_context(mock.patch.object(sys, "unraisablehook", sys.unraisablehook))
         # Who interrupts the tests interrupts them, and not the command.
-        stack.enter_context(mock.patch.object(signal, "signal"))
+        stack.enter_context(mock.patch.object(tracekit.cli, "Watch"))
         stack.enter_context(contextlib.redirect_stdout(out))
         stack.enter_context(contextlib.redirect_stderr(err))
         stack.enter_context(contextlib.chdir(cwd or Path.cwd()))

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import SourceError, TracekitError, UsageError
+from tracekit.outputs import StagedFolder, output_errors
 from tracekit.progress import Progress
 from tracekit.trace import Trace, is_trace
-from tracekit.trace_writer import StagedFolder, output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

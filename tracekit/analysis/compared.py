@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import SourceError, TracekitError, UsageError
+from tracekit.outputs import output_errors
 from tracekit.trace import Trace, is_trace
-from tracekit.trace_writer import output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tracekit.analysis.one import analyze_into, keep_source
 from tracekit.analysis.settings import Settings
 from tracekit.errors import OutputError, SourceError, TracekitError, UsageError
+from tracekit.outputs import StagedFolder, output_errors
 from tracekit.progress import Progress
-from tracekit.trace_writer import StagedFolder, output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

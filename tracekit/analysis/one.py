@@ -14,9 +14,9 @@ from tracekit.analysis.fitting import Fitting
 from tracekit.analysis.settings import REPLAY_JOBS, Settings
 from tracekit.analysis.steps import advised, ask, capacity_of
 from tracekit.errors import UsageError
+from tracekit.outputs import StagedFolder, output_errors
 from tracekit.progress import Progress
 from tracekit.trace import MANIFEST_NAME, Trace, is_trace
-from tracekit.trace_writer import StagedFolder, output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

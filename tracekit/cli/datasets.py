@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracekit.cli.options import TextFormat
+from tracekit.cli.streams import print_data
 
 if TYPE_CHECKING:
     from tracekit.datasets import Dataset, FetchedFile
@@ -54,7 +55,9 @@ def datasets(
 
     known = list(all_datasets().values())
     if form is TextFormat.json:
-        typer.echo(orjson.dumps([asdict(d) for d in known], option=orjson.OPT_INDENT_2).decode())
+        print_data(
+            orjson.dumps([asdict(d) for d in known], option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+        )
         return
     print_table(
         ("dataset", "size", "licence", "cite", "origin"),

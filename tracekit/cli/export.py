@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tracekit.cli.options import Force, MemoryLimit, TextFormat, pairs
+from tracekit.cli.streams import print_data
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -93,7 +94,11 @@ def _list(form: TextFormat) -> None:
 
     targets = all_targets().values()
     if form is TextFormat.json:
-        typer.echo(orjson.dumps([_facts(target) for target in targets], option=orjson.OPT_INDENT_2).decode())
+        print_data(
+            orjson.dumps(
+                [_facts(target) for target in targets], option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+            ).decode()
+        )
     else:
         heads = ("--to", "what it is", "writes", "needs of a job", "options")
         rows = [(t.name, t.title, "folder" if t.folder else "file", t.needs, ", ".join(t.options)) for t in targets]
@@ -129,7 +134,7 @@ def _show(target: Target, form: TextFormat) -> None:
     from tracekit.cli.display import print_table
 
     if form is TextFormat.json:
-        typer.echo(orjson.dumps(_facts(target), option=orjson.OPT_INDENT_2).decode())
+        print_data(orjson.dumps(_facts(target), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
         return
     typer.echo(f"{target.name}: {target.title}\n\nRead by: {target.reads}")
     for end, what in target.companions.items():

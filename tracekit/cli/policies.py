@@ -8,6 +8,7 @@ import typer
 
 from tracekit.cli.options import TextFormat
 from tracekit.cli.replay_options import ModelsFile, show_assumptions
+from tracekit.cli.streams import print_data
 
 if TYPE_CHECKING:
     from tracekit.policies.interface import Card
@@ -42,7 +43,7 @@ def policies(
         cards = [member.card for member in known().values()]
         if form is TextFormat.json:
             rows = [{"name": c.name, "title": c.title, "assumptions": list(c.assumptions)} for c in cards]
-            typer.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode())
+            print_data(orjson.dumps(rows, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
         else:
             print_table(
                 ("name", "what it is", "parameters", "assumes"),
@@ -55,7 +56,7 @@ def policies(
     overhead = next((str(p.default) for p in card.parameters if p.name == "overhead"), None)
     told = used(load_models(models), card.assumptions, overhead)
     if form is TextFormat.json:
-        typer.echo(orjson.dumps(_facts(card, told), option=orjson.OPT_INDENT_2).decode())
+        print_data(orjson.dumps(_facts(card, told), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
     else:
         _show(card, told)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tracekit.cli.options import TextFormat
+from tracekit.cli.streams import print_data
 
 __all__ = ["register"]
 
@@ -42,6 +43,6 @@ def queries(
             row["can run here"] = "no, lacks " + "; ".join(missing) if missing else "yes"
         rows.append(row)
     if form is TextFormat.json:
-        typer.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode())
+        print_data(orjson.dumps(rows, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
     else:
         print_table(list(rows[0]), [list(row.values()) for row in rows])
