@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import socket
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
 __all__ = [
-    "Watch",
     "end_process",
     "forget",
     "remember",
@@ -32,12 +32,15 @@ __all__ = [
     "remove_folder",
     "undivided",
     "undoing",
+    "watched",
 ]
 
 _PARKED_S = 0.2
 """Longest time that the main thread is waited for; compiled code may keep it, which then writes nothing by itself."""
 _GRACE_S = 5.0
 """Time that a process of ours has to end by itself."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _undo: dict[object, Callable[[], None]] = {}
 _undivided = threading.Lock()
@@ -89,54 +92,59 @@ def undivided() -> Iterator[None]:
         _park()
 
 
-class Watch:
-    """Waits for signals and ends the run when one comes.
+@contextlib.contextmanager
+def watched() -> Iterator[None]:
+    """End the run, with exit code 130 and one line, when a signal tells it to stop inside the block.
 
-    Parameters
-    ----------
-    end : callable
-        Ends the process once everything is undone; it must not return.
+    Behind the block signals have no effect any more: the work is done. A block inside another changes nothing.
     """
-
-    _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-    def __init__(self, end: Callable[[], None]) -> None:
-        self._end = end
-        self._listening, self._waking = socket.socketpair()
-        self._waking.setblocking(False)
-        for number in self._SIGNALS:
-            signal.signal(number, _stand_still)
-        # Python writes the signal's number there at once, whatever the main thread is doing.
-        signal.set_wakeup_fd(self._waking.fileno(), warn_on_full_buffer=False)
-        self._thread = threading.Thread(target=self._wait, name="tracekit-interruption", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Let signals have no effect any more: the work is done."""
-        for number in self._SIGNALS:
+    if signal.getsignal(signal.SIGINT) is _stand_still:
+        yield
+        return
+    listening, waking = socket.socketpair()
+    waking.setblocking(False)
+    for number in _SIGNALS:
+        signal.signal(number, _stand_still)
+    # Python writes the signal's number there at once, whatever the main thread is doing.
+    signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
+    thread = threading.Thread(target=_wait, args=(listening,), name="tracekit-interruption", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
         if _told.is_set():  # it came before all of this
             _park()
-        self._waking.close()
-        self._thread.join()
-        self._listening.close()
+        waking.close()
+        thread.join()
+        listening.close()
 
-    def _wait(self) -> None:
-        while number := self._listening.recv(1):
-            if number[0] in self._SIGNALS:
-                break
-        else:
-            return
-        _told.set()
-        try:
-            _parked.wait(_PARKED_S)
-            _undivided.acquire()
-            for undo in reversed(list(_undo.values())):
-                with contextlib.suppress(Exception):
-                    undo()
-        finally:
-            self._end()
+
+def _wait(listening: socket.socket) -> None:
+    while number := listening.recv(1):
+        if number[0] in _SIGNALS:
+            break
+    else:
+        return
+    _told.set()
+    try:
+        _parked.wait(_PARKED_S)
+        _undivided.acquire()
+        for undo in reversed(list(_undo.values())):
+            with contextlib.suppress(Exception):
+                undo()
+    finally:
+        _end()
+
+
+def _end() -> None:
+    """End the process at once: threads of the libraries are at work, and the interpreter cannot be taken down."""
+    with contextlib.suppress(OSError):
+        if select.select([], [2], [], 1)[1]:  # a pipe that nobody reads must not keep us
+            os.write(2, b"tracekit: interrupted; nothing was left half-written\n")
+    os._exit(130)
 
 
 def _stand_still(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- the signature of a handler

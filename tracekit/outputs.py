@@ -275,6 +275,7 @@ def recover(target: Path, *markers: str) -> None:
     *markers : str
         Files one of which a whole folder has.
     """
+    target = Path(os.path.abspath(target))  # noqa: PTH100 -- a link is looked at, not what it leads to
     with contextlib.suppress(OSError):  # who may not write there sees the target as it is
         if not (aside := _leftovers(target, "old")):
             return
@@ -331,9 +332,9 @@ def _hidden(target: Path, what: str) -> Path:
 
 def _leftovers(target: Path, what: str) -> list[Path]:
     """Return what runs, living or not, have beside a target under the hidden name for `what`."""
-    pattern = re.compile(re.escape(_hidden(target, what).name.rpartition("-")[0]) + r"-\d+")
-    if not target.parent.is_dir():
+    if not target.name or not target.parent.is_dir():
         return []
+    pattern = re.compile(re.escape(_hidden(target, what).name.rpartition("-")[0]) + r"-\d+")
     with os.scandir(target.parent) as entries:
         return [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
 

@@ -39,7 +39,7 @@ from tracekit.cli import (
 )
 from tracekit.cli.streams import ReaderGoneError, standard_streams
 from tracekit.errors import TracekitError
-from tracekit.interruption import Watch
+from tracekit.interruption import watched
 from tracekit.text import visible
 
 __all__ = ["app", "main"]
@@ -118,12 +118,8 @@ def _global_options(
 
 def main() -> None:
     """Run the command line; a mistake of the user ends in one line and exit code 2."""
-    watch = Watch(_end_interrupted)
-    try:
-        with standard_streams():
-            code = _exit_code()
-    finally:
-        watch.stop()
+    with watched(), standard_streams():
+        code = _exit_code()
     sys.exit(code)
 
 
@@ -171,11 +167,3 @@ def _line(text: str, hint: str | None) -> str:
     advice = f"; {hint}" if hint and len(hint) <= _LONGEST_LINE // 2 else ""
     end = f"…{advice} (cut short; 'tracekit --debug ...' shows all of it)"
     return line[: _LONGEST_LINE - len(end)] + end
-
-
-def _end_interrupted() -> None:
-    """End the process at once: threads of the libraries are at work, and the interpreter cannot be taken down."""
-    with contextlib.suppress(OSError):
-        if select.select([], [2], [], 1)[1]:  # a pipe that nobody reads must not keep us
-            os.write(2, b"tracekit: interrupted; nothing was left half-written\n")
-    os._exit(130)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tracekit.cli.options import TextFormat
-from tracekit.cli.streams import print_data
+from tracekit.cli.streams import print_data, print_json
 from tracekit.errors import UsageError
 
 __all__ = ["register"]
@@ -26,8 +26,6 @@ def formats(
     ] = None,
 ) -> None:
     """List the source formats: their raw files and their options."""
-    import orjson
-
     from tracekit.cli.display import print_table
     from tracekit.ingest import all_formats
 
@@ -44,7 +42,7 @@ def formats(
         for member in all_formats().values()
     ]
     if form is TextFormat.json:
-        print_data(orjson.dumps(rows, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
+        print_json(rows)
         return
     print_table(("format", "source"), [(r["format"], r["source"]) for r in rows])
     details = [

@@ -13,7 +13,7 @@ from tracekit.errors import OutputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["ReaderGoneError", "print_data", "standard_streams"]
+__all__ = ["ReaderGoneError", "print_data", "print_json", "standard_streams"]
 
 
 class ReaderGoneError(BaseException):
@@ -135,6 +135,13 @@ def print_data(text: str) -> None:
         sys.stdout.write_data(text)
     else:
         sys.stdout.write(text)
+
+
+def print_json(value: object) -> None:
+    """Print a value as indented JSON."""
+    import orjson
+
+    print_data(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
 
 
 def _fill_closed() -> None:
