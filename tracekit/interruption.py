@@ -103,12 +103,12 @@ def watched() -> Iterator[None]:
         return
     listening, waking = socket.socketpair()
     waking.setblocking(False)
-    for number in _SIGNALS:
-        signal.signal(number, _stand_still)
     # Python writes the signal's number there at once, whatever the main thread is doing.
     signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
     thread = threading.Thread(target=_wait, args=(listening,), name="tracekit-interruption", daemon=True)
     thread.start()
+    for number in _SIGNALS:
+        signal.signal(number, _stand_still)
     try:
         yield
     finally:

@@ -6,9 +6,7 @@ Exit codes: 0 done; 1 `validate` found problems; 2 the input, an option or the o
 
 from __future__ import annotations
 
-import contextlib
 import os
-import select
 import sys
 from typing import Annotated
 
