@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MISSING",
+    "RUN_BY_SPREADSHEETS",
     "clock",
     "count",
     "counted",
@@ -37,6 +38,13 @@ NAME_LIMIT = 48
 
 TITLE_LIMIT = 300
 """Most characters of a name kept in report.json, and so in the hover text."""
+
+RUN_BY_SPREADSHEETS = r"^(?:[\t\r\n]|[\s\p{Cc}\p{Cf}]*[=+\-@\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}])"
+"""What a text begins with that a spreadsheet takes for a formula, as a regular expression of Polars.
+
+The signs = + - @, plain or full-width (which East Asian editions read alike), also behind blanks and characters that do
+not show; and a tab, carriage return or line feed, since cells behind it would begin anew.
+"""
 
 MISSING = "\N{EN DASH}"
 

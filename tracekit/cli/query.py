@@ -50,6 +50,14 @@ def query(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file that -o names.")] = False,
     memory_limit: MemoryLimit = None,
+    sandbox: Annotated[
+        bool | None,
+        typer.Option(
+            "--sandbox/--no-sandbox",
+            help="Let the SQL read the Trace's tables and nothing else. The default for SQL that lies in the Trace.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Answer one question about a Trace.
 
@@ -63,7 +71,7 @@ def query(
     if file is not None:
         check_files(file, force=force)
     opened = Trace.open(trace)
-    answer = answer_query(opened, name, pairs(param, "--param"), memory_limit=memory_limit)
+    answer = answer_query(opened, name, pairs(param, "--param"), memory_limit=memory_limit, sandbox=sandbox)
     _write(_with_ends(answer) if intervals else answer.frame, form, file, force=force)
     for note in answer.notes:
         typer.echo(f"note: {note}", err=True)
