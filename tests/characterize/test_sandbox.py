@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -18,6 +17,7 @@ from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 JOBS = [{"job_id": "a"}, {"job_id": "b"}]
 
