@@ -19,12 +19,22 @@ from typing import TYPE_CHECKING, Self
 
 from tracekit.errors import OutputError
 from tracekit.interruption import forget, remember, remove_folder, undivided
+from tracekit.text import is_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-__all__ = ["StagedFiles", "StagedFolder", "check_files", "held_by_this_run", "output_errors", "place_files", "recover"]
+__all__ = [
+    "StagedFiles",
+    "StagedFolder",
+    "check_files",
+    "held_by_this_run",
+    "output_errors",
+    "place_files",
+    "real_path",
+    "recover",
+]
 
 _ANOTHER = "choose another -o"
 _FORCE = "choose another -o, or add --force to replace it"
@@ -77,7 +87,9 @@ class StagedFolder:
     def __init__(self, target: Path, *, force: bool, marker: str, kind: str) -> None:
         self.target = Path(os.path.abspath(target))  # noqa: PTH100 -- resolve() would follow a link that is to be replaced
         self._marker, self._kind, self._force = marker, kind, force
-        _require_utf8(self.target)
+        if not is_text(str(self.target)):
+            what = "its path is not UTF-8, which writers of Parquet need"
+            raise OutputError(what, where=self.target, hint=_ANOTHER)
         with output_errors(self.target):
             recover(self.target, marker)
             self._check_target(force)
@@ -265,6 +277,11 @@ def place_files(pairs: list[tuple[Path, Path]], *, force: bool) -> None:
             placed.append(target)
 
 
+def real_path(path: Path) -> Path:
+    """Return where links lead; a loop of links leads to itself, so that whoever opens it says what is wrong."""
+    return Path(os.path.realpath(path))
+
+
 def recover(target: Path, *markers: str) -> None:
     """Put back what a killed run had set aside to replace it, or remove it where the target stands.
 
@@ -312,14 +329,6 @@ def held_by_this_run(folder: Path, *, shown: Path) -> Iterator[None]:
 
 def _is_empty(path: Path) -> bool:
     return path.is_dir() and not any(path.iterdir())
-
-
-def _require_utf8(path: Path) -> None:
-    try:
-        str(path).encode()
-    except UnicodeEncodeError as error:
-        what = "is not UTF-8, which the Parquet files inside need"
-        raise OutputError(what, where=path, hint=_ANOTHER) from error
 
 
 def _hidden(target: Path, what: str) -> Path:

@@ -7,6 +7,7 @@ characters spelled out) and shortened, so that no name can hide, reorder or floo
 from __future__ import annotations
 
 import math
+import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,13 @@ __all__ = [
     "display_unit",
     "duration",
     "heading",
+    "is_text",
     "labels",
+    "original_name",
     "percent",
     "plain",
     "quantity",
+    "readable_name",
     "shorten",
     "signed_percent",
     "size",
@@ -58,6 +62,45 @@ def visible(text: str) -> str:
     'a\\tb'
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def is_text(name: str) -> bool:
+    """Return whether a name can be written as UTF-8; that of a file may hold any bytes."""
+    return not re.search(r"[\ud800-\udfff]", name)
+
+
+def readable_name(name: str) -> str:
+    r"""Return a file's name as valid text: bytes that are not UTF-8 as \\xNN, which `original_name` takes back.
+
+    Where a name has such bytes, or looks as if, its own backslashes are doubled; every other name stays as it is.
+
+    Examples
+    --------
+    >>> import os
+    >>> readable_name("plain.csv"), readable_name("a\\b.csv"), readable_name(os.fsdecode(b"caf\xe9.csv"))
+    ('plain.csv', 'a\\b.csv', 'caf\\xe9.csv')
+    >>> readable_name("caf\\xe9.csv")
+    'caf\\\\xe9.csv'
+    """
+    if not re.search(r"[\udc80-\udcff]|\\\\|\\x[89a-f][0-9a-f]", name):
+        return name
+    doubled = name.replace("\\", r"\\")
+    return "".join(rf"\x{ord(c) - 0xDC00:02x}" if "\udc80" <= c <= "\udcff" else c for c in doubled)
+
+
+def original_name(text: str) -> str:
+    r"""Return the name of which `readable_name` made `text`, as Python spells names of files.
+
+    Examples
+    --------
+    >>> original_name("caf\\xe9.csv") == "caf\udce9.csv", original_name("a\\b.csv")
+    (True, 'a\\b.csv')
+    """
+    return re.sub(
+        r"\\\\|\\x([89a-f][0-9a-f])",
+        lambda found: chr(0xDC00 + int(found[1], 16)) if found[1] else "\\",
+        text,
+    )
 
 
 def shorten(text: str, limit: int = NAME_LIMIT) -> str:

@@ -19,6 +19,7 @@ from tracekit.errors import MissingTableError, TraceError, UsageError, nearest
 from tracekit.interruption import remember_once
 from tracekit.manifest import Capability, Manifest
 from tracekit.outputs import recover
+from tracekit.text import is_text
 
 if TYPE_CHECKING:
     import duckdb
@@ -60,6 +61,9 @@ class Trace:
         if not is_trace(folder):
             what = "is not a Trace: it has no manifest.json" if folder.is_dir() else "no such Trace"
             raise TraceError(what, where=folder, hint="make one with 'tracekit ingest SRC -o TRACE'")
+        if not is_text(str(folder)):
+            what = "its path is not UTF-8, which readers of Parquet need"
+            raise TraceError(what, where=folder, hint="give the folder another name")
         manifest = Manifest.read(folder / MANIFEST_NAME)
         if manifest.schema_version != schema.SCHEMA_VERSION:
             raise TraceError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tracekit import schema
 from tracekit.errors import OutputError, UsageError
 from tracekit.manifest import Capability
-from tracekit.outputs import StagedFiles, check_files, output_errors
+from tracekit.outputs import StagedFiles, check_files, output_errors, real_path
 from tracekit.trace import Trace
 from tracekit.trace_writer import TraceWriter
 
@@ -100,7 +100,7 @@ def add_to_trace(trace: Trace, frame: pl.DataFrame, *, force: bool = False) -> T
     """
     if trace.has("failures") and not force:
         raise OutputError("has a table failures already", where=trace.path, hint="add --force to replace it")
-    folder = trace.path.resolve()
+    folder = real_path(trace.path)
     columns = list(schema.common("failures").names)
     times = frame["time"].drop_nulls()
     window = (times.min().isoformat(), times.max().isoformat()) if len(times) else None  # type: ignore[union-attr]  # of a datetime column
