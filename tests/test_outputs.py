@@ -88,7 +88,8 @@ def test_of_two_forced_runs_at_the_very_end_one_wins_and_nothing_is_left(
 ) -> None:
     out = complete(tmp_path / "out", "old")
     folder = staged(out, "ours", force=True)
-    rename, moved = Path.rename, []
+    rename = Path.rename
+    moved: list[Path] = []
 
     def raced(self: Path, target: Path) -> Path:
         # Another run puts its own folder there between our two renames, once.
@@ -196,13 +197,14 @@ def test_what_a_living_run_sets_aside_is_left_to_it(tmp_path: Path, monkeypatch:
 
 def test_commands_that_read_put_a_trace_back(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
     home = tmp_path / "trace"
-    for look in (
+    looks: tuple[Callable[[], bool], ...] = (
         lambda: run("info", home).returncode == 0,
         lambda: run("query", home, "overview/status").returncode == 0,
         lambda: len(Trace.open(home).tables) == 1,
         lambda: is_trace(home),
         lambda: run("analyze", home, "-o", tmp_path / "report", "--no-fit", "--replay-jobs", "0").returncode == 0,
-    ):
+    )
+    for look in looks:
         make_trace(jobs=[{"job_id": "a"}]).path.rename(tmp_path / f".trace.old-{DEAD}")
         assert look()
         assert f".trace.old-{DEAD}" not in names(tmp_path)

@@ -34,10 +34,10 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
-def asked(trace: Trace, folder: Path, sql: str, **how: bool) -> list[tuple[object, ...]]:
+def asked(trace: Trace, folder: Path, sql: str, *, sandbox: bool | None = None) -> list[tuple[object, ...]]:
     file = folder / "mine.sql"
     file.write_text(sql)
-    return run_query(trace, file, **how).rows()
+    return run_query(trace, file, sandbox=sandbox).rows()
 
 
 @pytest.mark.parametrize(
