@@ -157,7 +157,7 @@ def test_loops_of_links_are_one_line(command: str, named: Path, tmp_path: Path) 
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     given = [word for word in COMMANDS[command] if word in {"TRACE", "LOGS", "absent.json"}]
-    other = ["-o", tmp_path / "out"] if "-o" in COMMANDS[command] else []
+    other: list[str | Path] = ["-o", tmp_path / "out"] if "-o" in COMMANDS[command] else []
     if command == "ingest":
         given = ["TRACE"]
     if command == "sweep":
@@ -165,7 +165,8 @@ def test_loops_of_links_are_one_line(command: str, named: Path, tmp_path: Path) 
     if command in {"policies", "formats", "datasets", "schema"}:
         given = ["TRACE"]
     extra = {"query": ["overview/status"], "export": ["--to", "swf"], "generate": ["--jobs", "3"]}
-    result = run(command, *[loop] * len(given), *extra.get(command, []), *other)
+    loops: list[str | Path] = [loop] * len(given)
+    result = run(command, *loops, *extra.get(command, []), *other)
     assert result.returncode == 2
     assert "Traceback" not in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["loop"]
