@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -23,19 +22,18 @@ _ROOT = Path(__file__).parent.parent
 _PLAIN = {"NO_COLOR": "1", "COLUMNS": "200"}
 
 
-def run(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str | Path, cwd: Path | None = None, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
     """Run tracekit inside this process, which spares the imports, and return what it said.
 
     What ends in a traceback for a user is raised here, warnings too.
     """
     command = ["tracekit", *map(str, arguments)]
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.dict(os.environ, _PLAIN))
         stack.enter_context(mock.patch.object(sys, "argv", command))
-        stack.enter_context(mock.patch.object(sys, "unraisablehook", sys.unraisablehook))
         # Who interrupts the tests interrupts them, and not the command.
-        stack.enter_context(mock.patch.object(signal, "signal"))
+        stack.enter_context(mock.patch.object(tracekit.cli, "watched", contextlib.nullcontext))
         stack.enter_context(contextlib.redirect_stdout(out))
         stack.enter_context(contextlib.redirect_stderr(err))
         stack.enter_context(contextlib.chdir(cwd or Path.cwd()))

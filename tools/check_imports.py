@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 ROOMS = (
-    ("errors", "resources", "progress", "text"),
-    ("options", "toml_text"),
+    ("errors", "resources", "progress", "text", "interruption"),
+    ("options", "toml_text", "outputs"),
     ("schema", "manifest", "datasets"),
     ("trace",),
     ("trace_writer",),

@@ -1,8 +1,32 @@
-"""python -m tracekit."""
+"""The program: `tracekit`, or python -m tracekit."""
 
 from __future__ import annotations
 
-from tracekit.cli import main
+import os
+import signal
+from typing import NoReturn
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line; an interruption is heard from here on, while the commands are still being loaded."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
+
+    from tracekit.interruption import watched
+
+    with watched():
+        from tracekit.cli import main as run
+
+        run()
+
+
+def _end(*_: object) -> NoReturn:
+    """End before anything has begun."""
+    os.write(2, b"tracekit: interrupted; nothing was left half-written\n")
+    os._exit(130)
+
 
 if __name__ == "__main__":
     main()

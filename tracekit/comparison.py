@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import SourceError, TracekitError, UsageError
+from tracekit.outputs import StagedFolder, output_errors, real_path
 from tracekit.progress import Progress
 from tracekit.trace import Trace, is_trace
-from tracekit.trace_writer import StagedFolder, output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,11 +137,11 @@ def compare(
 def _check(paths: Mapping[str, Path], target: Path) -> None:
     if len(paths) < 2:
         raise UsageError(f"a comparison needs two traces or more, {len(paths)} given")
-    outer = target.resolve()
+    outer = real_path(target)
     for path in paths.values():
         if not path.exists():
             raise SourceError("no such trace or source", where=path)
-        if path.resolve().is_relative_to(outer):
+        if real_path(path).is_relative_to(outer):
             raise UsageError(
                 "the source lies in the output folder, which is replaced", where=path, hint="choose another -o"
             )
@@ -181,12 +181,12 @@ def _home(path: Path) -> Path:
 
 def _folder(path: Path) -> str:
     # analyze calls every Trace 'trace': the folder above tells them apart.
-    found = path.resolve()
+    found = real_path(path)
     return (found.parent.name if found.name == "trace" else found.name) or "trace"
 
 
 def _above(path: Path) -> str:
-    found = path.resolve()
+    found = real_path(path)
     return (found.parent.parent if found.name == "trace" else found.parent).name
 
 

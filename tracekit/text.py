@@ -7,6 +7,7 @@ characters spelled out) and shortened, so that no name can hide, reorder or floo
 from __future__ import annotations
 
 import math
+import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MISSING",
+    "RUN_BY_SPREADSHEETS",
     "clock",
     "count",
     "counted",
@@ -22,10 +24,13 @@ __all__ = [
     "display_unit",
     "duration",
     "heading",
+    "is_text",
     "labels",
+    "original_name",
     "percent",
     "plain",
     "quantity",
+    "readable_name",
     "shorten",
     "signed_percent",
     "size",
@@ -37,6 +42,13 @@ NAME_LIMIT = 48
 
 TITLE_LIMIT = 300
 """Most characters of a name kept in report.json, and so in the hover text."""
+
+RUN_BY_SPREADSHEETS = r"^(?:[\t\r\n]|[\s\p{Cc}\p{Cf}]*[=+\-@\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}])"
+"""What a text begins with that a spreadsheet takes for a formula, as a regular expression of Polars.
+
+The signs = + - @, plain or full-width (which East Asian editions read alike), also behind blanks and characters that do
+not show; and a tab, carriage return or line feed, since cells behind it would begin anew.
+"""
 
 MISSING = "\N{EN DASH}"
 
@@ -50,6 +62,45 @@ def visible(text: str) -> str:
     'a\\tb'
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def is_text(name: str) -> bool:
+    """Return whether a name can be written as UTF-8; that of a file may hold any bytes."""
+    return not re.search(r"[\ud800-\udfff]", name)
+
+
+def readable_name(name: str) -> str:
+    r"""Return a file's name as valid text: bytes that are not UTF-8 as \\xNN, which `original_name` takes back.
+
+    Where a name has such bytes, or looks as if, its own backslashes are doubled; every other name stays as it is.
+
+    Examples
+    --------
+    >>> import os
+    >>> readable_name("plain.csv"), readable_name("a\\b.csv"), readable_name(os.fsdecode(b"caf\xe9.csv"))
+    ('plain.csv', 'a\\b.csv', 'caf\\xe9.csv')
+    >>> readable_name("caf\\xe9.csv")
+    'caf\\\\xe9.csv'
+    """
+    if not re.search(r"[\udc80-\udcff]|\\\\|\\x[89a-f][0-9a-f]", name):
+        return name
+    doubled = name.replace("\\", r"\\")
+    return "".join(rf"\x{ord(c) - 0xDC00:02x}" if "\udc80" <= c <= "\udcff" else c for c in doubled)
+
+
+def original_name(text: str) -> str:
+    r"""Return the name of which `readable_name` made `text`, as Python spells names of files.
+
+    Examples
+    --------
+    >>> original_name("caf\\xe9.csv") == "caf\udce9.csv", original_name("a\\b.csv")
+    (True, 'a\\b.csv')
+    """
+    return re.sub(
+        r"\\\\|\\x([89a-f][0-9a-f])",
+        lambda found: chr(0xDC00 + int(found[1], 16)) if found[1] else "\\",
+        text,
+    )
 
 
 def shorten(text: str, limit: int = NAME_LIMIT) -> str:

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING
 
 from tracekit import schema
 from tracekit.errors import MissingTableError, TraceError, UsageError, nearest
+from tracekit.interruption import remember_once
 from tracekit.manifest import Capability, Manifest
+from tracekit.outputs import recover
+from tracekit.text import is_text
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["MANIFEST_NAME", "Trace", "connect_duckdb", "is_trace", "sql_text"]
 
 MANIFEST_NAME = "manifest.json"
+_REPORT = "report.json"
+"""What tells the folder of a report, which holds a Trace too."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,9 @@ class Trace:
         if not is_trace(folder):
             what = "is not a Trace: it has no manifest.json" if folder.is_dir() else "no such Trace"
             raise TraceError(what, where=folder, hint="make one with 'tracekit ingest SRC -o TRACE'")
+        if not is_text(str(folder)):
+            what = "its path is not UTF-8, which readers of Parquet need"
+            raise TraceError(what, where=folder, hint="give the folder another name")
         manifest = Manifest.read(folder / MANIFEST_NAME)
         if manifest.schema_version != schema.SCHEMA_VERSION:
             raise TraceError(
@@ -197,7 +205,10 @@ def _readable(table: str, frame: pl.LazyFrame) -> list[str]:
 
 
 def is_trace(path: Path) -> bool:
-    """Return whether `path` is a folder with a manifest.json."""
+    """Return whether `path` is a folder with a manifest.json; what a killed run set aside is put back before."""
+    recover(path, MANIFEST_NAME, _REPORT)
+    if not path.parent.exists():
+        recover(path.parent, _REPORT)
     return (path / MANIFEST_NAME).is_file()
 
 
@@ -223,6 +234,7 @@ def connect_duckdb(memory_limit: str | None = None) -> duckdb.DuckDBPyConnection
 
     con = duckdb.connect()
     spill = Path(tempfile.gettempdir()) / f"tracekit-spill-{os.getpid()}"
+    remember_once(spill)
     con.execute(f"SET temp_directory = {sql_text(spill)}")
     # Nothing in a query may reach the network, and stored times carry no zone.
     con.execute("SET autoinstall_known_extensions = false")

@@ -1,27 +1,23 @@
 """Write a Trace whole or not at all.
 
-Everything goes into a hidden folder beside the target; the last step renames it. A process that is
-killed leaves that hidden folder, never a half Trace, and the next writer of the same target removes it.
+Everything goes into a hidden folder beside the target; the last step renames it (`tracekit.outputs`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import glob
-import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tracekit import schema
-from tracekit.errors import OutputError
 from tracekit.manifest import Manifest, TableInfo
+from tracekit.outputs import StagedFolder, output_errors
 from tracekit.trace import MANIFEST_NAME, Trace, sql_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from concurrent.futures import Future
+    from pathlib import Path
     from types import TracebackType
 
     import duckdb
@@ -29,101 +25,12 @@ if TYPE_CHECKING:
 
     from tracekit.schema import Column
 
-__all__ = ["StagedFolder", "TraceWriter", "output_errors"]
+__all__ = ["TraceWriter"]
 
 _ROW_GROUP = 131_072
 
 _DISTINCT = frozenset({"job_id", "name", "instance", "raw"})
 """Text columns whose values hardly repeat, so that a dictionary of them only costs time and space."""
-
-
-@contextlib.contextmanager
-def output_errors(path: Path) -> Iterator[None]:
-    """Turn the failures of writing below `path` into one clear OutputError."""
-    import duckdb
-
-    try:
-        yield
-    except OutputError:
-        raise
-    except OSError as error:
-        reason = error.strerror or str(error).splitlines()[0]
-        raise OutputError(f"cannot write: {reason}", where=path, hint="choose another -o, or free the place") from error
-    except duckdb.IOException as error:
-        reason = str(error).splitlines()[0]
-        raise OutputError(f"cannot write: {reason}", where=path, hint="choose another -o, or free the place") from error
-
-
-class StagedFolder:
-    """A folder that appears under its name only when it is complete.
-
-    Parameters
-    ----------
-    target : Path
-        Where the folder shall appear.
-    force : bool
-        Replace an earlier folder of the same kind.
-    marker : str
-        File whose presence tells a folder of this kind, so that `force` never removes anything else.
-    kind : str
-        What to call it in messages.
-
-    Raises
-    ------
-    OutputError
-        The target exists already, or cannot be written.
-    """
-
-    def __init__(self, target: Path, *, force: bool, marker: str, kind: str) -> None:
-        self.target = Path(os.path.abspath(target))  # noqa: PTH100 -- resolve() would follow a link that is to be replaced
-        self._marker = marker
-        self._kind = kind
-        with output_errors(self.target):
-            self._check_target(force)
-        self.path = self.target.with_name(f".{self.target.name}.partial-{os.getpid()}")
-        with output_errors(self.target):
-            self.target.parent.mkdir(parents=True, exist_ok=True)
-            self._remove_stale()
-            self.path.mkdir()
-
-    def _check_target(self, force: bool) -> None:
-        if not (self.target.exists() or self.target.is_symlink()):
-            return
-        if self.target.is_dir() and not any(self.target.iterdir()):
-            return
-        if not (self.target / self._marker).is_file():
-            raise OutputError(
-                f"exists and is not {self._kind}, so it will not be replaced",
-                where=self.target,
-                hint="choose another -o",
-            )
-        if not force:
-            raise OutputError(
-                "exists already", where=self.target, hint="choose another -o, or add --force to replace it"
-            )
-
-    def _remove_stale(self) -> None:
-        for old in self.target.parent.glob(f".{glob.escape(self.target.name)}.partial-*"):
-            owner = old.name.rpartition("-")[2]
-            if not owner.isdigit() or int(owner) == os.getpid() or not _alive(int(owner)):
-                shutil.rmtree(old, ignore_errors=True)
-
-    def commit(self) -> None:
-        """Let the folder appear under its name."""
-        with output_errors(self.target):
-            old = None
-            if self.target.exists():
-                old = self.target.with_name(f".{self.target.name}.old-{os.getpid()}")
-                self.target.rename(old)
-            self.path.rename(self.target)
-            if old is not None and old.is_symlink():
-                old.unlink()
-            elif old is not None:
-                shutil.rmtree(old, ignore_errors=True)
-
-    def discard(self) -> None:
-        """Remove what was written."""
-        shutil.rmtree(self.path, ignore_errors=True)
 
 
 class TraceWriter:
@@ -304,14 +211,3 @@ def _encoding(column: Column) -> str | None:
 def _repeats(column: Column) -> bool:
     """Return whether a dictionary of the column's values pays."""
     return column.kind != "array" and column.name not in _DISTINCT and _encoding(column) is None
-
-
-def _alive(process: int) -> bool:
-    """Return whether a process of this number runs on this machine."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # it runs, and belongs to somebody else
-        return True
-    return True

@@ -207,7 +207,8 @@ def gapped(make_trace: Callable[..., Trace]) -> Trace:
 
 def test_a_number_that_needs_other_parameters_is_measured_with_them(gapped: Trace) -> None:
     query = find_query("overview/status")
-    for params in ({}, {"gpu_time": "with_gaps"}):
+    settings: tuple[dict[str, Any], ...] = ({}, {"gpu_time": "with_gaps"})
+    for params in settings:
         frame = run_query(gapped, query.name, **params)
         found = [b for b in beside(gapped, query, frame, params) if b.published.row == "status=completed"]
         by = {b.published.artefact: b.measured for b in found if b.published.column == "gpu_hours_share"}

@@ -134,6 +134,12 @@ def test_summary_has_every_metric_and_null_for_the_unknown(make_trace: MakeTrace
         attempts=ATTEMPTS,
         nodes=[{"node_id": "n1", "gpu_count": 2}, {"node_id": "n2"}],
         placements=[{"job_id": "b", "attempt": 0, "node_id": "n1", "gpu_index": [0, 1, 2, 3], "gpu_count": 4}],
+        doubtful_times=[
+            _doubtful("a", "start_time", "2017-11-05 08:30", "2017-11-05 09:30", attempt=0),
+            _doubtful("b", "end_time", "2017-11-05 08:30", "2017-11-05 09:00"),  # of the job, so of its first attempt
+            _doubtful("b", "submit_time", "2017-11-05 08:30", "2017-11-05 09:30"),  # changes no run time
+            _doubtful("c", "end_time", None, None),
+        ],
     )
     assert rows(trace, "overview/summary") == approx(
         [
@@ -155,8 +161,16 @@ def test_summary_has_every_metric_and_null_for_the_unknown(make_trace: MakeTrace
             ("median_queue_s", 5.0, "s"),
             ("completed_share", 0.5, "share"),
             ("days_covered", 1.5, "days"),
+            ("impossible_times", 1.0, "times"),
+            ("hour_in_doubt_times", 3.0, "times"),
+            ("gpu_hours_in_doubt", GPUS_A * 1.0 + GPUS_B * 0.5, "GPU-hours"),
         ]
     )
+
+
+def _doubtful(job: str, column: str, earliest: str | None, latest: str | None, **row: object) -> dict[str, object]:
+    words = {"column": column, "value": "?", "reason": "?"}
+    return {"job_id": job, **words, "earliest": earliest, "latest": latest, **row}
 
 
 def test_summary_of_a_bare_trace_says_null_not_zero(make_trace: MakeTrace) -> None:
@@ -166,8 +180,13 @@ def test_summary_of_a_bare_trace_says_null_not_zero(make_trace: MakeTrace) -> No
     }
     trace = make_trace(jobs=[{"job_id": "a", "user": "u"}], manifest_overrides={"capabilities": capabilities})
     found = {metric: value for metric, value, _ in rows(trace, "overview/summary")}
-    assert {m: v for m, v in found.items() if v is not None} == {"jobs": 1.0, "jobs_of_unknown_size": 1.0}
-    assert len(found) == 18
+    assert {m: v for m, v in found.items() if v is not None} == {
+        "jobs": 1.0,
+        "jobs_of_unknown_size": 1.0,
+        "impossible_times": 0.0,
+        "hour_in_doubt_times": 0.0,
+    }
+    assert len(found) == 21
 
 
 def test_summary_takes_the_capacity_table_where_no_nodes_are_listed(make_trace: MakeTrace) -> None:

@@ -323,6 +323,22 @@ def summary(tables: Tables) -> Results:
         ("median_queue_s",): (quantile(queues, 0.5) if queues else None, "s"),
         ("completed_share",): (mean([float(j["status"] == "completed") for j in jobs]), "share"),
         ("days_covered",): ((max(times) - min(times)).total_seconds() / 86400 if times else None, "days"),
+        **doubts(tables),
+    }
+
+
+def doubts(tables: Tables) -> Results:
+    rows = tables.get("doubtful_times", [])
+    held = {(a["job_id"], a["attempt"]): a["gpu_count"] or 0 for a in tables["attempts"]}
+    hours = 0.0
+    for row in rows:
+        if row["earliest"] is not None and row["column"] != "submit_time":
+            gpus = held.get((row["job_id"], row["attempt"] or 0), 0)
+            hours += gpus * (row["latest"] - row["earliest"]).total_seconds() / 3600
+    return {
+        ("impossible_times",): (sum(row["earliest"] is None for row in rows), "times"),
+        ("hour_in_doubt_times",): (sum(row["earliest"] != row["latest"] for row in rows), "times"),
+        ("gpu_hours_in_doubt",): (hours, "GPU-hours"),
     }
 
 

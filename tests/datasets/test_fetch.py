@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import re
+import socketserver
+import threading
 from dataclasses import replace
+from http.client import HTTPMessage
 from typing import TYPE_CHECKING, Any
+from urllib.request import Request
 
 import pytest
 
 from tracekit.datasets import RemoteFile, fetch, fetch_dataset, transfer
+from tracekit.datasets.replies import RefusedError
+from tracekit.datasets.transfer import _WebRedirects
 from tracekit.errors import OutputError, SourceError, UsageError
 
 if TYPE_CHECKING:
@@ -109,7 +116,7 @@ def test_a_file_of_another_origin_is_replaced_only_by_force(
         ({"content": b"<!DOCTYPE html><p>log in"}, "a web page came, not the file"),
         ({"content": b"Sorry.", "content_type": "text/html; charset=utf-8"}, "a web page came, not the file"),
         ({"breaks_after": 0}, "the connection ended after 0 of 512,000 bytes"),
-        ({"status": 302, "location": "ftp://127.0.0.1:1/x"}, "no connection: .+"),
+        ({"status": 302, "location": "ftp://127.0.0.1:1/x"}, "leads to an address that is not http or https"),
     ],
 )
 def test_the_next_source_is_tried_and_each_failure_said(
@@ -298,3 +305,43 @@ def test_a_full_disk_is_one_error_and_keeps_what_came(
     monkeypatch.setenv("no_proxy", "*")
     fetch_dataset(dataset, tmp_path)
     assert server.ranges == [None, f"bytes={calls[-1]}-"]
+
+
+class _Asked(socketserver.BaseRequestHandler):
+    """Notes that somebody came."""
+
+    def handle(self) -> None:
+        self.server.came = True  # type: ignore[attr-defined]  # a note of the test's
+
+
+@pytest.mark.parametrize("scheme", ["ftp", "file", "gopher", "data"])
+def test_a_server_cannot_lead_off_the_web(
+    scheme: str, server: Any, make_dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("xyzzy")
+    with socketserver.TCPServer(("127.0.0.1", 0), _Asked) as elsewhere:
+        elsewhere.came = False  # type: ignore[attr-defined]  # the same
+        threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
+        address = {
+            "ftp": f"ftp://127.0.0.1:{elsewhere.server_address[1]}/x",
+            "gopher": f"gopher://127.0.0.1:{elsewhere.server_address[1]}/x",
+            "file": (tmp_path / "secret").as_uri(),
+            "data": "data:,xyzzy",
+        }[scheme]
+        url = server.serve("x", status=302, location=address)
+        with pytest.raises(SourceError, match=r"leads to an address that is not http or https|HTTP 302"):
+            fetch_dataset(make_dataset(url), tmp_path / "raw")
+        elsewhere.shutdown()
+        assert not elsewhere.came  # type: ignore[attr-defined]  # the same
+    assert not (tmp_path / "raw").exists()
+
+
+def test_a_server_may_lead_to_another_page_of_the_web(
+    server: Any, make_dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    url = server.serve("x", status=302, location=server.serve("y"))
+    (found,) = fetch_dataset(make_dataset(url), tmp_path)
+    assert found.path.read_bytes() == server.content
+    before = Request("https://x.org/a")
+    with pytest.raises(RefusedError, match="leads to an address that is not https"):
+        _WebRedirects().redirect_request(before, io.BytesIO(), 302, "", HTTPMessage(), "http://x.org/a")

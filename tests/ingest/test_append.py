@@ -391,13 +391,13 @@ def test_a_trace_that_changes_meanwhile_is_not_replaced(
         append({"sacct-2.txt": DAY2})
 
 
-def test_a_trace_set_aside_by_a_killed_run_is_not_forgotten(append: Callable[..., Trace]) -> None:
+def test_a_trace_set_aside_by_a_killed_run_is_put_back_and_appended_to(
+    append: Callable[..., Trace], rows: Rows
+) -> None:
     trace = append({"sacct-1.txt": DAY1})
-    trace.path.rename(trace.path.with_name(".trace.old-99"))
-    with pytest.raises(
-        OutputError, match=r"trace: is missing, and \.trace\.old-99 is what an interrupted run set asid"
-    ):
-        append({"sacct-2.txt": DAY2})
+    trace.path.rename(trace.path.with_name(".trace.old-99999999"))
+    assert len(rows(append({"sacct-2.txt": DAY2}), "jobs")) == 4
+    assert [p.name for p in trace.path.parent.iterdir()] == ["trace"]
 
 
 def test_a_link_leads_to_the_trace_that_is_appended_to(write_source: WriteSource, tmp_path: Path, rows: Rows) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 from polars.testing import assert_frame_equal
 
+from tracekit.export.text import guarded
 from tracekit.report.table_files import csv_safe, write_tables
 
 if TYPE_CHECKING:
@@ -17,6 +18,29 @@ def test_a_text_that_a_spreadsheet_would_run_gets_a_quote() -> None:
     shown = csv_safe(pl.DataFrame({"user": names, "number": [-1] * len(names)}))
     assert shown["user"].to_list() == ["'=1+1", "'+1", "'-1", "'@x", "'\tx", "'\rx", "x=1", "", None, "'x"]
     assert shown["number"].to_list() == [-1] * len(names)
+
+
+def test_full_width_signs_and_blanks_before_a_sign_do_not_hide_it() -> None:
+    risky = [
+        "\uff1d1+1",
+        "\uff0b1",
+        "\uff0d1",
+        "\uff20x",
+        "\nx",
+        "\n=1",
+        " =1",
+        "  +1",
+        "\u3000@x",
+        "\u00a0-1",
+        "\u200b=1",
+    ]
+    risky += ["\ufeff=1", " \n\t\uff1d1", "\v=1", "\0=1"]
+    harmless = [" x", "x\n=1", "x =1", "1-2", "\u30fcx", "a@b", " ", "\u2212"]
+    shown = csv_safe(pl.DataFrame({"user": risky + harmless}))
+    assert shown["user"].to_list() == [f"'{text}" for text in risky] + harmless
+    again, changed = guarded(pl.DataFrame({"user": risky + harmless}))
+    assert again.equals(shown)
+    assert changed == len(risky)
 
 
 def test_lists_become_json_text_in_csv() -> None:

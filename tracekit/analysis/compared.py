@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.errors import SourceError, TracekitError, UsageError
+from tracekit.outputs import output_errors, real_path
 from tracekit.trace import Trace, is_trace
-from tracekit.trace_writer import output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ def check_other(other: str | None, out: Path) -> None:
         raise SourceError(
             "no such file or folder to compare with", where=f"{_OPTION} {other}", hint="a day is written 2017-10-31"
         )
-    if path.resolve().is_relative_to(out.resolve()):
+    if real_path(path).is_relative_to(real_path(out)):
         raise UsageError(
             "lies in the output folder, which is replaced", where=f"{_OPTION} {other}", hint="choose another -o"
         )

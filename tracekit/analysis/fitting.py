@@ -6,13 +6,15 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
 import tracekit
 from tracekit.analysis.steps import said, written
 from tracekit.errors import TracekitError
-from tracekit.trace_writer import output_errors
+from tracekit.interruption import end_process, forget, remember
+from tracekit.outputs import output_errors
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -51,6 +53,7 @@ class Fitting:
         self._trace, self._folder, self._settings, self._progress = trace, folder, settings, progress
         self._process: subprocess.Popen[bytes] | None = None
         self._words: IO[bytes] | None = None
+        self._key: object = None
 
     def __enter__(self) -> Self:
         if self._settings.fit and sys.executable and self._jobs() >= LARGE:
@@ -63,6 +66,7 @@ class Fitting:
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             self._process.wait()
+        forget(self._key)
         if self._words is not None:
             self._words.close()
 
@@ -119,6 +123,7 @@ class Fitting:
             stdout=subprocess.DEVNULL,
             stderr=self._words,
         )
+        self._key = remember(partial(end_process, self._process.pid))
 
     def _fit(self) -> WorkloadModel:
         from tracekit.fit.api import fit

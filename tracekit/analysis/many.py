@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tracekit.analysis.one import analyze_into, keep_source
 from tracekit.analysis.settings import Settings
 from tracekit.errors import OutputError, SourceError, TracekitError, UsageError
+from tracekit.outputs import StagedFolder, output_errors, real_path
 from tracekit.progress import Progress
-from tracekit.trace_writer import StagedFolder, output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,12 +123,12 @@ def _folder_names(paths: Sequence[Path]) -> list[str]:
 
     Sources of one name are told apart by the folder above them, then by a number.
     """
-    stems = [_stem(p.resolve().name) for p in paths]
+    stems = [_stem(real_path(p).name) for p in paths]
     names: list[str] = []
     used: set[str] = {"index.html", "index.json"}
     for path, stem in zip(paths, stems, strict=True):
         twins = sum(s.lower() == stem.lower() for s in stems) > 1
-        name = f"{_stem(path.resolve().parent.name)}-{stem}" if twins else stem
+        name = f"{_stem(real_path(path).parent.name)}-{stem}" if twins else stem
         base, n = name, 1
         while name.lower() in used:
             n += 1

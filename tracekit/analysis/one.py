@@ -14,9 +14,9 @@ from tracekit.analysis.fitting import Fitting
 from tracekit.analysis.settings import REPLAY_JOBS, Settings
 from tracekit.analysis.steps import advised, ask, capacity_of
 from tracekit.errors import UsageError
+from tracekit.outputs import StagedFolder, output_errors, real_path
 from tracekit.progress import Progress
 from tracekit.trace import MANIFEST_NAME, Trace, is_trace
-from tracekit.trace_writer import StagedFolder, output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -151,7 +151,7 @@ def analyze_into(
         evidence = Evidence(trace, settings.memory_limit)
         with Fitting(trace, staged.path, settings, progress) as fitting:
             results = ask(evidence, staged.path, progress, capacity)
-            found = advised(evidence, staged.path, source.resolve().name, settings, progress)
+            found = advised(evidence, staged.path, real_path(source).name, settings, progress)
             fits, workload = fitting.results()
         results += [*fits, *found.results, *changed]
         progress.stage("writing the report")
@@ -206,7 +206,7 @@ def _trace_at(place: Path, source: Path, settings: Settings, progress: Progress)
 
 def keep_source(source: Path, out: Path) -> None:
     """Refuse an output that would replace its own source; the Trace of an earlier report is carried over."""
-    inner, outer = source.resolve(), out.resolve()
+    inner, outer = real_path(source), real_path(out)
     if (inner == outer or inner.is_relative_to(outer)) and not (is_trace(source) and inner == outer / "trace"):
         raise UsageError(
             "the source lies in the output folder, which is replaced", where=source, hint="choose another -o"
@@ -236,7 +236,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
     # tracekit never changes a table in place, so a shared file is safe. A symbolic link is followed: the output
     # has to stay complete when the source goes.
     try:
-        os.link(source.resolve(), target)
+        os.link(real_path(source), target)
     except OSError:
         shutil.copyfile(source, target)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError, UsageError
+from tracekit.outputs import output_errors
 from tracekit.text import shorten
-from tracekit.trace_writer import output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

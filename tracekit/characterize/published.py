@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from tracekit import resources
 from tracekit.characterize.published_cells import conditions, measure, words
-from tracekit.characterize.run import run_query
+from tracekit.characterize.run import answer_query
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def beside(
 
 def _ask(trace: Trace, query: Query, params: dict[str, str], memory_limit: str | None) -> pl.DataFrame | None:
     try:
-        return run_query(trace, query.name, memory_limit=memory_limit, **params)
+        return answer_query(trace, query.name, params, memory_limit=memory_limit).frame
     except TracekitError:
         return None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tracekit.characterize.catalog import find_query
 from tracekit.characterize.intervals import with_intervals
 from tracekit.characterize.parameters import bind_params
+from tracekit.characterize.sandbox import lies_in_trace, lock
 from tracekit.characterize.sweep import sweeps_in
 from tracekit.characterize.views import connect_with_views
 from tracekit.errors import QueryError
@@ -67,10 +68,15 @@ def lacks(query: Query, trace: Trace) -> list[str]:
 
 
 def run_query(
-    trace: Trace, name_or_path: str | Path, *, memory_limit: str | None = None, **params: object
+    trace: Trace,
+    name_or_path: str | Path,
+    *,
+    memory_limit: str | None = None,
+    sandbox: bool | None = None,
+    **params: object,
 ) -> pl.DataFrame:
-    """Return the result of a query; `answer_query` also tells how it came about."""
-    return answer_query(trace, name_or_path, params, memory_limit=memory_limit).frame
+    """Return the result of a query; `answer_query` tells what the arguments mean, and how a result came about."""
+    return answer_query(trace, name_or_path, params, memory_limit=memory_limit, sandbox=sandbox).frame
 
 
 def answer_query(
@@ -80,6 +86,7 @@ def answer_query(
     *,
     memory_limit: str | None = None,
     swept: dict[SweepKey, Swept] | None = None,
+    sandbox: bool | None = None,
 ) -> QueryAnswer:
     """Answer a query.
 
@@ -96,6 +103,10 @@ def answer_query(
         Most memory DuckDB may use before it spills to disk, such as '2GB'.
     swept : dict, optional
         Keeps small sweeps of this trace for the next query that uses them with the same parameters.
+    sandbox : bool, optional
+        Let the SQL read the tables of the Trace and nothing else: no other file, no network. By default only where the
+        SQL file lies in the folder of a Trace, since it came with that. Who runs SQL of other people, as a server does,
+        says True.
 
     Raises
     ------
@@ -121,6 +132,8 @@ def answer_query(
             found = _sweep(con, sweep, values, {} if swept is None else swept)
             con.register(sweep.name, found.frame.to_arrow())
             notes += [note for note in found.notes if note not in notes]
+        if sandbox or (sandbox is None and not query.shipped and lies_in_trace(query.path)):
+            lock(con, trace)
         frame = _answer(con, query, {name: values[name] for name in sorted(in_sql)}, trace)
     shown = frame
     if query.shipped:
@@ -195,8 +208,16 @@ def _answer(
         tables = f"the trace has the tables {', '.join(trace.tables)}"
         hint = tables if isinstance(error, duckdb.CatalogException) and not query.shipped else None
         raise _sql_error(_with_line(con, query, values, error), query, hint) from error
+    except duckdb.PermissionException as error:
+        raise _sql_error(
+            error, query, "it runs in the sandbox, which has the Trace's tables and nothing else"
+        ) from error
     except duckdb.Error as error:
         raise _sql_error(error, query) from error
+    except RuntimeError as error:
+        if "interrupted" in str(error):  # DuckDB has heard Python's KeyboardInterrupt, and lost it
+            raise KeyboardInterrupt from error
+        raise
     return frame
 
 

@@ -6,13 +6,9 @@ Exit codes: 0 done; 1 `validate` found problems; 2 the input, an option or the o
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import os
-import signal
 import sys
-import threading
-from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO, cast
+from typing import Annotated
 
 import typer
 
@@ -39,12 +35,15 @@ from tracekit.cli import (
     sweep,
     validate,
 )
+from tracekit.cli.streams import ReaderGoneError, standard_streams
 from tracekit.errors import TracekitError
-
-if TYPE_CHECKING:
-    from types import FrameType
+from tracekit.interruption import watched
+from tracekit.text import visible
 
 __all__ = ["app", "main"]
+
+_LONGEST_LINE = 300
+"""Most characters of a line that tells an error."""
 
 app = typer.Typer(
     name="tracekit",
@@ -115,97 +114,54 @@ def _global_options(
     """Options that hold for every command."""
 
 
-class _ReaderGoneError(BaseException):
-    """Who read our output went away; not a BrokenPipeError, which the libraries between turn into exit code 1."""
-
-
-class _Output:
-    """Standard output that tells a reader who went away from every other failure."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        """Write, or raise when nobody reads."""
-        try:
-            return self._stream.write(text)
-        except BrokenPipeError:
-            raise _ReaderGoneError from None
-
-    def flush(self) -> None:
-        """Flush, or raise when nobody reads."""
-        try:
-            self._stream.flush()
-        except BrokenPipeError:
-            raise _ReaderGoneError from None
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._stream, name)
-
-
-class _InterruptedRun(BaseException):
-    """The run was told to stop; not a KeyboardInterrupt, which the command-line library would swallow."""
-
-
-_told_to_stop = threading.Event()
-
-
 def main() -> None:
     """Run the command line; a mistake of the user ends in one line and exit code 2."""
-    # A killed run must clean up like an interrupted one.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
-    sys.unraisablehook = _tell_unraisable
-    stream = sys.stdout
-    sys.stdout = cast("TextIO", _Output(stream))
+    with watched(), standard_streams():
+        code = _exit_code()
+    sys.exit(code)
+
+
+def _exit_code() -> int:
+    """Run the command, tell what was wrong, and return the exit code."""
     try:
         try:
             app()
         finally:
             sys.stdout.flush()
-    except TracekitError as error:
-        _fail(str(error))
-    except _InterruptedRun:
-        _tell_stopped()
-    except SystemExit:
-        # Some libraries notice the signal first and raise what they have for it.
-        if _told_to_stop.is_set():
-            _tell_stopped()
-        raise
-    except _ReaderGoneError:
-        # What is still buffered would fail once more when Python closes the stream.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        sys.exit(0)
-    except MemoryError:
-        _fail("memory ran out; give a smaller --memory-limit, or use a larger machine")
-    except OSError as error:
-        _fail(f"{error.filename or 'operating system'}: {error.strerror or error}")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except ReaderGoneError:
+        return 0
+    except (TracekitError, UnicodeEncodeError, MemoryError, OSError) as error:
+        if os.environ.get("TRACEKIT_DEBUG"):
+            raise
+        typer.echo(_line(*_words(error)), err=True)
+        return 2
+    return 0
 
 
-def _fail(text: str) -> None:
-    if os.environ.get("TRACEKIT_DEBUG"):
-        raise  # noqa: PLE0704 -- called inside an except block
-    typer.echo(f"tracekit: error: {text}", err=True)
-    sys.exit(2)
+def _words(error: Exception) -> tuple[str, str | None]:
+    """Return what an error says in one line, and the hint at its end."""
+    if isinstance(error, TracekitError):
+        return str(error), error.hint
+    hint = None
+    if isinstance(error, UnicodeEncodeError):
+        text = f"{error.object[max(error.start - 80, 0) : error.end + 40]}: is not text in {error.encoding}"
+        hint = "give files and folders another name"
+    elif isinstance(error, MemoryError):
+        text, hint = "memory ran out", "give a smaller --memory-limit, or use a larger machine"
+    elif isinstance(error, OSError):
+        text = f"{error.filename or 'operating system'}: {error.strerror or error}"
+    else:
+        text = str(error)
+    return visible(f"{text}; {hint}" if hint else text), hint
 
 
-def _tell_stopped() -> NoReturn:
-    typer.echo("tracekit: interrupted; nothing was left half-written", err=True)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, _ReaderGoneError):
-            stream.flush()
-    # Everything is cleaned up, but threads of the libraries may still be at work: taking the interpreter down under
-    # them can end in a crash.
-    atexit._run_exitfuncs()  # noqa: SLF001 -- there is no public name
-    os._exit(130)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- the signature of a handler
-    _told_to_stop.set()
-    raise _InterruptedRun
-
-
-def _tell_unraisable(found: sys.UnraisableHookArgs) -> None:
-    """Keep quiet about an interruption that met a generator being closed; the run is ending anyway."""
-    if found.exc_type is not _InterruptedRun:
-        sys.__unraisablehook__(found)
+def _line(text: str, hint: str | None) -> str:
+    """Return the line of an error: a long one is cut before its hint, and says where all of it is."""
+    line = f"tracekit: error: {text}"
+    if len(line) <= _LONGEST_LINE:
+        return line
+    advice = f"; {hint}" if hint and len(hint) <= _LONGEST_LINE // 2 else ""
+    end = f"…{advice} (cut short; 'tracekit --debug ...' shows all of it)"
+    return line[: _LONGEST_LINE - len(end)] + end

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracekit.cli.options import TextFormat
+from tracekit.cli.streams import print_json
 
 if TYPE_CHECKING:
     from tracekit.datasets import Dataset, FetchedFile
@@ -47,14 +48,13 @@ def datasets(
     """
     if context.invoked_subcommand is not None:
         return
-    import orjson
 
     from tracekit.cli.display import print_table
     from tracekit.datasets import all_datasets
 
     known = list(all_datasets().values())
     if form is TextFormat.json:
-        typer.echo(orjson.dumps([asdict(d) for d in known], option=orjson.OPT_INDENT_2).decode())
+        print_json([asdict(d) for d in known])
         return
     print_table(
         ("dataset", "size", "licence", "cite", "origin"),

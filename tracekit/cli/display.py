@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tracekit.interruption import forget, remember
 from tracekit.progress import Progress
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class TerminalProgress(Progress):
             columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
             self._bars = Bars(*columns, console=Console(stderr=True), transient=True)
             self._bars.start()
+            self._key = remember(_clear_line)
 
     def stage(self, what: str, total: int | None = None) -> None:
         """Begin a step."""
@@ -60,6 +63,12 @@ class TerminalProgress(Progress):
         if self._bars is not None:
             self._bars.stop()
             self._bars = None
+            forget(self._key)
+
+
+def _clear_line() -> None:
+    """Give the terminal back as it was, whatever the bar's own thread is doing: its line empty, the cursor shown."""
+    os.write(2, b"\r\x1b[K\x1b[?25h")
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tracekit.cli.options import Force, MemoryLimit, TextFormat, pairs
+from tracekit.cli.streams import print_json
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,14 +87,13 @@ def export(
 
 
 def _list(form: TextFormat) -> None:
-    import orjson
 
     from tracekit.cli.display import print_table
     from tracekit.export.registry import all_targets, broken_plugins
 
     targets = all_targets().values()
     if form is TextFormat.json:
-        typer.echo(orjson.dumps([_facts(target) for target in targets], option=orjson.OPT_INDENT_2).decode())
+        print_json([_facts(target) for target in targets])
     else:
         heads = ("--to", "what it is", "writes", "needs of a job", "options")
         rows = [(t.name, t.title, "folder" if t.folder else "file", t.needs, ", ".join(t.options)) for t in targets]
@@ -124,12 +124,11 @@ def _facts(target: Target) -> dict[str, Any]:
 
 
 def _show(target: Target, form: TextFormat) -> None:
-    import orjson
 
     from tracekit.cli.display import print_table
 
     if form is TextFormat.json:
-        typer.echo(orjson.dumps(_facts(target), option=orjson.OPT_INDENT_2).decode())
+        print_json(_facts(target))
         return
     typer.echo(f"{target.name}: {target.title}\n\nRead by: {target.reads}")
     for end, what in target.companions.items():

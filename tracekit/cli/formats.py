@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tracekit.cli.options import TextFormat
+from tracekit.cli.streams import print_data, print_json
 from tracekit.errors import UsageError
 
 __all__ = ["register"]
@@ -25,8 +26,6 @@ def formats(
     ] = None,
 ) -> None:
     """List the source formats: their raw files and their options."""
-    import orjson
-
     from tracekit.cli.display import print_table
     from tracekit.ingest import all_formats
 
@@ -43,7 +42,7 @@ def formats(
         for member in all_formats().values()
     ]
     if form is TextFormat.json:
-        typer.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode())
+        print_json(rows)
         return
     print_table(("format", "source"), [(r["format"], r["source"]) for r in rows])
     details = [
@@ -61,4 +60,4 @@ def _print_template(name: str) -> None:
 
     if find_format(name).name != "csv":
         raise UsageError(f"the format {name} needs no mapping file", where="--template", hint="only csv has a template")
-    typer.echo(mapping.template(), nl=False)
+    print_data(mapping.template())

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tracekit.cli.options import MemoryLimit, TraceFolder
-from tracekit.errors import OutputError
+from tracekit.cli.streams import print_data
 
 __all__ = ["register"]
 
@@ -55,10 +55,11 @@ def guidelines(
     from tracekit.cli.display import TerminalProgress
     from tracekit.guidelines.registry import broken_plugins
     from tracekit.guidelines.run import guidelines as judge_all
+    from tracekit.outputs import check_files
 
     file = None if out is None or str(out) == "-" else out
-    if file is not None and file.exists() and not force:
-        raise OutputError("exists already", where=file, hint="choose another -o, or add --force to replace it")
+    if file is not None:
+        check_files(file, force=force)
     progress = TerminalProgress()
     try:
         advice = judge_all(
@@ -70,22 +71,16 @@ def guidelines(
         typer.echo(f"note: {fault}", err=True)
     text = {_Form.md: advice.markdown, _Form.json: advice.json, _Form.html: advice.html}[form]()
     if file is None:
-        typer.echo(text.rstrip("\n"))
+        print_data(text.rstrip("\n") + "\n")
     else:
-        _write(file, text.rstrip("\n") + "\n")
+        _write(file, text.rstrip("\n") + "\n", force=force)
         typer.echo(f"guidelines: {file} ({len(advice.holding)} of {len(advice.judged)} hold)")
 
 
-def _write(file: Path, text: str) -> None:
+def _write(file: Path, text: str, *, force: bool) -> None:
     """Write the file whole or not at all."""
-    import os
+    from tracekit.outputs import StagedFiles, output_errors
 
-    from tracekit.trace_writer import output_errors
-
-    part = file.with_name(f".{file.name[:200]}.partial-{os.getpid()}")
-    try:
-        with output_errors(file):
-            part.write_text(text, encoding="utf-8")
-            part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
+    with StagedFiles(file, force=force) as staged, output_errors(file):
+        staged.part(file).write_text(text, encoding="utf-8")
+        staged.commit()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracekit.cli.options import TextFormat, TraceFolder
+from tracekit.cli.streams import print_data
 
 if TYPE_CHECKING:
     from tracekit.trace import Trace
@@ -28,7 +29,7 @@ def info(
 
     opened = Trace.open(trace)
     if form is TextFormat.json:
-        typer.echo(opened.manifest.to_json().decode(), nl=False)
+        print_data(opened.manifest.to_json().decode())
     else:
         _show(opened)
 

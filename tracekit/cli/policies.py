@@ -8,6 +8,7 @@ import typer
 
 from tracekit.cli.options import TextFormat
 from tracekit.cli.replay_options import ModelsFile, show_assumptions
+from tracekit.cli.streams import print_json
 
 if TYPE_CHECKING:
     from tracekit.policies.interface import Card
@@ -31,8 +32,6 @@ def policies(
 
     Example: tracekit policies srtf
     """
-    import orjson
-
     from tracekit.cli.display import print_table
     from tracekit.replay.assumptions.models import load_models, used
     from tracekit.replay.registry import broken_plugins, find_policy
@@ -42,7 +41,7 @@ def policies(
         cards = [member.card for member in known().values()]
         if form is TextFormat.json:
             rows = [{"name": c.name, "title": c.title, "assumptions": list(c.assumptions)} for c in cards]
-            typer.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode())
+            print_json(rows)
         else:
             print_table(
                 ("name", "what it is", "parameters", "assumes"),
@@ -55,7 +54,7 @@ def policies(
     overhead = next((str(p.default) for p in card.parameters if p.name == "overhead"), None)
     told = used(load_models(models), card.assumptions, overhead)
     if form is TextFormat.json:
-        typer.echo(orjson.dumps(_facts(card, told), option=orjson.OPT_INDENT_2).decode())
+        print_json(_facts(card, told))
     else:
         _show(card, told)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tracekit.cli.options import TextFormat
+from tracekit.cli.streams import print_json
 
 __all__ = ["register"]
 
@@ -27,8 +28,6 @@ def queries(
     form: Annotated[TextFormat, typer.Option("-f", "--output-format", help="How to write it.")] = TextFormat.table,
 ) -> None:
     """List the questions that tracekit answers, and whether a Trace holds what they need."""
-    import orjson
-
     from tracekit.characterize import lacks, list_queries
     from tracekit.cli.display import print_table
     from tracekit.trace import Trace
@@ -42,6 +41,6 @@ def queries(
             row["can run here"] = "no, lacks " + "; ".join(missing) if missing else "yes"
         rows.append(row)
     if form is TextFormat.json:
-        typer.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode())
+        print_json(rows)
     else:
         print_table(list(rows[0]), [list(row.values()) for row in rows])

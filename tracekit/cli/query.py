@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tracekit.cli.options import MemoryLimit, TableFormat, TraceFolder, pairs
-from tracekit.errors import OutputError, UsageError
+from tracekit.cli.streams import print_data
+from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -50,20 +50,29 @@ def query(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file that -o names.")] = False,
     memory_limit: MemoryLimit = None,
+    sandbox: Annotated[
+        bool | None,
+        typer.Option(
+            "--sandbox/--no-sandbox",
+            help="Let the SQL read the Trace's tables and nothing else. The default for SQL that lies in the Trace.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Answer one question about a Trace.
 
     Example: tracekit query my-trace queuing/run_time -f csv -o run_time.csv
     """
     from tracekit.characterize import answer_query
+    from tracekit.outputs import check_files
     from tracekit.trace import Trace
 
     file = None if out is None or str(out) == "-" else out
-    if file is not None and file.exists() and not force:
-        raise OutputError("exists already", where=file, hint="choose another -o, or add --force to replace it")
+    if file is not None:
+        check_files(file, force=force)
     opened = Trace.open(trace)
-    answer = answer_query(opened, name, pairs(param, "--param"), memory_limit=memory_limit)
-    _write(_with_ends(answer) if intervals else answer.frame, form, file)
+    answer = answer_query(opened, name, pairs(param, "--param"), memory_limit=memory_limit, sandbox=sandbox)
+    _write(_with_ends(answer) if intervals else answer.frame, form, file, force=force)
     for note in answer.notes:
         typer.echo(f"note: {note}", err=True)
     if published:
@@ -120,8 +129,8 @@ def _show_published(trace: Trace, name: str, answer: QueryAnswer, memory_limit: 
         typer.echo(f"note: {places}: {note}", err=True)
 
 
-def _write(frame: pl.DataFrame, form: TableFormat, out: Path | None) -> None:
-    from tracekit.trace_writer import output_errors
+def _write(frame: pl.DataFrame, form: TableFormat, out: Path | None, *, force: bool) -> None:
+    from tracekit.outputs import StagedFiles, output_errors
 
     if form is TableFormat.table:
         if out is not None:
@@ -134,18 +143,16 @@ def _write(frame: pl.DataFrame, form: TableFormat, out: Path | None) -> None:
     elif out is None:
         if form is TableFormat.parquet:
             raise UsageError("Parquet needs a file", where="-f parquet", hint="add -o FILE")
-        typer.echo(_text(frame, form), nl=False)
+        print_data(_text(frame, form))
     else:
-        part = out.with_name(f".{out.name[:200]}.partial-{os.getpid()}")
-        try:
-            with output_errors(out):
+        with StagedFiles(out, force=force) as staged, output_errors(out):
+            # Python opens it, whatever bytes are in its name.
+            with staged.part(out).open("wb") as file:
                 if form is TableFormat.parquet:
-                    frame.write_parquet(part)
+                    frame.write_parquet(file)
                 else:
-                    part.write_text(_text(frame, form), encoding="utf-8")
-                part.replace(out)
-        finally:
-            part.unlink(missing_ok=True)
+                    file.write(_text(frame, form).encode())
+            staged.commit()
 
 
 def _text(frame: pl.DataFrame, form: TableFormat) -> str:

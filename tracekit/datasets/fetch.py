@@ -16,6 +16,7 @@ from tracekit.datasets.catalog import find_dataset
 from tracekit.datasets.mirrors import fetch_file
 from tracekit.datasets.record import RECORD_NAME, FileRecord, Record
 from tracekit.errors import OutputError, TracekitError, UsageError
+from tracekit.interruption import undoing
 from tracekit.progress import Progress
 
 if TYPE_CHECKING:
@@ -195,13 +196,19 @@ def _staging(folder: Path) -> Iterator[Path]:
             if path.name.startswith("tmp") or path.name == RECORD_NAME:
                 path.unlink()
         try:
-            yield staging
+            with undoing(lambda: _leave(staging, made)):
+                yield staging
         finally:
-            if {path.name for path in staging.iterdir()} == {"lock"}:
-                (staging / "lock").unlink()
-                staging.rmdir()
-                if made and not any(folder.iterdir()):
-                    folder.rmdir()
+            _leave(staging, made)
+
+
+def _leave(staging: Path, made: bool) -> None:
+    """Remove the hidden folder when nothing is left in it, and its own folder when that was made for it."""
+    if {path.name for path in staging.iterdir()} == {"lock"}:
+        (staging / "lock").unlink()
+        staging.rmdir()
+        if made and not any(staging.parent.iterdir()):
+            staging.parent.rmdir()
 
 
 def _lock(file: IO[bytes], folder: Path) -> None:

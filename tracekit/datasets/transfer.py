@@ -9,13 +9,25 @@ from http.client import HTTPException, HTTPResponse
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import (
+    HTTPDefaultErrorHandler,
+    HTTPErrorProcessor,
+    HTTPHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    Request,
+    UnknownHandler,
+)
 
 from tracekit.datasets.replies import LfsPointer, RefusedError, is_html, lfs_pointer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from http.client import HTTPMessage
     from pathlib import Path
+    from typing import IO
 
 __all__ = ["Part", "PointerError", "transfer"]
 
@@ -38,6 +50,35 @@ class _BrokenError(Exception):
     def __init__(self, reason: str, gained: int = 0) -> None:
         self.gained = gained
         super().__init__(reason)
+
+
+class _WebRedirects(HTTPRedirectHandler):
+    """Follows a server to another address of the web only, and from https to https only; asks nobody else first."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> Request | None:
+        allowed = ("https",) if urlsplit(req.full_url).scheme == "https" else ("http", "https")
+        if urlsplit(newurl).scheme not in allowed:
+            fp.close()
+            raise RefusedError(f"leads to an address that is not {' or '.join(allowed)}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _web() -> OpenerDirector:
+    """Return what opens addresses of http and https, and knows no other scheme."""
+    found = OpenerDirector()
+    for handler in (
+        ProxyHandler(),
+        UnknownHandler(),
+        HTTPHandler(),
+        HTTPSHandler(),
+        HTTPDefaultErrorHandler(),
+        _WebRedirects(),
+        HTTPErrorProcessor(),
+    ):
+        found.add_handler(handler)
+    return found
 
 
 class _ChangedError(Exception):
@@ -168,7 +209,7 @@ def _receive(
 
 def _open(url: str, headers: dict[str, str], timeout: float) -> HTTPResponse:
     try:
-        response = urlopen(Request(url, headers=headers), timeout=timeout)  # noqa: S310 -- the caller checked the scheme
+        response = _web().open(Request(url, headers=headers), timeout=timeout)  # noqa: S310 -- the caller checked the scheme
     except HTTPError as error:
         error.close()
         if error.code == 416:
@@ -176,11 +217,8 @@ def _open(url: str, headers: dict[str, str], timeout: float) -> HTTPResponse:
         raise RefusedError(f"HTTP {error.code} {error.reason}") from error
     except (OSError, HTTPException, ValueError) as error:
         raise _BrokenError(_why(error)) from error
-    if not isinstance(response, HTTPResponse) or (
-        urlsplit(url).scheme == "https" and urlsplit(response.url).scheme != "https"
-    ):
-        response.close()
-        raise RefusedError("leads to an address that is not https")
+    if not isinstance(response, HTTPResponse):
+        raise RefusedError("leads to an address that is not of the web")
     return response
 
 

@@ -12,8 +12,8 @@ from tracekit.export.chosen import choose
 from tracekit.export.output import Output
 from tracekit.export.registry import find_target
 from tracekit.export.told import Told
+from tracekit.outputs import output_errors
 from tracekit.trace import Trace
-from tracekit.trace_writer import output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,8 +8,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tracekit.errors import OutputError
-from tracekit.trace_writer import StagedFolder, output_errors
+from tracekit.outputs import StagedFolder, check_files, output_errors, place_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,9 +47,10 @@ class Output:
         self._ends = tuple(companions)
         self._files: list[tuple[Path, Path]] = []
         self._folder = folder
+        self._force = force
         if not folder:
             with output_errors(self.target):
-                self._check(force)
+                check_files(self.target, *(self._beside(end) for end in self._ends), force=force)
                 self.target.parent.mkdir(parents=True, exist_ok=True)
         # Files are staged in a folder beside them, which never appears under its own name.
         place = self.target if folder else self.target.with_name(f".{self.target.name[:200]}.export")
@@ -60,13 +60,6 @@ class Output:
         """A folder for intermediate files; it is removed before anything appears."""
         with output_errors(self.target):
             self.scratch.mkdir()
-
-    def _check(self, force: bool) -> None:
-        for path in (self.target, *(self._beside(end) for end in self._ends)):
-            if path.is_dir():
-                raise OutputError("is a folder", where=path, hint="choose another -o")
-            if (path.exists() or path.is_symlink()) and not force:
-                raise OutputError("exists already", where=path, hint="choose another -o, or add --force to replace it")
 
     def _beside(self, end: str) -> Path:
         return self.target.with_name(self.target.stem + end)
@@ -111,7 +104,7 @@ class Output:
         Raises
         ------
         OutputError
-            The place cannot be written.
+            Another run wrote one of them meanwhile and `force` was not given, or the place cannot be written.
         """
         shutil.rmtree(self.scratch, ignore_errors=True)
         with output_errors(self.target):
@@ -121,6 +114,5 @@ class Output:
                 self._staged_folder.commit()
                 return [self.target / name for name in members]
             ordered = sorted(self._files, key=lambda pair: pair[1] == self.target)
-            for path, final in ordered:
-                path.replace(final)
+            place_files(ordered, force=self._force)
             return [final for _, final in ordered]

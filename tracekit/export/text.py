@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.text import RUN_BY_SPREADSHEETS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["guarded", "local_time", "printable", "whole_seconds", "write_csv"]
 
-_FORMULA = r"^['=+\-@\t\r]"
+_FORMULA = rf"^'|{RUN_BY_SPREADSHEETS}"
 """Begin of a text that a spreadsheet runs as a formula, or that has a quote of its own: one quote is always undone."""
 
 

@@ -6,8 +6,6 @@ that sum to 1, a chosen family that was fitted).
 
 from __future__ import annotations
 
-import contextlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tracekit import resources
-from tracekit.errors import OutputError, UsageError
+from tracekit.errors import UsageError
+from tracekit.outputs import StagedFiles, check_files, output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,16 +90,11 @@ class WorkloadModel:
         """
         target = Path(path)
         check_target(target, force=force)
-        partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
-        try:
+        with output_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(self.to_json())
-            partial.replace(target)
-        except OSError as error:
-            raise OutputError(f"cannot write: {error.strerror}", where=target, hint="choose another -o") from error
-        finally:
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
+            with StagedFiles(target, force=force) as staged:
+                staged.part(target).write_bytes(self.to_json())
+                staged.commit()
         return target
 
     @classmethod
@@ -149,10 +143,7 @@ def check_target(target: Path, *, force: bool = False) -> None:
     OutputError
         It is a folder, or a file that `force` does not allow to replace.
     """
-    if target.is_dir():
-        raise OutputError("is a folder", where=target, hint="name a file")
-    if target.exists() and not force:
-        raise OutputError("exists already", where=target, hint="choose another -o, or add --force to replace it")
+    check_files(target, force=force)
 
 
 def rounded(value: Any) -> Any:

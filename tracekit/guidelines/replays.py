@@ -10,6 +10,7 @@ import orjson
 import polars as pl
 
 from tracekit.errors import TracekitError, UsageError
+from tracekit.outputs import recover
 from tracekit.replay.results.tables import SUMMARY_NAME, jobs_table
 from tracekit.text import shorten
 
@@ -70,6 +71,7 @@ class FolderReplays(Replays):
         self._summaries: dict[str, dict[str, Any]] = {}
         self._places: dict[str, Path] = {}
         hint = "give the OUT of 'tracekit replay TRACE -o OUT'"
+        recover(folder, "comparison.parquet")
         if not (folder / "comparison.parquet").is_file():
             raise UsageError("is no output of 'tracekit replay'", where=folder, hint=hint)
         for file in sorted(folder.glob(f"*/{SUMMARY_NAME}")):

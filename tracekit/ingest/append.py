@@ -231,28 +231,11 @@ def open_earlier(out: Path) -> Earlier | None:
 
     Raises
     ------
-    OutputError
-        A run that was killed has set the Trace aside, so that it would be lost.
     TraceError
         The Trace is damaged or was written by an incompatible version.
     """
     place = Path(os.path.realpath(out))
-    if is_trace(place):
-        return Earlier(Trace.open(place), (place / MANIFEST_NAME).read_bytes())
-    aside = sorted(p for p in _aside(place) if is_trace(p))
-    if aside and not place.exists():
-        raise OutputError(
-            f"is missing, and {aside[-1].name} is what an interrupted run set aside",
-            where=place,
-            hint=f"rename {aside[-1]} to {place.name}",
-        )
-    return None
-
-
-def _aside(place: Path) -> list[Path]:
-    """Return the folders in which an interrupted run may have left the Trace that it was about to replace."""
-    names = re.compile(rf"\.{re.escape(place.name)}\.old-\d+")
-    return [p for p in place.parent.iterdir() if names.fullmatch(p.name)] if place.parent.is_dir() else []
+    return Earlier(Trace.open(place), (place / MANIFEST_NAME).read_bytes()) if is_trace(place) else None
 
 
 def _known(files: Iterable[FileAccount]) -> set[tuple[str, str]]:

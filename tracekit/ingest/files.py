@@ -30,6 +30,7 @@ from tracekit.errors import SourceError, TracekitError, UsageError
 from tracekit.ingest.archives import Container, tar_members, zip_members
 from tracekit.ingest.parts import Parts, find_parts, find_pieces
 from tracekit.ingest.streams import Inflated, Joined
+from tracekit.text import readable_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,7 +66,8 @@ class SourceFile:
     Attributes
     ----------
     path : str
-        POSIX path relative to the source; a member of an archive follows the archive's name.
+        POSIX path relative to the source; a member of an archive follows the archive's name. Bytes that are not UTF-8
+        are spelled out as `tracekit.text.readable_name` says.
     size : int
         Bytes, of the content where that is known, else of the compressed file.
     origin : Path
@@ -255,8 +257,11 @@ def _contained(container: Container, origin: Path) -> list[SourceFile]:
     if lower.endswith(_TAR) or lower.endswith(".zip"):
         with read_errors(shown):
             members = tar_members(container) if lower.endswith(_TAR) else zip_members(container)
-        return [_unpacked(SourceFile(f"{shown}/{m.name}", m.size, origin, m.opener), container.limit) for m in members]
-    return [_unpacked(SourceFile(shown, container.size, origin, container.opener), container.limit)]
+        return [
+            _unpacked(SourceFile(readable_name(f"{shown}/{m.name}"), m.size, origin, m.opener), container.limit)
+            for m in members
+        ]
+    return [_unpacked(SourceFile(readable_name(shown), container.size, origin, container.opener), container.limit)]
 
 
 def _unpacked(file: SourceFile, limit: float) -> SourceFile:

@@ -20,6 +20,7 @@ from tracekit.ingest.samples import keep_last_samples
 from tracekit.ingest.sink import Sink
 from tracekit.ingest.table_times import order_table_times
 from tracekit.manifest import Manifest
+from tracekit.outputs import real_path
 from tracekit.progress import Progress
 from tracekit.schema import SCHEMA_VERSION
 from tracekit.trace import is_trace, sql_text
@@ -108,7 +109,7 @@ def ingest_logs(
     earlier = open_earlier(out) if append else None
     out = earlier.trace.path if earlier else out
     files = source_files(source, max_inflation)
-    if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
+    if source.is_dir() and real_path(out).is_relative_to(real_path(source)):
         raise OutputError(
             "lies inside the source", where=out, hint="choose an -o outside, or the Trace becomes part of the logs"
         )

@@ -10,8 +10,8 @@ import polars as pl
 
 from tracekit.ingest.files import HashingReader
 from tracekit.manifest import Check, FileAccount
+from tracekit.outputs import output_errors
 from tracekit.trace import connect_duckdb
-from tracekit.trace_writer import output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -13,6 +13,7 @@ import orjson
 import polars as pl
 
 from tracekit.errors import UsageError
+from tracekit.outputs import StagedFolder, output_errors
 from tracekit.progress import Progress
 from tracekit.replay.api import scenario_of
 from tracekit.replay.registry import named_policy, policies
@@ -20,7 +21,6 @@ from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
 from tracekit.replay.results.tables import write_files
 from tracekit.replay.study import folder_names
 from tracekit.text import counted
-from tracekit.trace_writer import StagedFolder, output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

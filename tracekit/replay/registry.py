@@ -12,6 +12,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import UsageError, nearest
+from tracekit.outputs import real_path
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -143,7 +144,7 @@ def _from_file(path: Path, name: str | None) -> type[Any]:
 def _load(path: Path) -> ModuleType:
     """Run a file as a module, once for each content, so that its classes stay the same and survive pickling."""
     try:
-        full = path.resolve()
+        full = real_path(path)
         content = full.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read the policy: {error.strerror or error}", where=path) from error

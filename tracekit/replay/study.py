@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError
+from tracekit.outputs import StagedFolder, output_errors
 from tracekit.progress import Progress
 from tracekit.replay.outcome import LOG_KINDS
 from tracekit.replay.panel import standard_panel
@@ -17,7 +18,6 @@ from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import Compared, compare_policies
 from tracekit.replay.results.tables import write_files
 from tracekit.text import percent
-from tracekit.trace_writer import StagedFolder, output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

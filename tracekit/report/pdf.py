@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from tracekit.errors import OutputError, UsageError
+from tracekit.interruption import end_process, remove_folder, undoing
 
 __all__ = ["BROWSERS", "find_browser", "print_pdf"]
 
@@ -66,7 +67,10 @@ def print_pdf(page: Path, target: Path) -> None:
         The browser failed.
     """
     browser = find_browser()
-    with tempfile.TemporaryDirectory(prefix="tracekit-pdf-") as scratch:
+    with (
+        tempfile.TemporaryDirectory(prefix="tracekit-pdf-") as scratch,
+        undoing(lambda: remove_folder(Path(scratch))),
+    ):
         made = Path(scratch) / "report.pdf"
         command = [
             str(browser),
@@ -85,7 +89,7 @@ def print_pdf(page: Path, target: Path) -> None:
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             command.insert(1, "--no-sandbox")  # Chromium refuses to run as root with it; the page runs only our scripts
         try:
-            done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)  # noqa: S603 -- no shell
+            done = _run(command)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise OutputError(f"{browser.name} could not print: {error}", where=target) from error
         if done.returncode or not made.is_file() or not made.stat().st_size:
@@ -99,3 +103,17 @@ def print_pdf(page: Path, target: Path) -> None:
             raise OutputError(f"cannot be written: {error.strerror}", where=target) from error
         finally:
             part.unlink(missing_ok=True)
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
+    """Run a program to its end; an interruption ends it too."""
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,  # noqa: S603 -- no shell
+        undoing(lambda: end_process(process.pid)),
+    ):
+        try:
+            out, told = process.communicate(timeout=_SECONDS)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, told)

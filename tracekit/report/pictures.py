@@ -6,8 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from tracekit.outputs import StagedFolder, output_errors
 from tracekit.report.theme import chart_config, colour_value
-from tracekit.trace_writer import StagedFolder, output_errors
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,13 +1,15 @@
 """Write each result to tables/<query>.parquet and tables/<query>.csv.
 
 Parquet holds the values as they are. A CSV file is often opened in a spreadsheet, which runs a cell that
-looks like a formula; so in CSV files only, a text that begins with `=`, `+`, `-`, `@`, a tab or a carriage
-return gets a single quote in front, and lists are written as JSON.
+looks like a formula; so in CSV files only, a text that begins like one (`tracekit.text.RUN_BY_SPREADSHEETS`)
+gets a single quote in front, and lists are written as JSON.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from tracekit.text import RUN_BY_SPREADSHEETS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 __all__ = ["csv_safe", "write_tables"]
-
-_FORMULA = r"^[=+\-@\t\r]"
 
 
 def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
@@ -32,7 +32,7 @@ def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
         if kind.is_nested()
     )
     return flat.with_columns(
-        pl.when(pl.col(n).str.contains(_FORMULA)).then("'" + pl.col(n)).otherwise(pl.col(n)).alias(n)
+        pl.when(pl.col(n).str.contains(RUN_BY_SPREADSHEETS)).then("'" + pl.col(n)).otherwise(pl.col(n)).alias(n)
         for n, kind in flat.schema.items()
         if kind == pl.String
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.outputs import output_errors
 from tracekit.report.data import write_json
 from tracekit.report.markdown import markdown
 from tracekit.report.page import render_report
-from tracekit.trace_writer import output_errors
 
 if TYPE_CHECKING:
     from pathlib import Path

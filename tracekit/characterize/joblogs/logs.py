@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.errors import SourceError, UsageError
+from tracekit.outputs import real_path
 
 if TYPE_CHECKING:
     import io
@@ -159,7 +160,7 @@ def find_logs(source: Path, names: LogNames) -> LogSet:
         name = f"{source.absolute().parent.name}/{source.name}"
         return LogSet([LogFile(source, name, names.owners(name), source.stat().st_size)])
     found = LogSet([])
-    _walk(source, f"{source.resolve().name}/", names, found)
+    _walk(source, f"{real_path(source).name}/", names, found)
     if not found.files and not found.passed_over:
         raise SourceError("holds no files", where=source)
     return found

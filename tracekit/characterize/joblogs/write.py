@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from tracekit import schema
 from tracekit.errors import OutputError, UsageError
 from tracekit.manifest import Capability
-from tracekit.trace_writer import TraceWriter, output_errors
+from tracekit.outputs import StagedFiles, check_files, output_errors, real_path
+from tracekit.trace import Trace
+from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import polars as pl
-
-    from tracekit.trace import Trace
 
 __all__ = ["add_to_trace", "check_target", "evidence_file", "write_failures"]
 
@@ -58,17 +58,12 @@ def write_failures(frame: pl.DataFrame, out: Path, *, force: bool = False) -> No
     check_target(out, force=force)
     table = schema.common("failures")
     evidence = evidence_file(out)
-    parts = [(path, path.with_name(f".{path.name[:200]}.partial-{os.getpid()}")) for path in (evidence, out)]
-    try:
-        with output_errors(out):
-            out.parent.mkdir(parents=True, exist_ok=True)
-            frame.select(_EVIDENCE).write_csv(parts[0][1])
-            table.conform(frame.select(table.names)).write_parquet(parts[1][1], compression="zstd")
-            for path, part in parts:
-                part.replace(path)
-    finally:
-        for _, part in parts:
-            part.unlink(missing_ok=True)
+    with output_errors(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with StagedFiles(out, evidence, force=force) as staged:
+            frame.select(_EVIDENCE).write_csv(staged.part(evidence))
+            table.conform(frame.select(table.names)).write_parquet(staged.part(out), compression="zstd")
+            staged.commit()
 
 
 def check_target(out: Path, *, force: bool) -> None:
@@ -83,11 +78,7 @@ def check_target(out: Path, *, force: bool) -> None:
     """
     if out.suffix != ".parquet":
         raise UsageError(f"'{out.name}' does not end in .parquet", where="-o", hint="write it like -o failures.parquet")
-    for path in (out, evidence_file(out)):
-        if path.is_dir():
-            raise OutputError("is a folder", where=path, hint="choose another -o")
-        if path.exists() and not force:
-            raise OutputError("exists already", where=path, hint="choose another -o, or add --force to replace it")
+    check_files(out, evidence_file(out), force=force)
 
 
 def add_to_trace(trace: Trace, frame: pl.DataFrame, *, force: bool = False) -> Trace:
@@ -109,7 +100,7 @@ def add_to_trace(trace: Trace, frame: pl.DataFrame, *, force: bool = False) -> T
     """
     if trace.has("failures") and not force:
         raise OutputError("has a table failures already", where=trace.path, hint="add --force to replace it")
-    folder = trace.path.resolve()
+    folder = real_path(trace.path)
     columns = list(schema.common("failures").names)
     times = frame["time"].drop_nulls()
     window = (times.min().isoformat(), times.max().isoformat()) if len(times) else None  # type: ignore[union-attr]  # of a datetime column
@@ -117,6 +108,8 @@ def add_to_trace(trace: Trace, frame: pl.DataFrame, *, force: bool = False) -> T
         available=frame.height > 0, coverage=1.0 if frame.height else 0.0, window=window, note="why attempts failed"
     )
     with TraceWriter(folder, force=True) as writer:
+        if Trace.open(folder).manifest != trace.manifest:
+            raise OutputError("was changed while this ran", where=folder, hint="classify the logs again")
         with output_errors(folder):
             for old in sorted(folder.iterdir()):
                 if old.name not in ("manifest.json", "failures.parquet"):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.errors import UsageError, nearest
+from tracekit.outputs import StagedFolder, output_errors
 from tracekit.progress import Progress
 from tracekit.replay.fractions.inflate import inflate_jobs
 from tracekit.replay.fractions.supply import RULES
-from tracekit.trace_writer import StagedFolder, output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,9 @@ import numpy as np
 import orjson
 import polars as pl
 
+from tracekit.outputs import StagedFolder, output_errors
 from tracekit.replay.results.sizes import gpus_of
 from tracekit.replay.results.summary import bounded_slowdown
-from tracekit.trace_writer import StagedFolder, output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import TracekitError, UsageError, nearest
+from tracekit.outputs import real_path
 from tracekit.replay.engine.placement import RULES
 from tracekit.replay.registry import named_policy
 from tracekit.toml_text import TomlText
@@ -117,7 +118,7 @@ def read_sweep(path: Path) -> list[Run]:
     for key in ("traces", "policies"):
         if key not in data:
             raise UsageError(f"lacks the key {key}", where=path, hint="'tracekit sweep --template' prints an example")
-    folder = path.resolve().parent
+    folder = real_path(path).parent
     each = _Reader(document)
     traces = each.values("traces", [], lambda v: _trace(v, folder))
     clusters = each.values("clusters", ["trace"], lambda v: _cluster(v, folder))

@@ -7,7 +7,9 @@ it was, and a changed file of the sweep costs only the runs that are new.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -17,11 +19,12 @@ import orjson
 import polars as pl
 
 from tracekit.errors import OutputError, UsageError
+from tracekit.interruption import end_process, forget, remember
+from tracekit.outputs import StagedFiles, held_by_this_run, output_errors
 from tracekit.progress import Progress
 from tracekit.replay.sweeps.file import read_sweep
 from tracekit.replay.sweeps.run import carry_out, digest_of, work
 from tracekit.text import counted
-from tracekit.trace_writer import output_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -119,7 +122,18 @@ def sweep(
     if workers is not None and workers < 1:
         raise UsageError(f"a sweep needs at least 1 worker, not {workers}", where="--workers")
     runs = read_sweep(Path(file))
-    folder = _opened(Path(out))
+    with _opened(Path(out)) as folder:
+        return _done(runs, folder, workers, draw, progress)
+
+
+def _done(
+    runs: list[Run],
+    folder: Path,
+    workers: int | None,
+    draw: Callable[[pl.DataFrame], str] | None,
+    progress: Progress,
+) -> pl.DataFrame:
+    """Carry out what OUT/runs lacks, and write OUT/sweep.parquet."""
     digests = [digest_of(run) for run in runs]
     found: dict[str, dict[str, Any]] = {}
     for digest in digests:
@@ -140,22 +154,26 @@ def sweep(
         progress.advance(1)
     table = _table([(d, run, found[d]) for d, run in zip(digests, runs, strict=True)])
     with output_errors(folder.parent):
-        _write_table(folder.parent / "sweep.parquet", table)
+        buffer = io.BytesIO()
+        table.write_parquet(buffer)
+        _write(folder.parent / "sweep.parquet", buffer.getvalue())
         if draw is not None and table["avg_jct_s"].is_not_null().any():
             _write(folder.parent / "tradeoffs.svg", draw(table).encode())
     return table
 
 
-def _opened(out: Path) -> Path:
-    """Return OUT/runs, made where it is not there."""
+@contextlib.contextmanager
+def _opened(out: Path) -> Iterator[Path]:
+    """Give OUT/runs, made where it is not there, to one sweep at a time."""
     with output_errors(out):
         if out.exists() and not (out / _RUNS).is_dir() and (not out.is_dir() or any(out.iterdir())):
             raise OutputError("exists and is not a sweep", where=out, hint="choose another -o")
         folder = out / _RUNS
         folder.mkdir(parents=True, exist_ok=True)
+    with held_by_this_run(folder, shown=out):
         for part in folder.glob(".*.partial-*"):
             part.unlink(missing_ok=True)
-    return folder
+        yield folder
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -168,22 +186,9 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    part = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
-        with output_errors(path):
-            part.write_bytes(content)
-            part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _write_table(path: Path, table: pl.DataFrame) -> None:
-    part = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
-        table.write_parquet(part)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with StagedFiles(path, force=True) as staged, output_errors(path):
+        staged.part(path).write_bytes(content)
+        staged.commit()
 
 
 def _table(rows: list[tuple[str, Run, dict[str, Any]]]) -> pl.DataFrame:
@@ -246,6 +251,7 @@ class _Worker:
         self.link, other = context.Pipe()
         self._process: SpawnProcess = context.Process(target=work, args=(other,), daemon=True)
         self._process.start()
+        self._key = remember(partial(end_process, self._process.pid or 0))
         other.close()
 
     def next_of(self, waiting: Iterator[tuple[str, Run]]) -> bool:
@@ -275,4 +281,5 @@ class _Worker:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+        forget(self._key)
         self.link.close()

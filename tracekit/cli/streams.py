@@ -1,0 +1,153 @@
+"""Standard output and error, whatever they are: an ASCII terminal, a full disk, closed, or a reader who went away."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from typing import TYPE_CHECKING, TextIO, cast
+
+from tracekit.errors import OutputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["ReaderGoneError", "print_data", "print_json", "standard_streams"]
+
+
+class ReaderGoneError(BaseException):
+    """Who read our output went away; not a BrokenPipeError, which the libraries between turn into exit code 1."""
+
+
+class _Stream(io.TextIOBase):
+    """A text stream whose failures are told apart; characters that its encoding lacks are spelled out.
+
+    Parameters
+    ----------
+    stream : TextIO
+        Where the text goes.
+    talk : bool
+        Whether it is the talk of a run, which must not fail because nobody can hear it.
+    """
+
+    # It has no attribute 'buffer', or the command-line library would write past it.
+
+    def __init__(self, stream: TextIO, *, talk: bool) -> None:
+        self._stream, self._talk = stream, talk
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # typeshed has a plain attribute
+        """The encoding of the text."""
+        return self._stream.encoding
+
+    @property
+    def errors(self) -> str:  # type: ignore[override]  # the same
+        """What becomes of characters that the encoding lacks."""
+        return "backslashreplace"
+
+    def writable(self) -> bool:
+        """Return that text can be written."""
+        return True
+
+    def isatty(self) -> bool:
+        """Return whether a terminal shows it."""
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        """Return the number that the system has for it."""
+        return self._stream.fileno()
+
+    def write(self, text: str) -> int:
+        """Write text.
+
+        Raises
+        ------
+        OutputError
+            It cannot be written.
+        ReaderGoneError
+            Nobody reads it.
+        """
+        with self._failures():
+            self._stream.write(text)
+        return len(text)
+
+    def write_data(self, text: str) -> None:
+        """Write text that programs read: the same bytes wherever it goes."""
+        buffer = getattr(self._stream, "buffer", None)
+        with self._failures():
+            if buffer is None:
+                self._stream.write(text)
+            else:
+                self._stream.flush()
+                buffer.write(text.encode("utf-8", "backslashreplace"))
+                buffer.flush()
+
+    def flush(self) -> None:
+        """Write what is still kept."""
+        with self._failures():
+            self._stream.flush()
+
+    def give_up(self) -> None:
+        """Drop what could not be written, which would fail once more when Python closes the stream."""
+        try:
+            self._stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if self._talk:
+                return
+            if isinstance(error, BrokenPipeError):
+                raise ReaderGoneError from None
+            reason = error.strerror or str(error)
+            raise OutputError(f"cannot write: {reason}", where="standard output", hint="name a file with -o") from error
+
+
+@contextlib.contextmanager
+def standard_streams() -> Iterator[None]:
+    """Put both streams in place for the block; what could not be written is dropped at its end."""
+    _fill_closed()
+    before = sys.stdout, sys.stderr
+    with contextlib.ExitStack() as stack:
+        found = [s or stack.enter_context(open(os.devnull, "w", encoding="utf-8")) for s in before]  # noqa: PTH123 -- no path
+        out, err = _Stream(found[0], talk=False), _Stream(found[1], talk=True)
+        sys.stdout, sys.stderr = cast("TextIO", out), cast("TextIO", err)
+        try:
+            yield
+        finally:
+            out.give_up()
+            err.give_up()
+            sys.stdout, sys.stderr = before
+
+
+def print_data(text: str) -> None:
+    """Print CSV, JSON or Markdown: as UTF-8 whatever the terminal, since other programs read it."""
+    if isinstance(sys.stdout, _Stream):
+        sys.stdout.write_data(text)
+    else:
+        sys.stdout.write(text)
+
+
+def print_json(value: object) -> None:
+    """Print a value as indented JSON."""
+    import orjson
+
+    print_data(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
+
+
+def _fill_closed() -> None:
+    """Open what was closed on nothing, or the next file that is opened would become standard output."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free, which is this one

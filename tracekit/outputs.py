@@ -1,0 +1,477 @@
+"""Files and folders that appear whole or not at all, and replace nothing unasked.
+
+Everything is written under a hidden name beside the target, `.NAME.partial-PID`, which the writing process holds by
+a lock of the operating system; the last step renames it. A folder that is replaced is first set aside as
+`.NAME.old-PID`, because no system replaces a folder that is not empty. What a killed run leaves is one of these: the
+next run on the same target, one that only reads it too, puts a folder back that was set aside, or removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from tracekit.errors import OutputError
+from tracekit.interruption import forget, remember, remove_folder, undivided
+from tracekit.text import is_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+__all__ = [
+    "StagedFiles",
+    "StagedFolder",
+    "check_files",
+    "held_by_this_run",
+    "output_errors",
+    "place_files",
+    "real_path",
+    "recover",
+]
+
+_ANOTHER = "choose another -o"
+_FORCE = "choose another -o, or add --force to replace it"
+_TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
+"""What systems say when a folder is renamed to a name that is in use."""
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+"""What systems say where a file cannot have a second name."""
+_TRIES = 100
+_SWAP_S = 2.0
+"""Longest time that a folder is away while a living run replaces it; it takes two renames."""
+
+
+@contextlib.contextmanager
+def output_errors(path: Path) -> Iterator[None]:
+    """Turn the failures of writing below `path` into one clear OutputError."""
+    import duckdb
+
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error).splitlines()[0]
+        raise OutputError(f"cannot write: {reason}", where=path, hint="choose another -o, or free the place") from error
+    except duckdb.IOException as error:
+        reason = str(error).splitlines()[0]
+        raise OutputError(f"cannot write: {reason}", where=path, hint="choose another -o, or free the place") from error
+
+
+class StagedFolder:
+    """A folder that appears under its name only when it is complete.
+
+    Parameters
+    ----------
+    target : Path
+        Where the folder shall appear.
+    force : bool
+        Replace an earlier folder of the same kind.
+    marker : str
+        File whose presence tells a folder of this kind, so that `force` never removes anything else.
+    kind : str
+        What to call it in messages.
+
+    Raises
+    ------
+    OutputError
+        The target exists already, another run is writing it, or it cannot be written.
+    """
+
+    def __init__(self, target: Path, *, force: bool, marker: str, kind: str) -> None:
+        self.target = Path(os.path.abspath(target))  # noqa: PTH100 -- resolve() would follow a link that is to be replaced
+        self._marker, self._kind, self._force = marker, kind, force
+        if not is_text(str(self.target)):
+            what = "its path is not UTF-8, which writers of Parquet need"
+            raise OutputError(what, where=self.target, hint=_ANOTHER)
+        with output_errors(self.target):
+            recover(self.target, marker)
+            self._check_target(force)
+            if self.target.is_symlink() and _is_empty(self.target):
+                self.target = Path(os.path.realpath(self.target))  # the link stays, the folder appears behind it
+            self.target.parent.mkdir(parents=True, exist_ok=True)
+            _clear_partials(self.target)
+            self.path, self._lock = _make_held_folder(_hidden(self.target, "partial"))
+        self._key = remember(lambda: remove_folder(self.path))
+
+    def _check_target(self, force: bool) -> None:
+        if not os.path.lexists(self.target) or _is_empty(self.target):
+            return
+        if not (self.target / self._marker).is_file():
+            raise OutputError(
+                f"exists and is not {self._kind}, so it will not be replaced", where=self.target, hint=_ANOTHER
+            )
+        if not force:
+            raise OutputError("exists already", where=self.target, hint=_FORCE)
+
+    def commit(self) -> None:
+        """Let the folder appear under its name.
+
+        Raises
+        ------
+        OutputError
+            Another run wrote the target meanwhile and `force` is not given, or the place cannot be written.
+        """
+        with output_errors(self.target), undivided():
+            if self._force:
+                self._replace()
+            elif not _renamed(self.path, self.target):
+                raise OutputError("another run wrote it meanwhile", where=self.target, hint=_FORCE)
+        self._let_go()
+
+    def _replace(self) -> None:
+        for _ in range(_TRIES):
+            old = None
+            # It was looked at long ago: what stands there now may be something else.
+            self._check_target(force=True)
+            try:
+                with contextlib.suppress(FileNotFoundError):  # or nothing stands there any more
+                    old = _set_aside(self.target)
+                if _renamed(self.path, self.target):
+                    return
+            finally:
+                if old is not None and os.path.lexists(self.target):
+                    _remove(old)
+                elif old is not None:
+                    old.rename(self.target)
+        raise OutputError("other runs write it again and again", where=self.target, hint=_ANOTHER)
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        forget(self._key)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+class StagedFiles:
+    """Files that appear under their names when all of them are complete; the first one named comes last.
+
+    Use it as a context: leaving it without `commit` removes everything.
+
+    Parameters
+    ----------
+    *targets : Path
+        Where the files shall appear, all in folders that exist.
+    force : bool
+        Replace files that stand there.
+
+    Raises
+    ------
+    OutputError
+        A target exists already, another run is writing it, or it cannot be written.
+    """
+
+    def __init__(self, *targets: Path, force: bool) -> None:
+        self._targets, self._force = targets, force
+        self._parts: dict[Path, Path] = {}
+        self._locks: list[int] = []
+        self._key = remember(self._remove_parts)
+        try:
+            check_files(*targets, force=force)
+            for target in targets:
+                with output_errors(target):
+                    _clear_partials(target)
+                    self._parts[target] = part = _hidden(target, "partial")
+                    part.unlink(missing_ok=True)
+                    part.touch(exist_ok=False)
+                    lock = _hold(part)
+                self._locks += [] if lock is None else [lock]
+        except BaseException:
+            self._end()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def part(self, target: Path) -> Path:
+        """Return where a file is written until it is complete."""
+        return self._parts[target]
+
+    def commit(self) -> None:
+        """Let the files appear under their names.
+
+        Raises
+        ------
+        OutputError
+            Another run wrote one of them meanwhile and `force` is not given, or the place cannot be written.
+        """
+        place_files([(self._parts[target], target) for target in reversed(self._targets)], force=self._force)
+
+    def _end(self) -> None:
+        self._remove_parts()
+        forget(self._key)
+        for lock in self._locks:
+            os.close(lock)
+        self._locks.clear()
+
+    def _remove_parts(self) -> None:
+        for part in self._parts.values():
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def check_files(*targets: Path, force: bool) -> None:
+    """Check before long work that files can be written.
+
+    Raises
+    ------
+    OutputError
+        Something stands there that is not to be replaced.
+    """
+    for path in targets:
+        if path.is_dir():
+            raise OutputError("is a folder", where=path, hint=_ANOTHER)
+        if path.exists() and not path.is_file():
+            raise OutputError(
+                "is not a regular file, so it will not be replaced", where=path, hint="choose another -o; '-' is stdout"
+            )
+        if os.path.lexists(path) and not force:
+            raise OutputError("exists already", where=path, hint=_FORCE)
+
+
+def place_files(pairs: list[tuple[Path, Path]], *, force: bool) -> None:
+    """Give complete files their names, in this order; without `force`, all or none.
+
+    Parameters
+    ----------
+    pairs : list of (Path, Path)
+        A complete file, and its name to be, on one file system.
+    force : bool
+        Replace what stands there.
+
+    Raises
+    ------
+    OutputError
+        A name is in use and `force` is not given, or the place cannot be written.
+    """
+    placed: list[Path] = []
+    with undivided():
+        for part, target in pairs:
+            try:
+                with output_errors(target):
+                    if force:
+                        part.replace(target)
+                        continue
+                    if not _linked(part, target):
+                        raise OutputError("another run wrote it meanwhile", where=target, hint=_FORCE)
+            except BaseException:
+                for path in placed:
+                    path.unlink(missing_ok=True)
+                raise
+            placed.append(target)
+
+
+def real_path(path: Path) -> Path:
+    """Return where links lead; a loop of links leads to itself, so that whoever opens it says what is wrong."""
+    return Path(os.path.realpath(path))
+
+
+def recover(target: Path, *markers: str) -> None:
+    """Put back what a killed run had set aside to replace it, or remove it where the target stands.
+
+    Parameters
+    ----------
+    target : Path
+        The folder.
+    *markers : str
+        Files one of which a whole folder has.
+    """
+    target = Path(os.path.abspath(target))  # noqa: PTH100 -- a link is looked at, not what it leads to
+    with contextlib.suppress(OSError):  # who may not write there sees the target as it is
+        if not (aside := _leftovers(target, "old")):
+            return
+        until = time.monotonic() + _SWAP_S
+        while any(_held(part) for part in _leftovers(target, "partial")):
+            if os.path.lexists(target) or time.monotonic() > until:
+                return  # a living run is replacing it
+            time.sleep(0.02)
+        for old in sorted(aside, key=lambda path: path.lstat().st_mtime, reverse=True):
+            if os.path.lexists(target):
+                _remove(old)
+            elif any((old / marker).is_file() for marker in markers):
+                old.rename(target)
+
+
+@contextlib.contextmanager
+def held_by_this_run(folder: Path, *, shown: Path) -> Iterator[None]:
+    """Give a folder that runs add to, `shown` in messages, to one run at a time.
+
+    Raises
+    ------
+    OutputError
+        Another run has it.
+    """
+    lock = _hold(folder, wait=False)
+    if lock is None and _held(folder):
+        raise OutputError("another run is writing it", where=shown, hint="wait for it, or choose another -o")
+    try:
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
+
+
+def _hidden(target: Path, what: str) -> Path:
+    """Return the hidden name beside a target; a long name is cut, since it must not become longer than names may be."""
+    name = target.name
+    while len(os.fsencode(name)) > 200:
+        name = name[:-1]
+    return target.with_name(f".{name}.{what}-{os.getpid()}")
+
+
+def _leftovers(target: Path, what: str) -> list[Path]:
+    """Return what runs, living or not, have beside a target under the hidden name for `what`."""
+    if not target.name or not target.parent.is_dir():
+        return []
+    pattern = re.compile(re.escape(_hidden(target, what).name.rpartition("-")[0]) + r"-\d+")
+    with os.scandir(target.parent) as entries:
+        return [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
+
+
+def _clear_partials(target: Path) -> None:
+    """Remove what dead runs were writing.
+
+    Raises
+    ------
+    OutputError
+        A living run is writing the target.
+    """
+    for part in _leftovers(target, "partial"):
+        if _held(part):
+            raise OutputError("another run is writing it", where=target, hint="wait for it, or choose another -o")
+        if not _alive(part):
+            _remove(part)
+
+
+def _renamed(path: Path, target: Path) -> bool:
+    """Rename a folder; return whether the name was free, or that of an empty folder."""
+    try:
+        path.rename(target)
+    except OSError as error:
+        if error.errno in _TAKEN:
+            return False
+        raise
+    return True
+
+
+def _linked(part: Path, target: Path) -> bool:
+    """Give a file a name that nothing has; return whether it was free."""
+    try:
+        os.link(part, target)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        try:
+            target.touch(exist_ok=False)  # the name is ours from here on
+        except FileExistsError:
+            return False
+        part.replace(target)
+    return True
+
+
+def _set_aside(target: Path) -> Path:
+    old = _hidden(target, "old")
+    _remove(old)
+    target.rename(old)
+    return old
+
+
+def _remove(path: Path) -> None:
+    """Remove a hidden folder, link or file."""
+    if path.is_dir() and not path.is_symlink():
+        # Half removed it must not look like a folder that can be put back.
+        gone = path.with_name(path.name.replace(".old-", ".partial-")) if ".old-" in path.name else path
+        with contextlib.suppress(OSError):
+            path = path.rename(gone) if gone != path and not os.path.lexists(gone) else path
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _make_held_folder(path: Path) -> tuple[Path, int | None]:
+    """Make a folder that this process holds."""
+    for _ in range(_TRIES):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        path.mkdir()
+        with contextlib.suppress(FileNotFoundError):  # another run saw it before it was held, and removed it
+            lock = _hold(path)
+            if path.is_dir():
+                return path, lock
+            if lock is not None:
+                os.close(lock)
+    raise OSError(errno.EBUSY, "other runs remove what this one writes")
+
+
+def _hold(path: Path, *, wait: bool = True) -> int | None:
+    """Lock a file or folder until the descriptor that is returned is closed; None where there are no such locks."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    lock = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _held(path: Path) -> bool:
+    """Return whether a living run holds a file or folder; where there are no locks it does not show."""
+    try:
+        import fcntl
+    except ImportError:
+        return False
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    else:
+        return False
+    finally:
+        os.close(lock)
+
+
+def _alive(path: Path) -> bool:
+    """Return whether another process of the number in a hidden name runs on this machine."""
+    number = int(path.name.rpartition("-")[2])
+    if number == os.getpid():
+        return False
+    try:
+        os.kill(number, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # it runs, and belongs to somebody else
+        return True
+    return True
