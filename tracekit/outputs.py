@@ -97,8 +97,9 @@ class StagedFolder:
                 self.target = Path(os.path.realpath(self.target))  # the link stays, the folder appears behind it
             self.target.parent.mkdir(parents=True, exist_ok=True)
             _clear_partials(self.target)
-            self.path, self._lock = _make_held_folder(_hidden(self.target, "partial"))
-        self._key = remember(lambda: remove_folder(self.path))
+            with undivided():  # an interruption finds no folder, or one that it can remove
+                self.path, self._lock = _make_held_folder(_hidden(self.target, "partial"))
+                self._key = remember(lambda: remove_folder(self.path))
 
     def _check_target(self, force: bool) -> None:
         if not os.path.lexists(self.target) or _is_empty(self.target):

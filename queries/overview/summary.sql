@@ -99,7 +99,7 @@ metrics AS (
     UNION ALL
     SELECT 20, 'hour_in_doubt_times', two_instants, 'times', NULL FROM doubts
     UNION ALL
-    SELECT 21, 'gpu_hours_in_doubt', gpu_s / 3600, 'GPU-hours', 'gpu_count' FROM doubts
+    SELECT 21, 'gpu_hours_in_doubt', gpu_s / 3600, 'GPU-hours', NULL FROM doubts
 )
 
 SELECT

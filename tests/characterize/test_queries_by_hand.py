@@ -163,7 +163,7 @@ def test_summary_has_every_metric_and_null_for_the_unknown(make_trace: MakeTrace
             ("days_covered", 1.5, "days"),
             ("impossible_times", 1.0, "times"),
             ("hour_in_doubt_times", 3.0, "times"),
-            ("gpu_hours_in_doubt", GPUS_A * 1.0 + GPUS_B * 0.5, "GPU-hours"),
+            ("gpu_hours_in_doubt", 1 * 1.0 + 4 * 0.5, "GPU-hours"),
         ]
     )
 
@@ -185,6 +185,7 @@ def test_summary_of_a_bare_trace_says_null_not_zero(make_trace: MakeTrace) -> No
         "jobs_of_unknown_size": 1.0,
         "impossible_times": 0.0,
         "hour_in_doubt_times": 0.0,
+        "gpu_hours_in_doubt": 0.0,
     }
     assert len(found) == 21
 
