@@ -13,8 +13,10 @@ from pathlib import Path
 
 ROOMS = (
     ("errors", "resources", "progress", "text"),
-    ("options", "toml_text"),
+    ("options", "toml_text", "shape"),
     ("schema", "manifest", "datasets"),
+    ("tables",),
+    ("damage",),
     ("trace",),
     ("trace_writer",),
     ("ingest", "characterize", "fit", "replay", "policies", "export"),

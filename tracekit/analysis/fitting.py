@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Self
 
 import tracekit
 from tracekit.analysis.steps import said, written
-from tracekit.errors import TracekitError
+from tracekit.errors import DamagedTraceError, TracekitError
 from tracekit.trace_writer import output_errors
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ class Fitting:
         try:
             model = self._fit() if self._process is None else self._fitted(self._process)
             results = fitted_results(model)
+        except DamagedTraceError:
+            raise
         except Exception as error:  # noqa: BLE001 -- numbers that no fit foresaw must not cost the answers of the queries
             what = said(error)
             reason = info["reason"] = f"The fit failed: {what}."

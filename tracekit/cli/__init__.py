@@ -39,6 +39,7 @@ from tracekit.cli import (
     sweep,
     validate,
 )
+from tracekit.damage import damage_told
 from tracekit.errors import TracekitError
 
 if TYPE_CHECKING:
@@ -160,7 +161,8 @@ def main() -> None:
     sys.stdout = cast("TextIO", _Output(stream))
     try:
         try:
-            app()
+            with damage_told():
+                app()
         finally:
             sys.stdout.flush()
     except TracekitError as error:

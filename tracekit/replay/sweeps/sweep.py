@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import polars as pl
 
-from tracekit.errors import OutputError, UsageError
+from tracekit.errors import DamagedTraceError, OutputError, UsageError
 from tracekit.progress import Progress
 from tracekit.replay.sweeps.file import read_sweep
 from tracekit.replay.sweeps.run import carry_out, digest_of, work
@@ -260,12 +260,14 @@ class _Worker:
     def answer(self) -> dict[str, Any]:
         """Return the summary of the run that ended."""
         try:
-            found: dict[str, Any] = self.link.recv()
+            found: dict[str, Any] | DamagedTraceError = self.link.recv()
         except (EOFError, OSError):
             self.stop()
             code = self._process.exitcode
             self._start()
             return {"error": f"its process ended (exit code {code}): memory may have run out; use fewer workers"}
+        if isinstance(found, DamagedTraceError):
+            raise found
         return found
 
     def stop(self) -> None:
