@@ -6,7 +6,6 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
 import pytest
 
 from tracekit.errors import MissingTableError, TraceError, UsageError
@@ -40,10 +39,6 @@ def change_manifest(trace: Trace, change: Callable[[dict[str, Any]], object]) ->
     change(raw)
     path.write_text(json.dumps(raw))
     return Trace.open(trace.path)
-
-
-def rewrite(trace: Trace, table: str, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
-    change(trace.scan(table).collect()).write_parquet(trace.path / f"{table}.parquet")
 
 
 def test_a_trace_tells_its_tables_in_reading_order(trace: Trace) -> None:

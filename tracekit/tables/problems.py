@@ -75,7 +75,7 @@ class _Inspection:
             try:
                 read_through(table, path)
             except DamagedTraceError as error:
-                return [*found, error.what]
+                return [error.what, *found]
         return [*found, *self._row_problems(table, path)]
 
     def _row_problems(self, table: str, path: Path) -> list[str]:
