@@ -49,7 +49,7 @@ class Trace:
     def open(cls, path: str | Path, *, check: bool = True) -> Trace:
         """Open the Trace in the folder `path`.
 
-        The manifest is read, and of each table the columns; no row is.
+        The manifest is read, and the names and types of each table's columns; no row is.
 
         Parameters
         ----------
