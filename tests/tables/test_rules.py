@@ -287,6 +287,10 @@ def test_the_account_of_a_file_has_to_add_up(trace: Trace) -> None:
         (lambda f: f.with_columns(y=1), "the table jobs has unknown y"),
         (lambda f: f.with_columns(run_s=pl.lit("1")), "the table jobs has other types in run_s"),
         (lambda f: f.rename({"vc": "VC"}), "the table jobs lacks vc; has unknown VC"),
+        (
+            lambda f: f.rename({"vc": "x" * 70_000}),
+            f"the table jobs lacks vc; has unknown {'x' * 47}\N{HORIZONTAL ELLIPSIS}",
+        ),
         (lambda f: f.select(pl.exclude("vc"), "vc"), "the table jobs has its columns in another order"),
     ],
 )

@@ -15,6 +15,7 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.errors import DamagedTraceError
+from tracekit.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,7 +155,7 @@ def _difference(table: str, found: pa.Schema) -> str | None:
         return f"the table {table} has a column twice"
     differ = [c.name for c in spec.columns if c.name in have and not _is_kind(have[c.name], c.kind, c.item)]
     parts = [
-        f"{word} {', '.join(names[:10])}"
+        f"{word} {', '.join(shorten(name) for name in names[:10])}"
         for word, names in (
             ("lacks", [n for n in spec.names if n not in have]),
             ("has unknown", [n for n in have if n not in spec.names]),
