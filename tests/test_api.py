@@ -24,7 +24,7 @@ def _analyzed(trace: Any, out: Path) -> object:
 
 
 CALLS: dict[str, Callable[[Any, Path], object]] = {
-    "analyze": lambda trace, out: _analyzed(trace, out),
+    "analyze": _analyzed,
     "compare": lambda trace, out: sorted(
         tracekit.compare([("a", trace), ("b", trace)], out, queries=["overview/status"]).tables
     ),
