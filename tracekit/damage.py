@@ -7,9 +7,10 @@ error is that of the Trace only if `Trace.validate(deep=True)` finds something w
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import warnings
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tracekit.errors import DamagedTraceError, TracekitError
 
@@ -47,16 +48,22 @@ def watch(trace: Readable) -> None:
 
 
 @contextmanager
-def damage_told() -> Iterator[None]:
+def damage_told(*, by_warnings: bool = False) -> Iterator[None]:
     """Raise DamagedTraceError for a failure in the block if a Trace that the block read is damaged.
 
     Every other failure is raised as it is. Serves as a decorator too.
+
+    Parameters
+    ----------
+    by_warnings : bool
+        Look at the Traces when a library warns, too, as NumPy does of infinite numbers: for a whole process only.
     """
     outer = _watched.get()
     traces: list[Readable] = []
     token = _watched.set(traces)
     try:
-        yield
+        with _looked_at_by_warnings(traces) if by_warnings else nullcontext():
+            yield
     except (SystemExit, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
@@ -67,6 +74,22 @@ def damage_told() -> Iterator[None]:
         _watched.reset(token)
         if outer is not None:
             outer.extend(traces)
+
+
+@contextmanager
+def _looked_at_by_warnings(traces: list[Readable]) -> Iterator[None]:
+    show = warnings.showwarning
+
+    def look(message: Warning | str, *details: Any, **more: Any) -> None:
+        if isinstance(message, Warning) and traces:
+            _raise_damage(traces, message)
+        show(message, *details, **more)
+
+    warnings.showwarning = look
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
 
 
 def _raise_damage(traces: list[Readable], error: BaseException) -> None:

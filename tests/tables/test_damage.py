@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -171,6 +172,20 @@ def test_a_failure_on_a_damaged_trace_is_that_of_the_trace(trace: Trace) -> None
             fail(given, OverflowError())
         with pytest.raises(duckdb.ParserException):
             fail(given, duckdb.ParserException("the text of a query"))
+
+
+def test_a_warning_of_a_library_is_a_reason_to_look_at_the_trace(trace: Trace) -> None:
+    path = trace.file("capacity")
+    whole = pl.read_parquet(path)
+    whole.with_columns(gpu_count=pl.lit(float("-inf"))).write_parquet(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with damage_told(by_warnings=True):
+            Trace.of(trace)
+            with pytest.raises(DamagedTraceError, match=r"the file of capacity is not the one that was written"):
+                warnings.warn("invalid value", RuntimeWarning, stacklevel=1)
+    found = run("query", trace.path, "queuing/timeline")
+    assert (found.returncode, found.stdout, found.stderr.count("\n")) == (2, "", 1)
 
 
 @pytest.mark.parametrize(

@@ -272,9 +272,11 @@ def test_the_account_of_a_file_has_to_add_up(trace: Trace) -> None:
     raw["source"]["files"][0]["kept"] = 1
     raw["timezone"] = "Mars/Olympus"
     raw["capabilities"]["arrivals"]["coverage"] = 1.5
+    del raw["capabilities"]["retries"]
     path.write_text(json.dumps(raw))
     assert Trace.open(trace.path).validate() == [
         "log.csv: 3 records, but 1 kept + 1 rejected",
+        "the manifest does not say whether the Trace has retries",
         "the manifest's coverage of arrivals is 1.5, outside 0 to 1",
         "the manifest names the time zone 'Mars/Olympus', which is not known",
     ]

@@ -161,7 +161,7 @@ def main() -> None:
     sys.stdout = cast("TextIO", _Output(stream))
     try:
         try:
-            with damage_told():
+            with damage_told(by_warnings=True):
                 app()
         finally:
             sys.stdout.flush()

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tracekit import schema
 from tracekit.errors import DamagedTraceError
+from tracekit.manifest import CAPABILITIES
 from tracekit.tables.parquet import checksum, columns_fault, read_through
 from tracekit.tables.rules import Rule, label_of, relations_between, rules_of
 from tracekit.text import counted, shorten
@@ -151,6 +152,9 @@ def _manifest_problems(manifest: Manifest) -> list[str]:
         for f in manifest.files
         if f.records != f.kept + f.rejected
     ]
+    unstated = [name for name in CAPABILITIES if name not in manifest.capabilities]
+    if unstated:
+        found.append(f"the manifest does not say whether the Trace has {', '.join(unstated)}")
     for name, capability in manifest.capabilities.items():
         if capability.coverage is not None and not 0 <= capability.coverage <= 1:
             found.append(f"the manifest's coverage of {shorten(name)} is {capability.coverage:g}, outside 0 to 1")
