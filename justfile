@@ -57,6 +57,10 @@ bench:
 fuzz cases="20000" seed="1":
     {{python}} tools/fuzz.py --cases {{cases}} --seed {{seed}}
 
+# Damage Traces in many ways and see that every command ends in an answer or one clear error.
+damaged cases="500" seed="1":
+    {{python}} tools/damaged.py --cases {{cases}} --seed {{seed}}
+
 # All tests, the long ones too.
 nightly:
     {{python}} -m pytest --runslow

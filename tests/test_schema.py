@@ -30,12 +30,6 @@ TABLE = TableSchema(
 )
 
 
-def rows(**columns: list[object]) -> pl.LazyFrame:
-    size = len(next(iter(columns.values())))
-    whole = {name: columns.get(name, [None] * size) for name in TABLE.names}
-    return pl.DataFrame(whole, schema=TABLE.polars).lazy()
-
-
 @pytest.mark.parametrize("name", schema.COMMON_TABLES)
 def test_every_common_table_has_a_schema_that_polars_and_duckdb_take(name: str) -> None:
     import duckdb
@@ -88,42 +82,6 @@ def test_a_column_without_place_is_refused_not_dropped() -> None:
 def test_values_that_do_not_convert_are_refused() -> None:
     with pytest.raises(SchemaError, match=r"^t: values do not convert: "):
         TABLE.conform(pl.DataFrame({"id": ["a"], "n": ["many"]}))
-
-
-def test_a_sound_table_has_no_problems() -> None:
-    assert TABLE.problems(rows(id=["a", "b"], n=[0, 9], x=[0.5, None], word=["a", None], held=[[1], None])) == []
-    assert TABLE.problems(rows(id=[])) == []
-
-
-def test_every_broken_rule_is_one_sentence() -> None:
-    frame = rows(id=["a", "a", None], n=[-1, 10, 5], x=[float("nan"), float("inf"), 1.0], word=["a", "c", "d"])
-    assert TABLE.problems(frame) == [
-        "t: 1 rows have no id",
-        "t: 1 rows have a n below 0",
-        "t: 1 rows have a n above 9",
-        "t: 2 rows have a x that is not finite",
-        "t: 2 rows have a word outside its words",
-        "t: 1 rows repeat the key (id)",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("frame", "problem"),
-    [
-        (pl.DataFrame({"id": ["a"]}), "t lacks n, x, word, held"),
-        (rows(id=["a"]).collect().with_columns(y=1), "t has unknown y"),
-        (rows(id=["a"]).collect().with_columns(n=pl.lit("1")), "t has other types in n"),
-        (rows(id=["a"]).collect().drop("n").with_columns(y=1), "t lacks n; has unknown y"),
-    ],
-)
-def test_columns_that_differ_are_named(frame: pl.DataFrame, problem: str) -> None:
-    assert TABLE.problems(frame.lazy()) == [problem]
-
-
-def test_columns_in_another_order_are_a_problem() -> None:
-    assert TABLE.problems(rows(id=["a"]).select("n", "id", "x", "word", "held")) == [
-        "t has its columns in another order"
-    ]
 
 
 def test_times_are_microseconds_without_zone() -> None:

@@ -13,8 +13,10 @@ from pathlib import Path
 
 ROOMS = (
     ("errors", "resources", "progress", "text", "interruption"),
-    ("options", "toml_text", "outputs"),
+    ("options", "toml_text", "shape", "outputs"),
     ("schema", "manifest", "datasets"),
+    ("tables",),
+    ("damage",),
     ("trace",),
     ("trace_writer",),
     ("ingest", "characterize", "fit", "replay", "policies", "export"),

@@ -13,31 +13,22 @@ crash or an endless loop of a native library is a finding too.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import re
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from pathlib import Path
-from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tools.fuzzing.judge import Verdict, judge, make_case  # noqa: E402 -- found through the line above
+from tools.fuzzing.judge import judge, make_case  # noqa: E402 -- found through the line above
 from tools.fuzzing.seeds import Seed, seeds  # noqa: E402 -- the same
+from tools.fuzzing.supervision import CASE_S, Log, Verdict, report, supervise, time_out  # noqa: E402 -- the same
 
-CASE_S = 60
-"""Longest that a case may take [s]."""
-HANG_S = 2 * CASE_S
-"""After this long without a sign the process is ended from outside [s]."""
 MEMORY = 3 << 30
 """Most memory that the process may hold at any time [bytes]; an ordinary case holds a tenth of it."""
 
@@ -62,56 +53,19 @@ def main() -> int:
         return _show(known[given.format], given)
     if given.worker is not None:
         return _work(known, names, given)
-    return _supervise(given)
-
-
-def _supervise(given: argparse.Namespace) -> int:
-    """Run the cases in a process of their own, and a new one after each crash; report."""
-    log = _log(given)
-    log.write_text("")
-    begin, start = time.monotonic(), 0
-    while start < given.cases:
-        command = [sys.executable, __file__, *sys.argv[1:], "--worker", str(start)]
-        with (given.out / "worker.log").open("ab") as talk:
-            status = _wait(subprocess.Popen(command, stderr=talk), log)
-        entries = _entries(log)
-        last = max(entries, default=start)
-        if status:
-            reason = "it hung" if status == -signal.SIGKILL else f"the process ended with status {status}"
-            _enter(log, last, entries.get(last, {}).get("name", ""), Verdict("finding", reason))
-        start = last + 1
-    outcomes = _entries(log)
-    kinds = Counter(entry["kind"] for entry in outcomes.values())
-    print(", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())), f"in {time.monotonic() - begin:.0f} s")
-    alike: dict[tuple[str, str], list[int]] = {}
-    for number, entry in outcomes.items():
-        if entry["kind"] == "finding":
-            alike.setdefault((entry["name"], re.sub(r"\d+", "N", entry["text"])), []).append(number)
-    for (name, _), numbers in alike.items():
-        entry = outcomes[numbers[0]]
-        print(f"{entry['text'][:500]}\n    {'; '.join(entry['how'])}")
-        again = f", and {len(numbers) - 1} alike: {numbers[1:6]}" if numbers[1:] else ""
-        print(f"    python tools/fuzz.py --seed {given.seed} --format {name} --case {numbers[0]}{again}")
-    return 1 if kinds["finding"] else 0
-
-
-def _wait(process: subprocess.Popen[bytes], log: Path) -> int:
-    """Return the exit status of the process; end it when its log has not grown for long."""
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(5)
-        if time.time() - log.stat().st_mtime > HANG_S:
-            process.kill()
+    log, begin = _log(given), time.monotonic()
+    supervise([sys.executable, __file__, *sys.argv[1:], "--worker"], log, given.cases, given.out / "worker.log")
+    return report(log, begin, f"python tools/fuzz.py --seed {given.seed} --format {{name}} --case {{case}}")
 
 
 def _work(known: dict[str, Seed], names: list[str], given: argparse.Namespace) -> int:
     """Run the cases from a number on, and write down the outcome of each."""
     resource.setrlimit(resource.RLIMIT_AS, (4 * MEMORY, 4 * MEMORY))
-    signal.signal(signal.SIGALRM, _time_out)
+    signal.signal(signal.SIGALRM, time_out)
     log = _log(given)
     for number in range(given.worker, given.cases):
         name = names[number % len(names)]
-        _enter(log, number, name, Verdict("started"))
+        log.enter(number, name, Verdict("started"))
         folder = given.out / f"case-{given.seed}-{name}-{number}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -129,17 +83,12 @@ def _work(known: dict[str, Seed], names: list[str], given: argparse.Namespace) -
         held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if held > MEMORY:
             verdict = Verdict("finding", f"{held >> 20} MiB of memory were held")
-        _enter(log, number, name, verdict, case.how)
+        log.enter(number, name, verdict, case.how)
         if verdict.kind != "finding":
             shutil.rmtree(folder)
         if held > MEMORY:
             return 0  # the peak never falls: the next cases need a fresh process
     return 0
-
-
-def _time_out(_signal: int, _frame: object) -> NoReturn:
-    message = f"not finished after {CASE_S} s"
-    raise TimeoutError(message)
 
 
 def _show(seed: Seed, given: argparse.Namespace) -> int:
@@ -153,19 +102,8 @@ def _show(seed: Seed, given: argparse.Namespace) -> int:
     return 1 if verdict.kind == "finding" else 0
 
 
-def _log(given: argparse.Namespace) -> Path:
-    return Path(given.out / f"run-{given.seed}{'-' + given.format if given.format else ''}.jsonl")
-
-
-def _enter(log: Path, number: int, name: str, verdict: Verdict, how: list[str] | None = None) -> None:
-    entry = {"case": number, "name": name, "kind": verdict.kind, "text": verdict.text, "how": how or []}
-    with log.open("a") as stream:
-        stream.write(json.dumps(entry) + "\n")
-
-
-def _entries(log: Path) -> dict[int, dict[str, Any]]:
-    """Return the last entry of each case."""
-    return {entry["case"]: entry for entry in map(json.loads, log.read_text().splitlines())}
+def _log(given: argparse.Namespace) -> Log:
+    return Log(given.out / f"run-{given.seed}{'-' + given.format if given.format else ''}.jsonl")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit.errors import SourceError, TracekitError, UsageError
+from tracekit.damage import damage_told
+from tracekit.errors import DamagedTraceError, SourceError, TracekitError, UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
 from tracekit.progress import Progress
 from tracekit.trace import Trace, is_trace
@@ -56,8 +57,9 @@ class ComparisonFiles:
     """Why a trace has no answer, by query name and trace."""
 
 
+@damage_told()
 def compare(
-    traces: Sequence[str | Path | tuple[str, str | Path]],
+    traces: Sequence[Trace | str | Path | tuple[str, Trace | str | Path]],
     out: str | Path,
     *,
     queries: Sequence[str] | None = None,
@@ -69,9 +71,9 @@ def compare(
 
     Parameters
     ----------
-    traces : sequence of str, Path or tuple
-        Two or more Traces, folders that hold one as 'trace', or raw logs, which are ingested with default options;
-        (name, path) names one, else it is named after its folder.
+    traces : sequence of Trace, str, Path or tuple
+        Two or more Traces, their folders, folders that hold one as 'trace', or raw logs, which are ingested with
+        default options; (name, path) names one, else it is named after its folder.
     out : str or Path
         Folder of the page and its tables.
     queries : sequence of str, optional
@@ -99,7 +101,8 @@ def compare(
     from tracekit.characterize import find_query, list_queries
 
     target, progress = Path(out), progress or Progress()
-    given = [t if isinstance(t, tuple) else (None, t) for t in traces]
+    named = [t if isinstance(t, tuple) else (None, t) for t in traces]
+    given = [(name, t.path if isinstance(t, Trace) else t) for name, t in named]
     paths = dict(zip(_names(given), (_home(Path(path)) for _, path in given), strict=True))
     _check(paths, target)
     asked = list_queries() if not queries else [find_query(name) for name in dict.fromkeys(queries)]
@@ -265,8 +268,8 @@ def _ask(trace: Trace, query: Query, memory_limit: str | None, progress: Progres
         return Answered(None, reasons=told or reasons)
     try:
         answer = answer_query(trace, query.name if query.shipped else query.path, memory_limit=memory_limit)
-    except UsageError:
-        raise  # the user's --memory-limit, not this query
+    except (DamagedTraceError, UsageError):
+        raise  # the Trace, or the user's --memory-limit, not this query
     except TracekitError as error:
         progress.note(f"{query.name} failed on {trace.path}: {error}")
         return Answered(None, reasons=[f"The query failed: {error.what}."])

@@ -7,7 +7,8 @@
     |   `-- TooManyRejectsError           more records were unusable than allowed
     |-- SchemaError (ValueError)          a table that does not fit its schema
     |-- TraceError (ValueError)           a folder that is not a usable Trace
-    |   `-- MissingTableError (KeyError)  the Trace has no such table
+    |   |-- MissingTableError (KeyError)  the Trace has no such table
+    |   `-- DamagedTraceError             a file of the Trace is not what was written, or was never right
     |-- QueryError (ValueError)           a query that cannot be found, read or run
     `-- OutputError (OSError)             an output place that cannot be written
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
+    "DamagedTraceError",
     "MissingTableError",
     "OutputError",
     "QueryError",
@@ -119,6 +121,10 @@ class MissingTableError(TraceError, KeyError):
     """The Trace has no such table."""
 
     __str__ = Exception.__str__  # KeyError would print the repr
+
+
+class DamagedTraceError(TraceError):
+    """A file of the Trace is not what was written, or was never right."""
 
 
 class QueryError(TracekitError, ValueError):

@@ -6,11 +6,13 @@ manifest.json is the proof of the accounting law: for every source file, records
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
 from tracekit.errors import TraceError
+from tracekit.shape import ShapeError, shaped
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +91,8 @@ class TableInfo:
     rows: int
     bytes: int
     columns: list[str]
+    sha256: str | None = None
+    """Of the Parquet file; None in a Trace of an older version."""
 
 
 @dataclass
@@ -158,28 +162,29 @@ class Manifest:
         Raises
         ------
         TraceError
-            The file is missing, is not JSON, or lacks a part.
+            The file is missing, is not JSON, lacks a part, or has one of another shape.
         """
+        hint = "ingest the source again"
         try:
             raw = orjson.loads(path.read_bytes())
+            if not isinstance(raw, dict) or not isinstance(raw.get("source"), dict):
+                raise ShapeError("it has no source with format and files")
             origin = raw.pop("source")
-            return cls(
-                format=origin["format"],
-                files=[FileAccount(**f) for f in origin["files"]],
-                tables={k: TableInfo(**v) for k, v in raw.pop("tables").items()},
-                checks={k: Check(**v) for k, v in raw.pop("checks").items()},
-                capabilities={k: _capability(v) for k, v in raw.pop("capabilities").items()},
-                additions=[Addition(**a) for a in raw.pop("additions", [])],
-                **raw,
-            )
+            if set(origin) != {"format", "files"} or not origin.keys().isdisjoint(raw):
+                raise ShapeError("its source is not a format and files")
+            found = shaped(cls, {**raw, **origin})
+            for name, capability in found.capabilities.items():
+                for text in capability.window or ():
+                    _require_time(text, f"capabilities.{name}.window")
         except OSError as error:
-            raise TraceError(
-                f"cannot read the manifest: {error.strerror}", where=path, hint="ingest the source again"
-            ) from error
-        except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
-            raise TraceError(f"the manifest is damaged: {error}", where=path, hint="ingest the source again") from error
+            raise TraceError(f"cannot read the manifest: {error.strerror}", where=path, hint=hint) from error
+        except (orjson.JSONDecodeError, ShapeError) as error:
+            raise TraceError(f"the manifest is damaged: {error}", where=path, hint=hint) from error
+        return found
 
 
-def _capability(raw: dict[str, Any]) -> Capability:
-    window = raw.pop("window")
-    return Capability(**raw, window=None if window is None else (window[0], window[1]))
+def _require_time(text: str, place: str) -> None:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise ShapeError(f"{place} holds a text that is no time") from None

@@ -1,9 +1,10 @@
 """The schema of every table: schemas/*.json turned into types, checks and documentation.
 
 `schemas/common/<table>.json` describes the tables of a Trace, `schemas/sources/<format>/<file>.json`
-the raw files that a format reads. Both are Frictionless Table Schemas with four additions: `unit`
+the raw files that a format reads. Both are Frictionless Table Schemas with five additions: `unit`
 (what a number counts), `arrayItem.type` (what a list holds), `zones` (zone suffixes of a time column
-and their hours from UTC) and `dialect` (how the raw text is laid out).
+and their hours from UTC), `dialect` (how the raw text is laid out) and `rules` (what the columns of one row
+owe each other).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["COMMON_TABLES", "SCHEMA_VERSION", "Column", "TableSchema", "common", "source"]
+__all__ = ["COMMON_TABLES", "SCHEMA_VERSION", "Column", "RowRule", "TableSchema", "common", "source"]
 
 SCHEMA_VERSION = "1"
 """Version of the common tables; a change of their columns raises it."""
@@ -102,6 +103,20 @@ class Column:
 
 
 @dataclass(frozen=True)
+class RowRule:
+    """What the columns of one row owe each other; where one of them is NULL, nothing."""
+
+    holds: str
+    """An SQL condition over the columns of the table."""
+    broken: str
+    """What is wrong where it does not hold, before 'in N rows'."""
+    unless: str = ""
+    """NAME=VALUE of an option of the ingest with which the rule does not hold."""
+    only: str = ""
+    """NAME=VALUE of an option of the ingest without which the rule does not hold."""
+
+
+@dataclass(frozen=True)
 class TableSchema:
     """The columns of a table and what holds for its rows."""
 
@@ -110,6 +125,7 @@ class TableSchema:
     description: str
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...] = ()
+    rules: tuple[RowRule, ...] = ()
     missing: tuple[str, ...] = ("",)
     """Spellings of an unknown value in a raw file."""
     dialect: Mapping[str, Any] = field(default_factory=dict)
@@ -166,50 +182,6 @@ class TableSchema:
         except pl.exceptions.PolarsError as error:
             raise SchemaError(f"values do not convert: {str(error).splitlines()[0]}", where=self.name) from error
 
-    def problems(self, frame: pl.LazyFrame) -> list[str]:
-        """Return what in `frame` breaks the schema, one sentence a problem; empty when nothing does.
-
-        Types and order of the columns are compared first; the rows are read only when these fit.
-        """
-        have = dict(frame.collect_schema())
-        if list(have.items()) != list(self.polars.items()):
-            missing = [n for n in self.names if n not in have]
-            extra = [n for n in have if n not in self.names]
-            differ = [n for n in self.names if n in have and have[n] != self.polars[n]]
-            parts = [
-                f"{word} {', '.join(names)}"
-                for word, names in (("lacks", missing), ("has unknown", extra), ("has other types in", differ))
-                if names
-            ] or ["has its columns in another order"]
-            return [f"{self.name} {'; '.join(parts)}"]
-        checks = {text: expr for c in self.columns for text, expr in _rules(c)}
-        if self.primary_key:
-            key = pl.struct(self.primary_key)
-            checks[f"rows repeat the key ({', '.join(self.primary_key)})"] = pl.len() - key.n_unique()
-        if not checks:
-            return []
-        counts = frame.select(expr.cast(pl.Int64).alias(str(i)) for i, expr in enumerate(checks.values())).collect(
-            engine="streaming"
-        )
-        return [f"{self.name}: {n} {text}" for text, n in zip(checks, counts.row(0), strict=True) if n]
-
-
-def _rules(column: Column) -> list[tuple[str, pl.Expr]]:
-    """Return (what is wrong, count of rows where it is) for each constraint of `column`."""
-    value = pl.col(column.name)
-    rules: list[tuple[str, pl.Expr]] = []
-    if column.required:
-        rules.append((f"rows have no {column.name}", value.null_count()))
-    if column.enum:
-        rules.append((f"rows have a {column.name} outside its words", (~value.is_in(list(column.enum))).sum()))
-    if column.minimum is not None:
-        rules.append((f"rows have a {column.name} below {column.minimum:g}", (value < column.minimum).sum()))
-    if column.maximum is not None:
-        rules.append((f"rows have a {column.name} above {column.maximum:g}", (value > column.maximum).sum()))
-    if column.kind == "number":
-        rules.append((f"rows have a {column.name} that is not finite", (~value.is_finite()).sum()))
-    return rules
-
 
 @cache
 def common(name: str) -> TableSchema:
@@ -258,6 +230,7 @@ def _load(relative: str) -> TableSchema:
         description=raw["description"],
         columns=tuple(columns),
         primary_key=tuple(raw.get("primaryKey", ())),
+        rules=tuple(RowRule(**entry) for entry in raw.get("rules", ())),
         missing=tuple(raw["missingValues"]),
         dialect=raw.get("dialect", {}),
     )
@@ -281,5 +254,19 @@ def reference() -> str:
             star = "*" if c.required else ""
             words = f" One of: {', '.join(c.enum)}." if c.enum else ""
             meaning = f"{c.description}{words}".replace("|", "\\|")
-            lines.append(f"| `{c.name}`{star} | {c.sql} | {c.unit or ''} | {meaning} |")
+            lines.append(f"| `{c.name}`{star} | {c.sql} | {c.unit or ''} | {meaning}{_range(c)} |")
+        if table.rules:
+            lines += ["", "In each row, as far as its columns are known:", ""]
+            lines += [f"- `{rule.holds}`{_option(rule)}" for rule in table.rules]
     return "\n".join(lines) + "\n"
+
+
+def _range(column: Column) -> str:
+    low = "" if column.minimum is None else f" At least {column.minimum:g}."
+    return low + ("" if column.maximum is None else f" At most {column.maximum:g}.")
+
+
+def _option(rule: RowRule) -> str:
+    if rule.unless:
+        return f", unless ingested with {rule.unless}"
+    return f", where ingested with {rule.only}" if rule.only else ""

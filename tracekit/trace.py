@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import schema
-from tracekit.errors import MissingTableError, TraceError, UsageError, nearest
+from tracekit.damage import watch
+from tracekit.errors import DamagedTraceError, MissingTableError, TraceError, UsageError, nearest
 from tracekit.interruption import remember_once
 from tracekit.manifest import Capability, Manifest
 from tracekit.outputs import recover
-from tracekit.text import is_text
+from tracekit.tables.parquet import HINT, read_through, require_columns, scan_table
+from tracekit.text import is_text, shorten
 
 if TYPE_CHECKING:
     import duckdb
@@ -48,33 +50,54 @@ class Trace:
     manifest: Manifest
 
     @classmethod
-    def open(cls, path: str | Path) -> Trace:
+    def open(cls, path: str | Path, *, check: bool = True) -> Trace:
         """Open the Trace in the folder `path`.
+
+        The manifest is read, and the names and types of each table's columns; no row is.
+
+        Parameters
+        ----------
+        path : str or Path
+            The folder.
+        check : bool
+            Refuse a table that is missing or has other columns than its schema; `validate` tells these too.
 
         Raises
         ------
         TraceError
-            The folder is not a Trace, was written by an incompatible version, or lacks a table that its
-            manifest lists.
+            The folder is not a Trace or was written by an incompatible version.
+        DamagedTraceError
+            A table is missing, cannot be read, or does not have the columns of its schema.
         """
         folder = Path(path)
-        if not is_trace(folder):
-            what = "is not a Trace: it has no manifest.json" if folder.is_dir() else "no such Trace"
-            raise TraceError(what, where=folder, hint="make one with 'tracekit ingest SRC -o TRACE'")
-        if not is_text(str(folder)):
-            what = "its path is not UTF-8, which readers of Parquet need"
-            raise TraceError(what, where=folder, hint="give the folder another name")
-        manifest = Manifest.read(folder / MANIFEST_NAME)
-        if manifest.schema_version != schema.SCHEMA_VERSION:
-            raise TraceError(
-                f"has schema version {manifest.schema_version}, this tracekit reads {schema.SCHEMA_VERSION}",
-                where=folder,
-                hint="ingest the source again",
-            )
-        for table in manifest.tables:
-            if not (folder / f"{table}.parquet").is_file():
-                raise TraceError(f"the table {table} is missing", where=folder, hint="ingest the source again")
-        return cls(folder, manifest)
+        try:
+            manifest = _manifest_of(folder)
+        except OSError as error:
+            raise TraceError(f"cannot be read: {error.strerror}", where=folder) from error
+        found = cls(folder, manifest)
+        if check:
+            for table in found.tables:
+                if not found.file(table).is_file():
+                    raise DamagedTraceError(
+                        f"the table {table} is missing", where=folder, hint="ingest the source again"
+                    )
+                require_columns(table, found.file(table))
+        watch(found)
+        return found
+
+    @classmethod
+    def of(cls, trace: Trace | str | Path) -> Trace:
+        """Return `trace` itself, or open the Trace in the folder of that path.
+
+        Raises
+        ------
+        TraceError
+            See `open`.
+        """
+        if not isinstance(trace, Trace):
+            return cls.open(trace)
+        watch(trace)
+        return trace
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -116,10 +139,21 @@ class Trace:
         ------
         MissingTableError
             The Trace has no such table.
+        DamagedTraceError
+            When the rows are collected: the file cannot be read.
         """
-        import polars as pl
+        return scan_table(table, self.file(table))
 
-        return pl.scan_parquet(self.file(table))
+    def read_through(self) -> None:
+        """Decode every column of every row, so that what comes later cannot meet a damaged part of a file.
+
+        Raises
+        ------
+        DamagedTraceError
+            A table cannot be read.
+        """
+        for table in self.tables:
+            read_through(table, self.file(table))
 
     def connect(self, memory_limit: str | None = None) -> duckdb.DuckDBPyConnection:
         """Return a DuckDB connection in which every table of the Trace is a view of its own name.
@@ -131,7 +165,7 @@ class Trace:
 
         Raises
         ------
-        TraceError
+        DamagedTraceError
             A table's file is damaged.
         """
         import duckdb
@@ -142,66 +176,56 @@ class Trace:
                 con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({sql_text(self.file(table))})")
             except duckdb.Error as error:
                 con.close()
-                raise TraceError(
-                    f"the table {table} cannot be read: {str(error).splitlines()[0]}",
-                    where=self.path,
-                    hint="'tracekit validate TRACE' tells more; ingest the source again",
+                reason = " ".join(str(error).split())[:300]
+                raise DamagedTraceError(
+                    f"the table {table} cannot be read: {reason}", where=self.path, hint=HINT
                 ) from error
         return con
 
-    def validate(self) -> list[str]:
+    def validate(self, *, deep: bool = False, memory_limit: str | None = None) -> list[str]:
         """Return what is wrong with this Trace, one sentence a problem; empty when nothing is.
 
-        Every table is compared with its schema and with the row count of the manifest, keys and references
-        included, and the accounting law (records = kept + rejected) is checked for every source file.
+        Every table is compared with its schema and with the row count of the manifest. In its rows, ranges, the order
+        of times, the sums that durations are, keys and references have to hold (`tracekit.tables.rules`), and in the
+        manifest the accounting law (records = kept + rejected) for every source file.
+
+        Parameters
+        ----------
+        deep : bool
+            Compare the SHA-256 of each table's file with the one in the manifest too, and decode every column of every
+            row; otherwise only the columns that a rule speaks of are read.
+        memory_limit : str, optional
+            Most memory for keys and joins before they spill to disk, such as '2GB'.
         """
-        problems: list[str] = []
-        for table in self.tables:
-            frame = self.scan(table)
-            problems += _readable(table, frame) or schema.common(table).problems(frame)
-        problems += [] if problems else self._broken_counts() + self._broken_references()
-        return problems
+        from tracekit.tables.problems import find_problems
 
-    def _broken_counts(self) -> list[str]:
-        import polars as pl
-
-        problems = []
-        for table, info in self.manifest.tables.items():
-            rows = self.scan(table).select(pl.len()).collect().item()
-            if rows != info.rows:
-                problems.append(f"{table} has {rows} rows, the manifest says {info.rows}")
-        by_file: dict[str, int] = {}
-        if self.has("rejects"):
-            by_file = dict(self.scan("rejects").group_by("source_file").len().collect().iter_rows())
-        for f in self.manifest.files:
-            if f.records != f.kept + f.rejected:
-                problems.append(f"{f.path}: {f.records} records, but {f.kept} kept + {f.rejected} rejected")
-            if f.rejected != by_file.get(f.path, 0):
-                problems.append(f"{f.path}: {f.rejected} rejected, but {by_file.get(f.path, 0)} rows in rejects")
-        return problems
-
-    def _broken_references(self) -> list[str]:
-        import polars as pl
-
-        problems = []
-        for child in ("attempts", "placements", "job_usage", "failures"):
-            if self.has(child) and self.has("jobs"):
-                orphans = self.scan(child).join(self.scan("jobs"), on="job_id", how="anti").select(pl.len())
-                count = orphans.collect(engine="streaming").item()
-                if count:
-                    problems.append(f"{child} has {count} rows whose job_id is not in jobs")
-        return problems
+        with connect_duckdb(memory_limit) as con:
+            return find_problems(con, self.path, self.manifest, deep=deep)
 
 
-def _readable(table: str, frame: pl.LazyFrame) -> list[str]:
-    import polars as pl
-
-    try:
-        frame.collect_schema()
-        frame.select(pl.len()).collect()
-    except (pl.exceptions.PolarsError, OSError) as error:
-        return [f"{table} cannot be read: {str(error).splitlines()[0]}"]
-    return []
+def _manifest_of(folder: Path) -> Manifest:
+    """Return the manifest of the Trace in a folder, whose tables are those of this version."""
+    if not is_trace(folder):
+        what = "is not a Trace: it has no manifest.json" if folder.is_dir() else "no such Trace"
+        raise TraceError(what, where=folder, hint="make one with 'tracekit ingest SRC -o TRACE'")
+    if not is_text(str(folder)):
+        what = "its path is not UTF-8, which readers of Parquet need"
+        raise TraceError(what, where=folder, hint="give the folder another name")
+    manifest = Manifest.read(folder / MANIFEST_NAME)
+    if manifest.schema_version != schema.SCHEMA_VERSION:
+        raise TraceError(
+            f"has schema version {shorten(manifest.schema_version)}, this tracekit reads {schema.SCHEMA_VERSION}",
+            where=folder,
+            hint="ingest the source again",
+        )
+    unknown = [name for name in manifest.tables if name not in schema.COMMON_TABLES]
+    if unknown:
+        raise TraceError(
+            f"its manifest names a table '{shorten(unknown[0])}', which this tracekit does not know",
+            where=folder,
+            hint="update tracekit, or ingest the source again",
+        )
+    return manifest
 
 
 def is_trace(path: Path) -> bool:

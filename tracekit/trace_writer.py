@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tracekit import schema
 from tracekit.manifest import Manifest, TableInfo
 from tracekit.outputs import StagedFolder, output_errors
+from tracekit.tables.parquet import checksum
 from tracekit.trace import MANIFEST_NAME, Trace, sql_text
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class TraceWriter:
             self._close()
 
     def tables(self) -> dict[str, TableInfo]:
-        """Return rows, bytes and columns of each table written; call it after `drain`."""
+        """Return rows, bytes and columns of each table written; call it after `drain`. `commit` adds the SHA-256."""
         import pyarrow.parquet as pq
 
         found = {}
@@ -166,6 +167,10 @@ class TraceWriter:
         self.drain()
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)
         with output_errors(self._staged.target):
+            for table, info in manifest.tables.items():
+                # A table that was taken over as it stood keeps the sum of when it was written.
+                if info.sha256 is None:
+                    info.sha256 = checksum(self.folder / f"{table}.parquet")
             (self.folder / MANIFEST_NAME).write_bytes(manifest.to_json())
         self._staged.commit()
         return Trace.open(self._staged.target)

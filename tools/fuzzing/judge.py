@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tools.fuzzing.mutations import mutate
+from tools.fuzzing.supervision import Verdict
 from tracekit.errors import TracekitError
 from tracekit.ingest import ingest_logs
 
@@ -40,14 +41,6 @@ class Case(NamedTuple):
     seed: Seed
     files: dict[str, bytes]
     how: list[str]
-
-
-class Verdict(NamedTuple):
-    """What came out of a case."""
-
-    kind: str
-    """'error', 'trace' or 'finding'."""
-    text: str = ""
 
 
 def make_case(name: str, seed: Seed, number: int, run: int) -> Case:

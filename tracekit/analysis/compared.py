@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit.errors import SourceError, TracekitError, UsageError
+from tracekit.errors import DamagedTraceError, SourceError, TracekitError, UsageError
 from tracekit.outputs import output_errors, real_path
 from tracekit.trace import Trace, is_trace
 
@@ -116,8 +116,8 @@ def compared(
         else:
             found = compare_periods(before, trace, memory_limit=limit)
         results = changed_results(found)
-    except UsageError:
-        raise  # the day that the user gave, or --memory-limit
+    except (DamagedTraceError, UsageError):
+        raise  # the Trace, or the day that the user gave, or --memory-limit
     except Exception as error:  # noqa: BLE001 -- as with the fit
         what = error.what if isinstance(error, TracekitError) else f"{type(error).__name__}: {error}"
         progress.note(f"the periods cannot be compared: {what}")

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Self
 
 import tracekit
 from tracekit.analysis.steps import said, written
-from tracekit.errors import TracekitError
+from tracekit.errors import DamagedTraceError, TracekitError
 from tracekit.interruption import end_process, forget, remember
 from tracekit.outputs import output_errors
 
@@ -87,6 +87,8 @@ class Fitting:
         try:
             model = self._fit() if self._process is None else self._fitted(self._process)
             results = fitted_results(model)
+        except DamagedTraceError:
+            raise
         except Exception as error:  # noqa: BLE001 -- numbers that no fit foresaw must not cost the answers of the queries
             what = said(error)
             reason = info["reason"] = f"The fit failed: {what}."

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from tracekit.analysis.one import analyze_into, keep_source
 from tracekit.analysis.settings import Settings
+from tracekit.damage import damage_told
 from tracekit.errors import OutputError, SourceError, TracekitError, UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
 from tracekit.progress import Progress
+from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +27,9 @@ __all__ = ["analyze_many"]
 _INDEX_MARKER = "index.json"
 
 
+@damage_told()
 def analyze_many(
-    sources: Sequence[str | Path],
+    sources: Sequence[Trace | str | Path],
     out: str | Path,
     *,
     force: bool = False,
@@ -41,7 +44,7 @@ def analyze_many(
 
     Parameters
     ----------
-    sources : sequence of str or Path
+    sources : sequence of Trace, str or Path
         As for `analyze`.
     out : str or Path
         Folder of the reports.
@@ -70,7 +73,7 @@ def analyze_many(
 
     progress = progress or Progress()
     chosen = Settings(**settings)
-    paths, target = [Path(s) for s in sources], Path(out)
+    paths, target = [s.path if isinstance(s, Trace) else Path(s) for s in sources], Path(out)
     if not paths:
         raise UsageError("no source was given", hint="name one or more sources")
     if chosen.compare is not None and len(paths) > 1:

@@ -13,6 +13,7 @@ from tracekit.analysis.compared import check_other, compared, reads_logs
 from tracekit.analysis.fitting import Fitting
 from tracekit.analysis.settings import REPLAY_JOBS, Settings
 from tracekit.analysis.steps import advised, ask, capacity_of
+from tracekit.damage import damage_told
 from tracekit.errors import UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
 from tracekit.progress import Progress
@@ -45,8 +46,9 @@ class Analysis:
     """Why each other query has no answer, by query name."""
 
 
+@damage_told()
 def analyze(
-    source: str | Path,
+    source: Trace | str | Path,
     out: str | Path,
     *,
     format_name: str | None = None,
@@ -69,8 +71,8 @@ def analyze(
 
     Parameters
     ----------
-    source : str or Path
-        Raw logs (folder, file or archive), or a Trace, which is carried into the output.
+    source : Trace, str or Path
+        Raw logs (folder, file or archive), or a Trace or its folder, which is carried into the output.
     out : str or Path
         Folder of the report.
     format_name : str, optional
@@ -123,8 +125,9 @@ def analyze(
         compare=compare,
         pdf=pdf,
     )
-    keep_source(Path(source), place)
-    return analyze_into(Path(source), place, settings, shown=place, force=force, progress=progress or Progress())
+    given = source.path if isinstance(source, Trace) else Path(source)
+    keep_source(given, place)
+    return analyze_into(given, place, settings, shown=place, force=force, progress=progress or Progress())
 
 
 def analyze_into(
@@ -222,8 +225,9 @@ def _refuse_ingest_options(format_name: str | None, options: Mapping[str, str] |
 
 
 def carry_trace(source: Path, place: Path) -> Trace:
-    """Make `place` a complete Trace with the tables of `source`, sharing their bytes where the disk allows."""
+    """Make `place` a complete, readable Trace with the tables of `source`; they share their bytes where they can."""
     found = Trace.open(source)
+    found.read_through()  # before hours of work on it, not in the middle
     with output_errors(place):
         place.mkdir()
         for table in found.tables:

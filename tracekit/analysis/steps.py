@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tracekit.errors import TracekitError, UsageError
+from tracekit.errors import DamagedTraceError, TracekitError, UsageError
 from tracekit.outputs import output_errors
 from tracekit.text import shorten
 
@@ -72,8 +72,8 @@ def ask(evidence: Evidence, folder: Path, progress: Progress, capacity: Capacity
             answer = evidence.query(query.name, **params)
         except LackingError as error:
             results.append(Result(query, None, reasons=error.sentences))
-        except UsageError:
-            raise  # the user's --memory-limit, not this query
+        except (DamagedTraceError, UsageError):
+            raise  # the Trace, or the user's --memory-limit, not this query
         except TracekitError as error:
             results.append(Result(query, None, reasons=[f"The query failed: {error.what}."]))
             progress.note(f"{query.name} failed: {error}")
@@ -125,6 +125,8 @@ def advised(evidence: Evidence, folder: Path, name: str, settings: Settings, pro
     else:
         try:
             results, info = replayed_results(replays)
+        except DamagedTraceError:
+            raise
         except Exception as error:  # noqa: BLE001 -- a replay that fails must not cost the report its other answers
             what = said(error)
             progress.note(f"the jobs could not be replayed: {what}")

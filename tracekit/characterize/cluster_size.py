@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.characterize.views import connect_with_views
+from tracekit.damage import damage_told
 from tracekit.errors import UsageError
+from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
-    from tracekit.trace import Trace
 
 __all__ = ["Capacity", "capacity"]
 
@@ -38,13 +39,14 @@ class Capacity:
     """How the number came about."""
 
 
-def capacity(trace: Trace, source: str | Path = "listed") -> Capacity:
+@damage_told()
+def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capacity:
     """Return the GPUs of the cluster that a trace comes from.
 
     Parameters
     ----------
-    trace : Trace
-        What to read.
+    trace : Trace, str or Path
+        What to read: a Trace, or its folder.
     source : str or Path
         'listed': the node list, or else the capacity table, of which the largest total over time counts, summed
         over the clusters. 'observed': for each node the largest of what the list, the placements and the
@@ -55,6 +57,7 @@ def capacity(trace: Trace, source: str | Path = "listed") -> Capacity:
     UsageError
         The trace does not have this source, or the file cannot be used.
     """
+    trace = Trace.of(trace)
     with connect_with_views(trace, also=_TABLES) as con:
         found = {c.source: c for c in (_listed(con), _observed(con)) if c is not None}
     chosen = found.get(str(source))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from tracekit import resources
 from tracekit.characterize.published_cells import conditions, measure, words
 from tracekit.characterize.run import answer_query
-from tracekit.errors import TracekitError
+from tracekit.errors import DamagedTraceError, TracekitError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -244,6 +244,8 @@ def beside(
 def _ask(trace: Trace, query: Query, params: dict[str, str], memory_limit: str | None) -> pl.DataFrame | None:
     try:
         return answer_query(trace, query.name, params, memory_limit=memory_limit).frame
+    except DamagedTraceError:
+        raise
     except TracekitError:
         return None
 

@@ -12,7 +12,9 @@ from tracekit.characterize.parameters import bind_params
 from tracekit.characterize.sandbox import lies_in_trace, lock
 from tracekit.characterize.sweep import sweeps_in
 from tracekit.characterize.views import connect_with_views
+from tracekit.damage import damage_told
 from tracekit.errors import QueryError
+from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
     from tracekit.characterize.query import Query
     from tracekit.characterize.sweep import Sweep, Swept
-    from tracekit.trace import Trace
 
 __all__ = ["QueryAnswer", "SweepKey", "answer_query", "lacks", "run_query"]
 
@@ -68,19 +69,20 @@ def lacks(query: Query, trace: Trace) -> list[str]:
 
 
 def run_query(
-    trace: Trace,
+    trace: Trace | str | Path,
     name_or_path: str | Path,
     *,
     memory_limit: str | None = None,
     sandbox: bool | None = None,
     **params: object,
 ) -> pl.DataFrame:
-    """Return the result of a query; `answer_query` tells what the arguments mean, and how a result came about."""
+    """Return the result of a query on a Trace or its folder; `answer_query` also tells how it came about."""
     return answer_query(trace, name_or_path, params, memory_limit=memory_limit, sandbox=sandbox).frame
 
 
+@damage_told()
 def answer_query(
-    trace: Trace,
+    trace: Trace | str | Path,
     name_or_path: str | Path,
     params: Mapping[str, object] | None = None,
     *,
@@ -92,8 +94,8 @@ def answer_query(
 
     Parameters
     ----------
-    trace : Trace
-        What to ask.
+    trace : Trace, str or Path
+        What to ask: a Trace, or its folder.
     name_or_path : str or Path
         'queuing/run_time', or the path of a user's own .sql file, which may use the tables of the Trace, the
         shared views and the sweeps.
@@ -116,6 +118,7 @@ def answer_query(
     UsageError
         `memory_limit` is not a size.
     """
+    trace = Trace.of(trace)
     query = find_query(name_or_path)
     missing = lacks(query, trace)
     if missing:

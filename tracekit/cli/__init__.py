@@ -36,6 +36,7 @@ from tracekit.cli import (
     validate,
 )
 from tracekit.cli.streams import ReaderGoneError, standard_streams
+from tracekit.damage import damage_told
 from tracekit.errors import TracekitError
 from tracekit.interruption import watched
 from tracekit.text import visible
@@ -125,7 +126,8 @@ def _exit_code() -> int:
     """Run the command, tell what was wrong, and return the exit code."""
     try:
         try:
-            app()
+            with damage_told(by_warnings=True):
+                app()
         finally:
             sys.stdout.flush()
     except SystemExit as end:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracekit.damage import damage_told
 from tracekit.errors import TraceError, UsageError
 from tracekit.export.chosen import choose
 from tracekit.export.output import Output
@@ -56,6 +57,7 @@ class Exported:
         return self.told.written
 
 
+@damage_told()
 def export(
     trace: Trace | str | Path,
     to: str,
@@ -100,7 +102,7 @@ def export(
     """
     target = find_target(to)
     chosen_options = target.fill_options(options or {})
-    opened = trace if isinstance(trace, Trace) else Trace.open(trace)
+    opened = Trace.of(trace)
     told = Told()
     if progress is not None:
         progress.stage(f"exporting {opened.path.name} to {target.name}")

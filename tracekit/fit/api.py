@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit import __version__
+from tracekit.damage import damage_told
 from tracekit.errors import UsageError
 from tracekit.fit.arrivals import HOURS_UNKNOWN, fit_arrivals
 from tracekit.fit.choice import Effort
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["fit"]
 
 
+@damage_told()
 def fit(
     trace: Trace | str | Path,
     *,
@@ -70,7 +72,7 @@ def fit(
         raise UsageError(f"must be at least 0, not {seed}", where="--seed")
     if replicates < 0:
         raise UsageError(f"must be at least 0, not {replicates}", where="--bootstrap")
-    whole = trace if isinstance(trace, Trace) else Trace.open(trace)
+    whole = Trace.of(trace)
     told = progress or Progress()
     effort = Effort(replicates=replicates)
     told.stage("reading the jobs")

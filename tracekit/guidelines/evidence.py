@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from tracekit.characterize import answer_query, find_query, lacks
 from tracekit.characterize.sweep import all_sweeps
 from tracekit.characterize.views import connect_with_views
+from tracekit.damage import damage_told
 from tracekit.errors import QueryError
 from tracekit.guidelines.interface import LackingError
+from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from tracekit.characterize import QueryAnswer
     from tracekit.characterize.run import SweepKey
     from tracekit.characterize.sweep import Swept
-    from tracekit.trace import Trace
 
 __all__ = ["Evidence"]
 
@@ -71,6 +72,7 @@ class Evidence:
             )
         return self._answers[key]
 
+    @damage_told()
     def sql(
         self,
         text: str,
@@ -107,7 +109,8 @@ class Evidence:
         if text in self._frames:
             return self._frames[text]
         tables = also if sweep is None else (*also, *all_sweeps()[sweep].also)
-        with connect_with_views(self.trace, also=tables, memory_limit=self._memory_limit) as con:
+        trace, limit = Trace.of(self.trace), self._memory_limit
+        with connect_with_views(trace, also=tables, memory_limit=limit) as con:
             if sweep is not None:
                 con.register(sweep, self._sweep(con, sweep).frame.to_arrow())
             try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import polars as pl
 
-from tracekit.errors import TracekitError, UsageError
+from tracekit.errors import DamagedTraceError, TracekitError, UsageError
 from tracekit.outputs import recover
 from tracekit.replay.results.tables import SUMMARY_NAME, jobs_table
 from tracekit.text import shorten
@@ -160,6 +160,8 @@ class LiveReplays(Replays):
             try:
                 self._scenario = scenario_of(self._trace, limit=self.limit)
                 self.origin = f"replays of the first {len(self._scenario.jobs):,} jobs"
+            except DamagedTraceError:
+                raise
             except TracekitError as error:
                 self._scenario = f"The trace cannot be replayed: {error}."
         return self._scenario

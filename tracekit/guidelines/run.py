@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tracekit.errors import TracekitError, UsageError
+from tracekit.damage import damage_told
+from tracekit.errors import DamagedTraceError, TracekitError, UsageError
 from tracekit.guidelines.document import document_of
 from tracekit.guidelines.effects import Effect, effect_of
 from tracekit.guidelines.evidence import Evidence
@@ -86,6 +87,7 @@ class Advice:
         return f"<{len(self.judged)} guidelines, {len(self.holding)} hold{': ' if held else ''}{held}>"
 
 
+@damage_told()
 def guidelines(
     trace: Trace | str | Path,
     *,
@@ -125,7 +127,7 @@ def guidelines(
         raise UsageError("effects come from replays that were made or from new ones", where="replay", hint="give one")
     if try_jobs is not None and try_jobs < 1:
         raise UsageError("at least one job must be replayed", where="try_jobs")
-    opened = trace if isinstance(trace, Trace) else Trace.open(trace)
+    opened = Trace.of(trace)
     told = progress or Progress()
     replays: Replays | None = None
     if replay is not None:
@@ -181,8 +183,8 @@ def judge(guideline: Guideline, evidence: Evidence, replays: Replays | None = No
         finding = _found(guideline, evidence)
     except LackingError as error:
         return Judged(guideline, "cannot tell", error.sentences)
-    except UsageError:
-        raise  # the user's --memory-limit, not this guideline
+    except (DamagedTraceError, UsageError):
+        raise  # the Trace, or the user's --memory-limit, not this guideline
     except TracekitError as error:
         return Judged(guideline, "cannot tell", (f"Its query failed: {shorten(error.what, 300)}.",))
     verdict, why = _verdict(guideline, finding)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tracekit.damage import damage_told
 from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.feasibility import check_feasibility
@@ -51,6 +52,7 @@ class Replay:
         return f"<replay of {s['jobs']:,} jobs under {s['policy']}: mean JCT {s['avg_jct_s'] or 0:,.0f} s>"
 
 
+@damage_told()
 def scenario_of(
     trace: Trace | str | Path,
     *,
@@ -105,7 +107,7 @@ def scenario_of(
     TracekitError
         The Trace, the cluster or an option cannot be used; or the replay makes no sense on this cluster.
     """
-    opened = trace if isinstance(trace, Trace) else Trace.open(trace)
+    opened = Trace.of(trace)
     chosen = None
     if cluster_name is None:
         cluster_name, chosen = _busiest_cluster(opened)
@@ -138,6 +140,7 @@ def _busiest_cluster(trace: Trace) -> tuple[str | None, str | None]:
     return name, f"{name}, the one with the most jobs of {several}: cluster_name takes another"
 
 
+@damage_told()
 def replay(trace: Trace | str | Path, policy: Any = "fifo", **options: Any) -> Replay:
     """Replay a Trace under one policy.
 

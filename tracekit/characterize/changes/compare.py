@@ -13,16 +13,18 @@ from tracekit.characterize.changes.remarks import groups_of_days, remarks
 from tracekit.characterize.changes.sides import read_day, read_side, split_side
 from tracekit.characterize.changes.verdicts import adjusted, difference
 from tracekit.characterize.intervals import FEW
+from tracekit.damage import damage_told
+from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Sequence
+    from pathlib import Path
     from typing import Any
 
     from tracekit.characterize.changes.estimates import Scoped
     from tracekit.characterize.changes.measures import Measure
     from tracekit.characterize.changes.sides import Side
-    from tracekit.trace import Trace
 
 __all__ = ["VCS", "Changes", "changes", "changes_since", "compare_periods", "compare_sides", "compare_since"]
 
@@ -65,7 +67,9 @@ class Changes:
     """The two periods, choices made and things left out, one sentence each."""
 
 
-def changes(before: Trace, after: Trace, *, memory_limit: str | None = None, seed: int = 0) -> pl.DataFrame:
+def changes(
+    before: Trace | str | Path, after: Trace | str | Path, *, memory_limit: str | None = None, seed: int = 0
+) -> pl.DataFrame:
     """Return what differs between two Traces, one row a measure and scope.
 
     measure, unit
@@ -92,8 +96,8 @@ def changes(before: Trace, after: Trace, *, memory_limit: str | None = None, see
 
     Parameters
     ----------
-    before, after : Trace
-        The two periods.
+    before, after : Trace, str or Path
+        The two periods: Traces, or their folders.
     memory_limit : str, optional
         Most memory for joins before they spill to disk, such as '2GB'.
     seed : int
@@ -107,13 +111,15 @@ def changes(before: Trace, after: Trace, *, memory_limit: str | None = None, see
     return compare_periods(before, after, memory_limit=memory_limit, seed=seed).frame
 
 
-def changes_since(trace: Trace, day: str | dt.date, *, memory_limit: str | None = None, seed: int = 0) -> pl.DataFrame:
+def changes_since(
+    trace: Trace | str | Path, day: str | dt.date, *, memory_limit: str | None = None, seed: int = 0
+) -> pl.DataFrame:
     """Return what differs in a Trace since a day, as `changes` does.
 
     Parameters
     ----------
-    trace : Trace
-        Both periods.
+    trace : Trace, str or Path
+        Both periods: a Trace, or its folder.
     day : str or date
         First day of the later period, in the Trace's time zone.
     memory_limit, seed
@@ -129,16 +135,24 @@ def changes_since(trace: Trace, day: str | dt.date, *, memory_limit: str | None 
     return compare_since(trace, day, memory_limit=memory_limit, seed=seed).frame
 
 
-def compare_periods(before: Trace, after: Trace, *, memory_limit: str | None = None, seed: int = 0) -> Changes:
+@damage_told()
+def compare_periods(
+    before: Trace | str | Path, after: Trace | str | Path, *, memory_limit: str | None = None, seed: int = 0
+) -> Changes:
     """Return what `changes` does, with notes."""
-    first = read_side(before, "before", memory_limit=memory_limit)
-    return compare_sides(first, read_side(after, "after", memory_limit=memory_limit), seed=seed)
+    first = read_side(Trace.of(before), "before", memory_limit=memory_limit)
+    return compare_sides(first, read_side(Trace.of(after), "after", memory_limit=memory_limit), seed=seed)
 
 
-def compare_since(trace: Trace, day: str | dt.date, *, memory_limit: str | None = None, seed: int = 0) -> Changes:
+@damage_told()
+def compare_since(
+    trace: Trace | str | Path, day: str | dt.date, *, memory_limit: str | None = None, seed: int = 0
+) -> Changes:
     """Return what `changes_since` does, with notes."""
     date = read_day(day) if isinstance(day, str) else day
-    return compare_sides(*split_side(read_side(trace, memory_limit=memory_limit), date), seed=seed, split=True)
+    return compare_sides(
+        *split_side(read_side(Trace.of(trace), memory_limit=memory_limit), date), seed=seed, split=True
+    )
 
 
 def compare_sides(before: Side, after: Side, *, seed: int = 0, split: bool = False) -> Changes:

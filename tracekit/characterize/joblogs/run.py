@@ -12,8 +12,10 @@ from tracekit.characterize.joblogs.classify import Classifier, Hit
 from tracekit.characterize.joblogs.logs import LogNames, find_logs, open_log
 from tracekit.characterize.joblogs.rules import NO_SIGNATURE, Reason, load_rules
 from tracekit.characterize.joblogs.trials import KnownJobs, Trial, trials_by_name
+from tracekit.damage import damage_told
 from tracekit.errors import SourceError
 from tracekit.progress import Progress
+from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from tracekit.characterize.joblogs.classify import LogFinding
     from tracekit.characterize.joblogs.logs import LogFile
     from tracekit.characterize.joblogs.rules import RuleBook
-    from tracekit.trace import Trace
 
 __all__ = ["Classification", "Failure", "ReasonCount", "classify_logs"]
 
@@ -104,11 +105,12 @@ class Classification:
         return pl.DataFrame(rows, schema=types, orient="row")
 
 
+@damage_told()
 def classify_logs(
     sources: Iterable[Path],
     *,
     rules: RuleBook | None = None,
-    trace: Trace | None = None,
+    trace: Trace | str | Path | None = None,
     names: LogNames | None = None,
     progress: Progress | None = None,
 ) -> Classification:
@@ -123,7 +125,7 @@ def classify_logs(
         Logs, or folders with logs.
     rules : RuleBook, optional
         From `load_rules`; tracekit's own by default.
-    trace : Trace, optional
+    trace : Trace, str or Path, optional
         The jobs that the logs belong to.
     names : LogNames, optional
         How names of logs are read.
@@ -148,7 +150,7 @@ def classify_logs(
     if trace is None:
         trials, result.unknown_logs = trials_by_name(files)
     else:
-        known = KnownJobs(trace, files)
+        known = KnownJobs(Trace.of(trace), files)
         trials, result.unknown_logs = known.trials(files)
         result.failed_without_log = known.failed_without_log(trials)
     result.trials = len(trials)

@@ -81,13 +81,13 @@ def check_target(out: Path, *, force: bool) -> None:
     check_files(out, evidence_file(out), force=force)
 
 
-def add_to_trace(trace: Trace, frame: pl.DataFrame, *, force: bool = False) -> Trace:
+def add_to_trace(trace: Trace | str | Path, frame: pl.DataFrame, *, force: bool = False) -> Trace:
     """Give a Trace the table failures and return it; it is replaced whole or stays as it was.
 
     Parameters
     ----------
-    trace : Trace
-        The Trace.
+    trace : Trace, str or Path
+        The Trace, or its folder.
     frame : DataFrame
         From `Classification.frame`, of logs that were read with this Trace.
     force : bool
@@ -98,6 +98,7 @@ def add_to_trace(trace: Trace, frame: pl.DataFrame, *, force: bool = False) -> T
     OutputError
         The Trace has a table failures already, or cannot be written.
     """
+    trace = Trace.of(trace)
     if trace.has("failures") and not force:
         raise OutputError("has a table failures already", where=trace.path, hint="add --force to replace it")
     folder = real_path(trace.path)
@@ -118,7 +119,11 @@ def add_to_trace(trace: Trace, frame: pl.DataFrame, *, force: bool = False) -> T
         writer.drain()
         manifest = dataclasses.replace(
             trace.manifest,
-            tables=writer.tables(),
+            # The other tables keep their checksums: what was damaged before stays found.
+            tables={
+                name: trace.manifest.tables.get(name, info) if name != "failures" else info
+                for name, info in writer.tables().items()
+            },
             capabilities={**trace.manifest.capabilities, "failures": found},
         )
         return writer.commit(manifest)

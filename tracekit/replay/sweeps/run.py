@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tracekit.errors import TracekitError
+from tracekit.errors import DamagedTraceError, TracekitError
 from tracekit.replay.api import scenario_of
 from tracekit.replay.registry import find_policy
 from tracekit.replay.scenario import Scenario, placement_named
@@ -109,9 +109,17 @@ def _time(text: str | None) -> dt.datetime | None:
 
 
 def carry_out(run: Run) -> dict[str, Any]:
-    """Return the summary of a run, or {'error': why it failed}."""
+    """Return the summary of a run, or {'error': why it failed}.
+
+    Raises
+    ------
+    DamagedTraceError
+        The Trace cannot be read: no run of it could succeed.
+    """
     try:
         return dict(_scenario(run).run(run.policy).summary)
+    except DamagedTraceError:
+        raise
     except TracekitError as error:
         return {"error": str(error)[:_LARGEST_ERROR]}
     except MemoryError:
@@ -133,6 +141,13 @@ def work(link: Connection) -> None:
         if run is None:
             return
         try:
-            link.send(carry_out(run))
+            link.send(_outcome(run))
         except OSError:
             return
+
+
+def _outcome(run: Run) -> dict[str, Any] | DamagedTraceError:
+    try:
+        return carry_out(run)
+    except DamagedTraceError as error:
+        return error

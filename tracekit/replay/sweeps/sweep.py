@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import polars as pl
 
-from tracekit.errors import OutputError, UsageError
+from tracekit.errors import DamagedTraceError, OutputError, UsageError
 from tracekit.interruption import end_process, forget, remember
 from tracekit.outputs import StagedFiles, held_by_this_run, output_errors
 from tracekit.progress import Progress
@@ -266,12 +266,14 @@ class _Worker:
     def answer(self) -> dict[str, Any]:
         """Return the summary of the run that ended."""
         try:
-            found: dict[str, Any] = self.link.recv()
+            found: dict[str, Any] | DamagedTraceError = self.link.recv()
         except (EOFError, OSError):
             self.stop()
             code = self._process.exitcode
             self._start()
             return {"error": f"its process ended (exit code {code}): memory may have run out; use fewer workers"}
+        if isinstance(found, DamagedTraceError):
+            raise found
         return found
 
     def stop(self) -> None:

@@ -1,0 +1,273 @@
+"""A damaged Trace is told in one sentence wherever the damage shows; a sound one is never blamed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars as pl
+import pytest
+
+from tests.command import run
+from tracekit import run_query
+from tracekit.damage import damage_told
+from tracekit.errors import DamagedTraceError, QueryError, TraceError
+from tracekit.tables.parquet import checksum
+from tracekit.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def trace(sample_trace: Callable[[str], Trace], tmp_path: Path) -> Trace:
+    """Return a Trace that the test may damage."""
+    shutil.copytree(sample_trace("helios").path, tmp_path / "trace")
+    return Trace.open(tmp_path / "trace")
+
+
+def overwrite_pages(trace: Trace, table: str) -> None:
+    """Put zeros over all pages of a table, and leave its footer as it is."""
+    path = trace.path / f"{table}.parquet"
+    data = bytearray(path.read_bytes())
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    data[4:footer] = bytes(footer - 4)
+    path.write_bytes(data)
+
+
+def edit_manifest(trace: Trace, change: Callable[[dict[str, Any]], object]) -> None:
+    path = trace.path / "manifest.json"
+    raw = json.loads(path.read_bytes())
+    change(raw)
+    path.write_text(json.dumps(raw))
+
+
+def test_every_table_has_the_checksum_of_its_file(trace: Trace) -> None:
+    sums = {name: table.sha256 for name, table in trace.manifest.tables.items()}
+    assert sums == {name: checksum(trace.file(name)) for name in trace.tables}
+    assert all(len(found or "") == 64 for found in sums.values())
+
+
+def test_deep_finds_a_lawful_change_that_nothing_else_can(trace: Trace) -> None:
+    path = trace.file("jobs")
+    frame = pl.read_parquet(path)
+    frame.with_columns(user=pl.lit("somebody")).write_parquet(path)
+    assert trace.validate() == []
+    found = run("validate", trace.path, "--deep")
+    assert (found.returncode, found.stdout, found.stderr) == (
+        1,
+        "the file of jobs is not the one that was written: its SHA-256 is another\n",
+        "",
+    )
+
+
+def test_a_trace_without_checksums_is_read_and_deep_says_so(trace: Trace) -> None:
+    edit_manifest(trace, lambda raw: [table.pop("sha256") for table in raw["tables"].values()])
+    found = run("validate", trace.path, "--deep")
+    assert (found.returncode, found.stderr) == (
+        0,
+        "note: no SHA-256 to compare with for jobs, attempts, capacity, rejects: an older tracekit wrote them\n",
+    )
+
+
+def test_damaged_pages_are_one_error_for_polars(trace: Trace) -> None:
+    overwrite_pages(trace, "jobs")
+    jobs = Trace.open(trace.path).scan("jobs")
+    with pytest.raises(DamagedTraceError, match=r"trace: the table jobs cannot be read: .*; 'tracekit validate TRACE'"):
+        jobs.select("job_id", "user").collect()
+
+
+def test_damaged_pages_are_one_error_for_sql(trace: Trace) -> None:
+    overwrite_pages(trace, "jobs")
+    with pytest.raises(DamagedTraceError, match=r"trace: the table jobs cannot be read: "):
+        run_query(trace.path, "overview/status")
+
+
+def test_an_error_of_the_users_own_sql_stays_what_it_is(trace: Trace, tmp_path: Path) -> None:
+    file = tmp_path / "mine.sql"
+    file.write_text("SELECT job_id::INTEGER FROM jobs")
+    with pytest.raises(QueryError, match=r"mine\.sql, line 1: Conversion Error: ") as caught:
+        run_query(trace, file)
+    assert not isinstance(caught.value, DamagedTraceError)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["validate"],
+        ["query", "queuing/run_time"],
+        ["guidelines"],
+        ["replay", "-p", "fifo", "-o", "out"],
+        ["fidelity", "-o", "out"],
+        ["fit", "-o", "out"],
+        ["export", "--to", "swf", "-o", "out"],
+        ["analyze", "-o", "out"],
+        ["compare", "-o", "out"],
+        ["ingest", "--append", "-o"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_command_tells_damaged_pages_in_one_line(
+    trace: Trace, command: list[str], capfd: pytest.CaptureFixture[str], sample_source: Callable[[str], Path]
+) -> None:
+    for table in trace.tables:
+        overwrite_pages(trace, table)
+    verb, *rest = command
+    more: list[str | Path] = [trace.path, *rest]
+    if verb == "compare":
+        more.append(trace.path)
+    if verb == "ingest":
+        newer = trace.path.parent / "newer"
+        shutil.copytree(sample_source("helios"), newer)
+        for log in newer.rglob("cluster_log.csv"):
+            log.write_text(log.read_text() + "\n")
+        more = [newer, *rest, trace.path]
+    found = run(verb, *more, cwd=trace.path.parent)
+    native = capfd.readouterr()
+    assert "panicked" not in native.err
+    if verb == "validate":
+        assert (found.returncode, found.stderr) == (1, "")
+        assert found.stdout.startswith("the table jobs cannot be read: ")
+        assert found.stdout.count("cannot be read") == len(trace.tables)
+        return
+    told = [line for line in found.stderr.splitlines() if not line.startswith("note: ")]
+    assert found.returncode == 2
+    assert len(told) == 1
+    assert told[0].startswith("tracekit: error: ")
+    assert "trace: " in told[0]
+    assert "cannot be" in told[0]
+    assert not (trace.path.parent / "out").exists()
+
+
+def test_text_that_is_no_text_is_found_before_anybody_reads_it(trace: Trace) -> None:
+    path = trace.file("jobs")
+    pl.read_parquet(path).with_columns(user=pl.lit("somebody")).write_parquet(path, compression="uncompressed")
+    path.write_bytes(path.read_bytes().replace(b"somebody", b"some\xff\xfedy"))
+    with pytest.raises(DamagedTraceError, match=r"the table jobs cannot be read: .*UTF"):
+        trace.scan("jobs").select("user").collect()
+
+
+@damage_told()
+def fail(trace: Trace | Path, error: Exception) -> None:
+    """Read a Trace, and fail for another reason."""
+    Trace.of(trace)
+    raise error
+
+
+def test_a_failure_on_a_sound_trace_is_raised_as_it_is(trace: Trace) -> None:
+    for given in (trace, trace.path):
+        with pytest.raises(ZeroDivisionError, match=r"^mine\n\(nothing is wrong with the files of the Trace\)$"):
+            fail(given, ZeroDivisionError("mine"))
+
+
+def test_a_failure_on_a_damaged_trace_is_that_of_the_trace(trace: Trace) -> None:
+    path = trace.file("jobs")
+    pl.read_parquet(path).with_columns(run_s=pl.lit(-1.0)).write_parquet(path)
+    for given in (trace, trace.path):
+        with pytest.raises(DamagedTraceError, match=r"trace: the file of jobs is not the one that was written"):
+            fail(given, OverflowError())
+        with pytest.raises(duckdb.ParserException):
+            fail(given, duckdb.ParserException("the text of a query"))
+
+
+def test_a_warning_of_a_library_is_a_reason_to_look_at_the_trace(trace: Trace) -> None:
+    path = trace.file("capacity")
+    whole = pl.read_parquet(path)
+    whole.with_columns(gpu_count=pl.lit(float("-inf"))).write_parquet(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with damage_told(by_warnings=True):
+            Trace.of(trace)
+            with pytest.raises(DamagedTraceError, match=r"the file of capacity is not the one that was written"):
+                warnings.warn("invalid value", RuntimeWarning, stacklevel=1)
+    found = run("query", trace.path, "queuing/timeline")
+    assert (found.returncode, found.stdout, found.stderr.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda raw: raw.update(tables=[]), "tables is a list, not an object"),
+        (
+            lambda raw: raw["tables"]["jobs"].update(rows="many"),
+            "tables.jobs.rows is a text, not a whole number",
+        ),
+        (lambda raw: raw["tables"]["jobs"].update(rows=-1), "tables.jobs.rows is the number -1, not a whole number"),
+        (
+            lambda raw: raw["tables"]["jobs"].update(rows=2**63),
+            "tables.jobs.rows is the number 9.22337e+18,",
+        ),
+        (lambda raw: raw["tables"]["jobs"].update(columns="a"), "tables.jobs.columns is a text, not a list"),
+        (lambda raw: raw.update(notes=[[]]), "notes[0] is a list, not a text"),
+        (lambda raw: raw.update(time_base="never"), "time_base is a text, not one of absolute, shifted, relative"),
+        (lambda raw: raw.update(timezone=None), "timezone is null, not a text"),
+        (lambda raw: raw.update(more=1), "it has an unknown part 'more'"),
+        (lambda raw: raw["source"].update(tables={}), "its source is not a format and files"),
+        (lambda raw: raw["source"]["files"][0].pop("path"), "files[0] lacks 'path'"),
+        (
+            lambda raw: raw["capabilities"]["nodes"].update(available=1),
+            "capabilities.nodes.available is the number 1,",
+        ),
+        (
+            lambda raw: raw["capabilities"]["nodes"].update(window=["a"]),
+            "capabilities.nodes.window is a list, not",
+        ),
+        (
+            lambda raw: raw["capabilities"]["nodes"].update(window=["a", "b"]),
+            "capabilities.nodes.window holds a text",
+        ),
+    ],
+)
+def test_a_manifest_of_another_shape_is_told_by_its_place(
+    trace: Trace, change: Callable[[dict[str, Any]], object], what: str
+) -> None:
+    edit_manifest(trace, change)
+    with pytest.raises(TraceError) as caught:
+        Trace.open(trace.path)
+    assert caught.value.what.startswith(f"the manifest is damaged: {what}")
+    found = run("info", trace.path)
+    assert (found.returncode, found.stdout, found.stderr.count("\n")) == (2, "", 1)
+
+
+def test_a_table_named_like_a_path_is_refused(trace: Trace) -> None:
+    edit_manifest(trace, lambda raw: raw["tables"].update({"../x": raw["tables"]["jobs"]}))
+    with pytest.raises(TraceError, match=r"names a table '\.\./x', which this tracekit does not know"):
+        Trace.open(trace.path)
+
+
+@pytest.mark.parametrize("kind", ["loop", "folder", "nothing"])
+def test_a_table_that_is_no_file_is_missing(trace: Trace, kind: str) -> None:
+    path = trace.file("jobs")
+    path.unlink()
+    if kind == "loop":
+        path.symlink_to(path.name)
+    elif kind == "folder":
+        path.mkdir()
+    with pytest.raises(DamagedTraceError, match=r"trace: the table jobs is missing; ingest the source again"):
+        Trace.open(trace.path)
+    found = run("validate", trace.path)
+    assert (found.returncode, found.stdout.splitlines()[0]) == (1, "the table jobs is missing")
+
+
+def test_adding_failures_keeps_the_sums_of_what_it_takes_over(trace: Trace, tmp_path: Path) -> None:
+    from tracekit.characterize.joblogs.write import add_to_trace
+
+    path = trace.file("jobs")
+    pl.read_parquet(path).with_columns(user=pl.lit("somebody")).write_parquet(path)
+    empty = pl.DataFrame(schema={"job_id": pl.String, "attempt": pl.Int64, "time": pl.Datetime("us"),
+                                 "reason": pl.String, "category": pl.String, "signature": pl.String})  # fmt: skip
+    again = add_to_trace(trace.path, empty)
+    assert again.validate(deep=True) == ["the file of jobs is not the one that was written: its SHA-256 is another"]
+
+
+def test_the_lazy_frame_counts_rows_and_takes_the_first(trace: Trace) -> None:
+    jobs, whole = trace.scan("jobs"), pl.read_parquet(trace.file("jobs"))
+    assert jobs.select(pl.len()).collect().item() == whole.height
+    assert jobs.head(7).collect().equals(whole.head(7))
+    late = whole.filter(pl.col("gpu_count") > 1).select("gpu_count", "job_id").tail(3)
+    assert jobs.filter(pl.col("gpu_count") > 1).select("gpu_count", "job_id").tail(3).collect().equals(late)
+    assert jobs.collect(engine="streaming").equals(whole)

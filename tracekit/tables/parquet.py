@@ -1,0 +1,186 @@
+"""Read a table of a Trace from its Parquet file; the one place where Python code does.
+
+The file is decoded by Arrow, batch by batch, and each batch is checked before anybody uses it: a damaged file ends in
+one error that names the table. (Polars' own reader ends in a panic that writes to stderr; DuckDB reads the same files
+for SQL and raises errors of its own, which `tracekit.damage` explains.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tracekit import schema
+from tracekit.errors import DamagedTraceError
+from tracekit.text import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+
+__all__ = ["HINT", "checksum", "columns_fault", "read_through", "require_columns", "scan_table"]
+
+HINT = "'tracekit validate TRACE' tells more; ingest the source again"
+
+_BATCH = 65_536
+_CHUNK = 1 << 20
+
+
+def columns_fault(table: str, path: Path) -> str | None:
+    """Return what is wrong with the columns that the file's footer tells, as a sentence without a stop.
+
+    Only the footer is read.
+    """
+    try:
+        with _opened(table, path) as file:
+            return _difference(table, file.schema_arrow)
+    except DamagedTraceError as error:
+        return error.what
+
+
+def require_columns(table: str, path: Path) -> None:
+    """Refuse a file whose columns are not those of the table.
+
+    Raises
+    ------
+    DamagedTraceError
+        A column is missing, unknown, out of order or of another type, or the file cannot be read.
+    """
+    fault = columns_fault(table, path)
+    if fault is not None:
+        raise DamagedTraceError(fault, where=path.parent, hint=HINT)
+
+
+def scan_table(table: str, path: Path) -> pl.LazyFrame:
+    """Return the table as a lazy frame; what is wrong with the file shows when its rows are read.
+
+    Raises
+    ------
+    DamagedTraceError
+        When the rows are collected: a part of the file cannot be decoded, or is no text where text should be.
+    """
+    from polars.io.plugins import register_io_source
+
+    types = schema.common(table).polars
+
+    def read(
+        with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
+    ) -> Iterator[pl.DataFrame]:
+        # Without a column there would be nothing to count the rows by.
+        names = list(types) if with_columns is None else with_columns or list(types)[:1]
+        left = n_rows
+        for batch in _batches(table, path, names, batch_size or _BATCH):
+            frame = pl.DataFrame(batch, schema={name: types[name] for name in names})
+            frame = frame if left is None else frame.head(left)
+            left = None if left is None else left - frame.height
+            yield frame if predicate is None else frame.filter(predicate)
+            if left == 0:
+                return
+
+    return register_io_source(read, schema=types, explain_name=table)
+
+
+def read_through(table: str, path: Path) -> int:
+    """Decode every column of every row, and return the number of rows.
+
+    Raises
+    ------
+    DamagedTraceError
+        A part of the file cannot be decoded, or is no text where text should be.
+    """
+    return sum(batch.num_rows for batch in _batches(table, path, list(schema.common(table).names), _BATCH))
+
+
+def checksum(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    found = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            found.update(chunk)
+    return found.hexdigest()
+
+
+def _batches(table: str, path: Path, columns: list[str], size: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows, only of these columns and in their order."""
+    with _opened(table, path) as file:
+        fault = _difference(table, file.schema_arrow)
+        if fault is not None:
+            raise DamagedTraceError(fault, where=path.parent, hint=HINT)
+        batches = file.iter_batches(batch_size=size, columns=columns)
+        while (batch := _next(batches, table, path)) is not None:
+            yield batch.select(columns)
+
+
+def _next(batches: Iterator[pa.RecordBatch], table: str, path: Path) -> pa.RecordBatch | None:
+    with _decoding(table, path):
+        batch = next(batches, None)
+        if batch is not None:
+            # Lengths, offsets and UTF-8: whoever takes the batch over relies on them.
+            batch.validate(full=True)
+        return batch
+
+
+@contextmanager
+def _opened(table: str, path: Path) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    with _decoding(table, path):
+        # Reading ahead would keep what was read.
+        file = pq.ParquetFile(path, pre_buffer=False)
+    with file:
+        yield file
+
+
+@contextmanager
+def _decoding(table: str, path: Path) -> Iterator[None]:
+    """Tell whatever a damaged file makes the decoder raise as one error."""
+    try:
+        yield
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        what = f"the table {table} cannot be read: {reason[:300].rstrip('.')}"
+        raise DamagedTraceError(what, where=path.parent, hint=HINT) from error
+
+
+def _difference(table: str, found: pa.Schema) -> str | None:
+    """Return how the columns differ from those of the table, as a sentence without a stop; None when they do not."""
+    spec = schema.common(table)
+    have = dict(zip(found.names, found.types, strict=True))
+    if len(have) != len(found.names):
+        return f"the table {table} has a column twice"
+    differ = [c.name for c in spec.columns if c.name in have and not _is_kind(have[c.name], c.kind, c.item)]
+    parts = [
+        f"{word} {', '.join(shorten(name) for name in names[:10])}"
+        for word, names in (
+            ("lacks", [n for n in spec.names if n not in have]),
+            ("has unknown", [n for n in have if n not in spec.names]),
+            ("has other types in", differ),
+        )
+        if names
+    ]
+    if not parts and tuple(have) != spec.names:
+        parts = ["has its columns in another order"]
+    return f"the table {table} {'; '.join(parts)}" if parts else None
+
+
+def _is_kind(found: pa.DataType, kind: str, item: str | None) -> bool:
+    """Return whether an Arrow type is the one of a column's kind."""
+    import pyarrow.types as at
+
+    if kind == "array":
+        return bool(at.is_list(found) or at.is_large_list(found)) and _is_kind(found.value_type, item or "string", None)
+    if kind == "datetime":
+        return bool(at.is_timestamp(found)) and found.unit == "us" and found.tz is None
+    checks = {
+        "string": lambda t: at.is_string(t) or at.is_large_string(t) or at.is_string_view(t),
+        "integer": at.is_int64,
+        "number": at.is_float64,
+        "boolean": at.is_boolean,
+        "date": at.is_date32,
+    }
+    return bool(checks[kind](found))

@@ -1,0 +1,174 @@
+"""What is wrong with a Trace: its files against the manifest and the schema, its rows against the rules.
+
+DuckDB reads the rows as a stream and spills what it must keep, so that memory stays bounded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from tracekit import schema
+from tracekit.errors import DamagedTraceError
+from tracekit.manifest import CAPABILITIES
+from tracekit.tables.parquet import checksum, columns_fault, read_through
+from tracekit.tables.rules import Rule, label_of, relations_between, rules_of
+from tracekit.text import counted, shorten
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import duckdb
+
+    from tracekit.manifest import Manifest
+
+__all__ = ["find_problems"]
+
+
+def find_problems(con: duckdb.DuckDBPyConnection, folder: Path, manifest: Manifest, *, deep: bool) -> list[str]:
+    """Return what is wrong with the Trace in `folder`, one sentence a problem; empty when nothing is.
+
+    Parameters
+    ----------
+    con : DuckDB connection
+        Gets a view of each table.
+    folder : Path
+        Where the tables are.
+    manifest : Manifest
+        What should be there.
+    deep : bool
+        Compare the SHA-256 of each table's file with the manifest's, and decode every column of every row.
+    """
+    return _Inspection(con, folder, manifest).problems(deep=deep)
+
+
+class _Inspection:
+    """One look at a Trace."""
+
+    def __init__(self, con: duckdb.DuckDBPyConnection, folder: Path, manifest: Manifest) -> None:
+        self._con = con
+        self._folder = folder
+        self._manifest = manifest
+        self._sound: set[str] = set()
+        """Tables that can be read and whose keys are whole; only these can be joined."""
+
+    def problems(self, *, deep: bool) -> list[str]:
+        found = _manifest_problems(self._manifest)
+        for table in (t for t in schema.COMMON_TABLES if t in self._manifest.tables):
+            found += self._table_problems(table, deep=deep)
+        for relation in relations_between(self._manifest.options):
+            if self._sound.issuperset((relation.table, *relation.needs)):
+                found += self._guarded(relation.table, relation.sql, relation.rules)
+        return found + self._reject_problems()
+
+    def _table_problems(self, table: str, *, deep: bool) -> list[str]:
+        path = self._folder / f"{table}.parquet"
+        if not path.is_file():
+            return [f"the table {table} is missing"]
+        fault = columns_fault(table, path)
+        if fault is not None:
+            return [fault]
+        found = []
+        if deep:
+            stated = self._manifest.tables[table].sha256
+            if stated is not None and checksum(path) != stated:
+                found.append(f"the file of {table} is not the one that was written: its SHA-256 is another")
+            try:
+                read_through(table, path)
+            except DamagedTraceError as error:
+                return [error.what, *found]
+        return [*found, *self._row_problems(table, path)]
+
+    def _row_problems(self, table: str, path: Path) -> list[str]:
+        import duckdb
+
+        try:
+            self._con.read_parquet(str(path)).create_view(table)
+            rows = self._value(f"SELECT count(*) FROM {table}")
+            stated = self._manifest.tables[table].rows
+            found = [] if rows == stated else [f"{table} has {counted(rows, 'rows')}, the manifest says {stated:,}"]
+            found += self._broken(table, f"{table} t", rules_of(table, self._manifest.options))
+            repeated = self._repeated(table)
+        except duckdb.Error as error:
+            return [_unreadable(table, error)]
+        if not repeated:
+            self._sound.add(table)
+        return [*found, *repeated]
+
+    def _guarded(self, table: str, relation: str, rules: tuple[Rule, ...]) -> list[str]:
+        import duckdb
+
+        try:
+            return self._broken(table, relation, rules)
+        except duckdb.OutOfMemoryException:
+            raise
+        except duckdb.Error as error:
+            return [_unreadable(table, error)]
+
+    def _broken(self, table: str, relation: str, rules: tuple[Rule, ...]) -> list[str]:
+        """Return a sentence for each rule that is broken, with a row that breaks it."""
+        counts = ", ".join(f"count(*) FILTER (WHERE {rule.found})" for rule in rules)
+        found = []
+        for rule, n in zip(rules, self._con.execute(f"SELECT {counts} FROM {relation}").fetchall()[0], strict=True):
+            if n:
+                # Naming the row costs more than finding it, so that only what is broken is named.
+                label = label_of(schema.common(table))
+                example = self._value(f"SELECT min({label}) FROM {relation} WHERE {rule.found}")
+                found.append(_sentence(table, rule.broken, n, example))
+        return found
+
+    def _repeated(self, table: str) -> list[str]:
+        key = schema.common(table).primary_key
+        if not key:
+            return []
+        names = ", ".join(f'"{name}"' for name in key)
+        groups = f"SELECT {names}, count(*) AS n FROM {table} GROUP BY {names} HAVING count(*) > 1"
+        n, example = self._con.execute(
+            f"SELECT coalesce(sum(n - 1), 0)::BIGINT, min({label_of(schema.common(table))}) FROM ({groups}) t"
+        ).fetchall()[0]
+        return [_sentence(table, f"repeated key ({', '.join(key)})", n, example)] if n else []
+
+    def _reject_problems(self) -> list[str]:
+        if "rejects" in self._manifest.tables and "rejects" not in self._sound:
+            return []
+        by_file: dict[str, int] = {}
+        if "rejects" in self._sound:
+            by_file = dict(
+                self._con.execute("SELECT source_file, count(*) FROM rejects GROUP BY source_file").fetchall()
+            )
+        return [
+            f"{shorten(f.path, 200)}: {f.rejected:,} rejected, but {counted(by_file.get(f.path, 0), 'rows')} in rejects"
+            for f in self._manifest.files
+            if f.rejected != by_file.get(f.path, 0)
+        ]
+
+    def _value(self, query: str) -> Any:
+        return self._con.execute(query).fetchall()[0][0]
+
+
+def _manifest_problems(manifest: Manifest) -> list[str]:
+    found = [
+        f"{shorten(f.path, 200)}: {counted(f.records, 'records')}, but {f.kept:,} kept + {f.rejected:,} rejected"
+        for f in manifest.files
+        if f.records != f.kept + f.rejected
+    ]
+    unstated = [name for name in CAPABILITIES if name not in manifest.capabilities]
+    if unstated:
+        found.append(f"the manifest does not say whether the Trace has {', '.join(unstated)}")
+    for name, capability in manifest.capabilities.items():
+        if capability.coverage is not None and not 0 <= capability.coverage <= 1:
+            found.append(f"the manifest's coverage of {shorten(name)} is {capability.coverage:g}, outside 0 to 1")
+    try:
+        ZoneInfo(manifest.timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        found.append(f"the manifest names the time zone '{shorten(manifest.timezone)}', which is not known")
+    return found
+
+
+def _unreadable(table: str, error: Exception) -> str:
+    return f"the table {table} cannot be read: {' '.join(str(error).split())[:300]}"
+
+
+def _sentence(table: str, broken: str, rows: int, example: object) -> str:
+    such = ", such as" if rows > 1 else ":"
+    return f"{table}: {broken} in {counted(rows, 'rows')}{such} {shorten(str(example), 100)}"
