@@ -15,7 +15,7 @@ from tracekit.characterize.intervals import Interval
 from tracekit.report import build_report
 from tracekit.report.data import Result
 from tracekit.report.fitted import FITTED
-from tracekit.report.replayed import REPLAYED
+from tracekit.report.replay_questions import REPLAYED
 from tracekit.report.sections import section_title, sections_in_order
 from tracekit.report.structure import ROW_LIMIT
 

@@ -32,6 +32,9 @@ def policy(name: str, completion: float = 3600.0, wait: float = 0.0, **more: Any
         "fairness_share": 0.9,
         "gpus_busy_share": 0.5,
         "beyond_share": None,
+        "effect_told": True,
+        "effect_reason": None,
+        "recorded_wait_s": None,
         **more,
     }
 
@@ -116,7 +119,7 @@ def test_a_log_that_holds_more_gpus_than_there_are_is_told_of_in_the_sentence(wa
 
 def vc_rows(*waits: tuple[str, str | None, str | None, float]) -> list[dict[str, Any]]:
     names = ("policy", "quotas", "vc", "mean_wait_s")
-    return [dict(zip(names, row, strict=True)) for row in waits]
+    return [dict(zip(names, row, strict=True)) | {"effect_told": True} for row in waits]
 
 
 def test_policies_that_keep_quotas_are_compared_with_each_other_only() -> None:
@@ -155,7 +158,7 @@ def test_where_all_keep_quotas_that_is_said_once() -> None:
 
 def class_rows(**waits: tuple[float, float]) -> list[dict[str, Any]]:
     return [
-        {"policy": name, "gpu_class": size, "jobs": 5, "mean_wait_s": wait}
+        {"policy": name, "gpu_class": size, "jobs": 5, "mean_wait_s": wait, "effect_told": True}
         for name, pair in waits.items()
         for size, wait in zip(("1", ">8"), pair, strict=True)
     ]
@@ -217,8 +220,15 @@ def test_policies_whose_numbers_are_alike_are_drawn_as_one_and_named() -> None:
     same = [*ALIKE[:2], policy("las", 3601.0), SLOW, RECORDED]
     (lines, note, values), *others = _drawn("replay/policies", same)
     assert lines == ["fifo and 2 more", "hived", "recorded"]
-    assert note == "Dot: mean. Line: from the median to the 99th percentile. As fifo: fifo,scan=skip; las."
-    assert {v["run_times"] for v in values} == {"not given"}
+    assert note == (
+        "Dot: mean. Line: from the median to the 99th percentile. Green: the log's own schedule; dashed: its mean. As"
+        " fifo: fifo,scan=skip; las."
+    )
+    assert {v["policy"]: v["run_times"] for v in values} == {
+        "fifo and 2 more": "not given",
+        "hived": "not given",
+        "recorded": "by the log",
+    }
     assert [(names, "As fifo" in text) for names, text, _ in others] == [(lines, False)]
 
 

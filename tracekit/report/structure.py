@@ -242,6 +242,18 @@ class WorkloadInfo(TypedDict):
     bootstrap_replicates: int
 
 
+class PartInfo(TypedDict):
+    """Which cluster of several was replayed."""
+
+    cluster: str
+    others: list[str]
+    """Clusters that were not, the first hundred."""
+    waiting_share: float | None
+    """Its waiting hours of those of all clusters [1]; null where nobody is known to have waited."""
+    text: str
+    """The same in words."""
+
+
 class ReplayInfo(TypedDict):
     """What the replays of the report were made of."""
 
@@ -253,6 +265,8 @@ class ReplayInfo(TypedDict):
     """Most jobs that were asked for; null when none were."""
     cluster: dict[str, int] | None
     """nodes and gpus, and nodes_without_gpus, which are left out."""
+    part: PartInfo | None
+    """The cluster, of several; null where the trace has one."""
     notes: list[str]
     """What was left out, and what the cluster cannot do."""
     skipped: dict[str, str]
