@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def capacity(used: str | None, gpus: float | None) -> CapacityInfo:
-    return {"requested": "listed", "used": used, "gpus": gpus, "alternatives": {}, "note": ""}
+    return {"requested": "listed", "used": used, "gpus": gpus, "alternatives": {}, "note": "", "word": ""}
 
 
 def job(name: str, cluster: str = "c", day: int = 1, **more: Any) -> dict[str, Any]:
@@ -96,8 +96,9 @@ def test_what_telemetry_watches(make_trace: MakeTrace) -> None:
     trace = make_trace(
         jobs=[job(name) for name in "abcde"],
         # a ends as n is sampled first, b runs then, c between two samples, d on a node without any, e on another GPU.
-        attempts=[attempt("a", 0, 10), attempt("b", 5, 12), attempt("c", 12, 18), attempt("d", 10, 20)]
-        + [attempt("e", 5, 25)],
+        attempts=[
+            attempt(*facts) for facts in (("a", 0, 10), ("b", 5, 12), ("c", 12, 18), ("d", 10, 20), ("e", 5, 25))
+        ],
         placements=[
             {"job_id": name, "attempt": 0, "node_id": node, "gpu_count": 1, "gpu_index": [gpu]}
             for name, node, gpu in (

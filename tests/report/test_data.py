@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from tracekit.report.structure import CapacityInfo
     from tracekit.trace import Trace
 
-NO_CAPACITY: CapacityInfo = {"requested": "listed", "used": None, "gpus": None, "alternatives": {}, "note": "unknown"}
+NO_CAPACITY: CapacityInfo = {
+    "requested": "listed",
+    "used": None,
+    "gpus": None,
+    "alternatives": {},
+    "note": "unknown",
+    "word": "",
+}
 
 
 def own_query(name: str = "mine/own") -> Query:

@@ -34,7 +34,8 @@ def _quality(*capabilities: tuple[str, bool, list[str] | None], records: int = 1
 
 
 def _time(base: str, days: float) -> TimeInfo:
-    return {"base": base, "timezone": "UTC", "first": None, "last": None, "span_s": 86400 * days, "text": ""}
+    times: dict[str, None] = dict.fromkeys(("first", "last", "last_submission"))
+    return cast("TimeInfo", {"base": base, "timezone": "UTC", **times, "span_s": 86400 * days, "text": ""})
 
 
 def _load(*rows: tuple[str, float, float, float | None]) -> list[dict[str, Any]]:
@@ -260,7 +261,7 @@ def test_zones_that_nobody_knows_and_times_beyond_the_calendar_stop_no_report() 
 
 
 def _capacity(gpus: float | None, **others: float) -> CapacityInfo:
-    return {"requested": "auto", "used": "listed", "gpus": gpus, "alternatives": others, "note": ""}
+    return {"requested": "auto", "used": "listed", "gpus": gpus, "alternatives": others, "note": "", "word": "listed"}
 
 
 def test_doubts_are_told_where_there_are_any() -> None:

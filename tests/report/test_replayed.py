@@ -31,7 +31,14 @@ if TYPE_CHECKING:
 
     MakeTrace = Callable[..., Trace]
 
-CAPACITY: CapacityInfo = {"requested": "auto", "used": None, "gpus": None, "alternatives": {}, "note": ""}
+CAPACITY: CapacityInfo = {
+    "requested": "auto",
+    "used": None,
+    "gpus": None,
+    "alternatives": {},
+    "note": "",
+    "word": "",
+}
 
 
 def one_node(make_trace: MakeTrace, *starts: str) -> Trace:

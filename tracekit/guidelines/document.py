@@ -58,15 +58,19 @@ def _entry(judged: Judged) -> dict[str, Any]:
         "why": list(judged.why),
         "thresholds": [_threshold(guideline, k, judged.finding) for k in range(len(guideline.thresholds))],
         "finding": None if judged.finding is None else _finding(guideline, judged.finding),
-        "advice": guideline.advice if holds else None,
+        "advice": (_own(judged.finding, "advice") or guideline.advice) if holds else None,
         "effect": None if judged.effect is None else _effect(judged.effect),
         "no_effect": judged.no_effect or None,
         "record": _record(judged),
-        "cost": guideline.cost if holds else None,
+        "cost": (_own(judged.finding, "cost") or guideline.cost) if holds else None,
         "risk": guideline.risk if holds else None,
         "practice": asdict(guideline.practice) if holds else None,
         "sources": list(guideline.sources),
     }
+
+
+def _own(finding: Finding | None, name: str) -> str:
+    return "" if finding is None else getattr(finding, name)
 
 
 def _threshold(guideline: Guideline, k: int, finding: Finding | None) -> dict[str, Any]:

@@ -158,8 +158,10 @@ def build_report(
             "clusters": _clusters(trace),
         },
         "time": when,
-        "opening": opening(answers, guidelines, doubts_of(answers, capacity, told, guidelines)),
-        "headline": headline(answers, capacity, telemetry_period({"utilization"}, told, when, facts.watched)),
+        "opening": opening(
+            answers, guidelines, doubts_of(answers, capacity, told, guidelines, when), capacity, when, replay
+        ),
+        "headline": headline(answers, capacity, telemetry_period({"utilization"}, told, when, facts.watched), when),
         "capacity": capacity,
         "gpu_totals": gpu_totals(answers, capacity, replay),
         "release": release_info(release_of(trace)),
@@ -190,6 +192,7 @@ def facts_of(told: Quality, when: TimeInfo) -> Facts:
         quotas="capacity" in have,
         dated=when["base"] != "relative",
         timezone=when["timezone"],
+        last_submission=when["last_submission"],
     )
 
 
@@ -309,14 +312,15 @@ def time_info(trace: Trace) -> TimeInfo:
 
     manifest = trace.manifest
     zone = known_zone(manifest.timezone) if manifest.time_base != "relative" else "UTC"
-    first = last = None
+    first = last = submitted = None
     if trace.has("jobs"):
         times = ("submit_time", "start_time", "end_time")
         span = trace.scan("jobs").select(
             pl.min_horizontal(pl.col(t).min() for t in times).alias("first"),
             pl.max_horizontal(pl.col(t).max() for t in times).alias("last"),
+            pl.col("submit_time").max(),
         )
-        first, last = span.collect(engine="streaming").row(0)
+        first, last, submitted = span.collect(engine="streaming").row(0)
     seconds = (last - first).total_seconds() if first is not None else None
     words = "no times"
     if first is not None and last is not None and seconds is not None:
@@ -328,6 +332,7 @@ def time_info(trace: Trace) -> TimeInfo:
         "timezone": zone,
         "first": None if first is None else first.isoformat(),
         "last": None if last is None else last.isoformat(),
+        "last_submission": None if submitted is None else submitted.isoformat(),
         "span_s": seconds,
         "text": words,
     }

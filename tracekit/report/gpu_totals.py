@@ -38,7 +38,9 @@ def gpu_totals(answers: list[Answer], capacity: CapacityInfo, replay: ReplayInfo
     use = by.get("utilization/vc")
     quotas = [r["capacity_gpus"] for r in use["rows"] if r["capacity_gpus"] is not None] if use else []
     source = _note(use, ALLOWED) if use else ""
-    if quotas and source:
+    # Quotas that add up to more GPUs than there are overlap: their sum is no number of GPUs.
+    more = capacity["gpus"] is not None and sum(quotas) > capacity["gpus"]
+    if quotas and source and not more:
         used_for = "what each VC may use, and waits for its quota"
         found.append({"gpus": sum(quotas), "source": f"the sum over its VCs, {source}", "used_for": used_for})
     nodes = next((r["value"] for r in _rows(by, "overview/summary") if r["metric"] == "gpus_observed"), None)

@@ -151,6 +151,8 @@ class TimeInfo(TypedDict):
     timezone: str
     first: str | None
     last: str | None
+    last_submission: str | None
+    """When the last job came; what follows tells no load, since the log has no later jobs."""
     span_s: float | None
     text: str
     """The period in words."""
@@ -164,6 +166,8 @@ class CapacityInfo(TypedDict):
     gpus: float | None
     alternatives: dict[str, float]
     note: str
+    word: str
+    """How the number is known: listed, stated, observed, or given in a file; '' where it is not known."""
 
 
 class GpuTotal(TypedDict):
@@ -282,6 +286,8 @@ class Change(TypedDict):
     finding: str
     effect: str | None
     """What the replays expect of it; null where they cannot tell."""
+    no_effect: str | None
+    """Why what the log recorded carries no expectation; null where something else is why, or it does."""
 
 
 class Opening(TypedDict):
@@ -289,6 +295,8 @@ class Opening(TypedDict):
 
     about: str
     """What this cluster is, one sentence."""
+    heading: str
+    """What the changes below it are."""
     changes: list[Change]
     """At most three, the largest expected gain first."""
     verdict: str

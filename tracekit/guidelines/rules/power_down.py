@@ -70,9 +70,9 @@ def _find(evidence: Evidence) -> Finding:
         notes=(
             *evidence.notes_of("free_gpus"),
             (
-                f"Looked at every hour up to the last submission, {number:,} nodes. Energy is that of the GPUs of wholly idle nodes alone, "
-                f"{power.idle_w:g} W each, with the "
-                f"bracket from {min(watts):g} to {max(watts):g} W that published configurations span (model M7)."
+                f"Looked at every hour up to the last submission, {number:,} nodes. Energy is that of the GPUs of "
+                f"wholly idle nodes alone, {power.idle_w:g} W each, with the bracket from {min(watts):g} to "
+                f"{max(watts):g} W that published configurations span (model M7)."
             ),
         ),
     )
