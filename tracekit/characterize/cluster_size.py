@@ -91,6 +91,8 @@ def _listed(con: duckdb.DuckDBPyConnection, *, derived: bool) -> Capacity | None
 
 
 def _observed(con: duckdb.DuckDBPyConnection, *, derived: bool) -> Capacity | None:
+    import polars as pl
+
     # A list alone shows nothing.
     seen = con.execute("SELECT (SELECT count(*) FROM placements) + (SELECT count(*) FROM gpu_utilization)").fetchall()
     nodes = _by_node(con, "observed")
@@ -103,7 +105,8 @@ def _observed(con: duckdb.DuckDBPyConnection, *, derived: bool) -> Capacity | No
     )
     if derived:
         note = (
-            f"the {nodes.height} machines on which jobs held GPUs, each with the most that they held there at one time;"
+            f"the {nodes.filter(pl.col('gpu_count') > 0).height} machines on which jobs held GPUs, each with the most"
+            " that they held there at one time;"
             " the source has no list of machines"
         )
     return Capacity("observed", _sum(nodes), nodes, note=note, word="observed")

@@ -136,7 +136,7 @@ def build_report(
     )
     every = [_without_void(r, facts) for r in every]
     answers = [
-        _answer(trace, r, facts, telemetry_note(r.query, told, when, facts.watched))
+        _answer(trace, r, facts, telemetry_note(r.query, told, when, facts.watched) or _span_note(r.query, when))
         for r in every
         if r.frame is not None
     ]
@@ -212,7 +212,14 @@ def _without_void(result: Result, facts: Facts) -> Result:
     return result if why is None else replace(result, frame=None, reasons=[why])
 
 
-def _answer(trace: Trace, result: Result, facts: Facts, telemetry: str | None) -> Answer:
+def _span_note(query: Query, when: TimeInfo) -> str | None:
+    """Return how long the log is, beside the number of days in which jobs were submitted."""
+    if query.name != "overview/summary" or not when["span_s"]:
+        return None
+    return f"days_covered runs from the first to the last submission; the log spans {span_words(when['span_s'])}"
+
+
+def _answer(trace: Trace, result: Result, facts: Facts, remark: str | None) -> Answer:
     query, frame = result.query, result.frame
     assert frame is not None  # noqa: S101 -- the caller chose the results that have one
     described = {c.name: c for c in query.columns}
@@ -240,7 +247,7 @@ def _answer(trace: Trace, result: Result, facts: Facts, telemetry: str | None) -
             {"name": p.name, "value": text.plain(result.params.get(p.name, p.default)), "meaning": p.meaning}
             for p in query.params
         ],
-        "notes": [text.cut(note, 1000) for note in [*result.notes, *filter(None, [telemetry])]],
+        "notes": [text.cut(note, 1000) for note in [*result.notes, *filter(None, [remark])]],
         "intervals": _intervals(result),
         "definition": query.rule,
         "sql": query.sql,

@@ -68,7 +68,7 @@ def _remarks(answers: list[Answer], known: Mapping[str, tuple[float, str]], capa
     remarks = {}
     load = next((a["rows"] for a in answers if a["name"] == "queuing/cluster_timeline"), [])
     if "held_share" in known:
-        still = ", also by jobs that still run" if running else ""
+        still = " (jobs that still run included)" if running else ""
         # What is owned may change with time; then no one number is what the share is of.
         owned = round(owned_gpus(load) or 0)
         of = f"of {count(owned)} GPUs" if owned == capacity["gpus"] else "by jobs"

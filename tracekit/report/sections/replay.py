@@ -93,8 +93,8 @@ def _untold(rows: list[Row]) -> str:
     names = [policy_name(r) for r in untold[:_NAMED]]
     more = f" and {len(untold) - _NAMED} more" if len(untold) > _NAMED else ""
     return (
-        f"The effect of {', '.join(names)}{more} cannot be told, since the replays do not wait as the log did, or wait"
-        " longer; the table gives the reason for each."
+        f"The effect of {', '.join(names)}{more} cannot be told: jobs wait longer under them than they did by the log,"
+        " or the replays do not wait as the log did. The table gives the reason for each."
     )
 
 
