@@ -218,7 +218,11 @@ def _tried(judged: Judged, replays: Replays | None) -> Judged:
         return replace(judged, no_effect=f"No replay was given; '{trial.command()}' makes what is needed.")
     effect = effect_of(trial, replays)
     if isinstance(effect, Untold):
-        where = "" if replays.part is None else f" Replayed was {replays.part.words}; not {replays.part.missing}."
+        where = (
+            ""
+            if replays.part is None
+            else f" Only one cluster was replayed: {replays.part.words}; {replays.part.missing}."
+        )
         return replace(judged, no_effect=f"{effect.sentence}{where}", untold=effect)
     return replace(judged, no_effect=effect) if isinstance(effect, str) else replace(judged, effect=effect)
 

@@ -38,10 +38,11 @@ class Part:
 
     @property
     def missing(self) -> str:
-        """The clusters that were not replayed."""
+        """Which clusters were not replayed."""
         if len(self.others) > _NAMED:
-            return f"{len(self.others):,} other clusters"
-        return " and ".join(shorten(name, 30) for name in self.others)
+            return f"{len(self.others):,} other clusters were not"
+        names = " and ".join(shorten(name, 30) for name in self.others)
+        return f"{names} {'was' if len(self.others) == 1 else 'were'} not"
 
 
 def busiest_cluster(trace: Trace) -> str | None:

@@ -218,7 +218,7 @@ def _told_of_kind(results: Sequence[Compared], quotas: Mapping[str, str | None])
 def _part(part: Part | None) -> PartInfo | None:
     if part is None:
         return None
-    text = f"{part.words}; {part.missing} {'was' if len(part.others) == 1 else 'were'} not replayed"
+    text = f"{part.words}; {part.missing} replayed"
     others = [cut(name) for name in part.others[:_MOST_NAMES]]
     return {"cluster": cut(part.cluster), "others": others, "waiting_share": part.waiting_share, "text": text}
 
