@@ -13,7 +13,7 @@ from tracekit.characterize import list_queries
 from tracekit.errors import OutputError, QueryError, SourceError, TraceError, UsageError
 from tracekit.progress import Progress
 from tracekit.report.fitted import FITTED
-from tracekit.report.replayed import REPLAYED
+from tracekit.report.replay_questions import REPLAYED
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def test_shares_of_the_cluster_are_of_the_capacity_that_is_used(small_trace: Tra
     first = found["gpu_totals"][0]
     assert (first["gpus"], first["source"]) == (8.0, "the file gpus.csv, 1 nodes")
     (held,) = [h for h in found["headline"] if h["label"] == "of the GPU time is held"]
-    assert held["note"] == "of 8 GPUs over the whole trace"
+    assert held["note"] == "of 8 GPUs, up to the last submission"
 
 
 @pytest.mark.parametrize("given", [{"format_name": "philly"}, {"options": {"a": "b"}}])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def capacity(used: str | None, gpus: float | None) -> CapacityInfo:
-    return {"requested": "listed", "used": used, "gpus": gpus, "alternatives": {}, "note": ""}
+    return {"requested": "listed", "used": used, "gpus": gpus, "alternatives": {}, "note": "", "word": ""}
 
 
 def job(name: str, cluster: str = "c", day: int = 1, **more: Any) -> dict[str, Any]:
@@ -94,19 +94,28 @@ def test_what_telemetry_watches(make_trace: MakeTrace) -> None:
         }
 
     trace = make_trace(
-        jobs=[job(name) for name in "abcd"],
-        # a ends as n is watched first, b runs then, c goes on, and d is on a node that nobody watches.
-        attempts=[attempt("a", 0, 10), attempt("b", 5, 12), attempt("c", 20, None), attempt("d", 10, 20)],
+        jobs=[job(name) for name in "abcde"],
+        # a ends as n is sampled first, b runs then, c between two samples, d on a node without any, e on another GPU.
+        attempts=[
+            attempt(*facts) for facts in (("a", 0, 10), ("b", 5, 12), ("c", 12, 18), ("d", 10, 20), ("e", 5, 25))
+        ],
         placements=[
-            {"job_id": name, "attempt": 0, "node_id": node, "gpu_count": 1}
-            for name, node in (("a", "n"), ("b", "n"), ("b", "o"), ("c", "n"), ("d", "o"))
+            {"job_id": name, "attempt": 0, "node_id": node, "gpu_count": 1, "gpu_index": [gpu]}
+            for name, node, gpu in (
+                ("a", "n", 0),
+                ("b", "n", 0),
+                ("b", "o", 0),
+                ("c", "n", 0),
+                ("d", "o", 0),
+                ("e", "n", 1),
+            )
         ],
         gpu_utilization=[sample("n", 10), sample("n", 20)],
         nodes=[{"node_id": n, "gpu_count": 2} for n in "nop"],
     )
     found = watched(trace)
-    assert found == Watched(nodes=3, gpu_nodes=1, attempts={(2.0, 1): 1, (2.0, 2): 1})
-    assert found.of_size(2) == 2
+    assert found == Watched(nodes=3, gpu_nodes=1, attempts={(2.0, 2): 1})
+    assert found.of_size(2) == 1
     assert watched(make_trace(jobs=[job("a")])) == Watched()
 
 

@@ -16,8 +16,8 @@
 -- column capacity_gpus: GPUs | what the cluster owns at the start of the interval; NULL when unknown
 -- rule:
 -- The sums over the VCs of queuing/timeline, which see. What a cluster owns is the total that the trace states (a row
--- of the capacity table without a VC), else the sum over its VCs where their quotas are stated, else the GPUs of its
--- node list, else the sum of the proxies of its VCs.
+-- of the capacity table without a VC), else the sum over its VCs where their quotas are stated, at most the GPUs of its
+-- node list, else the GPUs of its node list, else the sum of the proxies of its VCs.
 SELECT
     time,
     cluster,

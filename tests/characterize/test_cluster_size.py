@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tracekit.characterize import capacity
+from tracekit.characterize.cluster_size import FROM_JOBS
 from tracekit.errors import UsageError
+from tracekit.ingest.detect import all_formats
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +51,22 @@ def test_observed_is_the_largest_that_any_source_shows(trace: Trace) -> None:
     assert found.by_node.rows() == [("a", 7), ("b", 8), ("c", 3), ("d", 0), ("f", 4)]
     assert (found.gpus, found.alternatives) == (22, {"listed": 10})
     assert found.note.endswith("5 nodes; 3 show more than is listed")
+
+
+def test_machines_known_from_jobs_alone_are_observed_and_not_listed(sample_trace: Callable[[str], Trace]) -> None:
+    trace = sample_trace("slurm")
+    found = capacity(trace, "observed")
+    assert (found.gpus, found.word, found.alternatives) == (64, "observed", {})
+    assert found.note.startswith("the 8 machines on which jobs held GPUs, ")
+    with pytest.raises(UsageError, match="the trace has no listed capacity; use 'observed'"):
+        capacity(trace, "listed")
+    assert {form.name for form in all_formats().values() if form.nodes_from_jobs} == FROM_JOBS
+
+
+def test_each_source_has_its_word(trace: Trace, make_trace: MakeTrace) -> None:
+    assert [capacity(trace, source).word for source in ("listed", "observed")] == ["listed", "observed"]
+    stated = make_trace(jobs=[{"job_id": "j"}], capacity=[{"time": "2020-01-01", "vc": "v", "gpu_count": 8}])
+    assert (capacity(stated).gpus, capacity(stated).word) == (8, "stated")
 
 
 def test_a_file_is_a_source(trace: Trace, tmp_path: Path) -> None:

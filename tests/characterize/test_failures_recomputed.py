@@ -249,7 +249,12 @@ def relaxation(tables: Tables) -> Results:
     spread = [j for j in tables["jobs"] if j["gpu_count"] and j["node_count"] is not None]
     sizes = grouped(spread, lambda j: (class_of(j["gpu_count"]),))
     return {
-        key: (len(own), len(own) / len(sizes[key[0],]), mean(first.get(j["job_id"]) for j in own))
+        key: (
+            len(own),
+            len(own) / len(sizes[key[0],]),
+            mean(first.get(j["job_id"]) for j in own),
+            sum(first.get(j["job_id"]) is not None for j in own),
+        )
         for key, own in grouped(
             spread, lambda j: (class_of(j["gpu_count"]), j["node_count"] / math.ceil(j["gpu_count"] / 8))
         ).items()

@@ -180,11 +180,11 @@ def test_relaxation_is_nodes_over_the_fewest_that_could_hold_the_job(make_trace:
     trace = make_trace(jobs=jobs, attempts=attempts)
     assert rows(trace, "locality/relaxation") == approx(
         [
-            ("<1", 1.0, 1, 1.0, None),
-            ("2-4", 1.0, 1, 1.0, 0.0),
-            ("5-8", 1.0, 1, 1 / 3, 600.0),
-            ("5-8", 2.0, 2, 2 / 3, 20.0),
-            (">8", 4 / 3, 1, 1.0, None),  # 17 GPUs need 3 nodes of 8
+            ("<1", 1.0, 1, 1.0, None, 0),
+            ("2-4", 1.0, 1, 1.0, 0.0, 1),
+            ("5-8", 1.0, 1, 1 / 3, 600.0, 1),
+            ("5-8", 2.0, 2, 2 / 3, 20.0, 2),
+            (">8", 4 / 3, 1, 1.0, None, 0),  # 17 GPUs need 3 nodes of 8
         ]
     )
     assert [row[:2] for row in rows(trace, "locality/relaxation", gpus_per_node=4)] == approx(

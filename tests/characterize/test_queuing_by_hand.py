@@ -189,7 +189,15 @@ def _owned(trace: Trace, **params: Any) -> list[float | None]:
 def test_what_a_cluster_owns_is_stated_or_listed_or_what_its_vcs_held(make_trace: MakeTrace) -> None:
     plan = tables()
     nodes = [{"node_id": n, "cluster": "x", "gpu_count": g} for n, g in (("m", 8), ("n", 3))]
-    assert _owned(make_trace(**{**plan, "nodes": nodes})) == [14, 14, 14]
+    # The quotas of the VCs, 14, overlap: there are machines with 11 GPUs.
+    bounded = make_trace(**{**plan, "nodes": nodes})
+    assert _owned(bounded) == [11, 11, 11]
+    assert (
+        "what a cluster owns: the stated sum over its VCs, at most the GPUs of its node list, which that sum exceeds"
+        in answer_query(bounded, "queuing/cluster_timeline").notes
+    )
+    more = [*nodes, {"node_id": "o", "cluster": "x", "gpu_count": 9}]
+    assert _owned(make_trace(**{**plan, "nodes": more})) == [14, 14, 14]
     del plan["capacity"]
     # v holds 4 GPUs at most, w 4 too.
     assert _owned(make_trace(**{**plan, "nodes": []})) == [8, 8, 8]

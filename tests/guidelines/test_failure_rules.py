@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+import polars as pl
 import pytest
+from scipy.stats import fisher_exact
 
 from tests.guidelines.planted import DAY, Log, when
+from tracekit.characterize import run_query
 from tracekit.guidelines.run import guidelines
 
 if TYPE_CHECKING:
@@ -92,13 +96,14 @@ def test_retries_after_faults_of_the_infrastructure_are_right(make_trace: MakeTr
     assert found.finding.numbers["repeats"].value == 0
 
 
-def failing_nodes(bad_every: int) -> Log:
+def failing_nodes(bad_every: int, users: int = 7, gpus: float = 1) -> Log:
     """Return ten nodes with a hundred jobs each, of which every tenth fails; on node 'a' every so many."""
     log = Log()
     for node in "abcdefghij":
         for k in range(100):
             failed = k % (bad_every if node == "a" else 10) == 0
-            log.job(k * 9000, 600, status="failed" if failed else "completed", node=node)
+            status = "failed" if failed else "completed"
+            log.job(k * 9000, 600, status=status, node=node, user=f"u{k // 10 % users}", gpus=gpus)
     return log
 
 
@@ -109,7 +114,10 @@ def test_the_bad_node_is_named_with_its_excess(make_trace: MakeTrace) -> None:
     # 9 * 10 + 50 failures over ten nodes: 14 each are expected.
     assert found.finding.numbers["excess_failures"].value == pytest.approx(36)
     assert found.finding.numbers["suspect_nodes"].value == 1
-    assert [row["node_id"] for row in found.finding.rows] == ["a"]
+    assert found.finding.numbers["one_user_nodes"].value == 0
+    (row,) = found.finding.rows
+    assert row["node_id"] == "a"
+    assert row["adjusted_p_value"] < row["adjusted_p_value_without_one_user"] <= 0.05
 
 
 def test_equal_nodes_stay(make_trace: MakeTrace) -> None:
@@ -117,6 +125,78 @@ def test_equal_nodes_stay(make_trace: MakeTrace) -> None:
     assert found.verdict == "does not hold"
     assert found.finding is not None
     assert found.finding.rows == ()
+
+
+def burst(on: str, of: int) -> Log:
+    """Return ten good nodes, on some of which one user has so many jobs that fail after a second."""
+    log = failing_nodes(10)
+    for node in on:
+        for k in range(of):
+            log.job(400_000 + k, 1, status="failed", node=node, user="burst")
+    return log
+
+
+def test_the_instant_failures_of_one_user_make_no_node_suspect(make_trace: MakeTrace) -> None:
+    found = judged(make_trace, burst("bcd", 30), "drain-nodes")
+    frame = run_query(make_trace(**burst("bcd", 30).tables), "failures/by_node")
+    assert frame.filter(pl.col("adjusted_p_value") <= 0.05)["node_id"].sort().to_list() == ["b", "c", "d"]
+    assert found.verdict == "does not hold"
+    assert found.finding is not None
+    assert found.finding.rows == ()
+    assert found.finding.numbers["one_user_nodes"].value == 3
+
+
+def test_a_bad_node_is_named_beside_nodes_that_one_user_makes_look_bad(make_trace: MakeTrace) -> None:
+    log = failing_nodes(2)
+    for node in "bcd":
+        for k in range(30):
+            log.job(400_000 + k, 1, status="failed", node=node, user="burst")
+    found = judged(make_trace, log, "drain-nodes")
+    assert found.verdict == "holds"
+    assert found.finding is not None
+    assert [row["node_id"] for row in found.finding.rows] == ["a"]
+    assert found.finding.numbers["one_user_nodes"].value == 3
+
+
+def test_the_user_is_left_out_of_both_sides(make_trace: MakeTrace) -> None:
+    """The test is Fisher's of what is left: of the others 9 * 10 jobs fail of 900, of node a's 40 of 80."""
+    log = Log()
+    for node in "abcdefghij":
+        for k in range(100):
+            # User x has 20 jobs on each node, of which all fail on a, and half elsewhere.
+            own = k < 20
+            failed = (node == "a" or k % 2 == 0) if own else k % (2 if node == "a" else 10) == 0
+            log.job(k * 9000, 600, status="failed" if failed else "completed", node=node, user="x" if own else f"u{k}")
+    found = judged(make_trace, log, "drain-nodes")
+    assert found.finding is not None
+    (row,) = found.finding.rows
+    table = np.array([[40, 40], [9 * 8, 9 * 72]])
+    p_value = float(fisher_exact(table, alternative="greater").pvalue)
+    # Of ten nodes the least p-value counts ten times.
+    assert row["adjusted_p_value_without_one_user"] == pytest.approx(10 * p_value)
+
+
+def test_users_whom_the_log_does_not_name_may_be_one(make_trace: MakeTrace) -> None:
+    log = failing_nodes(2)
+    for job in log.tables["jobs"]:
+        job["user"] = None
+    found = judged(make_trace, log, "drain-nodes")
+    assert found.verdict == "cannot tell"
+    assert found.why == ("The log names no users, so that a node cannot be told from a user whose jobs fail there.",)
+    half = failing_nodes(2)
+    for k, job in enumerate(half.tables["jobs"]):
+        job["user"] = None if k % 100 < 97 else "u"
+    assert judged(make_trace, half, "drain-nodes").verdict == "does not hold"
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_gpus_are_spoken_of_where_there_are_some(make_trace: MakeTrace, gpus: int) -> None:
+    log = failing_nodes(2, gpus=gpus)
+    (entry,) = guidelines(make_trace(**log.tables), only=["drain-nodes"]).document()["guidelines"]
+    assert entry["verdict"] == "holds"
+    told = " ".join([entry["advice"], entry["cost"], entry["risk"], *entry["practice"].values()])
+    assert ("GPU" in told) is bool(gpus)
+    assert entry["advice"].startswith("Drain these nodes, run the vendor's ")
 
 
 def long_jobs(status: str) -> Log:

@@ -74,6 +74,7 @@ def test_the_keys_are_those_that_scripts_rely_on(document: dict[str, Any]) -> No
         "advice",
         "effect",
         "no_effect",
+        "record",
         "cost",
         "risk",
         "practice",

@@ -126,6 +126,8 @@ def on_nodes(half_day: str, all_day: str) -> Log:
     for node in half_day:
         for day in range(10):
             log.job(day * DAY, DAY / 2, gpus=8, node=node)
+    # The log goes on to the end of the ten days.
+    log.job(10 * DAY, 60, gpus=0)
     return log
 
 
@@ -159,6 +161,21 @@ def test_idle_power_is_that_of_the_gpus_of_the_nodes_that_are_idle(make_trace: M
     assert "Of 4 nodes, 2 nodes ran no job" in GUIDELINE.finding.format(
         **{m.key: shown(numbers[m.key].value, m.unit) for m in GUIDELINE.measures}
     )
+
+
+def test_nodes_that_run_empty_after_the_last_submission_are_not_idle(make_trace: MakeTrace) -> None:
+    """Four nodes full for five days of submissions; the log then tells the ends of its jobs for fifteen days more."""
+    log = Log()
+    log.nodes("abcd", 8)
+    for node in "abcd":
+        for day in range(6):
+            log.job(day * DAY, DAY, gpus=8, node=node)
+    log.job(5 * DAY, 20 * DAY, gpus=0)
+    found = judged(make_trace, log, "power-down")
+    assert found.verdict == "does not hold"
+    assert found.finding is not None
+    assert found.finding.numbers["idle_share"].value == 0
+    assert found.finding.numbers["idle_share"].n == 5 * 24 + 1
 
 
 def test_busy_nodes_stay_on(make_trace: MakeTrace) -> None:

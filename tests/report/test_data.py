@@ -15,7 +15,7 @@ from tracekit.characterize.intervals import Interval
 from tracekit.report import build_report
 from tracekit.report.data import Result
 from tracekit.report.fitted import FITTED
-from tracekit.report.replayed import REPLAYED
+from tracekit.report.replay_questions import REPLAYED
 from tracekit.report.sections import section_title, sections_in_order
 from tracekit.report.structure import ROW_LIMIT
 
@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from tracekit.report.structure import CapacityInfo
     from tracekit.trace import Trace
 
-NO_CAPACITY: CapacityInfo = {"requested": "listed", "used": None, "gpus": None, "alternatives": {}, "note": "unknown"}
+NO_CAPACITY: CapacityInfo = {
+    "requested": "listed",
+    "used": None,
+    "gpus": None,
+    "alternatives": {},
+    "note": "unknown",
+    "word": "",
+}
 
 
 def own_query(name: str = "mine/own") -> Query:
@@ -153,6 +160,10 @@ def test_headline_numbers_are_those_of_the_summary(report: Report) -> None:
     value = {r["metric"]: r["value"] for r in summary["rows"]}
     rows = {a["name"]: a["rows"] for s in report["sections"] for a in s["answers"]}
     load, use = rows["queuing/cluster_timeline"], rows["utilization/gpu_by_size_status"]
+    # The tail after the last submission tells how the log runs out, not how full the cluster was.
+    begins = [dt.datetime.fromisoformat(r["time"]) for r in load]
+    until = dt.datetime.fromisoformat(report["time"]["last_submission"] or "")
+    load = [r for r, begin in zip(load, begins, strict=True) if begin + (begins[1] - begins[0]) <= until]
     held = sum(r["running_gpus"] for r in load) / sum(r["capacity_gpus"] for r in load)
     busy = sum(r["samples"] * r["mean_pct"] for r in use) / sum(r["samples"] for r in use) / 100
     shown = {h["label"]: h["value"] for h in report["headline"]}

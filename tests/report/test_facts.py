@@ -34,7 +34,8 @@ def _quality(*capabilities: tuple[str, bool, list[str] | None], records: int = 1
 
 
 def _time(base: str, days: float) -> TimeInfo:
-    return {"base": base, "timezone": "UTC", "first": None, "last": None, "span_s": 86400 * days, "text": ""}
+    times: dict[str, None] = dict.fromkeys(("first", "last", "last_submission"))
+    return cast("TimeInfo", {"base": base, "timezone": "UTC", **times, "span_s": 86400 * days, "text": ""})
 
 
 def _load(*rows: tuple[str, float, float, float | None]) -> list[dict[str, Any]]:
@@ -126,8 +127,8 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
 def test_times_without_a_date_are_days_since_the_start_of_the_trace() -> None:
     rows = _load(("1970-01-01T00:00:00+00:00", 2.0, 0.0, 4.0), ("1970-01-03T12:00:00+00:00", 4.0, 3.0, 4.0))
     assert finding("queuing/cluster_timeline", rows, WHOLE) == (
-        "Over the whole trace, jobs held 75.0 % of 4 GPUs, 3 on average and 4 in the fullest of the 2"
-        " spans drawn. The longest queue began on day 3: waiting jobs asked for 3 GPUs, while jobs held 4."
+        "Over the whole trace, jobs held 75.0 % of the GPU time of the cluster, 3 GPUs on average and 4 in the fullest"
+        " of the 2 spans drawn. The longest queue began on day 3: waiting jobs asked for 3 GPUs, while jobs held 4."
     )
     (panel,) = panels("queuing/cluster_timeline", rows, WHOLE)
     spec = panel.to_dict()
@@ -260,7 +261,7 @@ def test_zones_that_nobody_knows_and_times_beyond_the_calendar_stop_no_report() 
 
 
 def _capacity(gpus: float | None, **others: float) -> CapacityInfo:
-    return {"requested": "auto", "used": "listed", "gpus": gpus, "alternatives": others, "note": ""}
+    return {"requested": "auto", "used": "listed", "gpus": gpus, "alternatives": others, "note": "", "word": "listed"}
 
 
 def test_doubts_are_told_where_there_are_any() -> None:
@@ -303,13 +304,15 @@ def test_each_part_names_the_number_of_gpus_that_it_stands_on() -> None:
     free = answer("locality/fragmentation", [])
     replay = cast("ReplayInfo", {"cluster": {"nodes": 3, "gpus": 96}})
     every = [load, use, summary, free]
-    found = gpu_totals(every, _capacity(100.0), replay)
+    found = gpu_totals(every, _capacity(140.0), replay)
     assert [(t["gpus"], t["source"]) for t in found] == [
-        (105.0, "the GPUs of its node list"),
-        (130.0, "the sum over its VCs, q"),
-        (128.0, "node by node, the most that the list, jobs or telemetry show"),
+        (105.0, "the GPUs of its node list, on average over time"),
+        (130.0, "the sum over its VCs, on average over time, q"),
+        (128.0, "node by node, the most that any source shows"),
         (96.0, "the cluster of the replays"),
     ]
+    # What adds up to more than there is is no number of GPUs.
+    assert [t["gpus"] for t in gpu_totals(every, _capacity(129.0), replay)] == [105.0, 128.0, 96.0]
     load["params"] = [{"name": "gpus", "value": 105.0, "meaning": ""}]
     use["notes"] = ["there are no VCs; what is owned are all GPUs of the cluster"]
     given = gpu_totals(every, {**_capacity(105.0), "note": "the file gpus.csv, 3 nodes"}, None)
@@ -329,7 +332,17 @@ def test_gpu_hours_say_what_jobs_hold_that_still_run() -> None:
     named = {"queuing/cluster_timeline": load, "overview/status": status, "overview/summary": summary}
     hours, held = headline([answer(k, v) for k, v in named.items()], _capacity(None), "telemetry covers a day")
     assert hours["note"] == "of finished runs; 2 jobs still running at the end hold 8 more"
-    assert (held["text"], held["note"]) == ("10.0 %", "of 100 GPUs over the whole trace, by jobs that still run too")
+    assert (held["text"], held["note"]) == (
+        "10.0 %",
+        "by jobs, up to the last submission (jobs that still run included)",
+    )
+    (_, held, gpus) = headline([answer(k, v) for k, v in named.items()], _capacity(100.0, observed=120.0))
+    assert held["note"] == "of 100 GPUs, up to the last submission (jobs that still run included)"
+    assert (gpus["text"], gpus["note"]) == ("100", "listed; 120 as observed")
+    until = {**_time("absolute", 1), "last_submission": "2026-01-01T01:30:00"}
+    # Of the two hours the second ends after the last submission.
+    (_, held) = headline([answer(k, v) for k, v in named.items()], _capacity(None), None, cast("TimeInfo", until))
+    assert held["text"] == "8.0 %"
     use = [{"gpu_count": 1.0, "status": None, "samples": 4, "mean_pct": 50.0}]
     (busy,) = headline([answer("utilization/gpu_by_size_status", use)], _capacity(None), "telemetry covers a day")
     assert (busy["text"], busy["note"]) == ("50.0 %", "telemetry covers a day")
@@ -346,7 +359,7 @@ def test_a_result_without_rows_says_what_that_means() -> None:
 
 def test_the_vc_that_would_pay_most_is_named() -> None:
     rows = [
-        {"policy": policy, "vc": vc, "mean_wait_s": wait}
+        {"policy": policy, "vc": vc, "mean_wait_s": wait, "effect_told": True}
         for policy, vc, wait in (
             ("fifo", "a", 60.0),
             ("fifo", "b", 120.0),

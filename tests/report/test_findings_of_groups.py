@@ -13,17 +13,17 @@ def _rows(columns: str, *rows: tuple[Any, ...]) -> list[dict[str, Any]]:
     return [dict(zip(columns.split(), row, strict=True)) for row in rows]
 
 
-_RELAXATION = "gpu_class relaxation jobs mean_wait_s"
+_RELAXATION = "gpu_class relaxation jobs mean_wait_s waits"
 
 
 def test_relaxation_names_the_size_that_is_spread_most() -> None:
     rows = _rows(
         _RELAXATION,
-        ("1", 2.0, 99, 1.0),
-        ("2-4", 1.0, 90, 60.0),
-        ("2-4", 2.0, 10, 120.0),
-        ("5-8", 1.5, 40, 1.0),
-        (">8", 9.0, 2, None),
+        ("1", 2.0, 99, 1.0, 99),
+        ("2-4", 1.0, 90, 60.0, 90),
+        ("2-4", 2.0, 10, 120.0, 10),
+        ("5-8", 1.5, 40, 1.0, 40),
+        (">8", 9.0, 2, None, 0),
     )
     assert finding("locality/relaxation", rows) == (
         "100 % of the jobs of 5-8 GPUs ran on more nodes than the fewest that could hold them, the largest share of any"
@@ -32,8 +32,18 @@ def test_relaxation_names_the_size_that_is_spread_most() -> None:
     assert (finding("locality/relaxation", rows[1:3]) or "").endswith(
         " They waited 2 min on average (n = 10), the others of this size 1 min."
     )
-    strict = _rows(_RELAXATION, ("1", 1.0, 99, 1.0), ("2-4", 1.0, 9, 1.0), (">8", 0.5, 9, 1.0))
+    strict = _rows(_RELAXATION, ("1", 1.0, 99, 1.0, 99), ("2-4", 1.0, 9, 1.0, 9), (">8", 0.5, 9, 1.0, 9))
     assert finding("locality/relaxation", strict) == "Every job ran on the fewest nodes that could hold it."
+
+
+def test_waits_of_spread_jobs_are_weighted_by_the_waits_that_are_known() -> None:
+    rows = _rows(_RELAXATION, ("2-4", 1.0, 30, 0.0, 30), ("2-4", 2.0, 5, 60.0, 5), ("2-4", 3.0, 5, 600.0, 1))
+    # (5 * 60 s + 600 s) / 6, and not (5 * 60 s + 5 * 600 s) / 10.
+    assert (finding("locality/relaxation", rows) or "").endswith(
+        " They waited 2.5 min on average (n = 6), the others of this size 0 s."
+    )
+    few = [rows[0], {**rows[1], "waits": 3}, rows[2]]
+    assert "They waited" not in (finding("locality/relaxation", few) or "")
 
 
 _SPREAD = "gpu_count node_count samples mean_pct"

@@ -9,7 +9,7 @@ import pytest
 from tracekit.report.opening import opening
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Answer
+    from tracekit.report.structure import Answer, CapacityInfo, ReplayInfo, TimeInfo
 
 
 def _answers(**metrics: float | None) -> list[Answer]:
@@ -26,7 +26,8 @@ def _entry(name: str, verdict: str = "holds", effect: tuple[str, float] | None =
             "changes": [{"jct_diff_share": effect[1]}],
             "text": f"{effect[1]:+.0%}",
         }
-    return {"id": name, "title": name.upper(), "verdict": verdict, "finding": {"text": f"found {name}"}, "effect": told}
+    more = {"effect": told, "no_effect": None, "record": None}
+    return {"id": name, "title": name.upper(), "verdict": verdict, "finding": {"text": f"found {name}"}, **more}
 
 
 @pytest.mark.parametrize(
@@ -34,16 +35,67 @@ def _entry(name: str, verdict: str = "holds", effect: tuple[str, float] | None =
     [
         ({}, "A cluster; no jobs were submitted."),
         ({"jobs": 1}, "A cluster; 1 job was submitted."),
-        ({"jobs": 9, "users": 1, "days_covered": 0.25}, "A cluster; 1 user submitted 9 jobs within 0.2 days."),
-        (
-            {"jobs": 797, "users": 41, "nodes": 30, "gpus_listed": 138, "vcs": 6, "clusters": 1, "days_covered": 34.6},
-            "A cluster of 30 nodes with 138 GPUs in 6 virtual clusters; 41 users submitted 797 jobs within 35 days.",
-        ),
-        ({"jobs": 1200, "gpus_observed": 8, "clusters": 2}, "2 clusters of 8 GPUs; 1,200 jobs were submitted."),
+        ({"jobs": 9, "users": 1}, "A cluster; 1 user submitted 9 jobs."),
+        ({"jobs": 1200, "clusters": 2}, "2 clusters; 1,200 jobs were submitted."),
     ],
 )
 def test_the_cluster_is_told_as_far_as_the_trace_knows_it(metrics: dict[str, float], about: str) -> None:
     assert opening(_answers(**metrics), None)["about"] == about
+
+
+CAPACITY: CapacityInfo = {
+    "requested": "observed",
+    "used": "observed",
+    "gpus": 172.0,
+    "alternatives": {"listed": 138.0},
+    "note": "",
+    "word": "observed",
+}
+
+
+def test_gpus_and_days_are_those_of_the_whole_page() -> None:
+    metrics = {"jobs": 797, "users": 41, "nodes": 30, "gpus_listed": 138, "vcs": 6, "clusters": 1, "days_covered": 28.0}
+    when = cast("TimeInfo", {"span_s": 33.6 * 86400})
+    assert opening(_answers(**metrics), None, (), CAPACITY, when)["about"] == (
+        "A cluster of 30 nodes with 172 GPUs (observed) in 6 virtual clusters; 41 users submitted 797 jobs; the log"
+        " spans 34 days."
+    )
+
+
+def _replay(part: str | None = None) -> ReplayInfo:
+    info = {"cluster": {"nodes": 1, "gpus": 8}, "part": part and {"cluster": part, "others": ["Venus"]}}
+    return cast("ReplayInfo", info)
+
+
+def test_nothing_to_change_is_said_of_what_was_replayed_only() -> None:
+    entries = {"guidelines": [_entry("absent", "does not hold")]}
+
+    def heading(replay: ReplayInfo | None) -> str:
+        return opening([], entries, replay=replay)["heading"]
+
+    assert heading(_replay()) == "Nothing to change on this evidence"
+    assert heading(_replay("Earth")) == "Nothing to change in Earth on this evidence; nothing else was replayed"
+    assert heading(None) == "No problem found on this evidence; nothing was replayed"
+    assert heading(cast("ReplayInfo", {"cluster": None})) == "No problem found on this evidence; nothing was replayed"
+
+
+def test_nothing_to_change_does_not_stand_beside_a_problem_that_was_found() -> None:
+    found = opening([], {"guidelines": [_entry("vain", effect=("no change", 0.0))]}, replay=_replay())
+    assert "1 was found" in found["verdict"]
+    assert found["heading"] == "1 problem found, and no gain expected from the advice"
+    more = opening([], {"guidelines": [_entry(name) for name in "ab"]}, replay=_replay())
+    assert more["heading"] == "Two things to change first"
+
+
+def test_advice_whose_effect_the_log_does_not_carry_says_so_and_is_ranked_by_nothing() -> None:
+    why = "A replay does not reproduce this log (19.4 h against 0.40 h waited); the effect cannot be told."
+    untold = {**_entry("untold"), "no_effect": why, "record": {"carried": False}}
+    untried = {**_entry("untried"), "no_effect": "Not replayed, since no policy decides."}
+    changes = opening([], {"guidelines": [untried, untold]})["changes"]
+    assert [(c["id"], c["effect"], c["no_effect"]) for c in changes] == [
+        ("untold", None, why),
+        ("untried", None, None),
+    ]
 
 
 def test_what_replays_confirm_comes_first_and_the_larger_gain_before_the_smaller() -> None:

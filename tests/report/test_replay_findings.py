@@ -32,6 +32,9 @@ def policy(name: str, completion: float = 3600.0, wait: float = 0.0, **more: Any
         "fairness_share": 0.9,
         "gpus_busy_share": 0.5,
         "beyond_share": None,
+        "effect_told": True,
+        "effect_reason": None,
+        "recorded_wait_s": None,
         **more,
     }
 
@@ -103,6 +106,61 @@ def test_the_fastest_policies_are_named_by_what_they_know() -> None:
     )
 
 
+WHY = "a replay does not reproduce this log (0.50 h against 2.00 h waited); the effect cannot be told"
+LONGER = "jobs wait longer under las than they did by the log (2.10 h against 2.00 h); the effect cannot be told"
+
+
+def test_effects_that_the_log_does_not_carry_are_not_ranked() -> None:
+    base = policy("fifo", wait=1800.0, recorded_wait_s=7200.0)
+    untold = {"effect_told": False, "change_share": None, "later_share": None}
+    all_untold = [
+        {**base, "effect_told": False, "effect_reason": WHY},
+        policy("las", 3240.0, 1440.0, **untold, effect_reason=WHY),
+        policy("recorded", 9000.0, 7200.0),
+    ]
+    assert told(*all_untold) == (
+        "Under fifo (what fifo is) these 10 jobs take 1 h from submission to end on average, of which they wait 30 min."
+        " By the log they waited 2 h on average, for causes that the replays do not know, such as quotas or reserved"
+        " nodes. A replay does not reproduce this log (0.50 h against 2.00 h waited); the effect cannot be told."
+    )
+    some = [
+        base,
+        policy("las", 900.0, 7560.0, **untold, effect_reason=LONGER),
+        policy("srtf", 2700.0, 900.0, run_times="given", recorded_wait_s=7200.0),
+    ]
+    assert told(*some) == (
+        "Under fifo (what fifo is) these 10 jobs take 1 h from submission to end on average, of which they wait 30 min."
+        " Of the policies that are given the true run times in advance, srtf gives the shortest times, 45 min on"
+        " average, \N{MINUS SIGN}25.0 %. By the log they waited 2 h on average. Jobs wait longer under las than they"
+        " did by the log (2.10 h against 2.00 h); the effect cannot be told."
+    )
+
+
+def test_sizes_and_vcs_are_compared_with_the_log_where_no_effect_is_carried() -> None:
+    rows = [
+        {**r, "effect_told": False} for r in class_rows(fifo=(60.0, 3600.0), sjf=(0.0, 0.0), recorded=(5.0, 7200.0))
+    ]
+    assert finding("replay/by_gpu_class", rows) == (
+        "1-GPU jobs wait 1 min on average under fifo, and waited 5 s by the log; jobs of more than 8 GPUs wait 1 h on"
+        " average under fifo, and waited 2 h by the log. What another policy would change cannot be told, since the"
+        " replays do not wait as the log did, or wait longer."
+    )
+    waits = vc_rows(
+        ("fifo", "ignored", "a", 0.0),
+        ("sjf", "ignored", "a", 30.0),
+        ("philly", "kept", "a", 600.0),
+        ("hived", "kept", "a", 3600.0),
+    )
+    half = [r | {"effect_told": r["quotas"] == "kept"} for r in waits]
+    text = finding("replay/by_vc", half) or ""
+    assert text.startswith(
+        "Of the policies that ignore the quotas of VCs, the effect of none can be told. Of those that"
+    )
+    assert "hived would cost VC a most" in text
+    none = [r | {"effect_told": False} for r in waits]
+    assert (finding("replay/by_vc", none) or "").startswith("Which VC would gain or pay under another policy cannot")
+
+
 @pytest.mark.parametrize("waits", [0.0, 720.0])
 def test_a_log_that_holds_more_gpus_than_there_are_is_told_of_in_the_sentence(waits: float) -> None:
     rows = [policy("fifo"), policy("hived", 4320.0, waits), {**RECORDED, "beyond_share": 0.42}]
@@ -116,7 +174,7 @@ def test_a_log_that_holds_more_gpus_than_there_are_is_told_of_in_the_sentence(wa
 
 def vc_rows(*waits: tuple[str, str | None, str | None, float]) -> list[dict[str, Any]]:
     names = ("policy", "quotas", "vc", "mean_wait_s")
-    return [dict(zip(names, row, strict=True)) for row in waits]
+    return [dict(zip(names, row, strict=True)) | {"effect_told": True} for row in waits]
 
 
 def test_policies_that_keep_quotas_are_compared_with_each_other_only() -> None:
@@ -155,7 +213,7 @@ def test_where_all_keep_quotas_that_is_said_once() -> None:
 
 def class_rows(**waits: tuple[float, float]) -> list[dict[str, Any]]:
     return [
-        {"policy": name, "gpu_class": size, "jobs": 5, "mean_wait_s": wait}
+        {"policy": name, "gpu_class": size, "jobs": 5, "mean_wait_s": wait, "effect_told": True}
         for name, pair in waits.items()
         for size, wait in zip(("1", ">8"), pair, strict=True)
     ]
@@ -217,8 +275,15 @@ def test_policies_whose_numbers_are_alike_are_drawn_as_one_and_named() -> None:
     same = [*ALIKE[:2], policy("las", 3601.0), SLOW, RECORDED]
     (lines, note, values), *others = _drawn("replay/policies", same)
     assert lines == ["fifo and 2 more", "hived", "recorded"]
-    assert note == "Dot: mean. Line: from the median to the 99th percentile. As fifo: fifo,scan=skip; las."
-    assert {v["run_times"] for v in values} == {"not given"}
+    assert note == (
+        "Dot: mean. Line: from the median to the 99th percentile. Green: the log's own schedule; dashed: its mean. As"
+        " fifo: fifo,scan=skip; las."
+    )
+    assert {v["policy"]: v["run_times"] for v in values} == {
+        "fifo and 2 more": "not given",
+        "hived": "not given",
+        "recorded": "by the log",
+    }
     assert [(names, "As fifo" in text) for names, text, _ in others] == [(lines, False)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,8 @@ from tracekit.progress import Progress
 from tracekit.replay.panel import standard_panel
 from tracekit.report.data import Result, build_report
 from tracekit.report.made import frame_of
-from tracekit.report.replayed import ASSUMED, REPLAYED, TENANTS, replayed_results, unreplayed_results
+from tracekit.report.replay_questions import ASSUMED, REPLAYED, TENANTS
+from tracekit.report.replayed import replayed_results, unreplayed_results
 from tracekit.report.sections import finding, panels
 
 if TYPE_CHECKING:
@@ -29,27 +31,48 @@ if TYPE_CHECKING:
 
     MakeTrace = Callable[..., Trace]
 
-CAPACITY: CapacityInfo = {"requested": "auto", "used": None, "gpus": None, "alternatives": {}, "note": ""}
+CAPACITY: CapacityInfo = {
+    "requested": "auto",
+    "used": None,
+    "gpus": None,
+    "alternatives": {},
+    "note": "",
+    "word": "",
+}
 
 
-@pytest.fixture(scope="module")
-def trace(make_trace: MakeTrace) -> Trace:
+def one_node(make_trace: MakeTrace, *starts: str) -> Trace:
     """One node of 2 GPUs: a job of 2 GPUs runs an hour, then a short one and a long one ask for both."""
     jobs, attempts = [], []
-    for i, (submit, run, gpus, vc) in enumerate([(0, 3600, 2, "a"), (60, 3600, 2, "a"), (120, 60, 2, "b")]):
-        times = {"submit_time": f"2020-03-01 00:{submit // 60:02}:00", "start_time": "2020-03-01 06:00:00"}
-        end = f"2020-03-01 0{6 + run // 3600}:{run % 3600 // 60:02}:00"
-        job = {"job_id": str(i), **times, "end_time": end, "gpu_count": gpus, "run_s": run, "vc": vc}
-        jobs.append({**job, "status": "completed", "user": "u"})
-        attempts.append(
-            {"job_id": str(i), "attempt": 0, "start_time": times["start_time"], "end_time": end, "run_s": run}
-        )
+    rows = [(0, 3600, 2, "a"), (60, 3600, 2, "a"), (120, 60, 2, "b")]
+    for i, ((submit, run, gpus, vc), begin) in enumerate(zip(rows, starts, strict=True)):
+        start = dt.datetime.fromisoformat(f"2020-03-01 {begin}:00")
+        times = {"start_time": start, "end_time": start + dt.timedelta(seconds=run), "run_s": run}
+        job = {"job_id": str(i), "submit_time": f"2020-03-01 00:{submit // 60:02}:00", **times, "gpu_count": gpus}
+        jobs.append({**job, "vc": vc, "status": "completed", "user": "u"})
+        attempts.append({"job_id": str(i), "attempt": 0, **times})
     jobs += [
         {"job_id": name, "submit_time": "2020-03-01 00:00:00", "gpu_count": gpus, "status": "cancelled"}
         for name, gpus in (("cpu", 0), ("never", 1))
     ]
     nodes = [{"node_id": "n", "gpu_count": 2}, {"node_id": "cpu", "gpu_count": 0}]
     return make_trace(jobs=jobs, attempts=attempts, nodes=nodes)
+
+
+@pytest.fixture(scope="module")
+def trace(make_trace: MakeTrace) -> Trace:
+    """The log lets all three start at 6:00, which no policy does."""
+    return one_node(make_trace, "06:00", "06:00", "06:00")
+
+
+@pytest.fixture(scope="module")
+def in_order(make_trace: MakeTrace) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of a log that is first in, first out."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("TRACEKIT_REPLAY", raising=False)
+        made = one_node(make_trace, "00:00", "01:00", "02:00")
+        results, _ = replayed_results(LiveReplays(made, 100, Progress()))
+    return {r.query.name: [] if r.frame is None else r.frame.to_dicts() for r in results}
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +96,6 @@ def test_the_rows_are_those_of_a_schedule_worked_by_hand(rows: dict[str, list[di
     by = {r["policy"]: r for r in rows["replay/policies"]}
     assert by["fifo"]["mean_wait_s"] == pytest.approx((0 + 59 * 60 + 118 * 60) / 3)
     assert by["sjf"]["mean_wait_s"] == pytest.approx((0 + 60 * 60 + 58 * 60) / 3)
-    base, fast = (59 + 118) * 60 + 7260, (60 + 58) * 60 + 7260
-    assert by["sjf"]["change_share"] == pytest.approx(fast / base - 1)
     assert (by["fifo"]["run_times"], by["sjf"]["run_times"], by["las"]["run_times"]) == (
         "not given",
         "given",
@@ -82,6 +103,50 @@ def test_the_rows_are_those_of_a_schedule_worked_by_hand(rows: dict[str, list[di
     )
     waits = {(r["vc"], r["policy"]): r["mean_wait_s"] for r in rows["replay/by_vc"]}
     assert (waits["b", "fifo"], waits["b", "sjf"]) == (118 * 60, 58 * 60)
+
+
+def test_a_change_is_told_where_the_log_is_the_first_policy(in_order: dict[str, list[dict[str, Any]]]) -> None:
+    by = {r["policy"]: r for r in in_order["replay/policies"]}
+    base, fast = (59 + 118) * 60 + 7260, (60 + 58) * 60 + 7260
+    assert by["sjf"]["change_share"] == pytest.approx(fast / base - 1)
+    assert (by["sjf"]["later_share"], by["sjf"]["earlier_share"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    assert (by["sjf"]["effect_told"], by["sjf"]["effect_reason"], by["sjf"]["recorded_jobs"]) == (True, None, 3)
+    assert by["sjf"]["recorded_wait_s"] == by["sjf"]["first_wait_s"] == pytest.approx((59 + 118) * 60 / 3)
+    assert by["sjf"]["policy_wait_s"] == pytest.approx((60 + 58) * 60 / 3)
+    assert by["sjf"]["recorded_completion_s"] == pytest.approx(base / 3)
+    text = finding("replay/policies", in_order["replay/policies"]) or ""
+    assert "Of the policies that are given the true run times in advance, s" in text
+    assert "By the log they waited 59 min on average." in text
+    assert re.search(r"\N{MINUS SIGN}\d", text)
+    assert " and at best " in (finding("replay/by_gpu_class", in_order["replay/by_gpu_class"]) or "")
+
+
+def test_no_change_is_told_and_nothing_ranked_where_the_log_ran_otherwise(
+    rows: dict[str, list[dict[str, Any]]],
+) -> None:
+    """First in, first out lets the jobs wait 59 min; by the log they waited 6 h less a minute."""
+    why = "a replay does not reproduce this log (0.98 h against 5.98 h waited); the effect cannot be told"
+    effects = ("change_share", "change_low_share", "change_high_share", "later_share", "earlier_share")
+    for row in rows["replay/policies"]:
+        assert (row["effect_told"], row["effect_reason"]) == (False, why)
+        assert {row[key] for key in effects} == {None}
+        assert row["recorded_wait_s"] == pytest.approx(6 * 3600 - 60)
+    assert finding("replay/policies", rows["replay/policies"]) == (
+        "Under fifo (first in, first out) these 3 jobs take 1.66 h from submission to end on average, of which they"
+        " wait 59 min. By the log they waited 5.98 h on average, for causes that the replays do not know, such as"
+        " quotas or reserved nodes. A replay does not reproduce this log (0.98 h against 5.98 h waited); the effect"
+        " cannot be told. By the log, 50.4 % of the GPU-hours of these jobs were on GPUs that the cluster of the"
+        " replays does not have: the source lists fewer GPUs, on some nodes or in some VCs, than its jobs used there."
+        " So compare the policies with each other, not with what the log says (recorded)."
+    )
+    assert finding("replay/by_gpu_class", rows["replay/by_gpu_class"]) == (
+        "Jobs of 2-4 GPUs wait 59 min on average under fifo, and waited 5.98 h by the log. What another policy would"
+        " change cannot be told, since the replays do not wait as the log did, or wait longer."
+    )
+    assert finding("replay/by_vc", rows["replay/by_vc"]) == (
+        "Which VC would gain or pay under another policy cannot be told, since the replays do not wait as the log did,"
+        " or wait longer."
+    )
 
 
 def test_the_rows_are_those_of_a_replay_by_itself(trace: Trace, rows: dict[str, list[dict[str, Any]]]) -> None:
@@ -98,20 +163,13 @@ def test_the_rows_are_those_of_a_replay_by_itself(trace: Trace, rows: dict[str, 
     assert [row[key] for key in same] == [summary[key] for key in same.values()]
 
 
-def test_the_finding_names_the_best_with_and_without_run_times(rows: dict[str, list[dict[str, Any]]]) -> None:
-    text = finding("replay/policies", rows["replay/policies"]) or ""
-    assert text.startswith(
-        "Under fifo (first in, first out) these 3 jobs take 1.66 h from submission to end on average, of which they"
-        " wait 59 min. "
-    )
-    assert "Of the policies that are given the true run times in advance, s" in text
-    assert "By the log, 50.4 % of the GPU-hours of these jobs were on GPUs" in text
-    assert re.search(r"\N{MINUS SIGN}\d", text)
-    assert [p.title for p in panels("replay/policies", rows["replay/policies"])] == [
-        "Completion time",
-        "Waiting",
-        "Fairness between VCs",
-    ]
+def test_the_log_is_a_line_of_its_own_in_the_charts(rows: dict[str, list[dict[str, Any]]]) -> None:
+    drawn = panels("replay/policies", rows["replay/policies"])
+    assert [p.title for p in drawn] == ["Completion time", "Waiting", "Fairness between VCs"]
+    assert "Green: the log's own schedule; dashed: its mean." in drawn[0].note
+    dashed = drawn[0].to_dict()["layer"][0]
+    assert dashed["mark"]["strokeDash"] == [4, 3]
+    assert "recorded" in json.dumps(dashed["transform"])
 
 
 def test_the_log_holds_more_than_the_two_gpus_there_are(rows: dict[str, list[dict[str, Any]]]) -> None:

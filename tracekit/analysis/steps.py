@@ -50,9 +50,10 @@ def capacity_of(trace: Trace, requested: str, progress: Progress) -> CapacityInf
             "gpus": float(found.gpus),
             "alternatives": others,
             "note": note,
+            "word": shorten(found.word),
         }
     note = "the trace shows no number of GPUs: no node list, no placements, no telemetry"
-    return {"requested": requested, "used": None, "gpus": None, "alternatives": {}, "note": note}
+    return {"requested": requested, "used": None, "gpus": None, "alternatives": {}, "note": note, "word": ""}
 
 
 def ask(evidence: Evidence, folder: Path, progress: Progress, capacity: CapacityInfo) -> list[Result]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-__all__ = ["Capacity", "capacity"]
+__all__ = ["FROM_JOBS", "Capacity", "capacity"]
 
 _TABLES = ("nodes", "placements", "gpu_utilization", "capacity")
+FROM_JOBS = frozenset({"slurm"})
+"""Formats without a list of machines: their table of nodes holds those that jobs ran on, each with the most GPUs that
+jobs held there at one time, so that it observes and lists nothing."""
+
 _SOURCES = "choose 'listed', 'observed' or a CSV file with the columns node_id,gpu_count"
 
 
@@ -37,6 +41,8 @@ class Capacity:
     """GPUs by each other source that the trace has [GPUs]."""
     note: str = ""
     """How the number came about."""
+    word: str = ""
+    """The same in a word or two: listed, stated, observed, or by which file."""
 
 
 @damage_told()
@@ -48,9 +54,9 @@ def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capaci
     trace : Trace, str or Path
         What to read: a Trace, or its folder.
     source : str or Path
-        'listed': the node list, or else the capacity table, of which the largest total over time counts, summed
-        over the clusters. 'observed': for each node the largest of what the list, the placements and the
-        telemetry show. Otherwise the path of a CSV file with the columns node_id and gpu_count.
+        'listed': the node list where the source has one, or else the capacity table, of which the largest total over
+        time counts, summed over the clusters. 'observed': for each node the largest of what the list, the placements
+        and the telemetry show. Otherwise the path of a CSV file with the columns node_id and gpu_count.
 
     Raises
     ------
@@ -59,7 +65,8 @@ def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capaci
     """
     trace = Trace.of(trace)
     with connect_with_views(trace, also=_TABLES) as con:
-        found = {c.source: c for c in (_listed(con), _observed(con)) if c is not None}
+        derived = trace.manifest.format in FROM_JOBS
+        found = {c.source: c for c in (_listed(con, derived=derived), _observed(con, derived=derived)) if c is not None}
     chosen = found.get(str(source))
     if chosen is None:
         if source in ("listed", "observed"):
@@ -67,24 +74,28 @@ def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capaci
             raise UsageError(f"the trace has no {source} capacity", where=trace.path, hint=other)
         chosen = _from_file(Path(source))
     others = {name: c.gpus for name, c in found.items() if name != chosen.source}
-    return Capacity(chosen.source, chosen.gpus, chosen.by_node, others, chosen.note)
+    return replace(chosen, alternatives=others)
 
 
-def _listed(con: duckdb.DuckDBPyConnection) -> Capacity | None:
-    nodes = _by_node(con, "listed")
+def _listed(con: duckdb.DuckDBPyConnection, *, derived: bool) -> Capacity | None:
+    nodes = _by_node(con, "listed").clear() if derived else _by_node(con, "listed")
     if nodes.height:
         rows = con.execute("SELECT count(*) FROM nodes WHERE gpu_count IS NULL").fetchall()
         unknown = f"; {rows[0][0]} listed nodes state no GPUs" if rows[0][0] else ""
-        return Capacity("listed", _sum(nodes), nodes, note=f"the node list, {nodes.height} nodes{unknown}")
+        return Capacity(
+            "listed", _sum(nodes), nodes, note=f"the node list, {nodes.height} nodes{unknown}", word="listed"
+        )
     rows = con.execute("SELECT cluster, gpus FROM cluster_gpus WHERE gpus IS NOT NULL ORDER BY cluster").fetchall()
     if not rows:
         return None
     parts = ", ".join(f"{cluster or 'unnamed cluster'} {gpus:g}" for cluster, gpus in rows)
     note = f"the capacity table, largest total over time of each cluster: {parts}"
-    return Capacity("listed", round(sum(gpus for _, gpus in rows)), nodes, note=note)
+    return Capacity("listed", round(sum(gpus for _, gpus in rows)), nodes, note=note, word="stated")
 
 
-def _observed(con: duckdb.DuckDBPyConnection) -> Capacity | None:
+def _observed(con: duckdb.DuckDBPyConnection, *, derived: bool) -> Capacity | None:
+    import polars as pl
+
     # A list alone shows nothing.
     seen = con.execute("SELECT (SELECT count(*) FROM placements) + (SELECT count(*) FROM gpu_utilization)").fetchall()
     nodes = _by_node(con, "observed")
@@ -95,7 +106,13 @@ def _observed(con: duckdb.DuckDBPyConnection) -> Capacity | None:
     note = (
         f"the largest of node list, placements and telemetry, {nodes.height} nodes; {raised} show more than is listed"
     )
-    return Capacity("observed", _sum(nodes), nodes, note=note)
+    if derived:
+        note = (
+            f"the {nodes.filter(pl.col('gpu_count') > 0).height} machines on which jobs held GPUs, each with the most"
+            " that they held there at one time;"
+            " the source has no list of machines"
+        )
+    return Capacity("observed", _sum(nodes), nodes, note=note, word="observed")
 
 
 def _sum(nodes: pl.DataFrame) -> int:
@@ -121,7 +138,13 @@ def _from_file(path: Path) -> Capacity:
     except (UnicodeDecodeError, csv.Error) as error:
         raise UsageError("is not a CSV file", where=path, hint=_SOURCES) from error
     frame = pl.DataFrame(sorted(counts.items()), schema={"node_id": pl.String, "gpu_count": pl.Int64}, orient="row")
-    return Capacity(str(path), sum(counts.values()), frame, note=f"the file {path.name}, {len(counts)} nodes")
+    return Capacity(
+        str(path),
+        sum(counts.values()),
+        frame,
+        note=f"the file {path.name}, {len(counts)} nodes",
+        word=f"by {path.name}",
+    )
 
 
 def _read_counts(rows: csv.DictReader[str], path: Path) -> dict[str, int]:

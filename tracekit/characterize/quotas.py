@@ -97,8 +97,8 @@ def cluster_gpus(
     """Return what the cluster of each tenant owns in each interval, and a sentence that names the source.
 
     The total that the trace states (a row of the capacity table without a VC) at the start of the interval; before its
-    first row, or without one, the sum over the VCs where their quotas are stated; else the node list; else the sum of
-    the proxies.
+    first row, or without one, the sum over the VCs where their quotas are stated, at most what the node list has; else
+    the node list; else the sum of the proxies.
 
     Parameters
     ----------
@@ -152,17 +152,21 @@ def cluster_gpus(
             sources.append("the GPUs of its node list")
         else:
             places = (groups["cluster"].eq_missing(cluster)).to_numpy()
-            owned[cluster] = _over(totals, starts, _summed(means[places]))
+            summed = _summed(means[places])
             stated = own.height and source in {"auto", "capacity"}
-            sources.append(
-                "a stated total" if len(totals) else _OF_VCS if stated else "the sum of the proxies of its VCs"
-            )
+            machines = float(nodes["gpus"].sum() or 0) if stated else 0
+            # Quotas may overlap, machines do not: a sum beyond them is no capacity.
+            beyond = bool(machines) and bool((summed > machines).any())
+            owned[cluster] = _over(totals, starts, np.minimum(summed, machines) if beyond else summed)
+            word = _AT_MOST if beyond else _OF_VCS if stated else "the sum of the proxies of its VCs"
+            sources.append("a stated total" if len(totals) else word)
     words = " or ".join(dict.fromkeys(sources)) or "unknown"
     found = np.stack([owned[c] for c in groups["cluster"]]) if owned else np.empty(means.shape)
     return found, f"{OWNED}{words}"
 
 
 _OF_VCS = "the stated sum over its VCs"
+_AT_MOST = "the stated sum over its VCs, at most the GPUs of its node list, which that sum exceeds"
 
 
 def _summed(means: NDArray[np.float64]) -> NDArray[np.float64]:

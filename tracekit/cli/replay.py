@@ -95,6 +95,7 @@ def replay(
     from tracekit.replay.bracket import bracket_of_policies
     from tracekit.replay.fractions.study import run_inflation
     from tracekit.replay.results.comparison import comparison_rows
+    from tracekit.replay.results.told import effect_sentences
     from tracekit.replay.study import run_study
     from tracekit.report.replay_charts import comparison_svg
 
@@ -132,6 +133,8 @@ def replay(
         progress.note(f"{name} is left out of the panel: {why}")
     headers, rows = comparison_rows(study.comparison)
     print_table(headers, rows)
+    for why in effect_sentences(study.comparison):
+        typer.echo(f"No comparison: {why}.")
     show_assumptions(study.assumptions)
     for found in brackets:
         typer.echo("\n".join(found.lines()))

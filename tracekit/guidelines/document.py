@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit import __version__
 from tracekit.guidelines.words import shown, span
-from tracekit.text import shorten, signed_percent
+from tracekit.text import duration, shorten, signed_percent
 
 if TYPE_CHECKING:
-    from tracekit.guidelines.effects import Effect
+    from tracekit.guidelines.effects import Change, Effect
     from tracekit.guidelines.interface import Finding, Guideline, Number
     from tracekit.guidelines.run import Advice, Judged
+    from tracekit.replay.results.record import Support
 
 __all__ = ["FORMAT", "document_of"]
 
@@ -57,14 +58,19 @@ def _entry(judged: Judged) -> dict[str, Any]:
         "why": list(judged.why),
         "thresholds": [_threshold(guideline, k, judged.finding) for k in range(len(guideline.thresholds))],
         "finding": None if judged.finding is None else _finding(guideline, judged.finding),
-        "advice": guideline.advice if holds else None,
+        "advice": (_own(judged.finding, "advice") or guideline.advice) if holds else None,
         "effect": None if judged.effect is None else _effect(judged.effect),
         "no_effect": judged.no_effect or None,
-        "cost": guideline.cost if holds else None,
+        "record": _record(judged),
+        "cost": (_own(judged.finding, "cost") or guideline.cost) if holds else None,
         "risk": guideline.risk if holds else None,
         "practice": asdict(guideline.practice) if holds else None,
         "sources": list(guideline.sources),
     }
+
+
+def _own(finding: Finding | None, name: str) -> str:
+    return "" if finding is None else getattr(finding, name)
 
 
 def _threshold(guideline: Guideline, k: int, finding: Finding | None) -> dict[str, Any]:
@@ -136,15 +142,47 @@ def _effect(effect: Effect) -> dict[str, Any]:
     if len(same) > 1 and shares:
         text += f"; {_percent(min(shares))} to {_percent(max(shares))} over {len(same)} assumptions"
     return {
-        "text": f"{text}; {first.jobs:,} jobs, {effect.origin}. {_VERDICTS[effect.verdict]}",
+        "text": f"{text}; {first.jobs:,} jobs, {effect.origin}. {_beside(first, effect)} {_VERDICTS[effect.verdict]}",
         "verdict": effect.verdict,
         "origin": effect.origin,
         "baseline": effect.baseline,
         "headline": effect.headline,
-        "changes": [asdict(change) for change in effect.changes],
+        "changes": [_told_change(change, effect) for change in effect.changes],
         "best_by_gpu_class": [asdict(best) for best in effect.best_by_class],
         "assumptions": list(effect.assumptions),
+        "untold": [{"policy": u.policy, "assumption": u.assumption, "reason": u.sentence} for u in effect.untold],
     }
+
+
+def _told_change(change: Change, effect: Effect) -> dict[str, Any]:
+    told = asdict(change)
+    del told["support"]
+    return told | {"record": _carried(effect.baseline, change.policy, change.support)}
+
+
+def _beside(first: Change, effect: Effect) -> str:
+    """Return what the log recorded of the jobs of an effect."""
+    support = first.support
+    n = support.recorded_jobs
+    jobs = "these jobs" if n == first.jobs else f"the {n:,} of them whose start it tells"
+    waited, replayed = (duration(wait or 0) for wait in (support.recorded_queue_s, support.baseline_queue_s))
+    took = "" if support.recorded_jct_s is None else f", and ended {duration(support.recorded_jct_s)} after submission"
+    return f"By the log {jobs} waited {waited} on average ({replayed} under {effect.baseline}){took}."
+
+
+def _record(judged: Judged) -> dict[str, Any] | None:
+    """Return what the log recorded beside the effect, and whether it carries that; None where nothing was tried."""
+    if judged.untold is not None:
+        untold = judged.untold
+        return _carried(untold.baseline, untold.policy, untold.support)
+    if judged.effect is None:
+        return None
+    first = judged.effect.changes[0]
+    return _carried(judged.effect.baseline, first.policy, first.support)
+
+
+def _carried(baseline: str, policy: str, support: Support) -> dict[str, Any]:
+    return {"carried": support.told, "baseline": baseline, "policy": policy, **asdict(support)}
 
 
 def _percent(share: float | None) -> str:

@@ -1,7 +1,8 @@
 """What a change would do, by replay: the same jobs under the policy as it is and under the changed ones.
 
 Differences are taken job by job over the jobs that both completed, and their intervals resample whole submission days,
-as `tracekit.replay.results.comparison` does.
+as `tracekit.replay.results.comparison` does. They are told where what the log recorded carries them (see
+`tracekit.replay.results.record`).
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import numpy as np
 import polars as pl
 
 from tracekit.replay.results.comparison import day_intervals
+from tracekit.replay.results.record import Record, Support, support_of
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tracekit.guidelines.interface import Trial
     from tracekit.guidelines.replays import Replays
 
-__all__ = ["DEFAULTS", "Change", "ClassBest", "Effect", "effect_of"]
+__all__ = ["DEFAULTS", "Change", "ClassBest", "Effect", "Untold", "effect_of"]
 
 DEFAULTS = "defaults"
 """Name of the assumptions of models.toml."""
@@ -47,6 +51,23 @@ class Change:
     queue_diff_share: float | None
     queue_diff_share_low: float | None
     queue_diff_share_high: float | None
+    support: Support
+    """What the log recorded of these jobs, and whether it carries the effect."""
+
+
+@dataclass(frozen=True)
+class Untold:
+    """An effect that what the log recorded does not carry."""
+
+    baseline: str
+    policy: str
+    assumption: str
+    support: Support
+
+    @property
+    def sentence(self) -> str:
+        """Why it is not told."""
+        return self.support.sentence or ""
 
 
 @dataclass(frozen=True)
@@ -69,16 +90,20 @@ class Effect:
     baseline: str
     headline: Literal["jct", "queue"]
     changes: tuple[Change, ...]
-    """Of each changed policy under each assumption; the first is the headline."""
+    """Of each changed policy under each assumption, of those that can be told; the first is the headline."""
     best_by_class: tuple[ClassBest, ...]
     """Under the default assumptions; empty with one changed policy."""
     assumptions: tuple[str, ...]
     """What the replays assumed, one sentence each."""
+    untold: tuple[Untold, ...] = ()
+    """Policies and assumptions tried of which the effect cannot be told."""
 
     @property
     def verdict(self) -> str:
         """'better', 'worse', 'no change', or 'undecided' where the interval or the bracket does not agree."""
         first = self.changes[0]
+        if any(u.policy == first.policy for u in self.untold):
+            return "undecided"
         same = [c for c in self.changes if c.policy == first.policy]
         signs = {_sign(_share(c, self.headline)) for c in same} - {0}
         low, high = (getattr(first, f"{self.headline}_diff_share_{end}") for end in ("low", "high"))
@@ -96,8 +121,8 @@ def _sign(share: float) -> int:
     return 0 if abs(share) < _LEAST else (1 if share > 0 else -1)
 
 
-def effect_of(trial: Trial, replays: Replays) -> Effect | str:
-    """Return the effect of a trial, or the sentence that says why there is none.
+def effect_of(trial: Trial, replays: Replays) -> Effect | Untold | str:
+    """Return the effect of a trial, one that what the log recorded does not carry, or why there is none, a sentence.
 
     Parameters
     ----------
@@ -116,17 +141,23 @@ def effect_of(trial: Trial, replays: Replays) -> Effect | str:
     if isinstance(base, str) or not policies:
         missing = base if isinstance(base, str) else replays.jobs(trial.changed[0])
         return f"{missing} '{trial.command()}' makes the replays that are needed."
-    changes = [_change(base, replays.jobs(policy), policy, DEFAULTS) for policy in policies]
+    record = replays.record()
+    tried = [_change(base, replays.jobs(policy), policy, DEFAULTS, record) for policy in policies]
     for point in trial.bracket if replays.can_assume else ():
         before = replays.jobs(trial.baseline, point)
-        changes += [_change(before, replays.jobs(policy, point), policy, point.name) for policy in policies]
-    found = [change for change in changes if change is not None]
+        tried += [_change(before, replays.jobs(policy, point), policy, point.name, record) for policy in policies]
+    found = [change for change in tried if change is not None]
     if not found:
         return "No job was completed under both policies."
-    tables = {trial.baseline: base, **{policy: replays.jobs(policy) for policy in policies}}
-    best = _best(tables, trial.headline) if len(policies) > 1 else ()
+    untold = tuple(Untold(trial.baseline, c.policy, c.assumption, c.support) for c in found if not c.support.told)
+    if not found[0].support.told:
+        return untold[0]
+    changes = tuple(change for change in found if change.support.told)
+    ranked = [c.policy for c in changes if c.assumption == DEFAULTS]
+    tables = {trial.baseline: base, **{policy: replays.jobs(policy) for policy in ranked}}
+    best = _best(tables, trial.headline) if len(ranked) > 1 else ()
     told = replays.assumptions([trial.baseline, *policies])
-    return Effect(replays.origin, trial.baseline, trial.headline, tuple(found), best, told)
+    return Effect(replays.origin, trial.baseline, trial.headline, changes, best, told, untold)
 
 
 def _paired(base: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
@@ -137,7 +168,21 @@ def _paired(base: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     return paired.drop_nulls(["jct_s", "jct_s_new", "queue_s", "queue_s_new"]).sort("job_id")
 
 
-def _change(base: Any, other: Any, policy: str, assumption: str) -> Change | None:
+def _support(paired: pl.DataFrame, record: pl.DataFrame, policy: str) -> Support:
+    """Return whether the log carries the effect; `record` has the columns of `Replays.record`."""
+    beside = paired.select("job_id", "queue_s", "queue_s_new").join(
+        record, on="job_id", how="left", maintain_order="left"
+    )
+
+    def milliseconds(column: str) -> NDArray[np.int64]:
+        values = (beside[column] * 1000).round().fill_null(-1)
+        return values.cast(pl.Int64).to_numpy()
+
+    known = Record(milliseconds("recorded_queue_s"), milliseconds("recorded_jct_s"))
+    return support_of(policy, known, milliseconds("queue_s"), milliseconds("queue_s_new"))
+
+
+def _change(base: Any, other: Any, policy: str, assumption: str, record: pl.DataFrame) -> Change | None:
     if not isinstance(base, pl.DataFrame) or not isinstance(other, pl.DataFrame):
         return None
     paired = _paired(base, other)
@@ -170,6 +215,7 @@ def _change(base: Any, other: Any, policy: str, assumption: str) -> Change | Non
         queue_diff_share=shares[1],
         queue_diff_share_low=queue_low,
         queue_diff_share_high=queue_high,
+        support=_support(paired, record, policy),
     )
 
 

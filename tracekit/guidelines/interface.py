@@ -79,6 +79,10 @@ class Finding:
     problem that was not found may stand outside, so that the verdict is 'cannot tell'."""
     covers_of: str = "the GPU-hours"
     """What `covers` is a part of."""
+    advice: str = ""
+    """In place of the guideline's, where that speaks of what this trace does not have."""
+    cost: str = ""
+    """The same of the cost."""
 
 
 @dataclass(frozen=True)

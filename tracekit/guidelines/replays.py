@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ import polars as pl
 
 from tracekit.errors import DamagedTraceError, TracekitError, UsageError
 from tracekit.outputs import recover
+from tracekit.replay.part import part_of
+from tracekit.replay.results.record import record_of
 from tracekit.replay.results.tables import SUMMARY_NAME, jobs_table
 from tracekit.text import shorten
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
     from tracekit.guidelines.interface import Assumption, Trial
     from tracekit.progress import Progress
+    from tracekit.replay.part import Part
     from tracekit.replay.results.comparison import Compared
     from tracekit.replay.scenario import Scenario
     from tracekit.trace import Trace
@@ -34,6 +38,8 @@ class Replays(ABC):
     """What they are, for people."""
     can_assume: bool
     """Whether other assumptions than the default can be tried."""
+    part: Part | None = None
+    """Which cluster of several was replayed."""
 
     @abstractmethod
     def jobs(self, policy: str, assumption: Assumption | None = None) -> pl.DataFrame | str:
@@ -42,6 +48,10 @@ class Replays(ABC):
     @abstractmethod
     def variants(self, trial: Trial) -> list[str]:
         """Return the policies to compare with the baseline of a trial, the one that is meant first."""
+
+    @abstractmethod
+    def record(self) -> pl.DataFrame:
+        """Return what the log recorded of these jobs: job_id, recorded_queue_s, recorded_jct_s [s], NULL unknown."""
 
     @abstractmethod
     def assumptions(self, policies: Iterable[str]) -> tuple[str, ...]:
@@ -83,17 +93,21 @@ class FolderReplays(Replays):
             self._summaries[label], self._places[label] = summary, file.parent
         if not self._places:
             raise UsageError("holds no replayed policy", where=folder, hint=hint)
+        self._trace = trace
         self.origin = f"the replays in {shorten(folder.name)}"
         self._check(trace, folder)
 
     def _check(self, trace: Trace, folder: Path) -> None:
         found = self._read(next(iter(self._places)))
-        known = trace.scan("jobs").select("job_id").collect()
+        known = trace.scan("jobs").select("job_id", "cluster").collect()
         strangers = len(found) - len(found.join(known, on="job_id", how="semi"))
         if strangers or not len(found):
             told = f"{strangers:,} of {len(found):,} jobs are not in the Trace" if len(found) else "holds no job"
             raise UsageError(told, where=folder, hint="give the replays of this Trace")
         self.origin += f" ({len(found):,} of {len(known):,} jobs)"
+        clusters = known.join(found, on="job_id", how="semi")["cluster"].unique().to_list()
+        self.part = part_of(trace, clusters[0]) if len(clusters) == 1 else None
+        self.origin += f" of {self.part.words}" if self.part else ""
 
     def _read(self, label: str) -> pl.DataFrame:
         if label not in self._tables:
@@ -115,6 +129,21 @@ class FolderReplays(Replays):
                 return self._read(label)
         there = ", ".join(shorten(label) for label in self._places)
         return f"The replays hold {there}, not {policy}."
+
+    def record(self) -> pl.DataFrame:
+        """Return what the Trace says; nothing where the replays moved the submissions, as a changed load does."""
+        names = {"submit_time": "recorded_submit_time", "start_time": "recorded_start", "end_time": "recorded_end"}
+        replayed = self._read(next(iter(self._places))).select("job_id", "submit_time")
+        recorded = self._trace.scan("jobs").select("job_id", **{new: pl.col(old) for old, new in names.items()})
+        beside = replayed.join(recorded.collect(), on="job_id", how="left")
+        apart = (beside["submit_time"] - beside["recorded_submit_time"]).abs() > _ROUNDING
+        submit, start, end = (pl.col(name) for name in names.values())
+        started = start >= submit if not apart.any() else pl.lit(value=False)
+        return beside.select(
+            "job_id",
+            recorded_queue_s=pl.when(started).then(_seconds(start - submit)),
+            recorded_jct_s=pl.when(started & (end >= start)).then(_seconds(end - submit)),
+        )
 
     def variants(self, trial: Trial) -> list[str]:
         """Return what is there of the trial, and the same policies with other parameters."""
@@ -159,7 +188,9 @@ class LiveReplays(Replays):
 
             try:
                 self._scenario = scenario_of(self._trace, limit=self.limit)
+                self.part = self._scenario.part
                 self.origin = f"replays of the first {len(self._scenario.jobs):,} jobs"
+                self.origin += f" of {self.part.words}" if self.part else ""
             except DamagedTraceError:
                 raise
             except TracekitError as error:
@@ -182,6 +213,18 @@ class LiveReplays(Replays):
             self._tables[key] = table if isinstance(table, str) else table.select(keep)
         return self._tables[key]
 
+    def record(self) -> pl.DataFrame:
+        """Return what the jobs that are replayed bring along."""
+        scenario = self.scenario()
+        if isinstance(scenario, str):
+            return pl.DataFrame(
+                schema={"job_id": pl.String, "recorded_queue_s": pl.Float64, "recorded_jct_s": pl.Float64}
+            )
+        found = record_of(scenario.jobs)
+        times = {"recorded_queue_s": found.queue_ms, "recorded_jct_s": found.jct_ms}
+        frame = pl.DataFrame({"job_id": scenario.jobs.job_id, **times})
+        return frame.select("job_id", *(pl.when(pl.col(c) >= 0).then(pl.col(c) / 1000).alias(c) for c in times))
+
     def _run(self, policy: str, assumption: Assumption | None) -> Compared | str:
         scenario = self.scenario()
         if isinstance(scenario, str):
@@ -202,6 +245,14 @@ class LiveReplays(Replays):
         """Return what the replays say."""
         found = (self._results.get(policy) for policy in policies)
         return _told(r.summary["assumptions"] for r in found if r is not None and not isinstance(r, str))
+
+
+_ROUNDING = dt.timedelta(milliseconds=2)
+"""Replays keep times to the millisecond, from the first submission on."""
+
+
+def _seconds(span: pl.Expr) -> pl.Expr:
+    return span.dt.total_microseconds() / 1e6
 
 
 def _head(policy: str) -> str:

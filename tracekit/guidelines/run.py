@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tracekit.damage import damage_told
 from tracekit.errors import DamagedTraceError, TracekitError, UsageError
 from tracekit.guidelines.document import document_of
-from tracekit.guidelines.effects import Effect, effect_of
+from tracekit.guidelines.effects import Effect, Untold, effect_of
 from tracekit.guidelines.evidence import Evidence
 from tracekit.guidelines.interface import LEAST_COVERED, LackingError
 from tracekit.guidelines.registry import all_guidelines, find_guideline
@@ -45,6 +45,8 @@ class Judged:
     """What the replay says; of guidelines that hold only."""
     no_effect: str = ""
     """Why there is no effect; of guidelines that hold only."""
+    untold: Untold | None = None
+    """The effect that what the log recorded does not carry, where that is why."""
 
 
 @dataclass(frozen=True)
@@ -188,12 +190,8 @@ def judge(guideline: Guideline, evidence: Evidence, replays: Replays | None = No
     except TracekitError as error:
         return Judged(guideline, "cannot tell", (f"Its query failed: {shorten(error.what, 300)}.",))
     verdict, why = _verdict(guideline, finding)
-    if verdict != "holds":
-        return Judged(guideline, verdict, why, finding)
-    effect = _effect(guideline, replays)
-    if isinstance(effect, str):
-        return Judged(guideline, verdict, (), finding, None, effect)
-    return Judged(guideline, verdict, (), finding, effect)
+    judged = Judged(guideline, verdict, why, finding)
+    return judged if verdict != "holds" else _tried(judged, replays)
 
 
 def _found(guideline: Guideline, evidence: Evidence) -> Finding:
@@ -213,13 +211,22 @@ def _found(guideline: Guideline, evidence: Evidence) -> Finding:
     return finding
 
 
-def _effect(guideline: Guideline, replays: Replays | None) -> Effect | str:
-    """Return the expected effect, or why there is none."""
-    if guideline.trial is None:
-        return guideline.no_trial
+def _tried(judged: Judged, replays: Replays | None) -> Judged:
+    """Return a guideline that holds with its expected effect, or with why there is none."""
+    trial = judged.guideline.trial
+    if trial is None:
+        return replace(judged, no_effect=judged.guideline.no_trial)
     if replays is None:
-        return f"No replay was given; '{guideline.trial.command()}' makes what is needed."
-    return effect_of(guideline.trial, replays)
+        return replace(judged, no_effect=f"No replay was given; '{trial.command()}' makes what is needed.")
+    effect = effect_of(trial, replays)
+    if isinstance(effect, Untold):
+        where = (
+            ""
+            if replays.part is None
+            else f" Only one cluster was replayed: {replays.part.words}; {replays.part.missing}."
+        )
+        return replace(judged, no_effect=f"{effect.sentence}{where}", untold=effect)
+    return replace(judged, no_effect=effect) if isinstance(effect, str) else replace(judged, effect=effect)
 
 
 def _verdict(guideline: Guideline, finding: Finding) -> tuple[Verdict, tuple[str, ...]]:

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-
 from tracekit.damage import damage_told
 from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.feasibility import check_feasibility
+from tracekit.replay.part import busiest_cluster, part_of
 from tracekit.replay.results.summary import measured_jobs
 from tracekit.replay.results.tables import jobs_table, timeline_table
 from tracekit.replay.scenario import Scenario, cluster_for
@@ -20,6 +19,8 @@ from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     import datetime as dt
+
+    import polars as pl
 
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.results.comparison import Compared
@@ -108,12 +109,14 @@ def scenario_of(
         The Trace, the cluster or an option cannot be used; or the replay makes no sense on this cluster.
     """
     opened = Trace.of(trace)
-    chosen = None
-    if cluster_name is None:
-        cluster_name, chosen = _busiest_cluster(opened)
+    unasked = busiest_cluster(opened) if cluster_name is None else None
+    cluster_name = cluster_name or unasked
+    part = part_of(opened, cluster_name)
     jobs = jobs_of_trace(opened, cluster=cluster_name, start=start, end=end, load=load, limit=limit)
     nodes = cluster_for(opened, jobs, cluster, partitioned=partitioned, gpus=gpus, cluster_name=cluster_name, load=load)
-    if chosen is not None:
+    if unasked is not None and part is not None:
+        several = ", ".join(sorted((unasked, *part.others)))
+        chosen = f"{unasked}, the one with the most jobs of {several}: cluster_name takes another"
         nodes = replace(nodes, origin=f"{chosen}; {nodes.origin}")
     scenario = Scenario.make(
         jobs, nodes, models=load_models(Path(models) if models else None), placement=placement, seed=seed
@@ -124,20 +127,7 @@ def scenario_of(
     found = check_feasibility(jobs, nodes, scenario.assignment)
     if found.verdict == "refuse" and not force:
         raise UsageError(" ".join(found.sentences), hint="use another cluster, or --force to replay all the same")
-    return replace(scenario, measured=measured, feasibility=found, trace=opened)
-
-
-def _busiest_cluster(trace: Trace) -> tuple[str | None, str | None]:
-    """Return the cluster with the most jobs and what to tell of the choice; nothing where there is none to make."""
-    if not trace.has("jobs"):
-        return None, None
-    named = trace.scan("jobs").filter(pl.col("cluster").is_not_null()).group_by("cluster").len()
-    found = named.sort("len", "cluster", descending=[True, False]).collect()
-    if len(found) < 2:
-        return None, None
-    name = str(found["cluster"][0])
-    several = ", ".join(found["cluster"].sort())
-    return name, f"{name}, the one with the most jobs of {several}: cluster_name takes another"
+    return replace(scenario, measured=measured, feasibility=found, trace=opened, part=part)
 
 
 @damage_told()

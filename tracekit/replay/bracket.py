@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tracekit.errors import UsageError
+from tracekit.replay.results.told import support_between
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,17 +33,23 @@ class Bracket:
     """What the numbers are."""
     values: Mapping[tuple[float, float], float]
     """The headline by (c, m)."""
+    reason: str | None = None
+    """Why the difference cannot be told as an effect under one of the pairs; None where it can under all."""
 
     @property
     def verdict(self) -> str:
-        """'lower', 'higher' or 'equal' where all agree, equal ones left aside; else 'undecided'."""
+        """'lower', 'higher' or 'equal' where all agree, equal ones left aside; else 'undecided', or why not told."""
+        if self.reason is not None:
+            return self.reason
         signs = {(value > 0) - (value < 0) for value in self.values.values()} - {0}
         if len(signs) > 1:
             return "undecided"
         return {1: "higher", -1: "lower", 0: "equal"}[signs.pop() if signs else 0]
 
     def lines(self) -> list[str]:
-        """Return the bracket for people, one line a pair and the verdict last."""
+        """Return the bracket for people, one line a pair and the verdict last; the last alone where it is not told."""
+        if self.reason is not None:
+            return [f"{self.headline}: {self.reason}"]
         rows = [f"c={c:g} m={m:g}: {self.headline} {value:+,.6g}" for (c, m), value in self.values.items()]
         return [*rows, f"{self.headline}: {self.verdict}"]
 
@@ -80,14 +87,21 @@ def bracket_of_policies(scenario: Scenario, policies: Sequence[str]) -> list[Bra
     if len(policies) < 2:
         raise UsageError("a bracket compares policies", hint="name two or more with -p, the baseline first")
 
+    reasons: dict[str, str] = {}
+
     def differences(models: Models) -> dict[str, float]:
         tried = replace(scenario, models=models)
-        means = [tried.run(policy).summary["avg_jct_s"] for policy in policies]
+        results = [tried.run(policy) for policy in policies]
+        means = [result.summary["avg_jct_s"] for result in results]
         if None in means:
             raise UsageError(f"no job ends under {policies[means.index(None)]}, so that there is nothing to compare")
-        return {
-            f"mean JCT of {policy} less that of {policies[0]} [s]": mean - means[0]
-            for policy, mean in zip(policies[1:], means[1:], strict=True)
-        }
+        found = {}
+        for policy, result, mean in zip(policies[1:], results[1:], means[1:], strict=True):
+            headline = f"mean JCT of {policy} less that of {policies[0]} [s]"
+            found[headline] = mean - means[0]
+            support = support_between(results[0], result, scenario.measured)
+            if support.reason is not None:
+                reasons.setdefault(headline, support.reason)
+        return found
 
-    return bracket(scenario.models, differences)
+    return [replace(one, reason=reasons.get(one.headline)) for one in bracket(scenario.models, differences)]

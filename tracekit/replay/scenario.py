@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.feasibility import Feasibility
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
+    from tracekit.replay.part import Part
     from tracekit.trace import Trace
 
 __all__ = ["Scenario", "cluster_for", "placement_named"]
@@ -114,6 +115,8 @@ class Scenario:
     """What was found before the first replay."""
     trace: Trace | None = None
     """Where the jobs come from."""
+    part: Part | None = None
+    """Which cluster of several these are the jobs of; None where there is one."""
 
     @classmethod
     def make(

@@ -17,6 +17,7 @@ from tracekit.replay.panel import standard_panel
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import Compared, compare_policies
 from tracekit.replay.results.tables import write_files
+from tracekit.replay.results.told import beside_record
 from tracekit.text import percent
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Study:
     """What was compared."""
 
     comparison: pl.DataFrame
-    """One row a policy, see `compare_policies`."""
+    """One row a policy, see `compare_policies`, and the log's own schedule, see `beside_record`."""
     assumptions: dict[str, dict[str, Any]]
     """Every assumption that any of the policies used, by its id."""
     skipped: dict[str, str]
@@ -106,6 +107,7 @@ def run_study(
             raise UsageError(f"no policy of the panel can run here: {next(iter(skipped.values()), 'there is none')}")
         progress.stage("comparing")
         compared = compare_policies(results, seed=scenario.seed, measured=scenario.measured)
+        compared = beside_record(compared, results, scenario.measured)
         with output_errors(out):
             compared.write_parquet(staged.path / _MARKER)
             compared.write_csv(staged.path / "comparison.csv")

@@ -136,7 +136,7 @@ def build_report(
     )
     every = [_without_void(r, facts) for r in every]
     answers = [
-        _answer(trace, r, facts, telemetry_note(r.query, told, when, facts.watched))
+        _answer(trace, r, facts, telemetry_note(r.query, told, when, facts.watched) or _span_note(r.query, when))
         for r in every
         if r.frame is not None
     ]
@@ -158,8 +158,10 @@ def build_report(
             "clusters": _clusters(trace),
         },
         "time": when,
-        "opening": opening(answers, guidelines, doubts_of(answers, capacity, told, guidelines)),
-        "headline": headline(answers, capacity, telemetry_period({"utilization"}, told, when, facts.watched)),
+        "opening": opening(
+            answers, guidelines, doubts_of(answers, capacity, told, guidelines, when), capacity, when, replay
+        ),
+        "headline": headline(answers, capacity, telemetry_period({"utilization"}, told, when, facts.watched), when),
         "capacity": capacity,
         "gpu_totals": gpu_totals(answers, capacity, replay),
         "release": release_info(release_of(trace)),
@@ -190,6 +192,7 @@ def facts_of(told: Quality, when: TimeInfo) -> Facts:
         quotas="capacity" in have,
         dated=when["base"] != "relative",
         timezone=when["timezone"],
+        last_submission=when["last_submission"],
     )
 
 
@@ -209,7 +212,14 @@ def _without_void(result: Result, facts: Facts) -> Result:
     return result if why is None else replace(result, frame=None, reasons=[why])
 
 
-def _answer(trace: Trace, result: Result, facts: Facts, telemetry: str | None) -> Answer:
+def _span_note(query: Query, when: TimeInfo) -> str | None:
+    """Return how long the log is, beside the number of days in which jobs were submitted."""
+    if query.name != "overview/summary" or not when["span_s"]:
+        return None
+    return f"days_covered runs from the first to the last submission; the log spans {span_words(when['span_s'])}"
+
+
+def _answer(trace: Trace, result: Result, facts: Facts, remark: str | None) -> Answer:
     query, frame = result.query, result.frame
     assert frame is not None  # noqa: S101 -- the caller chose the results that have one
     described = {c.name: c for c in query.columns}
@@ -237,7 +247,7 @@ def _answer(trace: Trace, result: Result, facts: Facts, telemetry: str | None) -
             {"name": p.name, "value": text.plain(result.params.get(p.name, p.default)), "meaning": p.meaning}
             for p in query.params
         ],
-        "notes": [text.cut(note, 1000) for note in [*result.notes, *filter(None, [telemetry])]],
+        "notes": [text.cut(note, 1000) for note in [*result.notes, *filter(None, [remark])]],
         "intervals": _intervals(result),
         "definition": query.rule,
         "sql": query.sql,
@@ -309,14 +319,15 @@ def time_info(trace: Trace) -> TimeInfo:
 
     manifest = trace.manifest
     zone = known_zone(manifest.timezone) if manifest.time_base != "relative" else "UTC"
-    first = last = None
+    first = last = submitted = None
     if trace.has("jobs"):
         times = ("submit_time", "start_time", "end_time")
         span = trace.scan("jobs").select(
             pl.min_horizontal(pl.col(t).min() for t in times).alias("first"),
             pl.max_horizontal(pl.col(t).max() for t in times).alias("last"),
+            pl.col("submit_time").max(),
         )
-        first, last = span.collect(engine="streaming").row(0)
+        first, last, submitted = span.collect(engine="streaming").row(0)
     seconds = (last - first).total_seconds() if first is not None else None
     words = "no times"
     if first is not None and last is not None and seconds is not None:
@@ -328,6 +339,7 @@ def time_info(trace: Trace) -> TimeInfo:
         "timezone": zone,
         "first": None if first is None else first.isoformat(),
         "last": None if last is None else last.isoformat(),
+        "last_submission": None if submitted is None else submitted.isoformat(),
         "span_s": seconds,
         "text": words,
     }

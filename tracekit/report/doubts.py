@@ -8,7 +8,7 @@ from tracekit.report.words import held_share, unknown_share
 from tracekit.text import count, percent
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Answer, CapacityInfo, Quality
+    from tracekit.report.structure import Answer, CapacityInfo, Quality, TimeInfo
 
 __all__ = ["doubts_of"]
 
@@ -25,7 +25,11 @@ _SOME = 0.01
 
 
 def doubts_of(
-    answers: list[Answer], capacity: CapacityInfo, quality: Quality, guidelines: dict[str, Any] | None = None
+    answers: list[Answer],
+    capacity: CapacityInfo,
+    quality: Quality,
+    guidelines: dict[str, Any] | None = None,
+    when: TimeInfo | None = None,
 ) -> list[str]:
     """Return what makes the log a poor witness of the cluster, one sentence each.
 
@@ -39,12 +43,15 @@ def doubts_of(
         How far the numbers can be trusted.
     guidelines : dict, optional
         The document of `tracekit.guidelines`, which knows the nodes that ran no job.
+    when : TimeInfo, optional
+        With the last submission, up to which what is held counts.
     """
     doubts = []
     rows = {a["name"]: a["rows"] for a in answers}
     gpus = capacity["gpus"]
     shown = capacity["alternatives"].get("observed")
-    held = held_share(rows.get("queuing/cluster_timeline", []))
+    last = None if when is None else when["last_submission"]
+    held = held_share(rows.get("queuing/cluster_timeline", []), last)
     if gpus and shown and capacity["used"] == "listed" and shown - gpus > _CLOSE * gpus:
         text = (
             "On some nodes jobs or telemetry show more GPUs than the source lists; with these the cluster has"

@@ -32,18 +32,22 @@ def gpu_totals(answers: list[Answer], capacity: CapacityInfo, replay: ReplayInfo
     if load and owned is not None:
         given = any(p["name"] == "gpus" and p["value"] for p in load["params"])
         source = capacity["note"] if given else _note(load, OWNED)
+        source += ", on average over time" if round(owned) != capacity["gpus"] else ""
         found.append(
             {"gpus": owned, "source": source, "used_for": "shares of the whole cluster, through time and by hour"}
         )
     use = by.get("utilization/vc")
     quotas = [r["capacity_gpus"] for r in use["rows"] if r["capacity_gpus"] is not None] if use else []
     source = _note(use, ALLOWED) if use else ""
-    if quotas and source:
+    # Quotas that add up to more GPUs than there are overlap: their sum is no number of GPUs.
+    more = capacity["gpus"] is not None and sum(quotas) > capacity["gpus"]
+    if quotas and source and not more:
         used_for = "what each VC may use, and waits for its quota"
-        found.append({"gpus": sum(quotas), "source": f"the sum over its VCs, {source}", "used_for": used_for})
+        source = f"the sum over its VCs, on average over time, {source}"
+        found.append({"gpus": sum(quotas), "source": source, "used_for": used_for})
     nodes = next((r["value"] for r in _rows(by, "overview/summary") if r["metric"] == "gpus_observed"), None)
     if nodes is not None and "locality/fragmentation" in by:
-        source = "node by node, the most that the list, jobs or telemetry show"
+        source = "node by node, the most that any source shows"
         found.append({"gpus": nodes, "source": source, "used_for": "free GPUs, idle nodes and their power"})
     if replay and replay["cluster"]:
         found.append(

@@ -10,13 +10,13 @@ from tracekit.text import count, counted, duration, percent, shorten
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tracekit.report.structure import Answer, CapacityInfo, Headline, Row
+    from tracekit.report.structure import Answer, CapacityInfo, Headline, Row, TimeInfo
 
 __all__ = ["headline"]
 
 _CARDS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     ("gpu_hours", "GPU-hours", count, "run time times GPUs, over all attempts"),
-    ("held_share", "of the GPU time is held", percent, "by jobs, over the whole trace"),
+    ("held_share", "of the GPU time is held", percent, "by jobs, up to the last submission"),
     ("busy_share", "busy while held", percent, "mean GPU utilization of held GPUs"),
     ("median_queue_s", "median wait", duration, "from submission to the first start"),
     ("completed_share", "of jobs completed", percent, "of all jobs, whatever their size"),
@@ -27,18 +27,21 @@ _CARDS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
 _LIMIT = 5
 
 
-def headline(answers: list[Answer], capacity: CapacityInfo, telemetry: str | None = None) -> list[Headline]:
+def headline(
+    answers: list[Answer], capacity: CapacityInfo, telemetry: str | None = None, when: TimeInfo | None = None
+) -> list[Headline]:
     """Return up to five numbers; one that the trace cannot tell is left out, not shown as 0.
 
     All come from overview/summary, but for the part of the GPUs held (queuing/cluster_timeline), how busy they are
     (utilization/gpu_by_size_status), and the number of GPUs, which is the capacity that the report uses. `telemetry`
-    says which part of the time utilization covers, where that is not all of it.
+    says which part of the time utilization covers, where that is not all of it. What is held counts up to the last
+    submission, which `when` tells.
     """
     rows = next((a["rows"] for a in answers if a["name"] == "overview/summary"), [])
     known = {r["metric"]: (r["value"], r["unit"]) for r in rows if r["value"] is not None}
-    known |= _use({a["name"]: a["rows"] for a in answers})
+    known |= _use({a["name"]: a["rows"] for a in answers}, None if when is None else when["last_submission"])
     cards: list[Headline] = []
-    remarks = _remarks(answers, known)
+    remarks = _remarks(answers, known, capacity)
     if telemetry is not None:
         remarks["busy_share"] = telemetry
     for metric, label, write, note in _CARDS:
@@ -50,13 +53,13 @@ def headline(answers: list[Answer], capacity: CapacityInfo, telemetry: str | Non
             cards.append({"label": words, "value": value, "unit": unit, "text": write(value), "note": told})
     if capacity["gpus"]:
         others = "".join(f"; {count(n)} {_by(source)}" for source, n in capacity["alternatives"].items())
-        note = _by(capacity["used"] or "") + others
+        note = capacity["word"] + others
         gpus = capacity["gpus"]
         cards.append({"label": "GPUs", "value": gpus, "unit": "GPUs", "text": count(gpus), "note": note})
     return cards[:_LIMIT]
 
 
-def _remarks(answers: list[Answer], known: Mapping[str, tuple[float, str]]) -> dict[str, str]:
+def _remarks(answers: list[Answer], known: Mapping[str, tuple[float, str]], capacity: CapacityInfo) -> dict[str, str]:
     """Return what must be known of a number, by metric: what it leaves out, and what it hides."""
     rows = next((a["rows"] for a in answers if a["name"] == "overview/status"), [])
     jobs = {r["status"]: r["jobs"] or 0 for r in rows}
@@ -65,8 +68,11 @@ def _remarks(answers: list[Answer], known: Mapping[str, tuple[float, str]]) -> d
     remarks = {}
     load = next((a["rows"] for a in answers if a["name"] == "queuing/cluster_timeline"), [])
     if "held_share" in known:
-        still = ", by jobs that still run too" if running else ""
-        remarks["held_share"] = f"of {count(round(owned_gpus(load) or 0))} GPUs over the whole trace{still}"
+        still = " (jobs that still run included)" if running else ""
+        # What is owned may change with time; then no one number is what the share is of.
+        owned = round(owned_gpus(load) or 0)
+        of = f"of {count(owned)} GPUs" if owned == capacity["gpus"] else "by jobs"
+        remarks["held_share"] = f"{of}, up to the last submission{still}"
     if unknown >= 0.01:
         remarks["completed_share"] = f"{percent(unknown)} have no known status"
     if running:
@@ -79,10 +85,10 @@ def _remarks(answers: list[Answer], known: Mapping[str, tuple[float, str]]) -> d
     return remarks
 
 
-def _use(rows: Mapping[str, list[Row]]) -> dict[str, tuple[float, str]]:
+def _use(rows: Mapping[str, list[Row]], last: str | None) -> dict[str, tuple[float, str]]:
     """Return which part of the GPUs is held, and how busy those are."""
     found = {}
-    held = held_share(rows.get("queuing/cluster_timeline", []))
+    held = held_share(rows.get("queuing/cluster_timeline", []), last)
     if held is not None:
         found["held_share"] = (held, "share")
     samples, total = busy_samples(rows.get("utilization/gpu_by_size_status", []))

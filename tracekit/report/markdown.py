@@ -25,9 +25,10 @@ def markdown(report: Report) -> str:
     lines += [f"{escaped(report['time']['text'])}; source format {escaped(report['source']['format'])}.", ""]
     lines += table(("number", "value", "remark"), [(h["label"], h["text"], h["note"]) for h in report["headline"]])
     lines += ["", *(f"- {escaped(doubt)}" for doubt in opening["doubts"])]
-    lines += ["", "## What to change first", "", escaped(opening["verdict"]), ""]
+    lines += ["", f"## {escaped(opening['heading'])}", "", escaped(opening["verdict"]), ""]
     for number, change in enumerate(opening["changes"], 1):
-        effect = f" Expected: {change['effect']}" if change["effect"] else ""
+        expected = change["effect"] or change["no_effect"]
+        effect = f" Expected: {expected}" if expected else ""
         lines.append(f"{number}. **{escaped(change['title'])}.** {escaped(change['finding'] + effect)}")
     for section in report["sections"]:
         lines += ["", f"## {escaped(section['title'])}"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tracekit.text import count
+from tracekit.report.when import span_words
+from tracekit.text import count, counted, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.report.structure import Answer, Change, Opening
+    from tracekit.report.structure import Answer, CapacityInfo, Change, Opening, ReplayInfo, TimeInfo
 
 __all__ = ["CHANGES", "opening"]
 
@@ -21,7 +22,14 @@ _UNTRIED = 1
 """Place of what the replays cannot try: behind what they confirm, before what they do not."""
 
 
-def opening(answers: list[Answer], guidelines: dict[str, Any] | None, doubts: Sequence[str] = ()) -> Opening:
+def opening(
+    answers: list[Answer],
+    guidelines: dict[str, Any] | None,
+    doubts: Sequence[str] = (),
+    capacity: CapacityInfo | None = None,
+    when: TimeInfo | None = None,
+    replay: ReplayInfo | None = None,
+) -> Opening:
     """Return the first screen.
 
     Parameters
@@ -32,18 +40,44 @@ def opening(answers: list[Answer], guidelines: dict[str, Any] | None, doubts: Se
         The document of `tracekit.guidelines`.
     doubts : sequence of str
         What a reader must know of the log first.
+    capacity : CapacityInfo, optional
+        The number of GPUs, the same wherever the page tells that of the whole.
+    when : TimeInfo, optional
+        How long the log is, the same wherever the page tells it.
+    replay : ReplayInfo, optional
+        What was replayed.
     """
     entries = [] if guidelines is None else guidelines["guidelines"]
     holding = sorted((e for e in entries if e["verdict"] == "holds"), key=_place)
+    changes = [_change(e) for e in holding if _place(e)[0] <= _ORDER["undecided"]][:CHANGES]
     return {
-        "about": _about(answers),
-        "changes": [_change(e) for e in holding if _place(e)[0] <= _ORDER["undecided"]][:CHANGES],
+        "about": _about(answers, capacity, when),
+        "heading": _heading(len(changes), len(holding), replay),
+        "changes": changes,
         "verdict": _verdict(entries),
         "doubts": list(doubts),
     }
 
 
-def _about(answers: list[Answer]) -> str:
+_NUMBERS = ("One thing", "Two things", "Three things")
+
+
+def _heading(changes: int, found: int, replay: ReplayInfo | None) -> str:
+    """Return what stands above the changes; of nothing that was not replayed does it say that nothing is to change."""
+    if changes:
+        return f"{_NUMBERS[changes - 1]} to change first"
+    if found:
+        return f"{counted(found, 'problems')} found, and no gain expected from the advice"
+    if replay is None or replay["cluster"] is None:
+        return "No problem found on this evidence; nothing was replayed"
+    if replay["part"] is not None:
+        return (
+            f"Nothing to change in {shorten(replay['part']['cluster'], 30)} on this evidence; nothing else was replayed"
+        )
+    return "Nothing to change on this evidence"
+
+
+def _about(answers: list[Answer], capacity: CapacityInfo | None, when: TimeInfo | None) -> str:
     """Return what the cluster is, as far as the trace tells."""
     rows = next((a["rows"] for a in answers if a["name"] == "overview/summary"), [])
     known = {r["metric"]: r["value"] for r in rows if r["value"] is not None}
@@ -52,9 +86,10 @@ def _about(answers: list[Answer]) -> str:
         number = known.get(metric)
         return "" if not number else f"{count(number)} {one}" + ("" if number == 1 else "s")
 
-    gpus = of("gpus_listed", "GPU") or of("gpus_observed", "GPU")
-    nodes = of("nodes", "node")
-    where = " with ".join(part for part in (nodes, gpus) if part)
+    gpus = ""
+    if capacity is not None and capacity["gpus"]:
+        gpus = f"{counted(capacity['gpus'], 'GPUs')} ({capacity['word']})"
+    where = " with ".join(part for part in (of("nodes", "node"), gpus) if part)
     shared = of("vcs", "virtual cluster")
     several = known.get("clusters") or 1
     start = f"{count(several)} clusters" if several > 1 else "A cluster"
@@ -62,10 +97,9 @@ def _about(answers: list[Answer]) -> str:
     place += f" in {shared}" if shared else ""
     who = of("users", "user")
     did = of("jobs", "job") or "no jobs"
-    days = known.get("days_covered")
-    when = f" within {count(round(days, 1) if days < 10 else round(days))} days" if days else ""
+    span = f"; the log spans {span_words(when['span_s'])}" if when is not None and when["span_s"] else ""
     verb = "submitted" if who else "were submitted" if known.get("jobs") != 1 else "was submitted"
-    return f"{place}; {who} {verb} {did}{when}." if who else f"{place}; {did} {verb}{when}."
+    return f"{place}; {who} {verb} {did}{span}." if who else f"{place}; {did} {verb}{span}."
 
 
 def _place(entry: dict[str, Any]) -> tuple[int, float, str]:
@@ -84,6 +118,7 @@ def _change(entry: dict[str, Any]) -> Change:
         "title": entry["title"],
         "finding": entry["finding"]["text"],
         "effect": effect["text"] if effect is not None else None,
+        "no_effect": entry["no_effect"] if entry.get("record") and effect is None else None,
     }
 
 

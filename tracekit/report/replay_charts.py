@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from tracekit.replay.results.record import RECORDED
 from tracekit.report.charts import axis_values, category, data, height, palette, percent_axis, time_axis, time_scale
 from tracekit.report.pictures import svg
 from tracekit.report.theme import colour
@@ -19,12 +20,12 @@ _WIDTH = 420
 
 
 def comparison_svg(compared: pl.DataFrame) -> str:
-    """Return two pictures side by side: mean and 99th percentile of JCT, and of queueing, by policy.
+    """Return two pictures side by side: mean and 99th percentile of JCT, and of queueing, by policy and by the log.
 
     Parameters
     ----------
     compared : DataFrame
-        What `compare_policies` returns.
+        What `beside_record` returns.
     """
     import altair as alt
 
@@ -48,8 +49,10 @@ def _spans(rows: list[dict[str, Any]], ends: tuple[str, str], title: str) -> alt
     values = axis_values(known, ends)
     x = alt.X(f"{ends[0]}:Q", scale=time_scale(values), axis=time_axis(title, values))
     base = alt.Chart(data(known)).encode(y=category("policy", names, None))
-    line = base.mark_rule(strokeWidth=2, color=colour("series-1"), opacity=0.7)
-    point = base.mark_point(filled=True, size=70, opacity=1, color=colour("series-1"))
+    # The log's own schedule is no policy: it stands beside them in a colour of its own.
+    hue = alt.condition(alt.datum.policy == RECORDED, alt.value(colour("muted")), alt.value(colour("series-1")))
+    line = base.mark_rule(strokeWidth=2, opacity=0.7).encode(color=hue)
+    point = base.mark_point(filled=True, size=70, opacity=1).encode(color=hue)
     layers = alt.layer(line.encode(x=x, x2=alt.X2(f"{ends[1]}:Q")), point.encode(x=x))
     return cast("alt.LayerChart", layers.properties(width=_WIDTH, height=height(len(names), 24)))
 

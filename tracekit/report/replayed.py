@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.query import QueryColumn
 from tracekit.replay.panel import standard_panel
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import compare_policies
+from tracekit.replay.results.record import RECORDED
+from tracekit.replay.results.told import beside_record, support_between
 from tracekit.replay.workload.selection import BEYOND_LIMIT
 from tracekit.report.data import Result
-from tracekit.report.made import frame_of, made_query
+from tracekit.report.made import frame_of
+from tracekit.report.replay_questions import ASSUMED, CLASSES, POLICIES, REPLAYED, TENANTS
 from tracekit.report.sections.replay_charts import alike
 from tracekit.text import counted, cut, percent
 
@@ -26,31 +28,21 @@ if TYPE_CHECKING:
     from tracekit.characterize.query import Query
     from tracekit.guidelines.replays import LiveReplays
     from tracekit.replay.jobs import Jobs
+    from tracekit.replay.part import Part
     from tracekit.replay.results.comparison import Compared
     from tracekit.replay.scenario import Scenario
-    from tracekit.report.structure import ReplayInfo
+    from tracekit.report.structure import PartInfo, ReplayInfo
 
-__all__ = ["RECORDED", "REPLAYED", "replayed_results", "unreplayed_results"]
+__all__ = ["replayed_results", "unreplayed_results"]
 
-RECORDED = "recorded"
-"""The policy that starts each job when the log says."""
+_MOST_NAMES = 100
+"""Most clusters that report.json names."""
 _MOST = 3
 """Most policies of which a note tells the number of jobs."""
 _CHANGE = "A change compares only jobs that both completed"
 _PREEMPT_KNOWING = frozenset({"srtf", "srsf"})
 """Policies that order by the true time left and have no parameter for its error."""
 
-_RULE = (
-    "The same jobs, with their submissions, sizes and run times, are scheduled anew on the same cluster, once under"
-    " each policy; the first policy of the table is what the others are compared with. Completion time is end minus"
-    " submission, waiting is first start minus submission. The change is the mean over the jobs that both policies"
-    " completed, divided by the mean under the first; its 95 % interval resamples whole submission days. Run times that"
-    " a policy is given in advance are the true ones, so that such a policy shows the most that prediction can give."
-)
-_ORDER = (
-    " The first policy comes first, then those under which a mean differs from its by 0.1 % or more for some row, then"
-    " the others."
-)
 _NAMES = {
     "avg_jct_s": "mean_completion_s",
     "median_jct_s": "median_completion_s",
@@ -66,96 +58,26 @@ _NAMES = {
     "worse_share": "later_share",
     "gpu_utilization_share": "gpus_busy_share",
     "fragmentation_share": "fragmented_share",
+    "recorded_queue_s": "recorded_wait_s",
+    "recorded_jct_s": "recorded_completion_s",
+    "baseline_queue_s": "first_wait_s",
+    "policy_queue_s": "policy_wait_s",
     "jain_fairness_vc": "fairness_share",
 }
 """What the columns of a comparison are called for people."""
-_C = QueryColumn
-QUOTAS = "kept: quotas of virtual clusters decide which jobs may run; ignored: any of them may take any free GPU"
-
-POLICIES = made_query(
-    "replay/policies",
-    "Policies compared by replay",
-    "What would other scheduling policies have done to the same jobs?",
-    _RULE,
-    (
-        _C("policy", "text", "policy and parameters, as 'tracekit replay -p' takes them"),
-        _C("what", "sentence", "what the policy is; 'tracekit policies NAME' tells more"),
-        _C("run_times", "text", "given: it is given the true run times in advance; not given: it is not"),
-        _C("mean_completion_s", "s", "mean completion time"),
-        _C("change_share", "share", "change of the mean completion time against the first policy; below 0 is faster"),
-        _C("change_low_share", "share", "lower end of its 95 % interval"),
-        _C("change_high_share", "share", "upper end"),
-        _C("mean_wait_s", "s", "mean wait until the first start"),
-        _C("p99_wait_s", "s", "99th percentile of these waits"),
-        _C("later_share", "share", "jobs that complete later"),
-        _C("earlier_share", "share", "jobs that complete earlier than under the first policy"),
-        _C("quotas", "text", QUOTAS),
-        _C("jobs", "jobs", "jobs replayed"),
-        _C("completed", "jobs", "jobs that ran to their end"),
-        _C("median_completion_s", "s", "median completion time"),
-        _C("p99_completion_s", "s", "99th percentile of completion times"),
-        _C("median_wait_s", "s", "median of these waits"),
-        _C("gpus_busy_share", "share", "GPU time held, of all GPU time until the last end"),
-        _C("fragmented_share", "share", "free GPU time on partly used nodes, of all free GPU time"),
-        _C("fairness_share", "share", "Jain's index of what virtual clusters got for what they asked; 1 is equal"),
-        _C("preemptions", "preemptions", "times that a running job was stopped"),
-        _C(
-            "beyond_share",
-            "share",
-            "of the recorded schedule: GPU time held beyond the GPUs of the cluster, of all GPU time held",
-        ),
-    ),
-    "Helios Table 3 and Fig 9 (SC'21)",
-)
-CLASSES = made_query(
-    "replay/by_gpu_class",
-    "Policies by size of job",
-    "Which sizes of jobs would gain under another policy, and which would pay?",
-    _RULE + _ORDER,
-    (
-        _C("policy", "text", "policy and parameters"),
-        _C("gpu_class", "class", "size class of the job"),
-        _C("jobs", "jobs", "jobs replayed"),
-        _C("mean_completion_s", "s", "mean completion time"),
-        _C("mean_wait_s", "s", "mean wait until the first start"),
-        _C("p95_wait_s", "s", "95th percentile of these waits"),
-    ),
-)
-TENANTS = made_query(
-    "replay/by_vc",
-    "Policies by virtual cluster",
-    "Would some virtual clusters pay for the gain of others?",
-    _RULE + _ORDER,
-    (
-        _C("vc", "text", "virtual cluster; empty for jobs without one"),
-        _C("policy", "text", "policy and parameters"),
-        _C("quotas", "text", QUOTAS),
-        _C("jobs", "jobs", "jobs replayed"),
-        _C("mean_completion_s", "s", "mean completion time"),
-        _C("mean_wait_s", "s", "mean wait until the first start"),
-    ),
-)
-ASSUMED = made_query(
-    "replay/assumptions",
-    "Assumptions of the replays",
-    "What do the replays assume that the log does not tell?",
-    "Each assumption that a replayed policy used, with the value and where that comes from; '--models FILE' of"
-    " 'tracekit replay' changes them.",
-    (
-        _C("what", "sentence", "what is assumed"),
-        _C("value", "sentence", "the value used"),
-        _C("source", "sentence", "where it comes from"),
-        _C("policies", "sentence", "which of the policies use this value"),
-        _C("id", "text", "name of the assumption, as 'tracekit policies' lists it"),
-    ),
-)
-REPLAYED = (POLICIES, CLASSES, TENANTS, ASSUMED)
-"""What a report asks the replays."""
 
 
 def unreplayed_results(reason: str) -> tuple[list[Result], ReplayInfo]:
     """Return the questions without answers."""
-    info: ReplayInfo = {"reason": reason, "jobs": 0, "limit": None, "cluster": None, "notes": [], "skipped": {}}
+    info: ReplayInfo = {
+        "reason": reason,
+        "jobs": 0,
+        "limit": None,
+        "cluster": None,
+        "part": None,
+        "notes": [],
+        "skipped": {},
+    }
     return [Result(query, None, reasons=[reason]) for query in REPLAYED], info
 
 
@@ -189,22 +111,27 @@ def replayed_results(replays: LiveReplays) -> tuple[list[Result], ReplayInfo]:
             "gpus": scenario.cluster.total_gpus,
             "nodes_without_gpus": scenario.cluster.without_gpus,
         },
+        "part": _part(scenario.part),
         "notes": _notes(scenario, replays.limit),
         "skipped": {policy: cut(why) for policy, why in skipped.items()},
     }
     info["notes"] += [f"the log ({RECORDED}): {_of_log(r)}" for r in results if r.policy == RECORDED]
     notes = [*info["notes"], *(why.removesuffix(".") for why in info["skipped"].values())]
     quotas = {r.policy: _quotas(r, scenario) for r in results}
-    compared = (
-        compare_policies(results, seed=scenario.seed)
-        .rename(_NAMES, strict=False)
-        .with_columns(
-            what=pl.Series([named_policy(r.policy).what for r in results]),
-            run_times=pl.Series([_knows(r) for r in results]),
-            quotas=pl.Series([quotas[r.policy] for r in results], dtype=pl.String),
-            beyond_share=pl.Series([_beyond_share(r) for r in results], dtype=pl.Float64),
-        )
-    )
+    compared = beside_record(compare_policies(results, seed=scenario.seed), results).rename(_NAMES, strict=False)
+    told = dict(compared.select("policy", "effect_told").iter_rows())
+    of = {r.policy: r for r in results}
+    more = [
+        {
+            "what": named_policy(name).what,
+            "run_times": _knows(of[name]) if name in of else "not given",
+            "quotas": quotas.get(name),
+            "beyond_share": _beyond_share(of[name]) if name in of else None,
+        }
+        for name in compared["policy"]
+    ]
+    types = {"quotas": pl.String, "beyond_share": pl.Float64}
+    compared = compared.hstack(pl.DataFrame(more, schema_overrides=types))
     base = _base(compared.rows(named=True))
     return [
         Result(
@@ -212,8 +139,8 @@ def replayed_results(replays: LiveReplays) -> tuple[list[Result], ReplayInfo]:
             compared.select(c.name for c in POLICIES.columns),
             notes=[*(f"{n}. {_CHANGE}" for n in base), *notes],
         ),
-        _grouped(CLASSES, results, "by_gpu_class", {}, notes=base),
-        _grouped(TENANTS, results, "by_vc", {"name": "vc"}, quotas, notes=base),
+        _grouped(CLASSES, results, "by_gpu_class", {}, told, notes=base),
+        _grouped(TENANTS, results, "by_vc", {"name": "vc"}, _told_of_kind(results, quotas), quotas, notes=base),
         Result(ASSUMED, frame_of(ASSUMED, _assumptions(results))),
     ], info
 
@@ -232,8 +159,10 @@ def _base(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _notes(scenario: Scenario, limit: int) -> list[str]:
     cut = len(scenario.jobs) + sum(part.jobs for part in scenario.jobs.left_out if part.reason == BEYOND_LIMIT)
     first = f"only the first {limit:,} jobs by submission; --replay-jobs moves the limit" if cut > limit else ""
+    part = _part(scenario.part)
     warned = scenario.feasibility.sentences if scenario.feasibility is not None else ()
-    return [note for note in (first, _left_out(scenario.jobs), *warned) if note]
+    replayed = f"replayed was {part['text']}" if part else ""
+    return [note for note in (first, replayed, _left_out(scenario.jobs), *warned) if note]
 
 
 def _left_out(jobs: Jobs) -> str:
@@ -278,6 +207,22 @@ def _beyond_share(result: Compared) -> float | None:
     return float(beyond.sum()) / held
 
 
+def _told_of_kind(results: Sequence[Compared], quotas: Mapping[str, str | None]) -> dict[str, bool]:
+    """Return of each policy whether its effect against the first that treats quotas like it can be told."""
+    first: dict[str | None, Compared] = {}
+    for result in results:
+        first.setdefault(quotas[result.policy], result)
+    return {r.policy: support_between(first[quotas[r.policy]], r).told for r in results}
+
+
+def _part(part: Part | None) -> PartInfo | None:
+    if part is None:
+        return None
+    text = f"{part.words}; {part.missing} replayed"
+    others = [cut(name) for name in part.others[:_MOST_NAMES]]
+    return {"cluster": cut(part.cluster), "others": others, "waiting_share": part.waiting_share, "text": text}
+
+
 def _of_log(result: Compared) -> str:
     return str(result.summary["assumptions"]["recorded"]["value"])
 
@@ -287,6 +232,7 @@ def _grouped(
     results: Iterable[Compared],
     key: str,
     names: dict[str, str],
+    told: Mapping[str, bool],
     quotas: Mapping[str, str | None] | None = None,
     *,
     notes: list[str],
@@ -298,6 +244,7 @@ def _grouped(
         {
             "policy": result.policy,
             "quotas": quotas[result.policy] if quotas else None,
+            "effect_told": told[result.policy],
             **{names.get(name, _NAMES.get(name, name)): value for name, value in group.items()},
         }
         for result in (first, *sorted(others, key=lambda r: alike(means[r.policy], means[first.policy])))

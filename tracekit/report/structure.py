@@ -151,6 +151,8 @@ class TimeInfo(TypedDict):
     timezone: str
     first: str | None
     last: str | None
+    last_submission: str | None
+    """When the last job came; what follows tells no load, since the log has no later jobs."""
     span_s: float | None
     text: str
     """The period in words."""
@@ -164,6 +166,8 @@ class CapacityInfo(TypedDict):
     gpus: float | None
     alternatives: dict[str, float]
     note: str
+    word: str
+    """How the number is known: listed, stated, observed, or given in a file; '' where it is not known."""
 
 
 class GpuTotal(TypedDict):
@@ -242,6 +246,18 @@ class WorkloadInfo(TypedDict):
     bootstrap_replicates: int
 
 
+class PartInfo(TypedDict):
+    """Which cluster of several was replayed."""
+
+    cluster: str
+    others: list[str]
+    """Clusters that were not, the first hundred."""
+    waiting_share: float | None
+    """Its waiting hours of those of all clusters [1]; null where nobody is known to have waited."""
+    text: str
+    """The same in words."""
+
+
 class ReplayInfo(TypedDict):
     """What the replays of the report were made of."""
 
@@ -253,6 +269,8 @@ class ReplayInfo(TypedDict):
     """Most jobs that were asked for; null when none were."""
     cluster: dict[str, int] | None
     """nodes and gpus, and nodes_without_gpus, which are left out."""
+    part: PartInfo | None
+    """The cluster, of several; null where the trace has one."""
     notes: list[str]
     """What was left out, and what the cluster cannot do."""
     skipped: dict[str, str]
@@ -268,6 +286,8 @@ class Change(TypedDict):
     finding: str
     effect: str | None
     """What the replays expect of it; null where they cannot tell."""
+    no_effect: str | None
+    """Why what the log recorded carries no expectation; null where something else is why, or it does."""
 
 
 class Opening(TypedDict):
@@ -275,6 +295,8 @@ class Opening(TypedDict):
 
     about: str
     """What this cluster is, one sentence."""
+    heading: str
+    """What the changes below it are."""
     changes: list[Change]
     """At most three, the largest expected gain first."""
     verdict: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tracekit.characterize.views import connect_with_views
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -24,7 +26,7 @@ class Watched:
     host_nodes: int | None = None
     """Machines with samples of CPU or memory."""
     attempts: Mapping[tuple[float, int], int] = field(default_factory=dict)
-    """Attempts that ran while a machine of theirs was watched, by their GPUs and their number of machines."""
+    """Attempts that have samples, by their GPUs and their number of machines."""
 
     def of_size(self, gpus: float) -> int:
         """Return the attempts of a size, whatever their number of machines."""
@@ -35,38 +37,32 @@ NOTHING = Watched()
 
 _NODES = "SELECT count(DISTINCT node_id) FROM {table}"
 _ATTEMPTS = """
-WITH seen AS (
-    SELECT node_id, min(time) AS first_time, max(time) AS last_time
-    FROM gpu_utilization
-    GROUP BY node_id
-),
+WITH sampled AS (SELECT DISTINCT job_id, attempt FROM attempt_samples),
 
 each AS (
-    SELECT
-        a.gpu_count,
-        count(DISTINCT p.node_id) AS nodes,
-        bool_or(a.start_time <= s.last_time AND coalesce(a.end_time > s.first_time, TRUE)) AS watched
-    FROM placements AS p
-    INNER JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
-    LEFT JOIN seen AS s ON p.node_id = s.node_id
+    SELECT a.gpu_count, count(DISTINCT p.node_id) AS nodes
+    FROM sampled AS s
+    INNER JOIN attempts AS a ON s.job_id = a.job_id AND s.attempt = a.attempt
+    INNER JOIN placements AS p ON s.job_id = p.job_id AND s.attempt = p.attempt
     WHERE a.gpu_count IS NOT NULL
     GROUP BY p.job_id, p.attempt, a.gpu_count
 )
 
-SELECT gpu_count, nodes, count(*) AS attempts FROM each WHERE watched GROUP BY gpu_count, nodes
+SELECT gpu_count, nodes, count(*) AS attempts FROM each GROUP BY gpu_count, nodes
 """
 
 
 def watched(trace: Trace) -> Watched:
     """Return what the telemetry of a Trace watches.
 
-    A machine is watched from its first to its last sample. Attempts of unknown size or start are not counted.
+    An attempt is watched where a sample is its own, as in the view attempt_samples. Those of unknown size are not
+    counted.
     """
     tables = {"nodes": "nodes", "gpu_nodes": "gpu_utilization", "host_nodes": "host_utilization"}
     found = {key: table for key, table in tables.items() if trace.has(table)}
     if not {"gpu_nodes", "host_nodes"} & {*found}:
         return Watched()
-    with trace.connect() as con:
+    with connect_with_views(trace) as con:
         numbers = {key: con.execute(_NODES.format(table=table)).fetchall()[0][0] for key, table in found.items()}
         placed = "gpu_nodes" in found and trace.has("placements") and trace.has("attempts")
         rows = con.execute(_ATTEMPTS).fetchall() if placed else []

@@ -24,6 +24,7 @@ __all__ = [
     "sample_size",
     "scope",
     "status_word",
+    "submitted_until",
     "unknown_share",
 ]
 
@@ -74,9 +75,27 @@ def busy_samples(rows: list[Row]) -> tuple[int, float]:
     return sum(r["samples"] for r in known), sum(r["samples"] * r["mean_pct"] for r in known)
 
 
-def held_share(rows: list[Row]) -> float | None:
-    """Return the GPUs held / those owned [1], over the rows of queuing/cluster_timeline that tell what is owned."""
-    known = [r for r in rows if r["capacity_gpus"] is not None]
+def submitted_until(rows: list[Row], last: str | None) -> list[Row]:
+    """Return the rows of intervals that end by the last submission, of those of queuing/cluster_timeline.
+
+    Later ones tell how the jobs of the log run out, not how full the cluster was: they count neither as idle nor as
+    held. All rows are returned where the last submission is not known, or no interval ends before it.
+    """
+    times = sorted({r["time"] for r in rows})
+    if last is None or len(times) < 2:
+        return rows
+    first, second = map(datetime.fromisoformat, times[:2])
+    until = datetime.fromisoformat(last).replace(tzinfo=first.tzinfo) - (second - first)
+    kept = {time for time in times if datetime.fromisoformat(time) <= until}
+    return [r for r in rows if r["time"] in kept] or rows
+
+
+def held_share(rows: list[Row], last: str | None = None) -> float | None:
+    """Return the GPU time held / that owned [1], over the rows of queuing/cluster_timeline that tell what is owned.
+
+    `last` is the time of the last submission, after which nothing counts.
+    """
+    known = [r for r in submitted_until(rows, last) if r["capacity_gpus"] is not None]
     owned = sum(r["capacity_gpus"] for r in known)
     return sum(r["running_gpus"] for r in known) / owned if owned else None
 

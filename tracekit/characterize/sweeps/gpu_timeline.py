@@ -151,6 +151,7 @@ SWEEP = Sweep(
 GPU time held in it. Every VC has a row for every interval from the first to the last moment of the trace. An attempt
 that still runs, and a job that still waits, do so to the end of the trace; other unknown ends are left out and
 counted in a note. What a cluster owns is the total that the trace states, else the sum over its VCs where their quotas
-are stated, else the GPUs of its node list, else the sum of the proxies of its VCs.""",
+are stated, at most the GPUs of its node list, else the GPUs of its node list, else the sum of the proxies of its
+VCs.""",
     compute=_compute,
 )

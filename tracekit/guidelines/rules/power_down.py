@@ -21,9 +21,14 @@ FROM node_gpus
 WHERE observed > 0 AND node_id NOT IN (SELECT node_id FROM placements WHERE node_id IS NOT NULL)
 """
 _HOURS = """
-SELECT time, sum(whole_free_nodes) AS idle, sum(whole_free_gpus) AS gpus FROM free_gpus GROUP BY time ORDER BY time
+SELECT time, sum(whole_free_nodes) AS idle, sum(whole_free_gpus) AS gpus
+FROM free_gpus
+WHERE time <= (SELECT max(submit_time) FROM jobs)
+GROUP BY time
+ORDER BY time
 """
-"""Every hour, since that is the sweep's default."""
+"""Every hour, since that is the sweep's default, up to the last submission: later ones the log does not tell, so that
+nodes which run empty then are no idle ones."""
 
 
 def _find(evidence: Evidence) -> Finding:
@@ -65,9 +70,9 @@ def _find(evidence: Evidence) -> Finding:
         notes=(
             *evidence.notes_of("free_gpus"),
             (
-                f"Looked at every hour, {number:,} nodes. Energy is that of the GPUs of wholly idle nodes alone, "
-                f"{power.idle_w:g} W each, with the "
-                f"bracket from {min(watts):g} to {max(watts):g} W that published configurations span (model M7)."
+                f"Looked at every hour up to the last submission, {number:,} nodes. Energy is that of the GPUs of "
+                f"wholly idle nodes alone, {power.idle_w:g} W each, with the bracket from {min(watts):g} to "
+                f"{max(watts):g} W that published configurations span (model M7)."
             ),
         ),
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["FEWEST_DAYS", "Compared", "compare_policies", "comparison_rows", "day_intervals"]
+__all__ = ["FEWEST_DAYS", "Compared", "compare_policies", "comparison_rows", "completed_by_both", "day_intervals"]
 
 FEWEST_DAYS = 5
 """With fewer submission days there is no interval: too few blocks to resample."""
@@ -93,7 +93,8 @@ def compare_policies(
     note
         Why there is no interval; NULL where there is one.
 
-    In the row of the first policy everything after the headline keys is NULL.
+    In the row of the first policy everything after the headline keys is NULL. The differences are those of the two
+    schedules, whatever the log says; `beside_record` leaves those that can be told as effects.
 
     Parameters
     ----------
@@ -148,9 +149,7 @@ def _row(first: Compared, other: Compared, seed: int, measured: NDArray[np.bool_
     head = [other.policy, *(other.summary[key] for key in _HEADLINE)]
     if other is first:
         return head + [None] * (len(_SCHEMA) - len(head))
-    common = (first.outcome.end_ms >= 0) & (other.outcome.end_ms >= 0)
-    if measured is not None:
-        common &= measured
+    common = completed_by_both(first, other, measured)
     n = int(common.sum())
     if not n:
         return [*head, 0, *[None] * 15, "no job was completed under both policies"]
@@ -168,6 +167,12 @@ def _row(first: Compared, other: Compared, seed: int, measured: NDArray[np.bool_
     shares = [float((jct < 0).mean()), float((jct == 0).mean()), float((jct > 0).mean())]
     note = None if intervals else f"no interval: the jobs were submitted on fewer than {FEWEST_DAYS} days"
     return [*head, n, *parts, *shares, note]
+
+
+def completed_by_both(first: Compared, other: Compared, measured: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+    """Return which jobs both completed, of those measured, shape (n,)."""
+    common: NDArray[np.bool_] = (first.outcome.end_ms >= 0) & (other.outcome.end_ms >= 0)
+    return common if measured is None else common & measured
 
 
 def _days(jobs: Jobs) -> NDArray[np.int64]:
@@ -231,7 +236,8 @@ def day_intervals(
 def comparison_rows(compared: pl.DataFrame) -> tuple[list[str], list[list[object]]]:
     """Return headers and rows of the table that a terminal shows of a comparison.
 
-    Times are in hours where the largest of their column is an hour or more, else in seconds; shares in percent.
+    Times are in hours where the largest of their column is an hour or more, else in seconds; shares in percent. What is
+    not known of the log's own schedule stays empty, and so does what cannot be told (see `effect_sentences`).
     """
     first = compared["policy"][0]
     headers = ["policy", "completed"]

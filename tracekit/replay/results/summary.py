@@ -16,6 +16,7 @@ import numpy as np
 
 from tracekit.errors import UsageError
 from tracekit.replay.results.fairness import finish_time_ratios, jain_index, service_ratios
+from tracekit.replay.results.record import record_of
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["SLOWDOWN_BOUND_MS", "bounded_slowdown", "measured_jobs", "summarize"]
+__all__ = ["SLOWDOWN_BOUND_MS", "bounded_slowdown", "measured_jobs", "summarize", "times_recorded"]
 
 SLOWDOWN_BOUND_MS = 10_000
 """Shorter jobs count as this long in a slowdown [ms]."""
@@ -120,9 +121,35 @@ def bounded_slowdown(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
     The bounded slowdown of Feitelson and Rudolph, "Metrics and Benchmarking for Parallel Job Scheduling" (JSSPP 1998),
     with jct as response time and the run time on the recorded GPUs as the time that the job needs.
     """
-    needs = np.maximum(jobs.work_ms, SLOWDOWN_BOUND_MS)
-    ratio = np.maximum(1.0, (outcome.end_ms - jobs.submit_ms) / needs)
-    return np.where(outcome.end_ms >= 0, ratio, np.nan)
+    return _slowdown(jobs, outcome.end_ms - jobs.submit_ms, outcome.end_ms >= 0)
+
+
+def _slowdown(jobs: Jobs, jct_ms: NDArray[np.int64], known: NDArray[np.bool_]) -> NDArray[np.float64]:
+    ratio = np.maximum(1.0, jct_ms / np.maximum(jobs.work_ms, SLOWDOWN_BOUND_MS))
+    return np.where(known, ratio, np.nan)
+
+
+def times_recorded(jobs: Jobs, measured: NDArray[np.bool_] | None = None) -> dict[str, Any] | None:
+    """Return the figures of jobs that the log itself tells, with keys of summary.json; None where it tells none.
+
+    Parameters
+    ----------
+    jobs : Jobs
+        What was replayed.
+    measured : array of bool, shape (n,), optional
+        Count only these jobs.
+    """
+    record = record_of(jobs)
+    all_of = np.ones(len(jobs), dtype=bool) if measured is None else measured
+    known = all_of & (record.jct_ms >= 0)
+    if not known.any():
+        return None
+    slowdown = _slowdown(jobs, record.jct_ms, known)[known]
+    return {
+        "jobs": int(all_of.sum()),
+        "completed": int(known.sum()),
+        **_job_times(record.jct_ms[known] / 1000, record.queue_ms[known] / 1000, slowdown),
+    }
 
 
 class _Table:
@@ -145,15 +172,7 @@ class _Table:
 
     def job_times(self, rows: NDArray[np.int64]) -> dict[str, float | None]:
         done = rows[self.completed[rows]]
-        jct, queue = self.jct[done], self.queue[done]
-        return {
-            "avg_jct_s": _mean(jct),
-            **dict(zip(("median_jct_s", "p95_jct_s", "p99_jct_s"), _quantiles(jct), strict=True)),
-            "avg_queue_s": _mean(queue),
-            **dict(zip(("median_queue_s", "p95_queue_s", "p99_queue_s"), _quantiles(queue), strict=True)),
-            "max_queue_s": _largest(queue),
-            "avg_bounded_slowdown": _mean(self.slowdown[done]),
-        }
+        return _job_times(self.jct[done], self.queue[done], self.slowdown[done])
 
     def overhead_gpu_hours(self, rows: NDArray[np.int64]) -> float:
         """Return GPU time held without progress: a job's overhead times the GPUs that it held on average [GPU*h]."""
@@ -188,6 +207,20 @@ class _Table:
             **times,
             "preemptions": int(self.outcome.preemptions[rows].sum()),
         }
+
+
+def _job_times(
+    jct: NDArray[np.float64], queue: NDArray[np.float64], slowdown: NDArray[np.float64]
+) -> dict[str, float | None]:
+    """Return the figures of the times of jobs that ended [s], in the order of summary.json."""
+    return {
+        "avg_jct_s": _mean(jct),
+        **dict(zip(("median_jct_s", "p95_jct_s", "p99_jct_s"), _quantiles(jct), strict=True)),
+        "avg_queue_s": _mean(queue),
+        **dict(zip(("median_queue_s", "p95_queue_s", "p99_queue_s"), _quantiles(queue), strict=True)),
+        "max_queue_s": _largest(queue),
+        "avg_bounded_slowdown": _mean(slowdown),
+    }
 
 
 def _groups(keys: NDArray[Any], rows: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:

@@ -10,7 +10,7 @@ from tracekit.report.sections.interface import Facts, chart_of, empty, says, say
 from tracekit.report.structure import ROW_LIMIT
 from tracekit.report.theme import colour
 from tracekit.report.when import local, start_of_day, trace_day
-from tracekit.report.words import held_share, largest, owned_gpus
+from tracekit.report.words import held_share, largest, submitted_until
 from tracekit.text import count, counted, percent, shorten
 
 if TYPE_CHECKING:
@@ -34,17 +34,16 @@ VCS = 6
 def timeline_finding(rows: list[Row], facts: Facts) -> str | None:
     """Say how much was held on average and at most, and when most was waited for."""
     times = len({r["time"] for r in rows})
-    held = sum(r["running_gpus"] for r in rows)
+    submitted = submitted_until(rows, facts.last_submission)
+    held = sum(r["running_gpus"] for r in submitted)
     if not held:
         return None
-    share = held_share(rows)
-    mean = count(round(held / times))
-    text = (
-        f"On average jobs held {mean} GPUs"
-        if share is None
-        else f"Over the whole trace, jobs held {percent(share)} of {count(round(owned_gpus(rows) or 0))} GPUs,"
-        f" {mean} on average"
-    )
+    share = held_share(submitted)
+    mean = f"{count(round(held / len({r['time'] for r in submitted})))} GPUs"
+    when = "Up to the last submission" if len(submitted) < len(rows) else "Over the whole trace"
+    text = f"{when}, jobs held {mean} on average"
+    if share is not None:
+        text = f"{when}, jobs held {percent(share)} of the GPU time of the cluster, {mean} on average"
     text += f" and {count(round(_fullest(rows)))} in the fullest of the {count(times)} spans drawn"
     if share is not None and share < FEW_HELD:
         text += "; the log may hold a part of the cluster's jobs only"

@@ -13,13 +13,15 @@ from tracekit.text import count, counted, duration, percent, shorten, signed_per
 if TYPE_CHECKING:
     from tracekit.report.structure import Row
 
+_NAMED = 3
+"""Most policies named in a sentence."""
 _MUCH = 0.05
 """Above this part of the GPU time, GPUs that the cluster does not have are told of in the sentence."""
 
 
 @says("replay/policies")
 def policies_finding(rows: list[Row]) -> str | None:
-    """Name the fastest policy that does not know run times, and the fastest that does."""
+    """Name the fastest policy that does not know run times, and the fastest that does, as far as the log carries it."""
     known = [r for r in rows if r["mean_completion_s"] is not None and r["policy"] != RECORDED]
     base = rows[0]
     if len(known) < 2 or base["mean_completion_s"] is None:
@@ -30,6 +32,7 @@ def policies_finding(rows: list[Row]) -> str | None:
             f"{_never(never)}. So comparing them tells nothing here.",
             f"From submission to end {_these(base)} take {duration(base['mean_completion_s'])} on average.",
             _recorded(rows, base),
+            _untold(rows),
         ]
     else:
         told = _compared(rows, known)
@@ -45,13 +48,13 @@ def _never(jobs: int) -> str:
 def _compared(rows: list[Row], known: list[Row]) -> list[str]:
     """Return sentences about policies under which some jobs wait."""
     base = known[0]
-    blind = [r for r in known if r["run_times"] == "not given"]
-    told = [r for r in known if r["run_times"] == "given"]
+    told = [base, *(r for r in known[1:] if r.get("effect_told"))]
     parts = []
-    for group, which in ((blind, "that do not know run times"), (told, "that are given the true run times in advance")):
+    for knows, which in (("not given", "do not know run times"), ("given", "are given the true run times in advance")):
+        group = [r for r in told if r["run_times"] == knows]
         best = min(group, key=lambda r: r["mean_completion_s"], default=base)
         if best is not base and (best["change_share"] or 0) < -LEAST:
-            parts.append(f"Of the policies {which}, {_gain(best)}.")
+            parts.append(f"Of the policies that {which}, {_gain(best)}.")
     what = f" ({base['what']})" if base.get("what") else ""
     start = (
         f"Under {policy_name(base)}{what} {_these(base)} take {duration(base['mean_completion_s'])} from submission to"
@@ -62,9 +65,41 @@ def _compared(rows: list[Row], known: list[Row]) -> list[str]:
     elif base["mean_wait_s"] is not None:
         start += ", and none of them waits"
     if parts:
-        return [f"{start}.", *parts]
+        return [f"{start}.", *parts, _log_beside(told[-1]), _untold(rows)]
+    if len(told) == 1:
+        return [f"{start}.", _recorded(rows, base), _untold(rows)]
     little = "" if base["mean_wait_s"] else "Comparing policies tells little here."
-    return [f"{start}. No other policy shortens that{_longest(known)}.", little, _recorded(rows, base)]
+    other = "No other policy" if len(told) == len(known) else "None of the others that can be compared"
+    return [f"{start}. {other} shortens that{_longest(told)}.", little, _recorded(rows, base), _untold(rows)]
+
+
+def _log_beside(row: Row) -> str:
+    """Return what the log let the jobs of an effect wait; '' where the row does not say."""
+    if row.get("recorded_wait_s") is None:
+        return ""
+    return f"By the log they waited {duration(row['recorded_wait_s'])} on average."
+
+
+def _untold(rows: list[Row]) -> str:
+    """Say which effects cannot be told, and why; '' where all can."""
+    base, *others = [r for r in rows if r["policy"] != RECORDED]
+    untold = [r for r in others if not r.get("effect_told")]
+    if not untold:
+        return ""
+    if len(untold) == len(others) and base.get("effect_reason"):
+        return _sentence(base["effect_reason"])
+    if len(untold) == 1:
+        return _sentence(untold[0].get("effect_reason") or "")
+    names = [policy_name(r) for r in untold[:_NAMED]]
+    more = f" and {len(untold) - _NAMED} more" if len(untold) > _NAMED else ""
+    return (
+        f"The effect of {', '.join(names)}{more} cannot be told: jobs wait longer under them than they did by the log,"
+        " or the replays do not wait as the log did. The table gives the reason for each."
+    )
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}." if words else ""
 
 
 def _these(row: Row) -> str:
@@ -102,10 +137,10 @@ def _recorded(rows: list[Row], base: Row) -> str:
     if row is None:
         return ""
     who = "they" if row.get("completed") == base.get("completed") else _these(row)
-    return (
-        f"By the log {who} waited {duration(row['mean_wait_s'])} on average, for causes that the replays do not know,"
-        " such as quotas or reserved nodes."
-    )
+    text = f"By the log {who} waited {duration(row['mean_wait_s'])} on average"
+    if row["mean_wait_s"] > (base["mean_wait_s"] or 0):
+        text += ", for causes that the replays do not know, such as quotas or reserved nodes"
+    return f"{text}."
 
 
 def _beyond(rows: list[Row]) -> str:
@@ -132,24 +167,43 @@ def _gain(row: Row) -> str:
 
 @says("replay/by_gpu_class")
 def classes_finding(rows: list[Row]) -> str | None:
-    """Name the policy with the shortest mean wait for the smallest and the largest GPU jobs."""
+    """Name the policy with the shortest mean wait for the smallest and the largest GPU jobs, of those told of."""
     rows = in_panel_order(rows)
     found = []
     for name in GPU_CLASSES[1:]:
         waits = [r for r in rows if r["gpu_class"] == name and r["mean_wait_s"] is not None]
-        waits = [r for r in waits if r["policy"] != RECORDED]
-        if len(waits) > 1:
-            found.append((name, waits[0], min(waits, key=lambda r: r["mean_wait_s"])))
+        own = [r for r in waits if r["policy"] != RECORDED]
+        if len(own) > 1:
+            told = [r for r in own[1:] if r.get("effect_told")]
+            log = next((r["mean_wait_s"] for r in waits if r["policy"] == RECORDED), None)
+            best = min([own[0], *told], key=lambda r: r["mean_wait_s"]) if told else None
+            found.append((name, own[0], best, log))
     if found and not any(r["mean_wait_s"] for r in rows if r["policy"] != RECORDED):
         started = all(r["mean_wait_s"] is not None for r in rows if r["policy"] != RECORDED)
         return "No job of any size waits under any policy." if started else "No job that starts waits under any policy."
-    if found and not any(first["mean_wait_s"] for _, first, _ in found):
+    if found and not any(best for _, _, best, _ in found):
+        return f"{_ends([_by_log(*entry) for entry in found])} {_NOT_TOLD}"
+    if found and not any(first["mean_wait_s"] for _, first, _, _ in found):
         base = policy_name(found[0][1])
         return f"Under {base} no job of any size waits, so no other policy can shorten a wait.{_paid(rows)}"
-    ends = [found[0]] if found else []
-    parts = [_best(*entry) for entry in (*ends, *(found[-1:] if len(found) > 1 else []))]
-    text = "; ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}." if text else None
+    return _ends([_best(name, first, best or first) for name, first, best, _ in found]) or None
+
+
+_NOT_TOLD = (
+    "What another policy would change cannot be told, since the replays do not wait as the log did, or wait longer."
+)
+
+
+def _ends(parts: list[str]) -> str:
+    """Return the first and the last of several parts as one sentence."""
+    text = "; ".join([*parts[:1], *(parts[-1:] if len(parts) > 1 else [])])
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _by_log(gpu_class: str, first: Row, _: Row | None, log_s: float | None) -> str:
+    """Return the mean wait of a size under the first policy, and by the log where that is known."""
+    text = f"{gpu_jobs(gpu_class)} wait {duration(first['mean_wait_s'])} on average under {policy_name(first)}"
+    return text if log_s is None else f"{text}, and waited {duration(log_s)} by the log"
 
 
 def _best(gpu_class: str, first: Row, best: Row) -> str:
@@ -162,8 +216,10 @@ def _best(gpu_class: str, first: Row, best: Row) -> str:
 
 def _paid(rows: list[Row]) -> str:
     """Return which size would wait longest under another policy, where none waits under the first."""
-    known = [r for r in rows if r["mean_wait_s"] is not None and r["policy"] != RECORDED]
+    known = [r for r in rows if r["mean_wait_s"] is not None and r["policy"] != RECORDED and r.get("effect_told")]
     worst = max(known, key=lambda r: r["mean_wait_s"])
+    if not worst["mean_wait_s"]:
+        return ""
     jobs = gpu_jobs(worst["gpu_class"])
     return (
         f" The longest mean wait would be that of {jobs} under {policy_name(worst)}: {duration(worst['mean_wait_s'])}."
@@ -179,11 +235,15 @@ def tenants_finding(rows: list[Row]) -> str | None:
     kinds = {r.get("quotas") for r in known}
     if kinds != {"kept", "ignored"}:
         start = "Under every policy each VC keeps to its quota. " if kinds == {"kept"} else ""
+        if _silent(known):
+            return f"{start}{_VC_NOT_TOLD}"
         worst, first = _worst(known)
         if worst is None:
             return f"{start}No VC waits longer under another policy than under {policy_name(first)}."
         return f"{start}The most would be paid by {_vc(worst)} under {policy_name(worst)}: {_instead(worst, known)}."
     ignore, keep = ([r for r in known if r.get("quotas") == kind] for kind in ("ignored", "kept"))
+    if _silent(ignore) and _silent(keep):
+        return _VC_NOT_TOLD
     names = ", ".join(dict.fromkeys(policy_name(r) for r in keep))
     return (
         f"Of the policies that ignore the quotas of VCs, {_cost(ignore)} Of those that keep them ({names}),"
@@ -192,15 +252,33 @@ def tenants_finding(rows: list[Row]) -> str | None:
     )
 
 
+_VC_NOT_TOLD = (
+    "Which VC would gain or pay under another policy cannot be told, since the replays do not wait as the log did, or"
+    " wait longer."
+)
+
+
+def _told(rows: list[Row]) -> list[Row]:
+    """Return the rows of the first policy, and those of others whose effect can be told."""
+    return [r for r in rows if r["policy"] == rows[0]["policy"] or r.get("effect_told")]
+
+
+def _silent(rows: list[Row]) -> bool:
+    """Return whether of several policies none has an effect that can be told."""
+    return len({r["policy"] for r in rows}) > 1 == len({r["policy"] for r in _told(rows)})
+
+
 def _worst(rows: list[Row]) -> tuple[Row | None, Row]:
     """Return the row of the VC that waits longer than under the first policy by most, and a row of that policy."""
     first = rows[0]
     base = {r["vc"]: r["mean_wait_s"] for r in rows if r["policy"] == first["policy"]}
-    worst = max((r for r in rows if r["vc"] in base), key=lambda r: r["mean_wait_s"] - base[r["vc"]])
+    worst = max((r for r in _told(rows) if r["vc"] in base), key=lambda r: r["mean_wait_s"] - base[r["vc"]])
     return (worst if worst["mean_wait_s"] > base[worst["vc"]] else None), first
 
 
 def _cost(rows: list[Row]) -> str:
+    if _silent(rows):
+        return "the effect of none can be told."
     worst, first = _worst(rows)
     if worst is None:
         return f"none makes a VC wait longer than {policy_name(first)} does."

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from tracekit.replay.panel import PANEL
+from tracekit.replay.results.record import RECORDED
 from tracekit.report.charts import (
     Panel,
     axis_values,
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LEAST", "RECORDED", "alike", "in_panel_order", "policy_name"]
 
-RECORDED = "recorded"
-"""The policy that starts each job when the log says."""
 LEAST = 0.001
 """A change of less than this share of the mean counts as none."""
 _SEEN = 0.005
@@ -121,10 +120,12 @@ def policies_chart(rows: list[Row]) -> list[Panel]:
     folded = _folded({r["policy"]: [r[c] for c in columns] for r in known})
     kinds = {r["policy"]: r["run_times"] for r in known}
     drawn = [{**r, **_as_one(r["policy"], folded[r["policy"]], kinds)} for r in known if r["policy"] in folded]
+    drawn = [{**r, "run_times": _LOG} if r["policy"] == RECORDED else r for r in drawn]
     have = {r["run_times"] for r in drawn}
     note = "Dot: mean. Line: from the median to the 99th percentile."
     note += " Orange: given the true run times in advance." if "given" in have else ""
     note += " Grey: some are given the true run times in advance, some are not." if _BOTH in have else ""
+    note += " Green: the log's own schedule; dashed: its mean." if _LOG in have else ""
     panels = [Panel(_spans(drawn, what, _TIMES[what][1]), title=_TIMES[what][0], note=note) for what in times]
     if shown:
         panels.append(_dots(drawn, shown))
@@ -133,6 +134,7 @@ def policies_chart(rows: list[Row]) -> list[Panel]:
 
 
 _BOTH = "given to some"
+_LOG = "by the log"
 
 
 def _as_one(name: str, others: Sequence[str], kinds: Mapping[str, str]) -> dict[str, str]:
@@ -148,7 +150,9 @@ def _spans(rows: list[Row], what: str, title: str) -> alt.LayerChart:
     low, mean, high = named
     rows = [{**r, **{f"{e}_words": duration(r[e]) for e in named if r[e] is not None}} for r in rows]
     values = axis_values(rows, list(named))
-    hue = palette({"not given": colour("series-1"), "given": colour("series-2"), _BOTH: colour("muted")})
+    hue = palette(
+        {"not given": colour("series-1"), "given": colour("series-2"), _BOTH: colour("muted"), _LOG: colour("series-3")}
+    )
     scale, axis = time_scale(values), time_axis(f"{title} (log scale)", values)
     base = alt.Chart(data(rows)).encode(
         y=category("policy", [r["policy"] for r in rows], None),
@@ -163,7 +167,13 @@ def _spans(rows: list[Row], what: str, title: str) -> alt.LayerChart:
         x=alt.X(f"{low}:Q", scale=scale, axis=axis), x2=alt.X2(f"{high}:Q")
     )
     point = base.mark_point(filled=True, size=60, opacity=1).encode(x=alt.X(f"{mean}:Q", scale=scale, axis=axis))
-    return cast("alt.LayerChart", alt.layer(line, point).properties(height=height(len(rows), 19)))
+    layers = [line, point]
+    if any(r["policy"] == RECORDED for r in rows):
+        # A line at the log's own mean, with which every policy can be compared at a glance.
+        log = alt.Chart(data(rows)).transform_filter(alt.datum.policy == RECORDED)
+        dashed = log.mark_rule(strokeDash=[4, 3], opacity=0.8, color=colour("series-3"))
+        layers.insert(0, dashed.encode(x=alt.X(f"{mean}:Q", scale=scale, axis=axis)))
+    return cast("alt.LayerChart", alt.layer(*layers).properties(height=height(len(rows), 19)))
 
 
 def _points(names: list[str]) -> alt.Y:

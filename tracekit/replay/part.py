@@ -1,0 +1,70 @@
+"""Which cluster of several was replayed, and how much of the waiting is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tracekit.text import counted, percent, shorten
+
+if TYPE_CHECKING:
+    from tracekit.trace import Trace
+
+__all__ = ["Part", "busiest_cluster", "part_of"]
+
+_NAMED = 3
+"""Most clusters named one by one."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One cluster of a Trace of several."""
+
+    cluster: str
+    others: tuple[str, ...]
+    """The clusters that were not replayed, by name."""
+    waiting_share: float | None
+    """Its waiting hours / those of all clusters [1], over jobs whose wait is known; None where nobody waited."""
+
+    @property
+    def words(self) -> str:
+        """Its name, with its share of the waiting hours."""
+        name = shorten(self.cluster, 30)
+        if self.waiting_share is None:
+            return f"{name}, one of {counted(len(self.others) + 1, 'clusters')}, in none of which a wait is known"
+        return f"{name}, with {percent(self.waiting_share)} of the waiting hours of all clusters"
+
+    @property
+    def missing(self) -> str:
+        """Which clusters were not replayed."""
+        if len(self.others) > _NAMED:
+            return f"{len(self.others):,} other clusters were not"
+        names = " and ".join(shorten(name, 30) for name in self.others)
+        return f"{names} {'was' if len(self.others) == 1 else 'were'} not"
+
+
+def busiest_cluster(trace: Trace) -> str | None:
+    """Return the cluster with the most jobs, which a replay takes unasked; None where there are not several."""
+    if not trace.has("jobs"):
+        return None
+    named = trace.scan("jobs").filter(pl.col("cluster").is_not_null()).group_by("cluster").len()
+    found = named.sort("len", "cluster", descending=[True, False]).collect()
+    return str(found["cluster"][0]) if len(found) > 1 else None
+
+
+def part_of(trace: Trace, cluster: str | None) -> Part | None:
+    """Return which part of a Trace a cluster is; None where the Trace has no other.
+
+    A wait is queue_s of a job, first start minus submission, of jobs of any size.
+    """
+    if cluster is None or not trace.has("jobs"):
+        return None
+    waits = trace.scan("jobs").filter(pl.col("cluster").is_not_null()).group_by("cluster").agg(pl.col("queue_s").sum())
+    hours = dict(waits.collect().iter_rows())
+    if len(hours) < 2 or cluster not in hours:
+        return None
+    total = sum(hours.values())
+    others = tuple(sorted(name for name in hours if name != cluster))
+    return Part(cluster, others, hours[cluster] / total if total else None)

@@ -1,0 +1,118 @@
+"""What a report asks the replays: the questions, and what the columns of their answers are."""
+
+from __future__ import annotations
+
+from tracekit.characterize.query import QueryColumn
+from tracekit.report.made import made_query
+
+__all__ = ["ASSUMED", "CLASSES", "POLICIES", "REPLAYED", "TENANTS"]
+
+_RULE = (
+    "The same jobs, with their submissions, sizes and run times, are scheduled anew on the same cluster, once under"
+    " each policy; the first policy of the table is what the others are compared with. Completion time is end minus"
+    " submission, waiting is first start minus submission. The change is the mean over the jobs that both policies"
+    " completed, divided by the mean under the first; its 95 % interval resamples whole submission days. Run times that"
+    " a policy is given in advance are the true ones, so that such a policy shows the most that prediction can give. An"
+    " effect is told only where the mean wait under the first policy is within a factor of 1.25 of what the same jobs"
+    " waited by the log, or within a minute of it, and the policy does not let them wait longer than the log did."
+)
+_ORDER = (
+    " The first policy comes first, then those under which a mean differs from its by 0.1 % or more for some row, then"
+    " the others."
+)
+_C = QueryColumn
+QUOTAS = "kept: quotas of virtual clusters decide which jobs may run; ignored: any of them may take any free GPU"
+
+_TOLD = (
+    "whether what changes against the first policy can be told: of the first policy, whether its waits are the log's"
+)
+_TOLD_OF_KIND = "the same against the first of the policies that also keep, or ignore, the quotas"
+
+POLICIES = made_query(
+    "replay/policies",
+    "Policies compared by replay",
+    "What would other scheduling policies have done to the same jobs?",
+    _RULE,
+    (
+        _C("policy", "text", "policy and parameters, as 'tracekit replay -p' takes them"),
+        _C("what", "sentence", "what the policy is; 'tracekit policies NAME' tells more"),
+        _C("run_times", "text", "given: it is given the true run times in advance; not given: it is not"),
+        _C("mean_completion_s", "s", "mean completion time"),
+        _C("change_share", "share", "change of the mean completion time against the first policy; below 0 is faster"),
+        _C("change_low_share", "share", "lower end of its 95 % interval"),
+        _C("change_high_share", "share", "upper end"),
+        _C("mean_wait_s", "s", "mean wait until the first start"),
+        _C("p99_wait_s", "s", "99th percentile of these waits"),
+        _C("later_share", "share", "jobs that complete later"),
+        _C("earlier_share", "share", "jobs that complete earlier than under the first policy"),
+        _C("quotas", "text", QUOTAS),
+        _C("jobs", "jobs", "jobs replayed"),
+        _C("completed", "jobs", "jobs that ran to their end"),
+        _C("median_completion_s", "s", "median completion time"),
+        _C("p99_completion_s", "s", "99th percentile of completion times"),
+        _C("median_wait_s", "s", "median of these waits"),
+        _C("gpus_busy_share", "share", "GPU time held, of all GPU time until the last end"),
+        _C("fragmented_share", "share", "free GPU time on partly used nodes, of all free GPU time"),
+        _C("fairness_share", "share", "Jain's index of what virtual clusters got for what they asked; 1 is equal"),
+        _C("preemptions", "preemptions", "times that a running job was stopped"),
+        _C(
+            "beyond_share",
+            "share",
+            "of the recorded schedule: GPU time held beyond the GPUs of the cluster, of all GPU time held",
+        ),
+        _C("effect_told", "true or false", _TOLD),
+        _C("effect_reason", "sentence", "why it cannot be told"),
+        _C("recorded_jobs", "jobs", "jobs that both this and the first policy completed and whose wait the log tells"),
+        _C("recorded_wait_s", "s", "mean wait of these jobs by the log"),
+        _C("first_wait_s", "s", "their mean wait under the first policy"),
+        _C("policy_wait_s", "s", "their mean wait under this policy"),
+        _C("recorded_completion_s", "s", "mean completion time by the log of those of them whose end it tells"),
+    ),
+    "Helios Table 3 and Fig 9 (SC'21)",
+)
+CLASSES = made_query(
+    "replay/by_gpu_class",
+    "Policies by size of job",
+    "Which sizes of jobs would gain under another policy, and which would pay?",
+    _RULE + _ORDER,
+    (
+        _C("policy", "text", "policy and parameters"),
+        _C("gpu_class", "class", "size class of the job"),
+        _C("jobs", "jobs", "jobs replayed"),
+        _C("mean_completion_s", "s", "mean completion time"),
+        _C("mean_wait_s", "s", "mean wait until the first start"),
+        _C("p95_wait_s", "s", "95th percentile of these waits"),
+        _C("effect_told", "true or false", _TOLD),
+    ),
+)
+TENANTS = made_query(
+    "replay/by_vc",
+    "Policies by virtual cluster",
+    "Would some virtual clusters pay for the gain of others?",
+    _RULE + _ORDER,
+    (
+        _C("vc", "text", "virtual cluster; empty for jobs without one"),
+        _C("policy", "text", "policy and parameters"),
+        _C("quotas", "text", QUOTAS),
+        _C("jobs", "jobs", "jobs replayed"),
+        _C("mean_completion_s", "s", "mean completion time"),
+        _C("mean_wait_s", "s", "mean wait until the first start"),
+        _C("effect_told", "true or false", _TOLD_OF_KIND),
+    ),
+)
+ASSUMED = made_query(
+    "replay/assumptions",
+    "Assumptions of the replays",
+    "What do the replays assume that the log does not tell?",
+    "Each assumption that a replayed policy used, with the value and where that comes from; '--models FILE' of"
+    " 'tracekit replay' changes them.",
+    (
+        _C("what", "sentence", "what is assumed"),
+        _C("value", "sentence", "the value used"),
+        _C("source", "sentence", "where it comes from"),
+        _C("policies", "sentence", "which of the policies use this value"),
+        _C("id", "text", "name of the assumption, as 'tracekit policies' lists it"),
+    ),
+)
+REPLAYED = (POLICIES, CLASSES, TENANTS, ASSUMED)
+"""What a report asks the replays."""
