@@ -144,5 +144,5 @@ def test_the_fewest_ends_that_a_family_is_fitted_to(family: str, needed: int) ->
 
 def test_durations_that_stand_several_times_are_as_many_ends() -> None:
     maximize(FAMILIES["expon"], Sample.make([60.0, 600.0] * 5, resolution_s=1.0))
-    with pytest.raises(FitFailure, match="^8 durations are known to the end, 10 are needed$"):
+    with pytest.raises(FitFailure, match=r"^8 durations are known to the end, 10 are needed$"):
         maximize(FAMILIES["expon"], Sample.make([60.0, 600.0] * 4, resolution_s=1.0))

@@ -69,13 +69,11 @@ def test_an_object_that_goes_on_is_refused() -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 5, 1000])
-def test_json_lines(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ingest: Callable[..., Trace], chunk: int
-) -> None:
+def test_json_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ingest: Callable[..., Trace], chunk: int) -> None:
     monkeypatch.setattr(blocks, "_CHUNK", chunk)
     mapping = tmp_path / "map.toml"
     mapping.write_text("[jobs]\nfiles = 'jobs.jsonl'\n[jobs.columns]\njob_id = 'a'\n")
-    lines = '{"a":"1234"}\n{"a":"12345"}\n{"a":"5678"}\n{"a":"56789"}'
+    lines = '{"a":"1234"}\n{"a":"12345"}\n{"a":"5678"}\n{"a":"9999"} '
     options: dict[str, Any] = {"options": {"map": str(mapping)}, "max_reject_share": 0.9}
     trace = ingest({"jobs.jsonl": lines}, format_name="csv", **options)
     assert trace.scan("jobs").collect()["job_id"].to_list() == ["1234", "5678"]
