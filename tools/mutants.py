@@ -5,8 +5,9 @@
     python tools/mutants.py cells --all         # every mutant, not a sample
 
 Cosmic Ray finds the places and makes the changes (dependency group `mutants`); an area adds changes of text, for SQL
-and for limits that once could move unnoticed. A copy of the checkout is changed, never the checkout. Exit code 1 says that
-fewer are noticed than an area demands, or that one survives which tools/mutating/survivors.toml does not explain.
+and for limits that once could move unnoticed. A copy of the checkout is changed, never the checkout. Exit code 1
+says that fewer are noticed than an area demands, or that one survives which tools/mutating/survivors.toml does not
+explain.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from mutating.mutants import Mutant, find, sampled, text_change
+from mutating.mutants import Mutant, find, is_python, sampled, text_change
 from mutating.trial import Trials
 
 _ROOT = Path(__file__).parent.parent
@@ -59,12 +60,15 @@ def _try(name: str, area: dict[str, Any], tree: Path, explained: dict[Mutant, st
         trials = Trials(tree, part["tests"], part.get("environment", {}))
         begun = time.monotonic()
         for number, mutant in enumerate(chosen, 1):
-            if not trials.notices(mutant):
+            text = mutant.applied(tree)
+            if not is_python(mutant.file, text):
+                continue
+            tried.append(mutant)
+            if not trials.notices(mutant.file, text):
                 survivors.append(mutant)
                 print(f"  survives: {mutant}\n      {explained.get(mutant, 'NOT EXPLAINED')}", flush=True)
             if number % 25 == 0:
                 print(f"  {number} of {len(chosen)} in {time.monotonic() - begun:.0f} s", flush=True)
-        tried += chosen
     share = 1 - len(survivors) / len(tried)
     new = [mutant for mutant in survivors if mutant not in explained]
     print(f"{name}: {share:.1%} of {len(tried)} noticed, {area['least']:.0%} due; {len(new)} survivors not explained")

@@ -157,8 +157,8 @@ def of_normal_days(number: int, shift: float, seed: int) -> tuple[int, int]:
 
 
 # 21 days on each side. Percentiles of resampled days are 1.96 sqrt(20 / 21) standard errors away, which Student's t
-# with 40 degrees of freedom exceeds in 6.3 %: 562 of 600 intervals hold the truth, and in one case of a thousand fewer than
-# 541 or more than 580. Intervals of 90 % would hold it 530 times, those of 99 % 589 times.
+# with 40 degrees of freedom exceeds in 6.3 %: 562 of 600 intervals hold the truth, and in one case of a thousand fewer
+# than 541 or more than 580. Intervals of 90 % would hold it 530 times, those of 99 % 589 times.
 def test_without_a_change_five_percent_are_rejected() -> None:
     held, rejected = of_normal_days(21, 0.0, seed=1)
     assert 541 <= held <= 580

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from tracekit.characterize.intervals import GRID, Interval, with_intervals
+from tracekit.characterize.intervals import FEW, GRID, Interval, with_intervals
 
 SHARE = (Interval("share", "proportion", "jobs"),)
 MEDIAN = (Interval("p50_s", "median", "jobs"),)
@@ -83,3 +83,28 @@ def test_a_handful_of_observations_says_nothing_of_the_median() -> None:
     assert of_sample(np.arange(5.0)) == (None, None)
     assert of_sample(np.array([])) == (None, None)
     assert list(of_sample(np.arange(6.0))) == pytest.approx([0.5, 4.5], abs=0.05)
+
+
+def test_what_counts_as_few_and_how_fine_quantiles_are() -> None:
+    assert (FEW, GRID) == (30, 101)
+
+
+def test_an_unknown_number_of_observations_has_no_interval() -> None:
+    frame = pl.DataFrame({"share": [0.5, 0.5], "jobs": [None, 10]}, schema={"share": pl.Float64, "jobs": pl.Int64})
+    unknown, known = with_intervals(frame, SHARE).rows()
+    assert unknown == (None, None)
+    assert known == (pytest.approx(0.1871, abs=5e-5), pytest.approx(0.8129, abs=5e-5))
+    # Also for a median; the rows behind it keep theirs.
+    grid = np.linspace(0, 100, GRID).tolist()
+    frame = pl.DataFrame({"_p50_s": [grid, None, [None] * GRID, grid], "jobs": [None, 50, 50, 100]})
+    assert with_intervals(frame, MEDIAN).rows()[:3] == [(None, None)] * 3
+    # 1.96 / 2 / sqrt(100) = 0.098 on both sides of the median.
+    assert with_intervals(frame, MEDIAN).row(3) == (pytest.approx(40.2, abs=0.01), pytest.approx(59.8, abs=0.01))
+
+
+def test_one_of_ten_and_nine_of_ten() -> None:
+    # As tables of the exact method print.
+    assert of_shares([0.1, 0.9], [10, 10]) == [
+        (pytest.approx(0.0025, abs=5e-5), pytest.approx(0.4450, abs=5e-5)),
+        (pytest.approx(0.5550, abs=5e-5), pytest.approx(0.9975, abs=5e-5)),
+    ]

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from tracekit.guidelines.interface import Number
-from tracekit.guidelines.intervals import over_days, ratio
+from tracekit.guidelines.intervals import over_days, ratio, share_of
 
 
 def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
@@ -70,3 +70,10 @@ def test_another_seed_draws_other_days() -> None:
 def test_a_value_that_is_not_finite_is_unknown() -> None:
     frame = pl.DataFrame({"day": np.arange(9), "a": np.ones(9)})
     assert over_days(frame, lambda sums: np.full(len(sums["a"]), np.inf), n=9) == Number(None, 9)
+
+
+def test_a_share_has_its_value_its_number_and_its_ends() -> None:
+    # 5 of 10: 0.1871 to 0.8129, as tables of the exact method print.
+    assert share_of(5, 10) == Number(0.5, 10, pytest.approx(0.1871, abs=5e-5), pytest.approx(0.8129, abs=5e-5))
+    assert share_of(1, 1) == Number(1.0, 1, pytest.approx(0.025), 1.0)
+    assert share_of(0, 0) == Number(None, 0)

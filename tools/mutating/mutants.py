@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["Mutant", "find", "sampled", "text_change"]
+__all__ = ["Mutant", "find", "is_python", "sampled", "text_change"]
 
 _SEED = "1"
 # Each comparison moved over its boundary and negated, each operation by its opposite. Cosmic Ray's other replacements
@@ -102,6 +102,16 @@ def find(tree: Path, module: str) -> list[Mutant]:
     return mutants
 
 
+def is_python(file: str, text: str) -> bool:
+    """Return whether a changed file can be read at all: Cosmic Ray takes the star of `f(*rows)` for a product."""
+    try:
+        if file.endswith(".py"):
+            ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
 def sampled(mutants: Sequence[Mutant], size: int) -> list[Mutant]:
     """Return so many of the mutants, by the hash of their names: a changed line moves only its own in or out."""
     kept = sorted(mutants, key=lambda m: hashlib.sha256(f"{_SEED} {m}".encode()).digest())[:size]
@@ -124,15 +134,19 @@ def _work_items(tree: Path, module: str) -> Iterator[dict[str, Any]]:
 
 
 def _annotations(tree: ast.Module) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield where no code runs: annotations, and what only type checkers read."""
+    """Yield where no code runs: annotations, signatures but for their defaults, and what only type checkers read."""
     for node in ast.walk(tree):
-        parts: list[ast.AST | None] = []
-        if isinstance(node, ast.AnnAssign | ast.arg):
-            parts = [node.annotation]
+        if isinstance(node, ast.AnnAssign):
+            yield _span(node.annotation)
         elif isinstance(node, ast.FunctionDef):
-            parts = [node.returns]
+            start = (node.lineno, node.col_offset)
+            for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
+                yield start, _span(default)[0]
+                start = _span(default)[1]
+            yield start, _span(node.body[0])[0]
         elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            parts = [node]
-        for part in parts:
-            if isinstance(part, ast.expr | ast.stmt):
-                yield (part.lineno, part.col_offset), (part.end_lineno or 0, part.end_col_offset or 0)
+            yield _span(node)
+
+
+def _span(node: ast.expr | ast.stmt) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)

@@ -1,0 +1,184 @@
+"""Where the engine puts gangs, by hand: each job's nodes and GPUs, rule by rule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.replay.builders import make_cluster, make_jobs
+from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.engine.run import simulate
+from tracekit.replay.mechanisms import Ordered, by_arrival
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracekit.replay.cluster import Cluster
+
+    Place = dict[int, int]
+
+LONG = 1000.0
+TAKE = 3
+
+
+def places(
+    cluster: Cluster,
+    gangs: Sequence[int | tuple[float, int, float]],
+    rule: str = "consolidate",
+    *,
+    model: Any = None,
+    vc: Any = "vc",
+    **order: Any,
+) -> list[Place]:
+    """Return the GPUs of each node that each gang takes: {} where it does not start.
+
+    A gang is its GPUs, submitted one second after the other and held for long, or (submission, GPUs, run time) [s].
+    """
+    rows = [(float(i), gang, LONG) if isinstance(gang, int) else gang for i, gang in enumerate(gangs)]
+    jobs = make_jobs(rows, model=model, vc=vc)
+    mechanism = Ordered(by_arrival, **({"scan": "skip"} | order))
+    outcome = simulate(jobs, cluster, assign(jobs, cluster), mechanism, rule=rule, log=True)
+    assert outcome.log is not None
+    found: list[Place] = [{} for _ in rows]
+    for row in outcome.log:
+        if row["kind"] == TAKE and row["time_ms"] < LONG * 1000:
+            found[row["job"]][int(row["node"])] = int(row["value"]) // 1000
+    return found
+
+
+# Nodes of 8, 8 and 4 GPUs. The first gang of 5 leaves 3, 8, 4 with the fullest and the first node first, so that the
+# gang of 2 goes to the 3, the 8, or the first with room.
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("consolidate", [{0: 5}, {0: 2}, {2: 3}, {0: 1}, {2: 1}, {1: 8}]),
+        ("best-fit", [{0: 5}, {0: 2}, {2: 3}, {0: 1}, {2: 1}, {1: 8}]),
+        ("worst-fit", [{0: 5}, {1: 2}, {1: 3}, {2: 1}, {0: 1}, {}]),
+        ("spread", [{0: 5}, {1: 2}, {1: 3}, {2: 1}, {0: 1}, {}]),
+        ("first-fit", [{0: 5}, {0: 2}, {1: 3}, {0: 1}, {1: 1}, {}]),
+    ],
+)
+def test_the_node_of_a_gang_that_fits_into_one(rule: str, expected: list[Place]) -> None:
+    assert places(make_cluster((8, 8, 4)), [5, 2, 3, 1, 1, 8], rule) == expected
+
+
+@pytest.mark.parametrize("rule", ["consolidate", "worst-fit", "first-fit"])
+def test_of_equal_nodes_the_first_is_taken(rule: str) -> None:
+    assert places(make_cluster((4, 4, 4)), [4, 4, 4], rule) == [{0: 4}, {1: 4}, {2: 4}]
+
+
+# Racks a (nodes 0 and 1), b (node 2) and c (node 3). Of the racks' nodes best fit takes the fullest, worst fit the
+# emptiest, first fit the first; of equal ones that of the first rack.
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("consolidate", [{2: 2}, {0: 4}, {1: 3}, {1: 1}, {3: 8}]),
+        ("worst-fit", [{3: 2}, {3: 4}, {0: 3}, {1: 1}, {}]),
+        ("first-fit", [{0: 2}, {1: 4}, {3: 3}, {0: 1}, {}]),
+    ],
+)
+def test_the_node_over_several_racks(rule: str, expected: list[Place]) -> None:
+    cluster = make_cluster((4, 4, 2, 8), rack=["a", "a", "b", "c"])
+    assert places(cluster, [2, 4, 3, 1, 8], rule) == expected
+
+
+def test_a_gang_larger_than_a_node_takes_whole_nodes_and_the_emptiest_for_the_rest() -> None:
+    # The gang of 11 takes node 0 and, for 3, node 1, which is emptier than node 3; then 12 need one whole node and 4:
+    # node 2, and node 1 has 5 left. Nothing whole is left for 9.
+    assert places(make_cluster((8, 8, 8, 4)), [(0, 2, LONG), 11, 12, 9]) == [
+        {3: 2},
+        {0: 8, 1: 3},
+        {2: 8, 1: 4},
+        {},
+    ]
+
+
+def test_a_remainder_may_take_a_whole_node_and_needs_one_beside_those_taken() -> None:
+    assert places(make_cluster((4, 4)), [5, 3]) == [{0: 4, 1: 1}, {1: 3}]
+    assert places(make_cluster((4, 4)), [8]) == [{0: 4, 1: 4}]
+    # Node 1 has 2 left: enough for a remainder of 2, and not of 3.
+    assert places(make_cluster((4, 4)), [(0, 2, LONG), 6, 1]) == [{0: 2}, {1: 4, 0: 2}, {}]
+    assert places(make_cluster((4, 4)), [(0, 2, LONG), 7, 1]) == [{0: 2}, {}, {0: 1}]
+    # Of the nodes with enough the emptiest takes it: nodes 0 and 1 have 1 and 2 left.
+    assert places(make_cluster((4, 4, 4, 4)), [3, 2, 9], "worst-fit") == [{0: 3}, {1: 2}, {2: 4, 3: 4, 1: 1}]
+
+
+def test_whole_nodes_are_found_beyond_the_first_word_of_a_map() -> None:
+    cluster = make_cluster((2,) * 130)
+    first, second, third = places(cluster, [200, 58, 3])
+    assert first == dict.fromkeys(range(100), 2)
+    assert second == dict.fromkeys(range(100, 129), 2)
+    assert third == {}
+    assert places(cluster, [257, 3, 2]) == [{**dict.fromkeys(range(128), 2), 128: 1}, {129: 2, 128: 1}, {}]
+
+
+def test_whole_nodes_are_of_one_rack() -> None:
+    cluster = make_cluster((4, 4, 4, 4), rack=["a", "b", "b", "c"])
+    assert places(cluster, [8, 5]) == [{1: 4, 2: 4}, {}]
+
+
+# Nodes 0 and 1 are in rack a, 2 and 3 in rack b; the last gang waits until it is relaxed after 5 s.
+@pytest.mark.parametrize(
+    ("scope", "taken", "gang", "expected"),
+    [
+        # 3, 2, 1, 1 are left. In one rack there are 5 of rack a; anywhere, 6 take 3, 2 and the first node with 1.
+        (1, (1, 2, 3, 3), 4, {0: 3, 1: 1}),
+        (1, (1, 2, 3, 3), 5, {0: 3, 1: 2}),
+        (1, (1, 2, 3, 3), 6, {}),
+        (1, (3, 3, 1, 2), 5, {2: 3, 3: 2}),
+        (2, (1, 2, 3, 3), 6, {0: 3, 1: 2, 2: 1}),
+        (2, (1, 2, 3, 3), 7, {0: 3, 1: 2, 2: 1, 3: 1}),
+        (2, (1, 2, 3, 3), 8, {}),
+        (2, (3, 1, 3, 2), 5, {1: 3, 3: 2}),
+        (2, (3, 1, 3, 2), 4, {1: 3, 3: 1}),
+        (0, (1, 2, 3, 3), 4, {}),
+    ],
+)
+def test_a_relaxed_gang_takes_the_emptiest_nodes_first(
+    scope: int, taken: tuple[int, ...], gang: int, expected: Place
+) -> None:
+    # Each node is filled by a gang of its own that no other node can hold: the order is that of worst fit.
+    cluster = make_cluster((4, 4, 4, 4), rack=["a", "a", "b", "b"])
+    relaxed = {"relax_after_ms": 5000, "relax_scope": scope} if scope else {}
+    found = places(cluster, [*((0.0, gpus, LONG) for gpus in taken), (1.0, gang, LONG)], "worst-fit", **relaxed)
+    assert found[:4] == [{node: gpus} for node, gpus in enumerate(taken)]
+    assert found[4] == expected
+
+
+def test_a_gang_never_mixes_models_however_relaxed() -> None:
+    cluster = make_cluster((4, 4, 4, 4), model=["a100", "a100", "v100", "v100"])
+    fill = [(0.0, gpus, LONG) for gpus in (2, 2, 1, 1)]
+    names = ["a100", "a100", "v100", "v100"]
+    for gang, model, expected in (
+        (4, "a100", {0: 2, 1: 2}),
+        (4, "v100", {2: 3, 3: 1}),
+        (5, "a100", {}),
+        (5, "v100", {2: 3, 3: 2}),
+        (5, None, {2: 3, 3: 2}),
+        (4, None, {0: 2, 1: 2}),
+        (7, None, {}),
+    ):
+        found = places(
+            cluster,
+            [*fill, (1.0, gang, LONG)],
+            "worst-fit",
+            model=[*names, model],
+            relax_after_ms=5000,
+            relax_scope=2,
+        )
+        assert found[:4] == [{0: 2}, {1: 2}, {2: 1}, {3: 1}]
+        assert found[4] == expected, (gang, model)
+
+
+def test_a_gang_takes_its_own_model_and_tenants_nodes_only() -> None:
+    cluster = make_cluster((8, 4, 4, 8), model=["v100", "a100", "a100", "v100"], domain=["x", "x", "y", "y"])
+    # Sorted: 0 is x's a100, 1 x's v100, 2 y's a100, 3 y's v100.
+    names = ["v100", "a100", None, "v100", "a100"]
+    assert places(cluster, [2, 2, 5, 9, 4], model=names, vc=["x", "y", "y", "x", "y"]) == [
+        {1: 2},
+        {2: 2},
+        {3: 5},
+        {},
+        {},
+    ]
