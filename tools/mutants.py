@@ -21,12 +21,12 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+_ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(_ROOT))
 
-from mutating.mutants import Mutant, find, is_python, sampled, text_change
-from mutating.trial import Trials
+from tools.mutating.mutants import Mutant, find, is_python, sampled, text_change  # noqa: E402 -- found by the line above
+from tools.mutating.trial import Trials  # noqa: E402 -- the same
 
-_ROOT = Path(__file__).parent.parent
 _COPIED = ("tracekit", "tests", "queries", "schemas", "reports", "sample_traces", "docs", "pyproject.toml")
 
 
