@@ -53,7 +53,7 @@ def test_each_wait_has_its_causes(ask: Ask) -> None:
 
 def test_waits_below_zero_are_left_out_and_counted(ask: Ask) -> None:
     plan = tables()
-    plan["attempts"][2]["wait_s"] = -0.5
+    plan["attempts"][2]["wait_s"] = -0.000001
     plan["attempts"][3]["wait_s"] = None
     answer = ask(plan, CAUSES)
     assert answer.frame["job_id"].to_list() == ["a", "b", "e", "f"]
@@ -82,8 +82,27 @@ def test_a_quota_that_is_just_enough_is_no_cause(ask: Ask) -> None:
 def test_jobs_without_gpus_wait_for_neither(ask: Ask) -> None:
     for gpus in (0, None):
         plan = tables()
+        plan["capacity"][0]["gpu_count"] = 4  # what a holds already
         plan["jobs"][1]["gpu_count"] = plan["attempts"][1]["gpu_count"] = gpus
         assert ask(plan, CAUSES).frame.row(1) == ("b", 4 * HOUR, 0, 0, 4 * HOUR, "other")
+
+
+def test_tenants_and_sizes_are_told_apart(ask: Ask) -> None:
+    plan = tables(nodes=False)
+    for name in ("jobs", "attempts"):
+        plan[name] = [row for row in plan[name] if row["job_id"] in "abd"]
+    # b and d wait for 4 GPUs each: v holds 4 of 6, w nothing of 8.
+    assert ask(plan, CAUSES).frame["cause"].to_list() == ["none", "fair_share", "other"]
+    plan = tables(nodes=False)
+    plan["capacity"][1]["gpu_count"] = 3
+    for job, gpus in ((3, 2), (4, 1)):
+        plan["jobs"][job]["gpu_count"] = plan["attempts"][job]["gpu_count"] = gpus
+        plan["attempts"][job]["wait_s"] = 3600
+    # c holds 2 of w's 3 GPUs until 3, and e waits for 1 from 1.5 h on, which is there; d waits for 2 from 4 h on, when
+    # all are, or from 1 h on, when they are not.
+    assert ask(plan, CAUSES).frame["cause"].to_list()[3:5] == ["other", "other"]
+    plan["attempts"][3]["wait_s"] = 4 * 3600
+    assert ask(plan, CAUSES).frame["cause"].to_list()[3:5] == ["fair_share", "other"]
 
 
 def test_order_of_starts(ask: Ask) -> None:

@@ -146,3 +146,23 @@ def test_durations_that_stand_several_times_are_as_many_ends() -> None:
     maximize(FAMILIES["expon"], Sample.make([60.0, 600.0] * 5, resolution_s=1.0))
     with pytest.raises(FitFailure, match=r"^8 durations are known to the end, 10 are needed$"):
         maximize(FAMILIES["expon"], Sample.make([60.0, 600.0] * 4, resolution_s=1.0))
+
+
+@pytest.mark.parametrize("name", ["lognorm", "weibull_min"])
+def test_standard_errors_are_neither_too_small_nor_too_large(name: str) -> None:
+    family, known = FAMILIES[name], FAMILIES[name].vector(KNOWN[name])
+    law = getattr(stats, name)(**KNOWN[name])
+    rng = np.random.default_rng(21)
+    away = []
+    for _ in range(200):
+        ends, cuts = law.rvs(300, random_state=rng), 4 * law.rvs(300, random_state=rng)
+        seen = ends <= cuts  # about two thirds
+        fitted = maximize(family, Sample.make(ends[seen], cuts[~seen], resolution_s=1e-6))
+        assert fitted.errors is not None
+        away.append(np.abs(fitted.p - known) / fitted.errors)
+    # Of 200, 190 are expected within 1.96 standard errors and 137 within one; the binomial distribution has fewer than
+    # 179 and 114, or more than 198 and 157, in one case of a thousand. Errors that are half or double as large give 135
+    # and 77, or 200 and 191.
+    near, nearer = (np.array(away) < 1.96).sum(axis=0), (np.array(away) < 1).sum(axis=0)
+    assert ((near >= 179) & (near <= 198)).all()
+    assert ((nearer >= 114) & (nearer <= 157)).all()
