@@ -82,7 +82,7 @@ def test_a_quota_that_is_just_enough_is_no_cause(ask: Ask) -> None:
 def test_jobs_without_gpus_wait_for_neither(ask: Ask) -> None:
     for gpus in (0, None):
         plan = tables()
-        plan["capacity"][0]["gpu_count"] = 4  # what a holds already
+        plan["capacity"][0]["gpu_count"] = 3  # less than a holds already
         plan["jobs"][1]["gpu_count"] = plan["attempts"][1]["gpu_count"] = gpus
         assert ask(plan, CAUSES).frame.row(1) == ("b", 4 * HOUR, 0, 0, 4 * HOUR, "other")
 
@@ -152,6 +152,21 @@ def test_a_start_is_out_of_order_when_an_earlier_job_waits_on(
     answer = ask(moved(d=d, e=e, f=(10, 10), c=(0, 0)), ORDER)
     assert flags(answer, "e") == (early, False)
     assert flags(answer, "d") == (False, early)
+
+
+def test_of_two_first_in_the_queue_none_is_overtaken(ask: Ask) -> None:
+    answer = ask(moved(d=(2, 5), e=(2, 4), f=(10, 10), c=(20, 20)), ORDER)
+    assert (flags(answer, "d"), flags(answer, "e")) == ((False, False), (False, False))
+
+
+# Without nodes the quota of w decides whether d, of 4 GPUs, had a place: at 2.5 h c holds 2, at 3.5 h nobody any.
+@pytest.mark.parametrize(
+    ("quota", "at_e", "at_f"), [(8, False, False), (6, False, False), (5, True, False), (3, True, True)]
+)
+def test_the_room_in_the_quota_is_that_of_the_moment(ask: Ask, quota: int, at_e: bool, at_f: bool) -> None:
+    plan = tables(nodes=False)
+    plan["capacity"][1]["gpu_count"] = quota
+    assert ask(plan, ORDER).frame["harmless"].to_list()[4:] == [at_e, at_f]
 
 
 def test_jobs_of_other_tenants_are_not_overtaken(ask: Ask) -> None:

@@ -53,3 +53,7 @@ def test_sizes_of_one_circumstance_are_left_out() -> None:
     alone: Rows = [(0, 2.0, False, 3, 270.0), (1, 2.0, False, 3, 270.0), (0, 4.0, True, 3, 30.0)]
     kept = sizes_with_both(frame([*day(0), *alone]))
     assert sorted(kept.rows()) == sorted(day(0))
+
+
+def test_one_sample_on_each_side_is_enough() -> None:
+    assert pooled_drop(frame([(0, 1.0, False, 1, 80.0), (0, 1.0, True, 1, 50.0)]), 2) == Number(30.0, 2)

@@ -136,3 +136,17 @@ def test_jobs_of_an_hour_at_up_to_10_percent_are_idle(make_trace: MakeTrace) -> 
     assert (found.numbers["wasted_gpu_hours"].value, found.numbers["wasted_gpu_hours"].n) == (pytest.approx(4.9), 2)
     assert found.numbers["idle_share"].value == pytest.approx(4.9 / 9.99)
     assert [row["job_id"] for row in found.rows] == ["j1", "j0"]
+
+
+def test_reasons_that_cost_the_same_stand_by_name(make_trace: MakeTrace) -> None:
+    log = Log()
+    for number, reason in enumerate(("b_error", "c_error", "a_error", "c_error")):
+        job = log.job(number * DAY, 3600, status="failed", attempts=("failed",) * 2)
+        for attempt in range(2):
+            log.add("failures", job_id=job, attempt=attempt, time=when(0), reason=reason, category="user")
+    found = finding(make_trace, log, "stop-retries")
+    assert [(row["reason"], row["retries_saved"]) for row in found.rows] == [
+        ("c_error", 2),
+        ("a_error", 1),
+        ("b_error", 1),
+    ]
