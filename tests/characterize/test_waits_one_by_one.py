@@ -238,3 +238,25 @@ def test_classes_are_closed_above(ask: Ask, gpus: float | None, size: str | None
     plan["jobs"] = [plan["jobs"][0] | {"gpu_count": gpus}]
     plan["attempts"] = plan["attempts"][:1]
     assert ask(plan, "SELECT gpu_class, class_order FROM waits").frame.rows() == [(size, order)]
+
+
+def test_the_order_is_that_of_jobs_with_gpus(ask: Ask) -> None:
+    plan = tables()
+    plan["jobs"][4]["gpu_count"] = plan["attempts"][4]["gpu_count"] = 0
+    idle = {"cluster": "x", "vc": "w", "gpu_count": 0, "status": "pending", "submit_time": hour(0)}
+    plan["jobs"].append({"job_id": "g"} | idle)
+    assert ask(plan, ORDER).frame["job_id"].to_list() == ["a", "b", "c", "d", "f"]
+
+
+def test_a_job_of_no_tenant_has_a_queue_of_its_own(ask: Ask) -> None:
+    plan = tables()
+    waiting = {"cluster": "x", "vc": None, "gpu_count": 1, "status": "pending"}
+    plan["jobs"] += [{"job_id": name, "submit_time": hour(at)} | waiting for name, at in (("g", 0), ("h", 1))]
+    assert ask(plan, ORDER).frame.rows()[6:] == [("g", False, False, False, None), ("h", False, False, False, None)]
+
+
+def test_a_job_that_left_the_queue_at_once_was_in_it(ask: Ask) -> None:
+    plan = tables()
+    left = {"job_id": "g", "cluster": "x", "vc": "w", "gpu_count": 1, "status": "cancelled", "attempt_count": 0}
+    plan["jobs"].append(left | {"submit_time": hour(2.75), "end_time": hour(2.75)})
+    assert ask(plan, ORDER).frame.rows()[6] == ("g", False, False, False, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from tests.replay.builders import make_cluster, make_jobs
@@ -182,3 +183,56 @@ def test_a_gang_takes_its_own_model_and_tenants_nodes_only() -> None:
         {},
         {},
     ]
+
+
+def test_a_gang_too_large_for_a_node_keeps_to_what_it_accepts() -> None:
+    cluster = make_cluster((4, 4, 4, 4), model=["a100", "a100", "a100", "v100"])
+    assert places(cluster, [8, 8], model=["v100", "a100"]) == [{}, {0: 4, 1: 4}]
+
+
+def test_a_relaxed_gang_looks_at_every_model_and_every_rack_of_it() -> None:
+    cluster = make_cluster((4, 4, 4, 4), model=["a100", "a100", "v100", "v100"], rack=["x", "y", "x", "x"])
+    fill = [(0.0, gpus, LONG) for gpus in (2, 2, 1, 1)]
+    names = ["a100", "a100", "v100", "v100"]
+    for gang, expected in ((4, {0: 2, 1: 2}), (5, {2: 3, 3: 2}), (7, {})):
+        found = places(
+            cluster, [*fill, (1.0, gang, LONG)], "worst-fit", model=[*names, None], relax_after_ms=5000, relax_scope=2
+        )
+        assert found[4] == expected
+
+
+@pytest.mark.parametrize("scope", [1, 2])
+def test_a_relaxed_gang_counts_nodes_beyond_the_first_word_of_a_map(scope: int) -> None:
+    # One GPU of each of 70 nodes is taken.
+    fill = [(0.0, 1, LONG)] * 70
+    found = places(make_cluster((2,) * 70), [*fill, (1.0, 70, LONG)], "worst-fit", relax_after_ms=1, relax_scope=scope)
+    assert found[70] == dict.fromkeys(range(70), 1)
+    found = places(make_cluster((2,) * 70), [*fill, (1.0, 71, LONG)], "worst-fit", relax_after_ms=1, relax_scope=scope)
+    assert found[70] == {}
+
+
+@pytest.mark.parametrize(
+    ("gangs", "took_s"),
+    [
+        # As few nodes as would do: full speed.
+        ((4,), 1),
+        ((7,), 1),
+        ((8,), 1),
+        ((9,), 1),
+        ((1, 2, 3, 3), 1),
+        # 3, 2 and 1 GPUs are left, or 2, 1 and 1: relaxed, the last gang has two or three nodes where one would do.
+        ((1, 2, 3, 4), 12),
+        ((2, 3, 3, 4), 13),
+    ],
+)
+def test_the_speed_of_a_gang_is_that_of_the_nodes_it_has(gangs: tuple[int, ...], took_s: int) -> None:
+    # Where k0 nodes would do and it has k, a gang takes 10 k0 + k times as long.
+    spread = np.full((4, 4), 1_000_000, np.int32)
+    for least in range(1, 4):
+        for held in range(1, 4):
+            spread[least, held] = 1_000_000 // (10 * least + held)
+    jobs = make_jobs([*((0.0, gpus, LONG) for gpus in gangs[:-1]), (1.0, gangs[-1], 1.0)])
+    cluster = make_cluster((4, 4, 4))
+    order = Ordered(by_arrival, scan="skip", relax_after_ms=5000)
+    found = simulate(jobs, cluster, assign(jobs, cluster), order, rule="worst-fit", spread=spread)
+    assert round((found.end_ms[-1] - found.first_start_ms[-1]) / 1000) == took_s
