@@ -129,12 +129,12 @@ def test_jobs_of_one_gpu_at_10_to_50_percent_could_share_it(make_trace: MakeTrac
 
 
 def test_jobs_of_an_hour_at_up_to_10_percent_are_idle(make_trace: MakeTrace) -> None:
-    log = used((1, 1, 10.0), (2, 2, 0.0), (1, 0.99, 0.0), (1, 4, 10.5))
+    log = used((1, 1, 10.0), (2, 2, 0.0), (1, 3599 / 3600, 0.0), (1, 4, 10.5))
     found = finding(make_trace, log, "reclaim-idle")
     # What is wasted is what was not busy: 0.9 of an hour, and 4 GPU-hours.
     assert (found.numbers["idle_jobs"].value, found.numbers["idle_jobs"].n) == (2, 4)
     assert (found.numbers["wasted_gpu_hours"].value, found.numbers["wasted_gpu_hours"].n) == (pytest.approx(4.9), 2)
-    assert found.numbers["idle_share"].value == pytest.approx(4.9 / 9.99)
+    assert found.numbers["idle_share"].value == pytest.approx(4.9 / (9 + 3599 / 3600))
     assert [row["job_id"] for row in found.rows] == ["j1", "j0"]
 
 
@@ -150,3 +150,14 @@ def test_reasons_that_cost_the_same_stand_by_name(make_trace: MakeTrace) -> None
         ("a_error", 1),
         ("b_error", 1),
     ]
+
+
+def test_the_twenty_that_cost_the_most_are_listed(make_trace: MakeTrace) -> None:
+    found = finding(make_trace, used(*((1, 1 + k, 0.0) for k in range(21))), "reclaim-idle")
+    assert [row["job_id"] for row in found.rows] == [f"j{k}" for k in range(20, 0, -1)]
+    log = Log()
+    for k in range(21):
+        # 2 GPU-hours by a and b each, more by all others.
+        log.used(log.job(k * DAY, 3600 * max(k, 1), gpus=2, user="abcdefghijklmnopqrstu"[k]), 2, 30.0)
+    rows = finding(make_trace, log, "right-size-gangs").rows
+    assert [row["user"] for row in rows] == [*"utsrqponmlkjihgfedca"]
