@@ -94,11 +94,12 @@ def test_tenants_and_sizes_are_told_apart(ask: Ask) -> None:
     # b and d wait for 4 GPUs each: v holds 4 of 6, w nothing of 8.
     assert ask(plan, CAUSES).frame["cause"].to_list() == ["none", "fair_share", "other"]
     plan = tables(nodes=False)
-    plan["capacity"][1]["gpu_count"] = 3
-    for job, gpus in ((3, 2), (4, 1)):
+    plan["capacity"][1]["gpu_count"] = 4
+    for job, gpus in ((2, 3), (3, 2), (4, 1)):
         plan["jobs"][job]["gpu_count"] = plan["attempts"][job]["gpu_count"] = gpus
+    for job in (3, 4):
         plan["attempts"][job]["wait_s"] = 3600
-    # c holds 2 of w's 3 GPUs until 3, and e waits for 1 from 1.5 h on, which is there; d waits for 2 from 4 h on, when
+    # c holds 3 of w's 4 GPUs until 3, and e waits for 1 from 1.5 h on, which is there; d waits for 2 from 4 h on, when
     # all are, or from 1 h on, when they are not.
     assert ask(plan, CAUSES).frame["cause"].to_list()[3:5] == ["other", "other"]
     plan["attempts"][3]["wait_s"] = 4 * 3600

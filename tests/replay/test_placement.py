@@ -186,8 +186,9 @@ def test_a_gang_takes_its_own_model_and_tenants_nodes_only() -> None:
 
 
 def test_a_gang_too_large_for_a_node_keeps_to_what_it_accepts() -> None:
-    cluster = make_cluster((4, 4, 4, 4), model=["a100", "a100", "a100", "v100"])
-    assert places(cluster, [8, 8], model=["v100", "a100"]) == [{}, {0: 4, 1: 4}]
+    # One of the two nodes of v100 is taken in part.
+    cluster = make_cluster((4, 4, 4, 4), model=["a100", "a100", "v100", "v100"])
+    assert places(cluster, [1, 8, 8], model=["v100", "v100", "a100"]) == [{2: 1}, {}, {0: 4, 1: 4}]
 
 
 def test_a_relaxed_gang_looks_at_every_model_and_every_rack_of_it() -> None:
@@ -209,6 +210,10 @@ def test_a_relaxed_gang_counts_nodes_beyond_the_first_word_of_a_map(scope: int) 
     assert found[70] == dict.fromkeys(range(70), 1)
     found = places(make_cluster((2,) * 70), [*fill, (1.0, 71, LONG)], "worst-fit", relax_after_ms=1, relax_scope=scope)
     assert found[70] == {}
+    # Only the nodes of the second word have room: of 70 nodes the first 64 are full.
+    fill = [(0.0, 128, LONG), *[(0.0, 1, LONG)] * 6]
+    found = places(make_cluster((2,) * 70), [*fill, (1.0, 6, LONG)], "worst-fit", relax_after_ms=1, relax_scope=scope)
+    assert found[7] == dict.fromkeys(range(64, 70), 1)
 
 
 @pytest.mark.parametrize(
@@ -236,3 +241,14 @@ def test_the_speed_of_a_gang_is_that_of_the_nodes_it_has(gangs: tuple[int, ...],
     order = Ordered(by_arrival, scan="skip", relax_after_ms=5000)
     found = simulate(jobs, cluster, assign(jobs, cluster), order, rule="worst-fit", spread=spread)
     assert round((found.end_ms[-1] - found.first_start_ms[-1]) / 1000) == took_s
+
+
+def test_what_is_free_in_another_rack_does_not_count() -> None:
+    # Node 0 has 2 left, too few for a remainder of 3; 10 GPUs are free in all.
+    assert places(make_cluster((4, 4, 4), rack=["a", "a", "b"]), [2, 7]) == [{0: 2}, {}]
+    # Of rack a six nodes have 1 left, all in the second word of its map, of rack b two: 8 in no rack, and 6 in one.
+    cluster = make_cluster((2,) * 72, rack=["a"] * 70 + ["b"] * 2)
+    fill = [(0.0, 128, LONG), *[(0.0, 1, LONG)] * 8]
+    for gang, expected in ((8, {}), (7, {}), (6, dict.fromkeys(range(64, 70), 1))):
+        found = places(cluster, [*fill, (1.0, gang, LONG)], "worst-fit", relax_after_ms=1, relax_scope=1)
+        assert found[9] == expected
