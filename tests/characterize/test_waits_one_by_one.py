@@ -261,3 +261,13 @@ def test_a_job_that_left_the_queue_at_once_was_in_it(ask: Ask) -> None:
     left = {"job_id": "g", "cluster": "x", "vc": "w", "gpu_count": 1, "status": "cancelled", "attempt_count": 0}
     plan["jobs"].append(left | {"submit_time": hour(2.75), "end_time": hour(2.75)})
     assert ask(plan, ORDER).frame.rows()[6] == ("g", False, False, False, None)
+
+
+def test_a_job_queued_at_the_same_moment_is_not_overtaken(ask: Ask) -> None:
+    # e overtakes d, of 4 GPUs, for which w's quota of 3 never has room; c, of 2, is queued when e is and starts later.
+    plan = moved(c=(2.5, 5))
+    del plan["placements"], plan["nodes"]
+    plan["capacity"][1]["gpu_count"] = 3
+    rows = {row[0]: row[1:] for row in ask(plan, ORDER).frame.iter_rows()}
+    assert rows["e"] == (True, True, False, True)
+    assert rows["c"] == (True, False, True, None)  # by f

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import json
 import re
@@ -70,13 +71,14 @@ class Mutant:
         from cosmic_ray.cli import cli
 
         try:
-            cli.main(["apply", str(path), f"core/{self.change}", str(self.occurrence)])
-        except SystemExit as end:
-            if end.code:
-                raise
-            return path.read_text(encoding="utf-8")
+            with contextlib.suppress(SystemExit):  # what the command line ends with, well or not
+                cli.main(["apply", str(path), f"core/{self.change}", str(self.occurrence)])
+            changed = path.read_text(encoding="utf-8")
         finally:
             path.write_text(text, encoding="utf-8")
+        if changed == text:
+            raise SystemExit(f"Cosmic Ray did not change {self}")
+        return changed
 
 
 def text_change(file: str, old: str, new: str) -> Mutant:

@@ -17,9 +17,18 @@ if TYPE_CHECKING:
 __all__ = ["Trials"]
 
 # What tracekit and the tests import of others is loaded once; each trial is a fork of the process that has it.
-_LOADED = ("pytest", "polars", "duckdb", "hypothesis", "numpy", "scipy.stats", "scipy.optimize", "pyarrow.parquet")
+_LOADED: tuple[str, ...] = (
+    "pytest",
+    "polars",
+    "duckdb",
+    "hypothesis",
+    "numpy",
+    "scipy.stats",
+    "scipy.optimize",
+    "pyarrow.parquet",
+)
 _LOADED += ("numba", "orjson", "jsonschema", "jinja2", "typer", "rich")
-_ARGUMENTS = ("-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:faulthandler")
+_ARGUMENTS: tuple[str, ...] = ("-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:faulthandler")
 _ARGUMENTS += ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # hypothesis is loaded
 
 
