@@ -61,9 +61,14 @@ fuzz cases="20000" seed="1":
 damaged cases="500" seed="1":
     {{python}} tools/damaged.py --cases {{cases}} --seed {{seed}}
 
-# All tests, the long ones too.
-nightly:
+# All tests, the long ones too, and the changes made on purpose.
+nightly: && mutants
     {{python}} -m pytest --runslow
+
+# Change the code on purpose, one place at a time, and see that tests notice; half an hour on two processors.
+mutants *areas:
+    {{python}} -m pip install --quiet --group mutants
+    {{python}} tools/mutants.py {{areas}}
 
 lock:
     {{python}} tools/lock.py

@@ -114,7 +114,8 @@ class _Handler(BaseHTTPRequestHandler):
         asked, condition = self.headers.get("Range"), self.headers.get("If-Range")
         if not asked or not served.ranges or served.status != 200:
             return 0
-        if condition is not None and condition not in (served.tag, served.date):
+        # A weak tag names no bytes, so that it never lets a range through (RFC 9110, 13.1.5).
+        if condition is not None and (condition.startswith("W/") or condition not in (served.tag, served.date)):
             return 0
         return int(asked.removeprefix("bytes=").removesuffix("-"))
 

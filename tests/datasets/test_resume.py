@@ -83,6 +83,18 @@ def test_a_date_does_when_there_is_no_strong_tag(
     assert server.asked == [("/x", "bytes=100000-", 206)]
 
 
+def test_a_weak_tag_alone_is_no_reason_to_go_on(
+    server: Any, make_dataset: Callable[..., Dataset], tmp_path: Path
+) -> None:
+    url = server.serve("x", tag='W/"weak"', **STOPPING)
+    dataset = make_dataset(url, sha256=None, sha256_from=None, bytes=None)
+    stop(server, dataset, tmp_path)
+    server.serve("x", tag='W/"weak"', content=b"new" * 1000)
+    (found,) = fetch_dataset(dataset, tmp_path)
+    assert found.path.read_bytes() == b"new" * 1000
+    assert server.asked == [("/x", None, 200)]
+
+
 def test_without_tag_and_date_only_a_file_with_a_checksum_is_gone_on_with(
     server: Any, make_dataset: Callable[..., Dataset], tmp_path: Path
 ) -> None:

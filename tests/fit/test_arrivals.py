@@ -13,6 +13,7 @@ from tracekit.fit import arrival_draws
 from tracekit.fit.arrival_draws import draw_arrivals
 from tracekit.fit.arrivals import fit_arrivals
 from tracekit.fit.modulation import Modulated, fit_gamma, fit_modulated, modulated_log_likelihood
+from tracekit.fit.rate import fit_rate, hours_between
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -188,3 +189,18 @@ def test_gaps_of_a_renewal_process_are_above_the_least_one(least: float) -> None
     assert gaps.min() * mean > least * (1 - 1e-9)
     above = stats.gamma(0.5).sf(gaps * mean) / stats.gamma(0.5).sf(least)
     assert stats.kstest(above, "uniform").statistic < 1.63 / np.sqrt(20_000)
+
+
+def test_the_error_of_a_trend_is_neither_too_small_nor_too_large() -> None:
+    hours = hours_between(int(MONDAY), int(MONDAY + 28 * 86400), "UTC")
+    away = []
+    for seed in range(300):
+        rng = np.random.default_rng([5, seed])
+        seconds = 28 * 86400 * rng.random(rng.poisson(1500))
+        rate, _ = fit_rate(np.unique(MONDAY + np.floor(seconds)), hours)
+        assert rate.trend_error is not None
+        away.append(abs(rate.trend_per_day) / rate.trend_error)
+    # There is no trend. Of 300, 285 are expected within 1.96 errors and 205 within one; the binomial distribution has
+    # fewer than 271 and 178, or more than 296 and 231, in one case of a thousand.
+    assert 271 <= (np.array(away) < 1.96).sum() <= 296
+    assert 178 <= (np.array(away) < 1).sum() <= 231

@@ -93,3 +93,23 @@ def test_a_description_tells_choice_and_failures() -> None:
     assert same["chosen"] is None
     assert same["reason"] == "no family could be fitted: all durations are the same"
     assert dict(same["quantiles_s"])[0.5] == 60.0
+
+
+def power_law(ends: int, distinct: int) -> Sample:
+    """Return a body below 100 s and as many ends above, of so many values of a power law."""
+    values = 100 * (1 - (np.arange(distinct) + 0.5) / distinct) ** (-1 / 1.2)
+    return Sample.make(np.concatenate([np.linspace(1, 90, ends), np.resize(values, ends)]), resolution_s=1e-6)
+
+
+def test_a_tail_needs_fifty_ends_of_ten_values_in_the_upper_half() -> None:
+    for ends, distinct in ((50, 10), (50, 50), (60, 10)):
+        assert fit_tail(power_law(ends, distinct)) is not None
+    for ends, distinct in ((49, 49), (60, 9), (49, 10)):
+        assert fit_tail(power_law(ends, distinct)) is None
+
+
+def test_the_error_of_a_tail_is_its_slope_by_the_root_of_its_ends() -> None:
+    found = fit_tail(power_law(400, 400))
+    assert found is not None
+    assert found.above == 400
+    assert found.error == pytest.approx(found.b / 20)

@@ -121,3 +121,48 @@ def test_a_burr_that_is_a_weibull_is_said_to_have_no_maximum() -> None:
     sample = Sample.make(np.round(rng.weibull(0.7, 20_000) * 5000), resolution_s=1)
     with pytest.raises(FitFailure, match="no maximum inside the family"):
         maximize(FAMILIES["burr12"], sample)
+
+
+def has_too_few(family: str, ends: int, *, running: int = 5) -> bool:
+    """Return whether so many durations known to the end, each another one, are refused for their number."""
+    sample = Sample.make(np.linspace(100.0, 9000.0, ends) ** 1.3, [500.0] * running, resolution_s=1e-6)
+    try:
+        maximize(FAMILIES[family], sample)
+    except FitFailure as failure:
+        return "durations are known to the end" in str(failure)
+    return False
+
+
+# Ten, and three for each free parameter: the mixture of two lognormals has five.
+@pytest.mark.parametrize(("family", "needed"), [("expon", 10), ("lognorm", 10), ("burr12", 10), ("lognorm_mix_2", 15)])
+def test_the_fewest_ends_that_a_family_is_fitted_to(family: str, needed: int) -> None:
+    assert not has_too_few(family, needed)
+    assert has_too_few(family, needed - 1)
+    # Jobs that still run do not count.
+    assert has_too_few(family, needed - 1, running=50)
+
+
+def test_durations_that_stand_several_times_are_as_many_ends() -> None:
+    maximize(FAMILIES["expon"], Sample.make([60.0, 600.0] * 5, resolution_s=1.0))
+    with pytest.raises(FitFailure, match=r"^8 durations are known to the end, 10 are needed$"):
+        maximize(FAMILIES["expon"], Sample.make([60.0, 600.0] * 4, resolution_s=1.0))
+
+
+@pytest.mark.parametrize("name", ["lognorm", "weibull_min"])
+def test_standard_errors_are_neither_too_small_nor_too_large(name: str) -> None:
+    family, known = FAMILIES[name], FAMILIES[name].vector(KNOWN[name])
+    law = getattr(stats, name)(**KNOWN[name])
+    rng = np.random.default_rng(21)
+    away = []
+    for _ in range(200):
+        ends, cuts = law.rvs(300, random_state=rng), 4 * law.rvs(300, random_state=rng)
+        seen = ends <= cuts  # about two thirds
+        fitted = maximize(family, Sample.make(ends[seen], cuts[~seen], resolution_s=1e-6))
+        assert fitted.errors is not None
+        away.append(np.abs(fitted.p - known) / fitted.errors)
+    # Of 200, 190 are expected within 1.96 standard errors and 137 within one; the binomial distribution has fewer than
+    # 179 and 114, or more than 198 and 157, in one case of a thousand. Errors that are half or double as large give 135
+    # and 77, or 200 and 191.
+    near, nearer = (np.array(away) < 1.96).sum(axis=0), (np.array(away) < 1).sum(axis=0)
+    assert ((near >= 179) & (near <= 198)).all()
+    assert ((nearer >= 114) & (nearer <= 157)).all()

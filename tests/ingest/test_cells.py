@@ -7,7 +7,7 @@ import datetime as dt
 import polars as pl
 import pytest
 
-from tracekit.ingest.cells import BadCell, limited, typed_cells
+from tracekit.ingest.cells import FIRST_TIME, LAST_SECOND, LAST_TIME, BadCell, limited, typed_cells
 from tracekit.schema import Column, TableSchema
 
 TIME = "%Y-%m-%d %H:%M:%S"
@@ -115,3 +115,36 @@ def test_limits_hold_for_the_columns_named_and_no_other() -> None:
 @pytest.mark.parametrize("cell", ["0x10", "1_000", "1,5", "٣", "--1"])
 def test_spellings_of_numbers_that_logs_do_not_use_are_set_aside(cell: str) -> None:
     assert convert(Column("n", "integer", "A count."), cell) == ([None], [(0, "is not a whole number")])
+
+
+def test_the_first_and_the_last_time_are_times_still() -> None:
+    assert (str(FIRST_TIME), str(LAST_TIME)) == ("1970-01-01 00:00:00", "2262-01-01 00:00:00")
+    # 292 years, of which 71 are leap years: 1972 to 2260, without 2100 and 2200.
+    assert LAST_SECOND == (292 * 365 + 71) * 86_400
+    column = Column("t", "datetime", "A time.", format="%Y-%m-%d %H:%M:%S%.f")
+    cells = ("1970-01-01 00:00:00", "1969-12-31 23:59:59", "2262-01-01 00:00:00", "2262-01-01 00:00:00.000001")
+    assert convert(column, *cells)[1] == [(1, "is a date out of range"), (3, "is a date out of range")]
+
+
+def test_the_first_and_the_last_day_are_days_still() -> None:
+    column = Column("d", "date", "A day.", format="%Y-%m-%d")
+    cells = ("1970-01-01", "1969-12-31", "2262-01-01", "2262-01-02")
+    assert convert(column, *cells)[1] == [(1, "is a date out of range"), (3, "is a date out of range")]
+
+
+@pytest.mark.parametrize(
+    ("zones", "shown"),
+    [("PST PDT", "PST, PDT"), ("AAA BBB CCC DDD", "AAA, BBB, CCC, DDD"), ("A B C D E", "A, B, C, D, ...")],
+)
+def test_a_reason_names_four_zones_at_most(zones: str, shown: str) -> None:
+    column = Column("t", "datetime", "A time.", format=TIME, zones=dict.fromkeys(zones.split(), 0))
+    ((_, reason),) = convert(column, "x")[1]
+    assert reason == f"is not a time like {TIME} with one of the zones {shown}"
+
+
+def test_times_in_zones_may_repeat_alternate_and_be_unknown() -> None:
+    column = Column("t", "datetime", "A time.", format=TIME, zones={"PST": -8, "PDT": -7})
+    winter, summer = "2017-01-01 00:00:00 PST", "2017-07-01 00:00:00 PDT"
+    eight, seven = dt.datetime(2017, 1, 1, 8), dt.datetime(2017, 7, 1, 7)
+    assert convert(column, winter, summer, winter, winter) == ([eight, seven, eight, eight], [])
+    assert convert(column, None, winter, None, "", summer) == ([None, eight, None, None, seven], [])

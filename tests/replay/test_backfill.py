@@ -261,3 +261,24 @@ def test_limits_of_a_trace_without_any_are_an_error() -> None:
 def test_an_order_that_evicts_cannot_backfill() -> None:
     with pytest.raises(ValueError, match="eviction"):
         Backfill(Ordered(by_arrival, preemptive=True))
+
+
+# Job 0 is believed to take no time at all, which only a job known to take none can: it still holds its GPUs for 1 ms.
+# Job 1 can then start at 1 ms, so that before it there is room for job 2 if that is believed to end by then.
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("fourth_s", "start_s"), [(0.0, 0.0), (0.001, 0.0), (0.002, 15.0)])
+def test_an_estimate_of_nothing_is_a_millisecond(
+    kind: Literal["easy", "conservative"], fourth_s: float, start_s: float
+) -> None:
+    rows = [(0, 3, 10), (0, 4, 5), (0, 1, 8)]
+    assert starts_s(rows, [4], backfill(kind, [0, 5, fourth_s])) == [0, 10, start_s]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("estimate_s", "start_s"), [(0.003, 0.005), (0.004, 15.0)])
+def test_an_estimate_of_nothing_is_doubled_from_a_millisecond_on(
+    kind: Literal["easy", "conservative"], estimate_s: float, start_s: float
+) -> None:
+    # At 5 ms job 0 is believed to end at 8 ms, after 1, 2 and 4: a job of 3 ms fits before job 1, one of 4 ms does not.
+    rows = [(0, 3, 10), (0, 4, 5), (0.005, 1, 8)]
+    assert starts_s(rows, [4], backfill(kind, [0, 5, estimate_s])) == [0, 10, start_s]

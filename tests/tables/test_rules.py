@@ -69,9 +69,7 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     "host_utilization": [{"time": "2017-10-03", "node_id": "n", "cpu_pct": 50.0, "memory_used_gib": 1.0}],
     "job_usage": [{"job_id": "a", "gpu_util_pct": 150.0}],
     "failures": [{"job_id": "a", "attempt": 0, "reason": "oom"}],
-    "doubtful_times": [
-        {"source_file": "log.csv", "line": 2, "column": "end_time", "value": "1970", "reason": "is none"}
-    ],
+    "doubtful_times": [{"source_file": "log.csv", "line": 2, "column": "end_time", "value": "0", "reason": "none"}],
     "rejects": [{"source_file": "log.csv", "line": 4, "reason": "is broken"}],
 }
 

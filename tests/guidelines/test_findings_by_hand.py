@@ -1,0 +1,165 @@
+"""Numbers of findings that the planted problems leave open, worked by hand: limits, shares of jobs, sums over days."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.guidelines.planted import DAY, Log, when
+from tracekit.guidelines.evidence import Evidence
+from tracekit.guidelines.registry import find_guideline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.guidelines.interface import Finding
+    from tracekit.trace import Trace
+
+    MakeTrace = Callable[..., Trace]
+
+
+def finding(make_trace: MakeTrace, log: Log, name: str) -> Finding:
+    return find_guideline(name).find(Evidence(make_trace(**log.tables)))
+
+
+def test_the_share_of_jobs_with_a_limit_is_of_jobs_with_gpus(make_trace: MakeTrace) -> None:
+    log = Log()
+    for k in range(6):
+        log.job(k * 10_000, 600, gpus=0 if k == 0 else 1, queue_s=60, node="n", time_limit_s=3600 if k < 3 else None)
+    # Of six jobs three state a limit; the first has no GPUs.
+    found = finding(make_trace, log, "backfill").numbers["limit_share"]
+    assert (found.value, found.n) == (0.4, 5)
+
+
+@pytest.mark.parametrize(
+    ("queue_s", "run_s", "share"),
+    [(60.0, 59.0, 0.5), (60.0, 60.0, 0.0), (59.0, 10.0, 0.0), (61.0, 60.0, 0.5), (3600.0, 3601.0, 0.0)],
+)
+def test_a_job_waited_long_when_a_minute_and_longer_than_it_ran(
+    make_trace: MakeTrace, queue_s: float, run_s: float, share: float
+) -> None:
+    log = Log()
+    for day in range(6):
+        log.job(day * DAY, run_s, queue_s=queue_s)
+        log.job(day * DAY, 7200)
+    assert finding(make_trace, log, "order-by-service").numbers["waited_longer_share"].value == share
+
+
+def test_what_a_tenant_borrows_leaves_the_idle_quota_of_another_as_it_is(make_trace: MakeTrace) -> None:
+    log = Log()
+    for vc, gpus in (("a", 2), ("b", 6)):
+        log.add("capacity", time=when(0), vc=vc, gpu_count=gpus)
+    for k in range(10):
+        # a holds 4 of its 2 GPUs all the time, b 3 of its 6: 3 of 8 are unused.
+        log.job(k * DAY, DAY, gpus=4, vc="a")
+        log.job(k * DAY, DAY, gpus=3, vc="b")
+    log.job(DAY, 60, queue_s=60, gpus=1, vc="b")
+    found = finding(make_trace, log, "lend-quota")
+    assert found.numbers["unused_share"].value == pytest.approx(3 / 8, abs=0.01)
+    assert [row["vc"] for row in found.rows] == ["a", "b"]
+
+
+def test_attempts_of_a_day_or_more_that_fail_are_lost(make_trace: MakeTrace) -> None:
+    log = Log()
+    log.job(0, DAY, gpus=2, status="failed")  # 48 GPU-hours
+    log.job(DAY, DAY - 1, gpus=1, status="failed")  # a second short of long
+    log.job(2 * DAY, 2 * DAY, gpus=4)  # 192, completed
+    for _ in range(2):
+        log.job(5 * DAY, 3600, gpus=1)
+    found = finding(make_trace, log, "checkpoint-long").numbers
+    held = 48 + (DAY - 1) / 3600 + 192 + 2
+    assert (found["lost_gpu_hours"].value, found["lost_gpu_hours"].n) == (48, 1)
+    # An hour at most is lost with a checkpoint each hour.
+    assert (found["saved_gpu_hours"].value, found["saved_gpu_hours"].n) == (46, 1)
+    assert (found["long_failures"].value, found["long_failures"].n) == (1, 2)
+    assert found["lost_share"].n == 5
+    assert found["lost_share"].value == pytest.approx(48 / held)
+    assert found["long_share"].value == pytest.approx(240 / held)
+
+
+@pytest.mark.parametrize("seconds", [60, 120, 300, 600])
+@pytest.mark.parametrize("size", [2, 4, 8, 16])
+def test_the_pool_is_as_long_and_for_gangs_as_small_as_saves_most(
+    make_trace: MakeTrace, seconds: int, size: int
+) -> None:
+    log = Log()
+    for _ in range(2):
+        log.job(0, seconds, gpus=size, status="failed")
+    log.job(0, 7200, gpus=size)
+    # A smaller gang that does not fail only costs time on the pool.
+    log.job(0, 7200, gpus=max(size - 1, 1))
+    found = finding(make_trace, log, "pre-run-pool").numbers
+    assert (found["pool_s"].value, found["least_gpus"].value) == (seconds, size)
+    assert found["saved_gpu_hours"].value == pytest.approx((2 * (size - 1) - 1) * seconds / 3600)
+    assert found["early_share"].value == pytest.approx(2 / (3 if size == 2 else 4))
+
+
+def test_a_failure_after_ten_minutes_is_not_early(make_trace: MakeTrace) -> None:
+    log = Log()
+    for run_s in (600, 601):
+        log.job(0, run_s, gpus=2, status="failed")
+    assert finding(make_trace, log, "pre-run-pool").numbers["early_share"].value == 0.5
+
+
+def used(*jobs: tuple[float, float, float]) -> Log:
+    """Return jobs of (GPUs, hours, mean utilization of each GPU)."""
+    log = Log()
+    for day, (gpus, hours, pct) in enumerate(jobs):
+        log.used(log.job(day * DAY, hours * 3600, gpus=gpus), gpus, pct)
+    return log
+
+
+def test_gangs_at_10_to_50_percent_could_do_with_half(make_trace: MakeTrace) -> None:
+    # The second and third are low; a job of one GPU is no gang.
+    log = used((2, 1, 10.0), (2, 2, 10.5), (4, 1, 50.0), (2, 1, 50.5), (1, 5, 30.0))
+    found = finding(make_trace, log, "right-size-gangs")
+    assert (found.numbers["low_gangs"].value, found.numbers["low_gangs"].n) == (2, 4)
+    assert found.numbers["low_share"].value == pytest.approx(8 / 12)
+    assert (found.numbers["spare_gpu_hours"].value, found.numbers["spare_gpu_hours"].n) == (4, 2)
+    assert found.rows == ({"user": "u", "jobs": 2, "gpu_hours": 8.0},)
+    assert found.covers == 1
+
+
+def test_jobs_of_one_gpu_at_10_to_50_percent_could_share_it(make_trace: MakeTrace) -> None:
+    log = used((1, 1, 10.0), (1, 2, 10.5), (1, 4, 50.0), (1, 1, 50.5), (2, 1, 30.0))
+    found = finding(make_trace, log, "share-gpus")
+    assert (found.numbers["low_jobs"].value, found.numbers["low_jobs"].n) == (2, 5)
+    assert found.numbers["low_share"].value == pytest.approx(6 / 10)
+    assert (found.numbers["freed_gpu_hours"].value, found.numbers["freed_gpu_hours"].n) == (3, 2)
+
+
+def test_jobs_of_an_hour_at_up_to_10_percent_are_idle(make_trace: MakeTrace) -> None:
+    log = used((1, 1, 10.0), (2, 2, 0.0), (1, 3599 / 3600, 0.0), (1, 4, 10.5))
+    found = finding(make_trace, log, "reclaim-idle")
+    # What is wasted is what was not busy: 0.9 of an hour, and 4 GPU-hours.
+    assert (found.numbers["idle_jobs"].value, found.numbers["idle_jobs"].n) == (2, 4)
+    assert found.numbers["wasted_gpu_hours"].n == 2
+    assert found.numbers["wasted_gpu_hours"].value == pytest.approx(4.9)
+    assert found.numbers["idle_share"].value == pytest.approx(4.9 / (9 + 3599 / 3600))
+    assert [row["job_id"] for row in found.rows] == ["j1", "j0"]
+
+
+def test_reasons_that_cost_the_same_stand_by_name(make_trace: MakeTrace) -> None:
+    log = Log()
+    for number, reason in enumerate(("b_error", "c_error", "a_error", "c_error")):
+        job = log.job(number * DAY, 3600, status="failed", attempts=("failed",) * 2)
+        for attempt in range(2):
+            log.add("failures", job_id=job, attempt=attempt, time=when(0), reason=reason, category="user")
+    found = finding(make_trace, log, "stop-retries")
+    assert [(row["reason"], row["retries_saved"]) for row in found.rows] == [
+        ("c_error", 2),
+        ("a_error", 1),
+        ("b_error", 1),
+    ]
+
+
+def test_the_twenty_that_cost_the_most_are_listed(make_trace: MakeTrace) -> None:
+    found = finding(make_trace, used(*((1, 1 + k, 0.0) for k in range(21))), "reclaim-idle")
+    assert [row["job_id"] for row in found.rows] == [f"j{k}" for k in range(20, 0, -1)]
+    log = Log()
+    for k in range(21):
+        # 2 GPU-hours by a and b each, more by all others.
+        log.used(log.job(k * DAY, 3600 * max(k, 1), gpus=2, user="abcdefghijklmnopqrstu"[k]), 2, 30.0)
+    rows = finding(make_trace, log, "right-size-gangs").rows
+    assert [row["user"] for row in rows] == [*"utsrqponmlkjihgfedca"]

@@ -1,0 +1,43 @@
+"""What the numbers of the first screen say beside themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from tracekit.report.headline import headline
+
+if TYPE_CHECKING:
+    from tracekit.report.structure import Answer, CapacityInfo
+
+NO_CAPACITY = cast("CapacityInfo", {"requested": "auto", "used": None, "gpus": None, "alternatives": {}, "note": ""})
+
+
+def answer(name: str, *rows: dict[str, Any]) -> Answer:
+    return cast("Answer", {"name": name, "rows": list(rows)})
+
+
+def completed_card(unknown: float, *, word: str | None = "unknown") -> tuple[str, str]:
+    """Return label and note of the share of completed jobs where a share of the jobs has no known status."""
+    answers = [
+        answer("overview/summary", {"metric": "completed_share", "value": 0.5, "unit": "share"}),
+        answer(
+            "overview/status",
+            {"status": "completed", "jobs": 50, "jobs_share": 0.5},
+            {"status": word, "jobs": 1, "jobs_share": unknown},
+        ),
+    ]
+    (card,) = headline(answers, NO_CAPACITY)
+    return card["label"], card["note"]
+
+
+@pytest.mark.parametrize("word", ["unknown", None])
+@pytest.mark.parametrize(("unknown", "note"), [(0.01, "1.0 % have"), (0.0101, "1.0 % have"), (0.25, "25.0 % have")])
+def test_from_one_percent_on_unknown_statuses_are_named(unknown: float, note: str, word: str | None) -> None:
+    assert completed_card(unknown, word=word) == ("known to have completed", f"{note} no known status")
+
+
+@pytest.mark.parametrize("unknown", [0.0, 0.005, 0.0099])
+def test_below_one_percent_they_are_not(unknown: float) -> None:
+    assert completed_card(unknown) == ("of jobs completed", "of all jobs, whatever their size")

@@ -1,0 +1,154 @@
+"""What is changed: mutants that Cosmic Ray finds in modules, and changes of text."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["Mutant", "find", "is_python", "sampled", "text_change"]
+
+_SEED = "1"
+# Each comparison moved over its boundary and negated, each operation by its opposite. Cosmic Ray's other replacements
+# (a difference by a shift, equality by identity) mostly break at once, or are the same for the values that occur.
+_OPERATORS = re.compile(
+    "ReplaceComparisonOperator_(Lt_LtE|Lt_GtE|LtE_Lt|LtE_Gt|Gt_GtE|Gt_LtE|GtE_Gt|GtE_Lt|Eq_NotEq|NotEq_Eq|Is_IsNot"
+    "|IsNot_Is|In_NotIn|NotIn_In)"
+    "|ReplaceBinaryOperator_(Add_Sub|Sub_Add|Mul_Div|Div_Mul|FloorDiv_Mul|Mod_Mul|Pow_Mul|BitAnd_BitOr|BitOr_BitAnd"
+    "|LShift_RShift|RShift_LShift)"
+    "|ReplaceUnaryOperator_Delete_.*|ReplaceTrueWithFalse|ReplaceFalseWithTrue|ReplaceAndWithOr|ReplaceOrWithAnd"
+    "|ReplaceBreakWithContinue|ReplaceContinueWithBreak|AddNot|NumberReplacer|ZeroIterationForLoop|ExceptionReplacer"
+)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change, named so that it stays the same when other lines change."""
+
+    file: str
+    """Path in the checkout."""
+    within: str
+    """Function or class; '' for the module itself."""
+    change: str
+    """Cosmic Ray's operator, or 'text'."""
+    line: str
+    """The line that is changed, without its indentation; of a change of text, 'old -> new'."""
+    nth: int = 1
+    """Which of equal changes to equal lines of one function it is, from 1."""
+    occurrence: int = field(default=0, compare=False)
+    """What Cosmic Ray calls it in the file as it is."""
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> Mutant:
+        """Return the mutant that an entry of survivors.toml names."""
+        return cls(entry["file"], entry.get("within", ""), entry["change"], entry["line"], entry.get("nth", 1))
+
+    def __str__(self) -> str:
+        nth = f" ({self.nth})" if self.nth > 1 else ""
+        return f"{self.file}, {self.within or 'module'}, {self.change}{nth}: {self.line}"
+
+    def applied(self, tree: Path) -> str:
+        """Return the text of the file with the change made; the file in `tree` is left as it was."""
+        path = tree / self.file
+        text = path.read_text(encoding="utf-8")
+        if self.change == "text":
+            old, new = self.line.split(" -> ")
+            if text.count(old) != 1:
+                raise SystemExit(f"{self.file} does not hold the text to be changed once: {old}")
+            return text.replace(old, new)
+        from cosmic_ray.cli import cli
+
+        try:
+            with contextlib.suppress(SystemExit):  # what the command line ends with, well or not
+                cli.main(["apply", str(path), f"core/{self.change}", str(self.occurrence)])
+            changed = path.read_text(encoding="utf-8")
+        finally:
+            path.write_text(text, encoding="utf-8")
+        if changed == text:
+            raise SystemExit(f"Cosmic Ray did not change {self}")
+        return changed
+
+
+def text_change(file: str, old: str, new: str) -> Mutant:
+    """Return the mutant that puts one text in the place of another."""
+    return Mutant(file, "", "text", f"{old} -> {new}")
+
+
+def find(tree: Path, module: str) -> list[Mutant]:
+    """Return the mutants of a module in the order of its lines."""
+    text = (tree / module).read_text(encoding="utf-8")
+    unused = list(_annotations(ast.parse(text)))
+    lines = text.splitlines()
+    met: Counter[tuple[str, str, str]] = Counter()
+    mutants = []
+    for item in sorted(_work_items(tree, module), key=lambda i: (i["start_pos"], i["operator_name"], i["occurrence"])):
+        change = item["operator_name"].removeprefix("core/")
+        row, column = item["start_pos"]
+        if not _OPERATORS.fullmatch(change) or any(low <= (row, column) < high for low, high in unused):
+            continue
+        within, line = item["definition_name"] or "", lines[row - 1].strip()
+        met[within, change, line] += 1
+        mutants.append(Mutant(module, within, change, line, met[within, change, line], item["occurrence"]))
+    return mutants
+
+
+def is_python(file: str, text: str) -> bool:
+    """Return whether a changed file can be read at all: Cosmic Ray takes the star of `f(*rows)` for a product."""
+    try:
+        if file.endswith(".py"):
+            ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
+def sampled(mutants: Sequence[Mutant], size: int) -> list[Mutant]:
+    """Return so many of the mutants, by the hash of their names: a changed line moves only its own in or out."""
+    kept = sorted(mutants, key=lambda m: hashlib.sha256(f"{_SEED} {m}".encode()).digest())[:size]
+    return [mutant for mutant in mutants if mutant in kept]
+
+
+def _work_items(tree: Path, module: str) -> Iterator[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        config, session = Path(folder) / "config.toml", Path(folder) / "session.sqlite"
+        config.write_text(
+            f'[cosmic-ray]\nmodule-path = "{module}"\ntimeout = 60.0\nexcluded-modules = []\ntest-command = "true"\n'
+            '[cosmic-ray.distributor]\nname = "local"\n',
+            encoding="utf-8",
+        )
+        command = [sys.executable, "-m", "cosmic_ray.cli"]
+        subprocess.run([*command, "init", str(config), str(session)], cwd=tree, check=True)
+        told = subprocess.run([*command, "dump", str(session)], cwd=tree, check=True, capture_output=True, text=True)
+    for line in told.stdout.splitlines():
+        yield from json.loads(line)[0]["mutations"]
+
+
+def _annotations(tree: ast.Module) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Yield where no code runs: annotations, signatures but for their defaults, and what only type checkers read."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign):
+            yield _span(node.annotation)
+        elif isinstance(node, ast.FunctionDef):
+            start = (node.lineno, node.col_offset)
+            for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
+                yield start, _span(default)[0]
+                start = _span(default)[1]
+            yield start, _span(node.body[0])[0]
+        elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            yield _span(node)
+
+
+def _span(node: ast.expr | ast.stmt) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)

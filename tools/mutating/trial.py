@@ -1,0 +1,112 @@
+"""Run the tests of an area over one mutant after the other."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import time
+import warnings
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["Trials"]
+
+# What tracekit and the tests import of others is loaded once; each trial is a fork of the process that has it.
+_LOADED: tuple[str, ...] = (
+    "pytest",
+    "polars",
+    "duckdb",
+    "hypothesis",
+    "numpy",
+    "scipy.stats",
+    "scipy.optimize",
+    "pyarrow.parquet",
+)
+_LOADED += ("numba", "orjson", "jsonschema", "jinja2", "typer", "rich")
+_ARGUMENTS: tuple[str, ...] = ("-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:faulthandler")
+_ARGUMENTS += ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # hypothesis is loaded
+
+
+class Trials:
+    """The tests of an area, over a copy of the checkout.
+
+    Parameters
+    ----------
+    tree : Path
+        The copy; a mutated file is put back after its trial.
+    tests : sequence of str
+        What pytest gets.
+    environment : mapping
+        Environment variables of the trials.
+
+    Raises
+    ------
+    SystemExit
+        The tests fail on the code as it is.
+    """
+
+    def __init__(self, tree: Path, tests: Sequence[str], environment: Mapping[str, str]) -> None:
+        warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
+        for name in _LOADED:
+            importlib.import_module(name)
+        self._tree, self._tests, self._environment = tree, tests, environment
+        # The first run also leaves compiled files behind, which the second one and the trials read.
+        for _ in range(2):
+            begun = time.monotonic()
+            if self._failed(3600):
+                raise SystemExit(f"these tests fail on the code as it is: {' '.join(tests)}")
+        self._most_s = 30 + 5 * (time.monotonic() - begun)
+
+    def notices(self, file: str, changed: str) -> bool:
+        """Return whether a test fails when a file has another text, or does not come to an end."""
+        path = self._tree / file
+        text = path.read_text(encoding="utf-8")
+        # A compiled file is known by second and size, which a change need not alter.
+        for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
+            compiled.unlink()
+        try:
+            path.write_text(changed, encoding="utf-8")
+            return self._failed(self._most_s, write=False)
+        finally:
+            path.write_text(text, encoding="utf-8")
+
+    def _failed(self, most_s: float, *, write: bool = True) -> bool:
+        """Run the tests in a process of their own; return whether one failed, or the time was up."""
+        sys.stdout.flush()
+        child = os.fork()
+        if not child:
+            self._run(write=write)
+        until = time.monotonic() + most_s
+        while time.monotonic() < until:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                return os.waitstatus_to_exitcode(status) != 0
+            time.sleep(0.02)
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return True
+
+    def _run(self, *, write: bool) -> None:
+        code = 1
+        try:
+            os.setsid()
+            os.chdir(self._tree)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
+            os.environ.update(self._environment, PYTHONPATH=str(self._tree))
+            if not write:
+                os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+                sys.dont_write_bytecode = True
+            sys.path.insert(0, str(self._tree))
+            import pytest
+
+            code = int(pytest.main([*_ARGUMENTS, *self._tests]))
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
