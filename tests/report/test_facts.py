@@ -381,3 +381,24 @@ def test_a_cluster_that_is_the_same_in_all_rows_is_no_column() -> None:
     assert [c["head"] for c in table_view(answer, 5)["columns"]] == ["x"]
     rows[1]["cluster"] = "d"
     assert [c["head"] for c in table_view(answer, 5)["columns"]] == ["cluster", "x"]
+
+
+def _summary(**values: float) -> Answer:
+    rows = [{"metric": metric, "value": value, "unit": ""} for metric, value in values.items()]
+    return cast("Answer", {"name": "overview/summary", "rows": rows})
+
+
+def test_times_that_cannot_be_are_told_from_one_in_a_hundred_jobs_on() -> None:
+    told = "10 times of the log cannot be true, such as an end before its start: the waits and GPU-hours that need them"
+    found = doubts_of([_summary(jobs=1000, impossible_times=10)], _capacity(None), _quality())
+    assert found == [f"{told} are unknown."]
+    assert doubts_of([_summary(jobs=1001, impossible_times=10)], _capacity(None), _quality()) == []
+    assert doubts_of([_summary(jobs=0, impossible_times=0)], _capacity(None), _quality()) == []
+
+
+def test_hours_in_doubt_are_told_with_what_they_may_change() -> None:
+    summary = {"jobs": 9.0, "gpu_hours": 1000.0, "hour_in_doubt_times": 27.0}
+    found = doubts_of([_summary(**summary, gpu_hours_in_doubt=74.0)], _capacity(None), _quality())
+    told = "27 times of the log may mean either of two instants an hour apart, since clocks were changed: the GPU-hours"
+    assert found == [f"{told} may be off by up to 74, 7.4 %."]
+    assert doubts_of([_summary(**summary, gpu_hours_in_doubt=9.9)], _capacity(None), _quality()) == []

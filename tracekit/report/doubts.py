@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit.report.words import held_share, unknown_share
-from tracekit.text import count, percent
+from tracekit.text import count, counted, percent
 
 if TYPE_CHECKING:
     from tracekit.report.structure import Answer, CapacityInfo, Quality, TimeInfo
@@ -76,6 +76,26 @@ def doubts_of(
         doubts.append(f"How {percent(unknown)} of the jobs ended is unknown.")
     if quality["rejected"] > _SOME * quality["records"]:
         doubts.append(f"{percent(quality['rejected'] / quality['records'])} of the records could not be read.")
+    return doubts + _times(rows.get("overview/summary", []))
+
+
+def _times(summary: list[dict[str, Any]]) -> list[str]:
+    """Return what times that cannot be, or are known to an hour only, leave open."""
+    found = {row["metric"]: row["value"] or 0 for row in summary}
+    doubts = []
+    impossible, jobs = found.get("impossible_times", 0), found.get("jobs", 0)
+    if impossible >= _SOME * jobs and impossible:
+        doubts.append(
+            f"{counted(impossible, 'times')} of the log cannot be true, such as an end before its start: the waits and"
+            " GPU-hours that need them are unknown."
+        )
+    hours, total = found.get("gpu_hours_in_doubt", 0), found.get("gpu_hours", 0)
+    if total and hours >= _SOME * total:
+        times = counted(found["hour_in_doubt_times"], "times")
+        doubts.append(
+            f"{times} of the log may mean either of two instants an hour apart,"
+            f" since clocks were changed: the GPU-hours may be off by up to {count(hours)}, {percent(hours / total)}."
+        )
     return doubts
 
 
