@@ -37,29 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--runslow", action="store_true", help="run the tests marked slow")
 
 
-# Logs with an end before its start, a start before its submission, or a reading below 0: the Trace of such a log
-# breaks its rules as long as ingest keeps these values instead of NULL. Strike out what ingest has learnt.
-_KEPT_BY_INGEST = (
-    "tests/cli/test_commands.py::test_validate_passes_on_a_good_trace_and_fails_on_a_damaged_one",
-    "tests/ingest/formats/test_alibaba_dlrm.py::test_contradictions_are_counted_and_kept",
-    "tests/ingest/formats/test_alibaba_pai_use.py::test_intervals_that_contradict_are_counted",
-    "tests/ingest/formats/test_alibaba_pai_use.py::test_two_uses_of_a_worker_are_both_kept",
-    "tests/ingest/formats/test_helios.py::test_an_end_before_the_start_is_kept_and_counted",
-    "tests/ingest/formats/test_philly.py::test_gpu_samples_out_of_range_are_kept_and_counted",
-    "tests/ingest/formats/test_swf.py::test_negative_spans_are_kept_and_counted",
-    "tests/ingest/test_fuzz.py::test_an_undamaged_seed_passes[philly]",
-    "tests/ingest/test_fuzz.py::test_damaged_logs_give_a_lawful_trace_or_one_error",
-    "tests/ingest/test_hostile_input.py::",
-    "tests/ingest/test_run.py::test_damaged_bytes_give_a_valid_trace_or_one_error",
-    "tests/ingest/test_run.py::test_the_trace_of_a_sample_is_valid[philly]",
-)
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: Iterable[pytest.Item]) -> None:
-    for item in items:
-        # Of the hostile logs those of PAI have such times.
-        if item.nodeid.startswith(_KEPT_BY_INGEST) and ("hostile" not in item.nodeid or "alibaba-pai" in item.nodeid):
-            item.add_marker(pytest.mark.xfail(reason="ingest keeps impossible times and readings so far", strict=False))
     if not config.getoption("--runslow"):
         for item in items:
             if item.get_closest_marker("slow"):

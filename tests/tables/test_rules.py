@@ -208,13 +208,13 @@ def test_a_rule_of_jobs_that_is_broken_is_told_with_a_row(
         ),
         (
             "gpu_utilization",
-            {"utilization_pct": -1.0},
-            ["gpu_utilization: utilization_pct below 0 in 1 row: time 2017-10-03 00:00:00, node_id n, gpu_index 0"],
+            {"memory_used_gib": -1.0},
+            ["gpu_utilization: memory_used_gib below 0 in 1 row: time 2017-10-03 00:00:00, node_id n, gpu_index 0"],
         ),
         (
             "host_utilization",
-            {"memory_used_gib": -1.0},
-            ["host_utilization: memory_used_gib below 0 in 1 row: time 2017-10-03 00:00:00, node_id n"],
+            {"memory_total_gib": -1.0},
+            ["host_utilization: memory_total_gib below 0 in 1 row: time 2017-10-03 00:00:00, node_id n"],
         ),
         ("job_usage", {"job_id": "z"}, ["job_usage: job_id unknown to jobs in 1 row: job_id z"]),
         ("failures", {"reason": None}, ["failures: no reason in 1 row: job_id a, reason NULL"]),
