@@ -161,6 +161,10 @@ def _park() -> None:
 
 def remove_folder(path: Path) -> None:
     """Remove a folder although threads may still be writing into it."""
+    # Under another name nobody adds to it; the number at its end still tells whose it is.
+    stem, dash, number = path.name.rpartition("-")
+    with contextlib.suppress(OSError):
+        path = path.rename(path.with_name(f"{stem}{dash}0{number}"))
     for _ in range(50):
         shutil.rmtree(path, ignore_errors=True)
         if not os.path.lexists(path):

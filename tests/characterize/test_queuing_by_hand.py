@@ -164,18 +164,19 @@ def test_a_step_that_is_no_length_of_time_is_an_error(make_trace: MakeTrace, ste
 
 def test_the_load_of_the_cluster_is_the_sum_of_its_vcs(make_trace: MakeTrace) -> None:
     found = rows(make_trace(**tables()), "queuing/cluster_timeline", step_s=3600)
+    # The quotas of the VCs add up to 14, the machines to 8.
     assert [(time.hour, *rest) for time, _, *rest in found] == [
-        (0, 1.0, 1.0, 4.0, 4.0, 14.0),
-        (1, 2.0, 1.0, 6.0, 4.0, 14.0),
-        (2, 2.5, 2.0, 6.5, 8.0, 14.0),
-        (3, 1.25, 2.0, 4.25, 8.0, 14.0),
-        (4, 1.0, 1.0, 4.0, 4.0, 14.0),
-        (5, 1.0, 0.0, 4.0, 0.0, 14.0),
+        (0, 1.0, 1.0, 4.0, 4.0, 8.0),
+        (1, 2.0, 1.0, 6.0, 4.0, 8.0),
+        (2, 2.5, 2.0, 6.5, 8.0, 8.0),
+        (3, 1.25, 2.0, 4.25, 8.0, 8.0),
+        (4, 1.0, 1.0, 4.0, 4.0, 8.0),
+        (5, 1.0, 0.0, 4.0, 0.0, 8.0),
     ]
 
 
 def test_a_stated_total_goes_before_the_sum_of_the_vcs(make_trace: MakeTrace) -> None:
-    plan = tables()
+    plan = tables(nodes=False)
     plan["capacity"].append({"time": hour(2), "cluster": "x", "gpu_count": 9})
     found = run_query(make_trace(**plan), "queuing/cluster_timeline", step_s=3600)
     assert found["capacity_gpus"].to_list() == [14, 14, 9, 9, 9, 9]
@@ -211,7 +212,7 @@ def test_what_a_cluster_owns_is_stated_or_listed_or_what_its_vcs_held(make_trace
     assert "what a cluster owns: 20 GPUs, by the parameter gpus" in given
     proxies = answer_query(trace, "queuing/cluster_timeline", {"quota": "peak"}).notes
     assert "what a cluster owns: the sum of the proxies of its VCs" in proxies
-    whole = answer_query(make_trace(**tables()), "queuing/cluster_timeline").notes
+    whole = answer_query(make_trace(**tables(nodes=False)), "queuing/cluster_timeline").notes
     assert "what a cluster owns: the stated sum over its VCs" in whole
     plan["capacity"] = [{"time": hour(0), "cluster": "x", "gpu_count": 9}]
     stated = make_trace(**{**plan, "nodes": nodes})
@@ -270,7 +271,7 @@ def test_use_of_the_cluster_by_hour(make_trace: MakeTrace) -> None:
         {"time": hour(1.75), "node_id": "n", "gpu_index": 0, "utilization_pct": 60},
     ]
     found = rows(make_trace(**tables(), gpu_utilization=samples), "utilization/cluster_by_hour")
-    shares = [4 / 14, 6 / 14, 6.5 / 14, 4.25 / 14, 4 / 14, 4 / 14]
+    shares = [4 / 8, 6 / 8, 6.5 / 8, 4.25 / 8, 4 / 8, 4 / 8]  # of the machines: the quotas add up to more
     # All jobs have GPUs, and all were submitted on one day.
     assert [(row[0], row[1], row[2], row[4], row[5]) for row in found] == [
         ("x", hour_, pytest.approx(share), submitted, submitted)

@@ -42,7 +42,7 @@ def test_policies_are_compared_and_kept(traces: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert "note: 29 jobs are left out: no GPU count" in result.stderr
-    assert "with 0.3 % of the GPU-hours" in result.stderr
+    assert "note: 7 jobs are left out: no end and no run time" in result.stderr
     assert result.stdout.index("JCT against fifo") < result.stdout.index("Assumptions used:")
     assert "  M9, " in result.stdout
     assert result.stdout.endswith(f"replays: {out}\n")
@@ -125,7 +125,9 @@ def test_a_placement_study(traces: Path, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     table = pl.read_parquet(out / "inflation.parquet")
     assert table["policy"].unique(maintain_order=True).to_list() == ["fgd", "bestfit"]
-    assert table["arrived_percent"].max() == 50
+    # Jobs arrive until the next one, of 16 of the 138 GPUs at most, would ask for more than half of them.
+    arrived = table["arrived_percent"].to_list()[-1]
+    assert 50 - 12 <= arrived <= 50
     wrong = run("replay", traces / "philly", "--inflate", "0.5", "-p", "fgdd", "-o", tmp_path / "other")
     assert "did you mean 'fgd'?" in wrong.stderr
 

@@ -121,7 +121,7 @@ def test_the_first_and_the_last_time_are_times_still() -> None:
     assert (str(FIRST_TIME), str(LAST_TIME)) == ("1970-01-01 00:00:00", "2262-01-01 00:00:00")
     # 292 years, of which 71 are leap years: 1972 to 2260, without 2100 and 2200.
     assert LAST_SECOND == (292 * 365 + 71) * 86_400
-    column = Column("t", "datetime", "A time.", format="%Y-%m-%d %H:%M:%S%.f")
+    column = Column("t", "datetime", "A sample's time.", format="%Y-%m-%d %H:%M:%S%.f", required=True)
     cells = ("1970-01-01 00:00:00", "1969-12-31 23:59:59", "2262-01-01 00:00:00", "2262-01-01 00:00:00.000001")
     assert convert(column, *cells)[1] == [(1, "is a date out of range"), (3, "is a date out of range")]
 
