@@ -27,8 +27,8 @@ def markdown(report: Report) -> str:
     lines += ["", *(f"- {escaped(doubt)}" for doubt in opening["doubts"])]
     lines += ["", f"## {escaped(opening['heading'])}", "", escaped(opening["verdict"]), ""]
     for number, change in enumerate(opening["changes"], 1):
-        expected = change["effect"] or change["no_effect"]
-        effect = f" Expected: {expected}" if expected else ""
+        untold = f" {change['no_effect']}" if change["no_effect"] else ""
+        effect = f" Expected: {change['effect']}" if change["effect"] else untold
         lines.append(f"{number}. **{escaped(change['title'])}.** {escaped(change['finding'] + effect)}")
     for section in report["sections"]:
         lines += ["", f"## {escaped(section['title'])}"]
