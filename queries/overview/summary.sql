@@ -16,7 +16,8 @@
 -- run_s and queue_s: over all jobs of any size whose value is known; queue_s is first start minus submission.
 -- completed_share: jobs completed / all jobs. days_covered: last submission minus first submission.
 -- impossible_times: times of the log that cannot be and are unknown here. hour_in_doubt_times: those that a clock change
--- leaves two instants; gpu_hours_in_doubt: by how much gpu_hours may be off for it, sum of latest - earliest times GPUs.
+-- leaves two instants; gpu_hours_in_doubt: by how much gpu_hours may be off for it, sum of latest - earliest times GPUs,
+-- over the attempts whose run time counts.
 WITH job_totals AS (
     SELECT
         count(*) AS jobs,
@@ -55,7 +56,8 @@ doubts AS (
         coalesce(sum(CAST(epoch_us(d.latest) - epoch_us(d.earliest) AS DOUBLE) / 1e6 * a.gpu_count), 0) AS gpu_s
     FROM doubtful_times AS d
     LEFT JOIN attempts AS a
-        ON d.job_id = a.job_id AND coalesce(d.attempt, 0) = a.attempt AND d."column" IN ('start_time', 'end_time')
+        ON d.job_id = a.job_id AND coalesce(d.attempt, 0) = a.attempt AND a.run_s IS NOT NULL
+        AND d."column" IN ('start_time', 'end_time')
 ),
 
 metrics AS (

@@ -329,7 +329,7 @@ def summary(tables: Tables) -> Results:
 
 def doubts(tables: Tables) -> Results:
     rows = tables.get("doubtful_times", [])
-    held = {(a["job_id"], a["attempt"]): a["gpu_count"] or 0 for a in tables["attempts"]}
+    held = {(a["job_id"], a["attempt"]): a["gpu_count"] or 0 for a in tables["attempts"] if a["run_s"] is not None}
     hours = 0.0
     for row in rows:
         if row["earliest"] is not None and row["column"] != "submit_time":
