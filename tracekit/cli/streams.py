@@ -52,6 +52,11 @@ class _Stream(io.TextIOBase):
         """Return that text can be written."""
         return True
 
+    @property
+    def closed(self) -> bool:
+        """Whether the stream behind it is closed."""
+        return self._stream.closed
+
     def isatty(self) -> bool:
         """Return whether a terminal shows it."""
         return self._stream.isatty()
