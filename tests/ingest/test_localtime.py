@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.ingest.localtime import to_utc
+from tracekit.ingest.localtime import instants, to_utc
 
 
 def utc(local: str, doubled_hour: str = "null", zone: str = "America/Los_Angeles") -> dt.datetime | None:
@@ -81,3 +81,18 @@ def test_a_span_of_many_years_keeps_the_offset_of_each() -> None:
         dt.datetime(1975, 1, 1, 8),
         dt.datetime(2017, 8, 7, 19),
     ]
+
+
+@pytest.mark.parametrize(
+    ("local", "earliest", "latest"),
+    [
+        ("2017-11-05 01:30", "2017-11-05 08:30", "2017-11-05 09:30"),  # twice: PDT (-7), then PST (-8)
+        ("2017-03-12 02:30", "2017-03-12 09:30", "2017-03-12 10:30"),  # skipped: 01:30 PST, or 03:30 PDT
+        ("2017-11-05 02:30", "2017-11-05 10:30", "2017-11-05 10:30"),
+    ],
+)
+def test_a_wall_clock_means_one_instant_or_two(local: str, earliest: str, latest: str) -> None:
+    found = instants(pl.Series([dt.datetime.fromisoformat(local), None]), "America/Los_Angeles")
+    assert found.earliest.to_list() == [dt.datetime.fromisoformat(earliest), None]
+    assert found.latest.to_list() == [dt.datetime.fromisoformat(latest), None]
+    assert found.doubtful.to_list() == [earliest != latest, False]
