@@ -15,6 +15,16 @@ pinned:
     uv export --frozen --no-hashes --no-emit-project --group dev --quiet | uv pip install --python .venv --requirement -
     uv pip install --python .venv --no-deps --editable .
 
+# Compile the engine again, into the checkout, after an edit of a .pxi or .pxd file.
+build:
+    {{python}} -m hatchling build --target wheel:editable --hooks-only
+    {{python}} -c "from tracekit.replay.native import kernel; print(kernel().__file__)"
+
+# The same with every index and sum looked at, for tests; `just build` brings the fast engine back.
+checked:
+    TRACEKIT_BUILD=checked {{python}} -m hatchling build --target wheel:editable --hooks-only
+    {{python}} -c "from tracekit.replay.native import kernel; assert kernel().CHECKED, 'there is no checked engine'"
+
 test *arguments:
     {{python}} -m pytest {{arguments}}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tracekit.errors import (
+    EngineMissingError,
     MissingTableError,
     OutputError,
     QueryError,
@@ -31,6 +32,7 @@ ALL = (
     TraceError,
     MissingTableError,
     QueryError,
+    EngineMissingError,
     OutputError,
 )
 

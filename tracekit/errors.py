@@ -10,6 +10,7 @@
     |   |-- MissingTableError (KeyError)  the Trace has no such table
     |   `-- DamagedTraceError             a file of the Trace is not what was written, or was never right
     |-- QueryError (ValueError)           a query that cannot be found, read or run
+    |-- EngineMissingError (ImportError)  an installation that cannot replay
     `-- OutputError (OSError)             an output place that cannot be written
 
 Each class keeps its facts as attributes and survives pickling.
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DamagedTraceError",
+    "EngineMissingError",
     "MissingTableError",
     "OutputError",
     "QueryError",
@@ -129,6 +131,10 @@ class DamagedTraceError(TraceError):
 
 class QueryError(TracekitError, ValueError):
     """A query that cannot be found, read or run."""
+
+
+class EngineMissingError(TracekitError, ImportError):
+    """This installation has no replay engine."""
 
 
 class OutputError(TracekitError, OSError):

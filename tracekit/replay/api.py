@@ -10,6 +10,7 @@ from tracekit.damage import damage_told
 from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.feasibility import check_feasibility
+from tracekit.replay.native import kernel
 from tracekit.replay.part import busiest_cluster, part_of
 from tracekit.replay.results.summary import measured_jobs
 from tracekit.replay.results.tables import jobs_table, timeline_table
@@ -105,9 +106,12 @@ def scenario_of(
 
     Raises
     ------
+    EngineMissingError
+        This installation cannot replay.
     TracekitError
         The Trace, the cluster or an option cannot be used; or the replay makes no sense on this cluster.
     """
+    kernel()  # before a Trace is read for nothing
     opened = Trace.of(trace)
     unasked = busiest_cluster(opened) if cluster_name is None else None
     cluster_name = cluster_name or unasked

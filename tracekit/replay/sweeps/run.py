@@ -15,6 +15,7 @@ import orjson
 
 from tracekit.errors import DamagedTraceError, TracekitError
 from tracekit.replay.api import scenario_of
+from tracekit.replay.native import kernel
 from tracekit.replay.registry import find_policy
 from tracekit.replay.scenario import Scenario, placement_named
 from tracekit.trace import MANIFEST_NAME
@@ -68,8 +69,8 @@ def _module(name: str) -> str:
 
 @cache
 def _code() -> str:
-    """Return the digest of the engine and the policies of this program."""
-    found = blake2b(digest_size=16)
+    """Return the digest of the engine, compiled or not, and the policies of this program."""
+    found = blake2b(kernel().SOURCES.encode(), digest_size=16)
     for room in ("replay", "policies"):
         for path in sorted((_PACKAGE / room).rglob("*")):
             if path.suffix in (".py", ".toml"):

@@ -1,0 +1,48 @@
+"""The one place that loads the compiled part of the replay."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.errors import EngineMissingError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["kernel"]
+
+_MODULE = "tracekit.replay.kernel"
+_AGAIN = "install tracekit again with pip's --force-reinstall --no-deps --no-cache-dir"
+
+
+def kernel() -> ModuleType:
+    """Return the extension module.
+
+    Raises
+    ------
+    EngineMissingError
+        This installation has none, or one that cannot be loaded.
+    """
+    try:
+        return import_module(_MODULE)
+    except ModuleNotFoundError as error:
+        if error.name != _MODULE:
+            raise
+        raise _missing() from None
+    except ImportError as error:
+        what = f"the replay engine cannot be loaded: {error}"
+        raise EngineMissingError(what, hint=_AGAIN) from error
+
+
+def _missing() -> EngineMissingError:
+    """Return the error of an installation without the extension, with what to do on this machine."""
+    what = "tracekit was installed without its replay engine"
+    if Path(sysconfig.get_path("include"), "Python.h").is_file():
+        return EngineMissingError(what, hint=f"{_AGAIN} -v, which tells why it cannot be compiled")
+    package = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
+    hint = f"install Python's headers (Debian, Ubuntu: apt install {package}), then {_AGAIN}"
+    return EngineMissingError(f"{what}, for Python.h is missing", hint=hint)
