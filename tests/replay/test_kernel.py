@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import hatch_build
 import numpy as np
 
+import hatch_build
 from tracekit.replay.native import kernel
 
 ROOT = Path(__file__).parent.parent.parent
