@@ -39,7 +39,7 @@ DIRECTIVES = {
 CHECKS = ("boundscheck", "initializedcheck", "nonecheck", "overflowcheck")
 # The limited API of Python 3.11: one file for this Python and all later ones.
 FLAGS = ["-fwrapv", "-fno-strict-aliasing", "-fvisibility=hidden", "-DNDEBUG", "-DPy_LIMITED_API=0x030B0000"]
-FLAGS_FAST = ["-O3"]
+FLAGS_FAST = ["-O3", "-g0"]
 FLAGS_CHECKED = ["-O1", "-g", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"]
 FLAGS_OF_LINUX = ["-shared", "-fPIC"]
 FLAGS_OF_SYSTEM = {
