@@ -52,8 +52,8 @@ class KernelHook(BuildHookInterface[Any]):
     """Puts the extension into the wheel, or into the checkout for an editable installation."""
 
     def dependencies(self) -> list[str]:
-        """Return the compiler to download, where there is none."""
-        return [] if installed_compiler() else ["ziglang>=0.13"]
+        """Return the compiler to download, where there is none and all else that it takes is there."""
+        return ["ziglang>=0.13"] if header().is_file() and not installed_compiler() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the extension; `version` is 'standard' or 'editable'."""
@@ -62,16 +62,15 @@ class KernelHook(BuildHookInterface[Any]):
         in_place = Path(self.root, name)
         if version == "editable":
             in_place.unlink(missing_ok=True)  # one made from other sources must not stay where this build fails
-        header = Path(sysconfig.get_path("include"), "Python.h")
-        if not header.is_file():
-            self._leave_out(f"{header} is missing")
+        if not header().is_file():
+            self._leave_out(f"{header()} is missing")
             return
         self._folder = TemporaryDirectory(prefix="tracekit-build-")
         built = Path(self._folder.name, in_place.name)
         checked = os.environ.get("TRACEKIT_BUILD") == CHECKED
         source = self._translate(built.with_name("kernel.pyx"), checked=checked)
         try:
-            compile_c(source, built, header.parent, checked=checked)
+            compile_c(source, built, checked=checked)
         except (OSError, subprocess.CalledProcessError) as error:
             self._leave_out(f"the C compiler failed: {error}")
             return
@@ -121,6 +120,11 @@ def digest(root: Path) -> str:
     return found.hexdigest()
 
 
+def header() -> Path:
+    """Return where the C header of this Python is, or would be."""
+    return Path(sysconfig.get_path("include"), "Python.h")
+
+
 def installed_compiler() -> list[str]:
     """Return the command of the C compiler: $CC, or Python's own, cc, gcc or clang where installed; else nothing."""
     if os.environ.get("CC"):
@@ -130,7 +134,7 @@ def installed_compiler() -> list[str]:
     return next((command for command in commands if shutil.which(command[0])), [])
 
 
-def compile_c(source: Path, target: Path, headers: Path, *, checked: bool) -> None:
+def compile_c(source: Path, target: Path, *, checked: bool) -> None:
     """Compile and link; zig, which is asked for where no compiler is installed, keeps its caches beside the source.
 
     Raises
@@ -140,7 +144,7 @@ def compile_c(source: Path, target: Path, headers: Path, *, checked: bool) -> No
     """
     command = installed_compiler() or [sys.executable, "-m", "ziglang", "cc"]
     command += [*FLAGS, *(FLAGS_CHECKED if checked else FLAGS_FAST), *FLAGS_OF_SYSTEM.get(sys.platform, FLAGS_OF_LINUX)]
-    command += [*shlex.split(os.environ.get("CFLAGS", "")), f"-I{headers}", str(source), "-o", str(target)]
+    command += [*shlex.split(os.environ.get("CFLAGS", "")), f"-I{header().parent}", str(source), "-o", str(target)]
     caches = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(source.parent / "zig"))
     subprocess.run(command, check=True, env=os.environ | caches)
 

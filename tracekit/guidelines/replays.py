@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import polars as pl
 
-from tracekit.errors import DamagedTraceError, TracekitError, UsageError
+from tracekit.errors import DamagedTraceError, EngineMissingError, TracekitError, UsageError
 from tracekit.outputs import recover
 from tracekit.replay.part import part_of
 from tracekit.replay.results.record import record_of
@@ -193,6 +193,9 @@ class LiveReplays(Replays):
                 self.origin += f" of {self.part.words}" if self.part else ""
             except DamagedTraceError:
                 raise
+            except EngineMissingError as error:
+                self._scenario = f"Replays are left out: {error}."
+                self._progress.note(f"replays are left out: {error}")
             except TracekitError as error:
                 self._scenario = f"The trace cannot be replayed: {error}."
         return self._scenario
