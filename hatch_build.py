@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -51,6 +52,8 @@ FLAGS_OF_SYSTEM = {
 class KernelHook(BuildHookInterface[Any]):
     """Puts the extension into the wheel, or into the checkout for an editable installation."""
 
+    _kept = ExitStack()
+
     def dependencies(self) -> list[str]:
         """Return the compiler to download, where there is none and all else that it takes is there."""
         return ["ziglang>=0.13"] if header().is_file() and not installed_compiler() else []
@@ -65,26 +68,25 @@ class KernelHook(BuildHookInterface[Any]):
         if not header().is_file():
             self._leave_out(f"{header()} is missing")
             return
-        self._folder = TemporaryDirectory(prefix="tracekit-build-")
-        built = Path(self._folder.name, in_place.name)
         checked = os.environ.get("TRACEKIT_BUILD") == CHECKED
-        source = self._translate(built.with_name("kernel.pyx"), checked=checked)
-        try:
-            compile_c(source, built, checked=checked)
-        except (OSError, subprocess.CalledProcessError) as error:
-            self._leave_out(f"the C compiler failed: {error}")
-            return
-        if version == "editable":
-            shutil.copy(built, in_place)
-            self._folder.cleanup()
-        else:
-            build_data["force_include"][str(built)] = name
-            build_data |= {"pure_python": False, "tag": f"cp311-abi3-{platform_tag()}"}
+        with ExitStack() as stack:
+            built = Path(stack.enter_context(TemporaryDirectory(prefix="tracekit-build-")), in_place.name)
+            source = self._translate(built.with_name("kernel.pyx"), checked=checked)
+            try:
+                compile_c(source, built, checked=checked)
+            except (OSError, subprocess.CalledProcessError) as error:
+                self._leave_out(f"the C compiler failed: {error}")
+                return
+            if version == "editable":
+                shutil.copy(built, in_place)
+            else:
+                build_data["force_include"][str(built)] = name
+                build_data |= {"pure_python": False, "tag": f"cp311-abi3-{platform_tag()}"}
+                self._kept = stack.pop_all()  # the folder stays until the wheel is written
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """Remove the temporary folder, once the wheel is written."""
-        if hasattr(self, "_folder"):
-            self._folder.cleanup()
+        self._kept.close()
 
     def _translate(self, pyx: Path, *, checked: bool) -> Path:
         """Write the module's text and the C file made of it, and return this."""
