@@ -31,6 +31,7 @@ test *arguments:
 lint:
     {{python}} -m ruff check .
     {{python}} -m ruff format --check .
+    .venv/bin/cython-lint tracekit
 
 format:
     {{python}} -m ruff check --fix .
