@@ -4,13 +4,32 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tracekit.replay import kernel
 from tracekit.replay.fractions.demands import Demands, Supply, demands, expected_workload
 from tracekit.replay.fractions.supply import Fractions, fractions
 
-__all__ = ["Node", "Task", "a_state", "a_supply", "a_workload", "fragment", "plain_score"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "Node",
+    "Task",
+    "a_state",
+    "a_supply",
+    "a_workload",
+    "feasible",
+    "fragment",
+    "place",
+    "plain_score",
+    "release",
+    "score",
+    "take",
+    "wasted_milli",
+]
 
 Task = tuple[int, int, int, int, str]
 """CPU [milli-cores], memory [MiB], GPUs, milli-GPU of each, accepted models."""
@@ -136,3 +155,33 @@ def _gain(node: Node, task: Task, gpus: list[int], expected: list[tuple[Task, in
     node.change(task, gpus, -1)
     lost = (before - after) / sum(weight for _, weight in expected) / 1000.0
     return int(100.0 * (1.0 / (1.0 + math.exp(-lost))))
+
+
+def place(state: Fractions, shape: int, gpus: NDArray[np.int32]) -> int:
+    """What the engine's rule of that name does."""
+    return int(kernel.rules_place(kernel.Fractions(state), shape, gpus))
+
+
+def score(state: Fractions, shape: int, node: int) -> int:
+    """What the engine's function of that name returns."""
+    return int(kernel.score(kernel.Fractions(state), shape, node))
+
+
+def feasible(state: Fractions, shape: int, node: int) -> bool:
+    """What the engine's function of that name returns."""
+    return bool(kernel.feasible(kernel.Fractions(state), shape, node))
+
+
+def wasted_milli(state: Fractions, node: int) -> int:
+    """What the engine's function of that name returns."""
+    return int(kernel.wasted_milli(kernel.Fractions(state), node))
+
+
+def take(state: Fractions, shape: int, node: int, gpus: NDArray[np.int32]) -> None:
+    """What the engine's function of that name does."""
+    kernel.supply_take(kernel.Fractions(state), shape, node, gpus)
+
+
+def release(state: Fractions, shape: int, node: int, gpus: NDArray[np.int32]) -> None:
+    """What the engine's function of that name does."""
+    kernel.supply_release(kernel.Fractions(state), shape, node, gpus)

@@ -19,7 +19,8 @@ from tracekit.policies.shortest import shortest, shortest_left, smallest, smalle
 from tracekit.policies.tiresias import least_attained
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
-from tracekit.replay.mechanisms import Ordered, by_arrival
+from tracekit.replay.keys import by_arrival
+from tracekit.replay.mechanisms import Ordered
 
 if TYPE_CHECKING:
     from tests.replay.oracle import Mode

@@ -20,7 +20,8 @@ from tracekit.policies import parse_policy
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
-from tracekit.replay.mechanisms import Backfill, Ordered, by_arrival, ordering_key
+from tracekit.replay.keys import by_arrival
+from tracekit.replay.mechanisms import Backfill, Ordered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,6 @@ B = [(0, 2, 10), (1, 3, 10), (2, 4, 10), (3, 1, 30)]
 KINDS: list[Literal["easy", "conservative"]] = ["easy", "conservative"]
 
 
-@ordering_key
 def by_value(
     submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
 ) -> int:

@@ -18,11 +18,10 @@ from tests.replay.strategies import clusters, job_lists
 from tests.replay.test_against_oracle import agree, ordered_rules, run_both
 from tracekit.errors import UsageError
 from tracekit.replay.clusters.assignment import assign
-from tracekit.replay.engine.blocks import free_levels, lowest_block
-from tracekit.replay.engine.build import build
-from tracekit.replay.engine.compiled import compiled
 from tracekit.replay.engine.run import simulate
-from tracekit.replay.mechanisms import Backfill, Ordered, by_arrival
+from tracekit.replay.kernel import free_levels, lowest_block
+from tracekit.replay.keys import by_arrival
+from tracekit.replay.mechanisms import Backfill, Ordered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -125,18 +124,6 @@ def test_a_long_run_agrees_too(order: str) -> None:
     agree(*run_both(make_jobs(rows), make_cluster([8] * 12 + [16] * 4 + [6] * 3, model="A100"), rule))
 
 
-@compiled
-def _levels(busy: NDArray[np.uint64], gpus: NDArray[np.int64], levels: NDArray[np.int64]) -> None:
-    for i in range(len(busy)):
-        levels[i] = free_levels(busy[i], gpus[i])
-
-
-@compiled
-def _lowest(busy: NDArray[np.uint64], gpus: NDArray[np.int64], level: NDArray[np.int64]) -> None:
-    for i in range(len(busy)):
-        level[i] = lowest_block(busy[i], gpus[i], level[i])
-
-
 @settings(max_examples=300, deadline=None)
 @given(
     st.integers(1, 64), st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 6).map(lambda k: 1 << 9 * k), st.just(0))
@@ -145,21 +132,18 @@ def test_free_blocks_are_found_by_bits(gpus: int, busy: int) -> None:
     cells = [bool(busy >> gpu & 1) for gpu in range(gpus)]
     blocks = _free_blocks(cells, 0, 64)
     expected = sorted({length.bit_length() - 1 for _, length in blocks})
-    masks = np.array([busy & (2**gpus - 1)], np.uint64)
-    levels = np.zeros(1, np.int64)
-    _levels(masks, np.array([gpus]), levels)
-    assert [k for k in range(8) if levels[0] >> k & 1] == expected
+    taken = busy & (2**gpus - 1)
+    levels = free_levels(taken, gpus)
+    assert [k for k in range(8) if levels >> k & 1] == expected
     for k in expected:
-        first = np.array([k], np.int64)
-        _lowest(masks, np.array([gpus]), first)
-        assert first[0] == min(at for at, length in blocks if length == 2**k)
+        assert lowest_block(taken, gpus, k) == min(at for at, length in blocks if length == 2**k)
 
 
 def test_buddy_placement_is_refused_where_it_means_nothing() -> None:
     jobs = make_jobs([(0, 1, 1)])
     wide = make_cluster([8, 65])
     with pytest.raises(UsageError, match="n1 has 65 GPUs"):
-        build(jobs, wide, assign(jobs, wide), Ordered(by_arrival), rule="buddy")
+        run(jobs, wide)
     small = make_cluster([8])
     with pytest.raises(UsageError, match="does not go with"):
-        build(jobs, small, assign(jobs, small), Backfill(Ordered(by_arrival)), rule="buddy")
+        run(jobs, small, Backfill(Ordered(by_arrival)))

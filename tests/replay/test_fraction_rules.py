@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.replay.divided import a_state
-from tracekit.replay.fractions.rules import place, score
-from tracekit.replay.fractions.supply import RULES, Fractions, take
+from tests.replay.divided import a_state, place, score, take
+from tracekit.replay.fractions.supply import RULES, Fractions
 
 if TYPE_CHECKING:
     from tests.replay.divided import Task

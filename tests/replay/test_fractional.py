@@ -18,7 +18,8 @@ from tracekit.policies.shortest import shortest
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
 from tracekit.replay.fractions.supply import RULES
-from tracekit.replay.mechanisms import Fractional, Ordered, by_arrival
+from tracekit.replay.keys import by_arrival
+from tracekit.replay.mechanisms import Fractional, Ordered
 
 if TYPE_CHECKING:
     from tests.replay.oracle import Scan

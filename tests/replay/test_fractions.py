@@ -9,24 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.replay.divided import Node, a_state, a_supply, a_workload, fragment, plain_score
-from tracekit.errors import UsageError
-from tracekit.replay.fractions import supply as module
-from tracekit.replay.fractions.demands import expected_workload
-from tracekit.replay.fractions.rules import place, score
-from tracekit.replay.fractions.supply import (
-    MILLI_LEFT,
-    NODE,
-    RULES,
-    WASTED,
-    WEIGHT,
-    Fractions,
+from tests.replay.divided import (
+    Node,
+    a_state,
+    a_supply,
+    a_workload,
     feasible,
-    fractions,
+    fragment,
+    place,
+    plain_score,
     release,
+    score,
     take,
     wasted_milli,
 )
+from tracekit.errors import UsageError
+from tracekit.replay.fractions.demands import expected_workload
+from tracekit.replay.fractions import supply as module
+from tracekit.replay.fractions.supply import RULES, Fractions, fractions
+from tracekit.replay.kernel import MILLI_LEFT, WASTED, WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,7 +163,7 @@ def test_every_placement_is_the_plain_rules_and_every_end_gives_back_what_was_ta
     scales = max(node[0] for node in nodes), 1000 * max(node[2] for node in nodes)
     gpus = np.zeros(8, dtype=np.int32)
     running: list[tuple[int, int, list[int]]] = []
-    fields = [name for name in NODE.names or () if name != "changed"]
+    fields = [name for name in state.nodes.dtype.names or () if name != "changed"]
     at_first = [state.nodes[name].tolist() for name in fields]
 
     for number, leaves in steps:
@@ -207,29 +208,16 @@ def test_every_placement_is_the_plain_rules_and_every_end_gives_back_what_was_ta
     assert not state.holders.any()
 
 
-def test_a_kept_score_is_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Plain Python under the decorator shows how often nodes are scored.
-    from tracekit.replay.fractions import rules as fraction_rules
-
-    refresh: Callable[..., None] = getattr(fraction_rules._refresh, "py_func", fraction_rules._refresh)
-    scored: list[int] = []
-
-    def watched(_state: Fractions, _shape: int, node: int) -> int:
-        scored.append(node)
-        return 7
-
-    monkeypatch.setattr(fraction_rules, "score", watched)
+def test_a_kept_score_is_not_computed_again() -> None:
     state = a_state("fgd", [(0, 0, 4, "")] * 4, [FREE, (0, 0, 1, 500, "")])
-    refresh(state, 0, 0)
-    assert scored == [0, 1, 2, 3]
+    gpus = np.zeros(4, dtype=np.int32)
+    place(state, 0, gpus)
+    assert (state.scores[0] >= 0).all()
+    # Marks in place of the scores: those of nodes that do not change stay.
+    state.scores[0] = -7
     _take(state, 1, 2, 0)
     _take(state, 1, 2, 1)
     _take(state, 1, 1, 0)
-    refresh(state, 0, 0)
-    assert scored[4:] == [2, 1]
-    refresh(state, 0, 0)
-    assert len(scored) == 6
-    for _ in range(5):  # more changes than nodes: the ring does not hold them all
-        release(state, 1, 1, np.array([0], dtype=np.int32))
-    refresh(state, 0, 0)
-    assert scored[6:] == [0, 1, 2, 3]
+    place(state, 0, gpus)
+    assert [int(score) == -7 for score in state.scores[0]] == [True, False, False, True]
+

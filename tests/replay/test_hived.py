@@ -22,7 +22,8 @@ from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.cells.private import deal_cells
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
-from tracekit.replay.mechanisms import Cells, Ordered, by_arrival
+from tracekit.replay.keys import by_arrival
+from tracekit.replay.mechanisms import Cells, Ordered
 
 if TYPE_CHECKING:
     from tracekit.replay.cluster import Cluster

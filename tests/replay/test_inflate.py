@@ -16,7 +16,8 @@ from tests.replay.divided import a_supply, a_workload
 from tracekit.errors import UsageError
 from tracekit.replay.fractions.demands import Demands, Supply, demands, expected_workload
 from tracekit.replay.fractions.inflate import arrivals, by_percent, inflate, inflate_jobs
-from tracekit.replay.fractions.supply import MILLI_LEFT, RULES, WASTED, WEIGHT, fractions
+from tracekit.replay.fractions.supply import RULES, fractions
+from tracekit.replay.kernel import MILLI_LEFT, WASTED, WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,8 @@ import pytest
 from tests.replay.builders import make_cluster, make_jobs
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
-from tracekit.replay.mechanisms import Ordered, by_arrival
+from tracekit.replay.keys import by_arrival
+from tracekit.replay.mechanisms import Ordered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,8 @@ from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
-from tracekit.replay.mechanisms import Ordered, Plan, Planner, View, by_arrival
+from tracekit.replay.keys import by_arrival
+from tracekit.replay.mechanisms import Ordered, Plan, Planner, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable

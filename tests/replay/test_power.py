@@ -17,7 +17,8 @@ from tracekit.policies.interface import parse_policy
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
-from tracekit.replay.mechanisms import Backfill, Ordered, PowerCap, by_arrival
+from tracekit.replay.keys import by_arrival
+from tracekit.replay.mechanisms import Backfill, Ordered, PowerCap
 from tracekit.replay.outcome import LOG_KINDS
 from tracekit.replay.results.energy import draws_mw, energy_kwh
 from tracekit.replay.scenario import Scenario

@@ -18,12 +18,13 @@ from tests.replay.builders import make_cluster, make_jobs
 from tracekit.policies.shortest import shortest_left
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
-from tracekit.replay.mechanisms import Ordered, Plan, Planner, by_arrival
+from tracekit.replay.keys import by_arrival
+from tracekit.replay.mechanisms import Ordered, Plan, Planner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.engine.view import View
+    from tracekit.replay.planning.view import View
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Mechanism
 

@@ -21,7 +21,7 @@ from tracekit.replay.bracket import Bracket, bracket
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
 from tracekit.replay.mechanisms import Ordered, Sharing
-from tracekit.replay.sharing.pairs import mean_end, pair_speed, shares
+from tracekit.replay.kernel import mean_end, pair_speed, shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,7 +10,8 @@ from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, RELAX, SCOPE
 from tracekit.replay.assumptions.models import estimates_ms
-from tracekit.replay.mechanisms import Backfill, Ordered, by_arrival
+from tracekit.replay.keys import by_arrival
+from tracekit.replay.mechanisms import Backfill, Ordered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

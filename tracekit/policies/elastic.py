@@ -10,7 +10,6 @@ from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT
 from tracekit.policies.pools import make_pools
 from tracekit.replay.assumptions.models import elastic_bounds, elastic_ppm, overhead_ms
-from tracekit.replay.engine.compiled import compiled, inner
 from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["ElasticFifo", "ElasticSrjf", "divide_gpus"]
+__all__ = ["ElasticFifo", "ElasticSrjf"]
 
 _SOURCES = (
     "The open-source Voda scheduler: minimum first, then one GPU after the other, at most one plan in 30 s.",
@@ -29,94 +28,6 @@ _SOURCES = (
         "lists do not make them stop and start; preemption by numbers, places looked for afterwards."
     ),
 )
-
-
-@inner
-def _roomiest(accepts: Any, free: Any, least: int) -> int:
-    """Return the pool with most GPUs left, at least so many; -1 none."""
-    best = -1
-    for p in range(len(free)):
-        if accepts[p] and free[p] >= least and (best < 0 or free[p] > free[best]):
-            best = p
-    return best
-
-
-@inner
-def _grow(order: Any, pool: Any, high: Any, free: Any, doubling: bool, gpus: Any, line: Any) -> None:
-    """Let the jobs that have GPUs grow in turns."""
-    size = 0
-    for place in order:
-        if gpus[place] > 0:
-            line[size] = place
-            size += 1
-    while size > 0:
-        kept = 0
-        for i in range(size):
-            place = line[i]
-            step = gpus[place] if doubling else 1
-            if gpus[place] + step <= high[place] and step <= free[pool[place]]:
-                gpus[place] += step
-                free[pool[place]] -= step
-                line[kept] = place
-                kept += 1
-        size = kept
-
-
-@compiled
-def divide_gpus(
-    order: Any,
-    pool: Any,
-    low: Any,
-    high: Any,
-    kind: Any,
-    accepts: Any,
-    free: Any,
-    keep: bool,
-    doubling: bool,
-    gpus: Any,
-    line: Any,
-) -> None:
-    """Give jobs their minimum in an order, passing over those that it is not there for, then GPUs in turns.
-
-    Parameters
-    ----------
-    order : array (k,)
-        Places of the jobs, first the first.
-    pool : array (k,)
-        Pool in which each runs, -1 where it waits; overwritten with that in which it is to run.
-    low, high : array (k,)
-        Least and most GPUs.
-    kind : array (k,)
-        Row of `accepts` of each.
-    accepts : array (K, P) of bool
-        Pools that a job may use.
-    free : array (P,)
-        GPUs of each pool; overwritten with what is left.
-    keep : bool
-        Whether running jobs have their minimum before all others.
-    doubling : bool
-        Whether jobs grow by doubling and not by one.
-    gpus : array (k,)
-        Zeros; overwritten with the GPUs of each.
-    line : array (k,)
-        Room to work in.
-    """
-    if keep:
-        for place in order:
-            if pool[place] >= 0:
-                gpus[place] = low[place]
-                free[pool[place]] -= low[place]
-    for place in order:
-        if gpus[place] > 0:
-            continue
-        best = pool[place]
-        if best < 0 or free[best] < low[place]:
-            best = _roomiest(accepts[kind[place]], free, low[place])
-        if best >= 0:
-            pool[place] = best
-            gpus[place] = low[place]
-            free[best] -= low[place]
-    _grow(order, pool, high, free, doubling, gpus, line)
 
 
 class _Elastic(Policy):
@@ -144,13 +55,15 @@ class _Elastic(Policy):
             return Plan(waiting, asked[waiting], keep=True, optional=len(waiting))
 
         def divide(view: View) -> Plan:
+            from tracekit.replay.kernel import divide_gpus
+
             job, held, before = view.job, view.held, pools.held(view)
             order = order_of(view)
             pool, gpus, line = before.copy(), np.zeros(len(job), np.int64), np.zeros(len(job), np.int64)
             free = np.maximum(pools.gpus(view), pools.used(before, held))
-            kind = pools.kind[job]
+            kind, accepts = pools.kind[job].astype(np.int64), pools.accepts.view(np.uint8)
             keep, doubling = not p["preempt"], p["steps"] == "double"
-            divide_gpus(order, pool, low[job], high[job], kind, pools.accepts, free, keep, doubling, gpus, line)
+            divide_gpus(order, pool, low[job], high[job], kind, accepts, free, keep, doubling, gpus, line)
             named = order[((gpus != held) | (pool != before))[order]]
             if rigid:
                 # Who was promised GPUs may find no place for them: whoever waits may then have them.

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, scan
 from tracekit.policies.quotas import OF, WEIGHT, tenants, weights
-from tracekit.replay.mechanisms import Ordered, Tenants, by_arrival
+from tracekit.replay.keys import by_arrival
+from tracekit.replay.mechanisms import Ordered, Tenants
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, RELAX, SCOPE, scan
-from tracekit.replay.mechanisms import Ordered, by_arrival
+from tracekit.replay.keys import by_arrival
+from tracekit.replay.mechanisms import Ordered
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import scan
-from tracekit.policies.shortest import shortest, smallest
-from tracekit.replay.mechanisms import Fractional, Ordered, by_arrival
+from tracekit.replay.keys import by_arrival, shortest, smallest
+from tracekit.replay.mechanisms import Fractional, Ordered
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models

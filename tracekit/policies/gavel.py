@@ -11,7 +11,6 @@ from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import OVERHEAD, overheads
 from tracekit.policies.pools import Pools, make_pools
 from tracekit.replay.assumptions.models import type_speed_table
-from tracekit.replay.engine.compiled import compiled
 from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
@@ -115,16 +114,6 @@ def _programs(
         limit[kinds + types :][stuck] = -level * (1 - _SLACK)
         growing &= ~stuck
     return shares
-
-
-@compiled
-def _choose(order: Any, pools: Any, gpus: Any, place_job: Any, place_pool: Any, free: Any, chosen: Any) -> None:
-    """Give jobs GPUs in the order of their entries, each on one type, passing over those that it is not there for."""
-    for entry in order:
-        place, pool = place_job[entry], place_pool[entry]
-        if chosen[place] < 0 and gpus[place] <= free[pool]:
-            chosen[place] = pool
-            free[pool] -= gpus[place]
 
 
 @dataclass
@@ -237,7 +226,9 @@ class _Rounds:
         self, book: _Book, job: NDArray[np.int64], running: NDArray[np.int64], capacity: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return the pool in which each job runs in the next round; -1 it waits."""
-        place, pool = np.nonzero(self.speed[self.pools.kind[job]] > 0)
+        from tracekit.replay.kernel import choose_types
+
+        place, pool = map(np.ascontiguousarray, np.nonzero(self.speed[self.pools.kind[job]] > 0))
         column = self.column[pool]
         share = book.share[job[place], column]
         had = np.maximum(book.had[job[place], column], 1e-6)
@@ -248,7 +239,7 @@ class _Rounds:
         # GPUs that nodes took with them are still their jobs'.
         kept = running >= 0
         used = np.bincount(running[kept], self.gpus[job[kept]], len(capacity)).astype(np.int64)
-        _choose(order, pool, self.gpus[job], place, pool, np.maximum(capacity, used), chosen)
+        choose_types(order, pool, self.gpus[job], place, pool, np.maximum(capacity, used), chosen)
         return chosen
 
 

@@ -11,7 +11,8 @@ from tracekit.policies.parameters import overheads, scan
 from tracekit.policies.quotas import quotas
 from tracekit.replay.cells.private import deal_cells
 from tracekit.replay.clusters.assignment import assign
-from tracekit.replay.mechanisms import Cells, Ordered, by_arrival
+from tracekit.replay.keys import by_arrival
+from tracekit.replay.mechanisms import Cells, Ordered
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models

@@ -10,7 +10,8 @@ from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, OVERHEAD, overheads, scan
 from tracekit.policies.quotas import WEIGHT, quotas, tenants
-from tracekit.replay.mechanisms import Ordered, Tenants, ordering_key
+from tracekit.replay.keys import most_urgent
+from tracekit.replay.mechanisms import Ordered, Tenants
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
@@ -21,14 +22,6 @@ __all__ = ["Kueue"]
 
 _LEVELS = 1 << 18
 _NO_CAP = 10**9
-
-
-@ordering_key
-def most_urgent(
-    submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
-) -> int:
-    """Most urgent first, by submission inside a priority."""
-    return submit_ms - value * 17592186044416
 
 
 class Kueue(Policy):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, overheads
 from tracekit.policies.quotas import quotas, tenants
-from tracekit.replay.mechanisms import Ordered, Tenants, by_arrival
+from tracekit.replay.keys import by_arrival
+from tracekit.replay.mechanisms import Ordered, Tenants
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models

@@ -10,9 +10,7 @@ from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT
 from tracekit.policies.pools import Pools, make_pools
 from tracekit.replay.assumptions.models import elastic_bounds, elastic_ppm, overhead_ms
-from tracekit.replay.engine.compiled import compiled, inner
-from tracekit.replay.engine.heap import heap_pop, heap_push
-from tracekit.replay.engine.state import records
+from tracekit.replay.engine.state import record
 from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
@@ -23,89 +21,6 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["PolluxLite"]
-
-_NOTHING = 1e-3
-"""Speedup of a job without GPUs, in place of 0."""
-_SCALE = 1e12
-"""Of gains, which are compared as whole numbers."""
-
-
-@inner
-def _cost(n: int, row: Any, sigma: float) -> float:
-    """Return the inverse of a job's speedup on n GPUs."""
-    if n == 0:
-        return 1 / _NOTHING
-    speedup = n / (1 + sigma * (n - 1)) / row.fair
-    if n != row.held:
-        speedup *= row.factor
-    return 1.0 / float(max(speedup, _NOTHING))
-
-
-@inner
-def _step(row: Any, sigma: float, most: int) -> float:
-    """Find the next number of GPUs that gains most per GPU (`row.next`, 0 none); return that gain."""
-    best = 0.0
-    row.next = 0
-    now = _cost(row.gpus, row, sigma)
-    for n in range(max(row.gpus + 1, row.low), most + 1):
-        gain = (now - _cost(n, row, sigma)) / (n - row.gpus)
-        if gain > best:
-            best = gain
-            row.next = n
-    return best
-
-
-@compiled
-def raise_fitness(rows: Any, free: Any, sigma: float, heap: Any, at: Any) -> None:
-    """Give GPUs to the jobs that gain most from each, until there are none left or nobody gains.
-
-    Parameters
-    ----------
-    rows : array (k,)
-        Jobs (see `_ROW`); `gpus` is what each surely has, and is raised.
-    free : array (P,)
-        GPUs left in each pool.
-    sigma : float
-        Overhead of each further GPU.
-    heap, at : array (k,)
-        Room to work in.
-    """
-    size = 0
-    for k in range(len(rows)):
-        gain = _step(rows[k], sigma, min(rows[k].high, rows[k].gpus + free[rows[k].pool]))
-        if rows[k].next > 0:
-            heap_push(heap, at, 0, size, -int(gain * _SCALE), k)
-            size += 1
-    while size > 0:
-        k = heap[0].job
-        heap_pop(heap, at, 0, size)
-        size -= 1
-        row = rows[k]
-        left = free[row.pool]
-        if row.next - row.gpus <= left:
-            free[row.pool] -= row.next - row.gpus
-            row.gpus = row.next
-        # Either its next step, or a smaller one in place of what there is no room for.
-        gain = _step(row, sigma, min(row.high, row.gpus + free[row.pool]))
-        if row.next > 0:
-            heap_push(heap, at, 0, size, -int(gain * _SCALE), k)
-            size += 1
-
-
-_ROW = np.dtype(
-    [
-        ("gpus", "i8"),
-        ("held", "i8"),
-        ("low", "i8"),
-        ("high", "i8"),
-        ("next", "i8"),
-        ("pool", "i8"),
-        ("fair", "f8"),
-        ("factor", "f8"),
-    ],
-    align=True,
-)
-
 
 class PolluxLite(Policy):
     """GPUs by the harmonic mean of speedups."""
@@ -157,7 +72,9 @@ class PolluxLite(Policy):
         def plan(view: View) -> Plan:
             job, held, before = view.job, view.held, pools.held(view)
             free = np.maximum(pools.gpus(view), pools.used(before, held))
-            rows = np.zeros(len(job), _ROW)
+            from tracekit.replay.kernel import raise_fitness
+
+            rows = np.zeros(len(job), record("FitnessRow"))
             rows["held"], rows["low"], rows["high"] = held, low[job], high[job]
             rows["gpus"] = np.where(held > 0, low[job], 0)
             rows["pool"] = _settle_pools(before, pools, job, low[job], free)
@@ -170,7 +87,7 @@ class PolluxLite(Policy):
             factor = np.maximum(age - changes * delta_ms, 0) / np.maximum(age + delta_ms, 1)
             rows["factor"] = np.where(view.attained_gpu_ms > 0, factor, 1.0)
             free -= np.bincount(before[before >= 0], low[job][before >= 0], len(free)).astype(np.int64)
-            room = np.zeros(len(job), records("HEAP"))
+            room = np.zeros(len(job), record("Entry"))
             raise_fitness(rows, np.maximum(free, 0), sigma, room, np.zeros(len(job), np.int32))
             gpus = rows["gpus"]
             named = np.flatnonzero(gpus != held)

@@ -9,10 +9,10 @@ import numpy as np
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, NOISE, scan
-from tracekit.policies.shortest import shortest, smallest
 from tracekit.replay.assumptions.models import clock_speed_ppm, estimates_ms, power_config
 from tracekit.replay.assumptions.speeds import ppm
-from tracekit.replay.mechanisms import Ordered, PowerCap, by_arrival
+from tracekit.replay.keys import by_arrival, shortest, smallest
+from tracekit.replay.mechanisms import Ordered, PowerCap
 from tracekit.replay.results.energy import draws_mw
 
 if TYPE_CHECKING:

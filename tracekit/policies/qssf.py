@@ -8,8 +8,8 @@ import numpy as np
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, scan
-from tracekit.replay.engine.compiled import compiled
-from tracekit.replay.mechanisms import Ordered, ordering_key
+from tracekit.replay.keys import smallest
+from tracekit.replay.mechanisms import Ordered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["Qssf", "foretell_ms"]
-
-
-@ordering_key
-def foretold_service(
-    submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
-) -> int:
-    """Least foretold GPU time first."""
-    return estimate_ms * gpus
 
 
 class Qssf(Policy):
@@ -59,7 +51,7 @@ class Qssf(Policy):
         """Return keys by foretold service."""
         p = cast("dict[str, Any]", self.parameters)
         estimate = jobs.work_ms if p["oracle"] else foretell_ms(jobs, p["blend"])
-        return Ordered(foretold_service, scan=p["scan"], fit=p["fit"], drift="none", estimate_ms=estimate)
+        return Ordered(smallest, scan=p["scan"], fit=p["fit"], drift="none", estimate_ms=estimate)
 
 
 def foretell_ms(jobs: Jobs, blend: float) -> NDArray[np.int64]:
@@ -74,13 +66,15 @@ def foretell_ms(jobs: Jobs, blend: float) -> NDArray[np.int64]:
     blend : float
         Weight of the mean of jobs of one user, name and size; the rest is the geometric mean of one user and size.
     """
+    from tracekit.replay.kernel import foretell
+
     known = jobs.recorded_end_ms >= jobs.submit_ms
     ends = np.where(known, jobs.recorded_end_ms, jobs.submit_ms + jobs.work_ms)
     user = jobs.user if len(jobs.users) else jobs.tenant
     sized = _numbered(user.astype(np.int64) * (int(jobs.devices.max(initial=1)) + 1) + jobs.devices)
     named = _numbered(sized * (int(jobs.name.max(initial=-1)) + 2) + jobs.name + 1)
     foretold = np.empty(len(jobs), np.int64)
-    _foretell(
+    foretell(
         jobs.submit_ms,
         jobs.work_ms,
         ends,
@@ -100,44 +94,3 @@ def foretell_ms(jobs: Jobs, blend: float) -> NDArray[np.int64]:
 
 def _numbered(codes: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.unique(codes, return_inverse=True)[1].astype(np.int64)
-
-
-@compiled
-def _foretell(
-    submit: Any,
-    work: Any,
-    ends: Any,
-    by_end: Any,
-    user: Any,
-    sized: Any,
-    named: Any,
-    logs: Any,
-    of_user: Any,
-    of_size: Any,
-    of_name: Any,
-    blend: float,
-    foretold: Any,
-) -> None:
-    """Go through submissions and ends in order of time; rows of the three tables are count, sum, sum of logarithms."""
-    ended = 0
-    count = 0.0
-    total = 0.0
-    for j in range(len(submit)):
-        while ended < len(by_end) and ends[by_end[ended]] < submit[j]:
-            k = by_end[ended]
-            ended += 1
-            count += 1
-            total += work[k]
-            for table, row in ((of_user, user[k]), (of_size, sized[k]), (of_name, named[k])):
-                table[row, 0] += 1
-                table[row, 1] += work[k]
-                table[row, 2] += logs[k]
-        mean = total / count if count > 0 else 1000.0
-        middle = mean
-        for table, row in ((of_user, user[j]), (of_size, sized[j])):
-            if table[row, 0] > 0:
-                mean = table[row, 1] / table[row, 0]
-                middle = np.exp(table[row, 2] / table[row, 0])
-        if of_name[named[j], 0] > 0:
-            mean = of_name[named[j], 1] / of_name[named[j], 0]
-        foretold[j] = max(np.int64(blend * mean + (1.0 - blend) * middle), 1)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.policies.shortest import shortest_left, smallest_left
 from tracekit.replay.assumptions.models import accumulated_memory_ppm, accumulation_ppm, memory_ppm, utilization_ppm
+from tracekit.replay.keys import shortest_left, smallest_left
 from tracekit.replay.mechanisms import Sharing
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from tracekit.policies.interface import Card, Policy
 from tracekit.policies.parameters import CHARGE, FIT, NOISE, OVERHEAD, charged, scan
 from tracekit.replay.assumptions.models import estimates_ms
-from tracekit.replay.mechanisms import Ordered, ordering_key
+from tracekit.replay.keys import shortest, shortest_left, smallest, smallest_left
+from tracekit.replay.mechanisms import Ordered
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
@@ -22,38 +23,6 @@ _SOURCES = (
     "SRTF and SRSF as in the simulators of Tiresias (NSDI'19) and Muri (SIGCOMM'22), which skip it.",
     "The charge at every event is that of Muri's simulator.",
 )
-
-
-@ordering_key
-def shortest(
-    submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
-) -> int:
-    """Least run time first."""
-    return estimate_ms
-
-
-@ordering_key
-def smallest(
-    submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
-) -> int:
-    """Least GPU time first."""
-    return estimate_ms * gpus
-
-
-@ordering_key
-def shortest_left(
-    submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
-) -> int:
-    """Least run time left first."""
-    return remaining_ms
-
-
-@ordering_key
-def smallest_left(
-    submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
-) -> int:
-    """Least GPU time left first."""
-    return remaining_ms * gpus
 
 
 class _Estimated(Policy):
@@ -96,7 +65,7 @@ class _Remaining(Policy):
 class Sjf(_Estimated):
     """Shortest job first."""
 
-    key = shortest
+    key = staticmethod(shortest)
     card: ClassVar[Card] = Card(
         name="sjf",
         title="shortest job first",
@@ -111,7 +80,7 @@ class Sjf(_Estimated):
 class Ssf(_Estimated):
     """Smallest service first."""
 
-    key = smallest
+    key = staticmethod(smallest)
     card: ClassVar[Card] = Card(
         name="ssf",
         title="smallest GPU time (GPUs times run time) first",
@@ -126,7 +95,7 @@ class Ssf(_Estimated):
 class Srtf(_Remaining):
     """Shortest remaining time first."""
 
-    key = shortest_left
+    key = staticmethod(shortest_left)
     drift = "time"
     card: ClassVar[Card] = Card(
         name="srtf",
@@ -150,7 +119,7 @@ class Srtf(_Remaining):
 class Srsf(_Remaining):
     """Smallest remaining service first."""
 
-    key = smallest_left
+    key = staticmethod(smallest_left)
     drift = "any"
     card: ClassVar[Card] = Card(
         name="srsf",

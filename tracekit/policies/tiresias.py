@@ -10,7 +10,8 @@ import numpy as np
 from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import CHARGE, FIT, OVERHEAD, charged, overheads, scan
-from tracekit.replay.mechanisms import Ordered, ordering_key
+from tracekit.replay.keys import least_attained, least_attained_stays
+from tracekit.replay.mechanisms import Ordered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,22 +27,6 @@ _SPAN = 1 << 44
 _STEPS = 32
 """Steps inside a queue at which the Gittins index is asked for anew."""
 _SCALE = 1 << 14
-
-
-@ordering_key
-def least_attained(
-    submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
-) -> int:
-    """Lowest level first, by submission inside a level."""
-    return level * 17592186044416 + submit_ms
-
-
-@ordering_key
-def least_attained_stays(
-    submit_ms: int, gpus: int, estimate_ms: int, remaining_ms: int, attained_gpu_ms: int, level: int, value: int
-) -> int:
-    """Lowest level first; equal keys evict nobody, and wait by submission."""
-    return level
 
 
 _QUEUES = Parameter(

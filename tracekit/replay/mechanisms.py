@@ -2,15 +2,17 @@
 
 A policy is a rule for people; a mechanism is what carries it out. `Ordered` covers every policy that puts jobs into an
 order by a key; it is compiled. `Planner` is Python, called when something happened or at rounds, and may do anything.
+Each is carried out by a package of its own, which its method `prepare` loads; a further one needs no more than a class
+with that method (see `Mechanism`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
-from tracekit.replay.engine.keys import KEY_SIGNATURE, OrderingKey
-from tracekit.replay.engine.view import View
+from tracekit.replay.engine.setting import Mechanism
+from tracekit.replay.planning.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.cells.private import PrivateCells
+    from tracekit.replay.engine.setting import Run, Setting
+    from tracekit.replay.keys import Key
 
 __all__ = [
-    "KEY_SIGNATURE",
     "Backfill",
     "Cells",
     "Fractional",
@@ -34,45 +37,7 @@ __all__ = [
     "Sharing",
     "Tenants",
     "View",
-    "by_arrival",
-    "ordering_key",
 ]
-
-
-def ordering_key(function: Callable[[int, int, int, int, int, int, int], int]) -> Any:
-    """Compile a key function: jobs with smaller keys go first, ties by submission.
-
-    It is called whenever a job starts to wait, starts to run or changes its level, with whole numbers:
-
-    - submit_ms: submission [ms]
-    - gpus: GPUs of the gang
-    - estimate_ms: what the policy believes the job will run, in all [ms]
-    - remaining_ms: run time that is truly left, with overheads not yet served [ms]; only oracles look at it
-    - attained_gpu_ms: service so far [GPU*ms]
-    - level: `Ordered.level_values` of the job's level, 0 without levels
-    - value: `Ordered.value` of the job, 0 without
-
-    It returns an int64 and must neither read nor write anything else.
-
-    >>> @ordering_key
-    ... def shortest_gpu_time_first(submit_ms, gpus, estimate_ms, remaining_ms, attained_gpu_ms, level, value):
-    ...     return estimate_ms * gpus
-    """
-    return OrderingKey(function)
-
-
-@ordering_key
-def by_arrival(
-    submit_ms: int,
-    gpus: int,  # noqa: ARG001 -- keys have one signature
-    estimate_ms: int,  # noqa: ARG001
-    remaining_ms: int,  # noqa: ARG001
-    attained_gpu_ms: int,  # noqa: ARG001
-    level: int,  # noqa: ARG001
-    value: int,  # noqa: ARG001
-) -> int:
-    """Earliest submission first."""
-    return submit_ms
 
 
 @dataclass(frozen=True)
@@ -100,8 +65,8 @@ class PowerCap:
 class Ordered:
     """Jobs start in the order of a key; with eviction, the key also tells which running jobs may be stopped."""
 
-    key: Any
-    """A function made by `ordering_key`."""
+    key: Key
+    """What tells the order: a function of `replay.keys`, or any like them."""
     scan: Literal["stop", "skip"] = "stop"
     """What a pass does at the first job that cannot start: end, or pass it over."""
     fit: Literal["place", "count"] = "place"
@@ -140,6 +105,15 @@ class Ordered:
     """Whether every event of the cluster stops each running job for `value` ms, as one peer's simulator has it."""
     power: PowerCap | None = None
     """A cap that the clock of all jobs keeps; only without eviction."""
+
+    def prepare(self, setting: Setting) -> Run:
+        """Return a run, as `Mechanism` says."""
+        if self.power is not None:
+            from tracekit.replay.capping.meter import prepare
+        else:
+            from tracekit.replay.engine.ordering import prepare
+
+        return prepare(self, setting)
 
 
 @dataclass(frozen=True)
@@ -209,6 +183,12 @@ class Planner:
         if self.fit == "count" and (self.names_nodes or self.share > 1):
             raise ValueError("by count there are no nodes to name and no GPUs to share")
 
+    def prepare(self, setting: Setting) -> Run:
+        """Return a run, as `Mechanism` says."""
+        from tracekit.replay.planning.planner import prepare
+
+        return prepare(self, setting)
+
 
 @dataclass(frozen=True)
 class Recorded:
@@ -220,6 +200,12 @@ class Recorded:
     """End of each job [ms], not before its start; -1 leaves it out (n,)."""
     notes: tuple[str, ...] = ()
     """What the reader of the result should know, one sentence each."""
+
+    def prepare(self, setting: Setting) -> Run:
+        """Return a run, as `Mechanism` says."""
+        from tracekit.replay.recording.events import prepare
+
+        return prepare(self, setting)
 
 
 @dataclass(frozen=True)
@@ -239,6 +225,12 @@ class Fractional:
     """Share of the jobs whose shapes are the expected workload (see `demands.expected_workload`)."""
     seed: int = 0
     """Of the rule 'random'."""
+
+    def prepare(self, setting: Setting) -> Run:
+        """Return a run, as `Mechanism` says."""
+        from tracekit.replay.fractions.fractional import prepare
+
+        return prepare(self, setting)
 
 
 @dataclass(frozen=True)
@@ -301,6 +293,12 @@ class Tenants:
     attribute: bool = False
     """Whether each job's waits are told apart: in how much of it its tenant held its quota or more."""
 
+    def prepare(self, setting: Setting) -> Run:
+        """Return a run, as `Mechanism` says."""
+        from tracekit.replay.quotas.tenancy import prepare
+
+        return prepare(self, setting)
+
 
 @dataclass(frozen=True)
 class Sharing:
@@ -310,8 +308,8 @@ class Sharing:
     start is passed over. Jobs of equal demand, utilization and memory wait in one line, so both should have few values.
     """
 
-    key: Any
-    """A function made by `ordering_key` that grows with the run time for jobs of one size."""
+    key: Key
+    """A function like those of `replay.keys` that grows with the run time for jobs of one size."""
     utilization_ppm: NDArray[np.int64]
     """GPU utilization of each job (n,) [ppm]."""
     memory_ppm: NDArray[np.int64]
@@ -326,6 +324,12 @@ class Sharing:
     """Whether a job shares only where that is better for the mean of both ends than to wait; at most two then share."""
     consolidate: bool = False
     """Whether one node, the tightest, is tried before GPUs of the nodes with the fewest jobs."""
+
+    def prepare(self, setting: Setting) -> Run:
+        """Return a run, as `Mechanism` says."""
+        from tracekit.replay.sharing.residents import prepare
+
+        return prepare(self, setting)
 
 
 @dataclass(frozen=True)
@@ -345,6 +349,12 @@ class Cells:
         """Jobs that are placed in cells of their VC (n,)."""
         found: NDArray[np.bool_] = self.tenant < len(self.cells.cluster.domains)
         return found
+
+    def prepare(self, setting: Setting) -> Run:
+        """Return a run, as `Mechanism` says."""
+        from tracekit.replay.cells.layout import prepare
+
+        return prepare(self, setting)
 
 
 @dataclass(frozen=True)
@@ -368,7 +378,8 @@ class Backfill:
         if self.depth < 0:
             raise ValueError(f"a depth of {self.depth} reservations")
 
+    def prepare(self, setting: Setting) -> Run:
+        """Return a run, as `Mechanism` says."""
+        from tracekit.replay.backfilling.prepare import prepare
 
-Mechanism: TypeAlias = Backfill | Cells | Tenants | Fractional | Ordered | Planner | Recorded | Sharing
-"""Any mechanism."""
-"""Any mechanism."""
+        return prepare(self, setting)

@@ -12,14 +12,12 @@ from tracekit.errors import UsageError, nearest
 from tracekit.replay.assumptions.models import Models, load_models, spread_ppm, used
 from tracekit.replay.cluster import Cluster
 from tracekit.replay.clusters.assignment import Assignment, assign
-from tracekit.replay.engine.entrances import choosing
 from tracekit.replay.engine.placement import RULES
-from tracekit.replay.engine.power import told_power
-from tracekit.replay.engine.run import simulate
 from tracekit.replay.mechanisms import Recorded
+from tracekit.replay.native import kernel
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import Compared
-from tracekit.replay.results.energy import energy_kwh, told_utilization
+from tracekit.replay.results.energy import energy_kwh, told_power, told_utilization
 from tracekit.replay.results.over_capacity import told_violations, violations
 from tracekit.replay.results.summary import summarize
 
@@ -147,8 +145,10 @@ class Scenario:
         """
         if isinstance(policy, str):
             policy = named_policy(policy)
-        with choosing(len(self.jobs)):
-            mechanism = policy.mechanism(self.jobs, self.cluster, self.models, self.seed)
+        kernel()  # says what is missing where it is
+        from tracekit.replay.engine.run import simulate
+
+        mechanism = policy.mechanism(self.jobs, self.cluster, self.models, self.seed)
         notes: tuple[str, ...] = ()
         over = None
         if isinstance(mechanism, Recorded):

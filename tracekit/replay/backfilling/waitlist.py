@@ -10,39 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-
-from tracekit.replay.engine.compiled import compiled, inner
-from tracekit.replay.engine.loop import dequeue, enqueue
-from tracekit.replay.engine.nodes import NONE
-from tracekit.replay.engine.progress import key_now
+from tracekit.replay import kernel
+from tracekit.replay.kernel import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.engine.state import State
 
-__all__ = [
-    "ANY",
-    "NO_JOB",
-    "NO_PLACE",
-    "OPEN",
-    "Waitlist",
-    "first_place",
-    "join_queue",
-    "leave_queue",
-    "make_waitlist",
-    "place_after",
-    "relax",
-    "stretch",
-]
-
-ANY = (1 << 62) - 1
-"""A limit that every waiting job keeps."""
-
-OPEN, NO_PLACE, NO_JOB = range(3)
-"""What a pass knows of a queue (its `blocked`): nothing; its jobs have no place now; they have, but none may start."""
+__all__ = ["Waitlist", "make_waitlist"]
 
 _NOBODY = 1 << 62
+"""Longer than every estimate."""
 
 
 class Waitlist(NamedTuple):
@@ -60,11 +39,11 @@ class Waitlist(NamedTuple):
     """Where each level begins in `least`, and its end (L + 1,)."""
 
 
-def make_waitlist(state: State, key: Any) -> Waitlist:
+def make_waitlist(state: State, arrays: Any, key: Any) -> Waitlist:
     """Return the places of all jobs of a state, nobody waiting yet."""
     n, room = len(state.jobs), len(state.waiting)
     keys = np.empty(n, np.int64)
-    _keys(state, key, keys)
+    kernel.keys(arrays, key, keys)
     order = np.argsort(keys, kind="stable")
     queue_of = state.demands["queue"][state.jobs["demand"]]
     kind = np.uint16 if len(state.queues) < 1 << 16 else np.int64
@@ -89,99 +68,3 @@ def make_waitlist(state: State, key: Any) -> Waitlist:
 def _relaxed_queue(state: State) -> NDArray[np.int64]:
     relaxed = state.demands["relaxed"]
     return np.where(relaxed == NONE, NONE, state.demands["queue"][relaxed])
-
-
-@compiled
-def _keys(s: Any, key: Any, keys: Any) -> None:
-    for j in range(len(keys)):
-        keys[j] = key_now(s, key, s.jobs[j])
-
-
-@inner
-def _put(w: Any, place: int, value: int) -> None:
-    before = w.least[place]
-    w.least[place] = value
-    for k in range(1, len(w.level) - 1):
-        place >>= 4
-        above = w.level[k] + place
-        if value >= w.least[above]:
-            if before > w.least[above]:
-                break
-            # It was the least of its 16, or as small.
-            low = w.level[k - 1] + (place << 4)
-            value = w.least[low]
-            for i in range(low + 1, low + 16):
-                value = min(value, w.least[i])
-        before = w.least[above]
-        if value == before:
-            break
-        w.least[above] = value
-
-
-@inner
-def join_queue(s: Any, w: Any, j: int) -> None:
-    """Note a job that has been put into its queue."""
-    queue = s.queues[s.demands[s.jobs[j].demand].queue]
-    _put(w, queue.base + w.slot[j], s.jobs[j].estimate)
-    if queue.blocked == NO_JOB:
-        queue.blocked = OPEN
-
-
-@inner
-def leave_queue(s: Any, w: Any, j: int) -> None:
-    """Take a job out of its queue."""
-    dequeue(s, j)
-    _put(w, s.queues[s.demands[s.jobs[j].demand].queue].base + w.slot[j], _NOBODY)
-
-
-@inner
-def relax(s: Any, w: Any, j: int) -> None:
-    """Let a job whose patience ended wait for GPUs farther apart."""
-    leave_queue(s, w, j)
-    s.jobs[j].demand = s.demands[s.jobs[j].demand].relaxed
-    enqueue(s, j, s.jobs[j].key)
-    join_queue(s, w, j)
-
-
-@inner
-def stretch(queues: Any, waiting: Any, q: int) -> int:
-    """Return the end of a queue's places."""
-    return queues[q + 1].base if q + 1 < len(queues) else len(waiting)
-
-
-@inner
-def first_place(w: Any, low: int, high: int, limit: int) -> int:
-    """Return the first of the places [low, high) whose job waits and has an estimate of at most `limit`, or NONE."""
-    k = 0
-    place = low
-    while True:
-        base = w.level[k]
-        if base + place >= w.level[k + 1] or place << (4 * k) >= high:
-            return NONE
-        end = (place | 15) + 1
-        while place < end and w.least[base + place] > limit:
-            place += 1
-        if place < end:
-            break
-        place >>= 4
-        k += 1
-        if k == len(w.level) - 1:
-            return NONE
-    while k > 0:
-        k -= 1
-        place <<= 4
-        while w.least[w.level[k] + place] > limit:
-            place += 1
-    return place if place < high else NONE
-
-
-@inner
-def place_after(w: Any, low: int, high: int, rank: int) -> int:
-    """Return the first of the places [low, high) whose job comes after a rank; `high` when there is none."""
-    while low < high:
-        middle = (low + high) >> 1
-        if w.rank[middle] > rank:
-            high = middle
-        else:
-            low = middle + 1
-    return low

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-
-from tracekit.replay.cells.binding import LEVELS, rows_of
+from tracekit.replay import kernel
 from tracekit.replay.clusters.assignment import assign
-from tracekit.replay.engine.build import build
-from tracekit.replay.engine.nodes import NONE
-from tracekit.replay.engine.state import records
-from tracekit.replay.mechanisms import Ordered, by_arrival
+from tracekit.replay.engine.build import build, open_nodes
+from tracekit.replay.engine.setting import Run, Setting
+from tracekit.replay.engine.state import record
+from tracekit.replay.kernel import LEVELS, NONE
+from tracekit.replay.keys import by_arrival, engine_key
+from tracekit.replay.mechanisms import Ordered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,21 +23,22 @@ if TYPE_CHECKING:
     from tracekit.replay.engine.state import State
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Cells
+    from tracekit.replay.outcome import Outcome
 
-__all__ = ["Hosts", "columns_of_cells", "open_cells"]
+__all__ = ["Hosts", "prepare"]
 
 
 class Hosts(NamedTuple):
     """Which private cell is bound where, and which jobs must make way."""
 
     c: NDArray[Any]
-    """CELLS (1,): how far the books are."""
+    """CellBook (1,): how far the books are."""
     hosts: NDArray[Any]
-    """HOST of each node (N,)."""
+    """Host of each node (N,)."""
     cells: NDArray[Any]
-    """CELL of each private cell (P,)."""
+    """Cell of each private cell (P,)."""
     chains: NDArray[Any]
-    """GROUP of each chain, its nodes being places in `members`, its largest the level of its largest cell (C,)."""
+    """Group of each chain, its nodes being places in `members`, its largest the level of its largest cell (C,)."""
     members: NDArray[np.int32]
     """Nodes, those of a chain side by side (N,)."""
     bits: NDArray[np.uint64]
@@ -60,7 +63,20 @@ class Hosts(NamedTuple):
     """First queue of jobs without cells of each domain (D,)."""
 
 
-def open_cells(state: State, jobs: Jobs, cluster: Cluster, mechanism: Cells) -> tuple[State, State, Hosts]:
+def prepare(mechanism: Cells, setting: Setting) -> Run:
+    """Return a run with private cells."""
+    jobs, cluster = replace(setting.jobs, tenant=mechanism.tenant), setting.cluster
+    state = build(replace(setting, jobs=jobs), mechanism.order, rule="buddy", kind="Cells")
+    arrays = open_nodes(state, cluster)
+    inside, apart, hosts = _open_cells(state, setting.jobs, cluster, mechanism)
+    private = open_nodes(inside, mechanism.cells.cluster)
+    step = partial(
+        kernel.run_cells, arrays, private, kernel.State(apart), kernel.Hosts(hosts), engine_key(mechanism.order.key)
+    )
+    return Run(state, step, partial(_columns, mechanism))
+
+
+def _open_cells(state: State, jobs: Jobs, cluster: Cluster, mechanism: Cells) -> tuple[State, State, Hosts]:
     """Make the state of `mechanism.order` ready for cells, and return what a run with them has beside it.
 
     Returns
@@ -80,15 +96,17 @@ def open_cells(state: State, jobs: Jobs, cluster: Cluster, mechanism: Cells) -> 
     first = np.zeros(len(own.kind_devices), np.int64)
     first[own.kind[::-1]] = np.arange(len(jobs) - 1, -1, -1)
     few = _few(jobs, first)
-    inside = build(few, private, assign(few, private), Ordered(by_arrival, scan="skip", drift="none"), rule="buddy")
+    inside = build(
+        Setting(few, private, assign(few, private)), Ordered(by_arrival, scan="skip", drift="none"), rule="buddy"
+    )
     kind = np.where(mechanism.guaranteed, own.kind, NONE).astype(np.int32)
     apart = {name: getattr(state, name).copy() for name in ("g", "nodes", "domains", "bits", "tops")}
     return inside, state._replace(**apart), _hosts(state, cluster, mechanism, kind)
 
 
-def columns_of_cells(mechanism: Cells) -> dict[str, NDArray[np.int64]]:
-    """Return what a run with cells tells of each job: 1 where it ran in cells of its VC."""
-    return {"guaranteed": mechanism.guaranteed.astype(np.int64)}
+def _columns(mechanism: Cells, outcome: Outcome) -> Outcome:
+    """Add what a run with cells tells of each job: 1 where it ran in cells of its VC."""
+    return replace(outcome, columns={"guaranteed": mechanism.guaranteed.astype(np.int64)})
 
 
 def _few(jobs: Jobs, index: NDArray[np.int64]) -> Jobs:
@@ -100,9 +118,9 @@ def _few(jobs: Jobs, index: NDArray[np.int64]) -> Jobs:
 
 def _hosts(state: State, cluster: Cluster, mechanism: Cells, kind: NDArray[np.int32]) -> Hosts:
     private, chain = mechanism.cells.cluster, mechanism.cells.chain
-    chains = np.zeros(len(mechanism.cells.whole), records("GROUP"))
+    chains = np.zeros(len(mechanism.cells.whole), record("Group"))
     members = np.argsort(chain, kind="stable").astype(np.int32)
-    hosts = np.zeros(cluster.nodes, records("HOST"))
+    hosts = np.zeros(cluster.nodes, record("Host"))
     hosts["chain"], hosts["up"], hosts["changed"] = chain, state.nodes["up"], 1
     hosts["base"] = np.cumsum(cluster.gpus) - cluster.gpus
     hosts["width"] = cluster.gpus
@@ -116,15 +134,15 @@ def _hosts(state: State, cluster: Cluster, mechanism: Cells, kind: NDArray[np.in
         row["low"], row["high"], row["words"] = low, high, (high - low + 63) // 64
         row["summary"] = (row["words"] + 63) // 64
         row["largest"], row["bits"], row["tops"] = level, bits, tops
-        bits += int(row["words"]) * rows_of(level + 1)
-        tops += int(row["summary"]) * rows_of(level + 1)
+        bits += int(row["words"]) * _rows_of(level + 1)
+        tops += int(row["summary"]) * _rows_of(level + 1)
         hosts["bit"][own] = np.arange(len(own))
         if mechanism.cells.whole[number]:
             hosts["width"][own] = 1 << level
-    cells = np.zeros(private.nodes, records("CELL"))
+    cells = np.zeros(private.nodes, record("Cell"))
     cells["node"], cells["chain"] = NONE, private.rack
     cells["level"] = [(int(gpus) - 1).bit_length() for gpus in private.gpus]
-    c = np.zeros(1, records("CELLS"))
+    c = np.zeros(1, record("CellBook"))
     c["changed"] = cluster.nodes
     # Queues are sorted by domain and then by tenant; those of a VC are all in one domain.
     tenants, domains, vcs = state.queues["tenant"], state.queues["domain"], len(private.domains)
@@ -150,3 +168,8 @@ def _hosts(state: State, cluster: Cluster, mechanism: Cells, kind: NDArray[np.in
         tried=tried,
         others=(ends - [int(((domains == d) & (tenants == vcs)).sum()) for d in range(len(ends))]).astype(np.int32),
     )
+
+
+def _rows_of(level: int) -> int:
+    """Return how many rows all blocks below a level need: one for each number of GPUs from 0 to the whole block."""
+    return (1 << level) - 1 + level

@@ -16,7 +16,6 @@ import numpy as np
 from tracekit.errors import UsageError
 from tracekit.replay.cluster import Cluster
 from tracekit.replay.clusters.nodes import shares_of
-from tracekit.replay.engine.blocks import MOST_GPUS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +54,8 @@ def deal_cells(cluster: Cluster, names: Sequence[str], quota: NDArray[np.int64])
     UsageError
         A node has more GPUs than blocks can divide.
     """
+    from tracekit.replay.kernel import MOST_GPUS
+
     if cluster.gpus.max(initial=0) > MOST_GPUS:
         node = int(np.argmax(cluster.gpus))
         raise UsageError(

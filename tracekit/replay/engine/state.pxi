@@ -1,27 +1,265 @@
-"""Spans of time."""
+# What every replay has: the structs of its arrays, the arrays, and the numbers that stand for things.
+#
+# Units: milliseconds, GPUs, and work in millionths of a millisecond, so that a rate in parts per million takes whole
+# units off it. NumPy's types are made of these structs (see `state.record`); Python makes every array, and compiled code
+# reads and writes them in place.
 
-cdef struct Span:
-    long long start
-    long long end
+from libc.math cimport exp
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+
+cdef extern from *:
+    """
+    #define PPM INT64_C(1000000)
+    #define ONE UINT64_C(1)
+    #define NEVER (INT64_C(1) << 62)
+    #define ANY_NUMBER (INT64_C(1) << 40)
+    #define KEY_SPAN (INT64_C(1) << 44)
+    #define count_trailing_zeros(value) ((int64_t)__builtin_ctzll(value))
+    """
+    # The recorded speed.
+    const int64_t PPM
+    const uint64_t ONE
+    # After every time of a run.
+    const int64_t NEVER
+    # More than any number of GPUs.
+    const int64_t ANY_NUMBER
+    # Above every submission [ms]: 557 years.
+    const int64_t KEY_SPAN
+    int64_t count_trailing_zeros(uint64_t value)
+
+cpdef enum:
+    # No node, no job, end of a chain.
+    NONE = -1
+
+# Status of a job.
+cpdef enum:
+    FUTURE = 0
+    WAITING = 1
+    RUNNING = 2
+    DONE = 3
+    REJECTED = 4
+
+# Kinds of entries in the event heap, in the order of an instant; an entry's key is time * 4 + kind.
+cdef enum:
+    KIND_FINISH = 0
+    KIND_TIMER = 3
+
+# How the key of a running job changes: not at all, by -1 each millisecond, or in a way that must be asked for.
+cpdef enum:
+    DRIFT_NONE = 0
+    DRIFT_TIME = 1
+    DRIFT_ANY = 2
+
+# One row of each struct by name, for NumPy.
+EXAMPLES = {}
 
 
-cdef class Spans:
-    """Spans over an array of records (start, end) [ms]."""
 
-    cdef Span[::1] rows
-
-    def __init__(self, Span[::1] rows):
-        self.rows = rows
-
-    cdef long long length(self, Py_ssize_t index) except? -1:
-        cdef Span* span = &self.rows[index]
-        return span.end - span.start
+# What every start and end of a job touches stands first, so that it shares cache lines.
+cdef struct Job:
+    int64_t submit, remaining, since, overhead, attained, ran, first
+    int32_t rate, gpus, demand, take, nodes, level
+    int8_t status, never, spare
+    int32_t pace
+    int64_t overhead_done, end, key, estimate, value, stopped, base, begun
+    int32_t preemptions, migrations, evicted, tenant
 
 
-def longest(Spans spans, Py_ssize_t count):
-    """Return the greatest length of the first so many spans [ms]; 0 of none."""
-    cdef long long found = 0
-    cdef Py_ssize_t index
-    for index in range(count):
-        found = max(found, spans.length(index))
-    return found
+cdef struct Node:
+    int32_t free, gpus, group, bit, up, holder, blocks, seat
+    uint64_t busy
+
+
+cdef struct Group:
+    int32_t domain, low, high, largest, words, bits, tops, summary, model, speed
+
+
+cdef struct Domain:
+    int32_t group_low, group_high, queue_low, queue_high, free, held, rank_base, rank_size, touched, freed, ranked
+
+
+cdef struct Demand:
+    uint64_t accept
+    int32_t domain, gpus, scope, queue, relaxed, tenant
+
+
+cdef struct Queue:
+    int64_t base, head, size
+    int32_t domain, blocked, tenant, gpus
+
+
+cdef struct Take:
+    int64_t key
+    int32_t node, gpus, next, gpu, job, before, after
+
+
+# Of a heap.
+cdef struct Entry:
+    int64_t key, job
+
+
+cdef struct Change:
+    int64_t time
+    int32_t node, up
+
+
+cdef struct ViewRow:
+    int64_t job, held, remaining_ms, attained, overhead_ms, rate, group, since_ms
+    uint8_t running
+
+
+cdef struct LogRow:
+    int64_t time_ms
+    int8_t kind
+    int32_t job, node, gpu
+    int64_t value
+
+
+cdef struct Sample:
+    int64_t time, running, pending, busy, free, fragmented
+
+
+cdef struct Globals:
+    int64_t now, jobs, submitted, change, changes, event_size, free_take, serial, log_on, log_size, running, pending
+    int64_t busy, free, fragmented, busy_ms, free_ms, fragmented_ms, sample_at, sample_step, samples, touched
+    int64_t evicted, listed, loosened, events, last_end, busy_at_end, free_at_end, fragmented_at_end, skip, by_count
+    int64_t ring, rule, preemptive, drift, relax_ms, age_cap, levels, promote, stall, planned, shared, tenants
+    int64_t ended, rung, active, wake, asked, culprit, scope, keeps, capped, speed, begun, lacking, blocks, seats
+
+
+cdef class State:
+    """The arrays of one run (see `state.State`)."""
+
+    cdef Globals[::1] g
+    cdef Job[::1] jobs
+    cdef Node[::1] nodes
+    cdef Group[::1] groups
+    cdef Domain[::1] domains
+    cdef Demand[::1] demands
+    cdef Queue[::1] queues
+    cdef Take[::1] takes
+    cdef uint64_t[::1] bits
+    cdef uint64_t[::1] tops
+    cdef Entry[::1] events
+    cdef int32_t[::1] event_at
+    cdef Entry[::1] waiting
+    cdef int32_t[::1] waiting_at
+    cdef Entry[::1] ranks
+    cdef int32_t[::1] rank_at
+    cdef Change[::1] changes
+    cdef int64_t[::1] overheads
+    cdef int64_t[::1] thresholds
+    cdef int64_t[::1] level_values
+    cdef int32_t[:, ::1] spread
+    cdef LogRow[::1] log
+    cdef Sample[::1] samples
+    cdef int32_t[::1] touched
+    cdef int32_t[::1] scratch
+    cdef int32_t[::1] evicted
+    cdef int32_t[::1] active
+    cdef int32_t[::1] loosened
+
+    def __init__(self, arrays):
+        self.g = arrays.g
+        self.jobs = arrays.jobs
+        self.nodes = arrays.nodes
+        self.groups = arrays.groups
+        self.domains = arrays.domains
+        self.demands = arrays.demands
+        self.queues = arrays.queues
+        self.takes = arrays.takes
+        self.bits = arrays.bits
+        self.tops = arrays.tops
+        self.events = arrays.events
+        self.event_at = arrays.event_at
+        self.waiting = arrays.waiting
+        self.waiting_at = arrays.waiting_at
+        self.ranks = arrays.ranks
+        self.rank_at = arrays.rank_at
+        self.changes = arrays.changes
+        self.overheads = arrays.overheads
+        self.thresholds = arrays.thresholds
+        self.level_values = arrays.level_values
+        self.spread = arrays.spread
+        self.log = arrays.log
+        self.samples = arrays.samples
+        self.touched = arrays.touched
+        self.scratch = arrays.scratch
+        self.evicted = arrays.evicted
+        self.active = arrays.active
+        self.loosened = arrays.loosened
+
+
+cdef struct JobFacts:
+    # What a key may look at; milliseconds, GPUs and GPU * ms.
+    int64_t submit_ms, gpus, estimate_ms, remaining_ms, attained_gpu_ms, level, value
+
+
+cdef class Key:
+    """A key. Called from Python it takes the seven facts in their order."""
+
+    cdef int64_t of(self, JobFacts* job) except? -1:
+        raise NotImplementedError
+
+    def __call__(
+        self,
+        int64_t submit_ms,
+        int64_t gpus,
+        int64_t estimate_ms,
+        int64_t remaining_ms,
+        int64_t attained_gpu_ms,
+        int64_t level,
+        int64_t value,
+    ):
+        cdef JobFacts job = JobFacts(submit_ms, gpus, estimate_ms, remaining_ms, attained_gpu_ms, level, value)
+        return self.of(&job)
+
+
+cdef class PythonKey(Key):
+    """A function of Python as a key; what it raises ends the run."""
+
+    cdef object function
+
+    def __init__(self, function):
+        self.function = function
+
+    cdef int64_t of(self, JobFacts* job) except? -1:
+        return self.function(
+            job.submit_ms,
+            job.gpus,
+            job.estimate_ms,
+            job.remaining_ms,
+            job.attained_gpu_ms,
+            job.level,
+            job.value,
+        )
+
+
+cdef Job _job
+cdef Node _node
+cdef Group _group
+cdef Domain _domain
+cdef Demand _demand
+cdef Queue _queue
+cdef Take _take
+cdef Entry _entry
+cdef Change _change
+cdef ViewRow _viewrow
+cdef LogRow _logrow
+cdef Sample _sample
+cdef Globals _globals
+EXAMPLES |= {
+    "Job": <Job[:1]>&_job,
+    "Node": <Node[:1]>&_node,
+    "Group": <Group[:1]>&_group,
+    "Domain": <Domain[:1]>&_domain,
+    "Demand": <Demand[:1]>&_demand,
+    "Queue": <Queue[:1]>&_queue,
+    "Take": <Take[:1]>&_take,
+    "Entry": <Entry[:1]>&_entry,
+    "Change": <Change[:1]>&_change,
+    "ViewRow": <ViewRow[:1]>&_viewrow,
+    "LogRow": <LogRow[:1]>&_logrow,
+    "Sample": <Sample[:1]>&_sample,
+    "Globals": <Globals[:1]>&_globals,
+}

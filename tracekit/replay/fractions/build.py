@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from tracekit.replay import kernel
 from tracekit.replay.engine.build import lay_queues
-from tracekit.replay.engine.nodes import NONE
-from tracekit.replay.engine.state import State, records
+from tracekit.replay.engine.state import State, record
 from tracekit.replay.fractions.demands import Demands, Supply, demands, expected_workload
-from tracekit.replay.fractions.supply import WHOLE, Fractions, bar, fractions
+from tracekit.replay.fractions.supply import WHOLE, Fractions, fractions
+from tracekit.replay.kernel import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,25 +24,13 @@ if TYPE_CHECKING:
 
     Longs = NDArray[np.int64]
 
-__all__ = ["GANG", "Gangs", "divide"]
-
-GANG = np.dtype(
-    [
-        ("full", np.int32),  # shape of its full parts
-        ("parts", np.int32),  # how many of them
-        ("rest", np.int32),  # shape of what is left over, or NONE
-        ("milli", np.int32),  # what it asks of each GPU [milli-GPU]
-    ],
-    align=True,
-)
-"""How the jobs of one demand are cut into parts, each of one node."""
-
+__all__ = ["Gangs", "divide"]
 
 class Gangs(NamedTuple):
     """What compiled code knows of jobs that share GPUs, beside `State` and `Fractions`."""
 
     gangs: NDArray[Any]
-    """Rows of GANG, one a demand."""
+    """How the jobs of each demand are cut into parts, each of one node."""
     chosen: NDArray[np.int32]
     """Room for the GPUs of a part (G,)."""
     barred: NDArray[np.int32]
@@ -67,7 +56,7 @@ def divide(
     nodes = fractions(
         supply, tasks, expected_workload(tasks, mechanism.popularity), mechanism.rule, seed=mechanism.seed
     )
-    table = np.zeros(len(kinds), records("DEMAND"))
+    table = np.zeros(len(kinds), record("Demand"))
     for name in ("domain", "tenant"):
         table[name] = kinds[name].to_numpy()
     table["gpus"] = (kinds["devices"] * kinds["milli"]).to_numpy()
@@ -77,13 +66,14 @@ def divide(
     queues, domains, room = lay_queues(assignment, table, demand_of, mechanism.order)
     there = state.nodes["up"] == 1
     domains["free"] = np.bincount(cluster.domain[there], cluster.gpus[there] * WHOLE, len(domains))
+    divided_nodes = kernel.Fractions(nodes)
     for node in np.flatnonzero(~there):
-        bar(nodes, int(node), 1)
+        kernel.bar(divided_nodes, int(node), 1)
     g = state.g[0]
     g["by_count"], g["free"] = 0, domains["free"].sum()
     running = min(len(jobs), int(supply.gpus.sum()) * (WHOLE // int(jobs.milli.min(initial=WHOLE))))
     held = min(int(jobs.devices.sum()), int(supply.gpus.sum()) * (WHOLE // int(jobs.milli.min(initial=WHOLE))))
-    takes = np.zeros(held + 1, records("TAKE"))
+    takes = np.zeros(held + 1, record("Take"))
     takes["next"] = np.arange(1, len(takes) + 1)
     takes["next"][-1] = NONE
     g["free_take"] = 0
@@ -91,10 +81,10 @@ def divide(
         demands=table,
         queues=queues,
         domains=domains,
-        waiting=np.zeros(room, records("HEAP")),
+        waiting=np.zeros(room, record("Entry")),
         touched=np.zeros(len(domains), np.int32),
         takes=takes,
-        events=np.zeros(running, records("HEAP")),
+        events=np.zeros(running, record("Entry")),
     )
     return divided, nodes, Gangs(gangs, np.zeros_like(nodes.scratch), np.zeros(max(len(supply), 1), np.int32))
 
@@ -162,7 +152,7 @@ def _cut(
     kinds: pl.DataFrame, sets: list[str], accepts: list[NDArray[np.bool_]], supply: Supply
 ) -> tuple[NDArray[Any], Demands]:
     """Return how each demand is cut into parts (no parts: it can never run), and the shapes of all parts."""
-    gangs = np.zeros(len(kinds), GANG)
+    gangs = np.zeros(len(kinds), record("Gang"))
     gangs["rest"] = NONE
     gangs["milli"] = kinds["milli"].to_numpy()
     rows: list[tuple[int, int, int, int, str, int]] = []

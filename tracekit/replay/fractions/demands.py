@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.replay.engine.state import record
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -16,27 +18,14 @@ if TYPE_CHECKING:
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["SHAPE", "Demands", "Expected", "Supply", "demands", "demands_of", "expected_workload", "supply_of"]
-
-SHAPE = np.dtype(
-    [
-        ("cpu", np.int64),  # CPU of the task [milli-cores]
-        ("memory", np.int64),  # host memory of the task [MiB]
-        ("count", np.int32),  # GPUs that it touches; 0 asks for no GPU
-        ("milli", np.int32),  # what it asks of each of them [milli-GPU], 0..1000
-        ("models", np.int32),  # index into the sets of GPU models that it accepts
-        ("weight", np.int64),  # number of tasks of this shape
-    ]
-)
-"""One shape of tasks: tasks of one shape are alike to every placement rule."""
-
+__all__ = ["Demands", "Expected", "Supply", "demands", "demands_of", "expected_workload", "supply_of"]
 
 @dataclass(frozen=True)
 class Demands:
     """Tasks by shape. A task runs on one node."""
 
     shapes: NDArray[np.void]
-    """The different shapes, rows of SHAPE, in order of first use (S,)."""
+    """The different shapes, rows of Shape, in order of first use (S,)."""
     shape: NDArray[np.int32]
     """Index of each task's shape (n,)."""
     model_sets: list[str]
@@ -51,7 +40,7 @@ class Expected:
     """The workload that decides which free GPUs are of use."""
 
     shapes: NDArray[np.void]
-    """Its shapes, rows of SHAPE, most frequent first; `memory` 0, `weight` the number of tasks (M,)."""
+    """Its shapes, rows of Shape, most frequent first; `memory` 0, `weight` the number of tasks (M,)."""
     model_sets: list[str]
     """Sets of accepted GPU models, as in `Demands`."""
 
@@ -100,7 +89,7 @@ def demands(
     key = tasks.columns
     table = tasks.group_by(key, maintain_order=True).len("weight").with_row_index("shape")
     sets = table["models"].unique(maintain_order=True).to_list()
-    shapes = np.zeros(len(table), dtype=SHAPE)
+    shapes = np.zeros(len(table), dtype=record("Shape"))
     for name in ("cpu", "memory", "count", "milli", "weight"):
         shapes[name] = table[name].to_numpy()
     shapes["models"] = [sets.index(name) for name in table["models"]]
@@ -173,7 +162,7 @@ def expected_workload(tasks: Demands, popularity: float = 0.95) -> Expected:
     covered = np.cumsum(table["weight"].to_numpy())
     kept = int(np.searchsorted(covered, popularity * len(tasks))) + 1
     table = table.head(kept)
-    shapes = np.zeros(len(table), dtype=SHAPE)
+    shapes = np.zeros(len(table), dtype=record("Shape"))
     for name in ("cpu", "milli", "count", "models", "weight"):
         shapes[name] = table[name].to_numpy()
     return Expected(shapes, tasks.model_sets)

@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError
-from tracekit.replay.engine.compiled import compiled
+from tracekit.replay import kernel
 from tracekit.replay.fractions.demands import demands_of, expected_workload, supply_of
-from tracekit.replay.fractions.rules import place
-from tracekit.replay.fractions.supply import MILLI_LEFT, WASTED, WEIGHT, WHOLE, fractions, take
+from tracekit.replay.fractions.supply import WHOLE, fractions
+from tracekit.replay.kernel import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.fractions.demands import Demands, Supply
-    from tracekit.replay.fractions.supply import Fractions
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["arrivals", "by_percent", "inflate", "inflate_jobs"]
@@ -78,7 +77,7 @@ def inflate(tasks: Demands, nodes: Supply, policy: str, seed: int, load: float =
         rank=random.permutation(len(nodes)),
     )
     left, wasted = np.zeros(len(order), dtype=np.int64), np.zeros(len(order), dtype=np.int64)
-    _arrive(state, tasks.shape[order], np.zeros_like(state.scratch), left, wasted)
+    kernel.inflate_arrive(kernel.Fractions(state), tasks.shape[order], np.zeros_like(state.scratch), left, wasted)
     asked = _asked(tasks)[order]
     return by_percent(np.cumsum(asked), left, wasted / int(state.totals[WEIGHT]), capacity)
 
@@ -145,22 +144,6 @@ def arrivals(tasks: Demands, capacity_milli: int, load: float, random: np.random
             return np.concatenate(parts)
         parts.append(drawn)
         total += int(asked[drawn].sum())
-
-
-@compiled
-def _arrive(
-    state: Fractions,
-    shapes: NDArray[np.int32],
-    gpus: NDArray[np.int32],
-    left: NDArray[np.int64],
-    wasted: NDArray[np.int64],
-) -> None:
-    for number in range(len(shapes)):
-        node = place(state, shapes[number], gpus)
-        if node >= 0:
-            take(state, shapes[number], node, gpus)
-        left[number] = state.totals[MILLI_LEFT]
-        wasted[number] = state.totals[WASTED]
 
 
 def by_percent(

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-
-from tracekit.replay.engine.nodes import NONE
-from tracekit.replay.engine.state import records
-from tracekit.replay.quotas.accounts import (
+from tracekit.replay import kernel
+from tracekit.replay.engine.build import build, open_nodes
+from tracekit.replay.engine.setting import Run
+from tracekit.replay.engine.state import record
+from tracekit.replay.kernel import (
     DECAY_BITS,
     LIMIT_COHORT,
     LIMIT_NONE,
     LIMIT_OWN,
+    NONE,
     PICK_CYCLE,
     PICK_DOMINANT,
     PICK_USAGE,
+    RECLAIM_COHORT,
+    RECLAIM_NEVER,
+    RECLAIM_OVERDRAWN,
 )
-from tracekit.replay.quotas.reclaim import RECLAIM_COHORT, RECLAIM_NEVER, RECLAIM_OVERDRAWN
+from tracekit.replay.keys import engine_key
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
+    from tracekit.replay.engine.setting import Setting
     from tracekit.replay.engine.state import State
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Tenants
+    from tracekit.replay.outcome import Outcome
 
-__all__ = ["Books", "columns_of", "open_books"]
+__all__ = ["Books", "prepare"]
 
 _PICKS = {"usage": PICK_USAGE, "dominant": PICK_DOMINANT, "cycle": PICK_CYCLE}
 _LIMITS = {"none": LIMIT_NONE, "own": LIMIT_OWN, "cohort": LIMIT_COHORT}
@@ -42,13 +51,13 @@ class Books(NamedTuple):
     """What a run with tenants keeps beside the `State`."""
 
     rules: NDArray[Any]
-    """TENANCY (1,): the settings, and how far the books are."""
+    """Tenancy (1,): the settings, and how far the books are."""
     accounts: NDArray[Any]
-    """ACCOUNT of each tenant in each domain, those of a domain side by side (A,)."""
+    """Account of each tenant in each domain, those of a domain side by side (A,)."""
     pools: NDArray[Any]
-    """POOL of each domain: its accounts and what it has (D,)."""
+    """Pool of each domain: its accounts and what it has (D,)."""
     claims: NDArray[Any]
-    """CLAIM of each job; of one that nobody reads where the policy asks for none (n,)."""
+    """Claim of each job; of one that nobody reads where the policy asks for none (n,)."""
     line: NDArray[np.int32]
     """Accounts with jobs in queues, from the first account of each domain on (A,)."""
     kind: NDArray[np.int32]
@@ -61,16 +70,27 @@ class Books(NamedTuple):
     """Times from which the rows of `limits` hold [ms] (Q,)."""
 
 
+def prepare(mechanism: Tenants, setting: Setting) -> Run:
+    """Return a run in which tenants take turns."""
+    jobs = replace(setting.jobs, tenant=mechanism.tenant)
+    state = build(replace(setting, jobs=jobs), mechanism.order, kind="Tenants")
+    state, books = open_books(state, setting.jobs, setting.cluster, setting.assignment, mechanism)
+    arrays = open_nodes(state, setting.cluster)
+    evicts = mechanism.reclaim != "never"
+    step = partial(kernel.run_tenants, arrays, kernel.Books(books), engine_key(mechanism.order.key), evicts)
+    return Run(state, step, partial(_with_columns, state, books))
+
+
 def open_books(
     state: State, jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Tenants
 ) -> tuple[State, Books]:
     """Return the state of `mechanism.order`, ready for tenants, and their books."""
     accounts, tenants, account_of = _accounts(state, mechanism)
     state.jobs["tenant"] = account_of
-    claims = np.zeros(len(jobs) if _needs_claims(mechanism) else 1, records("CLAIM"))
+    claims = np.zeros(len(jobs) if _needs_claims(mechanism) else 1, record("Claim"))
     if mechanism.priority is not None and len(claims) == len(jobs):
         claims["priority"] = mechanism.priority
-    pools = np.zeros(len(state.domains), records("POOL"))
+    pools = np.zeros(len(state.domains), record("Pool"))
     pools["low"] = np.searchsorted(accounts["pool"], np.arange(len(pools)), "left")
     pools["high"] = np.searchsorted(accounts["pool"], np.arange(len(pools)), "right")
     pools["gpus"] = np.bincount(cluster.domain, weights=cluster.gpus, minlength=len(pools))
@@ -99,25 +119,26 @@ def open_books(
     return (state if mechanism.reclaim == "never" else _with_victims(state, books, account_of)), books
 
 
-def columns_of(state: State, books: Books | None) -> dict[str, NDArray[np.int64]]:
-    """Return what a run with tenants tells of each job, {} where it was not asked to.
+def _with_columns(state: State, books: Books, outcome: Outcome) -> Outcome:
+    """Add what a run with tenants tells of each job, where it was asked to.
 
     fair_share_wait_ms: waiting while its tenant held its quota or more. fragmentation_wait_ms: the rest of its wait, in
     which only a place was missing. placement_refused: 1 where its quota allowed it once and there was no place.
     """
-    if books is None or not books.rules["attributed"][0]:
-        return {}
+    if not books.rules["attributed"][0]:
+        return outcome
     jobs, delayed = state.jobs, books.claims["delayed"]
     wait = jobs["end"] - jobs["submit"] - jobs["ran"]
-    return {
+    columns = {
         "fair_share_wait_ms": delayed.copy(),
         "fragmentation_wait_ms": np.where(jobs["end"] >= 0, wait - delayed, 0),
         "placement_refused": books.claims["refused"].astype(np.int64),
     }
+    return replace(outcome, columns=columns)
 
 
 def _rules(mechanism: Tenants) -> NDArray[Any]:
-    t = np.zeros(1, records("TENANCY"))
+    t = np.zeros(1, record("Tenancy"))
     t["pick"], t["across"] = _PICKS[mechanism.pick], mechanism.across == "stop"
     t["limit"], t["reclaim"] = _LIMITS[mechanism.limit], _RECLAIMS[mechanism.reclaim]
     t["fair"], t["theta"] = mechanism.fair, mechanism.theta_ppm
@@ -148,7 +169,7 @@ def _accounts(state: State, mechanism: Tenants) -> tuple[NDArray[Any], NDArray[n
     code = queues["domain"].astype(np.int64) * count + queues["tenant"]
     # In a single domain those without jobs have an account as well: others may borrow their quota.
     distinct = np.unique(code) if len(state.domains) > 1 else np.arange(count)
-    accounts = np.zeros(len(distinct), records("ACCOUNT"))
+    accounts = np.zeros(len(distinct), record("Account"))
     accounts["pool"] = distinct // count
     accounts["queue_low"] = np.searchsorted(code, distinct, "left")
     accounts["queue_high"] = np.searchsorted(code, distinct, "right")
@@ -170,7 +191,8 @@ def _limits(tenants: NDArray[np.int64], mechanism: Tenants) -> NDArray[np.int64]
         weights = np.broadcast_to(mechanism.weight[tenants].astype(np.int64), quotas.shape)
     ppm = mechanism.borrow_ppm
     borrow = np.full_like(quotas, _ANY) if ppm < 0 else quotas * ppm // 1_000_000
-    return np.stack([quotas, weights, borrow, quotas * mechanism.lend_ppm // 1_000_000], axis=2)
+    lend = quotas * mechanism.lend_ppm // 1_000_000
+    return np.ascontiguousarray(np.stack([quotas, weights, borrow, lend], axis=2))
 
 
 def _most(limits: NDArray[np.int64], pools: NDArray[Any], mechanism: Tenants) -> NDArray[np.int64]:
@@ -220,7 +242,7 @@ def _with_victims(state: State, books: Books, account_of: NDArray[np.int64]) -> 
     running = min(n, int(books.pools["gpus"].sum()))
     state.g["ring"] = 0
     return state._replace(
-        ranks=np.zeros(int(room.sum()), records("HEAP")),
+        ranks=np.zeros(int(room.sum()), record("Entry")),
         rank_at=np.full(n, NONE, np.int32),
         scratch=np.zeros(running, np.int32),
         evicted=np.zeros(running, np.int32),

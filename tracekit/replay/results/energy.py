@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["Draws", "draws_mw", "energy_kwh", "idle_energy_kwh", "told_utilization"]
+__all__ = ["Draws", "draws_mw", "energy_kwh", "idle_energy_kwh", "told_power", "told_utilization"]
 
 _MW_MS = 3.6e12
 """One kWh [mW * ms]."""
@@ -114,3 +114,20 @@ def _present_ms(cluster: Cluster, end_ms: int) -> NDArray[np.float64]:
             present[node] += left if up else -left
             there[node] = bool(up)
     return present
+
+
+def told_power(outcome: Outcome) -> dict[str, str]:
+    """Return what a result prints of its power cap; `Outcome.power` is there."""
+    found = outcome.power
+    if found is None:
+        return {}
+    span = max(outcome.makespan_ms, 1)
+    return {
+        "title": "the power cap",
+        "value": (
+            f"at most {found.peak_w / 1000:,.1f} kW were drawn; the clock was lowered for"
+            f" {percent(found.slowed_ms / span)} of the time, and for {percent(found.over_ms / span)} even the lowest"
+            " did not keep the cap"
+        ),
+        "source": "the engine",
+    }

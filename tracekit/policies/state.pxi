@@ -1,0 +1,12 @@
+# The rows that policies hand to compiled code.
+
+
+cdef struct FitnessRow:
+    int64_t gpus, held, low, high, next, pool
+    double fair, factor
+
+
+cdef FitnessRow _fitnessrow
+EXAMPLES |= {
+    "FitnessRow": <FitnessRow[:1]>&_fitnessrow,
+}

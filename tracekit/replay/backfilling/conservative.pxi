@@ -1,0 +1,329 @@
+# The scheduling pass of conservative backfilling.
+#
+# In the order of the queue, each waiting job gets a reservation: the first time from which enough GPUs of the domain are
+# free, by number, for as long as it is believed to run. They lie as steps over the believed ends of running jobs (`ends`,
+# `steps`).
+#
+# Reservations are made anew in each pass. But as long as everything goes as believed, that gives every job the time it
+# had: what started since left all reservations as they were, and what ended was to end. So they are kept, and made anew
+# only after a surprise: an end before its time, a job that runs on, a node that joins or leaves; and in part where a job
+# found no place when it was due, and now stands in the way of others. A pass in which nobody could start (`openings`)
+# leaves them as they are: to put them off once is the same as to do it step by step. And a reservation is made only when
+# a candidate asks that would still run when it could begin: others cannot stand in its way. Behind the jobs that may have
+# a reservation, others start where they delay none of these.
+
+
+cdef bint conservative_begin(State s, Key key, Book b, Waitlist w, int64_t d, int64_t j):
+    """Start a waiting job if it has a place."""
+    cdef Job* job = &s.jobs[j]
+    cdef int64_t nodes = take_apart(s, j, &s.demands[job.demand]) if s.domains[d].free >= job.gpus else 0
+    if nodes == 0:
+        return False
+    b.strips[d].open = NONE
+    book_leave_line(s, b, w, j)
+    start(s, key, j, nodes, PPM)
+    return True
+
+
+cdef inline void note_start(Book b, int64_t j):
+    """Remember a job that was started on what is reserved for it."""
+    b.started[b.facts[0].started] = j
+    b.facts[0].started += 1
+
+
+cdef inline int64_t front(State s, Book b, int64_t d):
+    """Return the queue whose next job comes first, NONE when all are at their ends."""
+    cdef int64_t q
+    cdef Domain* domain = &s.domains[d]
+    cdef int64_t best = NONE
+    cdef int64_t rank = ANY
+    for q in range(domain.queue_low, domain.queue_high):
+        if b.lines[q].rank < rank:
+            best, rank = q, b.lines[q].rank
+    return best
+
+
+cdef inline void go_ahead(State s, Key key, Book b, Waitlist w, int64_t d):
+    """Start jobs from the head of the queue as long as they have places: what is free now stays free for them."""
+    cdef int64_t q, j, length
+    cdef Job* job
+    cdef Strip* strip = &b.strips[d]
+    cdef Step* step = &b.steps[strip.step_low]
+    cdef int64_t brief = 0
+    while True:
+        q = front(s, b, d)
+        if q == NONE or s.queues[q].blocked == NO_PLACE:
+            break
+        j = w.job[b.lines[q].place]
+        job = &s.jobs[j]
+        # By number there may be fewer than by place: jobs on nodes that left count against those that are there.
+        if step.free < job.gpus:
+            break
+        if not conservative_begin(s, key, b, w, d, j):
+            s.queues[q].blocked = NO_PLACE
+            break
+        begin_line(b, w, q)
+        length = ends_believed_length(b, job)
+        believe(s, b, j, s.g[0].now + length)
+        step.free -= job.gpus
+        if length == 0:
+            brief += job.gpus
+    if brief > 0:
+        # These end in a later instant of this moment: until then nobody has their GPUs.
+        step.free += brief
+        steps_reserve(b, strip, s.g[0].now, 1, brief)
+        strip.stale = 1
+
+
+cdef inline void conservative_put_off(State s, Book b, int64_t d):
+    """Let reservations that began before now, whose jobs found no place, begin now.
+
+    While all others still hold, each is the first hole that its job could have: there is nowhere more room than there
+    was. Where they do not, the last are given up until the rest do.
+    """
+    cdef int64_t i
+    cdef Reservation* entry
+    cdef Strip* strip = &b.strips[d]
+    cdef int64_t now = s.g[0].now
+    for i in range(strip.plan_low, strip.plan_low + strip.planned):
+        entry = &b.plan[i]
+        if entry.time != NONE and entry.time < now:
+            steps_put_off(b, strip, entry.time, entry.length, entry.gpus)
+            entry.time = now
+    strip.due = now
+    while strip.short > 0 and strip.planned > 0:
+        strip.planned -= 1
+        entry = &b.plan[strip.plan_low + strip.planned]
+        if entry.time != NONE:
+            give_up(b, strip, entry.time, entry.length, entry.gpus)
+        b.lines[entry.queue].place = entry.place
+        b.lines[entry.queue].rank = entry.rank
+    strip.last = b.plan[strip.plan_low + strip.planned - 1].rank if strip.planned > 0 else NONE
+    tidy(b, strip)
+
+
+cdef inline void start_due(State s, Key key, Book b, Waitlist w, int64_t d):
+    """Start the jobs whose reservations begin now; one that finds no place keeps it for this pass."""
+    cdef int64_t i
+    cdef Reservation* entry
+    cdef Queue* queue
+    cdef Strip* strip = &b.strips[d]
+    cdef int64_t kept = strip.plan_low
+    cdef int64_t due = ANY
+    for i in range(strip.plan_low, strip.plan_low + strip.planned):
+        entry = &b.plan[i]
+        if entry.time == s.g[0].now:
+            queue = &s.queues[entry.queue]
+            if queue.blocked != NO_PLACE and conservative_begin(s, key, b, w, d, w.job[entry.place]):
+                note_start(b, w.job[entry.place])
+                continue
+            queue.blocked = NO_PLACE
+        if entry.time != NONE:
+            due = min(due, entry.time)
+        if kept < i:
+            b.plan[kept] = entry[0]
+        kept += 1
+    strip.planned = kept - strip.plan_low
+    strip.due = due
+
+
+cdef inline void plan(State s, Book b, Waitlist w, int64_t d, int64_t rank):
+    """Reserve for jobs of the queue up to a rank that may have a reservation and have none.
+
+    None of them may start now, since `_next` found none before this rank.
+    """
+    cdef int64_t q
+    cdef Line* line
+    cdef Reservation* entry
+    cdef Strip* strip = &b.strips[d]
+    while strip.planned < b.facts[0].depth:
+        q = front(s, b, d)
+        if q == NONE or b.lines[q].rank > rank:
+            return
+        line = &b.lines[q]
+        strip.last = line.rank
+        entry = &b.plan[strip.plan_low + strip.planned]
+        entry.queue = q
+        entry.place = line.place
+        entry.rank = line.rank
+        entry.gpus = line.gpus
+        entry.length = max(w.least[line.place], 1)
+        entry.time = hole(b, strip, entry.gpus, entry.length)
+        strip.planned += 1
+        if entry.time != NONE:
+            fill(b, strip, entry.time, entry.length, entry.gpus)
+            strip.due = min(strip.due, entry.time)
+        if entry.time == s.g[0].now:
+            s.queues[q].blocked = NO_PLACE
+        set_next(b, w, q, line.place + 1)
+
+
+cdef inline (int64_t, int64_t) conservative_next(State s, Book b, Waitlist w, int64_t d):
+    """Return the first job that may start now beside all reservations: its place, NONE without, and its queue.
+
+    Queues without any are noted. What a job lacked once in a pass it lacks to its end.
+    """
+    cdef int64_t best, found, q, place, limit
+    cdef Queue* queue
+    cdef Line* line
+    cdef Domain* domain = &s.domains[d]
+    cdef int64_t now = s.g[0].now
+    best = found = NONE
+    cdef int64_t first = ANY
+    for q in range(domain.queue_low, domain.queue_high):
+        queue = &s.queues[q]
+        if queue.size == 0 or queue.blocked != OPEN:
+            continue
+        line = &b.lines[q]
+        place = line.place
+        if place != NONE:
+            limit = horizon(b, &b.strips[d], line.gpus)
+            if limit < ANY:
+                limit -= now
+            place = first_place(w, max(place, line.fit), line.high, limit) if limit > 0 else NONE
+            line.fit = place
+        if place == NONE:
+            queue.blocked = NO_JOB
+        elif w.rank[place] < first:
+            best, found, first = place, q, w.rank[place]
+    return best, found
+
+
+cdef inline int64_t first_in_the_way(State s, Book b, Waitlist w, int64_t d, int64_t rank, int64_t until):
+    """Return the rank of the first job before a rank whose reservation, not made yet, may begin before a time, or NONE.
+
+    Reservations that are still to be made leave less room than there seems to be, so that none is overlooked.
+    """
+    cdef int64_t q, length, place
+    cdef Line* line
+    cdef Domain* domain = &s.domains[d]
+    cdef int64_t best = NONE
+    for q in range(domain.queue_low, domain.queue_high):
+        line = &b.lines[q]
+        if line.rank >= rank:
+            continue
+        length = longest(b, &b.strips[d], line.gpus, until)
+        if length > 0:
+            place = first_place(w, line.place, line.high, length)
+            if place != NONE and w.rank[place] < rank:
+                best = rank = w.rank[place]
+    return best
+
+
+cdef inline bint is_next(State s, Book b, Waitlist w, int64_t d, int64_t place, int64_t q):
+    """Return whether a job that may start beside all reservations may so beside those of jobs before it not made yet.
+
+    They are made where they may begin before it ends. A queue found without a place is noted.
+    """
+    cdef int64_t first
+    cdef Strip* strip = &b.strips[d]
+    cdef int64_t until = s.g[0].now + max(w.least[place], 1)
+    while strip.planned < b.facts[0].depth:
+        first = first_in_the_way(s, b, w, d, w.rank[place], until)
+        if first == NONE:
+            return True
+        if q != strip.open and not has_place(s, b, w, d, q):
+            s.queues[q].blocked = NO_PLACE
+            return False
+        strip.open = q
+        plan(s, b, w, d, first)
+        if horizon(b, strip, b.lines[q].gpus) < until:
+            return False
+    return True
+
+
+cdef inline void fill_in(State s, Key key, Book b, Waitlist w, int64_t d):
+    """Start jobs that have no reservations where they delay none, made or not."""
+    cdef int64_t place, q, j
+    while True:
+        place, q = conservative_next(s, b, w, d)
+        if place == NONE:
+            return
+        if not is_next(s, b, w, d, place, q):
+            continue
+        j = w.job[place]
+        if conservative_begin(s, key, b, w, d, j):
+            steps_reserve(b, &b.strips[d], s.g[0].now, max(s.jobs[j].estimate, 1), s.jobs[j].gpus)
+            note_start(b, j)
+            if b.lines[q].place == place:
+                set_next(b, w, q, place + 1)
+        else:
+            s.queues[q].blocked = NO_PLACE
+
+
+cdef inline int64_t conservative_reopen(State s, Book b, int64_t d):
+    """Look again at queues that may have got room since; return how many jobs wait."""
+    cdef int64_t q
+    cdef Queue* queue
+    cdef Domain* domain = &s.domains[d]
+    cdef int64_t waiting = 0
+    for q in range(domain.queue_low, domain.queue_high):
+        queue = &s.queues[q]
+        waiting += queue.size
+        if domain.freed or queue.blocked == NO_JOB:
+            queue.blocked = OPEN
+        b.lines[q].fit = 0
+    domain.freed = 0
+    return waiting
+
+
+cdef inline void plan_anew(State s, Key key, Book b, Waitlist w, int64_t d):
+    """Give up every reservation, and start jobs from the head of the queue."""
+    cdef int64_t q
+    cdef Domain* domain = &s.domains[d]
+    cdef Strip* strip = &b.strips[d]
+    strip.planned = strip.stale = 0
+    strip.last = NONE
+    strip.due = ANY
+    begin_steps(b, strip, s.g[0].now)
+    for q in range(domain.queue_low, domain.queue_high):
+        begin_line(b, w, q)
+    go_ahead(s, key, b, w, d)
+
+
+cdef inline void conservative_pass(State s, Key key, Book b, Waitlist w, int64_t d):
+    cdef int64_t i, j, length
+    cdef int64_t now = s.g[0].now
+    cdef Strip* strip = &b.strips[d]
+    if conservative_reopen(s, b, d) == 0:
+        strip.stale = 1
+        return
+    if not may_start(s, b, w, d):
+        return
+    b.facts[0].started = 0
+    if strip.stale or strip.planned == 0:
+        plan_anew(s, key, b, w, d)
+    else:
+        move_steps(b, strip, now)
+        if strip.due < now:
+            conservative_put_off(s, b, d)
+        if strip.due == now:
+            start_due(s, key, b, w, d)
+    fill_in(s, key, b, w, d)
+    for i in range(b.facts[0].started):
+        j = b.started[i]
+        length = ends_believed_length(b, &s.jobs[j])
+        run_instead(b, strip, max(length, 1), s.jobs[j].gpus)
+        believe(s, b, j, now + length)
+        strip.stale |= length == 0
+    if strip.steps > 2 * strip.planned + SPARE_STEPS:
+        tidy(b, strip)
+
+
+def run_conservative(State s, Key key, Book b, Waitlist w, int64_t instants):
+    """Run at most so many instants; return False when nothing is left to happen."""
+    cdef int64_t _, submitted, change, i, d
+    cdef Globals* g = &s.g[0]
+    for _ in range(instants):
+        submitted, change = g.submitted, g.change
+        if not next_instant(s, key):
+            return False
+        book_take_note(s, b, w, submitted)
+        if g.change > change:
+            count_nodes(s, b)
+        for i in range(g.touched):
+            d = s.touched[i]
+            s.domains[d].touched = 0
+            conservative_pass(s, key, b, w, d)
+        g.touched = 0
+    return True

@@ -1,0 +1,175 @@
+# The scheduling pass of EASY backfilling.
+#
+# The queue goes from its head as far as it can. For the first job that must wait, the head, the estimates of running jobs
+# tell when it can start and where (`forecast`). A job behind it, in the order of the queue, may start now where it has a
+# place now and either should end by that moment, or would hold only GPUs that are left then beside the head's place.
+#
+# Waiting jobs of one demand stand in one queue, and whether they have a place, and whether that place is spare, is the
+# same for all of them; so a pass asks once a queue, and then searches for the first job that is short enough.
+
+
+cdef inline int64_t head_queue(Queue[::1] queues, Entry[::1] waiting, int64_t low, int64_t high):
+    """Return the queue whose first job has the smallest key, NONE when nobody waits."""
+    cdef int64_t q
+    cdef Queue* queue
+    cdef Entry* entry
+    cdef int64_t best = NONE
+    cdef int64_t best_key = 0
+    cdef int64_t best_job = 0
+    for q in range(low, high):
+        queue = &queues[q]
+        if queue.size == 0:
+            continue
+        entry = &waiting[queue.base]
+        if best == NONE or entry.key < best_key or (entry.key == best_key and entry.job < best_job):
+            best, best_key, best_job = q, entry.key, entry.job
+    return best
+
+
+cdef inline bint easy_begin(State s, Key key, State m, Forecast f, Waitlist w, int64_t d, int64_t j):
+    """Start a waiting job if it has a place."""
+    cdef Job* job = &s.jobs[j]
+    if s.domains[d].free < job.gpus:
+        return False
+    cdef int64_t nodes = take_apart(s, j, &s.demands[job.demand])
+    if nodes == 0:
+        return False
+    leave_queue(s, w, j)
+    start(s, key, j, nodes, PPM)
+    if f.aspects[d].head == j:
+        unaim(s, m, f, d)
+    run_on(s, m, f, d, j)
+    return True
+
+
+cdef inline void easy_reopen(Queue[::1] queues, Domain* domain):
+    """Look again at queues whose jobs would have delayed the head; at all of them where GPUs came free."""
+    cdef int64_t q
+    for q in range(domain.queue_low, domain.queue_high):
+        if domain.freed or queues[q].blocked == NO_JOB:
+            queues[q].blocked = OPEN
+
+
+cdef inline int64_t easy_next(State s, State m, Forecast f, Waitlist w, int64_t d, int64_t head, int64_t after):
+    """Return the place in the waitlist of the first job after a rank that may start now, NONE when there is none.
+
+    `head` is the first waiting job where it has still to be aimed for, which is put off until any job has a place: at
+    most events none has. It is NONE otherwise.
+    """
+    cdef int64_t q, j, limit, high, low, place
+    cdef Queue* queue
+    cdef bint spare
+    cdef Domain* domain = &s.domains[d]
+    cdef Aspect* aspect = &f.aspects[d]
+    cdef int64_t best = NONE
+    for q in range(domain.queue_low, domain.queue_high):
+        queue = &s.queues[q]
+        if queue.size == 0 or queue.blocked != OPEN:
+            continue
+        j = s.waiting[queue.base].job
+        if domain.free < s.jobs[j].gpus or take_apart(s, j, &s.demands[s.jobs[j].demand]) == 0:
+            queue.blocked = NO_PLACE
+            continue
+        if head != NONE:
+            aim(s, m, f, d, head)
+            head = NONE
+        spare = spare_fits(s, m, d, j)
+        release(s, &s.jobs[j], d)
+        free_chain(s, &s.jobs[j])
+        limit = ANY if spare or aspect.state == HOPELESS else aspect.until - s.g[0].now
+        high = stretch(s.queues, s.waiting, q)
+        low = queue.base if after == NONE else place_after(w, queue.base, high, after)
+        place = first_place(w, low, high, limit)
+        if place == NONE:
+            queue.blocked = NO_JOB
+        elif best == NONE or w.rank[place] < w.rank[best]:
+            best = place
+    return best
+
+
+cdef inline void easy_pass(State s, Key key, State m, Forecast f, Waitlist w, int64_t d):
+    """Start jobs from the head of the queue until one has to wait, and then those that may pass it.
+
+    One loop for both, so that what starts a job is compiled into it once.
+    """
+    cdef int64_t head, after, q, place, j
+    cdef bint begun
+    cdef Domain* domain = &s.domains[d]
+    cdef Aspect* aspect = &f.aspects[d]
+    if domain.freed:
+        easy_reopen(s.queues, domain)
+        domain.freed = 0
+    cdef bint waits = False
+    head = after = NONE
+    while True:
+        q = NONE
+        if waits:
+            place = easy_next(s, m, f, w, d, head, after)
+            if place == NONE:
+                break
+            head = NONE
+            after = w.rank[place]
+            j = w.job[place]
+        else:
+            q = head_queue(s.queues, s.waiting, domain.queue_low, domain.queue_high)
+            if q == NONE:
+                return
+            j = s.waiting[s.queues[q].base].job
+            if s.queues[q].blocked == NO_PLACE:
+                waits = True
+                # Nothing before this point has needed to know when the head starts, and mostly nothing will.
+                if aspect.head != j or aspect.state < AIMED:
+                    head = j
+                    easy_reopen(s.queues, domain)
+                continue
+            if aspect.head != j:
+                unaim(s, m, f, d)
+        begun = easy_begin(s, key, m, f, w, d, j)
+        if waits:
+            easy_reopen(s.queues, domain)
+        elif not begun:
+            s.queues[q].blocked = NO_PLACE
+    if after != NONE:
+        # A job passed over early in this pass may find another, spare place at the next event.
+        easy_reopen(s.queues, domain)
+
+
+cdef inline void easy_take_note(State s, State m, Forecast f, Waitlist w, int64_t submitted, int64_t change):
+    """Bring forecast and waitlist up to what the instant did."""
+    cdef int64_t j, d, i
+    cdef Globals* g = &s.g[0]
+    while g.ended != NONE:
+        j = g.ended
+        g.ended = s.jobs[j].stopped
+        forecast_forget(s, m, f, s.demands[s.jobs[j].demand].domain, j)
+        free_chain(s, &s.jobs[j])
+    while g.rung != NONE:
+        j = g.rung
+        g.rung = s.jobs[j].stopped
+        relax(s, w, j)
+        d = s.demands[s.jobs[j].demand].domain
+        if f.aspects[d].head == j:
+            unaim(s, m, f, d)
+    for i in range(change, g.change):
+        change_node(s, m, f, s.changes[i].node, s.changes[i].up)
+    for j in range(submitted, g.submitted):
+        if s.jobs[j].status == WAITING:
+            join_queue(s, w, j)
+    forecast_outlived(s, m, f)
+
+
+def run_easy(State s, Key key, State m, Forecast f, Waitlist w, int64_t instants):
+    """Run at most so many instants; return False when nothing is left to happen."""
+    cdef int64_t _, submitted, change, i, d
+    cdef Globals* g = &s.g[0]
+    for _ in range(instants):
+        submitted, change = g.submitted, g.change
+        if not next_instant(s, key):
+            return False
+        easy_take_note(s, m, f, w, submitted, change)
+        for i in range(g.touched):
+            d = s.touched[i]
+            s.domains[d].touched = 0
+            easy_pass(s, key, m, f, w, d)
+        g.touched = 0
+    return True

@@ -1,0 +1,140 @@
+# Believed ends of running jobs, a sorted list for each domain, and how many GPUs are free from each on.
+
+
+cdef inline int64_t first_after(End[::1] ends, int64_t low, int64_t high, int64_t time):
+    """Return the first of ends [low, high) that is later than a time: often the very first."""
+    cdef int64_t middle
+    if low < high and ends[low].time > time:
+        return low
+    while low < high:
+        middle = (low + high) >> 1
+        if ends[middle].time > time:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+cdef inline int64_t before(End[::1] ends, Strip* strip, int64_t place):
+    """Return the GPUs that are free just before the end at a place, or in the end where there is none."""
+    return ends[place].free - ends[place].gpus if place < strip.high else strip.there
+
+
+cdef inline void ends_enter(End[::1] ends, Strip* strip, int64_t time, int64_t gpus, int64_t job):
+    """Enter a running job: until its end fewer GPUs are free."""
+    cdef int64_t i
+    cdef int64_t place = first_after(ends, strip.low, strip.high, time)
+    cdef int64_t free = before(ends, strip, place)
+    for i in range(strip.low, place):
+        ends[i - 1] = ends[i]
+        ends[i - 1].free -= gpus
+    strip.low -= 1
+    cdef End* entry = &ends[place - 1]
+    entry.time = time
+    entry.free = free
+    entry.gpus = gpus
+    entry.job = job
+
+
+cdef inline int64_t remove(Book b, Strip* strip, int64_t job):
+    """Take a running job out; return when it was believed to end."""
+    cdef int64_t i
+    cdef End[::1] ends = b.ends
+    cdef int64_t place = strip.low
+    # Most jobs end when they should, and so as the first.
+    if ends[place].job != job:
+        place = first_after(ends, strip.low, strip.high, b.end[job] - 1)
+        while ends[place].job != job:
+            place += 1
+    cdef int64_t time = ends[place].time
+    cdef int64_t gpus = ends[place].gpus
+    for i in range(place, strip.low, -1):
+        ends[i] = ends[i - 1]
+        ends[i].free += gpus
+    strip.low += 1
+    return time
+
+
+cdef inline void believe(State s, Book b, int64_t j, int64_t end):
+    """Book a running job with the end that is believed now."""
+    cdef int64_t d = s.demands[s.jobs[j].demand].domain
+    b.end[j] = end
+    ends_enter(b.ends, &b.strips[d], end, s.jobs[j].gpus, j)
+    if s.events[s.event_at[j]].key >> 2 > end:
+        heap_push(b.late, b.late_at, 0, b.facts[0].late, end, j)
+        b.facts[0].late += 1
+
+
+cdef inline int64_t ends_believed_length(Book b, Job* job):
+    """Return how long a job is believed to hold its GPUs [ms]: no time at all only where that is known."""
+    return job.estimate if b.facts[0].exact else max(job.estimate, 1)
+
+
+cdef inline void ends_forget(State s, Book b, int64_t d, int64_t j):
+    """Take note of a job that ended. If it was believed to run on, reservations may now begin sooner."""
+    if remove(b, &b.strips[d], j) != s.g[0].now:
+        b.strips[d].stale = 1
+    if b.facts[0].late > 0 and b.late_at[j] != NONE:
+        heap_remove(b.late, b.late_at, 0, b.facts[0].late, j)
+        b.facts[0].late -= 1
+
+
+cdef inline void ends_outlived(State s, Book b):
+    """Double the estimates of running jobs that should have ended."""
+    cdef int64_t j, length
+    cdef Strip* strip
+    cdef int64_t now = s.g[0].now
+    while b.facts[0].late > 0 and b.late[0].key <= now:
+        j = b.late[0].job
+        heap_pop(b.late, b.late_at, 0, b.facts[0].late)
+        b.facts[0].late -= 1
+        length = max(s.jobs[j].estimate, 1)
+        while s.jobs[j].first + length <= now:
+            length *= 2
+        strip = &b.strips[s.demands[s.jobs[j].demand].domain]
+        strip.stale = 1
+        remove(b, strip, j)
+        believe(s, b, j, s.jobs[j].first + length)
+
+
+cdef inline void count_nodes(State s, Book b):
+    """Count the GPUs that are there anew."""
+    cdef int64_t d, there, k, index, i
+    cdef Strip* strip
+    for d in range(len(b.strips)):
+        strip = &b.strips[d]
+        there = 0
+        for k in range(s.domains[d].group_low, s.domains[d].group_high):
+            for index in range(s.groups[k].low, s.groups[k].high):
+                there += s.nodes[index].gpus * s.nodes[index].up
+        for i in range(strip.low, strip.high):
+            b.ends[i].free += there - strip.there
+        strip.there = there
+        strip.stale = 1
+
+
+cdef inline int64_t free_at(Book b, Strip* strip, int64_t time):
+    """Return the GPUs free at a time by what is believed of running jobs."""
+    return before(b.ends, strip, first_after(b.ends, strip.low, strip.high, time))
+
+
+cdef inline (int64_t, int64_t) free_around(Book b, Strip* strip, int64_t time):
+    """Return the GPUs free just before a time, and at it, by what is believed of running jobs."""
+    cdef int64_t place = first_after(b.ends, strip.low, strip.high, time - 1)
+    cdef int64_t edge = before(b.ends, strip, place)
+    while place < strip.high and b.ends[place].time == time:
+        place += 1
+    return edge, before(b.ends, strip, place)
+
+
+cdef inline int64_t first_free(Book b, Strip* strip, int64_t gpus):
+    """Return the first believed end from which so many GPUs are free by what is believed of running jobs, or ANY."""
+    cdef int64_t low, high, middle
+    low, high = strip.low, strip.high
+    while low < high:
+        middle = (low + high) >> 1
+        if b.ends[middle].free >= gpus:
+            high = middle
+        else:
+            low = middle + 1
+    return b.ends[low].time if low < strip.high else ANY

@@ -1,0 +1,230 @@
+# What the estimates say of the time to come: when the first waiting job can start, where, and what is left beside it.
+#
+# For each domain the forecast keeps a second map of the nodes, as it would be at the moment `until`: the jobs believed to
+# end by then have given back their GPUs, and the job that is aimed for holds the place it will get. Running jobs stand in
+# two heaps, those released on this map (the last to end first) and those that run on (the first to end first), so that
+# the moment moves to and fro by one group of ends at a time. Most events do not move it at all: a job that ends sooner
+# than believed, but was to end before the moment anyway, changes nothing there.
+
+# What is known of a domain's first waiting job: nothing; when it starts; when and where; that it never can.
+cpdef enum:
+    UNSURE = 0
+    REPLACE = 1
+    AIMED = 2
+    HOPELESS = 3
+
+
+cdef inline int64_t forecast_believed_length(Forecast f, Job* job):
+    """Return how long a job is believed to hold its GPUs [ms]: no time at all only where that is known."""
+    return job.estimate if f.facts[0].exact else max(job.estimate, 1)
+
+
+cdef inline void shift(State s, State m, int64_t j, int64_t d, int64_t sign):
+    """Take (sign 1) or free (sign -1) on the map what a running job holds."""
+    cdef int64_t link
+    cdef Globals* g = &m.g[0]
+    if g.by_count:
+        m.domains[d].free -= sign * s.jobs[j].gpus
+    else:
+        link = s.jobs[j].take
+        while link != NONE:
+            take_gpus(m, s.takes[link].node, sign * s.takes[link].gpus)
+            link = s.takes[link].next
+
+
+cdef inline void unaim(State s, State m, Forecast f, int64_t d):
+    """Free the place on the map of the job that was aimed for."""
+    cdef Aspect* aspect = &f.aspects[d]
+    aspect.state = UNSURE
+    if aspect.reserved == 0:
+        return
+    cdef Globals* g = &m.g[0]
+    aspect.reserved = 0
+    if g.by_count:
+        m.domains[d].free += s.jobs[aspect.head].gpus
+        return
+    cdef Job* row = &m.jobs[d]
+    take_chain(m, row.take, -1)
+    free_chain(m, row)
+
+
+cdef inline bint forecast_reserve(State s, State m, Forecast f, int64_t d, int64_t h):
+    """Give job h a place on the map as it is; return whether there is one."""
+    cdef Globals* g = &m.g[0]
+    cdef Aspect* aspect = &f.aspects[d]
+    cdef Demand* demand = &s.demands[s.jobs[h].demand]
+    if g.relax_ms > 0 and demand.relaxed != NONE and aspect.until - s.jobs[h].submit >= g.relax_ms:
+        demand = &s.demands[demand.relaxed]
+    if m.domains[d].free < demand.gpus:
+        return False
+    if g.by_count:
+        m.domains[d].free -= demand.gpus
+    elif take_apart(m, d, demand) == 0:
+        return False
+    aspect.head = h
+    aspect.reserved = 1
+    return True
+
+
+cdef inline void forecast_enter(State s, State m, Forecast f, int64_t d, int64_t j):
+    """Put a running job into the heap where it belongs by its believed end."""
+    cdef Aspect* aspect = &f.aspects[d]
+    if f.end[j] <= aspect.until:
+        heap_push(f.heaps, f.at, aspect.low, aspect.released, -f.end[j], j)
+        aspect.released += 1
+    else:
+        heap_push(f.heaps, f.at, aspect.high, aspect.later, f.end[j], j)
+        aspect.later += 1
+        shift(s, m, j, d, 1)
+
+
+cdef inline void await(State s, Forecast f, int64_t j):
+    """Remember a job that will outlive what is believed of it."""
+    if s.events[s.event_at[j]].key >> 2 > f.end[j]:
+        heap_push(f.heaps, f.late_at, f.facts[0].base, f.facts[0].late, f.end[j], j)
+        f.facts[0].late += 1
+
+
+cdef inline void run_on(State s, State m, Forecast f, int64_t d, int64_t j):
+    """Take note of a job that was just started."""
+    cdef Aspect* aspect = &f.aspects[d]
+    f.end[j] = s.g[0].now + forecast_believed_length(f, &s.jobs[j])
+    forecast_enter(s, m, f, d, j)
+    await(s, f, j)
+    if aspect.state == AIMED and f.end[j] > aspect.until:
+        aspect.state = REPLACE
+
+
+cdef inline void forecast_forget(State s, State m, Forecast f, int64_t d, int64_t j):
+    """Take note of a job that ended, whose chain is still there."""
+    cdef Aspect* aspect = &f.aspects[d]
+    if f.end[j] <= aspect.until:
+        heap_remove(f.heaps, f.at, aspect.low, aspect.released, j)
+        aspect.released -= 1
+        if f.end[j] == aspect.until and aspect.state != HOPELESS:
+            aspect.state = UNSURE
+    else:
+        heap_remove(f.heaps, f.at, aspect.high, aspect.later, j)
+        aspect.later -= 1
+        shift(s, m, j, d, -1)
+        if aspect.state != HOPELESS:
+            aspect.state = UNSURE
+    if f.late_at[j] != NONE:
+        heap_remove(f.heaps, f.late_at, f.facts[0].base, f.facts[0].late, j)
+        f.facts[0].late -= 1
+
+
+cdef inline void forecast_outlived(State s, State m, Forecast f):
+    """Double the estimates of running jobs that should have ended."""
+    cdef int64_t j, d, length, end
+    cdef Aspect* aspect
+    cdef int64_t now = s.g[0].now
+    while f.facts[0].late > 0 and f.heaps[f.facts[0].base].key <= now:
+        j = f.heaps[f.facts[0].base].job
+        heap_pop(f.heaps, f.late_at, f.facts[0].base, f.facts[0].late)
+        f.facts[0].late -= 1
+        d = s.demands[s.jobs[j].demand].domain
+        aspect = &f.aspects[d]
+        length = max(s.jobs[j].estimate, 1)
+        while s.jobs[j].first + length <= now:
+            length *= 2
+        end = s.jobs[j].first + length
+        if f.end[j] <= aspect.until:
+            heap_remove(f.heaps, f.at, aspect.low, aspect.released, j)
+            aspect.released -= 1
+            if end > aspect.until:
+                unaim(s, m, f, d)
+        else:
+            heap_remove(f.heaps, f.at, aspect.high, aspect.later, j)
+            aspect.later -= 1
+            shift(s, m, j, d, -1)
+        f.end[j] = end
+        forecast_enter(s, m, f, d, j)
+        await(s, f, j)
+
+
+cdef inline void change_node(State s, State m, Forecast f, int64_t index, int64_t up):
+    """Let a node of the map join or leave."""
+    cdef Globals* g = &m.g[0]
+    cdef Node* node = &m.nodes[index]
+    if up == node.up:
+        return
+    cdef int64_t d = m.groups[node.group].domain
+    unaim(s, m, f, d)
+    if g.by_count:
+        node.up = up
+        m.domains[d].free += node.gpus if up else -node.gpus
+    elif up:
+        node_joins(m, index)
+    else:
+        node_leaves(m, index)
+
+
+cdef inline void go_forward(State s, State m, Forecast f, int64_t d):
+    """Move the moment to the next believed end; there is one."""
+    cdef int64_t j
+    cdef Aspect* aspect = &f.aspects[d]
+    aspect.until = f.heaps[aspect.high].key
+    while aspect.later > 0 and f.heaps[aspect.high].key == aspect.until:
+        j = f.heaps[aspect.high].job
+        heap_pop(f.heaps, f.at, aspect.high, aspect.later)
+        aspect.later -= 1
+        heap_push(f.heaps, f.at, aspect.low, aspect.released, -aspect.until, j)
+        aspect.released += 1
+        shift(s, m, j, d, -1)
+
+
+cdef inline void go_back(State s, State m, Forecast f, int64_t d):
+    """Move the moment to the believed end before the present one; there is a job released."""
+    cdef int64_t j
+    cdef Aspect* aspect = &f.aspects[d]
+    cdef int64_t last = f.heaps[aspect.low].key
+    while aspect.released > 0 and f.heaps[aspect.low].key == last:
+        j = f.heaps[aspect.low].job
+        heap_pop(f.heaps, f.at, aspect.low, aspect.released)
+        aspect.released -= 1
+        heap_push(f.heaps, f.at, aspect.high, aspect.later, -last, j)
+        aspect.later += 1
+        shift(s, m, j, d, 1)
+    aspect.until = -f.heaps[aspect.low].key if aspect.released > 0 else NONE
+
+
+cdef inline void aim(State s, State m, Forecast f, int64_t d, int64_t h):
+    """Find the first moment at which job h, which cannot start now, can, and reserve its place there.
+
+    From the present moment back as long as there is room, and if there was none, forward until there is.
+    """
+    cdef Aspect* aspect = &f.aspects[d]
+    cdef bint same_moment = aspect.state == REPLACE and aspect.head == h
+    unaim(s, m, f, d)
+    cdef bint forward = aspect.released == 0
+    if not forward:
+        aspect.until = -f.heaps[aspect.low].key
+    cdef bint found = False
+    while not forward or aspect.later > 0:
+        if forward:
+            go_forward(s, m, f, d)
+        found = forecast_reserve(s, m, f, d, h)
+        if not found:
+            forward = True
+        elif forward or same_moment:
+            break
+        else:
+            unaim(s, m, f, d)
+            go_back(s, m, f, d)
+            forward = aspect.released == 0
+            found = False
+    aspect.head = h
+    aspect.state = AIMED if found else HOPELESS
+
+
+cdef inline bint spare_fits(State s, State m, int64_t d, int64_t j):
+    """Return whether what a job was given is free on the map too, beside the place that is reserved there."""
+    if m.g[0].by_count:
+        return m.domains[d].free >= s.jobs[j].gpus
+    cdef int64_t link = s.jobs[j].take
+    while link != NONE:
+        if m.nodes[s.takes[link].node].free < s.takes[link].gpus:
+            return False
+        link = s.takes[link].next
+    return True

@@ -1,0 +1,45 @@
+# Whether any waiting job could start now, for conservative backfilling: most passes need not ask for more.
+
+
+cdef bint has_place(State s, Book b, Waitlist w, int64_t d, int64_t q):
+    """Return whether a queue's jobs, some of which wait, have a place now."""
+    cdef int64_t j = w.job[b.lines[q].first]
+    if s.domains[d].free < s.jobs[j].gpus or take_apart(s, j, &s.demands[s.jobs[j].demand]) == 0:
+        return False
+    release(s, &s.jobs[j], d)
+    free_chain(s, &s.jobs[j])
+    return True
+
+
+cdef inline bint may_start(State s, Book b, Waitlist w, int64_t d):
+    """Return whether any job could start in this pass; note queues found without a place.
+
+    The first jobs of the queue whose reservations were to begin by now all begin now as long as there are GPUs, since
+    no others come before them. If none of these has a place, the rest have only what they leave.
+    """
+    cdef int64_t i, q
+    cdef Reservation* entry
+    cdef Queue* queue
+    cdef Domain* domain = &s.domains[d]
+    cdef Strip* strip = &b.strips[d]
+    cdef int64_t now = s.g[0].now
+    cdef int64_t room = free_at(b, strip, now)
+    if not strip.stale:
+        for i in range(strip.plan_low, strip.plan_low + strip.planned):
+            entry = &b.plan[i]
+            if entry.time == NONE or entry.time > now:
+                break
+            if entry.gpus > room:
+                break
+            room -= entry.gpus
+            b.lines[entry.queue].due = now
+    for q in range(domain.queue_low, domain.queue_high):
+        queue = &s.queues[q]
+        if queue.size == 0 or queue.blocked == NO_PLACE:
+            continue
+        if b.lines[q].due == now or b.lines[q].gpus <= room:
+            if b.lines[q].gpus <= domain.free and has_place(s, b, w, d, q):
+                strip.open = q
+                return True
+            queue.blocked = NO_PLACE
+    return False

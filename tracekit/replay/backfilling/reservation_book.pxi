@@ -1,0 +1,77 @@
+# What conservative backfilling keeps between passes: believed ends, reservations, and who has none yet.
+
+# Steps of a domain beyond two for each reservation, from which on those are dropped at which nothing changes.
+cpdef enum:
+    SPARE_STEPS = 8
+
+
+cdef inline void set_next(Book b, Waitlist w, int64_t q, int64_t low):
+    """Look from a place on for the first job of a queue that waits."""
+    cdef Line* line = &b.lines[q]
+    line.place = first_place(w, low, line.high, ANY)
+    line.rank = w.rank[line.place] if line.place != NONE else ANY
+
+
+cdef inline void begin_line(Book b, Waitlist w, int64_t q):
+    """Take a queue's first job that waits for the first that is not planned."""
+    cdef Line* line = &b.lines[q]
+    cdef bint there = line.first < line.high
+    line.place = line.first if there else NONE
+    line.rank = w.rank[line.first] if there else ANY
+
+
+cdef inline void book_leave_line(State s, Book b, Waitlist w, int64_t j):
+    """Take a job out of its queue."""
+    cdef int64_t found
+    cdef int64_t q = s.demands[s.jobs[j].demand].queue
+    cdef Line* line = &b.lines[q]
+    cdef int64_t place = s.queues[q].base + w.slot[j]
+    leave_queue(s, w, j)
+    if place == line.first:
+        found = first_place(w, place + 1, line.high, ANY)
+        line.first = found if found != NONE else line.high
+
+
+cdef inline void join_line(State s, Book b, Waitlist w, int64_t j):
+    """Put a job, which stands in its queue, among those that wait there."""
+    cdef int64_t q = s.demands[s.jobs[j].demand].queue
+    join_queue(s, w, j)
+    b.lines[q].first = min(b.lines[q].first, s.queues[q].base + w.slot[j])
+
+
+cdef inline void expect(State s, Book b, Waitlist w, int64_t j):
+    """Take note of a waiting job that is not planned."""
+    cdef Demand* demand = &s.demands[s.jobs[j].demand]
+    cdef Strip* strip = &b.strips[demand.domain]
+    cdef int64_t place = s.queues[demand.queue].base + w.slot[j]
+    cdef int64_t rank = w.rank[place]
+    if rank < strip.last:
+        strip.stale = 1
+    cdef Line* line = &b.lines[demand.queue]
+    if rank < line.rank:
+        line.place = place
+        line.rank = rank
+
+
+cdef inline void book_take_note(State s, Book b, Waitlist w, int64_t submitted):
+    """Bring the book and the waitlist up to what the instant did; node changes are seen by `count_nodes`."""
+    cdef int64_t j
+    cdef Globals* g = &s.g[0]
+    while g.ended != NONE:
+        j = g.ended
+        g.ended = s.jobs[j].stopped
+        ends_forget(s, b, s.demands[s.jobs[j].demand].domain, j)
+        free_chain(s, &s.jobs[j])
+    while g.rung != NONE:
+        j = g.rung
+        g.rung = s.jobs[j].stopped
+        book_leave_line(s, b, w, j)
+        s.jobs[j].demand = s.demands[s.jobs[j].demand].relaxed
+        enqueue(s, j, s.jobs[j].key)
+        join_line(s, b, w, j)
+        b.strips[s.demands[s.jobs[j].demand].domain].stale = 1
+    for j in range(submitted, g.submitted):
+        if s.jobs[j].status == WAITING:
+            join_line(s, b, w, j)
+            expect(s, b, w, j)
+    ends_outlived(s, b)

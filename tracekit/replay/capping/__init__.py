@@ -1,0 +1,1 @@
+"""A cap on the power of the GPUs."""

@@ -1,0 +1,256 @@
+# Virtual clusters of private cells: their jobs are placed in their own cells, others run on what is idle meanwhile.
+#
+# A job with cells is placed in the private cells of its VC as if these were all there is. Each of its cells that is not
+# bound yet is bound to a block of a real node (`cells`), and jobs without cells that stand on the GPUs it takes are
+# stopped. When the last job of a cell has ended the cell is unbound.
+#
+# Jobs without cells are placed in buddy blocks of GPUs that nobody uses: outside bound cells where there is such a block,
+# else inside too.
+#
+# While nodes are missing there may be no block for a cell; its job then waits. A cell bound to a node that left takes no
+# new job until the node is back or the cell, idle, is bound elsewhere.
+
+
+cdef inline void cells_unblock(State s, int64_t low, int64_t high):
+    cdef int64_t q
+    for q in range(low, high):
+        s.queues[q].blocked = 0
+
+
+cdef inline void see_nodes(State s, State v, Hosts h):
+    """Learn which nodes joined and left; every job may be tried again."""
+    cdef int64_t node, index
+    cdef bint here
+    cdef CellBook* c = &h.c[0]
+    if c.seen == s.g[0].change:
+        return
+    c.seen = s.g[0].change
+    for node in range(len(h.hosts)):
+        if h.hosts[node].up != s.nodes[node].up:
+            h.hosts[node].up = s.nodes[node].up
+            changed(h, node)
+    for index in range(len(h.cells)):
+        here = h.cells[index].node == NONE or s.nodes[h.cells[index].node].up == 1
+        if here and v.nodes[index].up == 0:
+            node_joins(v, index)
+        elif not here and v.nodes[index].up == 1:
+            node_leaves(v, index)
+    cells_unblock(s, 0, len(s.queues))
+
+
+cdef inline void own(State s, Hosts h, int64_t j, int64_t owner):
+    """Note that a job without cells takes its GPUs (owner is the job), or leaves them (NONE)."""
+    cdef Take* take
+    cdef Host* host
+    cdef int64_t at
+    cdef int64_t link = s.jobs[j].take
+    while link != NONE:
+        take = &s.takes[link]
+        host = &h.hosts[take.node]
+        host.soft ^= span(take.gpu, take.gpus)
+        changed(h, take.node)
+        for at in range(host.base + take.gpu, host.base + take.gpu + take.gpus):
+            h.owner[at] = owner
+        link = take.next
+
+
+cdef inline void leave_cells(State v, Hosts h, Job* job, int64_t j):
+    """Free what a job holds of its private cells, and unbind those that are idle then."""
+    cdef int64_t index
+    cdef int64_t link = h.chain[j]
+    take_chain(v, link, -1)
+    job.take = link
+    while link != NONE:
+        index = v.takes[link].node
+        if h.cells[index].node != NONE and v.nodes[index].free == v.nodes[index].gpus:
+            unbind(h, index)
+            if v.nodes[index].up == 0:
+                node_joins(v, index)
+        link = v.takes[link].next
+    free_chain(v, job)
+    h.chain[j] = NONE
+
+
+cdef inline void book_ends(State s, State v, Hosts h):
+    """Free the cells of the jobs that ended in this instant."""
+    cdef int64_t j, vc
+    cdef Job* job
+    cdef Globals* g = &s.g[0]
+    while g.ended != NONE:
+        j = g.ended
+        job = &s.jobs[j]
+        g.ended = job.stopped
+        if h.kind[j] == NONE:
+            own(s, h, j, NONE)
+        free_chain(s, job)
+        if h.kind[j] != NONE:
+            leave_cells(v, h, job, j)
+            if h.c[0].failed:
+                h.c[0].failed = 0
+                cells_unblock(s, 0, len(s.queues))
+            vc = s.demands[job.demand].tenant
+            cells_unblock(s, h.tried[vc, 0], h.tried[vc, 1])
+
+
+cdef inline void cells_evict(State s, Hosts h, Key key, int64_t j):
+    """Stop a job without cells; it waits again, and may start elsewhere in this pass."""
+    cdef Job* job = &s.jobs[j]
+    own(s, h, j, NONE)
+    release(s, job, s.demands[job.demand].domain)
+    free_chain(s, job)
+    suspend(s, key, j)
+    job.evicted = max(s.g[0].log_size, 1)
+    h.evicted[h.c[0].evicted] = j
+    h.c[0].evicted += 1
+
+
+cdef inline int64_t is_new(State s, Job* job, int64_t node):
+    """Return 1 where a job holds nothing on a node, else 0."""
+    cdef int64_t link = job.take
+    while link != NONE:
+        if s.takes[link].node == node:
+            return 0
+        link = s.takes[link].next
+    return 1
+
+
+cdef inline int64_t occupy(State s, State v, Hosts h, Key key, int64_t j):
+    """Take the GPUs that a job's private cells are bound to; return the nodes."""
+    cdef Take* take
+    cdef int64_t node, gpu, at
+    cdef Job* job = &s.jobs[j]
+    cdef int64_t link = h.chain[j]
+    cdef int64_t nodes = 0
+    while link != NONE:
+        take = &v.takes[link]
+        node = h.cells[take.node].node
+        gpu = h.cells[take.node].gpu + take.gpu
+        for at in range(h.hosts[node].base + gpu, h.hosts[node].base + gpu + take.gpus):
+            if h.owner[at] != NONE:
+                cells_evict(s, h, key, h.owner[at])
+        # Only blocks smaller than a node can be several on it.
+        nodes += 1 if take.gpus == s.nodes[node].gpus else is_new(s, job, node)
+        hold_block(s, job, node, gpu, take.gpus)
+        link = take.next
+    return nodes
+
+
+cdef inline int64_t place_inside(State s, State v, Hosts h, Key key, int64_t j):
+    """Place a job in the cells of its VC; return the nodes it spans, 0 when it cannot be placed."""
+    cdef int64_t index
+    cdef Job* job = &s.jobs[j]
+    cdef Demand* demand = &v.demands[v.jobs[h.kind[j]].demand]
+    cdef Domain* domain = &v.domains[demand.domain]
+    if domain.free < demand.gpus or place_blocks(v, job, demand, domain) == 0:
+        return 0
+    h.chain[j] = job.take
+    job.take = NONE
+    cdef int64_t link = h.chain[j]
+    cdef bint bound = True
+    while link != NONE and bound:
+        index = v.takes[link].node
+        if h.cells[index].node == NONE:
+            bound = bind(h, index)
+        link = v.takes[link].next
+    if bound:
+        return occupy(s, v, h, key, j)
+    leave_cells(v, h, job, j)
+    h.c[0].failed = 1
+    return 0
+
+
+cdef inline int64_t place_apart(State s, State o, Job* job, Demand* demand):
+    """Take a block outside bound cells for a job without GPUs; return 1, or 0 where there is none."""
+    cdef int64_t size, level
+    size, level = 1, 0
+    while size < demand.gpus:
+        size *= 2
+        level += 1
+    cdef int64_t found = find_block(o, demand, &o.domains[demand.domain], level)
+    if found == NONE:
+        return 0
+    cdef Node* node = &o.nodes[found >> 3]
+    hold_block(s, job, found >> 3, lowest_block(node.busy, node.gpus, found & 7), size)
+    job.spare = size - demand.gpus
+    return 1
+
+
+cdef inline int64_t place_outside(State s, State o, Hosts h, int64_t j):
+    """Place a job without cells on idle GPUs; return the nodes it spans, 0 when it cannot be placed."""
+    cdef Job* job = &s.jobs[j]
+    cdef Demand* demand = &s.demands[job.demand]
+    cdef Domain* domain = &s.domains[demand.domain]
+    if domain.free < demand.gpus:
+        return 0
+    cdef int64_t nodes = place_apart(s, o, job, demand)
+    if nodes == 0:
+        nodes = place_blocks(s, job, demand, domain)
+    if nodes > 0:
+        own(s, h, j, j)
+        if job.evicted > 0:
+            job.evicted = 0
+            job.migrations += 1
+            job.overhead += overhead_of(s, job.gpus)
+    return nodes
+
+
+cdef inline void cells_settle_evictions(State s, Hosts h):
+    """Book the jobs that were evicted in this pass and did not start again."""
+    cdef int64_t i
+    cdef Job* job
+    cdef CellBook* c = &h.c[0]
+    for i in range(c.evicted):
+        job = &s.jobs[h.evicted[i]]
+        if job.evicted > 0:
+            job.evicted = 0
+            job.preemptions += 1
+            job.overhead += overhead_of(s, job.gpus)
+    c.evicted = 0
+
+
+cdef inline void cell_pass(State s, State v, State o, Hosts h, Key key, int64_t d):
+    """Start what can start in a domain: first jobs with cells, then the others."""
+    cdef int64_t low, high, outside, q, j, nodes
+    cdef Queue* queue
+    cdef Domain* domain = &s.domains[d]
+    low, high = domain.queue_low, h.others[d]
+    for outside in range(2):
+        if outside:
+            low, high = high, domain.queue_high
+            if domain.freed or h.c[0].evicted > 0:
+                cells_unblock(s, low, high)
+        while True:
+            q = first_queue(s, low, high)
+            if q == NONE:
+                break
+            queue = &s.queues[q]
+            j = s.waiting[queue.base + queue.head].job
+            cells_refresh(s, o, h)
+            nodes = place_outside(s, o, h, j) if outside else place_inside(s, v, h, key, j)
+            if nodes == 0:
+                queue.blocked = 1
+            else:
+                dequeue(s, j)
+                start(s, key, j, nodes, s.g[0].speed)
+    if h.c[0].evicted > 0:
+        cells_settle_evictions(s, h)
+    domain.freed = 0
+
+
+def run_cells(State s, State v, State o, Hosts h, Key key, int64_t instants):
+    """Run at most so many instants; return False when nothing is left to happen.
+
+    `s` are the nodes, `v` the private cells, `o` the nodes without the GPUs of bound cells, `h` what ties them.
+    """
+    cdef int64_t _, i
+    cdef Globals* g = &s.g[0]
+    for _ in range(instants):
+        if not next_instant(s, key):
+            return False
+        see_nodes(s, v, h)
+        book_ends(s, v, h)
+        for i in range(g.touched):
+            s.domains[s.touched[i]].touched = 0
+            cell_pass(s, v, o, h, key, s.touched[i])
+        g.touched = 0
+    return True

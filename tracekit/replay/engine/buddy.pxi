@@ -1,0 +1,80 @@
+# Buddy placement: a gang gets one aligned block of 2^k GPUs, rounded up, or whole nodes.
+#
+# - A gang whose rounded size is at most the largest node goes into the smallest maximal free block that suffices: of the
+#   blocks of that size the one on the lowest node, and there the lowest. Nothing smaller is broken up for it.
+# - A larger one takes free nodes of the largest size, as many as it needs, in the first group that has them.
+#
+# It holds all GPUs of its blocks; `spare` of the job counts those that it did not ask for.
+
+
+cdef inline void hold_block(State s, Job* job, int64_t node, int64_t gpu, int64_t gpus):
+    """Take a block of a node and chain it to the job."""
+    cdef Globals* g = &s.g[0]
+    cdef int64_t link = g.free_take
+    cdef Take* take = &s.takes[link]
+    g.free_take = take.next
+    take.node = node
+    take.gpu = gpu
+    take.gpus = gpus
+    take.next = job.take
+    job.take = link
+    take_block(s, take, 1)
+
+
+cdef inline int64_t find_block(State s, Demand* demand, Domain* domain, int64_t level):
+    """Return node * 8 + level of the best block of at least a level, or NONE."""
+    cdef int64_t size, index, node
+    cdef Group* group
+    for size in range(level, 7):
+        for index in range(domain.group_low, domain.group_high):
+            group = &s.groups[index]
+            if (1 << size) > group.largest or not accepts(demand, index, domain.group_low):
+                continue
+            node = first_with(s, group, size)
+            if node != NONE:
+                return node * 8 + size
+    return NONE
+
+
+cdef inline bint whole_free(State s, Group* group, int64_t enough):
+    """Return whether a group has so many free nodes of its largest size."""
+    cdef int64_t word
+    cdef uint64_t bits
+    cdef int64_t row = group.bits + group.largest * group.words
+    cdef int64_t found = 0
+    for word in range(group.words):
+        bits = s.bits[row + word]
+        while bits != 0:
+            bits &= bits - ONE
+            found += 1
+            if found >= enough:
+                return True
+    return False
+
+
+cdef inline int64_t place_blocks(State s, Job* job, Demand* demand, Domain* domain):
+    """Take blocks for a job without GPUs; return the nodes it spans, 0 (nothing taken) when it cannot be placed."""
+    cdef int64_t size, level, index, wanted, _
+    cdef Node* node
+    cdef Group* group
+    size, level = 1, 0
+    while size < demand.gpus:
+        size *= 2
+        level += 1
+    cdef int64_t found = find_block(s, demand, domain, level)
+    if found != NONE:
+        node = &s.nodes[found >> 3]
+        hold_block(s, job, found >> 3, lowest_block(node.busy, node.gpus, found & 7), size)
+        job.spare = size - demand.gpus
+        return 1
+    for index in range(domain.group_low, domain.group_high):
+        group = &s.groups[index]
+        if size <= group.largest or not accepts(demand, index, domain.group_low):
+            continue
+        wanted = (demand.gpus + group.largest - 1) // group.largest
+        if whole_free(s, group, wanted):
+            for _ in range(wanted):
+                hold_block(s, job, first_with(s, group, group.largest), 0, group.largest)
+            job.spare = wanted * group.largest - demand.gpus
+            return wanted
+    return 0

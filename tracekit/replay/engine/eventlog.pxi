@@ -1,0 +1,88 @@
+# The rows of the event log (see `Outcome.log`) and the samples of the timeline, written by compiled code.
+
+# Kinds, as in `outcome.LOG_KINDS`.
+cpdef enum:
+    SUBMIT = 1
+    START = 2
+    TAKE = 3
+    STOP = 4
+    FINISH = 5
+    RATE = 6
+    UP = 7
+    DOWN = 8
+    REJECT = 9
+
+
+cdef inline void tell(State s, int64_t kind, int64_t job, int64_t node, int64_t value):
+    """Write a row where a log is wanted; count it even when the log is full, so that the caller can make a larger."""
+    cdef Globals* g = &s.g[0]
+    if g.log_on == 0:
+        return
+    cdef LogRow* row
+    if g.log_size < len(s.log):
+        row = &s.log[g.log_size]
+        row.time_ms = g.now
+        row.kind = kind
+        row.job = job
+        row.node = node
+        row.gpu = NONE
+        row.value = value
+    g.log_size += 1
+
+
+cdef inline void tell_gpu(State s, int64_t job, int64_t node, int64_t gpu, int64_t milli):
+    """Write what a job takes of one GPU, named by its index in the node."""
+    tell(s, TAKE, job, node, milli)
+    if s.g[0].log_on and s.g[0].log_size <= len(s.log):
+        s.log[s.g[0].log_size - 1].gpu = gpu
+
+
+cdef inline void log_start(State s, int64_t j, Job* job):
+    """Write a start and what the job takes."""
+    cdef int64_t gpu
+    cdef Take* take
+    if s.g[0].log_on == 0:
+        return
+    tell(s, START, j, NONE, job.rate)
+    if job.take == NONE:
+        tell(s, TAKE, j, NONE, <int64_t>job.gpus * 1000)
+    cdef int64_t link = job.take
+    while link != NONE:
+        take = &s.takes[link]
+        if s.g[0].blocks:
+            for gpu in range(take.gpu, take.gpu + take.gpus):
+                tell_gpu(s, j, take.node, gpu, 1000)
+        else:
+            tell_gpu(s, j, take.node, take.gpu, <int64_t>take.gpus * 1000)
+        link = take.next
+
+
+cdef inline void forgive_stop(State s, Job* job):
+    """Note that a job evicted in this pass is back where it was: its stop, row `evicted` - 1, charges nothing."""
+    if s.g[0].log_on and job.evicted <= len(s.log):
+        s.log[job.evicted - 1].value = 0
+    job.evicted = 0
+
+
+cdef inline void sample(State s, int64_t until):
+    """Note the state at every sampling time before `until`; a full table keeps every second row and steps wider."""
+    cdef int64_t i
+    cdef Sample* row
+    cdef Globals* g = &s.g[0]
+    while g.sample_at < until:
+        if g.samples == len(s.samples):
+            for i in range(len(s.samples) // 2):
+                s.samples[i] = s.samples[2 * i]
+            g.samples = len(s.samples) // 2
+            g.sample_step *= 2
+            g.sample_at = s.samples[g.samples - 1].time + g.sample_step
+            continue
+        row = &s.samples[g.samples]
+        row.time = g.sample_at
+        row.running = g.running
+        row.pending = g.pending
+        row.busy = g.busy
+        row.free = g.free
+        row.fragmented = g.fragmented
+        g.samples += 1
+        g.sample_at += g.sample_step

@@ -1,0 +1,381 @@
+# Time, and what happens to jobs: the part of the engine that every policy shares and that knows none.
+#
+# An instant is every event of one moment, in the order finish, node change, submission, timer; a scheduling pass
+# follows it (`ordered`, `planned` and their neighbours).
+
+
+cdef inline void touch(State s, int64_t d, int64_t freed):
+    """Ask for a pass over a domain; `freed` tells that jobs which could not start may start now."""
+    cdef int64_t place
+    cdef Globals* g = &s.g[0]
+    cdef Domain* domain = &s.domains[d]
+    domain.freed |= freed
+    if domain.touched == 0:
+        domain.touched = 1
+        place = g.touched
+        while place > 0 and s.touched[place - 1] > d:
+            s.touched[place] = s.touched[place - 1]
+            place -= 1
+        s.touched[place] = d
+        g.touched += 1
+
+
+cdef inline void enqueue(State s, int64_t j, int64_t key):
+    """Let a job wait with a key. Becoming the first of its queue makes the queue worth trying."""
+    cdef Entry* entry
+    cdef Globals* g = &s.g[0]
+    cdef Job* job = &s.jobs[j]
+    if g.planned:
+        return
+    job.key = key
+    cdef Queue* queue = &s.queues[s.demands[job.demand].queue]
+    if g.ring:
+        entry = &s.waiting[queue.base + queue.head + queue.size]
+        entry.key = key
+        entry.job = j
+        if queue.size == 0:
+            queue.blocked = 0
+    else:
+        heap_push(s.waiting, s.waiting_at, queue.base, queue.size, key, j)
+        if s.waiting_at[j] == 0:
+            queue.blocked = 0
+    queue.size += 1
+
+
+cdef inline void dequeue(State s, int64_t j):
+    """Take a waiting job out of its queue; where queues are rings it is the first."""
+    cdef Globals* g = &s.g[0]
+    cdef Queue* queue = &s.queues[s.demands[s.jobs[j].demand].queue]
+    if g.ring:
+        queue.head += 1
+    else:
+        heap_remove(s.waiting, s.waiting_at, queue.base, queue.size, j)
+    queue.size -= 1
+
+
+cdef inline void rank(State s, int64_t j, int64_t d, int64_t key):
+    """Enter a running job among those that may be evicted."""
+    cdef Globals* g = &s.g[0]
+    cdef Domain* domain = &s.domains[d]
+    if g.drift == DRIFT_TIME:
+        key += g.now
+    s.jobs[j].key = key
+    rank_again(s, j, domain)
+
+
+cdef inline void rank_again(State s, int64_t j, Domain* domain):
+    """Enter a running job, by the key it has, among those that may be evicted."""
+    cdef Globals* g = &s.g[0]
+    cdef Job* job = &s.jobs[j]
+    heap_push(s.ranks, s.rank_at, domain.rank_base, domain.rank_size, -job.key, g.jobs - 1 - j)
+    domain.rank_size += 1
+    cdef int64_t link = job.take if g.listed else NONE
+    while link != NONE:
+        enlist(s, link, j, job.key)
+        link = s.takes[link].next
+
+
+cdef inline void unrank(State s, int64_t j, int64_t d):
+    """Take a running job out of those that may be evicted."""
+    cdef Globals* g = &s.g[0]
+    cdef Domain* domain = &s.domains[d]
+    heap_remove(s.ranks, s.rank_at, domain.rank_base, domain.rank_size, g.jobs - 1 - j)
+    domain.rank_size -= 1
+    cdef int64_t link = s.jobs[j].take if g.listed else NONE
+    while link != NONE:
+        delist(s, link)
+        link = s.takes[link].next
+
+
+cdef inline void free_chain(State s, Job* job):
+    """Forget what a job's chain names, without touching nodes."""
+    cdef int64_t link
+    cdef Globals* g = &s.g[0]
+    while job.take != NONE:
+        link = job.take
+        job.take = s.takes[link].next
+        s.takes[link].next = g.free_take
+        g.free_take = link
+
+
+cdef inline void release(State s, Job* job, int64_t d):
+    """Free a job's GPUs; its chain stays."""
+    cdef Globals* g = &s.g[0]
+    if g.by_count:
+        s.domains[d].free += job.gpus
+        g.busy -= job.gpus
+        g.free += job.gpus
+    else:
+        take_chain(s, job.take, -1)
+
+
+cdef inline int64_t pace_on(State s, int64_t gpus, Group* group, int64_t nodes):
+    """Return the speed of a gang on so many nodes of a group: by how far it is spread, and by GPU model [ppm]."""
+    cdef int64_t least
+    cdef int64_t pace = PPM
+    cdef int64_t widest = len(s.spread) - 1
+    if nodes > 1 and widest > 0:
+        least = (gpus + group.largest - 1) // group.largest
+        if nodes > least:
+            pace = s.spread[min(least, widest), min(nodes, widest)]
+    if group.speed != PPM:
+        pace = pace * group.speed // PPM
+    return pace
+
+
+cdef inline void start(State s, Key key, int64_t j, int64_t nodes, int64_t rate):
+    """Run a waiting job, out of its queue, on the GPUs that it was just given.
+
+    `rate` is its speed on them by the policy's choice [ppm]; their model and how far they are spread come on top.
+    """
+    cdef Globals* g = &s.g[0]
+    cdef Job* job = &s.jobs[j]
+    job.status = RUNNING
+    job.since = job.begun = g.now
+    if job.first < 0:
+        job.first = g.now
+    job.nodes = nodes
+    job.pace = PPM
+    if not g.by_count:
+        job.pace = pace_on(s, job.gpus, &s.groups[s.nodes[s.takes[job.take].node].group], nodes)
+    job.rate = rate if job.pace == PPM else max(rate * job.pace // PPM, 1)
+    g.running += 1
+    g.pending -= 1
+    unschedule_event(s, j)
+    schedule_event(s, j)
+    if g.preemptive:
+        rank(s, j, s.demands[job.demand].domain, key_now(s, key, job))
+    log_start(s, j, job)
+
+
+cdef inline void suspend(State s, Key key, int64_t j):
+    """Put a running job, whose GPUs are freed and which is unranked, back among the waiting; its chain stays."""
+    cdef int64_t patience
+    cdef Globals* g = &s.g[0]
+    cdef Job* job = &s.jobs[j]
+    settle(job, g.now)
+    job.status = WAITING
+    job.stopped = g.now
+    g.running -= 1
+    g.pending += 1
+    unschedule_event(s, j)
+    if g.promote > 0:
+        patience = (g.now - job.begun) * g.promote // PPM
+        heap_push(s.events, s.event_at, 0, g.event_size, (g.now + patience) * 4 + KIND_TIMER, j)
+        g.event_size += 1
+    elif g.relax_ms > 0 and s.demands[job.demand].relaxed != NONE:
+        if g.now - job.submit >= g.relax_ms:
+            job.demand = s.demands[job.demand].relaxed
+        else:
+            heap_push(s.events, s.event_at, 0, g.event_size, (job.submit + g.relax_ms) * 4 + KIND_TIMER, j)
+            g.event_size += 1
+    tell(s, STOP, j, NONE, overhead_of(s, job.gpus))
+    enqueue(s, j, key_now(s, key, job))
+
+
+cdef inline void loosen(State s, Job* job, int64_t d):
+    """Ask for a pass over a domain because a job ended, or fell in rank, on its nodes."""
+    cdef Globals* g = &s.g[0]
+    cdef int64_t link = job.take
+    if not g.listed or link == NONE:
+        touch(s, d, 1)
+        return
+    while link != NONE:
+        if g.loosened == len(s.loosened):
+            touch(s, d, 1)
+            return
+        s.loosened[g.loosened] = s.takes[link].node
+        g.loosened += 1
+        link = s.takes[link].next
+    touch(s, d, 0)
+
+
+cdef inline void end_job(State s, int64_t j):
+    """Book the end of a running job; its GPUs are the caller's to free."""
+    cdef Globals* g = &s.g[0]
+    cdef Job* job = &s.jobs[j]
+    settle(job, g.now)
+    job.status = DONE
+    job.end = g.now
+    g.last_end = g.now
+    g.busy_at_end = g.busy_ms
+    g.free_at_end = g.free_ms
+    g.fragmented_at_end = g.fragmented_ms
+    g.running -= 1
+    g.events += 1
+    tell(s, FINISH, j, NONE, 0)
+
+
+cdef inline void finish(State s, int64_t j):
+    cdef Globals* g = &s.g[0]
+    cdef Job* job = &s.jobs[j]
+    cdef int64_t d = s.demands[job.demand].domain
+    end_job(s, j)
+    release(s, job, d)
+    loosen(s, job, d)
+    if g.preemptive:
+        unrank(s, j, d)
+    if not g.keeps:
+        free_chain(s, job)
+    if g.tenants or g.shared:
+        job.stopped = g.ended
+        g.ended = j
+
+
+cdef inline void submit(State s, Key key, int64_t j):
+    """Let a job wait, or reject it."""
+    cdef Globals* g = &s.g[0]
+    cdef Job* job = &s.jobs[j]
+    g.events += 1
+    tell(s, SUBMIT, j, NONE, 0)
+    if job.never:
+        job.status = REJECTED
+        tell(s, REJECT, j, NONE, 0)
+        return
+    job.status = WAITING
+    job.stopped = g.now
+    g.pending += 1
+    if g.planned:
+        s.active[g.active] = j
+        g.active += 1
+    enqueue(s, j, key_now(s, key, job))
+    if g.relax_ms > 0 and s.demands[job.demand].relaxed != NONE:
+        heap_push(s.events, s.event_at, 0, g.event_size, (g.now + g.relax_ms) * 4 + KIND_TIMER, j)
+        g.event_size += 1
+    touch(s, s.demands[job.demand].domain, 0)
+
+
+cdef inline void timer(State s, Key key, int64_t j):
+    """End a waiting job's patience, or raise a running job's level."""
+    cdef Globals* g = &s.g[0]
+    cdef Job* job = &s.jobs[j]
+    cdef int64_t d = s.demands[job.demand].domain
+    g.events += 1
+    if job.status == WAITING and g.tenants:
+        job.stopped = g.rung
+        g.rung = j
+        touch(s, d, 0)
+        return
+    if job.status == WAITING:
+        dequeue(s, j)
+        if g.promote > 0:
+            job.base = job.attained
+            job.level = 0
+            enqueue(s, j, key_now(s, key, job))
+        else:
+            job.demand = s.demands[job.demand].relaxed
+            enqueue(s, j, job.key)
+        touch(s, d, 0)
+        return
+    settle(job, g.now)
+    while job.level < g.levels and job.attained - job.base >= s.thresholds[job.level]:
+        job.level += 1
+    schedule_event(s, j)
+    if g.preemptive:
+        unrank(s, j, d)
+        rank(s, j, d, key_now(s, key, job))
+    loosen(s, job, d)
+
+
+cdef inline void change_nodes(State s, int64_t now):
+    cdef Change* change
+    cdef int64_t d, sign
+    cdef Globals* g = &s.g[0]
+    while g.change < g.changes and s.changes[g.change].time <= now:
+        change = &s.changes[g.change]
+        d = s.groups[s.nodes[change.node].group].domain
+        g.events += 1
+        g.change += 1
+        tell(s, UP if change.up else DOWN, NONE, change.node, 0)
+        touch(s, d, 1)
+        if change.up == s.nodes[change.node].up:
+            continue
+        if g.by_count:
+            sign = 1 if change.up else -1
+            s.nodes[change.node].up = change.up
+            s.domains[d].free += sign * s.nodes[change.node].gpus
+            g.free += sign * s.nodes[change.node].gpus
+        elif change.up:
+            node_joins(s, change.node)
+        else:
+            node_leaves(s, change.node)
+
+
+cdef inline void stall(State s):
+    """Let every running job of an evicting policy lose time anew, `value` ms of it, as some simulators charge it."""
+    cdef int64_t d, i, j
+    cdef Domain* domain
+    cdef Globals* g = &s.g[0]
+    for d in range(len(s.domains)):
+        domain = &s.domains[d]
+        for i in range(domain.rank_base, domain.rank_base + domain.rank_size):
+            j = g.jobs - 1 - s.ranks[i].job
+            settle(&s.jobs[j], g.now)
+            s.jobs[j].overhead = s.jobs[j].value
+            schedule_event(s, j)
+
+
+cdef inline void advance(State s, int64_t now):
+    """Move the clock; sums and samples hold the state that was."""
+    cdef Globals* g = &s.g[0]
+    cdef int64_t elapsed = now - g.now
+    if elapsed > 0:
+        g.busy_ms += elapsed * g.busy
+        g.free_ms += elapsed * g.free
+        g.fragmented_ms += elapsed * g.fragmented
+        sample(s, now)
+        g.now = now
+
+
+cdef inline int64_t next_time(State s):
+    """Return the time of the next event, or NEVER when nothing is left that could happen."""
+    cdef Globals* g = &s.g[0]
+    cdef int64_t now = NEVER
+    if g.event_size > 0:
+        now = s.events[0].key >> 2
+    if g.submitted < g.jobs:
+        now = min(now, s.jobs[g.submitted].submit)
+    elif g.event_size == 0 and g.pending == 0:
+        return NEVER
+    if g.change < g.changes:
+        now = min(now, s.changes[g.change].time)
+    if g.wake >= 0:
+        now = min(now, g.wake)
+    return now
+
+
+cdef inline int64_t due(State s, int64_t entry):
+    """Take the first job off the event heap if its entry is this one; return it, or NONE."""
+    cdef Globals* g = &s.g[0]
+    if g.event_size == 0 or s.events[0].key != entry:
+        return NONE
+    cdef int64_t j = s.events[0].job
+    heap_pop(s.events, s.event_at, 0, g.event_size)
+    g.event_size -= 1
+    return j
+
+
+cdef inline bint next_instant(State s, Key key):
+    """Carry out every event of the next moment; return False, with nothing done, when there is none."""
+    cdef Globals* g = &s.g[0]
+    cdef int64_t now = next_time(s)
+    if now == NEVER:
+        return False
+    advance(s, now)
+    g.serial += 1
+    cdef int64_t j = due(s, now * 4 + KIND_FINISH)
+    while j != NONE:
+        finish(s, j)
+        j = due(s, now * 4 + KIND_FINISH)
+    if g.change < g.changes:
+        change_nodes(s, now)
+    while g.submitted < g.jobs and s.jobs[g.submitted].submit <= now:
+        g.submitted += 1
+        submit(s, key, g.submitted - 1)
+    j = due(s, now * 4 + KIND_TIMER)
+    while j != NONE:
+        timer(s, key, j)
+        j = due(s, now * 4 + KIND_TIMER)
+    if g.stall:
+        stall(s)
+    return True

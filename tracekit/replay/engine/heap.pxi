@@ -1,0 +1,80 @@
+# A binary heap of (key, job) in a stretch of an array, smallest first, that knows where each job is.
+#
+# The position array makes removal and re-keying exact, so that no stale entries pile up and memory is bounded by the
+# jobs that are in the heap. Ties go to the smaller job.
+
+
+cdef inline void rise(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t place, int64_t key, int64_t job):
+    cdef int64_t parent
+    cdef Entry* above
+    while place > 0:
+        parent = (place - 1) >> 1
+        above = &heap[base + parent]
+        if above.key < key or (above.key == key and above.job < job):
+            break
+        heap[base + place].key = above.key
+        heap[base + place].job = above.job
+        at[above.job] = place
+        place = parent
+    heap[base + place].key = key
+    heap[base + place].job = job
+    at[job] = place
+
+
+cdef inline void sink(
+    Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t size, int64_t place, int64_t key, int64_t job
+):
+    cdef int64_t child
+    cdef Entry* below
+    cdef Entry* other
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        below = &heap[base + child]
+        if child + 1 < size:
+            other = &heap[base + child + 1]
+            # Which is smaller cannot be foretold: counted, not asked, it costs no wrong guess.
+            child += (other.key < below.key) | ((other.key == below.key) & (other.job < below.job))
+            below = &heap[base + child]
+        if key < below.key or (key == below.key and job < below.job):
+            break
+        heap[base + place].key = below.key
+        heap[base + place].job = below.job
+        at[below.job] = place
+        place = child
+    heap[base + place].key = key
+    heap[base + place].job = job
+    at[job] = place
+
+
+cdef inline void heap_push(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t size, int64_t key, int64_t job):
+    """Add a job to a heap that has `size` entries; the caller counts it."""
+    rise(heap, at, base, size, key, job)
+
+
+cdef inline void heap_pop(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t size):
+    """Take the first entry off a heap of `size` entries, at least one; the caller counts it."""
+    cdef Entry* last
+    at[heap[base].job] = -1
+    if size > 1:
+        last = &heap[base + size - 1]
+        sink(heap, at, base, size - 1, 0, last.key, last.job)
+
+
+cdef inline void heap_remove(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t size, int64_t job):
+    """Take a job off a heap of `size` entries in which it is; the caller counts it."""
+    cdef int64_t key, other
+    cdef Entry* above
+    cdef int64_t place = at[job]
+    at[job] = -1
+    if place == size - 1:
+        return
+    cdef Entry* last = &heap[base + size - 1]
+    key, other = last.key, last.job
+    if place > 0:
+        above = &heap[base + ((place - 1) >> 1)]
+        if key < above.key or (key == above.key and other < above.job):
+            rise(heap, at, base, place, key, other)
+            return
+    sink(heap, at, base, size - 1, place, key, other)

@@ -1,0 +1,193 @@
+# Which nodes have how many free GPUs, indexed: no question looks at all nodes.
+#
+# Each group keeps, for every number of free GPUs, one bit a node; a second layer tells which words hold a bit. The first
+# node with exactly f free GPUs is two bit scans away, and the lowest index comes first, which is the rule for ties.
+#
+# Under buddy placement (Globals.blocks) a node stands in the row of each level at which it has a maximal free block,
+# and, wholly free and of the largest size, in the last row.
+#
+# Where jobs share GPUs by a plan (Globals.seats), a node knows the place of its first GPU among the takes. Each link of
+# a chain then is one GPU, which is busy while any job has it.
+
+
+cdef inline void enter(State s, Node* node):
+    """Enter a node into the rows of what it has free."""
+    cdef Group* group = &s.groups[node.group]
+    if s.g[0].blocks:
+        enter_blocks(s, group, node)
+        return
+    cdef int64_t word = node.bit >> 6
+    s.bits[group.bits + node.free * group.words + word] |= ONE << (node.bit & 63)
+    s.tops[group.tops + node.free * group.summary + (word >> 6)] |= ONE << (word & 63)
+
+
+cdef inline void leave(State s, Node* node):
+    """Take a node out of the rows of what it has free."""
+    cdef Group* group = &s.groups[node.group]
+    if s.g[0].blocks:
+        leave_blocks(s, group, node)
+        return
+    cdef int64_t word = node.bit >> 6
+    cdef int64_t at = group.bits + node.free * group.words + word
+    s.bits[at] &= ~(ONE << (node.bit & 63))
+    if s.bits[at] == 0:
+        s.tops[group.tops + node.free * group.summary + (word >> 6)] &= ~(ONE << (word & 63))
+
+
+cdef void enter_blocks(State s, Group* group, Node* node):
+    cdef int64_t level, row
+    cdef int64_t word = node.bit >> 6
+    node.blocks = free_levels(node.busy, node.gpus)
+    if node.busy == 0 and node.gpus == group.largest:
+        node.blocks |= 1 << WHOLE
+    for level in range(WHOLE + 1):
+        if (node.blocks >> level) & 1:
+            row = group.largest if level == WHOLE else level
+            s.bits[group.bits + row * group.words + word] |= ONE << (node.bit & 63)
+            s.tops[group.tops + row * group.summary + (word >> 6)] |= ONE << (word & 63)
+
+
+cdef void leave_blocks(State s, Group* group, Node* node):
+    cdef int64_t level, row, at
+    cdef int64_t word = node.bit >> 6
+    for level in range(WHOLE + 1):
+        if (node.blocks >> level) & 1:
+            row = group.largest if level == WHOLE else level
+            at = group.bits + row * group.words + word
+            s.bits[at] &= ~(ONE << (node.bit & 63))
+            if s.bits[at] == 0:
+                s.tops[group.tops + row * group.summary + (word >> 6)] &= ~(ONE << (word & 63))
+
+
+cdef inline int64_t first_with(State s, Group* group, int64_t free):
+    """Return the lowest node of a group with exactly `free` free GPUs, or NONE."""
+    cdef int64_t i, word
+    cdef int64_t top = group.tops + free * group.summary
+    for i in range(group.summary):
+        if s.tops[top + i] != 0:
+            word = i * 64 + count_trailing_zeros(s.tops[top + i])
+            return group.low + word * 64 + count_trailing_zeros(s.bits[group.bits + free * group.words + word])
+    return NONE
+
+
+cdef inline void take_gpus(State s, int64_t index, int64_t gpus):
+    """Take GPUs that a node has free, or free -`gpus` of it.
+
+    On a node that left, only a chain that is put back takes any, and what is freed only comes back with the node.
+    """
+    cdef Globals* g = &s.g[0]
+    cdef Node* node = &s.nodes[index]
+    g.busy += gpus
+    if node.up == 0:
+        node.free -= gpus
+        return
+    leave(s, node)
+    if node.free == node.gpus:
+        g.fragmented += node.free
+    node.free -= gpus
+    g.fragmented -= gpus
+    if node.free == node.gpus:
+        g.fragmented -= node.free
+    g.free -= gpus
+    s.domains[s.groups[node.group].domain].free -= gpus
+    enter(s, node)
+
+
+cdef inline void node_joins(State s, int64_t index):
+    """Put a node into the index."""
+    cdef Globals* g = &s.g[0]
+    cdef Node* node = &s.nodes[index]
+    node.up = 1
+    g.free += node.free
+    if node.free != node.gpus:
+        g.fragmented += node.free
+    s.domains[s.groups[node.group].domain].free += node.free
+    enter(s, node)
+
+
+cdef inline void node_leaves(State s, int64_t index):
+    """Take a node out of the index; the jobs on it run on."""
+    cdef Globals* g = &s.g[0]
+    cdef Node* node = &s.nodes[index]
+    leave(s, node)
+    node.up = 0
+    g.free -= node.free
+    if node.free != node.gpus:
+        g.fragmented -= node.free
+    s.domains[s.groups[node.group].domain].free -= node.free
+
+
+cdef inline void enlist(State s, int64_t link, int64_t job, int64_t key):
+    """Enter a link of a running job's chain among those of its node, by rank: the last in rank first."""
+    cdef Take* take = &s.takes[link]
+    take.job = job
+    take.key = key
+    cdef int64_t before = NONE
+    cdef int64_t after = s.nodes[take.node].holder
+    while after != NONE and (s.takes[after].key > key or (s.takes[after].key == key and s.takes[after].job > job)):
+        before = after
+        after = s.takes[after].after
+    take.before = before
+    take.after = after
+    if before == NONE:
+        s.nodes[take.node].holder = link
+    else:
+        s.takes[before].after = link
+    if after != NONE:
+        s.takes[after].before = link
+
+
+cdef inline void delist(State s, int64_t link):
+    """Take a link out of the jobs of its node."""
+    cdef Take* take = &s.takes[link]
+    if take.before == NONE:
+        s.nodes[take.node].holder = take.after
+    else:
+        s.takes[take.before].after = take.after
+    if take.after != NONE:
+        s.takes[take.after].before = take.before
+
+
+cdef inline bint chain_fits(State s, int64_t first):
+    """Return whether the nodes of a chain still have what it names; a job may go back to a node that is leaving."""
+    cdef Take* take
+    cdef Node* node
+    cdef int64_t link = first
+    while link != NONE:
+        take = &s.takes[link]
+        node = &s.nodes[take.node]
+        if s.g[0].blocks:
+            if node.busy & span(take.gpu, take.gpus):
+                return False
+        elif node.free < take.gpus:
+            return False
+        link = take.next
+    return True
+
+
+cdef inline void take_block(State s, Take* take, int64_t sign):
+    """Take (sign 1) or free (sign -1) what one link names."""
+    if s.g[0].blocks:
+        s.nodes[take.node].busy ^= span(take.gpu, take.gpus)
+    take_gpus(s, take.node, sign * take.gpus)
+
+
+cdef inline void take_seat(State s, int64_t node, int64_t gpu, int64_t sign):
+    """Let a job join (sign 1) or leave (sign -1) a GPU that jobs may share."""
+    cdef Take* cell = &s.takes[s.nodes[node].seat + gpu]
+    if cell.gpus == (0 if sign > 0 else 1):
+        take_gpus(s, node, sign)
+    cell.gpus += sign
+
+
+cdef inline void take_chain(State s, int64_t first, int64_t sign):
+    """Take (sign 1) or free (sign -1) what a chain names."""
+    cdef Take* take
+    cdef int64_t link = first
+    while link != NONE:
+        take = &s.takes[link]
+        if s.g[0].seats:
+            take_seat(s, take.node, take.gpu, sign)
+        else:
+            take_block(s, take, sign)
+        link = take.next

@@ -1,0 +1,263 @@
+# Where a gang goes: rules for whole GPUs, each a few bit scans.
+#
+# A gang never mixes GPU models. Within a group (nodes of one domain, model and rack), with `largest` the GPUs of its
+# largest node:
+#
+# - at most `largest` GPUs go to one node: the one with the fewest free GPUs that suffice (best-fit, and consolidate),
+#   with the most (worst-fit, also called spread), or the first (first-fit); the lowest index on ties;
+# - more GPUs take wholly free nodes of the largest size, lowest index first, and for a remainder one more node, the one
+#   with the most free GPUs that has enough.
+#
+# Relaxed, a gang takes nodes by most free GPUs first until it has enough: inside one group (scope 1), or anywhere among
+# nodes of one model (scope 2).
+#
+# The rule `buddy` has blocks instead (see `buddy`), and never relaxes: scattered GPUs are no blocks.
+
+cpdef enum:
+    BEST_FIT = 0
+    WORST_FIT = 1
+    FIRST_FIT = 2
+    BUDDY = 3
+
+
+cdef inline bint accepts(Demand* demand, int64_t group, int64_t low):
+    """Return whether a demand may go to a group of a domain whose first group is `low`."""
+    return (demand.accept >> (group - low)) & ONE == ONE
+
+
+cdef inline int64_t node_of_group(State s, Group* group, int64_t gpus, int64_t rule):
+    """Return the node of a group that a rule takes for a gang that fits into one, or NONE."""
+    cdef int64_t free, node
+    cdef int64_t best = NONE
+    if rule == WORST_FIT:
+        for free in range(group.largest, gpus - 1, -1):
+            best = first_with(s, group, free)
+            if best != NONE:
+                break
+        return best
+    for free in range(gpus, group.largest + 1):
+        node = first_with(s, group, free)
+        if node == NONE:
+            continue
+        if rule == BEST_FIT:
+            return node
+        if best == NONE or node < best:
+            best = node
+    return best
+
+
+cdef inline int64_t one_node(State s, Demand* demand, Domain* domain, int64_t rule):
+    """Return the node for a gang that fits into one, over all groups that it accepts, or NONE."""
+    cdef int64_t index, node
+    cdef Group* group
+    cdef bint less, more
+    cdef int64_t best = NONE
+    for index in range(domain.group_low, domain.group_high):
+        group = &s.groups[index]
+        if demand.gpus > group.largest or not accepts(demand, index, domain.group_low):
+            continue
+        node = node_of_group(s, group, demand.gpus, rule)
+        if node == NONE:
+            continue
+        less = best == NONE or s.nodes[node].free < s.nodes[best].free
+        more = best == NONE or s.nodes[node].free > s.nodes[best].free
+        if (rule == BEST_FIT and less) or (rule == WORST_FIT and more) or best == NONE:
+            best = node
+    return best
+
+
+cdef inline void hold_number(State s, Job* job, int64_t node, int64_t gpus):
+    cdef Globals* g = &s.g[0]
+    cdef int64_t link = g.free_take
+    cdef Take* take = &s.takes[link]
+    g.free_take = take.next
+    take.node = node
+    take.gpus = gpus
+    take.next = job.take
+    job.take = link
+    take_gpus(s, node, gpus)
+
+
+cdef inline void hold_seat(State s, Job* job, int64_t node, int64_t gpu):
+    """Let a job join a GPU, and chain it to the job."""
+    cdef Globals* g = &s.g[0]
+    cdef int64_t link = g.free_take
+    cdef Take* take = &s.takes[link]
+    g.free_take = take.next
+    take.node = node
+    take.gpu = gpu
+    take.gpus = 1
+    take.next = job.take
+    job.take = link
+    take_seat(s, node, gpu, 1)
+
+
+cdef inline void hold(State s, Job* job, int64_t node, int64_t gpus):
+    """Take GPUs of a node that no job has, the lowest, and chain them to the job."""
+    if s.g[0].seats:
+        hold_seats(s, job, node, gpus)
+    else:
+        hold_number(s, job, node, gpus)
+
+
+cdef void hold_seats(State s, Job* job, int64_t node, int64_t gpus):
+    cdef int64_t gpu
+    cdef int64_t first = s.nodes[node].seat
+    cdef int64_t left = s.nodes[node].free - gpus
+    for gpu in range(s.nodes[node].gpus - 1, -1, -1):
+        if s.takes[first + gpu].gpus > 0:
+            continue
+        if left > 0:
+            left -= 1
+        else:
+            hold_seat(s, job, node, gpu)
+
+
+cdef inline int64_t whole_nodes(State s, Job* job, Demand* demand, Group* group):
+    """Place a gang larger than a node in a group; return its nodes, 0 when it does not fit."""
+    cdef int64_t word, _, free, node
+    cdef uint64_t bits
+    cdef int64_t wanted = demand.gpus // group.largest
+    cdef int64_t rest = demand.gpus % group.largest
+    cdef int64_t row = group.bits + group.largest * group.words
+    cdef int64_t found = 0
+    for word in range(group.words):
+        bits = s.bits[row + word]
+        while bits != 0 and found < wanted:
+            bits &= bits - ONE
+            found += 1
+        if found == wanted:
+            break
+    if found < wanted:
+        return 0
+    if rest > 0 and not has_other(s, group, wanted, rest):
+        return 0
+    for _ in range(wanted):
+        hold(s, job, first_with(s, group, group.largest), group.largest)
+    if rest == 0:
+        return wanted
+    for free in range(group.largest, rest - 1, -1):
+        node = first_with(s, group, free)
+        if node != NONE:
+            hold(s, job, node, rest)
+            break
+    return wanted + 1
+
+
+cdef inline bint has_other(State s, Group* group, int64_t wanted, int64_t rest):
+    """Return whether a node for the remainder is left beside `wanted` free nodes of the largest size."""
+    cdef int64_t word, free
+    cdef uint64_t bits
+    cdef int64_t row = group.bits + group.largest * group.words
+    cdef int64_t found = 0
+    for word in range(group.words):
+        bits = s.bits[row + word]
+        while bits != 0:
+            bits &= bits - ONE
+            found += 1
+            if found > wanted:
+                return True
+    for free in range(group.largest - 1, rest - 1, -1):
+        if first_with(s, group, free) != NONE:
+            return True
+    return False
+
+
+cdef inline int64_t free_of(State s, Group* group, int64_t enough):
+    """Return the free GPUs of a group's nodes, or any number from `enough` on."""
+    cdef int64_t free, row, word
+    cdef uint64_t bits
+    cdef int64_t total = 0
+    for free in range(group.largest, 0, -1):
+        row = group.bits + free * group.words
+        for word in range(group.words):
+            bits = s.bits[row + word]
+            while bits != 0:
+                bits &= bits - ONE
+                total += free
+                if total >= enough:
+                    return total
+    return total
+
+
+cdef inline int64_t emptiest(State s, Domain* domain, int64_t only, int64_t model, Demand* demand):
+    """Return the node with most free GPUs in one group, or in all accepted groups of a model."""
+    cdef int64_t index, free, node
+    cdef Group* group
+    cdef int64_t best = NONE
+    cdef int64_t best_free = 0
+    for index in range(domain.group_low, domain.group_high):
+        group = &s.groups[index]
+        if (only != NONE and index != only) or group.model != model or not accepts(demand, index, domain.group_low):
+            continue
+        for free in range(group.largest, best_free, -1):
+            node = first_with(s, group, free)
+            if node != NONE:
+                best, best_free = node, free
+                break
+    return best
+
+
+cdef inline int64_t placement_gather(State s, Job* job, Demand* demand, Domain* domain, int64_t only, int64_t model):
+    """Take nodes by most free GPUs until the gang, which fits, is complete; return how many nodes."""
+    cdef int64_t node, gpus
+    cdef int64_t missing = demand.gpus
+    cdef int64_t count = 0
+    while missing > 0:
+        node = emptiest(s, domain, only, model, demand)
+        gpus = <int64_t>(min(missing, s.nodes[node].free))
+        hold(s, job, node, gpus)
+        missing -= gpus
+        count += 1
+    return count
+
+
+cdef inline int64_t anywhere(State s, Job* job, Demand* demand, Domain* domain, int64_t scope):
+    cdef int64_t index, first, model, free
+    cdef Group* group
+    if scope == 1:
+        for index in range(domain.group_low, domain.group_high):
+            if accepts(demand, index, domain.group_low) and free_of(s, &s.groups[index], demand.gpus) >= demand.gpus:
+                return placement_gather(s, job, demand, domain, index, s.groups[index].model)
+        return 0
+    for first in range(domain.group_low, domain.group_high):
+        model = s.groups[first].model
+        if first > domain.group_low and s.groups[first - 1].model == model:
+            continue
+        free = 0
+        for index in range(first, domain.group_high):
+            group = &s.groups[index]
+            if group.model == model and accepts(demand, index, domain.group_low):
+                free += free_of(s, group, demand.gpus)
+        if free >= demand.gpus:
+            return placement_gather(s, job, demand, domain, NONE, model)
+    return 0
+
+
+cdef inline int64_t place_gang(State s, int64_t j, Demand* demand):
+    """Take GPUs for a job without any; return the nodes it spans, 0 (nothing taken) when it cannot be placed."""
+    cdef Job* job = &s.jobs[j]
+    cdef Domain* domain = &s.domains[demand.domain]
+    if domain.free < demand.gpus:
+        return 0
+    if s.g[0].blocks:
+        return place_blocks(s, job, demand, domain)
+    return place_numbers(s, job, demand, domain)
+
+
+cdef inline int64_t place_numbers(State s, Job* job, Demand* demand, Domain* domain):
+    cdef int64_t index, nodes
+    cdef Group* group
+    cdef int64_t node = one_node(s, demand, domain, s.g[0].rule)
+    if node != NONE:
+        hold(s, job, node, demand.gpus)
+        return 1
+    for index in range(domain.group_low, domain.group_high):
+        group = &s.groups[index]
+        if demand.gpus > group.largest and accepts(demand, index, domain.group_low):
+            nodes = whole_nodes(s, job, demand, group)
+            if nodes > 0:
+                return nodes
+    if demand.scope > 0:
+        return anywhere(s, job, demand, domain, demand.scope)
+    return 0

@@ -1,0 +1,68 @@
+"""What a mechanism is given before a run, and what it returns: the interface between mechanisms and the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.assignment import Assignment
+    from tracekit.replay.engine.state import State
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.outcome import Outcome
+
+__all__ = ["Mechanism", "Run", "Setting"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is replayed, whatever the policy."""
+
+    jobs: Jobs
+    """What runs."""
+    cluster: Cluster
+    """Where."""
+    assignment: Assignment
+    """Which nodes each job accepts."""
+    name: str = "policy"
+    """Of the policy, for errors."""
+    rule: str = "consolidate"
+    """A placement of `placement.RULES`."""
+    spread: NDArray[np.int32] | None = None
+    """Speed of a gang on k nodes where k0 would do (k0, k) [ppm]; 1,000,000 everywhere when None."""
+    log_rows: int = 0
+    """Room for the event log; 0 keeps none."""
+
+
+def _as_it_is(outcome: Outcome) -> Outcome:
+    return outcome
+
+
+class Run(NamedTuple):
+    """A run before its first instant."""
+
+    state: State
+    """The engine's arrays, in which the outcome will stand."""
+    step: Callable[[int], bool]
+    """Runs at most so many instants, at least one, and tells whether more are to come."""
+    complete: Callable[[Outcome], Outcome] = _as_it_is
+    """Adds to the outcome what only this mechanism knows."""
+    unit: int = 1000
+    """What the state counts GPUs in [milli-GPU]."""
+
+
+class Mechanism(Protocol):
+    """What carries out a policy."""
+
+    def prepare(self, setting: Setting) -> Run:
+        """Return a run: the state, the mechanism's own arrays, and what steps through the instants.
+
+        It may be called again for the same run, with more room for the log, and must then return the same run.
+        """
+        ...

@@ -1,0 +1,277 @@
+# Whom to evict, found without trying: running jobs give way one by one, the last in rank first, until a gang fits.
+#
+# For a gang on one node this is a question to each node alone: the last of its own jobs that would have to go. The node
+# where that job is last in rank has room first. A gang of whole nodes has room when as many nodes have lost all their
+# jobs. For gangs with a remainder it is asked only whether there would be room at all.
+
+# There may be room; where shows only when the jobs are gone.
+cpdef enum:
+    UNTOLD = -2
+cdef int64_t _LAST = 2**63 - 1
+# Nodes of a gang up to which it is asked which are clear first.
+cdef enum:
+    _FEW_NODES = 16
+
+
+cdef inline int64_t rank_limit(State s, int64_t j):
+    """Return the key, as running jobs have it in their ranks, above which jobs come after waiting job j."""
+    cdef Globals* g = &s.g[0]
+    cdef int64_t limit = s.jobs[j].key
+    return limit + g.now if g.drift == DRIFT_TIME else limit
+
+
+cdef inline int64_t last_to_go(State s, int64_t index, int64_t wanted, int64_t key, int64_t job):
+    """Return the job with which a node has `wanted` free GPUs, its jobs gone from the last in rank up to this one.
+
+    NONE when all jobs that come after (`key`, `job`) in rank are not enough.
+    """
+    cdef Take* take
+    cdef int64_t free = s.nodes[index].free
+    cdef int64_t last = NONE
+    cdef int64_t link = s.nodes[index].holder
+    while free < wanted:
+        if link == NONE:
+            return NONE
+        take = &s.takes[link]
+        if take.key < key or (take.key == key and take.job <= job):
+            return NONE
+        free += take.gpus
+        last = take.job
+        link = take.after
+    return last
+
+
+cdef inline int64_t victims_on(State s, int64_t index, int64_t wanted):
+    """Write into `scratch` the jobs of a node that go until it has `wanted` free GPUs, last in rank first; how many."""
+    cdef int64_t free = s.nodes[index].free
+    cdef int64_t link = s.nodes[index].holder
+    cdef int64_t count = 0
+    while free < wanted and link != NONE:
+        free += s.takes[link].gpus
+        s.scratch[count] = s.takes[link].job
+        link = s.takes[link].after
+        count += 1
+    return count
+
+
+cdef inline int64_t room_without(State s, int64_t index, int64_t limit):
+    """Return the GPUs that a node would have free without the jobs whose key, in their ranks, is greater."""
+    cdef Node* node = &s.nodes[index]
+    cdef int64_t room = node.free
+    cdef int64_t link = node.holder
+    while link != NONE and s.takes[link].key > limit:
+        room += s.takes[link].gpus
+        link = s.takes[link].after
+    return room
+
+
+cdef inline bint some_group_has_room(State s, Domain* domain, Demand* demand, int64_t limit):
+    """Return whether a gang larger than any node would fit in a group without the jobs whose key is greater."""
+    cdef int64_t index, wanted, rest, whole, enough, member, room
+    cdef Group* group
+    for index in range(domain.group_low, domain.group_high):
+        group = &s.groups[index]
+        if not accepts(demand, index, domain.group_low):
+            continue
+        wanted = demand.gpus // group.largest
+        rest = demand.gpus % group.largest
+        whole = enough = 0
+        for member in range(group.low, group.high):
+            if s.nodes[member].up:
+                room = room_without(s, member, limit)
+                whole += room == group.largest
+                enough += room >= rest
+        if whole >= wanted and (rest == 0 or enough > wanted):
+            return True
+    return False
+
+
+cdef inline int64_t first_victim_suffices(State s, Domain* domain, Demand* demand, int64_t limit):
+    """Return the node of the job that is last in rank if it alone stands in the way, else NONE."""
+    cdef int64_t first = s.g[0].jobs - 1 - s.ranks[domain.rank_base].job
+    if s.jobs[first].nodes > 1:
+        return NONE
+    cdef int64_t index = s.takes[s.jobs[first].take].node
+    cdef Node* node = &s.nodes[index]
+    if node.up == 0 or not accepts(demand, node.group, domain.group_low):
+        return NONE
+    return index if last_to_go(s, index, demand.gpus, limit, _LAST) == first else NONE
+
+
+cdef inline int64_t last_of(State s, int64_t index, int64_t limit):
+    """Return the link of the job of a node that goes last, NONE if one has no greater key than `limit`."""
+    cdef int64_t last = s.nodes[index].holder
+    while s.takes[last].key > limit:
+        if s.takes[last].after == NONE:
+            return last
+        last = s.takes[last].after
+    return NONE
+
+
+cdef inline bint goes_before(State s, int64_t link, int64_t other):
+    """Return whether the job of a link comes after that of another in rank, and so goes before it."""
+    cdef Take* take = &s.takes[link]
+    cdef Take* than = &s.takes[other]
+    return take.key > than.key or (take.key == than.key and take.job > than.job)
+
+
+cdef inline int64_t first_to_be_clear(State s, Group* group, int64_t wanted, int64_t limit):
+    """Find the nodes of a group that lose all their jobs first, with those that have none now as many as wanted.
+
+    Writes the link that goes last of each behind the jobs in `evicted`; returns how many, 0 when there would never be
+    enough, noting how many lack, or UNTOLD when there are too many at once.
+    """
+    cdef int64_t count, clear, index, link, place
+    cdef Node* node
+    cdef int64_t base = s.g[0].evicted
+    count = clear = 0
+    for index in range(group.low, group.high):
+        node = &s.nodes[index]
+        if node.up == 0 or node.gpus < group.largest:
+            continue
+        if node.free == node.gpus:
+            clear += 1
+            continue
+        link = last_of(s, index, limit)
+        if link == NONE:
+            continue
+        # One more than wanted is kept, to see whether it is clear at once with the one before.
+        place = count
+        while place > 0 and goes_before(s, link, s.evicted[base + place - 1]):
+            if place <= wanted:
+                s.evicted[base + place] = s.evicted[base + place - 1]
+            place -= 1
+        if place <= wanted:
+            s.evicted[base + place] = link
+        count = min(count + 1, wanted + 1)
+    cdef int64_t missing = wanted - clear
+    if count < missing:
+        s.g[0].lacking = missing - count
+        return 0
+    cdef int64_t last = base + missing
+    if count > missing and s.takes[s.evicted[last]].job == s.takes[s.evicted[last - 1]].job:
+        return UNTOLD
+    return missing
+
+
+cdef inline int64_t victims_of(State s, int64_t nodes):
+    """Write into `scratch` the jobs of so many nodes, up to the links just noted, last in rank first."""
+    cdef int64_t i, last, ahead, link, place, other, key, k
+    cdef Take* take
+    cdef int64_t base = s.g[0].evicted
+    cdef int64_t count = 0
+    for i in range(base, base + nodes):
+        last = s.evicted[i]
+        ahead = s.nodes[s.takes[last].node].holder
+        link = NONE
+        while link != last:
+            link = ahead
+            take = &s.takes[link]
+            ahead = take.after
+            place = count
+            while place > 0:
+                other = s.scratch[place - 1]
+                key = s.jobs[other].key
+                if key > take.key or (key == take.key and other >= take.job):
+                    break
+                place -= 1
+            if place > 0 and s.scratch[place - 1] == take.job:
+                continue
+            for k in range(count, place, -1):
+                s.scratch[k] = s.scratch[k - 1]
+            s.scratch[place] = take.job
+            count += 1
+    return count
+
+
+cdef inline int64_t victims_of_gang(State s, Domain* domain, Demand* demand, int64_t limit):
+    """Answer like `first_victims` for a gang larger than any node."""
+    cdef int64_t nodes
+    cdef Globals* g = &s.g[0]
+    cdef Group* group = &s.groups[domain.group_low]
+    cdef int64_t wanted = demand.gpus // group.largest
+    cdef bint one_group = domain.group_high == domain.group_low + 1 and demand.gpus == wanted * group.largest
+    if one_group and wanted <= _FEW_NODES and g.evicted + wanted < len(s.evicted):
+        nodes = first_to_be_clear(s, group, wanted, limit)
+        return victims_of(s, nodes) if nodes > 0 else nodes
+    return UNTOLD if some_group_has_room(s, domain, demand, limit) else 0
+
+
+cdef inline int64_t first_victims(State s, int64_t d, int64_t j, Demand* demand):
+    """Write into `scratch` who has to go until waiting job j has room, last in rank first; return how many.
+
+    0 when there would be no room if all jobs after it in rank went; UNTOLD when this is not known, or who they are is
+    not. Running jobs are in rank, and the domain has one.
+    """
+    cdef Globals* g = &s.g[0]
+    cdef Domain* domain = &s.domains[d]
+    if not g.listed or demand.scope > 0 or s.jobs[j].evicted or g.rule == BUDDY:
+        return UNTOLD
+    cdef int64_t limit = rank_limit(s, j)
+    cdef int64_t kinds = sizes(s, domain, demand)
+    if kinds & 2:
+        return UNTOLD if kinds & 1 else victims_of_gang(s, domain, demand, limit)
+    cdef int64_t node = first_victim_suffices(s, domain, demand, limit)
+    cdef int64_t last = NONE
+    if node == NONE:
+        node, last = first_to_have_room(s, domain, demand, limit)
+    if node == NONE:
+        return 0
+    if last == NONE:
+        return victims_on(s, node, demand.gpus)
+    cdef int64_t nodes = cleared_by(s, domain, demand, last)
+    return victims_of(s, nodes) if nodes > 0 else UNTOLD
+
+
+cdef inline int64_t sizes(State s, Domain* domain, Demand* demand):
+    """Return whether there are groups where a gang may go to one node (1), where it needs more (2), or both (3)."""
+    cdef int64_t index
+    cdef int64_t kinds = 0
+    for index in range(domain.group_low, domain.group_high):
+        if accepts(demand, index, domain.group_low):
+            kinds |= 2 if demand.gpus > s.groups[index].largest else 1
+    return kinds
+
+
+cdef inline (int64_t, int64_t) first_to_have_room(State s, Domain* domain, Demand* demand, int64_t limit):
+    """Return the node that has room first, NONE without, and if it is not the only one the job that goes last there."""
+    cdef int64_t best, several, key, job, index, member, last
+    best = several = NONE
+    key, job = limit, _LAST
+    for index in range(domain.group_low, domain.group_high):
+        if not accepts(demand, index, domain.group_low):
+            continue
+        for member in range(s.groups[index].low, s.groups[index].high):
+            if s.nodes[member].up == 0 or s.nodes[member].gpus < demand.gpus:
+                continue
+            last = last_to_go(s, member, demand.gpus, key, job)
+            if last == NONE:
+                continue
+            # With the same job two nodes get room at once: the rule of placement chooses.
+            several = last if last == job + 1 and best != NONE else NONE
+            best = member
+            key, job = s.jobs[last].key, <int64_t>(last - 1)
+    return best, several
+
+
+cdef inline int64_t cleared_by(State s, Domain* domain, Demand* demand, int64_t job):
+    """Note the nodes that have room once a job goes, as links of it behind the jobs in `evicted`; return how many.
+
+    UNTOLD when they are too many.
+    """
+    cdef int64_t index, may_go_there
+    cdef Node* node
+    cdef Globals* g = &s.g[0]
+    cdef int64_t count = 0
+    cdef int64_t link = s.jobs[job].take
+    while link != NONE:
+        index = s.takes[link].node
+        node = &s.nodes[index]
+        may_go_there = node.up and node.gpus >= demand.gpus and accepts(demand, node.group, domain.group_low)
+        if may_go_there and last_to_go(s, index, demand.gpus, s.jobs[job].key, job - 1) == job:
+            if g.evicted + count == len(s.evicted):
+                return UNTOLD
+            s.evicted[g.evicted + count] = link
+            count += 1
+        link = s.takes[link].next
+    return count

@@ -1,0 +1,222 @@
+# The scheduling pass where jobs share GPUs in thousandths (see `fractions` and `fraction_rules`).
+#
+# Everything is counted in milli-GPUs. Jobs of one demand wait in one queue, or all of a domain where the first that
+# cannot start stops the pass. A job that did not fit is looked at again only when a node on which something ended, or
+# that joined, could hold it.
+
+
+cdef inline int64_t partly_free(State s, Fractions f, int64_t node):
+    """Return what is free of a node that is there and partly used [milli-GPU]."""
+    cdef int64_t left = f.nodes[node].milli_left
+    if s.nodes[node].up == 0 or left == s.nodes[node].gpus * WHOLE_GPU:
+        return 0
+    return left
+
+
+cdef inline void hold_part(State s, Fractions f, Gangs gangs, int64_t j, int64_t shape, int64_t node):
+    """Take the chosen GPUs of a node for a part of a job, and chain them to it."""
+    cdef int64_t i, link
+    cdef Take* entry
+    cdef Globals* g = &s.g[0]
+    cdef Job* job = &s.jobs[j]
+    cdef Shape* task = &f.shapes[shape]
+    g.fragmented -= partly_free(s, f, node)
+    supply_take(f, shape, node, gangs.chosen)
+    g.fragmented += partly_free(s, f, node)
+    for i in range(task.count):
+        link = g.free_take
+        entry = &s.takes[link]
+        g.free_take = entry.next
+        entry.node = node
+        entry.gpu = gangs.chosen[i]
+        entry.next = job.take
+        job.take = link
+    cdef int64_t amount = task.count * task.milli
+    g.busy += amount
+    g.free -= amount
+    s.domains[s.demands[job.demand].domain].free -= amount
+
+
+cdef inline void give_back(State s, Fractions f, Gangs gangs, int64_t j):
+    """Free what a job holds. Its chain names the part that was placed last first."""
+    cdef int64_t part, shape, node, i, amount
+    cdef Shape* task
+    cdef Globals* g = &s.g[0]
+    cdef Job* job = &s.jobs[j]
+    cdef Gang* gang = &gangs.gangs[job.demand]
+    cdef int64_t link = job.take
+    for part in range(gang.parts if gang.rest != NONE else gang.parts - 1, -1, -1):
+        shape = gang.full if part < gang.parts else gang.rest
+        task = &f.shapes[shape]
+        node = s.takes[link].node
+        for i in range(task.count):
+            gangs.chosen[i] = s.takes[link].gpu
+            link = s.takes[link].next
+        amount = task.count * task.milli
+        g.fragmented -= partly_free(s, f, node)
+        supply_release(f, shape, node, gangs.chosen)
+        g.fragmented += partly_free(s, f, node)
+        g.busy -= amount
+        if s.nodes[node].up:
+            g.free += amount
+            s.domains[s.demands[job.demand].domain].free += amount
+    free_chain(s, job)
+
+
+cdef inline int64_t place_parts(State s, Fractions f, Gangs gangs, int64_t j, Gang* gang):
+    """Place a gang of several parts, each on a node of its own; return its nodes, 0 (nothing taken) without room."""
+    cdef int64_t part, shape, node
+    cdef int64_t nodes = gang.parts + (gang.rest != NONE)
+    # A node that holds a full part holds the rest too, so that these numbers are enough.
+    if fitting(f, gang.full) < gang.parts or (gang.rest != NONE and fitting(f, gang.rest) < nodes):
+        return 0
+    for part in range(nodes):
+        shape = gang.full if part < gang.parts else gang.rest
+        node = rules_place(f, shape, gangs.chosen)
+        hold_part(s, f, gangs, j, shape, node)
+        bar(f, node, 1)
+        gangs.barred[part] = node
+    for part in range(nodes):
+        bar(f, gangs.barred[part], -1)
+    return nodes
+
+
+cdef inline int64_t fractional_place(State s, Fractions f, Gangs gangs, int64_t j):
+    """Take GPUs for a waiting job; return its nodes, 0 without room."""
+    cdef Job* job = &s.jobs[j]
+    cdef Gang* gang = &gangs.gangs[job.demand]
+    if s.domains[s.demands[job.demand].domain].free < job.gpus:
+        return 0
+    if gang.parts > 1 or gang.rest != NONE:
+        return place_parts(s, f, gangs, j, gang)
+    cdef int64_t node = rules_place(f, gang.full, gangs.chosen)
+    if node < 0:
+        return 0
+    hold_part(s, f, gangs, j, gang.full, node)
+    return 1
+
+
+cdef inline void fractional_start(State s, Gangs gangs, int64_t j, int64_t nodes):
+    cdef Globals* g = &s.g[0]
+    cdef Job* job = &s.jobs[j]
+    job.status = RUNNING
+    job.since = job.begun = job.first = g.now
+    job.nodes = nodes
+    job.rate = PPM
+    g.running += 1
+    g.pending -= 1
+    schedule_event(s, j)
+    tell(s, START, j, NONE, PPM)
+    cdef int64_t link = job.take
+    while link != NONE and g.log_on:
+        tell_gpu(s, j, s.takes[link].node, s.takes[link].gpu, gangs.gangs[job.demand].milli)
+        link = s.takes[link].next
+
+
+cdef inline void fractional_change_nodes(State s, Fractions f):
+    cdef Change* change
+    cdef int64_t node, d, sign, left
+    cdef Globals* g = &s.g[0]
+    while g.change < g.changes and s.changes[g.change].time <= g.now:
+        change = &s.changes[g.change]
+        node = change.node
+        g.events += 1
+        g.change += 1
+        d = s.groups[s.nodes[node].group].domain
+        tell(s, UP if change.up else DOWN, NONE, node, 0)
+        touch(s, d, 1)
+        if change.up == s.nodes[node].up:
+            continue
+        sign = 1 if change.up else -1
+        left = sign * f.nodes[node].milli_left
+        g.fragmented -= partly_free(s, f, node)
+        s.nodes[node].up = change.up
+        g.fragmented += partly_free(s, f, node)
+        g.free += left
+        s.domains[d].free += left
+        bar(f, node, -sign)
+
+
+cdef inline bint fractional_next_instant(State s, Fractions f, Gangs gangs, Key key):
+    """Carry out every event of the next moment; return False when there is none."""
+    cdef int64_t j
+    cdef Globals* g = &s.g[0]
+    cdef int64_t now = NEVER
+    if g.event_size > 0:
+        now = s.events[0].key >> 2
+    if g.submitted < g.jobs:
+        now = min(now, s.jobs[g.submitted].submit)
+    elif g.event_size == 0 and g.pending == 0:
+        return False
+    if g.change < g.changes:
+        now = min(now, s.changes[g.change].time)
+    if now == NEVER:
+        return False
+    advance(s, now)
+    while g.event_size > 0 and s.events[0].key >> 2 == now:
+        j = s.events[0].job
+        heap_pop(s.events, s.event_at, 0, g.event_size)
+        g.event_size -= 1
+        end_job(s, j)
+        give_back(s, f, gangs, j)
+        touch(s, s.demands[s.jobs[j].demand].domain, 1)
+    fractional_change_nodes(s, f)
+    while g.submitted < g.jobs and s.jobs[g.submitted].submit <= now:
+        g.submitted += 1
+        submit(s, key, g.submitted - 1)
+    return True
+
+
+cdef inline bint could_start(State s, Fractions f, Gangs gangs, int64_t j, int64_t since):
+    """Return whether a job that did not fit may do so after the changes of nodes from number `since` on."""
+    cdef int64_t number
+    cdef Gang* gang = &gangs.gangs[s.jobs[j].demand]
+    cdef int64_t changes = f.totals[CHANGES]
+    if gang.parts > 1 or gang.rest != NONE or changes - since > len(f.changed):
+        return True
+    cdef bint found = False
+    for number in range(since, changes):
+        found |= feasible(f, gang.full, f.changed[number % len(f.changed)])
+    return found
+
+
+cdef inline void fractional_pass(State s, Fractions f, Gangs gangs, int64_t d, int64_t since):
+    cdef int64_t low, high, q, j, nodes
+    cdef Queue* queue
+    cdef Globals* g = &s.g[0]
+    cdef Domain* domain = &s.domains[d]
+    low, high = domain.queue_low, domain.queue_high
+    if domain.freed:
+        for q in range(low, high):
+            queue = &s.queues[q]
+            if queue.size > 0 and queue.blocked:
+                queue.blocked = not could_start(s, f, gangs, s.waiting[queue.base + queue.head].job, since)
+    while True:
+        q = first_queue(s, low, high)
+        if q == NONE:
+            break
+        j = s.waiting[s.queues[q].base + s.queues[q].head].job
+        nodes = fractional_place(s, f, gangs, j)
+        if nodes > 0:
+            dequeue(s, j)
+            fractional_start(s, gangs, j, nodes)
+            continue
+        s.queues[q].blocked = 1
+        if g.skip == 0:
+            break
+    domain.freed = 0
+
+
+def run_fractional(State s, Fractions f, Gangs gangs, Key key, int64_t instants):
+    cdef int64_t _, since, i, d
+    cdef Globals* g = &s.g[0]
+    for _ in range(instants):
+        since = f.totals[CHANGES]
+        if not fractional_next_instant(s, f, gangs, key):
+            return False
+        for i in range(g.touched):
+            d = s.touched[i]
+            s.domains[d].touched = 0
+            fractional_pass(s, f, gangs, d, since)
+        g.touched = 0
+    return True

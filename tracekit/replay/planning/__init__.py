@@ -1,0 +1,1 @@
+"""Planners: policies that look at all jobs at once."""

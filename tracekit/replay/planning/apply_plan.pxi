@@ -1,0 +1,288 @@
+# Carry out a plan: who leaves, who goes on, who is placed where.
+
+# What can be wrong with a plan.
+cpdef enum:
+    TOO_MANY = 1
+    NOT_ACTIVE = 2
+    NAMED_TWICE = 3
+    GROUP_UNKNOWN = 4
+    NO_SPEED = 5
+# Greatest speed that a plan may give [ppm].
+cdef enum:
+    _FASTEST = 1_000 * PPM
+
+
+cdef inline int64_t check(State s, Columns p, int64_t[::1] wanted):
+    """Note the place of each job named, plus 1; return 0, or what is wrong with the plan (`g.culprit` is the place)."""
+    cdef int64_t i, j
+    cdef Domain* domain
+    cdef Globals* g = &s.g[0]
+    for i in range(len(p.jobs)):
+        j = p.jobs[i]
+        g.culprit = i
+        if j < 0 or j >= g.submitted or (s.jobs[j].status != WAITING and s.jobs[j].status != RUNNING):
+            return NOT_ACTIVE
+        if wanted[j]:
+            return NAMED_TWICE
+        wanted[j] = i + 1
+        if p.rates[i] <= 0 or p.rates[i] > _FASTEST:
+            return NO_SPEED
+        domain = &s.domains[s.demands[s.jobs[j].demand].domain]
+        if p.groups[i] != NONE and (p.groups[i] < domain.group_low or p.groups[i] >= domain.group_high):
+            return GROUP_UNKNOWN
+        if p.gpus[i] < 0:
+            return TOO_MANY
+    return 0
+
+
+cdef inline int64_t plan_count(State s, Columns p, bint keep, int64_t[::1] wanted):
+    """Compare what is asked with what there is, domain by domain; return 0 or TOO_MANY."""
+    cdef int64_t d, i, j
+    cdef Domain* domain
+    cdef Globals* g = &s.g[0]
+    for d in range(len(s.domains)):
+        s.domains[d].held = s.domains[d].free
+    for i in range(g.event_size):
+        j = s.events[i].job
+        if not keep or wanted[j]:
+            s.domains[s.demands[s.jobs[j].demand].domain].held += s.jobs[j].gpus
+    for i in range(len(p.jobs)):
+        domain = &s.domains[s.demands[s.jobs[p.jobs[i]].demand].domain]
+        g.culprit = i
+        if p.gpus[i] > domain.held:
+            if not p.optional[i]:
+                return TOO_MANY
+        else:
+            domain.held -= p.gpus[i]
+    return 0
+
+
+cdef inline int64_t plan_count_alone(
+    State s, Columns p, int64_t[::1] ends, int64_t[::1] beside, int64_t low, int64_t high
+):
+    """Compare what is asked of GPUs without jobs, once the plan's jobs left theirs; return 0 or TOO_MANY."""
+    cdef int64_t i, j
+    if low == high:
+        return 0
+    cdef int64_t left = s.domains[s.demands[s.jobs[p.jobs[low]].demand].domain].free
+    for i in range(low, high):
+        j = p.jobs[i]
+        if s.jobs[j].status == RUNNING or ends[i] < ends[i + 1] or (beside[i] != NONE and beside[i] != j):
+            continue
+        s.g[0].culprit = i
+        if p.gpus[i] <= left:
+            left -= p.gpus[i]
+        elif not p.optional[i]:
+            return TOO_MANY
+    return 0
+
+
+cdef inline bint must_move(State s, Job* job, int64_t gpus, int64_t group, int64_t model):
+    """Return whether a running job that is to have these GPUs must leave its own."""
+    if job.gpus != gpus:
+        return True
+    if job.take == NONE:
+        return False
+    cdef int64_t index = s.nodes[s.takes[job.take].node].group
+    return (group >= 0 and index != group) or (model >= 0 and s.groups[index].model != model)
+
+
+cdef inline void sort(int64_t[::1] values, int64_t count):
+    """Sort the first `count` numbers, ascending."""
+    cdef int64_t i, value, place
+    cdef int64_t gap = count // 2
+    while gap > 0:
+        for i in range(gap, count):
+            value = values[i]
+            place = i
+            while place >= gap and values[place - gap] > value:
+                values[place] = values[place - gap]
+                place -= gap
+            values[place] = value
+        gap //= 2
+
+
+cdef inline int64_t find_unnamed(State s, int64_t[::1] wanted, int64_t[::1] stopped):
+    """Write the running jobs that are not named, by index; return how many."""
+    cdef int64_t i, j
+    cdef Globals* g = &s.g[0]
+    cdef int64_t count = 0
+    for i in range(g.event_size):
+        j = s.events[i].job
+        if wanted[j] == 0:
+            stopped[count] = j
+            count += 1
+    sort(stopped, count)
+    return count
+
+
+cdef inline int64_t check_all(
+    State s, Columns p, int64_t[:, ::1] rows, int64_t[::1] ends, int64_t[::1] beside, bint keep, bint any_model, int64_t[::1] wanted
+):
+    cdef int64_t wrong = check(s, p, wanted)
+    if rows is not None and not wrong:
+        wrong = check_rows(s, p, rows, ends, any_model)
+    if beside is None and not wrong:
+        wrong = plan_count(s, p, keep, wanted)
+    if beside is not None and not wrong:
+        wrong = check_beside(s, p, beside, keep, wanted)
+    return wrong
+
+
+def apply_plan(
+    State s, Key key, Columns p, int64_t[:, ::1] rows, int64_t[::1] ends, int64_t[::1] beside, int64_t share, bint keep, bint any_model, int64_t resize_ms, int64_t[::1] wanted, int64_t[::1] stopped
+):
+    """Carry out a plan; return 0, or what is wrong with it (`g.culprit` is the place in the plan, or the row).
+
+    Parameters
+    ----------
+    p : Columns
+        The jobs that it names.
+    rows, ends : arrays (r, 4) and (k + 1,), or None
+        Nodes that the plan names (see `named`), by place in the plan; those of place i are `ends[i]` to `ends[i + 1]`.
+        None where a planner names no nodes.
+    beside : array (k,), or None
+        The job whose GPUs each job has (see `named`); None where jobs do not share.
+    share : int
+        Jobs that a GPU may have.
+    keep : bool
+        Whether jobs that are not named go on.
+    any_model : bool
+        Whether a model named may be another than the job asks for.
+    resize_ms : int
+        Cost of a change in the number of GPUs [ms].
+    wanted : array (n,)
+        Zeros; all zero again afterwards.
+    stopped : array (events,)
+        Room to work in.
+    """
+    cdef int64_t i, d, high
+    cdef int64_t wrong = check_all(s, p, rows, ends, beside, keep, any_model, wanted)
+    if wrong:
+        return wrong
+    cdef int64_t unnamed = 0 if keep else find_unnamed(s, wanted, stopped)
+    for i in range(len(p.jobs)):
+        wanted[p.jobs[i]] = 0
+    cdef int64_t low = 0
+    for d in range(len(s.domains)):
+        for i in range(unnamed):
+            if s.demands[s.jobs[stopped[i]].demand].domain == d:
+                stop_job(s, key, stopped[i])
+                lose_job(s, &s.jobs[stopped[i]])
+        high = low
+        while high < len(p.jobs) and s.demands[s.jobs[p.jobs[high]].demand].domain == d:
+            high += 1
+        clear(s, key, p, rows, ends, beside, low, high, wanted)
+        if rows is not None:
+            wrong = give_rows(s, key, p, rows, ends, beside, low, high, share, resize_ms)
+        if not wrong:
+            wrong = give_rest(s, key, p, ends, beside, low, high, share, any_model, resize_ms)
+        if wrong:
+            return wrong
+        low = high
+    return 0
+
+
+cdef inline void clear(
+    State s, Key key, Columns p, int64_t[:, ::1] rows, int64_t[::1] ends, int64_t[::1] beside, int64_t low, int64_t high, int64_t[::1] count
+):
+    """Stop the jobs that change size or place, so that all room is there when they are placed anew."""
+    cdef int64_t i
+    cdef Job* job
+    cdef bint moves
+    for i in range(low, high):
+        job = &s.jobs[p.jobs[i]]
+        if job.status != RUNNING:
+            continue
+        moves = must_move(s, job, p.gpus[i], p.groups[i], p.models[i])
+        if rows is not None and not moves:
+            moves = differs(s, job, rows, ends[i], ends[i + 1])
+        if moves:
+            stop_job(s, key, p.jobs[i])
+    if beside is not None:
+        part_company(s, key, p.jobs, beside, low, high, count)
+
+
+cdef inline int64_t give_rows(
+    State s, Key key, Columns p, int64_t[:, ::1] rows, int64_t[::1] ends, int64_t[::1] beside, int64_t low, int64_t high, int64_t share, int64_t resize_ms
+):
+    """Place the jobs whose nodes are named; return 0 or NO_ROOM."""
+    cdef int64_t i, j, old, nodes
+    cdef Job* job
+    for i in range(low, high):
+        j = p.jobs[i]
+        job = &s.jobs[j]
+        if ends[i] == ends[i + 1] or job.status == RUNNING:
+            continue
+        old = job.take
+        job.take = NONE
+        nodes = hold_rows(s, job, rows, ends[i], ends[i + 1], share)
+        if nodes == 0:
+            job.take = old
+            if not p.optional[i]:
+                return NO_ROOM
+        else:
+            go_on(s, key, j, old, nodes, p.gpus[i], p.rates[i], resize_ms, beside)
+    return 0
+
+
+cdef inline int64_t give_rest(
+    State s, Key key, Columns p, int64_t[::1] ends, int64_t[::1] beside, int64_t low, int64_t high, int64_t share, bint any_model, int64_t resize_ms
+):
+    """Place the jobs whose nodes are the engine's choice, or another job's; return 0, or what is wrong."""
+    cdef int64_t i
+    cdef Job* job
+    cdef int64_t wrong = 0
+    if beside is not None:
+        wrong = plan_count_alone(s, p, ends, beside, low, high)
+    for i in range(low, high):
+        if wrong:
+            return wrong
+        job = &s.jobs[p.jobs[i]]
+        if job.status == RUNNING:
+            change_rate(s, p.jobs[i], max(p.rates[i] * job.pace // PPM, 1))
+        elif p.gpus[i] > 0 and not is_named(ends, i):
+            wrong = give(s, key, i, p, beside, share, any_model, resize_ms)
+    for i in range(low, high):
+        # It found no place: it waits, as if it had been stopped.
+        if s.jobs[p.jobs[i]].evicted:
+            lose_job(s, &s.jobs[p.jobs[i]])
+    return wrong
+
+
+cdef inline bint is_named(int64_t[::1] ends, int64_t i):
+    if ends is None:
+        return False
+    return bool(ends[i] < ends[i + 1])
+
+
+cdef inline int64_t give(
+    State s, Key key, int64_t i, Columns p, int64_t[::1] beside, int64_t share, bint any_model, int64_t resize_ms
+):
+    """Place a job that does not run; return 0, or what is wrong."""
+    cdef Demand* scratch
+    cdef int64_t j = p.jobs[i]
+    cdef Job* job = &s.jobs[j]
+    cdef Demand* demand = &s.demands[job.demand]
+    cdef int64_t old = job.take
+    job.take = NONE
+    cdef bint alone = True
+    cdef int64_t nodes = 0
+    if beside is not None and beside[i] != NONE and beside[i] != j:
+        alone = False
+        nodes = hold_beside(s, job, &s.jobs[beside[i]], demand, p.groups[i], p.models[i], any_model, share)
+    if alone:
+        scratch = &s.demands[len(s.demands) - 1]
+        scratch.accept = narrow(s, demand, p.groups[i], p.models[i], any_model)
+        scratch.domain = demand.domain
+        scratch.scope = s.g[0].scope
+        scratch.gpus = p.gpus[i]
+        nodes = take(s, j, scratch)
+    if nodes < 0:
+        s.g[0].culprit = i
+        return -nodes
+    if nodes == 0:
+        job.take = old
+    else:
+        go_on(s, key, j, old, nodes, p.gpus[i], p.rates[i], resize_ms, beside)
+    return 0

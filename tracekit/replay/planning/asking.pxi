@@ -1,0 +1,79 @@
+# The compiled side of planners: when to ask, and what to show them (`carried` does what they say).
+#
+# Nothing is queued: a planner sees every job that waits or runs, and says how many GPUs each should have.
+
+# Why a run stopped.
+cpdef enum:
+    ASK = 0
+    OVER = 1
+    MORE = 2
+
+
+def next_plan(State s, Key key, int64_t round_ms, int64_t gap_ms, int64_t instants):
+    """Run until the planner is to be asked (ASK), nothing is left to happen (OVER) or so many instants passed (MORE).
+
+    With rounds, events between two of them only ask for a plan at the next one; with a gap, not before it has passed.
+    """
+    cdef int64_t _, i, due
+    cdef bint changed
+    cdef Globals* g = &s.g[0]
+    for _ in range(instants):
+        if not next_instant(s, key):
+            return OVER
+        changed = g.touched > 0
+        for i in range(g.touched):
+            s.domains[s.touched[i]].touched = 0
+            s.domains[s.touched[i]].freed = 0
+        g.touched = 0
+        due = g.now
+        if gap_ms > 0 and g.asked >= 0:
+            due = max(due, g.asked + gap_ms)
+        if round_ms > 0:
+            due = (due + round_ms - 1) // round_ms * round_ms
+        if (g.wake >= 0 and g.wake <= g.now) or (changed and due == g.now):
+            g.wake = NONE
+            g.asked = g.now
+            return ASK
+        if changed and (g.wake < 0 or g.wake > due):
+            g.wake = due
+    return MORE
+
+
+def settle_running(State s):
+    """Book what the running jobs did until now; each of them, and no other job, has an entry among the events."""
+    cdef int64_t i
+    cdef Globals* g = &s.g[0]
+    for i in range(g.event_size):
+        settle(&s.jobs[s.events[i].job], g.now)
+
+
+def gather(State s, ViewRow[::1] view):
+    """Write a VIEW row for each job that waits or runs, by index; return how many."""
+    cdef int64_t i, j, settled
+    cdef Job* job
+    cdef ViewRow* row
+    cdef Globals* g = &s.g[0]
+    cdef int64_t kept = 0
+    for i in range(g.active):
+        j = s.active[i]
+        job = &s.jobs[j]
+        if job.status == DONE:
+            continue
+        s.active[kept] = j
+        settled = job.since
+        if job.status == RUNNING:
+            settle(job, g.now)
+            settled = job.since
+        row = &view[kept]
+        row.job = j
+        row.running = job.status == RUNNING
+        row.held = job.gpus if job.status == RUNNING else 0
+        row.remaining_ms = (job.remaining + PPM - 1) // PPM
+        row.attained = job.attained
+        row.overhead_ms = job.overhead
+        row.rate = job.rate if job.status == RUNNING else 0
+        row.group = s.nodes[s.takes[job.take].node].group if job.status == RUNNING and job.take != NONE else NONE
+        row.since_ms = job.stopped if job.status == WAITING else settled
+        kept += 1
+    g.active = kept
+    return kept

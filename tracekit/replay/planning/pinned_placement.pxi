@@ -1,0 +1,232 @@
+# Plans that name the nodes of a job, or put it on the GPUs of another.
+#
+# Rows of a plan are (place in the plan, node, GPUs, GPU): GPUs of a node, from a certain one on or (NONE) those that no
+# job has. Where jobs share GPUs, `beside` of a job is the job whose GPUs it has too, itself where only those whom the
+# plan puts beside it may share its own, or NONE where it does not matter.
+
+# What can be wrong with a row; `g.culprit` is the row.
+cpdef enum:
+    NOT_ACCEPTED = 11
+    MODELS_MIXED = 12
+    NO_ROOM = 13
+# What can be wrong with a job beside another.
+cpdef enum:
+    BESIDE_UNKNOWN = 21
+    BESIDE_SIZE = 22
+    CROWDED = 23
+    TOO_FAR = 24
+cdef enum:
+    _NODE = 1
+    _GPUS = 2
+    _GPU = 3
+
+
+cdef inline uint64_t narrow(State s, Demand* demand, int64_t group, int64_t model, bint any_model):
+    """Return the groups that a plan leaves to a job, as bits."""
+    cdef uint64_t named
+    cdef int64_t index
+    cdef Domain* domain = &s.domains[demand.domain]
+    cdef uint64_t accept = demand.accept
+    if model != NONE:
+        named = 0
+        for index in range(domain.group_low, domain.group_high):
+            if s.groups[index].model == model:
+                named |= <uint64_t>1 << <uint64_t>(index - domain.group_low)
+        accept = named if any_model else accept & named
+    if group != NONE:
+        accept &= <uint64_t>1 << <uint64_t>(group - domain.group_low)
+    return accept
+
+
+cdef inline bint may_go(State s, Demand* demand, int64_t group, int64_t model, bint any_model, int64_t node):
+    """Return whether a plan leaves a node to a job; naming a node names its GPU model."""
+    cdef int64_t index = s.nodes[node].group
+    cdef Domain* domain = &s.domains[demand.domain]
+    if index < domain.group_low or index >= domain.group_high:
+        return False
+    if any_model and model == NONE:
+        model = s.groups[index].model
+    cdef uint64_t accept = narrow(s, demand, group, model, any_model)
+    return (accept >> <uint64_t>(index - domain.group_low)) & <uint64_t>1 == <uint64_t>1
+
+
+cdef inline int64_t check_rows(State s, Columns p, int64_t[:, ::1] rows, int64_t[::1] ends, bint any_model):
+    """Return 0, or what is wrong with the nodes that a plan names for its jobs, room left aside."""
+    cdef int64_t i, at, first
+    cdef Demand* demand
+    for i in range(len(p.jobs)):
+        demand = &s.demands[s.jobs[p.jobs[i]].demand]
+        for at in range(ends[i], ends[i + 1]):
+            s.g[0].culprit = at
+            if not may_go(s, demand, p.groups[i], p.models[i], any_model, rows[at, _NODE]):
+                return NOT_ACCEPTED
+            first = s.nodes[rows[ends[i], _NODE]].group
+            if s.groups[s.nodes[rows[at, _NODE]].group].model != s.groups[first].model:
+                return MODELS_MIXED
+    return 0
+
+
+cdef inline int64_t check_beside(State s, Columns p, int64_t[::1] beside, bint keep, int64_t[::1] wanted):
+    """Return 0, or what is wrong with whom a plan puts beside whom; `wanted` holds places in the plan, plus 1."""
+    cdef int64_t i, other, has, place
+    for i in range(len(p.jobs)):
+        other = beside[i]
+        if other == NONE or other == p.jobs[i] or p.gpus[i] == 0:
+            continue
+        s.g[0].culprit = i
+        if other < 0 or other >= s.g[0].submitted:
+            return BESIDE_UNKNOWN
+        has = s.jobs[other].gpus
+        if wanted[other]:
+            place = wanted[other] - 1
+            has = p.gpus[place]
+            if place >= i or (beside[place] != NONE and beside[place] != other):
+                return BESIDE_UNKNOWN
+        elif not keep or s.jobs[other].status != RUNNING:
+            return BESIDE_UNKNOWN
+        if has != p.gpus[i]:
+            return BESIDE_SIZE
+    return 0
+
+
+cdef inline bint differs(State s, Job* job, int64_t[:, ::1] rows, int64_t low, int64_t high):
+    """Return whether a running job, of as many GPUs, holds others than its rows say, if it has rows."""
+    cdef int64_t at, left, link, from_first
+    cdef Take* take
+    for at in range(low, high):
+        left = rows[at, _GPUS]
+        link = job.take
+        while link != NONE:
+            take = &s.takes[link]
+            from_first = take.gpu - rows[at, _GPU]
+            if take.node == rows[at, _NODE] and (rows[at, _GPU] == NONE or 0 <= from_first < rows[at, _GPUS]):
+                left -= take.gpus
+            link = take.next
+        if left != 0:
+            return True
+    return False
+
+
+cdef inline bint row_fits(State s, int64_t[:, ::1] rows, int64_t at, int64_t share):
+    """Return whether what a row names is free."""
+    cdef int64_t gpu
+    cdef Node* node = &s.nodes[rows[at, _NODE]]
+    if not s.g[0].seats or rows[at, _GPU] == NONE:
+        return node.free >= rows[at, _GPUS]
+    for gpu in range(rows[at, _GPU], rows[at, _GPU] + rows[at, _GPUS]):
+        if s.takes[node.seat + gpu].gpus >= share:
+            return False
+    return True
+
+
+cdef inline void hold_row(State s, Job* job, int64_t[:, ::1] rows, int64_t at):
+    """Take what a row names for a job."""
+    cdef int64_t gpu
+    if not s.g[0].seats or rows[at, _GPU] == NONE:
+        hold(s, job, rows[at, _NODE], rows[at, _GPUS])
+        return
+    for gpu in range(rows[at, _GPU] + rows[at, _GPUS] - 1, rows[at, _GPU] - 1, -1):
+        hold_seat(s, job, rows[at, _NODE], gpu)
+
+
+cdef inline int64_t hold_rows(State s, Job* job, int64_t[:, ::1] rows, int64_t low, int64_t high, int64_t share):
+    """Take what its rows say for a job without GPUs; return its nodes, 0 (nothing taken) when it is not free."""
+    cdef int64_t at
+    for at in range(low, high):
+        if s.nodes[rows[at, _NODE]].up == 0 or not row_fits(s, rows, at, share):
+            s.g[0].culprit = at
+            return 0
+    cdef int64_t nodes = 0
+    for at in range(high - 1, low - 1, -1):
+        hold_row(s, job, rows, at)
+        nodes += at == low or rows[at - 1, _NODE] != rows[at, _NODE]
+    return nodes
+
+
+cdef inline int64_t hold_beside(
+    State s, Job* job, Job* other, Demand* demand, int64_t group, int64_t model, bint any_model, int64_t share
+):
+    """Take the GPUs of another job for one without GPUs; return its nodes.
+
+    0 (nothing taken): nothing may start there now. A negative number: what is wrong.
+    """
+    cdef Take* take
+    if other.status != RUNNING:
+        return 0
+    cdef int64_t link = other.take
+    while link != NONE:
+        take = &s.takes[link]
+        if not may_go(s, demand, group, model, any_model, take.node):
+            return -TOO_FAR
+        if s.takes[s.nodes[take.node].seat + take.gpu].gpus >= share:
+            return -CROWDED
+        if s.nodes[take.node].up == 0:
+            return 0
+        link = take.next
+    link = other.take
+    while link != NONE:
+        hold_seat(s, job, s.takes[link].node, s.takes[link].gpu)
+        link = s.takes[link].next
+    return other.nodes
+
+
+cdef inline bint together(State s, Job* job, Job* other):
+    """Return whether two running jobs of equally many GPUs have the same."""
+    cdef int64_t link = other.take
+    while link != NONE:
+        s.takes[s.nodes[s.takes[link].node].seat + s.takes[link].gpu].job = 1
+        link = s.takes[link].next
+    cdef bint same = True
+    link = job.take
+    while link != NONE:
+        if s.takes[s.nodes[s.takes[link].node].seat + s.takes[link].gpu].job == 0:
+            same = False
+        link = s.takes[link].next
+    link = other.take
+    while link != NONE:
+        s.takes[s.nodes[s.takes[link].node].seat + s.takes[link].gpu].job = 0
+        link = s.takes[link].next
+    return same
+
+
+cdef inline bint in_company(State s, Job* job, int64_t jobs):
+    """Return whether any GPU of a running job has other than so many jobs."""
+    cdef int64_t link = job.take
+    while link != NONE:
+        if s.takes[s.nodes[s.takes[link].node].seat + s.takes[link].gpu].gpus != jobs:
+            return True
+        link = s.takes[link].next
+    return False
+
+
+cdef inline void part_company(
+    State s, Key key, int64_t[::1] jobs, int64_t[::1] beside, int64_t low, int64_t high, int64_t[::1] count
+):
+    """Stop jobs that are not, or not only, beside those where the plan wants them; of two the later one.
+
+    `count` are zeros for all jobs, and all zero again afterwards.
+    """
+    cdef int64_t i, other, j, at
+    cdef Job* job
+    for i in range(low, high):
+        job, other = &s.jobs[jobs[i]], beside[i]
+        if other == NONE or other == jobs[i] or job.status != RUNNING:
+            continue
+        if s.jobs[other].status == RUNNING and together(s, job, &s.jobs[other]):
+            count[other] += 1
+        else:
+            stop_job(s, key, jobs[i])
+    for i in range(high - 1, low - 1, -1):
+        j = jobs[i]
+        if beside[i] != j or s.jobs[j].status != RUNNING or not in_company(s, &s.jobs[j], 1 + count[j]):
+            continue
+        stop_job(s, key, j)
+        at = i + 1
+        while count[j] > 0:
+            if beside[at] == j and s.jobs[jobs[at]].status == RUNNING:
+                stop_job(s, key, jobs[at])
+                count[j] -= 1
+            at += 1
+    for i in range(low, high):
+        if beside[i] != NONE:
+            count[beside[i]] = 0

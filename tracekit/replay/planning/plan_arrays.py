@@ -1,0 +1,204 @@
+"""A plan as the engine's arrays: whole numbers, of one length, by domain; and what is wrong with one, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tracekit.errors import UsageError
+from tracekit.replay.kernel import (
+    BESIDE_SIZE,
+    BESIDE_UNKNOWN,
+    CROWDED,
+    GROUP_UNKNOWN,
+    MODELS_MIXED,
+    NAMED_TWICE,
+    NO_ROOM,
+    NO_SPEED,
+    NOT_ACCEPTED,
+    NOT_ACTIVE,
+    TOO_FAR,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
+    from numpy.typing import NDArray
+
+    from tracekit.replay.engine.state import State
+    from tracekit.replay.mechanisms import Plan, Planner
+
+__all__ = ["HINT", "Arrays", "Columns", "Reader"]
+
+HINT = "mend the policy"
+_FULL_SPEED = 1_000_000
+
+
+class Columns(NamedTuple):
+    """What a plan gives each job it names (k,), by domain and in the order in which they are placed."""
+
+    jobs: NDArray[np.int64]
+    """The jobs."""
+    gpus: NDArray[np.int64]
+    """GPUs; 0 none."""
+    rates: NDArray[np.int64]
+    """Speed [ppm]."""
+    groups: NDArray[np.int64]
+    """Group of nodes, or -1."""
+    models: NDArray[np.int64]
+    """GPU model, or -1."""
+    optional: NDArray[np.uint8]
+    """Which may be more than there is room for."""
+
+
+class Arrays(NamedTuple):
+    """A plan, as `apply_plan` takes it."""
+
+    columns: Columns
+    rows: NDArray[np.int64] | None
+    ends: NDArray[np.int64] | None
+    beside: NDArray[np.int64] | None
+
+
+class Reader:
+    """Reads the plans of one planner, and says what is wrong with them."""
+
+    def __init__(self, state: State, planner: Planner, name: str, job_id: pl.Series, node_id: list[str]) -> None:
+        self.state, self.planner, self.name, self.job_id, self.node_id = state, planner, name, job_id, node_id
+
+    def read(self, plan: Plan) -> Arrays:
+        """Return a plan's arrays, those of a domain side by side."""
+        jobs, gpus = self._whole(plan.job, "jobs"), self._whole(plan.gpus, "gpus")
+        count = len(jobs)
+        rates = np.full(count, _FULL_SPEED) if plan.rate is None else self._whole(plan.rate, "rates")
+        groups = np.full(count, -1) if plan.group is None else self._whole(plan.group, "groups")
+        models = np.full(count, -1) if plan.model is None else self._whole(plan.model, "models")
+        beside = np.full(count, -1) if plan.beside is None else self._whole(plan.beside, "beside")
+        lengths = {count, len(gpus), len(rates), len(groups), len(models), len(beside)}
+        if len(lengths) > 1 or not 0 <= plan.optional <= count:
+            raise self._error("made a plan whose columns differ in length")
+        known = int(self.state.groups["model"].max(initial=-1))
+        if count and (models.min() < -1 or models.max() > known):
+            raise self._error("asked for a GPU model that the cluster does not have")
+        if plan.beside is not None and self.planner.share == 1:
+            raise self._error("put jobs beside others, which needs a Planner with a share of 2 or more")
+        columns = Columns(jobs, gpus, rates, groups, models, (np.arange(count) >= count - plan.optional).view(np.uint8))
+        rows = self._rows(plan, count)
+        if len(self.state.domains) > 1:
+            inside = np.where((jobs >= 0) & (jobs < len(self.job_id)), jobs, 0)
+            order = np.argsort(self.state.demands["domain"][self.state.jobs["demand"][inside]], kind="stable")
+            columns = Columns(
+                jobs[order], gpus[order], rates[order], groups[order], models[order], columns.optional[order]
+            )
+            beside = beside[order]
+            rows = None if rows is None else _moved(rows, order)
+        ends = None
+        if rows is not None:
+            ends = np.searchsorted(rows[:, 0], np.arange(count + 1))
+            self._check_rows(columns, rows, beside)
+        return Arrays(columns, rows, ends, beside if self.planner.share > 1 else None)
+
+    def _whole(self, values: Any, what: str) -> NDArray[np.int64]:
+        """Return a column of a plan as int64."""
+        array = np.asarray(values)
+        if array.ndim != 1 or (array.dtype.kind not in "iu" and len(array)):
+            raise self._error(f"made a plan whose {what} are no list of whole numbers")
+        # Always a copy: compiled code would be made anew for arrays that are read-only.
+        return np.array(array, np.int64)
+
+    def _rows(self, plan: Plan, count: int) -> NDArray[np.int64] | None:
+        """Return the nodes named as rows (place, node, GPUs, GPU) in order; None where the planner names none."""
+        if plan.place is None:
+            named = self.planner.names_nodes or self.planner.share > 1
+            return np.zeros((0, 4), np.int64) if named else None
+        if not self.planner.names_nodes:
+            raise self._error("named nodes, which needs a Planner with names_nodes=True")
+        widths = (3,) if self.planner.share == 1 else (3, 4)
+        rows = np.asarray(plan.place)
+        if rows.ndim != 2 or rows.shape[1] not in widths or (rows.dtype.kind not in "iu" and len(rows)):
+            raise self._error(f"named nodes, but not in rows of {' or '.join(map(str, widths))} whole numbers")
+        rows = rows.astype(np.int64)
+        if rows.shape[1] == 3:
+            rows = np.column_stack([rows, np.full(len(rows), -1)])
+        strange = rows[(rows[:, 0] < 0) | (rows[:, 0] >= count), 0]
+        if len(strange):
+            raise self._error(f"named nodes for place {strange[0]} of a plan of {count} jobs")
+        return _sorted(rows)
+
+    def _check_rows(self, columns: Columns, rows: NDArray[np.int64], beside: NDArray[np.int64]) -> None:
+        """Raise an error where rows name what does not exist, the same GPUs twice, or not as many as the plan gives."""
+        place, node, gpus, gpu = rows.T
+        bad = np.flatnonzero((node < 0) | (node >= len(self.node_id)))
+        if len(bad):
+            raise self._of_job(f"named node {node[bad[0]]} of {len(self.node_id)}", columns, int(place[bad[0]]))
+        size = self.state.nodes["gpus"][node]
+        bad = np.flatnonzero((gpus < 1) | (gpu < -1) | (gpus > size - np.maximum(gpu, 0)))
+        if len(bad):
+            what = f"{gpus[bad[0]]} GPUs" + (f" from GPU {gpu[bad[0]]} on" if gpu[bad[0]] != -1 else "")
+            told = f"named {what} of node {self.node_id[node[bad[0]]]}, which has {size[bad[0]]}"
+            raise self._of_job(told, columns, int(place[bad[0]]))
+        again = (place[1:] == place[:-1]) & (node[1:] == node[:-1])
+        bad = np.flatnonzero(again & ((gpu[:-1] == -1) | (gpu[:-1] + gpus[:-1] > gpu[1:])))
+        if len(bad):
+            raise self._of_job(f"named GPUs of node {self.node_id[node[bad[0]]]} twice", columns, int(place[bad[0]]))
+        total = np.bincount(place, gpus, len(columns.jobs)).astype(np.int64)
+        bad = np.flatnonzero((total > 0) & (total != columns.gpus))
+        if len(bad):
+            told = f"named nodes for {total[bad[0]]} GPUs, but gave {columns.gpus[bad[0]]}"
+            raise self._of_job(told, columns, int(bad[0]))
+        bad = np.flatnonzero((total > 0) & (beside != -1) & (beside != columns.jobs))
+        if len(bad):
+            raise self._of_job("named nodes and a job to sit beside at once", columns, int(bad[0]))
+
+    def fault(self, wrong: int, plan: Arrays) -> UsageError:
+        """Return the error for what apply_plan.pxi found."""
+        at, columns = int(self.state.g["culprit"][0]), plan.columns
+        if wrong in {NOT_ACCEPTED, MODELS_MIXED, NO_ROOM} and plan.rows is not None:
+            place, node, gpus, gpu = (int(value) for value in plan.rows[at])
+            told = f"named node {self.node_id[node]}, which the job may not use"
+            if wrong == MODELS_MIXED:
+                told = "named nodes of several GPU models"
+            elif wrong == NO_ROOM:
+                told = self._no_room(node, gpus, gpu)
+            return self._of_job(told, columns, place)
+        beside = -1 if plan.beside is None else int(plan.beside[at])
+        other = f"job {self.job_id[beside]}" if 0 <= beside < len(self.job_id) else f"the job at {beside}"
+        what = {
+            NOT_ACTIVE: "planned a job that neither waits nor runs",
+            NAMED_TWICE: "named a job twice in a plan",
+            NO_SPEED: f"gave a speed of {columns.rates[at]} ppm",
+            GROUP_UNKNOWN: f"asked for the group of nodes {columns.groups[at]}, which is not in the job's domain",
+            BESIDE_UNKNOWN: f"put a job beside {other}, which neither stands before it on its own nor is kept",
+            BESIDE_SIZE: f"put a job of {columns.gpus[at]} GPUs beside {other}, which has another number",
+            CROWDED: f"put a job beside {other}, whose GPUs have {self.planner.share} jobs already",
+            TOO_FAR: f"put a job beside {other}, whose nodes it may not use",
+        }.get(wrong, f"asked for more GPUs than there are, or fewer than none ({columns.gpus[at]})")
+        return self._of_job(what, columns, at)
+
+    def _no_room(self, node: int, gpus: int, gpu: int) -> str:
+        row, name = self.state.nodes[node], self.node_id[node]
+        if not row["up"]:
+            return f"named node {name}, which is not there"
+        if gpu < 0:
+            return f"named {gpus} GPUs of node {name}, which has {row['free']} free"
+        return f"named GPUs of node {name} that have {self.planner.share} jobs already"
+
+    def _of_job(self, told: str, columns: Columns, place: int) -> UsageError:
+        j, all_jobs = int(columns.jobs[place]), len(self.job_id)
+        job = f"job {self.job_id[j]}" if 0 <= j < all_jobs else f"the job at {j} of {all_jobs}"
+        at = int(self.state.g["now"][0]) / 1000
+        return self._error(f"{told}: {job}, at {at:g} s")
+
+    def _error(self, told: str) -> UsageError:
+        return UsageError(f"the policy {self.name} {told}", hint=HINT)
+
+
+def _moved(rows: NDArray[np.int64], order: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Return rows whose places in the plan are those after it was put in another order."""
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return _sorted(np.column_stack([place[rows[:, 0]], rows[:, 1:]]))
+
+
+def _sorted(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.ascontiguousarray(rows[np.lexsort((rows[:, 3], rows[:, 1], rows[:, 0]))])

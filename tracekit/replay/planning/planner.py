@@ -1,0 +1,129 @@
+"""Ask a planner and carry out what it says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.errors import TracekitError, UsageError
+from tracekit.replay import kernel
+from tracekit.replay.engine.build import build, open_nodes, unused_takes
+from tracekit.replay.engine.setting import Run
+from tracekit.replay.engine.state import record
+from tracekit.replay.kernel import ASK, NONE, OVER
+from tracekit.replay.keys import by_arrival, engine_key
+from tracekit.replay.mechanisms import Ordered, Plan
+from tracekit.replay.planning.plan_arrays import HINT, Reader
+from tracekit.replay.planning.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.replay.engine.setting import Setting
+    from tracekit.replay.engine.state import State
+    from tracekit.replay.mechanisms import Planner
+
+__all__ = ["prepare"]
+
+_IDLE_PLANS = 1000
+"""Plans in a row that start nothing, with nothing running and nothing to come, after which the rest waits for ever."""
+_PLANS = 1000
+"""Plans between two looks at the world outside."""
+
+
+def prepare(planner: Planner, setting: Setting) -> Run:
+    """Return a run under a planner.
+
+    Raises, when run
+    ----------------
+    UsageError
+        The planner fails, or its plan names a job twice, or one that neither waits nor runs, or asks for more GPUs than
+        there are, for a group of nodes or a GPU model that is not there, or for a speed that is no speed; names nodes
+        that are not free; or puts a job beside one that does not run.
+    """
+    state = _state(planner, setting)
+    arrays = open_nodes(state, setting.cluster)
+    return Run(state, _steps(planner, state, arrays, setting))
+
+
+def _steps(planner: Planner, state: State, arrays: Any, setting: Setting) -> Callable[[int], bool]:
+    """Return what runs a planner for at most so many instants and plans, and tells whether more are to come."""
+    g, key, name = state.g[0], engine_key(by_arrival), setting.name
+    n = len(state.jobs)
+    view = View(state, arrays)
+    reader = Reader(state, planner, name, setting.jobs.job_id, setting.cluster.node_id)
+    named, stopped = np.zeros(n, np.int64), np.zeros(len(state.events), np.int64)
+    idle = 0
+
+    def step(instants: int) -> bool:
+        nonlocal idle
+        left = min(instants, _PLANS)
+        reason = kernel.next_plan(arrays, key, planner.round_ms, planner.gap_ms, left)
+        while reason == ASK and left > 0:
+            left -= 1
+            if g["running"] or g["pending"]:
+                view.renew()
+                plan = _ask(planner, view, name)
+                wanted = reader.read(plan)
+                wrong = kernel.apply_plan(
+                    arrays,
+                    key,
+                    kernel.Columns(wanted.columns),
+                    wanted.rows,
+                    wanted.ends,
+                    wanted.beside,
+                    planner.share,
+                    plan.keep,
+                    planner.any_model,
+                    planner.resize_ms,
+                    named,
+                    stopped,
+                )
+                if wrong:
+                    raise reader.fault(wrong, wanted)
+                idle = 0 if g["running"] or g["submitted"] < n else idle + 1
+                if idle >= _IDLE_PLANS:
+                    return False
+                g["wake"] = max(int(plan.wake_ms), view.now_ms + 1) if plan.wake_ms >= 0 else -1
+            reason = kernel.next_plan(arrays, key, planner.round_ms, planner.gap_ms, left)
+        return bool(reason != OVER)
+
+    return step
+
+
+def _state(planner: Planner, setting: Setting) -> State:
+    """Return the state of a planner: nothing is queued, and several jobs may share a GPU."""
+    # A gang that may be spread has a place wherever a relaxed one has.
+    order = Ordered(
+        by_arrival, fit=planner.fit, overhead_ms=planner.overhead_ms, estimate_ms=planner.estimate_ms, relax_after_ms=0
+    )
+    state = build(setting, order, kind="Planner")
+    n, share = len(state.jobs), planner.share
+    state.g["planned"], state.g["scope"], state.g["asked"] = 1, planner.scope, NONE
+    # The last demand is where a plan's wish is written before it is placed.
+    wish = np.zeros(1, state.demands.dtype)
+    state = state._replace(active=np.zeros(n, np.int32), demands=np.concatenate([state.demands, wish]))
+    if share == 1:
+        return state
+    gpus = state.nodes["gpus"]
+    total = int(gpus.sum())
+    state.g["seats"] = 1
+    state.nodes["seat"] = np.cumsum(gpus) - gpus
+    # Twice the seats: a job that moves keeps its old chain until it has the new one.
+    takes = unused_takes(total + 2 * total * share + 1)
+    state.g["free_take"] = total
+    return state._replace(takes=takes, events=np.zeros(min(n, total * share), record("Entry")))
+
+
+def _ask(planner: Planner, view: View, name: str) -> Plan:
+    try:
+        plan = planner.plan(view)
+    except TracekitError:
+        raise
+    except Exception as error:
+        told = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise UsageError(f"the policy {name} failed at {view.now_ms / 1000:g} s: {told}", hint=HINT) from error
+    if not isinstance(plan, Plan):
+        raise UsageError(f"the policy {name} returned {type(plan).__name__} at {view.now_ms / 1000:g} s, not a Plan")
+    return plan

@@ -1,0 +1,190 @@
+"""What a planner sees. Arrays are made when they are asked for, so that nobody pays for what is not looked at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.replay.engine.state import record
+from tracekit.replay.native import kernel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.engine.state import State
+
+__all__ = ["View"]
+
+
+class View:
+    """The jobs that wait or run, in order of submission, and the cluster, while a plan is made. Arrays are read-only.
+
+    A planner for long traces reads `table` in compiled code and names only what changes (`Plan.keep`): the arrays over
+    all active jobs cost time in proportion to the queue at each plan.
+    """
+
+    def __init__(self, state: State, arrays: Any) -> None:
+        self._state, self._arrays = state, arrays
+        self._rows: NDArray[Any] = np.zeros(1024, record("ViewRow"))
+        self._count = -1
+        self._settled = False
+        self._changes = -1
+        self._node_gpus: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._group_gpus: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._table = state.jobs.view()
+        self._table.flags.writeable = False
+        self._group_model = _frozen(state.groups["model"].astype(np.int64))
+        self._group_domain = _frozen(state.groups["domain"].astype(np.int64))
+        self._node_group = _frozen(state.nodes["group"].astype(np.int64))
+        self.now_ms = 0
+        """The time [ms after the first submission]."""
+        self.submitted = 0
+        """Jobs submitted so far: those with a smaller index, among them some that ended or were rejected."""
+
+    def renew(self) -> None:
+        """Show the state of this moment."""
+        self.now_ms, self.submitted = int(self._state.g["now"][0]), int(self._state.g["submitted"][0])
+        self._count, self._settled = -1, False
+
+    def _column(self, name: str) -> NDArray[Any]:
+        if self._count < 0:
+            active = int(self._state.g["active"][0])
+            if active > len(self._rows):
+                self._rows = np.zeros(2 * active, record("ViewRow"))
+            self._count = kernel().gather(self._arrays, self._rows)
+        return _frozen(self._rows[name][: self._count].copy())
+
+    @property
+    def job(self) -> NDArray[np.int64]:
+        """Indices into the arrays of `Jobs` (k,)."""
+        return self._column("job")
+
+    @property
+    def running(self) -> NDArray[np.bool_]:
+        """Whether each runs (k,)."""
+        return self._column("running").view(np.bool_)
+
+    @property
+    def held(self) -> NDArray[np.int64]:
+        """GPUs that each holds, 0 when it waits (k,)."""
+        return self._column("held")
+
+    @property
+    def remaining_ms(self) -> NDArray[np.int64]:
+        """Run time left at the recorded speed [ms] (k,); only oracles look at it."""
+        return self._column("remaining_ms")
+
+    @property
+    def attained_gpu_ms(self) -> NDArray[np.int64]:
+        """Service so far [GPU*ms] (k,)."""
+        return self._column("attained")
+
+    @property
+    def overhead_ms(self) -> NDArray[np.int64]:
+        """Overhead not yet served [ms] (k,)."""
+        return self._column("overhead_ms")
+
+    @property
+    def rate(self) -> NDArray[np.int64]:
+        """Speed of the running ones [ppm of the recorded speed] (k,)."""
+        return self._column("rate")
+
+    @property
+    def group(self) -> NDArray[np.int64]:
+        """Group of nodes that each runs in, -1 when it waits or by count (k,)."""
+        return self._column("group")
+
+    def _follow_nodes(self) -> None:
+        change = int(self._state.g["change"][0])
+        if change != self._changes:
+            self._changes = change
+            nodes = self._state.nodes
+            self._node_gpus = _frozen((nodes["gpus"] * nodes["up"]).astype(np.int64))
+            there = np.bincount(nodes["group"], self._node_gpus, len(self._state.groups))
+            self._group_gpus = _frozen(there.astype(np.int64))
+
+    @property
+    def group_gpus(self) -> NDArray[np.int64]:
+        """GPUs of each group's nodes that are there (G,)."""
+        self._follow_nodes()
+        return self._group_gpus
+
+    @property
+    def node_gpus(self) -> NDArray[np.int64]:
+        """GPUs of each node, 0 while it is not there (N,)."""
+        self._follow_nodes()
+        return self._node_gpus
+
+    @property
+    def node_free(self) -> NDArray[np.int64]:
+        """GPUs of each node that no job has, 0 while it is not there; not kept by count (N,)."""
+        nodes = self._state.nodes
+        return _frozen((nodes["free"] * nodes["up"]).astype(np.int64))
+
+    @property
+    def node_group(self) -> NDArray[np.int64]:
+        """Group of each node (N,)."""
+        return self._node_group
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """Where jobs run: rows (job, node, GPUs there, GPU) by job and node; none by count (r, 4).
+
+        Where jobs share GPUs a row is one GPU, by index in the node; elsewhere that is -1.
+        """
+        state = self._state
+        job = np.sort(state.events["job"][: int(state.g["event_size"][0])])
+        link = state.jobs["take"][job].astype(np.int64)
+        rows = []
+        while len(job):
+            job, link = job[link >= 0], link[link >= 0]
+            take = state.takes[link]
+            rows.append(np.column_stack([job, take["node"], take["gpus"], take["gpu"]]))
+            link = take["next"].astype(np.int64)
+        found = np.concatenate(rows) if rows else np.zeros((0, 4), np.int64)
+        return _frozen(found[np.lexsort((found[:, 3], found[:, 1], found[:, 0]))])
+
+    @property
+    def pairs(self) -> NDArray[np.int64]:
+        """Jobs that share a GPU: rows (job, other job), each pair both ways, by job (r, 2)."""
+        places = self.places
+        shared = places[places[:, 3] >= 0]
+        code = shared[:, 1] * (int(shared[:, 3].max(initial=0)) + 1) + shared[:, 3]
+        order = np.argsort(code, kind="stable")
+        job, code = shared[order, 0], code[order]
+        found = np.zeros((0, 2), np.int64)
+        for gap in range(1, len(job)):
+            near = code[gap:] == code[:-gap]
+            if not near.any():
+                break
+            found = np.concatenate([found, np.column_stack([job[:-gap][near], job[gap:][near]])])
+        return _frozen(np.unique(np.concatenate([found, found[:, ::-1]]), axis=0))
+
+    @property
+    def group_model(self) -> NDArray[np.int64]:
+        """GPU model of each group, index into `Cluster.models` (G,)."""
+        return self._group_model
+
+    @property
+    def group_domain(self) -> NDArray[np.int64]:
+        """Domain of each group, index into `Cluster.domains` (G,)."""
+        return self._group_domain
+
+    @property
+    def gpus(self) -> int:
+        """GPUs there are."""
+        return int(self.group_gpus.sum())
+
+    @property
+    def table(self) -> NDArray[Any]:
+        """The engine's own JOB records of all jobs (n,), running ones settled to now; see `state`. Not copied."""
+        if not self._settled:
+            self._settled = True
+            kernel().settle_running(self._arrays)
+        return self._table
+
+
+def _frozen(values: NDArray[Any]) -> NDArray[Any]:
+    values.flags.writeable = False
+    return values

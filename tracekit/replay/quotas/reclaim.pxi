@@ -1,0 +1,284 @@
+# Evict jobs of tenants that hold more than their quota, for a job whose tenant has a right to GPUs.
+#
+# Victims are set aside one by one, youngest first inside a tenant, until the job can be placed; those that are not
+# needed are put back. If it cannot be placed, every one is back exactly where it was. A job is evicted at most once in an
+# instant, and one that was evicted evicts nobody in it, so that a pass comes to an end.
+
+cpdef enum:
+    RECLAIM_NEVER = 0
+    RECLAIM_OVERDRAWN = 1
+    RECLAIM_COHORT = 2
+# Which jobs may be evicted: of lower priority; also newer ones of equal priority (own), or any (others).
+cdef enum:
+    _LOWER = 1
+    _MORE = 2
+# How victims are chosen; the last two are the two rules of fair sharing.
+cdef enum:
+    _OVERDRAWN = 0
+    _CLASSIC = 1
+    _FAIR_FIRST = 2
+    _FAIR_SECOND = 3
+# Bits of a time in the order of eviction: 139 years.
+cdef enum:
+    _TIME_BITS = 42
+
+
+cdef inline int64_t seniority(Claim* claim, Job* job):
+    """Return where a running job stands among those that may be evicted: lowest priority first, then youngest run."""
+    return (claim.priority << _TIME_BITS) - job.begun
+
+
+cdef inline void reclaim_move(State s, Books books, int64_t v, int64_t sign):
+    """Set a running job aside (-1), or put it back where it was (1)."""
+    cdef Job* job = &s.jobs[v]
+    cdef int64_t d = s.demands[job.demand].domain
+    if sign < 0:
+        release(s, job, d)
+    else:
+        hold_again(s, job, d)
+    cdef Account* account = &books.accounts[job.tenant]
+    accounts_charge(&books.rules[0], books.pools, books.claims, account, v, sign * job.gpus, s.g[0].now)
+
+
+cdef inline int64_t next_account(Books books, Entry[::1] ranks, int64_t a, bint fair, int64_t own, int64_t others):
+    """Return the account that the next victim comes from; NONE when there is none."""
+    cdef int64_t b
+    cdef Account* account
+    cdef Entry* first
+    cdef Entry* other
+    cdef Pool* pool = &books.pools[books.accounts[a].pool]
+    cdef int64_t best = NONE
+    if others:
+        for b in range(pool.low, pool.high):
+            account = &books.accounts[b]
+            if b == a or account.rank_size == 0 or account.use <= account.quota:
+                continue
+            if best == NONE:
+                best = b
+            elif fair:
+                if account.share > books.accounts[best].share:
+                    best = b
+            else:
+                first = &ranks[account.rank_base]
+                other = &ranks[books.accounts[best].rank_base]
+                if first.key < other.key or (first.key == other.key and first.job < other.job):
+                    best = b
+    cdef Account* mine = &books.accounts[a]
+    if own and mine.rank_size > 0 and (best == NONE or (fair and mine.share > books.accounts[best].share)):
+        best = a
+    return best
+
+
+cdef inline bint reclaim_may_evict(
+    Books books, int64_t a, int64_t gpus, int64_t j, int64_t v, Job* victim, int64_t rule, int64_t own, int64_t others, int64_t below
+):
+    """Return whether waiting job j may take the place of running job v, which has run for a while."""
+    cdef int64_t mine, its
+    cdef Account* account = &books.accounts[victim.tenant]
+    if rule == _OVERDRAWN:
+        return account.use - victim.gpus >= account.quota
+    mine, its = books.claims[j].priority, books.claims[v].priority
+    if victim.tenant == a:
+        return its < mine or (own == _MORE and its == mine and v > j)
+    if its >= below or (others == _LOWER and its >= mine):
+        return False
+    if rule == _CLASSIC:
+        return True
+    cdef int64_t after = above(&books.accounts[a], books.accounts[a].use + gpus)
+    if rule == _FAIR_FIRST:
+        return after <= above(account, account.use - victim.gpus)
+    return after < above(account, account.use)
+
+
+cdef inline bint ends_with(
+    Books books, int64_t a, int64_t b, int64_t gpus, int64_t j, int64_t v, int64_t rule, int64_t own, int64_t others, int64_t below
+):
+    """Return whether neither v, the first victim of account b, may be evicted nor any that would come after it."""
+    cdef int64_t mine, its
+    mine, its = books.claims[j].priority, books.claims[v].priority
+    if b == a:
+        return its > mine or (own == _LOWER and its == mine)
+    if rule == _CLASSIC:
+        return its >= below or (others == _LOWER and its >= mine)
+    return above(&books.accounts[a], books.accounts[a].use + gpus) >= books.accounts[b].share
+
+
+cdef inline bint reclaim_has_place(
+    State s, Books books, int64_t a, int64_t j, Demand* demand, int64_t rule, int64_t borrow
+):
+    """Return whether the job could start now; it does not."""
+    cdef Pool* pool
+    cdef Account* account = &books.accounts[a]
+    if rule != _OVERDRAWN:
+        if not borrow and account.use + demand.gpus > account.quota:
+            return False
+        pool = &books.pools[account.pool]
+        if room(&books.rules[0], pool, account) < demand.gpus or not has_resources(
+            &books.rules[0], pool, books.claims, j
+        ):
+            return False
+    if s.domains[demand.domain].free < demand.gpus or take(s, j, demand) == 0:
+        return False
+    release(s, &s.jobs[j], demand.domain)
+    free_chain(s, &s.jobs[j])
+    return True
+
+
+cdef inline void reclaim_evict(State s, Books books, Key key, int64_t v):
+    """Let a job that was set aside wait again."""
+    cdef Globals* g = &s.g[0]
+    cdef Tenancy* rules = &books.rules[0]
+    cdef int64_t log = max(g.log_size, 0)
+    suspend(s, key, v)
+    cdef Job* job = &s.jobs[v]
+    job.evicted = log + 1
+    s.evicted[g.evicted] = v
+    g.evicted += 1
+    cdef Account* account = &books.accounts[job.tenant]
+    line_up(books.pools, books.accounts, books.line, job.tenant)
+    if rules.attributed:
+        settle_account(rules, account, g.now)
+        books.claims[v].mark = account.over
+    books.claims[v].tries = books.claims[v].out = 0
+    if rules.attempt > 0 and s.demands[job.demand].relaxed != NONE:
+        heap_push(s.events, s.event_at, 0, g.event_size, (g.now + rules.attempt) * 4 + KIND_TIMER, v)
+        g.event_size += 1
+
+
+cdef inline void conclude(State s, Books books, Key key, int64_t count, bint found):
+    """Evict the victims if there is a place now; else, and all who stay, put them back into their ranks."""
+    cdef int64_t i, v, rank
+    cdef Account* account
+    cdef Globals* g = &s.g[0]
+    for i in range(count):
+        v = s.scratch[i]
+        if v >= 0 and found:
+            reclaim_evict(s, books, key, v)
+            continue
+        if v >= 0:
+            reclaim_move(s, books, v, 1)
+        v = max(v, ~v)
+        account = &books.accounts[s.jobs[v].tenant]
+        rank = seniority(&books.claims[v], &s.jobs[v])
+        heap_push(s.ranks, s.rank_at, account.rank_base, account.rank_size, rank, g.jobs - 1 - v)
+        account.rank_size += 1
+
+
+cdef inline bint attempt(
+    State s, Books books, Key key, int64_t a, int64_t j, Demand* demand, int64_t rule, int64_t own, int64_t others, int64_t below, int64_t borrow, int64_t lasting
+):
+    """Evict by one rule until the job has a place; return False, with nothing changed, when it cannot have one.
+
+    Victims of other tenants are of a priority below `below`. With `borrow` the job's tenant may end above its quota,
+    but not any more once a victim of others has at least the priority `lasting`. Victims that are not needed are put
+    back, the last first.
+    """
+    cdef int64_t b, v
+    cdef Account* account
+    cdef Job* job
+    cdef bint placed
+    cdef Globals* g = &s.g[0]
+    cdef bint fair = rule == _FAIR_FIRST or rule == _FAIR_SECOND
+    cdef int64_t count = 0
+    cdef int64_t at = NONE
+    cdef bint found = False
+    # In `scratch`: v is a victim, ~v one that stays.
+    while True:
+        if not found:
+            b = next_account(books, s.ranks, a, fair, own, others)
+            if b == NONE:
+                break
+            account = &books.accounts[b]
+            v = g.jobs - 1 - s.ranks[account.rank_base].job
+            if rule != _OVERDRAWN and ends_with(books, a, b, demand.gpus, j, v, rule, own, others, below):
+                if b == a:
+                    own = 0
+                else:
+                    others = 0
+                continue
+            heap_pop(s.ranks, s.rank_at, account.rank_base, account.rank_size)
+            account.rank_size -= 1
+            job = &s.jobs[v]
+            s.scratch[count] = ~v
+            count += 1
+            if job.begun == g.now or not reclaim_may_evict(books, a, demand.gpus, j, v, job, rule, own, others, below):
+                continue
+            s.scratch[count - 1] = v
+            if lasting != NONE and b != a and books.claims[v].priority >= lasting:
+                borrow = 0
+            reclaim_move(s, books, v, -1)
+        else:
+            while at >= 0 and s.scratch[at] < 0:
+                at -= 1
+            if at < 0:
+                break
+            v = s.scratch[at]
+            reclaim_move(s, books, v, 1)
+        placed = reclaim_has_place(s, books, a, j, demand, rule, borrow)
+        if found:
+            if placed:
+                s.scratch[at] = ~v
+            else:
+                reclaim_move(s, books, v, -1)
+        elif placed:
+            found = True
+            at = count - 1
+        at -= 1
+    conclude(s, books, key, count, found)
+    return found
+
+
+cdef inline bint has_right(State s, Books books, int64_t a, int64_t j, Demand* demand, bint allowed):
+    """Return whether a job may evict at all, and enough GPUs could come of it."""
+    cdef int64_t v
+    cdef Tenancy* rules = &books.rules[0]
+    cdef Account* account = &books.accounts[a]
+    cdef Pool* pool = &books.pools[account.pool]
+    cdef int64_t free = s.domains[demand.domain].free
+    if rules.reclaim == RECLAIM_OVERDRAWN:
+        if account.use + demand.gpus > account.quota or free + pool.over < demand.gpus:
+            return False
+        return pool.use * PPM >= rules.theta * (pool.use + free)
+    if allowed:
+        return False
+    cdef int64_t within = rules.fair or rules.borrowing or account.use < account.quota
+    if rules.others and within and pool.over - max(account.use - account.quota, 0) > 0:
+        return True
+    if rules.own and account.rank_size > 0:
+        # The first in rank has the lowest priority.
+        v = s.g[0].jobs - 1 - s.ranks[account.rank_base].job
+        return books.claims[v].priority < books.claims[j].priority + (rules.own == _MORE)
+    return False
+
+
+cdef inline bint reclaim(State s, Books books, Key key, int64_t a, int64_t j, Demand* demand, bint allowed):
+    """Evict for a waiting job that did not start; return whether it now has a place. If not, nothing is changed.
+
+    `allowed` tells that its quota sufficed and only a place was missing, for which a cohort evicts nobody.
+    """
+    cdef int64_t step, rule, own, others, below, borrow, lasting, only_once
+    cdef Tenancy* rules = &books.rules[0]
+    if not has_right(s, books, a, j, demand, allowed):
+        return False
+    cdef bint within = books.accounts[a].use < books.accounts[a].quota
+    cdef int64_t priority = books.claims[j].priority
+    for step in range(2):
+        rule, own, others, below, borrow, lasting = _OVERDRAWN, 0, 1, LAST_SHARE, 1, NONE
+        if rules.reclaim == RECLAIM_COHORT:
+            rule, own, others = _CLASSIC, rules.own, rules.others
+            if rules.fair:
+                rule = _FAIR_SECOND if step else _FAIR_FIRST
+            elif rules.borrowing:
+                lasting = min(priority, rules.cap + 1) if rules.cap >= 0 else priority
+                below = below if within else lasting
+            elif step == 0:
+                borrow = 0
+                others = others if within else 0
+            else:
+                others = 0
+        only_once = rule == _OVERDRAWN or (rules.borrowing and not rules.fair)
+        if (step > 0 and only_once) or not (own or others):
+            continue
+        if attempt(s, books, key, a, j, demand, rule, own, others, below, borrow, lasting):
+            return True
+    return False

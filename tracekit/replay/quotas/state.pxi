@@ -1,0 +1,57 @@
+# The arrays of tenants, beside those of the engine (see `tenancy`).
+
+
+cdef struct Tenancy:
+    int64_t pick, across, limit, reclaim, fair, own, others, borrowing, cap, theta, period, keep, attempt, backoff
+    int64_t attempts, resources, attributed, row, seen
+
+
+cdef struct Account:
+    int64_t use, quota, weight, borrow, lend, cpu, memory, share, decayed, settled, over, turn
+    int32_t waiting, place, stuck, eased, candidate, pool, queue_low, queue_high, rank_base, rank_size
+
+
+cdef struct Pool:
+    int64_t low, high, open, gpus, cpu, memory, cpu_all, memory_all, use, over, lend, lent, round
+
+
+cdef struct Claim:
+    int64_t priority, cpu, memory, mark, delayed
+    int32_t tries, out, refused
+
+
+cdef class Books:
+    """The books of tenants (see `tenancy.Books`)."""
+
+    cdef Tenancy[::1] rules
+    cdef Account[::1] accounts
+    cdef Pool[::1] pools
+    cdef Claim[::1] claims
+    cdef int32_t[::1] line
+    cdef int32_t[::1] kind
+    cdef int64_t[::1] refused
+    cdef int64_t[:, :, ::1] limits
+    cdef int64_t[::1] limit_ms
+
+    def __init__(self, arrays):
+        self.rules = arrays.rules
+        self.accounts = arrays.accounts
+        self.pools = arrays.pools
+        self.claims = arrays.claims
+        self.line = arrays.line
+        self.kind = arrays.kind
+        self.refused = arrays.refused
+        self.limits = arrays.limits
+        self.limit_ms = arrays.limit_ms
+
+
+cdef Tenancy _tenancy
+cdef Account _account
+cdef Pool _pool
+cdef Claim _claim
+EXAMPLES |= {
+    "Tenancy": <Tenancy[:1]>&_tenancy,
+    "Account": <Account[:1]>&_account,
+    "Pool": <Pool[:1]>&_pool,
+    "Claim": <Claim[:1]>&_claim,
+}

@@ -1,0 +1,356 @@
+# The scheduling pass of policies with tenants: pick one, start its first job if it may, and again.
+
+# What blocks a queue: 1 a place or resources, 2 its tenant's quota.
+cdef enum:
+    _BY_QUOTA = 2
+
+
+cdef inline void tenants_arrive(State s, Books books, int64_t j, bint begins):
+    """Count a job that is in its queue. Where its wait begins, note its tenant's past, and let an attempt end later."""
+    cdef Account* account
+    cdef Globals* g = &s.g[0]
+    cdef Tenancy* rules = &books.rules[0]
+    cdef Job* job = &s.jobs[j]
+    line_up(books.pools, books.accounts, books.line, job.tenant)
+    if begins and rules.attributed:
+        account = &books.accounts[job.tenant]
+        settle_account(rules, account, g.now)
+        books.claims[j].mark = account.over
+    if begins and rules.attempt > 0:
+        books.claims[j].tries = books.claims[j].out = 0
+    if rules.attempt > 0 and s.demands[job.demand].relaxed != NONE:
+        heap_push(s.events, s.event_at, 0, g.event_size, (g.now + rules.attempt) * 4 + KIND_TIMER, j)
+        g.event_size += 1
+
+
+cdef inline void rings(State s, Books books, int64_t j):
+    """End a waiting job's attempt, which failed, or the rest after it."""
+    cdef Globals* g = &s.g[0]
+    cdef Tenancy* rules = &books.rules[0]
+    cdef Job* job = &s.jobs[j]
+    cdef Claim* claim = &books.claims[j]
+    cdef bint rests = claim.out == 0 and rules.backoff > 0
+    if claim.out == 0:
+        dequeue(s, j)
+        accounts_leave_line(books.pools, books.accounts, books.line, job.tenant)
+        claim.tries += 1
+        if claim.tries >= rules.attempts:
+            claim.tries = 0
+            job.demand = s.demands[job.demand].relaxed
+    claim.out = rests
+    if rests:
+        heap_push(s.events, s.event_at, 0, g.event_size, (g.now + rules.backoff) * 4 + KIND_TIMER, j)
+        g.event_size += 1
+    else:
+        enqueue(s, j, job.key)
+        tenants_arrive(s, books, j, False)
+
+
+cdef inline void read_instant(State s, Books books, bint evicts):
+    """Book what happened in this instant: ends, submissions, attempts."""
+    cdef int64_t j
+    cdef Job* job
+    cdef Account* account
+    cdef Globals* g = &s.g[0]
+    cdef Tenancy* rules = &books.rules[0]
+    while g.ended != NONE:
+        j = g.ended
+        job = &s.jobs[j]
+        g.ended = job.stopped
+        account = &books.accounts[job.tenant]
+        accounts_charge(rules, books.pools, books.claims, account, j, -job.gpus, g.now)
+        if evicts:
+            heap_remove(s.ranks, s.rank_at, account.rank_base, account.rank_size, g.jobs - 1 - j)
+            account.rank_size -= 1
+    for j in range(rules.seen, g.submitted):
+        if s.jobs[j].status == WAITING:
+            tenants_arrive(s, books, j, True)
+    rules.seen = g.submitted
+    while g.rung != NONE:
+        j = g.rung
+        g.rung = s.jobs[j].stopped
+        rings(s, books, j)
+
+
+cdef inline bint earlier(Queue[::1] queues, Entry[::1] waiting, int64_t q, int64_t other):
+    """Return whether the first job of one queue goes before that of another."""
+    cdef Entry* a = &waiting[queues[q].base + queues[q].head]
+    cdef Entry* b = &waiting[queues[other].base + queues[other].head]
+    return a.key < b.key or (a.key == b.key and a.job < b.job)
+
+
+cdef inline int64_t line(State s, Tenancy* rules, Account* account, int64_t most):
+    """Return the queue of the tenant's next job, of at most so many GPUs where its jobs may pass each other.
+
+    NONE where there is none; where the pass ends at the first tenant that cannot start, only its first job counts.
+    """
+    cdef int64_t q
+    cdef Queue* queue
+    if rules.across:
+        return account.queue_low
+    cdef int64_t best = NONE
+    for q in range(account.queue_low, account.queue_high):
+        queue = &s.queues[q]
+        if queue.size == 0 or queue.blocked or queue.gpus > most:
+            continue
+        if best == NONE or earlier(s.queues, s.waiting, q, best):
+            best = q
+    return best
+
+
+cdef inline int64_t pick(State s, Books books, bint evicts, int64_t d):
+    """Return the account with the smallest share that has a job to try; the earlier job decides between equals."""
+    cdef int64_t i, a, share, most, q
+    cdef Account* account
+    cdef int64_t now = s.g[0].now
+    cdef Tenancy* rules = &books.rules[0]
+    cdef Pool* pool = &books.pools[d]
+    cdef int64_t best = NONE
+    cdef int64_t best_share = 0
+    cdef int64_t best_queue = NONE
+    for i in range(pool.open):
+        a = books.line[pool.low + i]
+        account = &books.accounts[a]
+        if account.stuck:
+            continue
+        share = share_of(rules, account, now)
+        if best != NONE and share > best_share:
+            continue
+        most = ANY_NUMBER
+        if not evicts:
+            most = min(s.domains[d].free, room(rules, pool, account))
+        q = line(s, rules, account, most)
+        if q == NONE:
+            account.stuck = 1
+            continue
+        if best == NONE or share < best_share or earlier(s.queues, s.waiting, q, best_queue):
+            best, best_share, best_queue = a, share, q
+    if best != NONE:
+        books.accounts[best].candidate = best_queue
+    return best
+
+
+cdef inline int64_t nominate(State s, Books books, bint evicts, int64_t d):
+    """Let every tenant name its next job for a cycle; return how many did.
+
+    One that has no chance in this pass loses its turn at once.
+    """
+    cdef int64_t i, q, j, gpus
+    cdef Account* account
+    cdef Tenancy* rules = &books.rules[0]
+    cdef Pool* pool = &books.pools[d]
+    cdef int64_t found = 0
+    for i in range(pool.open):
+        account = &books.accounts[books.line[pool.low + i]]
+        account.candidate = NONE
+        if account.stuck:
+            continue
+        q = line(s, rules, account, ANY_NUMBER)
+        if q == NONE:
+            account.stuck = 1
+            continue
+        found += 1
+        j = s.waiting[s.queues[q].base + s.queues[q].head].job
+        gpus = s.jobs[j].gpus
+        if not evicts:
+            if gpus > room(rules, pool, account):
+                s.queues[q].blocked = _BY_QUOTA
+                continue
+            if gpus > s.domains[d].free:
+                s.queues[q].blocked = 1
+                if rules.attributed:
+                    books.claims[j].refused = 1
+                continue
+        account.candidate = q
+        if rules.fair:
+            account.turn = above(account, account.use + gpus)
+        else:
+            account.turn = account.use + gpus > account.quota
+    return found
+
+
+cdef inline int64_t next_candidate(State s, Books books, Pool* pool):
+    """Return the account whose candidate comes next in a cycle; NONE where all had their turn."""
+    cdef int64_t i, a
+    cdef Account* account
+    cdef Account* other
+    cdef int64_t best = NONE
+    for i in range(pool.open):
+        a = books.line[pool.low + i]
+        account = &books.accounts[a]
+        if account.candidate == NONE:
+            continue
+        if best != NONE:
+            other = &books.accounts[best]
+            if account.turn > other.turn:
+                continue
+            if account.turn == other.turn and not earlier(s.queues, s.waiting, account.candidate, other.candidate):
+                continue
+        best = a
+    return best
+
+
+cdef inline int64_t try_start(State s, Books books, Key key, bint evicts, int64_t a, int64_t q):
+    """Start the first job of a queue if quota, resources and places allow it, or can be made to.
+
+    Returns 0 where it starts, and else what blocks the queue.
+    """
+    cdef int64_t rank
+    cdef Globals* g = &s.g[0]
+    cdef Tenancy* rules = &books.rules[0]
+    cdef int64_t j = s.waiting[s.queues[q].base + s.queues[q].head].job
+    cdef Job* job = &s.jobs[j]
+    cdef Demand* demand = &s.demands[job.demand]
+    cdef Account* account = &books.accounts[a]
+    cdef Pool* pool = &books.pools[account.pool]
+    cdef int64_t kind = books.kind[job.demand]
+    cdef int64_t nodes = 0
+    cdef bint allowed = room(rules, pool, account) >= demand.gpus
+    cdef int64_t by = 1 if allowed else _BY_QUOTA
+    allowed = allowed and has_resources(rules, pool, books.claims, j)
+    cdef bint may_reclaim = job.evicted == 0
+    while True:
+        # What found no place finds none until GPUs come free, whoever asks.
+        if allowed and s.domains[demand.domain].free >= demand.gpus and books.refused[kind] != pool.round:
+            nodes = take(s, j, demand) if not evicts else take_again(s, j, demand)
+            if nodes == 0 and job.evicted == 0:
+                books.refused[kind] = pool.round
+        if nodes > 0:
+            break
+        if allowed and rules.attributed:
+            books.claims[j].refused = 1
+        if not evicts or not may_reclaim or not reclaim(s, books, key, a, j, demand, allowed):
+            return by
+        may_reclaim = False
+        allowed = True
+        pool.round += 1
+    dequeue(s, j)
+    start(s, key, j, nodes, PPM)
+    accounts_leave_line(books.pools, books.accounts, books.line, a)
+    accounts_charge(rules, books.pools, books.claims, account, j, demand.gpus, g.now)
+    if rules.attributed:
+        books.claims[j].delayed += account.over - books.claims[j].mark
+    if evicts:
+        rank = seniority(&books.claims[j], job)
+        heap_push(s.ranks, s.rank_at, account.rank_base, account.rank_size, rank, g.jobs - 1 - j)
+        account.rank_size += 1
+    return 0
+
+
+cdef inline bint sweep(State s, Books books, Key key, bint evicts, int64_t d):
+    """Let tenants take turns, or go round in cycles, until none can start a job; return whether any did."""
+    cdef int64_t a, q
+    cdef Tenancy* rules = &books.rules[0]
+    cdef bint cycle = rules.pick == PICK_CYCLE
+    cdef bint started = False
+    cdef int64_t left = 0
+    while True:
+        if cycle:
+            a = next_candidate(s, books, &books.pools[d])
+            if a == NONE:
+                left = nominate(s, books, evicts, d)
+                if left == 0:
+                    return started
+                continue
+        else:
+            a = pick(s, books, evicts, d)
+            if a == NONE:
+                return started
+        q = books.accounts[a].candidate
+        books.accounts[a].candidate = NONE
+        if s.queues[q].blocked == 0:
+            s.queues[q].blocked = try_start(s, books, key, evicts, a, q)
+            if s.queues[q].blocked == 0:
+                started = True
+                continue
+        if rules.across:
+            return started
+
+
+cdef inline void tenants_unblock(State s, Books books, Pool* pool):
+    """Let every queue be tried again, but those of tenants at their own quota who gave nothing back."""
+    cdef int64_t i, q
+    cdef Account* account
+    cdef bint own = books.rules[0].limit == LIMIT_OWN
+    pool.round += 1
+    for i in range(pool.open):
+        account = &books.accounts[books.line[pool.low + i]]
+        account.stuck = 0
+        for q in range(account.queue_low, account.queue_high):
+            if s.queues[q].blocked == _BY_QUOTA and own and not account.eased:
+                continue
+            s.queues[q].blocked = 0
+        account.eased = 0
+
+
+cdef inline bint is_full(State s, Books books, Pool* pool, int64_t d, int64_t use):
+    """Return whether a domain is full enough for tenants to reclaim, when so many of its GPUs are in use."""
+    return use * PPM >= books.rules[0].theta * (pool.use + s.domains[d].free)
+
+
+cdef inline void tenants_pass(State s, Books books, Key key, bint evicts, int64_t d):
+    """Start what can start in a domain. Where jobs may reclaim, a start can open the way to more."""
+    cdef int64_t over, use
+    cdef bint started
+    cdef Pool* pool = &books.pools[d]
+    cdef bint again = s.domains[d].freed > 0
+    while True:
+        if again:
+            tenants_unblock(s, books, pool)
+        over, use = pool.over, pool.use
+        started = sweep(s, books, key, evicts, d)
+        again = started and (
+            pool.over > over or is_full(s, books, pool, d, pool.use) > is_full(s, books, pool, d, use)
+        )
+        if not evicts or not again:
+            break
+    if evicts:  # noqa: SIM102 -- decided while compiling
+        if s.g[0].evicted > 0:
+            settle_evictions(s, key)
+    s.domains[d].freed = 0
+
+
+cdef inline void change_quotas(State s, Books books):
+    """Let the quotas of this moment hold from now on, and look at every domain anew."""
+    cdef int64_t a, d
+    cdef Account* account
+    cdef Globals* g = &s.g[0]
+    cdef Tenancy* rules = &books.rules[0]
+    while rules.row + 1 < len(books.limit_ms) and books.limit_ms[rules.row + 1] <= g.now:
+        rules.row += 1
+        g.events += 1
+    for a in range(len(books.accounts)):
+        account = &books.accounts[a]
+        settle_account(rules, account, g.now)
+        accounts_count(&books.pools[account.pool], account, -1)
+        account.quota = books.limits[rules.row, a, 0]
+        account.weight = books.limits[rules.row, a, 1]
+        account.borrow = books.limits[rules.row, a, 2]
+        account.lend = books.limits[rules.row, a, 3]
+        account.eased = 1
+        accounts_count(&books.pools[account.pool], account, 1)
+        accounts_refresh(rules, &books.pools[account.pool], account)
+    for d in range(len(s.domains)):
+        touch(s, d, 1)
+    g.wake = books.limit_ms[rules.row + 1] if rules.row + 1 < len(books.limit_ms) else NONE
+
+
+def run_tenants(State s, Books books, Key key, bint evicts, int64_t instants):
+    """Run at most so many instants of a policy with tenants; return False when nothing is left to happen.
+
+    `evicts` tells whether jobs may be evicted.
+    """
+    cdef int64_t _, i, d
+    cdef Globals* g = &s.g[0]
+    for _ in range(instants):
+        if not next_instant(s, key):
+            return False
+        read_instant(s, books, evicts)
+        if g.wake == g.now:
+            change_quotas(s, books)
+        for i in range(g.touched):
+            d = s.touched[i]
+            s.domains[d].touched = 0
+            tenants_pass(s, books, key, evicts, d)
+        g.touched = 0
+    return True

@@ -1,0 +1,1 @@
+"""The recorded schedule, carried out again."""

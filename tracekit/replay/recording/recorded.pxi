@@ -1,0 +1,84 @@
+# The recorded schedule, carried out again: jobs start and end when the log says so.
+#
+# Only the places are the engine's: a gang goes where the placement rule puts it, or on any GPUs of one model that are
+# free. Where too few are free the job runs all the same, on no node, and counts as busy: the log says that it ran.
+
+# Kinds of events, in the order of a moment.
+cpdef enum:
+    END = 0
+    SUBMIT_JOB = 1
+    START_RUN = 2
+    END_AT_ONCE = 3
+
+
+cdef inline void recorded_change_nodes(State s, int64_t until):
+    """Let nodes join and leave up to a time, that included."""
+    cdef Change* change
+    cdef Globals* g = &s.g[0]
+    while g.change < g.changes and s.changes[g.change].time <= until:
+        change = &s.changes[g.change]
+        advance(s, change.time)
+        g.change += 1
+        g.events += 1
+        if change.up == s.nodes[change.node].up:
+            continue
+        if change.up:
+            node_joins(s, change.node)
+        else:
+            node_leaves(s, change.node)
+        tell(s, UP if change.up else DOWN, NONE, change.node, 0)
+
+
+def carry_out(State s, int64_t[::1] times, int8_t[::1] kinds, int64_t[::1] jobs):
+    cdef int64_t i, j
+    cdef Job* job
+    cdef Globals* g = &s.g[0]
+    for i in range(len(times)):
+        # Ends come before the changes of nodes of their moment.
+        recorded_change_nodes(s, times[i] - 1 if kinds[i] == END else times[i])
+        advance(s, times[i])
+        g.events += 1
+        j = jobs[i]
+        job = &s.jobs[j]
+        if kinds[i] == SUBMIT_JOB:
+            job.status = WAITING
+            g.pending += 1
+            g.submitted += 1
+            tell(s, SUBMIT, j, NONE, 0)
+        elif kinds[i] == START_RUN:
+            recorded_begin(s, j, job)
+        else:
+            end(s, j, job)
+
+
+cdef inline void recorded_begin(State s, int64_t j, Job* job):
+    cdef Globals* g = &s.g[0]
+    job.nodes = place_gang(s, j, &s.demands[job.demand])
+    if job.nodes == 0:
+        g.busy += job.gpus
+    job.status = RUNNING
+    job.first = g.now
+    job.rate = PPM
+    g.pending -= 1
+    g.running += 1
+    log_start(s, j, job)
+
+
+cdef inline void end(State s, int64_t j, Job* job):
+    cdef Globals* g = &s.g[0]
+    job.status = DONE
+    job.end = g.now
+    job.ran = g.now - job.first
+    job.attained = job.ran * job.gpus
+    job.remaining = 0
+    g.last_end = g.now
+    g.busy_at_end = g.busy_ms
+    g.free_at_end = g.free_ms
+    g.fragmented_at_end = g.fragmented_ms
+    g.running -= 1
+    tell(s, FINISH, j, NONE, 0)
+    if job.nodes == 0:
+        g.busy -= job.gpus
+    else:
+        take_chain(s, job.take, -1)
+        free_chain(s, job)

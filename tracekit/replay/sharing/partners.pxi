@@ -1,0 +1,309 @@
+# Which GPUs a waiting job could have, and which it takes: idle ones first, then beside running jobs.
+#
+# The work of the job that is asked for stands in GLOBAL.alone and GLOBAL.work, so that the question can be put to many
+# running jobs in a row (see `ask`).
+
+
+cdef inline int64_t left_ms(Job* job, int64_t now):
+    """Return the work that a running job has left now, rounded up [ms]."""
+    cdef int64_t left = max(job.remaining - (now - job.since) * job.rate, 0)
+    return min((left + PPM - 1) // PPM, MOST_MS)
+
+
+cdef inline int64_t work_ms(Job* job, int64_t speed):
+    """Return what a waiting job takes alone at a speed, rounded up [ms]."""
+    cdef int64_t work = min((job.remaining + PPM - 1) // PPM, MOST_MS)
+    return min((work * PPM + speed - 1) // speed, MOST_MS)
+
+
+cdef inline void ask(State s, Residents r, int64_t j, int64_t step):
+    """Note the work of a waiting job alone, and in `step`, for `gains`."""
+    r.g[0].alone = work_ms(&s.jobs[j], PPM)
+    r.g[0].work = work_ms(&s.jobs[j], r.speeds[step]) if step > 0 else r.g[0].alone
+
+
+cdef inline bint gains(State s, Residents r, int64_t j, int64_t step, int64_t other):
+    """Return whether a waiting job in `step`, asked for before, fits beside a job alone on a GPU, and gains by it."""
+    cdef SharedJob* me
+    cdef SharedJob* them
+    me, them = &r.jobs[j], &r.jobs[other]
+    if r.memory[step, j] + r.memory[them.step, other] > PPM:
+        return False
+    if r.g[0].test == 0:
+        return True
+    cdef int64_t speed = pair_speed(r.g[0].strength, me.utilization, them.utilization)
+    return shares(r.g[0].alone, r.g[0].work, left_ms(&s.jobs[other], s.g[0].now), speed, speed)
+
+
+cdef inline int64_t usable(State s, Residents r, int64_t other):
+    """Return the GPUs that a job holds alone on nodes that are there."""
+    cdef SharedGpu* cell
+    if r.g[0].away == 0:
+        return r.jobs[other].alone
+    cdef int64_t found = 0
+    cdef int64_t link = r.jobs[other].held
+    while link != NONE:
+        cell = &r.gpus[r.held[link].gpu]
+        found += cell.jobs == 1 and s.nodes[cell.node].up == 1
+        link = r.held[link].next
+    return found
+
+
+cdef inline int64_t seats_left(State s, Residents r, int64_t j, int64_t d, int64_t model, int64_t step, int64_t wanted):
+    """Count the GPUs of a model that a job in `step` may share, until there are enough."""
+    cdef int64_t i, other
+    if r.g[0].test == 0:
+        return sharing_gather(s, r, d, model, OPEN_GPUS, PPM - r.memory[step, j], wanted, False)
+    cdef Candidates* domain = &r.domains[d]
+    cdef int64_t found = 0
+    ask(s, r, j, step)
+    for i in range(domain.base, domain.base + domain.size):
+        other = r.candidates[i]
+        if r.jobs[other].model == model and gains(s, r, j, step, other):
+            found += usable(s, r, other)
+            if found >= wanted:
+                break
+    return found
+
+
+cdef inline int64_t there(State s, Residents r, int64_t d, int64_t first, int64_t kind):
+    """Count the idle or open GPUs of a model, that of group `first`, in a domain."""
+    cdef int64_t index
+    cdef int64_t total = 0
+    for index in range(first, s.domains[d].group_high):
+        if s.groups[index].model == s.groups[first].model:
+            total += r.groups[index].idle if kind == IDLE_GPUS else r.groups[index].open
+    return total
+
+
+cdef inline bint begins_model(State s, Demand* demand, int64_t first):
+    """Return whether a group is the first of its model in its domain, and accepted."""
+    cdef int64_t low = s.domains[demand.domain].group_low
+    if first > low and s.groups[first - 1].model == s.groups[first].model:
+        return False
+    return (demand.accept >> <uint64_t>(first - low)) & ONE == ONE
+
+
+cdef inline int64_t reach(State s, Residents r, int64_t j, Demand* demand):
+    """Return a number that the GPUs of one model that a job could have now do not exceed; enough only if it fits."""
+    cdef int64_t first, idle, most, step, wanted, found
+    cdef int64_t d = demand.domain
+    cdef int64_t best = 0
+    for first in range(s.domains[d].group_low, s.domains[d].group_high):
+        if not begins_model(s, demand, first):
+            continue
+        idle = there(s, r, d, first, IDLE_GPUS)
+        if idle >= demand.gpus:
+            return idle
+        most = idle + there(s, r, d, first, OPEN_GPUS)
+        if most < demand.gpus:
+            best = max(best, most)
+            continue
+        for step in range(len(r.speeds)):
+            wanted = demand.gpus - idle
+            found = seats_left(s, r, j, d, s.groups[first].model, step, wanted)
+            best = max(best, idle + found)
+            if found >= wanted:
+                return best
+    return best
+
+
+cdef inline int64_t tightest_idle(State s, Demand* demand):
+    """Return the node with the fewest idle GPUs that suffice, or NONE."""
+    cdef int64_t index, free, node
+    cdef Group* group
+    cdef Domain* domain = &s.domains[demand.domain]
+    cdef int64_t best = NONE
+    cdef int64_t best_free = 0
+    for index in range(domain.group_low, domain.group_high):
+        group = &s.groups[index]
+        if (demand.accept >> <uint64_t>(index - domain.group_low)) & ONE != ONE:
+            continue
+        for free in range(demand.gpus, group.largest + 1):
+            node = first_with(s, group, free)
+            if node != NONE:
+                if best == NONE or free < best_free:
+                    best, best_free = node, free
+                break
+    return best
+
+
+cdef inline int64_t fit_of_node(State s, Residents r, int64_t j, int64_t step, int64_t node):
+    """Count the GPUs of a node that a job in `step` could have."""
+    cdef int64_t gpu
+    cdef SharedGpu* cell
+    cdef int64_t seats = r.g[0].seats
+    cdef int64_t found = 0
+    cdef int64_t first = r.nodes[node].first
+    for gpu in range(first, first + s.nodes[node].gpus):
+        cell = &r.gpus[gpu]
+        if cell.jobs == 0:
+            found += 1
+        elif cell.jobs < seats and cell.memory + r.memory[step, j] <= PPM:
+            found += r.g[0].test == 0 or gains(s, r, j, step, r.seats[gpu * seats])
+    return found
+
+
+cdef inline int64_t tightest_shared(State s, Residents r, int64_t j, Demand* demand, int64_t step):
+    """Return the node with the fewest GPUs, idle or shared, that suffice, or NONE."""
+    cdef int64_t index, node, fit
+    cdef Domain* domain = &s.domains[demand.domain]
+    cdef int64_t best = NONE
+    cdef int64_t best_fit = 0
+    ask(s, r, j, step)
+    for index in range(domain.group_low, domain.group_high):
+        if (demand.accept >> <uint64_t>(index - domain.group_low)) & ONE != ONE:
+            continue
+        for node in range(s.groups[index].low, s.groups[index].high):
+            if s.nodes[node].up == 0 or s.nodes[node].free + r.nodes[node].open < demand.gpus:
+                continue
+            fit = fit_of_node(s, r, j, step, node)
+            if fit >= demand.gpus and (best == NONE or fit < best_fit):
+                best, best_fit = node, fit
+    return best
+
+
+cdef inline void note_partner(State s, Residents r, int64_t j, int64_t other, bint one):
+    """Enter a running job into the heap of partners, by mean end; where one is enough only the best is kept."""
+    cdef Entry* best
+    cdef int64_t speed = pair_speed(r.g[0].strength, r.jobs[j].utilization, r.jobs[other].utilization)
+    cdef int64_t end = mean_end(r.g[0].work, left_ms(&s.jobs[other], s.g[0].now), speed, speed)
+    if one and r.g[0].partners == 1:
+        best = &r.partners[0]
+        if best.key < end or (best.key == end and best.job < other):
+            return
+        r.partner_at[best.job] = NONE
+        r.g[0].partners = 0
+    heap_push(r.partners, r.partner_at, 0, r.g[0].partners, end, other)
+    r.g[0].partners += 1
+
+
+cdef inline void find_partners(
+    State s, Residents r, int64_t j, int64_t d, int64_t model, int64_t node, int64_t step, int64_t wanted
+):
+    """Fill the heap of partners with those of one model, or of one node where that is not NONE."""
+    cdef Candidates* domain
+    cdef int64_t i, other, gpu
+    ask(s, r, j, step)
+    # A partner may have no GPU to share only where nodes leave.
+    cdef bint one = wanted == 1 and r.g[0].away == 0
+    r.g[0].partners = 0
+    if node == NONE:
+        domain = &r.domains[d]
+        for i in range(domain.base, domain.base + domain.size):
+            other = r.candidates[i]
+            if r.jobs[other].model == model and gains(s, r, j, step, other):
+                note_partner(s, r, j, other, one)
+        return
+    cdef int64_t first = r.nodes[node].first
+    for gpu in range(first, first + s.nodes[node].gpus):
+        other = r.seats[gpu * r.g[0].seats]
+        if r.gpus[gpu].jobs == 1 and r.partner_at[other] == NONE and gains(s, r, j, step, other):
+            note_partner(s, r, j, other, one)
+
+
+cdef inline int64_t choose_partners(
+    State s, Residents r, int64_t j, int64_t d, int64_t model, int64_t node, int64_t step, int64_t wanted
+):
+    """Choose GPUs of partners by mean end, ties by job, each partner's in the order in which it took them.
+
+    Only on one node where `node` is not NONE. Return the mean end with the last of them, or -1 when there are not
+    enough.
+    """
+    cdef int64_t other, link, gpu, i
+    cdef SharedGpu* cell
+    cdef bint elsewhere
+    find_partners(s, r, j, d, model, node, step, wanted)
+    cdef int64_t end = 0
+    while wanted > 0 and r.g[0].partners > 0:
+        end, other = r.partners[0].key, r.partners[0].job
+        heap_pop(r.partners, r.partner_at, 0, r.g[0].partners)
+        r.g[0].partners -= 1
+        link = r.jobs[other].held
+        while link != NONE and wanted > 0:
+            gpu = r.held[link].gpu
+            cell = &r.gpus[gpu]
+            elsewhere = node != NONE and cell.node != node
+            if cell.jobs == 1 and s.nodes[cell.node].up == 1 and not elsewhere:
+                r.chosen[r.g[0].chosen] = gpu
+                r.g[0].chosen += 1
+                wanted -= 1
+            link = r.held[link].next
+    for i in range(r.g[0].partners):
+        r.partner_at[r.partners[i].job] = NONE
+    return end if wanted == 0 else -1
+
+
+cdef inline void choose_on_node(State s, Residents r, int64_t j, Demand* demand, int64_t step, int64_t node):
+    cdef int64_t model
+    cdef int64_t room = PPM - r.memory[step, j]
+    cdef int64_t found = seats_of_node(s, r, node, IDLE_GPUS, PPM, demand.gpus, True)
+    if r.g[0].test:
+        model = s.groups[s.nodes[node].group].model
+        choose_partners(s, r, j, demand.domain, model, node, step, demand.gpus - found)
+    else:
+        seats_of_node(s, r, node, OPEN_GPUS, room, demand.gpus - found, True)
+
+
+cdef inline int64_t choose_one_shared(State s, Residents r, int64_t j, Demand* demand):
+    """Choose GPUs of the tightest node, idle or shared; return the sub-batches, NONE when there is no such node."""
+    cdef int64_t step, node
+    for step in range(len(r.speeds)):
+        node = tightest_shared(s, r, j, demand, step)
+        if node != NONE:
+            choose_on_node(s, r, j, demand, step, node)
+            return step
+    return NONE
+
+
+cdef inline int64_t choose_shared(State s, Residents r, int64_t j, Demand* demand, int64_t first, int64_t idle):
+    """Choose all idle GPUs of a model and shared ones for the rest; return the sub-batches, NONE when it cannot be."""
+    cdef int64_t step, end
+    cdef int64_t d = demand.domain
+    cdef int64_t model = s.groups[first].model
+    cdef int64_t wanted = demand.gpus - idle
+    cdef int64_t best = NONE
+    cdef int64_t best_end = 0
+    for step in range(len(r.speeds)):
+        if r.g[0].test == 0:
+            if seats_left(s, r, j, d, model, step, wanted) >= wanted:
+                sharing_gather(s, r, d, model, IDLE_GPUS, PPM, idle, True)
+                sharing_gather(s, r, d, model, OPEN_GPUS, PPM - r.memory[step, j], wanted, True)
+                return step
+            continue
+        r.g[0].chosen = 0
+        end = choose_partners(s, r, j, d, model, NONE, step, wanted)
+        if end >= 0 and (best == NONE or end < best_end):
+            best, best_end = step, end
+    r.g[0].chosen = 0
+    if best != NONE:
+        sharing_gather(s, r, d, model, IDLE_GPUS, PPM, idle, True)
+        choose_partners(s, r, j, d, model, NONE, best, wanted)
+    return best
+
+
+cdef inline int64_t sharing_choose(State s, Residents r, int64_t j, Demand* demand):
+    """Choose GPUs for a job that has a place; return its sub-batches as an index."""
+    cdef int64_t node, first, step
+    cdef int64_t d = demand.domain
+    cdef Domain* domain = &s.domains[d]
+    r.g[0].chosen = 0
+    if r.g[0].consolidate:
+        node = tightest_idle(s, demand)
+        if node != NONE:
+            seats_of_node(s, r, node, IDLE_GPUS, PPM, demand.gpus, True)
+            return 0
+    for first in range(domain.group_low, domain.group_high):
+        if begins_model(s, demand, first) and there(s, r, d, first, IDLE_GPUS) >= demand.gpus:
+            sharing_gather(s, r, d, s.groups[first].model, IDLE_GPUS, PPM, demand.gpus, True)
+            return 0
+    if r.g[0].consolidate:
+        step = choose_one_shared(s, r, j, demand)
+        if step != NONE:
+            return step
+    for first in range(domain.group_low, domain.group_high):
+        if begins_model(s, demand, first):
+            step = choose_shared(s, r, j, demand, first, there(s, r, d, first, IDLE_GPUS))
+            if step != NONE:
+                return step
+    return NONE

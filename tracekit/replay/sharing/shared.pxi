@@ -1,0 +1,231 @@
+# The scheduling pass of policies that let jobs share GPUs: jobs by key, first on idle GPUs, then beside others.
+#
+# Nothing is stopped. A job takes idle GPUs if there are enough of them. Else it takes all idle ones of a GPU model and,
+# for the rest, GPUs with a seat and memory left; with the test of `pairs`, only those that one running job holds alone,
+# and only where both gain. Else it waits.
+#
+# Waiting jobs of one domain, demand, memory and utilization stand in one queue, and only its first is looked at. That is
+# exact: all jobs of a queue ask for the same, and the test favours the one with least work, which is the first. For the
+# same reason the GPUs that a waiting job could have become more only when a job leaves a GPU or a node joins: time only
+# shortens what running jobs have left, and a start never adds to them. So each queue keeps a number that they do not
+# exceed for its first job, raised as jobs leave; the candidates are gone through only when it reaches the gang's size.
+
+
+cdef inline int64_t speed_of(Residents r, int64_t j):
+    """Return the speed of a running job on the slowest of its GPUs, in its sub-batches [ppm]."""
+    cdef int64_t gpu, count, known, place, other, speed, at, product, i
+    cdef int64_t seats = r.g[0].seats
+    cdef SharedJob* me = &r.jobs[j]
+    cdef int64_t least = PPM
+    cdef int64_t link = me.held
+    while link != NONE:
+        gpu = r.held[link].gpu
+        count = r.gpus[gpu].jobs
+        known = 0
+        for place in range(gpu * seats, gpu * seats + count):
+            other = r.seats[place]
+            if other == j:
+                continue
+            speed = pair_speed(r.g[0].strength, me.utilization, r.jobs[other].utilization)
+            at = known
+            while at > 0 and r.pairs[at - 1] > speed:
+                r.pairs[at] = r.pairs[at - 1]
+                at -= 1
+            r.pairs[at] = speed
+            known += 1
+        product = PPM
+        for i in range(known):
+            product = r.pairs[0] if i == 0 else (product * r.pairs[i] + PPM // 2) // PPM
+        least = min(least, max(product, 1))
+        link = r.held[link].next
+    return least * r.speeds[me.step] // PPM
+
+
+cdef inline void renew_neighbours(State s, Residents r, int64_t j, int64_t mark):
+    """Give every other job on the GPUs of a job the rate that is due now, each once."""
+    cdef int64_t gpu, place, other
+    cdef Job* job
+    cdef int64_t seats = r.g[0].seats
+    cdef int64_t link = r.jobs[j].held
+    while link != NONE:
+        gpu = r.held[link].gpu
+        for place in range(gpu * seats, gpu * seats + r.gpus[gpu].jobs):
+            other = r.seats[place]
+            if other != j and r.jobs[other].mark != mark and s.jobs[other].status == RUNNING:
+                r.jobs[other].mark = mark
+                job = &s.jobs[other]
+                change_rate(s, other, max(speed_of(r, other) * job.pace // PPM, 1))
+        link = r.held[link].next
+
+
+cdef inline void tell_start(State s, Residents r, int64_t j):
+    cdef int64_t i, gpu, node
+    cdef Globals* g = &s.g[0]
+    if g.log_on == 0:
+        return
+    tell(s, START, j, NONE, s.jobs[j].rate)
+    for i in range(r.g[0].chosen):
+        gpu = r.chosen[i]
+        node = r.gpus[gpu].node
+        tell_gpu(s, j, node, gpu - r.nodes[node].first, 1000)
+
+
+cdef inline void sharing_start(State s, Residents r, int64_t j, int64_t step):
+    """Run a waiting job, out of its queue, on the GPUs chosen for it."""
+    cdef int64_t i, gpu, link
+    cdef Globals* g = &s.g[0]
+    cdef Job* job = &s.jobs[j]
+    cdef SharedJob* mine = &r.jobs[j]
+    mine.step = step
+    cdef int64_t nodes = 0
+    for i in range(r.g[0].chosen - 1, -1, -1):
+        gpu = r.chosen[i]
+        nodes += seat(s, r, j, gpu)
+        link = r.g[0].free_held
+        r.g[0].free_held = r.held[link].next
+        r.held[link].gpu = gpu
+        r.held[link].next = mine.held
+        mine.held = link
+    cdef Group* group = &s.groups[s.nodes[r.gpus[r.chosen[0]].node].group]
+    mine.model = group.model
+    job.status = RUNNING
+    job.since = job.begun = job.first = g.now
+    job.nodes = nodes
+    job.pace = pace_on(s, job.gpus, group, nodes)
+    job.rate = max(speed_of(r, j) * job.pace // PPM, 1)
+    g.running += 1
+    g.pending -= 1
+    schedule_event(s, j)
+    tell_start(s, r, j)
+    renew_neighbours(s, r, j, 2 * j)
+
+
+cdef inline void offer(State s, Residents r, int64_t j, int64_t d):
+    """Raise what the first job of each queue could have, as job j has left its GPUs."""
+    cdef int64_t q, link, gpu
+    cdef Queue* queue
+    cdef Head* head
+    for q in range(s.domains[d].queue_low, s.domains[d].queue_high):
+        queue = &s.queues[q]
+        if queue.size == 0:
+            continue
+        head = &r.heads[q]
+        link = r.jobs[j].held
+        while link != NONE:
+            gpu = r.held[link].gpu
+            head.bound += new_to(s, r, head.job, gpu)
+            link = r.held[link].next
+
+
+cdef inline bint new_to(State s, Residents r, int64_t j, int64_t gpu):
+    """Return whether a waiting job (NONE: any) could take a GPU that a job has just left."""
+    cdef int64_t step
+    cdef SharedGpu* cell = &r.gpus[gpu]
+    if cell.jobs == 0 or j == NONE:
+        return True
+    if r.g[0].test and cell.jobs > 1:
+        return False
+    for step in range(len(r.speeds)):
+        if r.g[0].test == 0:
+            if cell.memory + r.memory[step, j] <= PPM:
+                return True
+        else:
+            ask(s, r, j, step)
+            if gains(s, r, j, step, r.seats[gpu * r.g[0].seats]):
+                return True
+    return False
+
+
+cdef inline void sharing_leave(State s, Residents r, int64_t j):
+    """Free the GPUs of a job that has ended."""
+    cdef int64_t d = s.demands[s.jobs[j].demand].domain
+    cdef SharedJob* mine = &r.jobs[j]
+    cdef int64_t link = mine.held
+    while link != NONE:
+        unseat(s, r, j, r.held[link].gpu)
+        link = r.held[link].next
+    renew_neighbours(s, r, j, 2 * j + 1)
+    offer(s, r, j, d)
+    while mine.held != NONE:
+        link = mine.held
+        mine.held = r.held[link].next
+        r.held[link].next = r.g[0].free_held
+        r.g[0].free_held = link
+
+
+cdef inline void follow_nodes(State s, Residents r):
+    """List the nodes that joined since the last instant, unlist those that left."""
+    cdef int64_t node, q
+    cdef Domain* domain
+    while r.g[0].change < s.g[0].change:
+        node = s.changes[r.g[0].change].node
+        r.g[0].change += 1
+        unlist(s, r, node)
+        list_node(s, r, node)
+        domain = &s.domains[s.groups[s.nodes[node].group].domain]
+        for q in range(domain.queue_low, domain.queue_high):
+            r.heads[q].job = NONE
+
+
+cdef inline int64_t first_that_fits(State s, Residents r, int64_t d):
+    """Return the queue whose first job has the smallest key of those that have a place; NONE without any."""
+    cdef int64_t best_key, best_job, q
+    cdef Queue* queue
+    cdef Entry* entry
+    cdef Head* head
+    cdef Demand* demand
+    cdef int64_t best = NONE
+    best_key, best_job = 0, 0
+    for q in range(s.domains[d].queue_low, s.domains[d].queue_high):
+        queue = &s.queues[q]
+        if queue.size == 0:
+            continue
+        entry = &s.waiting[queue.base + queue.head]
+        head = &r.heads[q]
+        demand = &s.demands[s.jobs[entry.job].demand]
+        if head.job != entry.job:
+            head.job = entry.job
+            head.bound = NEVER
+        if head.bound < demand.gpus:
+            continue
+        if best != NONE and (entry.key > best_key or (entry.key == best_key and entry.job > best_job)):
+            continue
+        head.bound = reach(s, r, entry.job, demand)
+        if head.bound >= demand.gpus:
+            best, best_key, best_job = q, entry.key, entry.job
+    return best
+
+
+cdef inline void sharing_pass(State s, Residents r, int64_t d):
+    cdef int64_t q, j, step
+    cdef Queue* queue
+    while True:
+        q = first_that_fits(s, r, d)
+        if q == NONE:
+            return
+        queue = &s.queues[q]
+        j = s.waiting[queue.base + queue.head].job
+        step = sharing_choose(s, r, j, &s.demands[s.jobs[j].demand])
+        dequeue(s, j)
+        sharing_start(s, r, j, step)
+
+
+def run_shared(State s, Residents r, Key key, int64_t instants):
+    """Run at most so many instants of a policy that shares GPUs; return False when nothing is left to happen."""
+    cdef int64_t _, j, i, d
+    cdef Globals* g = &s.g[0]
+    for _ in range(instants):
+        if not next_instant(s, key):
+            return False
+        follow_nodes(s, r)
+        while g.ended != NONE:
+            j = g.ended
+            g.ended = s.jobs[j].stopped
+            sharing_leave(s, r, j)
+        for i in range(g.touched):
+            d = s.touched[i]
+            s.domains[d].touched = 0
+            s.domains[d].freed = 0
+            sharing_pass(s, r, d)
+        g.touched = 0
+    return True
