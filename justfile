@@ -9,6 +9,10 @@ setup:
     .venv/bin/pip install --quiet --upgrade pip
     .venv/bin/pip install --quiet --group dev --editable .
 
+# Check what is committed, at each commit.
+hooks:
+    .venv/bin/pre-commit install
+
 # Make .venv with exactly the versions of uv.lock.
 pinned:
     uv venv --allow-existing .venv
