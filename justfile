@@ -9,6 +9,10 @@ setup:
     .venv/bin/pip install --quiet --upgrade pip
     .venv/bin/pip install --quiet --group dev --editable .
 
+# Check what is committed, at each commit.
+hooks:
+    .venv/bin/pre-commit install
+
 # Make .venv with exactly the versions of uv.lock.
 pinned:
     uv venv --allow-existing .venv
@@ -20,7 +24,7 @@ build:
     {{python}} -m hatchling build --target wheel:editable --hooks-only
     {{python}} -c "from tracekit.replay.native import kernel; print(kernel().__file__)"
 
-# The same with every index and sum looked at, for tests; `just build` brings the fast engine back.
+# Compile it with every index and sum checked, for tests; `just build` brings the fast engine back.
 checked:
     TRACEKIT_BUILD=checked {{python}} -m hatchling build --target wheel:editable --hooks-only
     {{python}} -c "from tracekit.replay.native import kernel; assert kernel().CHECKED, 'there is no checked engine'"

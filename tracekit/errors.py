@@ -134,7 +134,7 @@ class QueryError(TracekitError, ValueError):
 
 
 class EngineMissingError(TracekitError, ImportError):
-    """This installation has no replay engine."""
+    """An installation without a replay engine."""
 
 
 class OutputError(TracekitError, OSError):

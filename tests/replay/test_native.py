@@ -83,7 +83,7 @@ def test_policies_are_listed_without_the_engine() -> None:
 @pytest.fixture
 def headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder in which Python looks for its headers, beside an extension that is not there."""
-    monkeypatch.setitem(sys.modules, MODULE, None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, MODULE, None)
     monkeypatch.setattr(sysconfig, "get_path", {"include": str(tmp_path)}.get)
     return tmp_path
 
