@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import itertools
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +27,6 @@ _ROOT = Path(__file__).parent.parent
 # The same examples each time, and none that fails because the machine is busy.
 hypothesis.settings.register_profile("tracekit", derandomize=True, deadline=None, max_examples=25)
 hypothesis.settings.load_profile("tracekit")
-
-# Tests of the replay are of the code that large runs have; small runs would be interpreted while there is none.
-os.environ.setdefault("TRACEKIT_REPLAY", "compiled")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

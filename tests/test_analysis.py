@@ -28,12 +28,6 @@ BRIEF: dict[str, Any] = {"fit": False, "replay_jobs": 0}
 
 
 @pytest.fixture(autouse=True)
-def as_for_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small replays need not be compiled."""
-    monkeypatch.delenv("TRACEKIT_REPLAY", raising=False)
-
-
-@pytest.fixture(autouse=True)
 def small_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spare these tests the script bundle, which others look at."""
     monkeypatch.setattr("tracekit.report.page.vega_bundle", lambda: "/* bundle */")
@@ -57,7 +51,6 @@ def small_trace(make_trace: Callable[..., Trace]) -> Trace:
 def full(small_trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
     """Return the whole report of a small Trace, which no test may change."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("TRACEKIT_REPLAY", raising=False)
         patch.setattr("tracekit.report.page.vega_bundle", lambda: "/* bundle */")
         return analyze(small_trace.path, tmp_path_factory.mktemp("full") / "out")
 

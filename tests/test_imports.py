@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 ROOT = Path(__file__).parent.parent
-HEAVY = ("polars", "duckdb", "altair", "scipy", "pyarrow", "numba", "numpy")
+HEAVY = ("polars", "duckdb", "altair", "scipy", "pyarrow", "numpy")
 
 
 @pytest.fixture(scope="module")

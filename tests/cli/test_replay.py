@@ -69,8 +69,7 @@ def test_policies_are_compared_and_kept(traces: Path, tmp_path: Path) -> None:
     assert "exists already" in again.stderr
 
 
-def test_a_panel_of_ten_when_none_is_named(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TRACEKIT_REPLAY", raising=False)
+def test_a_panel_of_ten_when_none_is_named(traces: Path, tmp_path: Path) -> None:
     result = run("replay", traces / "helios", "--cluster-name", "Venus", "--limit", "200", "-o", tmp_path / "out")
     assert result.returncode == 0, result.stderr
     compared = pl.read_parquet(tmp_path / "out" / "comparison.parquet")
@@ -78,8 +77,7 @@ def test_a_panel_of_ten_when_none_is_named(traces: Path, tmp_path: Path, monkeyp
     assert compared["policy"][0] == "fifo"
 
 
-def test_what_of_the_panel_cannot_run_is_told(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TRACEKIT_REPLAY", raising=False)
+def test_what_of_the_panel_cannot_run_is_told(traces: Path, tmp_path: Path) -> None:
     result = run("replay", traces / "philly", "--load", "2", "--limit", "50", "-o", tmp_path / "out")
     assert result.returncode == 0, result.stderr
     assert "note: recorded is left out of the panel: " in result.stderr

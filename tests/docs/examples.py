@@ -112,8 +112,7 @@ class Reader:
         )
         (tools / "pip").chmod(0o755)
         self.environment = {
-            # A reader has not set what the tests of the engine set.
-            **{name: value for name, value in os.environ.items() if name != "TRACEKIT_REPLAY"},
+            **os.environ,
             "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(tools), os.environ.get("PYTHONPATH")))),
             "TOOLS": str(tools),

@@ -15,11 +15,9 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.engines import canonical
 from tests.replay.oracle import Rule, oracle
 from tests.replay.strategies import clusters, job_lists
-from tracekit.policies.shortest import shortest, shortest_left, smallest, smallest_left
-from tracekit.policies.tiresias import least_attained
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
-from tracekit.replay.keys import by_arrival
+from tracekit.replay.keys import by_arrival, least_attained, shortest, shortest_left, smallest, smallest_left
 from tracekit.replay.mechanisms import Ordered
 
 if TYPE_CHECKING:

@@ -24,8 +24,6 @@ from tracekit.replay.keys import by_arrival
 from tracekit.replay.mechanisms import Backfill, Ordered
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Mechanism

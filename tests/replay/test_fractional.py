@@ -14,11 +14,10 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.oracle import Rule, oracle
 from tests.replay.strategies import clusters, job_lists
 from tracekit.errors import UsageError
-from tracekit.policies.shortest import shortest
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
 from tracekit.replay.fractions.supply import RULES
-from tracekit.replay.keys import by_arrival
+from tracekit.replay.keys import by_arrival, shortest
 from tracekit.replay.mechanisms import Fractional, Ordered
 
 if TYPE_CHECKING:

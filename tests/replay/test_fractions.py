@@ -24,14 +24,12 @@ from tests.replay.divided import (
     wasted_milli,
 )
 from tracekit.errors import UsageError
-from tracekit.replay.fractions.demands import expected_workload
 from tracekit.replay.fractions import supply as module
+from tracekit.replay.fractions.demands import expected_workload
 from tracekit.replay.fractions.supply import RULES, Fractions, fractions
 from tracekit.replay.kernel import MILLI_LEFT, WASTED, WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.replay.divided import Task
 
 FREE = (0, 0, 1, 1000, "")
@@ -220,4 +218,3 @@ def test_a_kept_score_is_not_computed_again() -> None:
     _take(state, 1, 1, 0)
     place(state, 0, gpus)
     assert [int(score) == -7 for score in state.scores[0]] == [True, False, False, True]
-

@@ -15,18 +15,17 @@ import numpy as np
 import pytest
 
 from tests.replay.builders import make_cluster, make_jobs
-from tracekit.policies.shortest import shortest_left
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
-from tracekit.replay.keys import by_arrival
+from tracekit.replay.keys import by_arrival, shortest_left
 from tracekit.replay.mechanisms import Ordered, Plan, Planner
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.planning.view import View
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Mechanism
+    from tracekit.replay.planning.view import View
 
 BATCHES = 30
 T_QUANTILE = 2.756

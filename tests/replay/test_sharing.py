@@ -15,13 +15,13 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.sharing_oracle import Rules, end_together, pair, simulate_plainly
 from tests.replay.strategies import clusters, job_lists
 from tracekit.policies.sharing import SjfBsbf, SjfFfs
-from tracekit.policies.shortest import shortest, shortest_left, smallest_left
 from tracekit.replay.assumptions.models import interference_ppm, load_models
 from tracekit.replay.bracket import Bracket, bracket
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
-from tracekit.replay.mechanisms import Ordered, Sharing
 from tracekit.replay.kernel import mean_end, pair_speed, shares
+from tracekit.replay.keys import shortest, shortest_left, smallest_left
+from tracekit.replay.mechanisms import Ordered, Sharing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

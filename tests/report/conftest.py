@@ -26,19 +26,10 @@ HOSTILE = (END_OF_SCRIPT, RIGHT_TO_LEFT, FORMULA, LONG, 'it\'s "quoted" & {{ 7*7
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Make the script bundle outside of the user's cache folder; from then on it is in memory.
-
-    The folder is not changed for longer: compiled code lies there too, and other tests would have to make it again.
-    """
+    """Make the script bundle outside of the user's cache folder; from then on it is in memory."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         vega_bundle()
-
-
-@pytest.fixture(autouse=True)
-def as_for_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small replays need not be compiled: these tests are of the report."""
-    monkeypatch.delenv("TRACEKIT_REPLAY", raising=False)
 
 
 def _tables() -> dict[str, list[dict[str, Any]]]:
@@ -122,9 +113,7 @@ def hostile_trace(make_trace: Callable[..., Trace]) -> Trace:
 
 @pytest.fixture(scope="session")
 def analysis(hostile_trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> Analysis:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("TRACEKIT_REPLAY", raising=False)
-        return analyze(hostile_trace.path, tmp_path_factory.mktemp("analysis") / "out")
+    return analyze(hostile_trace.path, tmp_path_factory.mktemp("analysis") / "out")
 
 
 @pytest.fixture(scope="session")

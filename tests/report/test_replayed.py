@@ -68,18 +68,14 @@ def trace(make_trace: MakeTrace) -> Trace:
 @pytest.fixture(scope="module")
 def in_order(make_trace: MakeTrace) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of a log that is first in, first out."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("TRACEKIT_REPLAY", raising=False)
-        made = one_node(make_trace, "00:00", "01:00", "02:00")
-        results, _ = replayed_results(LiveReplays(made, 100, Progress()))
+    made = one_node(make_trace, "00:00", "01:00", "02:00")
+    results, _ = replayed_results(LiveReplays(made, 100, Progress()))
     return {r.query.name: [] if r.frame is None else r.frame.to_dicts() for r in results}
 
 
 @pytest.fixture(scope="module")
 def rows(trace: Trace) -> dict[str, list[dict[str, Any]]]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("TRACEKIT_REPLAY", raising=False)
-        results, info = replayed_results(LiveReplays(trace, 100, Progress()))
+    results, info = replayed_results(LiveReplays(trace, 100, Progress()))
     assert info["jobs"] == 3
     assert info["cluster"] == {"nodes": 1, "gpus": 2, "nodes_without_gpus": 1}
     assert info["notes"][0] == (

@@ -27,7 +27,7 @@ _LOADED: tuple[str, ...] = (
     "scipy.optimize",
     "pyarrow.parquet",
 )
-_LOADED += ("numba", "orjson", "jsonschema", "jinja2", "typer", "rich")
+_LOADED += ("orjson", "jsonschema", "jinja2", "typer", "rich")
 _ARGUMENTS: tuple[str, ...] = ("-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:faulthandler")
 _ARGUMENTS += ("-W", "ignore::pytest.PytestAssertRewriteWarning")  # hypothesis is loaded
 

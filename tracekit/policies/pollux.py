@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PolluxLite"]
 
+
 class PolluxLite(Policy):
     """GPUs by the harmonic mean of speedups."""
 

@@ -63,7 +63,7 @@ __all__ = [
     "write_json",
 ]
 
-_LIBRARIES = ("duckdb", "polars", "numpy", "scipy", "numba")
+_LIBRARIES = ("duckdb", "polars", "numpy", "scipy")
 _SENTENCES = 2000
 """Most characters kept of a cell that holds sentences; a name is cut earlier."""
 

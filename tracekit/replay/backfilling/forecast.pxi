@@ -1,10 +1,10 @@
 # What the estimates say of the time to come: when the first waiting job can start, where, and what is left beside it.
 #
-# For each domain the forecast keeps a second map of the nodes, as it would be at the moment `until`: the jobs believed to
-# end by then have given back their GPUs, and the job that is aimed for holds the place it will get. Running jobs stand in
-# two heaps, those released on this map (the last to end first) and those that run on (the first to end first), so that
-# the moment moves to and fro by one group of ends at a time. Most events do not move it at all: a job that ends sooner
-# than believed, but was to end before the moment anyway, changes nothing there.
+# For each domain the forecast keeps a second map of the nodes, as it would be at the moment `until`: the jobs
+# believed to end by then have given back their GPUs, and the job that is aimed for holds the place it will get.
+# Running jobs stand in two heaps, those released on this map (the last to end first) and those that run on (the first
+# to end first), so that the moment moves to and fro by one group of ends at a time. Most events do not move it at
+# all: a job that ends sooner than believed, but was to end before the moment anyway, changes nothing there.
 
 # What is known of a domain's first waiting job: nothing; when it starts; when and where; that it never can.
 cpdef enum:

@@ -9,9 +9,10 @@ than believed, but was to end before the moment anyway, changes nothing there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
 from tracekit.replay.engine.state import record
 from tracekit.replay.kernel import NONE
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tracekit.replay.engine.state import State
 
 __all__ = ["Forecast", "make_forecast"]
+
 
 class Forecast(NamedTuple):
     """The arrays of one run."""
@@ -42,7 +44,8 @@ class Forecast(NamedTuple):
 def make_forecast(state: State, *, exact: bool) -> tuple[Forecast, State]:
     """Return what is believed before the first instant, and the second map of nodes.
 
-    The map is a second state, though only what placing needs is its own. Its `jobs` are one row a domain, the place of the job that is aimed for.
+    The map is a second state, though only what placing needs is its own. Its `jobs` are one row a domain, the place of
+    the job that is aimed for.
     """
     n = len(state.jobs)
     gpus = np.bincount(

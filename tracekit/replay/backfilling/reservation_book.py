@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
 from tracekit.replay.engine.state import record
 from tracekit.replay.kernel import ANY_LIMIT, NONE, SPARE_STEPS
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tracekit.replay.mechanisms import Backfill
 
 __all__ = ["Book", "make_book"]
+
 
 class Book(NamedTuple):
     """The arrays of one run."""

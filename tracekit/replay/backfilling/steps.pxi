@@ -1,7 +1,7 @@
 # What reservations leave free: a domain's reservations as a few steps over the believed ends of its running jobs.
 #
-# What running jobs give back only grows with time, so that a hole is found by walking the steps and, in the one where it
-# begins, a binary search of the ends (see `ends`).
+# What running jobs give back only grows with time, so that a hole is found by walking the steps and, in the one where
+# it begins, a binary search of the ends (see `ends`).
 
 
 cdef inline void begin_steps(Book b, Strip* strip, int64_t now):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
 from tracekit.replay import kernel
 from tracekit.replay.kernel import NONE
 

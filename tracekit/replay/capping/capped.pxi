@@ -1,8 +1,8 @@
 # A cap on the power of the GPUs: the clock of all running jobs is lowered, step by step, until it is kept.
 #
-# Beside the engine's state stand the sums of what running jobs would draw at full clock and of what they would draw idle,
-# so that the power at any clock is one multiplication away (M7), and the list of running jobs, looked at only when the
-# step changes.
+# Beside the engine's state stand the sums of what running jobs would draw at full clock and of what they would draw
+# idle, so that the power at any clock is one multiplication away (M7), and the list of running jobs, looked at only
+# when the step changes.
 
 cdef enum:
     _HOUR = 3_600_000

@@ -38,6 +38,7 @@ _HOUR = 3_600_000
 _MOST_MW = 1 << 40
 """No cluster may draw more, so that an hour of it [mW * ms] is far from the end of 64 bits: 1.1 GW."""
 
+
 class Meter(NamedTuple):
     """Arrays of a capped run, beside the engine's."""
 

@@ -1,12 +1,12 @@
 # Bind private cells to blocks of real nodes.
 #
 # A free block is one that no private cell is bound to; what runs on it does not matter. The smallest free block that
-# suffices is taken, and of equals the one with the fewest GPUs in use by jobs that must make way; a larger one is halved,
-# the half with fewer of these being taken. By this rule of buddies a cell finds its block whatever the order in which
-# cells come and go.
+# suffices is taken, and of equals the one with the fewest GPUs in use by jobs that must make way; a larger one is
+# halved, the half with fewer of these being taken. By this rule of buddies a cell finds its block whatever the order
+# in which cells come and go.
 #
-# Each chain keeps one bit a node for each size of block and number of such GPUs. Nodes that changed are entered anew only
-# when the next job is tried.
+# Each chain keeps one bit a node for each size of block and number of such GPUs. Nodes that changed are entered anew
+# only when the next job is tried.
 
 cpdef enum:
     LEVELS = 7

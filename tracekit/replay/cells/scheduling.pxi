@@ -4,11 +4,11 @@
 # bound yet is bound to a block of a real node (`cells`), and jobs without cells that stand on the GPUs it takes are
 # stopped. When the last job of a cell has ended the cell is unbound.
 #
-# Jobs without cells are placed in buddy blocks of GPUs that nobody uses: outside bound cells where there is such a block,
-# else inside too.
+# Jobs without cells are placed in buddy blocks of GPUs that nobody uses: outside bound cells where there is such a
+# block, else inside too.
 #
-# While nodes are missing there may be no block for a cell; its job then waits. A cell bound to a node that left takes no
-# new job until the node is back or the cell, idle, is bound elsewhere.
+# While nodes are missing there may be no block for a cell; its job then waits. A cell bound to a node that left takes
+# no new job until the node is back or the cell, idle, is bound elsewhere.
 
 
 cdef inline void cells_unblock(State s, int64_t low, int64_t high):

@@ -1,7 +1,7 @@
 # Buddy blocks of a node's GPUs, as bits: a block has 2^k GPUs and begins at a multiple of its size.
 #
-# The GPUs of a node are the bits of one 64-bit number, those in use set. A free block is maximal when the block of twice
-# its size around it is not free.
+# The GPUs of a node are the bits of one 64-bit number, those in use set. A free block is maximal when the block of
+# twice its size around it is not free.
 
 # GPUs that a node may have.
 cpdef enum:

@@ -1,7 +1,7 @@
 # Buddy placement: a gang gets one aligned block of 2^k GPUs, rounded up, or whole nodes.
 #
-# - A gang whose rounded size is at most the largest node goes into the smallest maximal free block that suffices: of the
-#   blocks of that size the one on the lowest node, and there the lowest. Nothing smaller is broken up for it.
+# - A gang whose rounded size is at most the largest node goes into the smallest maximal free block that suffices: of
+#   the blocks of that size the one on the lowest node, and there the lowest. Nothing smaller is broken up for it.
 # - A larger one takes free nodes of the largest size, as many as it needs, in the first group that has them.
 #
 # It holds all GPUs of its blocks; `spare` of the job counts those that it did not ask for.

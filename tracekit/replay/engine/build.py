@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
-    from tracekit.replay.jobs import Jobs
     from tracekit.replay.engine.setting import Setting
+    from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Ordered
 
 
@@ -60,7 +60,7 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     buddy = rule == "buddy" and order.fit == "place"
     demands, demand_of, never = _demands(jobs, assignment, order, buddy=buddy)
     queues, domains, room = lay_queues(assignment, demands, demand_of, order)
-    nodes, groups, bits, tops = _index(cluster, assignment, buddy=buddy)
+    nodes, groups, bits, tops = _index(cluster, assignment)
     table = np.zeros(len(jobs), record("Job"))
     estimate = jobs.work_ms if order.estimate_ms is None else np.ascontiguousarray(order.estimate_ms, np.int64)
     value = np.zeros(len(jobs), np.int64) if order.value is None else np.ascontiguousarray(order.value, np.int64)
@@ -149,6 +149,7 @@ def _scopes(order: Ordered) -> tuple[int, ...]:
 
 
 def unused_takes(count: int) -> NDArray[np.void]:
+    """Return links that nobody holds, chained one to the next."""
     takes = np.zeros(count, record("Take"))
     takes["next"] = np.arange(1, count + 1)
     takes["next"][-1] = NONE
@@ -223,12 +224,12 @@ def lay_queues(
         queues = np.zeros(len(domains), record("Queue"))
         queues["domain"] = np.arange(len(domains))
     else:
-        order = np.lexsort((demands["tenant"], demands["domain"]))
+        by_queue = np.lexsort((demands["tenant"], demands["domain"]))
         queue_of = np.empty(len(demands), np.int64)
-        queue_of[order] = np.arange(len(demands))
-        room = per_demand[order]
+        queue_of[by_queue] = np.arange(len(demands))
+        room = per_demand[by_queue]
         queues = np.zeros(len(demands), record("Queue"))
-        queues["domain"], queues["tenant"] = demands["domain"][order], demands["tenant"][order]
+        queues["domain"], queues["tenant"] = demands["domain"][by_queue], demands["tenant"][by_queue]
     demands["queue"] = queue_of
     queues["base"] = np.concatenate([[0], np.cumsum(room)[:-1]])
     domains["queue_low"] = np.searchsorted(queues["domain"], np.arange(len(domains)), "left")
@@ -237,7 +238,7 @@ def lay_queues(
 
 
 def _index(
-    cluster: Cluster, assignment: Assignment, *, buddy: bool
+    cluster: Cluster, assignment: Assignment
 ) -> tuple[NDArray[np.void], NDArray[np.void], NDArray[np.uint64], NDArray[np.uint64]]:
     """Return nodes and groups, and the empty bit index; nodes join when the run begins."""
     groups = np.zeros(len(assignment.group_low), record("Group"))

@@ -1,7 +1,8 @@
 # Which nodes have how many free GPUs, indexed: no question looks at all nodes.
 #
-# Each group keeps, for every number of free GPUs, one bit a node; a second layer tells which words hold a bit. The first
-# node with exactly f free GPUs is two bit scans away, and the lowest index comes first, which is the rule for ties.
+# Each group keeps, for every number of free GPUs, one bit a node; a second layer tells which words hold a bit. The
+# first node with exactly f free GPUs is two bit scans away, and the lowest index comes first, which is the rule for
+# ties.
 #
 # Under buddy placement (Globals.blocks) a node stands in the row of each level at which it has a maximal free block,
 # and, wholly free and of the largest size, in the last row.

@@ -1,9 +1,9 @@
 # The scheduling pass of ordering policies: jobs by key, with or without eviction.
 #
-# Waiting jobs of one domain and demand stand in one queue, and only its first can be the next to start, so that a pass
-# looks at queues, not at jobs. A queue whose first job did not fit is blocked until GPUs come free, a node changes, a
-# level rises, an earlier job evicts others, or another job becomes its first: nothing else can make room for it, because
-# the jobs it could evict only become fewer.
+# Waiting jobs of one domain and demand stand in one queue, and only its first can be the next to start, so that a
+# pass looks at queues, not at jobs. A queue whose first job did not fit is blocked until GPUs come free, a node
+# changes, a level rises, an earlier job evicts others, or another job becomes its first: nothing else can make room
+# for it, because the jobs it could evict only become fewer.
 
 
 cdef inline int64_t first_queue(State s, int64_t low, int64_t high):

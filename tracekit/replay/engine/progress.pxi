@@ -44,7 +44,8 @@ cdef inline void schedule_event(State s, int64_t j):
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     # A division by a constant costs a fraction of one by a variable, and full speed is the usual one.
-    cdef int64_t left = (job.remaining + PPM - 1) // PPM if job.rate == PPM else (job.remaining + job.rate - 1) // job.rate
+    cdef int64_t left = (job.remaining + (PPM if job.rate == PPM else job.rate) - 1)
+    left = left // PPM if job.rate == PPM else left // job.rate
     cdef int64_t end = g.now + job.overhead + left
     cdef int64_t entry = end * 4 + KIND_FINISH
     if job.level < g.levels:

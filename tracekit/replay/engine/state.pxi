@@ -1,8 +1,8 @@
 # What every replay has: the structs of its arrays, the arrays, and the numbers that stand for things.
 #
 # Units: milliseconds, GPUs, and work in millionths of a millisecond, so that a rate in parts per million takes whole
-# units off it. NumPy's types are made of these structs (see `state.record`); Python makes every array, and compiled code
-# reads and writes them in place.
+# units off it. NumPy's types are made of these structs (see `state.record`); Python makes every array, and compiled
+# code reads and writes them in place.
 
 from libc.math cimport exp
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
@@ -52,7 +52,6 @@ cpdef enum:
 
 # One row of each struct by name, for NumPy.
 EXAMPLES = {}
-
 
 
 # What every start and end of a job touches stands first, so that it shares cache lines.

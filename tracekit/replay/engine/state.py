@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["State", "record"]
 
 
-
 def record(name: str) -> np.dtype[np.void]:
     """Return NumPy's type of a struct of the kernel, such as 'Job'."""
     return np.asarray(kernel().EXAMPLES[name]).dtype
@@ -43,8 +42,8 @@ class State(NamedTuple):
     queues: NDArray[Any]
     """Queue: where jobs wait; of one demand each, or one of the whole domain where the first job stops the pass."""
     takes: NDArray[Any]
-    """Take: what running jobs hold, as chains; unused ones are chained from Globals.free_take. Where jobs share GPUs by a plan (Globals.seats)
-    the first rows are the GPUs, with the number of their jobs."""
+    """Take: what running jobs hold, as chains; unused ones are chained from Globals.free_take. Where jobs share GPUs by
+    a plan (Globals.seats) the first rows are the GPUs, with the number of their jobs."""
     bits: NDArray[np.uint64]
     """One bit a node for each group and number of free GPUs: set where the node has exactly that many."""
     tops: NDArray[np.uint64]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Gangs", "divide"]
 
+
 class Gangs(NamedTuple):
     """What compiled code knows of jobs that share GPUs, beside `State` and `Fractions`."""
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Demands", "Expected", "Supply", "demands", "demands_of", "expected_workload", "supply_of"]
 
+
 @dataclass(frozen=True)
 class Demands:
     """Tasks by shape. A task runs on one node."""

@@ -4,8 +4,8 @@
 # node. They follow the study of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, where scores are such whole
 # numbers and ties therefore common. Its 128 cores and 8 GPUs, by which two rules divide, are here the largest node.
 #
-# A node's score depends on the node and the task's shape alone. So scores are kept by shape, and when a shape comes again
-# only those nodes are scored that changed in between.
+# A node's score depends on the node and the task's shape alone. So scores are kept by shape, and when a shape comes
+# again only those nodes are scored that changed in between.
 
 cdef enum:
     _RANDOM = 0

@@ -117,7 +117,14 @@ cdef inline int64_t find_unnamed(State s, int64_t[::1] wanted, int64_t[::1] stop
 
 
 cdef inline int64_t check_all(
-    State s, Columns p, int64_t[:, ::1] rows, int64_t[::1] ends, int64_t[::1] beside, bint keep, bint any_model, int64_t[::1] wanted
+    State s,
+    Columns p,
+    int64_t[:, ::1] rows,
+    int64_t[::1] ends,
+    int64_t[::1] beside,
+    bint keep,
+    bint any_model,
+    int64_t[::1] wanted,
 ):
     cdef int64_t wrong = check(s, p, wanted)
     if rows is not None and not wrong:
@@ -130,7 +137,18 @@ cdef inline int64_t check_all(
 
 
 def apply_plan(
-    State s, Key key, Columns p, int64_t[:, ::1] rows, int64_t[::1] ends, int64_t[::1] beside, int64_t share, bint keep, bint any_model, int64_t resize_ms, int64_t[::1] wanted, int64_t[::1] stopped
+    State s,
+    Key key,
+    Columns p,
+    int64_t[:, ::1] rows,
+    int64_t[::1] ends,
+    int64_t[::1] beside,
+    int64_t share,
+    bint keep,
+    bint any_model,
+    int64_t resize_ms,
+    int64_t[::1] wanted,
+    int64_t[::1] stopped,
 ):
     """Carry out a plan; return 0, or what is wrong with it (`g.culprit` is the place in the plan, or the row).
 
@@ -184,7 +202,15 @@ def apply_plan(
 
 
 cdef inline void clear(
-    State s, Key key, Columns p, int64_t[:, ::1] rows, int64_t[::1] ends, int64_t[::1] beside, int64_t low, int64_t high, int64_t[::1] count
+    State s,
+    Key key,
+    Columns p,
+    int64_t[:, ::1] rows,
+    int64_t[::1] ends,
+    int64_t[::1] beside,
+    int64_t low,
+    int64_t high,
+    int64_t[::1] count,
 ):
     """Stop the jobs that change size or place, so that all room is there when they are placed anew."""
     cdef int64_t i
@@ -204,7 +230,16 @@ cdef inline void clear(
 
 
 cdef inline int64_t give_rows(
-    State s, Key key, Columns p, int64_t[:, ::1] rows, int64_t[::1] ends, int64_t[::1] beside, int64_t low, int64_t high, int64_t share, int64_t resize_ms
+    State s,
+    Key key,
+    Columns p,
+    int64_t[:, ::1] rows,
+    int64_t[::1] ends,
+    int64_t[::1] beside,
+    int64_t low,
+    int64_t high,
+    int64_t share,
+    int64_t resize_ms,
 ):
     """Place the jobs whose nodes are named; return 0 or NO_ROOM."""
     cdef int64_t i, j, old, nodes
@@ -227,7 +262,16 @@ cdef inline int64_t give_rows(
 
 
 cdef inline int64_t give_rest(
-    State s, Key key, Columns p, int64_t[::1] ends, int64_t[::1] beside, int64_t low, int64_t high, int64_t share, bint any_model, int64_t resize_ms
+    State s,
+    Key key,
+    Columns p,
+    int64_t[::1] ends,
+    int64_t[::1] beside,
+    int64_t low,
+    int64_t high,
+    int64_t share,
+    bint any_model,
+    int64_t resize_ms,
 ):
     """Place the jobs whose nodes are the engine's choice, or another job's; return 0, or what is wrong."""
     cdef int64_t i

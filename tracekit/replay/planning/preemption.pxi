@@ -42,7 +42,15 @@ cdef inline bint same_seats(State s, int64_t old, int64_t new):
 
 
 cdef inline void go_on(
-    State s, Key key, int64_t j, int64_t old, int64_t nodes, int64_t gpus, int64_t rate, int64_t resize_ms, int64_t[::1] beside
+    State s,
+    Key key,
+    int64_t j,
+    int64_t old,
+    int64_t nodes,
+    int64_t gpus,
+    int64_t rate,
+    int64_t resize_ms,
+    int64_t[::1] beside,
 ):
     """Run a waiting or moving job on the GPUs that it was just given; `old` is the chain that it had.
 

@@ -1,8 +1,8 @@
 # Evict jobs of tenants that hold more than their quota, for a job whose tenant has a right to GPUs.
 #
 # Victims are set aside one by one, youngest first inside a tenant, until the job can be placed; those that are not
-# needed are put back. If it cannot be placed, every one is back exactly where it was. A job is evicted at most once in an
-# instant, and one that was evicted evicts nobody in it, so that a pass comes to an end.
+# needed are put back. If it cannot be placed, every one is back exactly where it was. A job is evicted at most once
+# in an instant, and one that was evicted evicts nobody in it, so that a pass comes to an end.
 
 cpdef enum:
     RECLAIM_NEVER = 0
@@ -70,7 +70,16 @@ cdef inline int64_t next_account(Books books, Entry[::1] ranks, int64_t a, bint 
 
 
 cdef inline bint reclaim_may_evict(
-    Books books, int64_t a, int64_t gpus, int64_t j, int64_t v, Job* victim, int64_t rule, int64_t own, int64_t others, int64_t below
+    Books books,
+    int64_t a,
+    int64_t gpus,
+    int64_t j,
+    int64_t v,
+    Job* victim,
+    int64_t rule,
+    int64_t own,
+    int64_t others,
+    int64_t below,
 ):
     """Return whether waiting job j may take the place of running job v, which has run for a while."""
     cdef int64_t mine, its
@@ -91,7 +100,16 @@ cdef inline bint reclaim_may_evict(
 
 
 cdef inline bint ends_with(
-    Books books, int64_t a, int64_t b, int64_t gpus, int64_t j, int64_t v, int64_t rule, int64_t own, int64_t others, int64_t below
+    Books books,
+    int64_t a,
+    int64_t b,
+    int64_t gpus,
+    int64_t j,
+    int64_t v,
+    int64_t rule,
+    int64_t own,
+    int64_t others,
+    int64_t below,
 ):
     """Return whether neither v, the first victim of account b, may be evicted nor any that would come after it."""
     cdef int64_t mine, its
@@ -165,7 +183,18 @@ cdef inline void conclude(State s, Books books, Key key, int64_t count, bint fou
 
 
 cdef inline bint attempt(
-    State s, Books books, Key key, int64_t a, int64_t j, Demand* demand, int64_t rule, int64_t own, int64_t others, int64_t below, int64_t borrow, int64_t lasting
+    State s,
+    Books books,
+    Key key,
+    int64_t a,
+    int64_t j,
+    Demand* demand,
+    int64_t rule,
+    int64_t own,
+    int64_t others,
+    int64_t below,
+    int64_t borrow,
+    int64_t lasting,
 ):
     """Evict by one rule until the job has a place; return False, with nothing changed, when it cannot have one.
 

@@ -9,7 +9,8 @@
 # - share now, B outlasting A: b / 2 + (2P - rb) * a / (2 ra)
 # - wait: b + a / 2
 #
-# For given speeds the answer depends on b / a alone: if sharing with some b is better, so is sharing with any larger one.
+# For given speeds the answer depends on b / a alone: if sharing with some b is better, so is sharing with any larger
+# one.
 
 # Longest work that the test tells apart, 139 years; longer counts as so much, so that products fit 64 bits.
 cdef int64_t MOST_MS = 1 << 42

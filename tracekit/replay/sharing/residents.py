@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
 from tracekit.replay import kernel
 from tracekit.replay.engine.build import build, open_nodes
 from tracekit.replay.engine.setting import Run

@@ -4,11 +4,12 @@
 # for the rest, GPUs with a seat and memory left; with the test of `pairs`, only those that one running job holds alone,
 # and only where both gain. Else it waits.
 #
-# Waiting jobs of one domain, demand, memory and utilization stand in one queue, and only its first is looked at. That is
-# exact: all jobs of a queue ask for the same, and the test favours the one with least work, which is the first. For the
-# same reason the GPUs that a waiting job could have become more only when a job leaves a GPU or a node joins: time only
-# shortens what running jobs have left, and a start never adds to them. So each queue keeps a number that they do not
-# exceed for its first job, raised as jobs leave; the candidates are gone through only when it reaches the gang's size.
+# Waiting jobs of one domain, demand, memory and utilization stand in one queue, and only its first is looked at. That
+# is exact: all jobs of a queue ask for the same, and the test favours the one with least work, which is the first.
+# For the same reason the GPUs that a waiting job could have become more only when a job leaves a GPU or a node joins:
+# time only shortens what running jobs have left, and a start never adds to them. So each queue keeps a number that
+# they do not exceed for its first job, raised as jobs leave; the candidates are gone through only when it reaches the
+# gang's size.
 
 
 cdef inline int64_t speed_of(Residents r, int64_t j):
