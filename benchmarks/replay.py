@@ -10,7 +10,8 @@ with gcc -O3 and left out where there is no compiler. Times are those of the eng
 out, and the least of three runs, or of one that took over 10 s; 'all' includes it.
 
 --growth shows jobs per second from 10,000 to 1.6 million jobs, --queue by the length of the queue, --cold how long the
-first replay of a process takes, --memory what a whole process needs beyond the table of jobs. --trace takes the jobs of a Trace, such as the Philly list, instead.
+first replay of a process takes, --memory what a whole process needs beyond the table of jobs. --trace takes the jobs of
+a Trace, such as the Philly list, instead.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def raise_fitness(FitnessRow[::1] rows, int64_t[::1] free, double sigma, Entry[:
     Parameters
     ----------
     rows : array (k,)
-        Jobs (see `_ROW`); `gpus` is what each surely has, and is raised.
+        Jobs; `gpus` is what each surely has, and is raised.
     free : array (P,)
         GPUs left in each pool.
     sigma : float

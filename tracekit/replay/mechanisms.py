@@ -192,7 +192,7 @@ class Planner:
 
 @dataclass(frozen=True)
 class Recorded:
-    """No rule: starts and ends are given, and only places are chosen (see `recorded`)."""
+    """No rule: starts and ends are given, and only places are chosen."""
 
     start_ms: NDArray[np.int64]
     """Start of each job [ms], not before its submission; -1 leaves it out (n,)."""
@@ -210,7 +210,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Fractional:
-    """Jobs share GPUs in thousandths, and ask for CPU and memory too; a rule scores the nodes (see `fraction_rules`).
+    """Jobs share GPUs in thousandths, and ask for CPU and memory too; a rule scores the nodes (see `fractions.supply.RULES`).
 
     A job goes to one node if an empty one could hold it. Otherwise it is cut into parts as large as an empty node can
     hold and one for what is left over, with CPU and memory in proportion, each on a node of its own.

@@ -7,7 +7,7 @@ cdef struct MeterRow:
 
 
 cdef class Meter:
-    """What a capped run meters (see `capped.Meter`)."""
+    """What a capped run meters (see `meter.Meter`)."""
 
     cdef MeterRow[::1] m
     cdef int32_t[::1] running

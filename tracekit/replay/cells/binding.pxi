@@ -139,7 +139,7 @@ cdef inline int64_t find(Hosts h, Group* chain, int64_t level):
 cdef inline bint bind(Hosts h, int64_t index):
     """Bind a private cell to a free block; return False where there is none, for which nodes must be missing.
 
-    The rows of all nodes are up to date before (see `refresh`) and, of this chain, after.
+    The rows of all nodes are up to date before (see `cells_refresh`) and, of this chain, after.
     """
     cdef int64_t level, other
     cdef Cell* cell = &h.cells[index]

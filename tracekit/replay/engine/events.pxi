@@ -1,7 +1,7 @@
 # Time, and what happens to jobs: the part of the engine that every policy shares and that knows none.
 #
 # An instant is every event of one moment, in the order finish, node change, submission, timer; a scheduling pass
-# follows it (`ordered`, `planned` and their neighbours).
+# follows it (`list_pass`, and those of the other mechanisms).
 
 
 cdef inline void touch(State s, int64_t d, int64_t freed):

@@ -1,4 +1,4 @@
-# The scheduling pass where jobs share GPUs in thousandths (see `fractions` and `fraction_rules`).
+# The scheduling pass where jobs share GPUs in thousandths (see supply.pxi and rules.pxi).
 #
 # Everything is counted in milli-GPUs. Jobs of one demand wait in one queue, or all of a domain where the first that
 # cannot start stops the pass. A job that did not fit is looked at again only when a node on which something ended, or

@@ -157,10 +157,10 @@ def apply_plan(
     p : Columns
         The jobs that it names.
     rows, ends : arrays (r, 4) and (k + 1,), or None
-        Nodes that the plan names (see `named`), by place in the plan; those of place i are `ends[i]` to `ends[i + 1]`.
+        Nodes that the plan names (see pinned_placement.pxi), by place in the plan; those of place i are `ends[i]` to `ends[i + 1]`.
         None where a planner names no nodes.
     beside : array (k,), or None
-        The job whose GPUs each job has (see `named`); None where jobs do not share.
+        The job whose GPUs each job has (see pinned_placement.pxi); None where jobs do not share.
     share : int
         Jobs that a GPU may have.
     keep : bool

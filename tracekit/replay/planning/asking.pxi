@@ -1,4 +1,4 @@
-# The compiled side of planners: when to ask, and what to show them (`carried` does what they say).
+# The compiled side of planners: when to ask, and what to show them (`apply_plan` does what they say).
 #
 # Nothing is queued: a planner sees every job that waits or runs, and says how many GPUs each should have.
 

@@ -2,7 +2,7 @@
 
 
 cdef class Columns:
-    """What a plan gives each job that it names (see `plan_columns.Columns`)."""
+    """What a plan gives each job that it names (see `plan_arrays.Columns`)."""
 
     cdef int64_t[::1] jobs
     cdef int64_t[::1] gpus
