@@ -210,7 +210,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Fractional:
-    """Jobs share GPUs in thousandths, and ask for CPU and memory too; a rule scores the nodes (see `fractions.supply.RULES`).
+    """Jobs share GPUs in thousandths, and ask for CPU and memory too; a rule scores the nodes (`fractions.supply`).
 
     A job goes to one node if an empty one could hold it. Otherwise it is cut into parts as large as an empty node can
     hold and one for what is left over, with CPU and memory in proportion, each on a node of its own.

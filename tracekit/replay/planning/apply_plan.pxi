@@ -157,7 +157,8 @@ def apply_plan(
     p : Columns
         The jobs that it names.
     rows, ends : arrays (r, 4) and (k + 1,), or None
-        Nodes that the plan names (see pinned_placement.pxi), by place in the plan; those of place i are `ends[i]` to `ends[i + 1]`.
+        Nodes that the plan names (see pinned_placement.pxi), by place in the plan; those of place i are `ends[i]` to
+        `ends[i + 1]`.
         None where a planner names no nodes.
     beside : array (k,), or None
         The job whose GPUs each job has (see pinned_placement.pxi); None where jobs do not share.
