@@ -164,6 +164,29 @@ def test_a_wall_clock_that_occurs_twice_is_unknown_unless_told(
 
 
 @pytest.mark.parametrize(
+    ("choice", "utc"),
+    [
+        ("first", "2018-03-11 09:30:00"),
+        ("second", "2018-03-11 10:30:00"),
+        ("null", None),
+        ("bounded", None),  # a quota has no other times that a reading could fit
+    ],
+)
+def test_a_skipped_wall_clock_means_the_same_in_jobs_and_in_quotas(
+    mapped: Mapped, rows: Rows, choice: str, utc: str | None
+) -> None:
+    quota = '\n[capacity]\nfiles = "quota.csv"\n[capacity.columns]\ntime = "t"\ngpu_count = "g"\n'
+    mapping = BASIC.replace("[source]", f'[source]\ndoubled_hour = "{choice}"') + quota
+    skipped = "2018-03-11 02:30:00"
+    quotas = f"t,g\n{skipped},8\n2018-03-12 00:00:00,9\n"
+    trace = mapped(mapping, {"jobs.csv": f"{HEADER}j1,u,t,{skipped},,,1,OK\n", "quota.csv": quotas})
+    job = rows(trace, "jobs")[0]
+    assert job.get("submit_time") == ("2018-03-11 09:30:00" if choice == "bounded" else utc)
+    assert [row["time"] for row in rows(trace, "capacity")] == [*([] if utc is None else [utc]), "2018-03-12 07:00:00"]
+    assert len(rows(trace, "rejects")) == (utc is None)
+
+
+@pytest.mark.parametrize(
     ("form", "text", "utc"),
     [
         ("epoch_s", "1507042806", "2017-10-03 15:00:06"),

@@ -203,13 +203,14 @@ def _read_quota(file: SourceFile, cluster: str, sink: Sink) -> None:
         "days on which the VCs' GPUs do not add up to the stated total; both are kept",
         (cluster + " " + table["date"].cast(pl.String)).filter(wrong) if vcs else None,
     )
-    midnight = to_utc(pl.col("date").cast(pl.Datetime("us")), TIMEZONE)
+    midnight = to_utc(table["date"].cast(pl.Datetime("us")), TIMEZONE)
     long = (
-        table.unpivot([*vcs, "total"], index="date", variable_name="vc", value_name="gpu_count")
+        table.with_columns(midnight=midnight)
+        .unpivot([*vcs, "total"], index=["date", "midnight"], variable_name="vc", value_name="gpu_count")
         .filter(pl.col("gpu_count").is_not_null())
         .filter((pl.col("gpu_count") != pl.col("gpu_count").shift(1).over("vc", order_by="date")).fill_null(value=True))
         .select(
-            time=midnight,
+            time="midnight",
             cluster=pl.lit(cluster),
             vc=pl.when(pl.col("vc") != "total").then("vc"),
             gpu_count=pl.col("gpu_count").cast(pl.Float64),
