@@ -288,6 +288,28 @@ def test_times_stand_above_stated_spans_which_are_checked(
     assert found_checks(trace) == {"queue_disagrees": (1, 1), "duration_disagrees": (1, 1)}
 
 
+# By its times the job waits 10 s and runs 90 s; the wait is stated in seconds, the run in minutes.
+@pytest.mark.parametrize(
+    ("wait", "minutes", "found"),
+    [
+        ("10.99", "2.49", []),
+        ("11", "1.5", ["queue_disagrees"]),
+        ("9", "1.5", ["queue_disagrees"]),
+        ("10", "2.5", ["duration_disagrees"]),
+        ("10", "0.5", ["duration_disagrees"]),
+    ],
+)
+def test_a_stated_span_disagrees_from_one_unit_on(
+    mapped: Mapped, found_checks: FoundChecks, wait: str, minutes: str, found: list[str]
+) -> None:
+    mapping = BASIC.replace(
+        'gpu_count = "gpus"', 'gpu_count = "gpus"\nqueue_s = "wait"\nrun_s = {column = "dur", unit = "min"}'
+    )
+    line = LINE.replace("OK", f"OK,{wait},{minutes}")
+    trace = mapped(mapping, {"jobs.csv": HEADER.replace("state", "state,wait,dur") + line})
+    assert found_checks(trace) == dict.fromkeys(found, (1, 1))
+
+
 def test_an_end_comes_from_start_and_duration(mapped: Mapped, rows: Rows) -> None:
     trace = mapped(
         simple('job_id = "id"\nstart_time = "s"\nrun_s = "d"'), {"a.csv": "id,s,d\n1,100,50\n2,,50\n3,100,\n"}

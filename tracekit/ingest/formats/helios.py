@@ -23,7 +23,7 @@ from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_columns, read_table
-from tracekit.ingest.derived import single_attempts
+from tracekit.ingest.derived import disagrees, single_attempts
 from tracekit.ingest.formats._slurm_status import has_ended, slurm_status
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
 from tracekit.ingest.localtime import to_utc
@@ -155,7 +155,7 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
             "jobs whose stated queue is not start minus submission; the times are used",
         ),
     ):
-        differ = (stated != ours).fill_null(value=False)
+        differ = disagrees(stated, ours).fill_null(value=False)
         compared = int((stated.is_not_null() & ours.is_not_null()).sum())
         sink.check(name, int(differ.sum()), compared, meaning, jobs["job_id"].filter(differ))
     unfinished = log["end_time"].is_not_null() & jobs["end_time"].is_null()
