@@ -60,6 +60,20 @@ def test_what_a_tenant_borrows_leaves_the_idle_quota_of_another_as_it_is(make_tr
     assert [row["vc"] for row in found.rows] == ["a", "b"]
 
 
+def test_quotas_that_run_empty_after_the_last_submission_are_not_unused(make_trace: MakeTrace) -> None:
+    log = Log()
+    for vc in "ab":
+        log.add("capacity", time=when(0), vc=vc, gpu_count=4)
+    for k in range(10):
+        # a holds all of its 4 GPUs, b one of its 4, until the last job comes; one of b runs on for ten days more.
+        log.job(k * DAY, DAY, gpus=4, vc="a")
+        log.job(k * DAY, DAY, gpus=1, vc="b")
+    log.job(10 * DAY, 10 * DAY, queue_s=60, gpus=1, vc="b")
+    found = finding(make_trace, log, "lend-quota")
+    assert found.numbers["unused_share"].value == pytest.approx(3 / 8)
+    assert [row["allocated_share_mean"] for row in found.rows] == [pytest.approx(1), pytest.approx(1 / 4)]
+
+
 def test_attempts_of_a_day_or_more_that_fail_are_lost(make_trace: MakeTrace) -> None:
     log = Log()
     log.job(0, DAY, gpus=2, status="failed")  # 48 GPU-hours

@@ -99,7 +99,7 @@ def test_waits_at_a_quota_beside_an_idle_one_speak_for_lending(make_trace: MakeT
     assert found.verdict == "holds"
     assert found.finding is not None
     assert found.finding.numbers["quota_wait_share"].value == pytest.approx(0.75)
-    frame = run_query(make_trace(**log.tables), "utilization/vc", quota="capacity")
+    frame = run_query(make_trace(**log.tables), "utilization/vc", quota="capacity", until="last_submission")
     used = frame["allocated_share_mean"].to_list()
     assert found.finding.numbers["unused_share"].value == pytest.approx(1 - sum(used) / 2)
     assert [row["vc"] for row in found.finding.rows] == ["a", "b"]
