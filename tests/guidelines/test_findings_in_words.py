@@ -104,8 +104,10 @@ def on_nodes(failed: str, *users: str) -> Log:
         (
             "checkpoint-long",
             run(DAY, "failed"),
-            "1 attempt failed after a day or more and took 48 GPU-hours, 50.0 % of all; a checkpoint an hour would "
-            "have kept at least 46 GPU-hours of it.",
+            (
+                "1 attempt failed after a day or more and took 48 GPU-hours, 50.0 % of all; a checkpoint an hour would "
+                "have kept at least 46 GPU-hours of it."
+            ),
         ),
         (
             "checkpoint-long",
@@ -115,8 +117,10 @@ def on_nodes(failed: str, *users: str) -> Log:
         (
             "drain-nodes",
             on_nodes("a", *"abcdefghij"),
-            "There are more failures than chance explains on 1 node: 30.0 % of the attempts there failed, 22.5 "
-            "attempts more than expected.",
+            (
+                "There are more failures than chance explains on 1 node: 30.0 % of the attempts there failed, 22.5 "
+                "attempts more than expected."
+            ),
         ),
         ("drain-nodes", on_nodes(""), "No node fails more often than chance explains."),
         (
@@ -127,8 +131,10 @@ def on_nodes(failed: str, *users: str) -> Log:
         (
             "stop-retries",
             retried(3),
-            "A job that fails for a reason that will not go away is tried 3 times; 2 trials after the first took 2 "
-            "GPU-hours, 66.7 % of all failed trials.",
+            (
+                "A job that fails for a reason that will not go away is tried 3 times; 2 trials after the first took 2 "
+                "GPU-hours, 66.7 % of all failed trials."
+            ),
         ),
         (
             "stop-retries",
@@ -138,36 +144,46 @@ def on_nodes(failed: str, *users: str) -> Log:
         (
             "reclaim-idle",
             used(5),
-            "2 jobs held GPUs for an hour or more at 10 % utilization or less; they wasted 5.7 GPU-hours, 95.0 % of "
-            "what was measured.",
+            (
+                "2 jobs held GPUs for an hour or more at 10 % utilization or less; they wasted 5.7 GPU-hours, 95.0 % "
+                "of what was measured."
+            ),
         ),
         ("reclaim-idle", used(30), "No measured job held GPUs for an hour or more at 10 % utilization or less."),
         (
             "right-size-gangs",
             used(30),
-            "1 gang had GPUs that were busy 10 to 50 % of the time, with 100 % of the GPU-hours of gangs; half the "
-            "GPUs would spare up to 2 GPU-hours.",
+            (
+                "1 gang had GPUs that were busy 10 to 50 % of the time, with 100 % of the GPU-hours of gangs; half the "
+                "GPUs would spare up to 2 GPU-hours."
+            ),
         ),
         ("right-size-gangs", used(5), "No measured gang had GPUs that were busy 10 to 50 % of the time."),
         (
             "share-gpus",
             used(30),
-            "1 job of at most one GPU kept it busy 10 to 50 % of the time, with 33.3 % of the measured GPU-hours; in "
-            "pairs such jobs would free up to 1 GPU-hour.",
+            (
+                "1 job of at most one GPU kept it busy 10 to 50 % of the time, with 33.3 % of the measured GPU-hours; "
+                "in pairs such jobs would free up to 1 GPU-hour."
+            ),
         ),
         ("share-gpus", used(5), "No measured job of at most one GPU kept it busy 10 to 50 % of the time."),
         (
             "pre-run-pool",
             run(600, "failed", gpus=16),
-            "50.0 % of gangs fail within ten minutes of their first start; 10 min on one GPU first, for gangs of 2 "
-            "GPUs or more, would save 2.33 GPU-hours net (43.8 %).",
+            (
+                "50.0 % of gangs fail within ten minutes of their first start; 10 min on one GPU first, for gangs of 2 "
+                "GPUs or more, would save 2.33 GPU-hours net (43.8 %)."
+            ),
         ),
         ("pre-run-pool", run(601, "failed"), "No gang fails within ten minutes of its first start."),
         (
             "pre-run-pool",
             run(600, "failed"),
-            "50.0 % of gangs fail within ten minutes of their first start; some minutes on one GPU first would take as "
-            "much as they save.",
+            (
+                "50.0 % of gangs fail within ten minutes of their first start; some minutes on one GPU first would take "
+                "as much as they save."
+            ),
         ),
     ],
 )

@@ -42,9 +42,7 @@ def test_a_time_in_the_doubled_hour_is_unknown_unless_an_hour_is_chosen(
         ("second", dt.datetime(2018, 3, 11, 10, 30)),  # 03:30 PDT, by one that had not changed yet
     ],
 )
-def test_a_time_in_the_skipped_hour_means_two_instants_as_well(
-    doubled_hour: str, expected: dt.datetime | None
-) -> None:
+def test_a_time_in_the_skipped_hour_means_two_instants_as_well(doubled_hour: str, expected: dt.datetime | None) -> None:
     assert utc("2018-03-11 02:30", doubled_hour) == expected
 
 
