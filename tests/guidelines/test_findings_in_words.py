@@ -181,8 +181,8 @@ def on_nodes(failed: str, *users: str) -> Log:
             "pre-run-pool",
             run(600, "failed"),
             (
-                "50.0 % of gangs fail within ten minutes of their first start; some minutes on one GPU first would take "
-                "as much as they save."
+                "50.0 % of gangs fail within ten minutes of their first start; some minutes on one GPU first would "
+                "take as much as they save."
             ),
         ),
     ],
