@@ -87,6 +87,14 @@ def test_jobs_without_gpus_wait_for_neither(ask: Ask) -> None:
         assert ask(plan, CAUSES).frame.row(1) == ("b", 4 * HOUR, 0, 0, 4 * HOUR, "other")
 
 
+@pytest.mark.parametrize("gpus", [0.5, 1.0])
+def test_the_smallest_jobs_wait_for_their_quota_too(ask: Ask, gpus: float) -> None:
+    plan = tables()
+    plan["capacity"][0]["gpu_count"] = 4  # a holds as many until 4
+    plan["jobs"][1]["gpu_count"] = plan["attempts"][1]["gpu_count"] = gpus
+    assert ask(plan, CAUSES).frame.row(1) == ("b", 4 * HOUR, 4 * HOUR, 0, 0, "fair_share")
+
+
 def test_tenants_and_sizes_are_told_apart(ask: Ask) -> None:
     plan = tables(nodes=False)
     for name in ("jobs", "attempts"):
