@@ -27,6 +27,7 @@ sys.path.insert(0, str(_ROOT))
 from tools.mutating.mutants import Mutant, find, is_python, sampled, text_change  # noqa: E402 -- found by the line above
 from tools.mutating.trial import Trials  # noqa: E402 -- the same
 
+_COPIED: tuple[str, ...]
 _COPIED = ("tracekit", "tests", "queries", "schemas", "reports", "sample_traces", "docs", "pyproject.toml", "README.md")
 _COPIED += tuple(path.name for path in _ROOT.glob("hatch_build.py"))  # compiles, where something is compiled
 

@@ -71,8 +71,8 @@ def test_the_records_are_counted() -> None:
         "doubtful_times": sum(job.doubtful for job in jobs()),
     }
     (line,) = [line for line in shown(RESEARCHER) if line.startswith("Trace: philly (")]
-    told = dict(reversed(part.split()) for part in line.partition("(")[2].strip(")").split(", "))
-    assert {name: int(told[name]) for name in counts} == counts
+    told = [part.split() for part in line.partition("(")[2].strip(")").split(", ")]
+    assert {name: int(number) for number, name in told if name in counts} == counts
     assert f"{counts['jobs']} jobs" in shown(RESEARCHER)
     assert any(line.startswith(f"fitted to {counts['jobs']} jobs; ") for line in shown("tutorials/simulator.md"))
 

@@ -186,14 +186,15 @@ def test_quotas_of_one_gpu_count_and_what_has_no_vc_or_no_quota_does_not(make_tr
     for vc, gpus in (("a", 1), ("b", 3), ("none", 0)):
         log.add("capacity", time=when(0), vc=vc, gpu_count=gpus)
     for k in range(10):
-        for vc in ("a", "none", "unlisted", None):
-            log.job(k * DAY, DAY, gpus=1, vc=vc)
+        for owner in ("a", "none", "unlisted", None):
+            log.job(k * DAY, DAY, gpus=1, vc=owner)
         log.job(k * DAY, DAY, gpus=2, vc="b")
     log.job(10 * DAY, 60, queue_s=60, gpus=1, vc="b")
     found = finding(make_trace, log, "lend-quota")
     # Of 1 + 3 GPUs one is unused.
     assert [row["vc"] for row in found.rows] == ["a", "b"]
-    assert (found.numbers["unused_share"].value, found.numbers["unused_share"].n) == (pytest.approx(1 / 4), 2)
+    assert found.numbers["unused_share"].value == pytest.approx(1 / 4)
+    assert found.numbers["unused_share"].n == 2
 
 
 def test_one_quota_cannot_be_lent(make_trace: MakeTrace) -> None:

@@ -107,9 +107,8 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
 def _submitting(con: duckdb.DuckDBPyConnection, edges: Ints) -> NDArray[np.bool_]:
     """Return which intervals end by the last submission; all where none does, or no submission is known."""
     last = con.execute("SELECT epoch_us(max(submit_time)) FROM jobs").fetchall()[0][0]
-    if last is None or edges[1] > last:
-        return np.ones(len(edges) - 1, dtype=bool)
-    return edges[1:] <= last
+    ended: NDArray[np.bool_] = edges[1:] <= (np.iinfo(np.int64).max if last is None else last)
+    return ended if ended[0] else np.ones_like(ended)
 
 
 def _waiting(con: duckdb.DuckDBPyConnection, source: str) -> tuple[Spans, list[str]]:

@@ -125,7 +125,7 @@ def hour_chart(rows: list[Row]) -> list[Panel]:
         for r in rows
         if r["cluster"] == cluster
     ]
-    kinds = (
+    kinds = [
         ("held", "Held by jobs", percent_axis("GPUs held"), ".1%", "Of all GPUs of the cluster."),
         (
             "busy",
@@ -142,9 +142,9 @@ def hour_chart(rows: list[Row]) -> list[Panel]:
             ",.1f",
             "The jobs of them that ask for GPUs; no line where no size of a cluster's jobs is known.",
         ),
-    )
+    ]
     if all(r["gpu_jobs"] in (None, r["jobs"]) for r in shown):
-        kinds = kinds[:-1]
+        kinds.pop()
     legend = tuple(colours.items()) if len(colours) > 1 else ()
     return [
         Panel(_by_hour(shown, column, axis, form, colours), legend, title, note)
