@@ -185,6 +185,14 @@ def test_jobs_of_other_tenants_are_not_overtaken(ask: Ask) -> None:
     assert (flags(answer, "d"), flags(answer, "e")) == ((False, False), (False, False))
 
 
+def test_a_tenant_of_cpu_jobs_changes_nothing_for_the_next(ask: Ask) -> None:
+    plan = tables()
+    for name in ("jobs", "attempts"):
+        plan[name].append(plan[name][0] | {"job_id": "z", "gpu_count": 0})
+    plan["jobs"][-1]["vc"] = "cpu"  # stands before v and w
+    assert ask(plan, ORDER).frame.rows() == ask(tables(), ORDER).frame.rows()
+
+
 def test_a_job_that_left_the_queue_was_overtaken_but_overtook_nobody(ask: Ask) -> None:
     plan = tables()
     left = {"job_id": "g", "cluster": "x", "vc": "w", "gpu_count": 8, "status": "cancelled", "attempt_count": 0}
