@@ -113,6 +113,8 @@ def test_what_is_not_there_is_left_out_or_named() -> None:
     advice = " 'tracekit replay TRACE -p a -p b -o OUT' makes the replays that are needed."
     assert effect_of(Trial("a", ("b",)), some) == f"Nobody made b.{advice}"
     assert effect_of(Trial("a", ("b",)), Schedules({"a": "Nobody made a.", "b": better})) == f"Nobody made a.{advice}"
+    neither = Schedules({"a": base, "b": "Nobody made b.", "c": "Nobody made c."})
+    assert str(effect_of(Trial("a", ("b", "c")), neither)).startswith("Nobody made b. ")
     none = Schedules({"a": [(None, 0)], "b": better})
     assert effect_of(Trial("a", ("b",)), none) == "No job was completed under both policies."
 

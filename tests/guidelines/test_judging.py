@@ -268,6 +268,11 @@ def test_effects_come_from_one_place(trace: Trace) -> None:
         guidelines(trace, replay="out", try_jobs=5)
     with pytest.raises(UsageError, match="at least one job"):
         guidelines(trace, try_jobs=0)
+    assert guidelines(trace, only=["backfill"], try_jobs=1).judged[0].verdict == "cannot tell"
+
+
+def test_thirty_observations_are_enough(trace: Trace) -> None:
+    assert judged(trace, Number(0.9, 30), Number(5, 1)).verdict == "holds"
 
 
 def test_a_ratio_over_days_has_the_interval_of_its_days() -> None:
