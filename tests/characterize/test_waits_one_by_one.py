@@ -178,6 +178,13 @@ def test_the_room_in_the_quota_is_that_of_the_moment(ask: Ask, quota: int, at_e:
     assert ask(plan, ORDER).frame["harmless"].to_list()[4:] == [at_e, at_f]
 
 
+def test_who_starts_at_the_same_moment_is_not_overtaken(ask: Ask) -> None:
+    # At 3.5 e starts, and so does c, of 2 GPUs. What e overtakes is d alone, for whose 4 GPUs the quota has no room.
+    plan = moved(c=(2.25, 3.5), d=(2, 5), e=(2.5, 3.5), f=(10, 10))
+    plan["capacity"][1]["gpu_count"] = 3
+    assert ask(plan, ORDER).frame.row(4) == ("e", True, True, False, True)
+
+
 def test_jobs_of_other_tenants_are_not_overtaken(ask: Ask) -> None:
     plan = moved(d=(2, 5), e=(2.5, 4), f=(10, 10), c=(0, 0))
     plan["jobs"][4]["vc"] = "v"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -11,6 +12,7 @@ from tests.guidelines.planted import DAY, when
 from tracekit.guidelines.effects import DEFAULTS, Change, Effect, Untold, effect_of
 from tracekit.guidelines.interface import Assumption, Trial
 from tracekit.guidelines.replays import Replays
+from tracekit.replay.results.comparison import day_intervals
 from tracekit.replay.results.record import Support
 
 if TYPE_CHECKING:
@@ -103,6 +105,22 @@ def test_there_is_no_share_of_waits_that_the_baseline_does_not_have() -> None:
     (change,) = told(Schedules({"a": [(100, 50)] * 6, "b": [(80, 20)] * 6}, days=days), "b").changes
     assert (change.queue_diff_share, change.queue_diff_share_low, change.queue_diff_share_high) == (-0.6, -0.6, -0.6)
     assert (change.jct_diff_share_low, change.jct_diff_share_high) == (-0.2, -0.2)
+
+
+def test_intervals_are_those_of_the_table_of_a_replay() -> None:
+    """The same 1,000 draws of days as in comparison.parquet, over sums of milliseconds."""
+    base = [(100.5, 50), (80, 40), (70, 35), (90, 20), (60, 10), (50, 5), (400, 60)]
+    other = [(50.25, 10), (80, 40), (75, 30), (40, 20), (65, 20), (45, 0), (100, 30)]
+    days = [0, 0, 1, 2, 3, 4, 5]
+    (change,) = told(Schedules({"a": base, "b": other}, days=days), "b").changes
+    pairs = []
+    for k in (0, 1):
+        before = np.array([round(1000 * job[k]) for job in base])
+        pairs.append((np.array([round(1000 * job[k]) for job in other]) - before, before))
+    jct, queue = day_intervals(np.array(days), [], pairs, seed=0) or []
+    assert (change.jct_diff_share_low, change.jct_diff_share_high) == jct
+    assert (change.queue_diff_share_low, change.queue_diff_share_high) == queue
+    assert jct[0] < (change.jct_diff_share or 0) < jct[1]
 
 
 def test_what_is_not_there_is_left_out_or_named() -> None:
