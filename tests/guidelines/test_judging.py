@@ -277,7 +277,7 @@ def test_each_guideline_is_told_before_it_is_judged(trace: Trace) -> None:
         def __init__(self) -> None:
             self.stages: list[str] = []
 
-        def stage(self, what: str, total: int | None = None) -> None:  # noqa: ARG002 -- what Progress has
+        def stage(self, what: str, total: int | None = None) -> None:
             self.stages.append(what)
 
     told = Told()
