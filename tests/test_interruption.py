@@ -154,3 +154,40 @@ def test_an_analysis_is_interrupted_whatever_it_does(tmp_path: Path, delay: floa
     told = [line for line in said.splitlines(keepends=True) if not line.startswith("note: ")]
     assert (process.returncode, told) == (130, [LINE])
     assert list(place.iterdir()) == []
+
+
+LOADING = """
+import os, signal, sys
+from tracekit.__main__ import main
+
+class Loading:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), int(sys.argv[2]))
+
+sys.meta_path.insert(0, Loading())
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("module", ["tracekit.interruption", "tracekit.cli", "typer"])
+def test_a_signal_is_heard_while_the_commands_are_being_loaded(module: str, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", LOADING, module, str(int(number))]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", LINE)
+
+
+def test_nothing_large_is_loaded_before_signals_are_heard() -> None:
+    program = "import sys; before = set(sys.modules); import tracekit.__main__; print(*set(sys.modules) - before)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "tracekit" in loaded
+    assert loaded - {"tracekit"} <= set(sys.stdlib_module_names)

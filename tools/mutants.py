@@ -4,10 +4,10 @@
     python tools/mutants.py cells intervals     # some
     python tools/mutants.py cells --all         # every mutant, not a sample
 
-Cosmic Ray finds the places and makes the changes (dependency group `mutants`); an area adds changes of text, for SQL
-and for limits that once could move unnoticed. A copy of the checkout is changed, never the checkout. Exit code 1
-says that fewer are noticed than an area demands, or that one survives which tools/mutating/survivors.toml does not
-explain.
+Cosmic Ray finds the places and makes the changes (dependency group `mutants`), and tools/mutating/tokens.py those of
+Cython's files; an area adds changes of text, for SQL and for limits that once could move unnoticed. A copy of the
+checkout is changed, never the checkout. Exit code 1 says that fewer are noticed than an area demands, or that one
+survives which tools/mutating/survivors.toml does not explain.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ sys.path.insert(0, str(_ROOT))
 from tools.mutating.mutants import Mutant, find, is_python, sampled, text_change  # noqa: E402 -- found by the line above
 from tools.mutating.trial import Trials  # noqa: E402 -- the same
 
-_COPIED = ("tracekit", "tests", "queries", "schemas", "reports", "sample_traces", "docs", "pyproject.toml")
+_COPIED: tuple[str, ...]
+_COPIED = ("tracekit", "tests", "queries", "schemas", "reports", "sample_traces", "docs", "pyproject.toml", "README.md")
+_COPIED += tuple(path.name for path in _ROOT.glob("hatch_build.py"))  # compiles, where something is compiled
 
 
 def main() -> None:
@@ -57,18 +59,22 @@ def _try(name: str, area: dict[str, Any], tree: Path, explained: dict[Mutant, st
     survivors: list[Mutant] = []
     for part in area["part"]:
         chosen = _chosen(part, tree, every=every)
-        trials = Trials(tree, part["tests"], part.get("environment", {}))
+        trials = Trials(tree, part["tests"], part.get("environment", {}), part.get("build", ()))
         begun = time.monotonic()
         for number, mutant in enumerate(chosen, 1):
             text = mutant.applied(tree)
             if not is_python(mutant.file, text):
                 continue
+            noticed = trials.notices(mutant.file, text)
+            if noticed is None:
+                continue
             tried.append(mutant)
-            if not trials.notices(mutant.file, text):
+            if not noticed:
                 survivors.append(mutant)
                 print(f"  survives: {mutant}\n      {explained.get(mutant, 'NOT EXPLAINED')}", flush=True)
             if number % 25 == 0:
                 print(f"  {number} of {len(chosen)} in {time.monotonic() - begun:.0f} s", flush=True)
+        trials.build()
     share = 1 - len(survivors) / len(tried)
     new = [mutant for mutant in survivors if mutant not in explained]
     print(f"{name}: {share:.1%} of {len(tried)} noticed, {area['least']:.0%} due; {len(new)} survivors not explained")

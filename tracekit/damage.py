@@ -56,7 +56,8 @@ def damage_told(*, by_warnings: bool = False) -> Iterator[None]:
     Parameters
     ----------
     by_warnings : bool
-        Look at the Traces when a library warns, too, as NumPy does of infinite numbers: for a whole process only.
+        Look at the Traces, once each, when arithmetic of a library fails and it only warns, as NumPy does of infinite
+        numbers (RuntimeWarning): for a whole process only. Other warnings are no failures and pass.
     """
     outer = _watched.get()
     traces: list[Readable] = []
@@ -79,10 +80,13 @@ def damage_told(*, by_warnings: bool = False) -> Iterator[None]:
 @contextmanager
 def _looked_at_by_warnings(traces: list[Readable]) -> Iterator[None]:
     show = warnings.showwarning
+    looked = 0
 
     def look(message: Warning | str, *details: Any, **more: Any) -> None:
-        if isinstance(message, Warning) and traces:
-            _raise_damage(traces, message)
+        nonlocal looked
+        if isinstance(message, RuntimeWarning):
+            new, looked = traces[looked:], len(traces)
+            _raise_damage(new, message)
         show(message, *details, **more)
 
     warnings.showwarning = look

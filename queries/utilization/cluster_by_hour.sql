@@ -8,15 +8,17 @@
 -- param quota: auto {auto, capacity, peak, p95} | peak and p95: where no total is stated, the sum of these proxies of the VCs
 -- param gpus: 0.0 | GPUs that the cluster owns, for a trace of one cluster; 0: what the trace states, or its node list
 -- param rule: mean {mean, clipped} | as it is, or every interval clipped at what the cluster owns, as Helios does
+-- param until: end {end, last_submission} | intervals that count in shares: all, as published, or those that end by the last submission
 -- column cluster: text | the cluster
 -- column hour: hour | 0..23 in the trace's time zone
--- column allocated_share: share | GPU time held / GPU time owned in this hour, over all days; NULL when capacity is unknown
+-- column allocated_share: share | GPU time held / GPU time owned in this hour, over all days; NULL when capacity is unknown, or no interval counts
 -- column gpu_util_pct: percent | mean of all GPU samples in this hour; NULL without telemetry
 -- column submitted_jobs: jobs/hour | mean number of jobs submitted in this hour of a day, CPU jobs included
 -- column submitted_gpu_jobs: jobs/hour | those of them with GPUs; NULL when the size of none of the cluster's jobs is known
 -- rule:
 -- What a cluster owns: see queuing/cluster_timeline. Intervals are cut at local hours; use is averaged from the first to
--- the last moment of the trace. Submissions are divided by the same days as in overview/arrivals_by_hour: local calendar
+-- the last moment of the trace, as the published notebook does. After the last submission jobs only run out, which lowers
+-- the share; until=last_submission leaves those intervals out, as the report's first screen does. Submissions are divided by the same days as in overview/arrivals_by_hour: local calendar
 -- days from the first to the last submission in any cluster, both included. Helios Fig 2b is of jobs with GPUs.
 -- Telemetry is taken for the cluster that the node list gives the machine, all samples alike, whether or not a job held
 -- the GPU.
@@ -25,7 +27,8 @@ WITH owned AS (
         cluster,
         time,
         sum(CAST(running_gpus AS DECIMAL(38, 6))) AS running,
-        CAST(max(cluster_gpus) AS DECIMAL(38, 6)) AS gpus
+        CAST(max(cluster_gpus) AS DECIMAL(38, 6)) AS gpus,
+        any_value(submitting) OR $until = 'end' AS counts
     FROM gpu_timeline
     GROUP BY cluster, time
 ),
@@ -34,8 +37,8 @@ by_hour AS (
     SELECT
         cluster,
         CAST(extract(HOUR FROM time AT TIME ZONE 'UTC' AT TIME ZONE $timezone) AS BIGINT) AS hour,
-        sum(CASE WHEN $rule = 'clipped' THEN least(running, gpus) ELSE running END) FILTER (WHERE gpus > 0)
-        / nullif(sum(gpus) FILTER (WHERE gpus > 0), 0) AS allocated_share
+        sum(CASE WHEN $rule = 'clipped' THEN least(running, gpus) ELSE running END) FILTER (WHERE counts AND gpus > 0)
+        / nullif(sum(gpus) FILTER (WHERE counts AND gpus > 0), 0) AS allocated_share
     FROM owned
     GROUP BY 1, 2
 ),

@@ -5,6 +5,7 @@
 -- needs: gpu_count
 -- param step_s: 3600 | length of the intervals over which use is averaged before quantiles are taken [s]
 -- param quota: auto {auto, capacity, peak, p95} | what a VC owns: stated, or as a proxy its peak or 95th percentile
+-- param until: end {end, last_submission} | intervals that count in shares: all, as published, or those that end by the last submission
 -- column cluster: text | the cluster
 -- column vc: text | the tenant; NULL for jobs without one
 -- column capacity_gpus: GPUs | mean over time of what the VC owns; NULL when unknown
@@ -16,6 +17,9 @@
 -- rule:
 -- Intervals in which the VC owns nothing are out. Shares above 1 happen where VCs may borrow, or where the quota is
 -- stale; they are not clipped. The note beside the result names the source of what a VC owns.
+-- Averages run from the first to the last moment of the trace, as the published notebook's do. After the last submission
+-- jobs only run out, which lowers shares; until=last_submission leaves those intervals out, as the report's first screen
+-- does.
 -- Waits: each known period of being queued of jobs with GPUs, zeros count.
 WITH used AS (
     SELECT
@@ -29,6 +33,7 @@ WITH used AS (
         quantile_cont(CASE WHEN capacity_gpus > 0 THEN running_gpus / capacity_gpus END, 0.5) AS p50,
         quantile_cont(CASE WHEN capacity_gpus > 0 THEN running_gpus / capacity_gpus END, 0.75) AS p75
     FROM gpu_timeline
+    WHERE submitting OR $until = 'end'
     GROUP BY cluster, vc
 ),
 

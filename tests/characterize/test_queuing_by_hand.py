@@ -265,6 +265,31 @@ def test_use_of_each_vc(make_trace: MakeTrace) -> None:
     assert w == ("x", "w", 8.0, pytest.approx(8.75 / 48), 0.0078125, 0.140625, 0.296875, 0.0)
 
 
+def test_use_of_each_vc_up_to_the_last_submission(make_trace: MakeTrace) -> None:
+    # The last job comes at 3.5, so that three hours count. v: 4 of 6 in each. w, of 8: 0, 2, 2.5.
+    v, w = rows(make_trace(**tables()), "utilization/vc", until="last_submission")
+    assert v[2:] == (6.0, *[pytest.approx(4 / 6)] * 4, 7200.0)
+    assert w[2:] == (8.0, pytest.approx(4.5 / 24), 0.125, 0.25, 0.28125, 0.0)
+
+
+def test_use_by_hour_up_to_the_last_submission(make_trace: MakeTrace) -> None:
+    # Half hours count until 3.5; of the fourth hour that is one, in which v holds 4. Later hours stay, without a share.
+    found = rows(make_trace(**tables()), "utilization/cluster_by_hour", until="last_submission")
+    assert [row[2] for row in found] == [4 / 8, 6 / 8, 6.5 / 8, 4 / 8, None, None]
+    assert [row[4] for row in found] == [2.0, 1.0, 2.0, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(("last", "counted"), [(0.5, 6), (2, 2), (3, 3), (3.999, 3), (4, 4)])
+def test_intervals_count_that_end_by_the_last_submission(make_trace: MakeTrace, last: float, counted: int) -> None:
+    plan = tables()
+    for job in plan["jobs"]:
+        job["submit_time"] = min(job["submit_time"], hour(last))
+    plan["jobs"][0]["submit_time"] = hour(last)
+    found = rows(make_trace(**plan), "utilization/cluster_by_hour", until="last_submission", step_s=3600)
+    # Where no interval ends by then, as within the first hour, all count.
+    assert [row[2] is not None for row in found] == [hour < counted for hour in range(6)]
+
+
 def test_use_of_the_cluster_by_hour(make_trace: MakeTrace) -> None:
     samples = [
         {"time": hour(1.25), "node_id": "m", "gpu_index": 0, "utilization_pct": 40},

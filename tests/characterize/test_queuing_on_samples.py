@@ -369,14 +369,22 @@ def quantile(values: list[float], share: Fraction) -> float | None:
     return ordered[low] * (1 - part) + ordered[min(low + 1, len(ordered) - 1)] * part
 
 
-def use_of_vcs(world: World, step_s: int = 3600, quota: str = "auto") -> Results:
+def counted(world: World, step_s: int, until: str) -> Callable[[int], bool]:
+    """Return whether an interval that begins at a time [us] counts."""
+    last = max(job["submit_time"] for job in world.jobs.values() if job["submit_time"] is not None)
+    return lambda time: until == "end" or time + step_s * MICRO <= last
+
+
+def use_of_vcs(world: World, step_s: int = 3600, quota: str = "auto", until: str = "end") -> Results:
     waits: dict[Tenant, list[float]] = defaultdict(list)
     for a in world.rows["attempts"]:
         if a["wait_s"] is not None and (world.jobs[a["job_id"]]["gpu_count"] or 0) > 0:
             waits[world.tenant(a["job_id"])].append(a["wait_s"])
     loads: dict[Tenant, list[tuple[float, float | None]]] = defaultdict(list)
-    for (_, cluster, vc), (_, _, held, _, gpus) in timeline(world, step_s, quota).items():
-        loads[cluster, vc].append((held, gpus))
+    counts = counted(world, step_s, until)
+    for (time, cluster, vc), (_, _, held, _, gpus) in timeline(world, step_s, quota).items():
+        if counts(time):
+            loads[cluster, vc].append((held, gpus))
     results: Results = {}
     for tenant, rows in loads.items():
         told = [gpus for _, gpus in rows if gpus is not None]
@@ -388,16 +396,17 @@ def use_of_vcs(world: World, step_s: int = 3600, quota: str = "auto") -> Results
     return results
 
 
-def cluster_by_hour(world: World, quota: str = "auto", rule: str = "mean") -> Results:
+def cluster_by_hour(world: World, quota: str = "auto", rule: str = "mean", until: str = "end") -> Results:
     zone = ZoneInfo(world.trace.timezone)
 
     def local(time: int) -> dt.datetime:
         return (EPOCH + dt.timedelta(microseconds=time)).astimezone(zone)
 
+    counts = counted(world, HALF_HOUR, until)
     shares: dict[tuple[Any, int], list[float]] = defaultdict(lambda: [0, 0])
     for (time, cluster), (_, _, held, _, gpus) in cluster_timeline(world, HALF_HOUR, quota).items():
         total = shares[cluster, local(time).hour]
-        if gpus:
+        if gpus and counts(time):
             total[0] += min(held, gpus) if rule == "clipped" else held
             total[1] += gpus
     submitted: dict[tuple[Any, int], list[float | None]] = defaultdict(list)
@@ -452,8 +461,11 @@ USES: dict[str, list[Row]] = {
     "queuing/out_of_order": [{}, {"quota": "peak"}, {"quota": "p95"}, {"capacity": "listed"}],
     "queuing/timeline": [{"step_s": s, "quota": q} for s in (DAY, DAY // 4) for q in ("auto", "peak")],
     "queuing/cluster_timeline": [{"step_s": s, "quota": q} for s in (DAY, DAY // 4) for q in ("auto", "peak")],
-    "utilization/vc": [{}, {"quota": "peak"}, {"quota": "p95"}],
-    "utilization/cluster_by_hour": [{"quota": q, "rule": r} for q in ("auto", "peak") for r in ("mean", "clipped")],
+    "utilization/vc": [{}, {"quota": "peak"}, {"quota": "p95"}, {"until": "last_submission"}],
+    "utilization/cluster_by_hour": [
+        *({"quota": q, "rule": r} for q in ("auto", "peak") for r in ("mean", "clipped")),
+        {"until": "last_submission"},
+    ],
     "locality/fragmentation": [{"step_s": DAY, "capacity": c} for c in ("observed", "listed")],
 }
 """By query: the parameters it is tried with."""

@@ -87,6 +87,14 @@ def test_jobs_without_gpus_wait_for_neither(ask: Ask) -> None:
         assert ask(plan, CAUSES).frame.row(1) == ("b", 4 * HOUR, 0, 0, 4 * HOUR, "other")
 
 
+@pytest.mark.parametrize("gpus", [0.5, 1.0])
+def test_the_smallest_jobs_wait_for_their_quota_too(ask: Ask, gpus: float) -> None:
+    plan = tables()
+    plan["capacity"][0]["gpu_count"] = 4  # a holds as many until 4
+    plan["jobs"][1]["gpu_count"] = plan["attempts"][1]["gpu_count"] = gpus
+    assert ask(plan, CAUSES).frame.row(1) == ("b", 4 * HOUR, 4 * HOUR, 0, 0, "fair_share")
+
+
 def test_tenants_and_sizes_are_told_apart(ask: Ask) -> None:
     plan = tables(nodes=False)
     for name in ("jobs", "attempts"):
@@ -170,11 +178,26 @@ def test_the_room_in_the_quota_is_that_of_the_moment(ask: Ask, quota: int, at_e:
     assert ask(plan, ORDER).frame["harmless"].to_list()[4:] == [at_e, at_f]
 
 
+def test_who_starts_at_the_same_moment_is_not_overtaken(ask: Ask) -> None:
+    # At 3.5 e starts, and so does c, of 2 GPUs. What e overtakes is d alone, for whose 4 GPUs the quota has no room.
+    plan = moved(c=(2.25, 3.5), d=(2, 5), e=(2.5, 3.5), f=(10, 10))
+    plan["capacity"][1]["gpu_count"] = 3
+    assert ask(plan, ORDER).frame.row(4) == ("e", True, True, False, True)
+
+
 def test_jobs_of_other_tenants_are_not_overtaken(ask: Ask) -> None:
     plan = moved(d=(2, 5), e=(2.5, 4), f=(10, 10), c=(0, 0))
     plan["jobs"][4]["vc"] = "v"
     answer = ask(plan, ORDER)
     assert (flags(answer, "d"), flags(answer, "e")) == ((False, False), (False, False))
+
+
+def test_a_tenant_of_cpu_jobs_changes_nothing_for_the_next(ask: Ask) -> None:
+    plan = tables()
+    for name in ("jobs", "attempts"):
+        plan[name].append(plan[name][0] | {"job_id": "z", "gpu_count": 0})
+    plan["jobs"][-1]["vc"] = "cpu"  # stands before v and w
+    assert ask(plan, ORDER).frame.rows() == ask(tables(), ORDER).frame.rows()
 
 
 def test_a_job_that_left_the_queue_was_overtaken_but_overtook_nobody(ask: Ask) -> None:

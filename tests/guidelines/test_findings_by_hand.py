@@ -8,6 +8,7 @@ import pytest
 
 from tests.guidelines.planted import DAY, Log, when
 from tracekit.guidelines.evidence import Evidence
+from tracekit.guidelines.interface import LackingError
 from tracekit.guidelines.registry import find_guideline
 
 if TYPE_CHECKING:
@@ -58,6 +59,20 @@ def test_what_a_tenant_borrows_leaves_the_idle_quota_of_another_as_it_is(make_tr
     found = finding(make_trace, log, "lend-quota")
     assert found.numbers["unused_share"].value == pytest.approx(3 / 8, abs=0.01)
     assert [row["vc"] for row in found.rows] == ["a", "b"]
+
+
+def test_quotas_that_run_empty_after_the_last_submission_are_not_unused(make_trace: MakeTrace) -> None:
+    log = Log()
+    for vc in "ab":
+        log.add("capacity", time=when(0), vc=vc, gpu_count=4)
+    for k in range(10):
+        # a holds all of its 4 GPUs, b one of its 4, until the last job comes; one of b runs on for ten days more.
+        log.job(k * DAY, DAY, gpus=4, vc="a")
+        log.job(k * DAY, DAY, gpus=1, vc="b")
+    log.job(10 * DAY, 10 * DAY, queue_s=60, gpus=1, vc="b")
+    found = finding(make_trace, log, "lend-quota")
+    assert found.numbers["unused_share"].value == pytest.approx(3 / 8)
+    assert [row["allocated_share_mean"] for row in found.rows] == [pytest.approx(1), pytest.approx(1 / 4)]
 
 
 def test_attempts_of_a_day_or_more_that_fail_are_lost(make_trace: MakeTrace) -> None:
@@ -163,3 +178,29 @@ def test_the_twenty_that_cost_the_most_are_listed(make_trace: MakeTrace) -> None
         log.used(log.job(k * DAY, 3600 * max(k, 1), gpus=2, user="abcdefghijklmnopqrstu"[k]), 2, 30.0)
     rows = finding(make_trace, log, "right-size-gangs").rows
     assert [row["user"] for row in rows] == [*"utsrqponmlkjihgfedca"]
+
+
+def test_quotas_of_one_gpu_count_and_what_has_no_vc_or_no_quota_does_not(make_trace: MakeTrace) -> None:
+    log = Log()
+    log.add("capacity", time=when(0), gpu_count=20)
+    for vc, gpus in (("a", 1), ("b", 3), ("none", 0)):
+        log.add("capacity", time=when(0), vc=vc, gpu_count=gpus)
+    for k in range(10):
+        for owner in ("a", "none", "unlisted", None):
+            log.job(k * DAY, DAY, gpus=1, vc=owner)
+        log.job(k * DAY, DAY, gpus=2, vc="b")
+    log.job(10 * DAY, 60, queue_s=60, gpus=1, vc="b")
+    found = finding(make_trace, log, "lend-quota")
+    # Of 1 + 3 GPUs one is unused.
+    assert [row["vc"] for row in found.rows] == ["a", "b"]
+    assert found.numbers["unused_share"].value == pytest.approx(1 / 4)
+    assert found.numbers["unused_share"].n == 2
+
+
+def test_one_quota_cannot_be_lent(make_trace: MakeTrace) -> None:
+    log = Log()
+    log.add("capacity", time=when(0), vc="v", gpu_count=4)
+    for k in range(10):
+        log.job(k * DAY, DAY, gpus=1, queue_s=60)
+    with pytest.raises(LackingError, match="quotas of fewer than two VCs"):
+        finding(make_trace, log, "lend-quota")

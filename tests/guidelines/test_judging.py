@@ -28,6 +28,7 @@ from tracekit.guidelines.interface import (
 )
 from tracekit.guidelines.intervals import over_days, ratio, share_of
 from tracekit.guidelines.run import guidelines, judge
+from tracekit.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -268,6 +269,25 @@ def test_effects_come_from_one_place(trace: Trace) -> None:
         guidelines(trace, replay="out", try_jobs=5)
     with pytest.raises(UsageError, match="at least one job"):
         guidelines(trace, try_jobs=0)
+    assert guidelines(trace, only=["backfill"], try_jobs=1).judged[0].verdict == "cannot tell"
+
+
+def test_each_guideline_is_told_before_it_is_judged(trace: Trace) -> None:
+    class Told(Progress):
+        def __init__(self) -> None:
+            self.stages: list[str] = []
+
+        def stage(self, what: str, total: int | None = None) -> None:
+            self.stages.append(what)
+
+    told = Told()
+    found = guidelines(trace, only=["reclaim-idle", "backfill"], progress=told)
+    assert [j.guideline.id for j in found.judged] == ["backfill", "reclaim-idle"]
+    assert told.stages == [j.guideline.title for j in found.judged]
+
+
+def test_thirty_observations_are_enough(trace: Trace) -> None:
+    assert judged(trace, Number(0.9, 30), Number(5, 1)).verdict == "holds"
 
 
 def test_a_ratio_over_days_has_the_interval_of_its_days() -> None:

@@ -167,6 +167,7 @@ def test_groups_of_long_names_stay_apart() -> None:
 def test_use_by_hour_is_drawn_measure_by_measure() -> None:
     rows = [
         {"cluster": c, "hour": h, "allocated_share": 0.5, "gpu_util_pct": pct, "submitted_jobs": 3.0}
+        | {"submitted_gpu_jobs": 3.0 if c == "a" else None}
         for c in ("a", "b")
         for h, pct in ((0, 40.0), (1, None))
     ]
@@ -180,3 +181,18 @@ def test_use_by_hour_is_drawn_measure_by_measure() -> None:
         ("Held by jobs", ()),
         ("Submitted", ()),
     ]
+
+
+def test_submissions_with_gpus_are_drawn_beside_all_where_they_differ() -> None:
+    rows = [
+        {"cluster": c, "hour": h, "allocated_share": None, "gpu_util_pct": None, "submitted_jobs": 3.0}
+        | {"submitted_gpu_jobs": gpu_jobs}
+        for c, gpu_jobs in (("a", 2.0), ("b", None))
+        for h in (0, 1)
+    ]
+    every, with_gpus = panels("utilization/cluster_by_hour", rows)
+    assert (every.title, with_gpus.title) == ("Submitted", "Submitted, with GPUs")
+    (values,) = with_gpus.to_dict()["datasets"].values()
+    assert values == [{"hour": h, "cluster": c, "gpu_jobs": n} for c, n in (("a", 2.0), ("b", None)) for h in (0, 1)]
+    (all_jobs,) = every.to_dict()["datasets"].values()
+    assert [v["jobs"] for v in all_jobs] == [3.0] * 4

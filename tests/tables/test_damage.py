@@ -13,7 +13,7 @@ import pytest
 
 from tests.command import run
 from tracekit import run_query
-from tracekit.damage import damage_told
+from tracekit.damage import damage_told, watch
 from tracekit.errors import DamagedTraceError, QueryError, TraceError
 from tracekit.tables.parquet import checksum
 from tracekit.trace import Trace
@@ -186,6 +186,36 @@ def test_a_warning_of_a_library_is_a_reason_to_look_at_the_trace(trace: Trace) -
                 warnings.warn("invalid value", RuntimeWarning, stacklevel=1)
     found = run("query", trace.path, "queuing/timeline")
     assert (found.returncode, found.stdout, found.stderr.count("\n")) == (2, "", 1)
+
+
+class Counted:
+    """A sound Trace that counts how often it is looked at."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.times = path, 0
+
+    def validate(self, *, deep: bool) -> list[str]:
+        assert deep
+        self.times += 1
+        return []
+
+
+def test_a_trace_is_looked_at_once_and_only_for_arithmetic_that_failed(tmp_path: Path) -> None:
+    first, second = Counted(tmp_path / "a"), Counted(tmp_path / "b")
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        with damage_told(by_warnings=True):
+            watch(first)
+            for kind in (DeprecationWarning, FutureWarning, ResourceWarning, UserWarning):
+                warnings.warn("of a library", kind, stacklevel=1)
+            assert first.times == 0
+            for _ in range(3):
+                warnings.warn("invalid value", RuntimeWarning, stacklevel=1)
+            assert first.times == 1
+            watch(second)
+            warnings.warn("divide by zero", RuntimeWarning, stacklevel=1)
+    assert (first.times, second.times) == (1, 1)
+    assert len(shown) == 4 + 3 + 1
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is changed: mutants that Cosmic Ray finds in modules, and changes of text."""
+"""What is changed: mutants that Cosmic Ray finds in modules, tokens of Cython's files, and changes of text."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tools.mutating.tokens import changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,13 +44,13 @@ class Mutant:
     within: str
     """Function or class; '' for the module itself."""
     change: str
-    """Cosmic Ray's operator, or 'text'."""
+    """Cosmic Ray's operator, 'old to new' of a token of Cython, or 'text'."""
     line: str
     """The line that is changed, without its indentation; of a change of text, 'old -> new'."""
     nth: int = 1
     """Which of equal changes to equal lines of one function it is, from 1."""
     occurrence: int = field(default=0, compare=False)
-    """What Cosmic Ray calls it in the file as it is."""
+    """What Cosmic Ray calls it in the file as it is, or which of all changes of tokens it is there."""
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Mutant:
@@ -68,6 +70,8 @@ class Mutant:
             if text.count(old) != 1:
                 raise SystemExit(f"{self.file} does not hold the text to be changed once: {old}")
             return text.replace(old, new)
+        if not self.file.endswith(".py"):
+            return list(changes(text))[self.occurrence].made(text)
         from cosmic_ray.cli import cli
 
         try:
@@ -87,12 +91,18 @@ def text_change(file: str, old: str, new: str) -> Mutant:
 
 
 def find(tree: Path, module: str) -> list[Mutant]:
-    """Return the mutants of a module in the order of its lines."""
+    """Return the mutants of a module, or of a .pxi file, in the order of its lines."""
     text = (tree / module).read_text(encoding="utf-8")
-    unused = list(_annotations(ast.parse(text)))
     lines = text.splitlines()
     met: Counter[tuple[str, str, str]] = Counter()
     mutants = []
+    if not module.endswith(".py"):
+        for occurrence, change in enumerate(changes(text)):
+            key = change.within, change.what, lines[change.line - 1].strip()
+            met[key] += 1
+            mutants.append(Mutant(module, change.within, change.what, key[2], met[key], occurrence))
+        return mutants
+    unused = list(_annotations(ast.parse(text)))
     for item in sorted(_work_items(tree, module), key=lambda i: (i["start_pos"], i["operator_name"], i["occurrence"])):
         change = item["operator_name"].removeprefix("core/")
         row, column = item["start_pos"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import subprocess
 import sys
 import time
 import warnings
@@ -43,18 +44,24 @@ class Trials:
         What pytest gets.
     environment : mapping
         Environment variables of the trials.
+    build : sequence of str
+        Arguments of Python that compile what is changed, in the copy; none where nothing is compiled.
 
     Raises
     ------
     SystemExit
-        The tests fail on the code as it is.
+        The tests fail on the code as it is, or it cannot be compiled.
     """
 
-    def __init__(self, tree: Path, tests: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, tree: Path, tests: Sequence[str], environment: Mapping[str, str], build: Sequence[str] = ()
+    ) -> None:
         warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
         for name in _LOADED:
             importlib.import_module(name)
-        self._tree, self._tests, self._environment = tree, tests, environment
+        self._tree, self._tests, self._environment, self._command = tree, tests, environment, build
+        if not self.build():
+            raise SystemExit(f"this fails on the code as it is: python {' '.join(build)}")
         # The first run also leaves compiled files behind, which the second one and the trials read.
         for _ in range(2):
             begun = time.monotonic()
@@ -62,8 +69,11 @@ class Trials:
                 raise SystemExit(f"these tests fail on the code as it is: {' '.join(tests)}")
         self._most_s = 30 + 5 * (time.monotonic() - begun)
 
-    def notices(self, file: str, changed: str) -> bool:
-        """Return whether a test fails when a file has another text, or does not come to an end."""
+    def notices(self, file: str, changed: str) -> bool | None:
+        """Return whether a test fails when a file has another text, or does not come to an end.
+
+        None where the text cannot be compiled, which makes it no mutant. What was compiled stays until `build`.
+        """
         path = self._tree / file
         text = path.read_text(encoding="utf-8")
         # A compiled file is known by second and size, which a change need not alter.
@@ -71,9 +81,19 @@ class Trials:
             compiled.unlink()
         try:
             path.write_text(changed, encoding="utf-8")
-            return self._failed(self._most_s, write=False)
+            return self._failed(self._most_s, write=False) if self.build() else None
         finally:
             path.write_text(text, encoding="utf-8")
+
+    def build(self) -> bool:
+        """Compile what the copy holds now, where anything is compiled; return whether that was possible."""
+        if not self._command:
+            return True
+        environment = {**os.environ, **self._environment}
+        done = subprocess.run(
+            [sys.executable, *self._command], cwd=self._tree, env=environment, capture_output=True, check=False
+        )
+        return done.returncode == 0
 
     def _failed(self, most_s: float, *, write: bool = True) -> bool:
         """Run the tests in a process of their own; return whether one failed, or the time was up."""

@@ -103,7 +103,7 @@ def _finding(guideline: Guideline, finding: Finding) -> dict[str, Any]:
     ]
     words = {m.key: shown(finding.numbers[m.key].value, m.unit) for m in guideline.measures}
     return {
-        "text": guideline.finding.format(**words),
+        "text": (finding.text or guideline.finding).format(**words),
         "numbers": numbers,
         "rows_title": finding.rows_title or None,
         "rows": [{name: _cell(value) for name, value in row.items()} for row in finding.rows[:_ROWS]],

@@ -79,6 +79,8 @@ class Finding:
     problem that was not found may stand outside, so that the verdict is 'cannot tell'."""
     covers_of: str = "the GPU-hours"
     """What `covers` is a part of."""
+    text: str = ""
+    """In place of the guideline's sentence, where that does not fit the numbers, as of 0 jobs; {key} as there."""
     advice: str = ""
     """In place of the guideline's, where that speaks of what this trace does not have."""
     cost: str = ""

@@ -1,10 +1,14 @@
-"""Rows that a source does not state but that follow from what it states."""
+"""What a source does not state but that follows from what it states, and whether it agrees with itself."""
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import polars as pl
 
-__all__ = ["most_held", "single_attempts"]
+__all__ = ["disagrees", "most_held", "single_attempts"]
+
+Spans = TypeVar("Spans", pl.Expr, pl.Series)
 
 
 def single_attempts(started: pl.DataFrame) -> pl.DataFrame:
@@ -33,6 +37,21 @@ def single_attempts(started: pl.DataFrame) -> pl.DataFrame:
         *nodes,
         "status",
     )
+
+
+def disagrees(stated: Spans, ours: Spans, unit: Spans | float = 1.0) -> Spans:
+    """Return whether a stated span is not the one that the times of its record give: off by one unit or more.
+
+    Less is what rounding and cutting to whole units leave.
+
+    Parameters
+    ----------
+    stated, ours : polars.Expr or polars.Series
+        The spans [s], or GPU time [GPU*s]; where one is NULL, so is the answer.
+    unit : polars.Expr, polars.Series or float
+        What the stated one counts in: 1 s by default, 60 s where it is in minutes.
+    """
+    return (stated - ours).abs() >= unit
 
 
 def most_held(placements: str, start: str, end: str) -> str:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import polars as pl
 
-__all__ = ["DOUBLED_HOUR", "DOUBLED_HOUR_MEANING", "Instants", "instants", "to_utc"]
+__all__ = ["DOUBLED_HOUR", "DOUBLED_HOUR_MEANING", "Instants", "decided", "instants", "to_utc"]
 
 _HOUR = timedelta(hours=1)
 _LONGEST_GRID = timedelta(days=3_660)
@@ -78,22 +78,26 @@ def instants(local: pl.Series, zone: str) -> Instants:
     return Instants(earliest, latest)
 
 
-def to_utc(local: pl.Expr, zone: str, doubled_hour: str = "null") -> pl.Expr:
-    """Return naive wall-clock times of `zone` as naive UTC.
+def to_utc(local: pl.Series, zone: str, doubled_hour: str = "null") -> pl.Series:
+    """Return naive wall-clock times of `zone` as naive UTC, each by itself.
 
     Parameters
     ----------
-    local : polars.Expr
-        Datetime without zone.
+    local : Series of Datetime without zone
+        Wall clocks.
     zone : str
         IANA name.
-    doubled_hour : {'null', 'first', 'second'}
-        A time inside the hour that occurs twice names two instants: unknown by default, or the first or the
-        second of them. A time inside the hour that is skipped names none and is always unknown.
+    doubled_hour : {'bounded', 'null', 'first', 'second'}
+        See `DOUBLED_HOUR_MEANING`; 'bounded' is unknown here, since no other times tell what fits.
     """
-    return local.map_batches(
-        lambda times: _series_to_utc(times, zone, doubled_hour), return_dtype=pl.Datetime("us"), is_elementwise=True
-    )
+    return decided(instants(local, zone), "null" if doubled_hour == "bounded" else doubled_hour)
+
+
+def decided(found: Instants, doubled_hour: str) -> pl.Series:
+    """Return what stands where a wall clock can mean two instants: the first, the second, or NULL for 'null'."""
+    if doubled_hour == "null":
+        return found.earliest.set(found.doubtful, None)
+    return found.latest if doubled_hour == "second" else found.earliest
 
 
 def _series_to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:

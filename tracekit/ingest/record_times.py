@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import polars as pl
 
 from tracekit.ingest.cells import FIRST_TIME, LAST_TIME
-from tracekit.ingest.localtime import Instants, instants
+from tracekit.ingest.localtime import Instants, decided, instants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,7 +125,7 @@ class RecordTimes:
             choices = _in_order(choices, before)
         for name, column in sequence.columns.items():
             self._tell_doubtful(shown, sequence, name, column, choices[name])
-        return frame.with_columns(_decided(found, doubled_hour).alias(name) for name, found in choices.items())
+        return frame.with_columns(decided(found, doubled_hour).alias(name) for name, found in choices.items())
 
     def possible(self, frame: pl.DataFrame, sequence: Sequence) -> pl.DataFrame:
         """Return `frame` with the times of the sequence NULL where they cannot be: `dated`, then `ordered`."""
@@ -279,13 +279,6 @@ def clipped_seconds(seconds: pl.Expr) -> pl.Expr:
     Microseconds drop the noise that floating-point sums leave in the last digits.
     """
     return (seconds.cast(pl.Float64).clip(-1e11, 1e11) * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us"))
-
-
-def _decided(found: Instants, doubled_hour: str) -> pl.Series:
-    """Return the instant that stands where a wall clock can mean two."""
-    if doubled_hour == "null":
-        return _without(found.earliest, found.doubtful)
-    return found.latest if doubled_hour == "second" else found.earliest
 
 
 def _in_order(choices: Mapping[str, Instants], before: pl.Series | None) -> dict[str, Instants]:

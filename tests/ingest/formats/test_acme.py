@@ -185,10 +185,8 @@ def test_a_stated_duration_of_kalos_that_holds_the_wait_is_counted(
 
 
 def test_stated_spans_are_checked_and_the_times_used(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
-    lines = SEREN_LINE.replace("90,10,1440", "92,12,1472") + SEREN_LINE.replace("5,u1", "6,u1").replace(
-        "90,10,1440", "91,9,1456"
-    )
-    trace = ingest({SEREN: SEREN_HEADER + lines})
+    right = SEREN_LINE.replace("5,u1", "6,u1")
+    trace = ingest({SEREN: SEREN_HEADER + SEREN_LINE.replace("90,10,1440", "92,12,1472") + right})
     assert rows(trace, "jobs") == [JOB, JOB | {"job_id": "Seren/6"}]
     assert found_checks(trace) == {
         "duration_disagrees": (1, 2),
@@ -196,6 +194,46 @@ def test_stated_spans_are_checked_and_the_times_used(ingest: Ingest, rows: Rows,
         "gpu_time_disagrees": (1, 2),
     }
     assert trace.manifest.checks["queue_disagrees"].examples == ["Seren/5"]
+
+
+# By its times the job runs 90 s and waits 10 s, on 16 GPUs.
+@pytest.mark.parametrize(
+    ("spans", "found"),
+    [
+        ("90.999,10.999,1455.9", []),
+        ("89.001,9.001,1424.1", []),
+        ("91,10,1440", ["duration_disagrees"]),
+        ("89,10,1440", ["duration_disagrees"]),
+        ("90,11,1440", ["queue_disagrees"]),
+        ("90,9,1440", ["queue_disagrees"]),
+        ("90,10,1456", ["gpu_time_disagrees"]),
+        ("90,10,1424", ["gpu_time_disagrees"]),
+    ],
+)
+def test_a_stated_span_that_is_a_second_off_disagrees(
+    ingest: Ingest, found_checks: FoundChecks, spans: str, found: list[str]
+) -> None:
+    trace = ingest({SEREN: SEREN_HEADER + SEREN_LINE.replace("90,10,1440", spans)})
+    assert found_checks(trace) == dict.fromkeys(found, (1, 1))
+
+
+@pytest.mark.parametrize(("gpu_time", "found"), [("0", 0), ("0.9", 0), ("1", 1)])
+def test_gpu_time_of_no_gpus_disagrees_from_a_second_on(
+    ingest: Ingest, found_checks: FoundChecks, gpu_time: str, found: int
+) -> None:
+    line = SEREN_LINE.replace("2,16,256", "1,0,4").replace("1440", gpu_time)
+    assert found_checks(ingest({SEREN: SEREN_HEADER + line})) == ({"gpu_time_disagrees": (1, 1)} if found else {})
+
+
+# The job waits 1 s: a duration of 91 s is that from its submission, one of 90 s is its run.
+@pytest.mark.parametrize(
+    ("duration", "includes"), [("90", False), ("90.9", False), ("91", True), ("91.9", True), ("92", False)]
+)
+def test_a_wait_of_a_second_tells_the_two_readings_of_the_duration_apart(
+    ingest: Ingest, found_checks: FoundChecks, duration: str, includes: bool
+) -> None:
+    line = SEREN_LINE.replace("08:00:00+08", "08:00:09+08").replace("90,10,1440", f"{duration},1,1440")
+    assert ("duration_includes_queue" in found_checks(ingest({SEREN: SEREN_HEADER + line}))) is includes
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,29 @@ def test_a_wall_clock_that_occurs_twice_is_unknown_unless_told(
 
 
 @pytest.mark.parametrize(
+    ("choice", "utc"),
+    [
+        ("first", "2018-03-11 09:30:00"),
+        ("second", "2018-03-11 10:30:00"),
+        ("null", None),
+        ("bounded", None),  # a quota has no other times that a reading could fit
+    ],
+)
+def test_a_skipped_wall_clock_means_the_same_in_jobs_and_in_quotas(
+    mapped: Mapped, rows: Rows, choice: str, utc: str | None
+) -> None:
+    quota = '\n[capacity]\nfiles = "quota.csv"\n[capacity.columns]\ntime = "t"\ngpu_count = "g"\n'
+    mapping = BASIC.replace("[source]", f'[source]\ndoubled_hour = "{choice}"') + quota
+    skipped = "2018-03-11 02:30:00"
+    quotas = f"t,g\n{skipped},8\n2018-03-12 00:00:00,9\n"
+    trace = mapped(mapping, {"jobs.csv": f"{HEADER}j1,u,t,{skipped},,,1,OK\n", "quota.csv": quotas})
+    job = rows(trace, "jobs")[0]
+    assert job.get("submit_time") == ("2018-03-11 09:30:00" if choice == "bounded" else utc)
+    assert [row["time"] for row in rows(trace, "capacity")] == [*([] if utc is None else [utc]), "2018-03-12 07:00:00"]
+    assert len(rows(trace, "rejects")) == (utc is None)
+
+
+@pytest.mark.parametrize(
     ("form", "text", "utc"),
     [
         ("epoch_s", "1507042806", "2017-10-03 15:00:06"),
@@ -263,6 +286,28 @@ def test_times_stand_above_stated_spans_which_are_checked(
     trace = mapped(mapping, {"jobs.csv": header + LINE.replace("OK", "OK,12,9")})
     assert rows(trace, "jobs") == [JOB]
     assert found_checks(trace) == {"queue_disagrees": (1, 1), "duration_disagrees": (1, 1)}
+
+
+# By its times the job waits 10 s and runs 90 s; the wait is stated in seconds, the run in minutes.
+@pytest.mark.parametrize(
+    ("wait", "minutes", "found"),
+    [
+        ("10.99", "2.49", []),
+        ("11", "1.5", ["queue_disagrees"]),
+        ("9", "1.5", ["queue_disagrees"]),
+        ("10", "2.5", ["duration_disagrees"]),
+        ("10", "0.5", ["duration_disagrees"]),
+    ],
+)
+def test_a_stated_span_disagrees_from_one_unit_on(
+    mapped: Mapped, found_checks: FoundChecks, wait: str, minutes: str, found: list[str]
+) -> None:
+    mapping = BASIC.replace(
+        'gpu_count = "gpus"', 'gpu_count = "gpus"\nqueue_s = "wait"\nrun_s = {column = "dur", unit = "min"}'
+    )
+    line = LINE.replace("OK", f"OK,{wait},{minutes}")
+    trace = mapped(mapping, {"jobs.csv": HEADER.replace("state", "state,wait,dur") + line})
+    assert found_checks(trace) == dict.fromkeys(found, (1, 1))
 
 
 def test_an_end_comes_from_start_and_duration(mapped: Mapped, rows: Rows) -> None:

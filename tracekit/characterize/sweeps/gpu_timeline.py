@@ -78,6 +78,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     if not len(edges):
         return Swept(_EMPTY, (*notes, *lost, quota))
     number = len(groups)
+    submitting = _submitting(con, edges)
     allowed = np.stack([steps.means(edges) for steps in stated])
     owned, owner = cluster_gpus(con, groups, allowed, edges[:-1], str(params["quota"]), float(params["gpus"]))
     columns = {
@@ -95,11 +96,19 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
                 "cluster": pl.repeat(cluster, len(edges) - 1, dtype=pl.String, eager=True),
                 "vc": pl.repeat(vc, len(edges) - 1, dtype=pl.String, eager=True),
                 **{name: values[group] for name, values in columns.items()},
+                "submitting": submitting,
             }
         ).with_columns(pl.col("capacity_gpus", "cluster_gpus").fill_nan(None))
         for group, (cluster, vc) in enumerate(groups.iter_rows())
     ]
     return Swept(pl.concat(parts), (*notes, *lost, quota, owner))
+
+
+def _submitting(con: duckdb.DuckDBPyConnection, edges: Ints) -> NDArray[np.bool_]:
+    """Return which intervals end by the last submission; all where none does, or no submission is known."""
+    last = con.execute("SELECT epoch_us(max(submit_time)) FROM jobs").fetchall()[0][0]
+    ended: NDArray[np.bool_] = edges[1:] <= (np.iinfo(np.int64).max if last is None else last)
+    return ended if ended[0] else np.ones_like(ended)
 
 
 def _waiting(con: duckdb.DuckDBPyConnection, source: str) -> tuple[Spans, list[str]]:
@@ -127,6 +136,7 @@ _EMPTY = pl.DataFrame(
         "cluster": pl.String(),
         "vc": pl.String(),
         **dict.fromkeys(_NUMBERS, pl.Float64()),
+        "submitting": pl.Boolean(),
     }
 )
 
@@ -146,12 +156,14 @@ SWEEP = Sweep(
         QueryColumn("pending_gpus", "GPUs", "mean number of GPUs asked for by waiting jobs"),
         QueryColumn("capacity_gpus", "GPUs", "mean number of GPUs that the VC may use; NULL when unknown"),
         QueryColumn("cluster_gpus", "GPUs", "what its cluster owns in the interval; NULL when unknown"),
+        QueryColumn("submitting", "true or false", "whether the interval ends by the last submission of the trace"),
     ),
     rule="""Means over each interval, weighted by time, so that running_gpus times the length of the interval is the
 GPU time held in it. Every VC has a row for every interval from the first to the last moment of the trace. An attempt
 that still runs, and a job that still waits, do so to the end of the trace; other unknown ends are left out and
 counted in a note. What a cluster owns is the total that the trace states, else the sum over its VCs where their quotas
 are stated, at most the GPUs of its node list, else the GPUs of its node list, else the sum of the proxies of its
-VCs.""",
+VCs. The log tells of no jobs that came after the last submission, so that later intervals tell how its jobs run out and
+not how full the cluster was; where no interval ends by then, all count as submitting.""",
     compute=_compute,
 )

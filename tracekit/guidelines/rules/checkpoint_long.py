@@ -37,6 +37,7 @@ def _find(evidence: Evidence) -> Finding:
         saved=pl.when(long & pl.col("failed")).then(kept).otherwise(0.0),
     )
     failures = attempts.filter(pl.col("lost") > 0).height
+    none = "No attempt failed after a day or more; attempts of that length took {long_share} of the GPU-hours."
     return Finding(
         {
             "lost_share": over_days(attempts, ratio("lost", "held"), n=len(attempts)),
@@ -52,6 +53,7 @@ def _find(evidence: Evidence) -> Finding:
                 "today already is not subtracted."
             ),
         ),
+        text="" if failures else none,
     )
 
 

@@ -51,6 +51,8 @@ def _find(evidence: Evidence) -> Finding:
     share = share_of(failed, attempts)
     ends = [None if end is None else end * attempts - expected for end in (share.low, share.high)]
     left = len(excess) - len(suspects)
+    none = "No node fails more often than chance explains"
+    none += ", once the failures of its most frequent user are left out." if left else "."
     bare = bool(len(suspects)) and not _have_gpus(evidence, suspects)
     return Finding(
         {
@@ -73,6 +75,7 @@ def _find(evidence: Evidence) -> Finding:
         ),
         rows=tuple(suspects.select(_COLUMNS).iter_rows(named=True)) if len(suspects) else (),
         rows_title="Suspect nodes",
+        text="" if len(suspects) else none,
         advice=_ADVICE_WITHOUT_GPUS if bare else "",
         cost=_COST_WITHOUT_GPUS if bare else "",
     )
@@ -143,7 +146,7 @@ GUIDELINE = Guideline(
         Threshold("excess_failures", "at least", 3, "ours: fewer are not worth a look"),
     ),
     finding=(
-        "{suspect_nodes} fail more often than chance explains: {failed_share} of the attempts there failed, "
+        "There are more failures than chance explains on {suspect_nodes}: {failed_share} of the attempts there failed, "
         "{excess_failures} more than expected."
     ),
     find=_find,

@@ -17,7 +17,7 @@ __all__ = ["GUIDELINE"]
 
 
 def _find(evidence: Evidence) -> Finding:
-    answer = evidence.query("utilization/vc", quota="capacity")
+    answer = evidence.query("utilization/vc", quota="capacity", until="last_submission")
     known = answer.frame.filter(pl.col("vc").is_not_null() & (pl.col("capacity_gpus") > 0)).drop_nulls(
         "allocated_share_mean"
     )

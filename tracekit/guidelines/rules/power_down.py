@@ -49,9 +49,10 @@ def _find(evidence: Evidence) -> Finding:
         used_idle=pl.col("idle") - unused,
         used=pl.lit(used),
     )
+    gpu_hours = float(hours["gpus"].sum())
     power = load_models(None).power
     watts = [config.idle_w for config in power.configs.values()]
-    kwh_per_watt = float(hours["gpus"].sum()) / len(hours) * 24 / 1000
+    kwh_per_watt = gpu_hours / len(hours) * 24 / 1000
     return Finding(
         {
             "idle_share": over_days(sums, ratio("idle", "nodes"), n=len(hours)),
@@ -75,7 +76,30 @@ def _find(evidence: Evidence) -> Finding:
                 f"{max(watts):g} W that published configurations span (model M7)."
             ),
         ),
+        text=_text(unused=unused, used=used, idle=gpu_hours > 0),
     )
+
+
+def _text(*, unused: int, used: int, idle: bool) -> str:
+    """Return the sentences of the finding: each only where there is something to tell."""
+    if not idle:
+        return "No node is ever wholly idle."
+    if not unused:
+        return f"{_IDLE}, and every node ran a job of this log. {_ENERGY}."
+    if not used:
+        return f"{_IDLE}, and no node ran a job of this log ({_WHOLE}). {_ENERGY}."
+    return (
+        f"{_IDLE}. Of {{nodes}}, {{unused_nodes}} ran no job of this log at all ({_WHOLE}); those that did are wholly "
+        f"idle in {{used_idle_share}} of their hours. {_ENERGY}, of which {{used_kwh_per_day}} on nodes that ran a job."
+    )
+
+
+_IDLE = "Nodes are wholly idle in {idle_share} of their hours"
+_WHOLE = "make sure that the log is whole, and that they serve nobody else"
+_ENERGY = (
+    "If an idle GPU draws {idle_w}, the GPUs of idle nodes take {idle_kwh_per_day} ({least_kwh_per_day} to "
+    "{most_kwh_per_day} by other published figures)"
+)
 
 
 GUIDELINE = Guideline(
@@ -95,13 +119,7 @@ GUIDELINE = Guideline(
         Measure("most_kwh_per_day", "the same energy with the most idle power assumed", "kWh a day", "hours"),
     ),
     thresholds=(Threshold("idle_share", "at least", 0.1, "ours; Helios (SC'21) powers nodes down by forecast"),),
-    finding=(
-        "Nodes are wholly idle in {idle_share} of their hours. Of {nodes}, {unused_nodes} ran no job of this log at "
-        "all (make sure that the log is whole, and that they serve nobody else); those that did are wholly idle in "
-        "{used_idle_share} of their hours. If an idle GPU draws {idle_w}, the GPUs of idle nodes take "
-        "{idle_kwh_per_day}, of which {used_kwh_per_day} on nodes that ran a job; by other published figures they take "
-        "{least_kwh_per_day} to {most_kwh_per_day}."
-    ),
+    finding=f"{_IDLE}. {_ENERGY}.",
     find=_find,
     advice=(
         "Power down nodes that have been idle for some time, keep a reserve for the usual arrivals of the next hours, "

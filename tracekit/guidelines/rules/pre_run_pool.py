@@ -35,6 +35,14 @@ def _find(evidence: Evidence) -> Finding:
     counts = attempts.select("day", one=pl.lit(1), early=early.cast(pl.Int64))
     seconds, size = _best(attempts)
     tried = attempts.select("day", saved=_saved(seconds, size), held=pl.col("gpu_count") * pl.col("run_s") / 3600)
+    text = ""
+    if not counts["early"].sum():
+        text = "No gang fails within ten minutes of its first start."
+    elif tried["saved"].sum() <= 0:
+        text = (
+            "{early_share} of gangs fail within ten minutes of their first start; some minutes on one GPU first would "
+            "take as much as they save."
+        )
     return Finding(
         {
             "early_share": over_days(counts, ratio("early", "one"), n=len(attempts)),
@@ -55,6 +63,7 @@ def _find(evidence: Evidence) -> Finding:
                 "the saving is a little flattered."
             ),
         ),
+        text=text,
     )
 
 

@@ -34,6 +34,7 @@ def _find(evidence: Evidence) -> Finding:
         notes=(NOTE,),
         rows=tuple(rows.iter_rows(named=True)),
         rows_title="Idle jobs that cost the most",
+        text="" if len(idle) else "No measured job held GPUs for an hour or more at 10 % utilization or less.",
         covers=covers,
     )
 

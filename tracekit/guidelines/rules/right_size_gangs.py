@@ -36,6 +36,7 @@ def _find(evidence: Evidence) -> Finding:
         notes=(NOTE,),
         rows=tuple(users.sort("gpu_hours", "user", descending=[True, False]).head(_SHOWN).iter_rows(named=True)),
         rows_title="Users whose gangs are half idle",
+        text="" if few else "No measured gang had GPUs that were busy 10 to 50 % of the time.",
         covers=covers,
         covers_of="the GPU-hours of gangs",
     )
@@ -52,8 +53,8 @@ GUIDELINE = Guideline(
     ),
     thresholds=(Threshold("low_share", "at least", 0.3, "ours; that 50 % is low: Gao et al. (ICSE'24)"),),
     finding=(
-        "{low_gangs} kept their GPUs busy 10 to 50 % of the time; they held {low_share} of the GPU-hours of gangs, and "
-        "half the GPUs would spare up to {spare_gpu_hours}."
+        "{low_gangs} had GPUs that were busy 10 to 50 % of the time, with {low_share} of the GPU-hours of gangs; half "
+        "the GPUs would spare up to {spare_gpu_hours}."
     ),
     find=_find,
     advice=(

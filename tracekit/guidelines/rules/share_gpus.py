@@ -41,6 +41,7 @@ def _find(evidence: Evidence) -> Finding:
             "freed_gpu_hours": Number(held / 2, few),
         },
         notes=(NOTE, "GPU memory is not looked at: two jobs share a GPU only where both fit into its memory."),
+        text="" if few else "No measured job of at most one GPU kept it busy 10 to 50 % of the time.",
         covers=covers,
     )
 
@@ -75,8 +76,8 @@ GUIDELINE = Guideline(
     ),
     thresholds=(Threshold("low_share", "at least", 0.2, "ours; that 50 % is low: Gao et al. (ICSE'24)"),),
     finding=(
-        "{low_jobs} of at most one GPU were busy 10 to 50 % of the time; they held {low_share} of the measured "
-        "GPU-hours, and in pairs they would free up to {freed_gpu_hours}."
+        "{low_jobs} of at most one GPU kept it busy 10 to 50 % of the time, with {low_share} of the measured "
+        "GPU-hours; in pairs such jobs would free up to {freed_gpu_hours}."
     ),
     find=_find,
     advice=(

@@ -64,6 +64,7 @@ def _find(evidence: Evidence) -> Finding:
         notes=("Deterministic are reasons of the user's and running out of memory, as the log classifier names them.",),
         rows=tuple(by_reason.iter_rows(named=True)),
         rows_title="Retries saved by reason",
+        text="" if len(repeats) else "No job was tried again after it failed for a reason that will not go away.",
     )
 
 

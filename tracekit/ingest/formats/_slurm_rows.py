@@ -9,6 +9,7 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.ingest.cells import typed_cells
+from tracekit.ingest.derived import disagrees
 from tracekit.ingest.formats import _slurm_text as text_of
 from tracekit.ingest.formats._slurm_records import VC_COLUMNS, read_records
 from tracekit.ingest.record_times import RecordTimes, Sequence
@@ -266,7 +267,7 @@ def _count_contradictions(frame: pl.DataFrame, sink: Sink) -> None:
     for name, found, of, meaning in (
         (
             "duration_disagrees",
-            (pl.col("stated_s") - ours).abs() >= 1,
+            disagrees(pl.col("stated_s"), ours),
             (pl.col("stated_s") - ours).is_not_null(),
             "rows whose stated Elapsed is not End minus Start minus Suspended; the times are used",
         ),

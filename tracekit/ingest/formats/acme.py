@@ -22,7 +22,7 @@ from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_columns, read_table
-from tracekit.ingest.derived import single_attempts
+from tracekit.ingest.derived import disagrees, single_attempts
 from tracekit.ingest.formats._slurm_status import has_ended, slurm_status
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
 from tracekit.ingest.record_times import RecordTimes, Sequence
@@ -48,8 +48,6 @@ _WORKLOAD = {
     "Other": "other",
 }
 _TIMES = Sequence({name: name for name in ("submit_time", "start_time", "end_time")})
-_TOLERANCE_S = 1.0
-"""Stated spans may differ by this much from the times, which are whole seconds [s]."""
 
 
 def _is_log(*, kalos: bool) -> Callable[[bytes], bool]:
@@ -135,13 +133,13 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
     sojourn_s = _seconds(end - pl.col("submit_time"))
     stated_s = pl.col("duration")
     spans = log.select(
-        duration_disagrees=(stated_s - run_s).abs() > _TOLERANCE_S,
+        duration_disagrees=disagrees(stated_s, run_s),
         # The wait must be long enough to tell the two readings of the duration apart.
-        duration_includes_queue=pl.when(queue_s.abs() > _TOLERANCE_S).then(
-            ((stated_s - sojourn_s).abs() <= _TOLERANCE_S) & ((stated_s - run_s).abs() > _TOLERANCE_S)
+        duration_includes_queue=pl.when(disagrees(sojourn_s, run_s)).then(
+            ~disagrees(stated_s, sojourn_s) & disagrees(stated_s, run_s)
         ),
-        queue_disagrees=(pl.col("queue") - queue_s).abs() > _TOLERANCE_S,
-        gpu_time_disagrees=(pl.col("gpu_time") - run_s * gpus).abs() > _TOLERANCE_S * gpus,
+        queue_disagrees=disagrees(pl.col("queue"), queue_s),
+        gpu_time_disagrees=disagrees(pl.col("gpu_time"), run_s * gpus, pl.max_horizontal(gpus, 1)),
     )
     # Marks are compared only where the file has them, which is Kalos.
     marks = [name for name in ("fail_time", "stop_time") if name in log.columns]
@@ -163,10 +161,10 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
 
 
 _MEANINGS = {
-    "duration_disagrees": "jobs whose stated duration is not end minus start, by more than 1 s; the times are used",
+    "duration_disagrees": "jobs whose stated duration is not end minus start, by 1 s or more; the times are used",
     "duration_includes_queue": "jobs whose stated duration is end minus submission, so it holds the wait as well",
-    "queue_disagrees": "jobs whose stated queue is not start minus submission, by more than 1 s; the times are used",
-    "gpu_time_disagrees": "jobs whose stated GPU time is not end minus start times GPUs, by more than 1 s of each GPU; "
+    "queue_disagrees": "jobs whose stated queue is not start minus submission, by 1 s or more; the times are used",
+    "gpu_time_disagrees": "jobs whose stated GPU time is not end minus start times GPUs, by 1 s of each GPU or more; "
     "it is not used",
     "end_of_unfinished_job": "jobs that carry an end although their state says that they have not ended; the end is "
     "not used",

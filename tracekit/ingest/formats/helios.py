@@ -23,7 +23,7 @@ from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_columns, read_table
-from tracekit.ingest.derived import single_attempts
+from tracekit.ingest.derived import disagrees, single_attempts
 from tracekit.ingest.formats._slurm_status import has_ended, slurm_status
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
 from tracekit.ingest.localtime import to_utc
@@ -155,7 +155,7 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
             "jobs whose stated queue is not start minus submission; the times are used",
         ),
     ):
-        differ = (stated != ours).fill_null(value=False)
+        differ = disagrees(stated, ours).fill_null(value=False)
         compared = int((stated.is_not_null() & ours.is_not_null()).sum())
         sink.check(name, int(differ.sum()), compared, meaning, jobs["job_id"].filter(differ))
     unfinished = log["end_time"].is_not_null() & jobs["end_time"].is_null()
@@ -203,13 +203,14 @@ def _read_quota(file: SourceFile, cluster: str, sink: Sink) -> None:
         "days on which the VCs' GPUs do not add up to the stated total; both are kept",
         (cluster + " " + table["date"].cast(pl.String)).filter(wrong) if vcs else None,
     )
-    midnight = to_utc(pl.col("date").cast(pl.Datetime("us")), TIMEZONE)
+    midnight = to_utc(table["date"].cast(pl.Datetime("us")), TIMEZONE)
     long = (
-        table.unpivot([*vcs, "total"], index="date", variable_name="vc", value_name="gpu_count")
+        table.with_columns(midnight=midnight)
+        .unpivot([*vcs, "total"], index=["date", "midnight"], variable_name="vc", value_name="gpu_count")
         .filter(pl.col("gpu_count").is_not_null())
         .filter((pl.col("gpu_count") != pl.col("gpu_count").shift(1).over("vc", order_by="date")).fill_null(value=True))
         .select(
-            time=midnight,
+            time="midnight",
             cluster=pl.lit(cluster),
             vc=pl.when(pl.col("vc") != "total").then("vc"),
             gpu_count=pl.col("gpu_count").cast(pl.Float64),

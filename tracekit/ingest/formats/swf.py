@@ -23,7 +23,7 @@ import polars as pl
 from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import limited, typed_cells
-from tracekit.ingest.derived import single_attempts
+from tracekit.ingest.derived import disagrees, single_attempts
 from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
 from tracekit.ingest.record_times import RecordTimes, Sequence
 
@@ -410,7 +410,7 @@ def _count_contradictions(heads: pl.DataFrame, attempts: pl.DataFrame, header: _
         unknown_status_word=word.is_not_null() & ~word.is_in([*_STATUS, *_PART_STATUS]),
         cancelled_before_start=_never_started(),
         parts_without_job=pl.col("part"),
-        parts_run_disagrees=~pl.col("part") & (pl.col("parts_s") != pl.col("run")),
+        parts_run_disagrees=~pl.col("part") & disagrees(pl.col("parts_s"), pl.col("run")),
         processors_over_header=pl.col("processors") > pl.lit(limit, dtype=pl.Int64),
         no_processors=_processors().is_null(),
     )

@@ -10,7 +10,7 @@ import polars as pl
 from tracekit import schema
 from tracekit.errors import UsageError, nearest
 from tracekit.ingest.cells import LAST_TIME
-from tracekit.ingest.derived import single_attempts
+from tracekit.ingest.derived import disagrees, single_attempts
 from tracekit.ingest.keys import SeenKeys
 from tracekit.ingest.mapping.blocks import read_rows
 from tracekit.ingest.mapping.convert import cell_text, converted, reject_rows
@@ -216,10 +216,9 @@ def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: TableM
         rule = table.rule(column)
         if rule is None:
             continue
-        # A duration in minutes agrees with times in seconds when it is less than a minute off.
-        slack = max(1.0, FACTORS["s"].get(rule.unit or "s", 1.0))
+        unit_s = max(1.0, FACTORS["s"].get(rule.unit or "s", 1.0))
         compared = frame[column].is_not_null() & jobs[column].is_not_null()
-        differ = ((frame[column] - jobs[column]).abs() >= slack).fill_null(value=False)
+        differ = disagrees(frame[column], jobs[column], unit_s).fill_null(value=False)
         sink.check(name, int(differ.sum()), int(compared.sum()), meaning, jobs["job_id"].filter(differ))
     if table.rule("end_time") is not None:
         ended = frame["end_time"].is_not_null() & frame["status"].is_in(_UNFINISHED).fill_null(value=False)

@@ -84,9 +84,7 @@ def _naive(aware: pl.Series) -> pl.Series:
 def _to_utc(local: pl.Series, reading: Reading) -> pl.Series:
     if reading.timezone == "UTC":
         return local
-    # What is bounded is decided beside the record's other times; a sample or a quota has none.
-    chosen = "null" if reading.doubled_hour == "bounded" else reading.doubled_hour
-    return local.to_frame("x").select(to_utc(pl.col("x"), reading.timezone, chosen)).to_series()
+    return to_utc(local, reading.timezone, reading.doubled_hour)
 
 
 def _outside(moments: pl.Series) -> pl.Series:

@@ -104,7 +104,10 @@ def _hours(hour: int) -> str:
 
 @chart("utilization/cluster_by_hour")
 def hour_chart(rows: list[Row]) -> list[Panel]:
-    """Draw the share of GPUs held, how busy GPUs are, and submissions by hour; a line a cluster."""
+    """Draw the share of GPUs held, how busy GPUs are, and submissions by hour; a line a cluster.
+
+    Submissions with GPUs stand beside all where the two differ.
+    """
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))[:CLUSTERS]
     named = labels([c for c in clusters if c is not None])
     names = {named[c] if c is not None else "no cluster": c for c in clusters}
@@ -116,12 +119,13 @@ def hour_chart(rows: list[Row]) -> list[Panel]:
             "held": r["allocated_share"],
             "busy": None if r["gpu_util_pct"] is None else r["gpu_util_pct"] / 100,
             "jobs": r["submitted_jobs"],
+            "gpu_jobs": r["submitted_gpu_jobs"],
         }
         for words, cluster in names.items()
         for r in rows
         if r["cluster"] == cluster
     ]
-    kinds = (
+    kinds = [
         ("held", "Held by jobs", percent_axis("GPUs held"), ".1%", "Of all GPUs of the cluster."),
         (
             "busy",
@@ -131,7 +135,16 @@ def hour_chart(rows: list[Row]) -> list[Panel]:
             "Mean of all GPUs that telemetry watches, held or not.",
         ),
         ("jobs", "Submitted", _jobs_axis("jobs"), ",.1f", "Mean number of jobs in this hour of a day."),
-    )
+        (
+            "gpu_jobs",
+            "Submitted, with GPUs",
+            _jobs_axis("jobs with GPUs"),
+            ",.1f",
+            "The jobs of them that ask for GPUs; no line where no size of a cluster's jobs is known.",
+        ),
+    ]
+    if all(r["gpu_jobs"] in (None, r["jobs"]) for r in shown):
+        kinds.pop()
     legend = tuple(colours.items()) if len(colours) > 1 else ()
     return [
         Panel(_by_hour(shown, column, axis, form, colours), legend, title, note)

@@ -1,0 +1,76 @@
+"""Changes of Cython's text, which Cosmic Ray cannot read: Python's tokenizer can; one token is changed at a time."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Change", "changes"]
+
+# Each comparison moved over its boundary and negated, each operation by its opposite, as Cosmic Ray's are here.
+_BOTH_WAYS = "== !=, + -, << >>, & |, += -=, &= |=, and or, True False, break continue"
+_ONE_WAY = {"<": ("<=", ">="), "<=": ("<", ">"), ">": (">=", "<="), ">=": (">", "<"), "*": "+", "//": "*", "%": "*"}
+_OTHERS: dict[str, tuple[str, ...]] = {
+    **{old: tuple(new) for old, new in _ONE_WAY.items()},
+    **{old: (new,) for pair in _BOTH_WAYS.split(", ") for old, new in (pair.split(), pair.split()[::-1])},
+    "not": ("",),
+}
+_DEFINITION = re.compile(r"(?:cdef|cpdef|def)\b[^=]*?\b(\w+)\(")
+
+
+class Change(NamedTuple):
+    """One token put in the place of another."""
+
+    what: str
+    """'old to new'."""
+    within: str
+    """The function that it is in; '' outside of any."""
+    line: int
+    """Where it is, from 1."""
+    column: int
+    old: str
+    new: str
+
+    def made(self, text: str) -> str:
+        """Return the text with the change made."""
+        lines = text.splitlines(keepends=True)
+        line = lines[self.line - 1]
+        lines[self.line - 1] = line[: self.column] + self.new + line[self.column + len(self.old) :]
+        return "".join(lines)
+
+
+def changes(text: str) -> Iterator[Change]:
+    """Yield every change of a .pxi or .pyx file in the order of its lines.
+
+    An operator of two values has a blank on either side. So the stars of pointers, the signs of addresses and numbers
+    and the brackets of casts, which have none, are left alone.
+    """
+    within = ""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.start[1] == 0 and token.type == tokenize.NAME:
+            definition = _DEFINITION.match(token.line)
+            within = definition[1] if definition else ""
+        row, column = token.start
+        if token.type == tokenize.NUMBER:
+            others = _numbers(token.string)
+        elif token.type == tokenize.OP and token.line[column - 1 : column] + token.line[token.end[1] :][:1] != "  ":
+            continue
+        elif token.type in (tokenize.OP, tokenize.NAME):
+            others = _OTHERS.get(token.string, ())
+        else:
+            continue
+        for new in others:
+            yield Change(f"{token.string} to {new or 'nothing'}", within, row, column, token.string, new)
+
+
+def _numbers(text: str) -> tuple[str, ...]:
+    """Return the numbers one above and one below a whole number."""
+    try:
+        return str(int(text, 0) + 1), str(int(text, 0) - 1)
+    except ValueError:
+        return ()
