@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOMS = (
-    ("errors", "resources", "progress", "text", "interruption"),
+    ("errors", "resources", "progress", "text", "interruption", "callable_package"),
     ("options", "toml_text", "shape", "outputs"),
     ("schema", "manifest", "datasets"),
     ("tables",),
