@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOMS = (
     ("errors", "resources", "progress", "text", "interruption", "callable_package"),
-    ("options", "toml_text", "shape", "outputs"),
+    ("options", "settings", "toml_text", "shape", "outputs"),
     ("schema", "manifest", "datasets"),
     ("tables",),
     ("damage",),

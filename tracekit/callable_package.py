@@ -1,7 +1,7 @@
 """Packages that are also the function they are named after.
 
-`tracekit.replay(trace)` is part of the API, and so is `from tracekit.replay.mechanisms import Ordered`. Python binds the
-name to the package as soon as any of its modules is imported, so that the package itself has to be what is called.
+`tracekit.replay(trace)` is part of the API, and so is `from tracekit.replay.mechanisms import Ordered`. Python binds
+the name to the package as soon as any of its modules is imported, so that the package itself has to be what is called.
 """
 
 from __future__ import annotations
