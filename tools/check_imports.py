@@ -13,7 +13,8 @@ from pathlib import Path
 
 ROOMS = (
     ("errors", "resources", "progress", "text", "interruption", "callable_package"),
-    ("options", "settings", "toml_text", "shape", "outputs"),
+    ("options", "settings", "decode", "outputs"),
+    ("toml_text",),
     ("schema", "manifest", "datasets"),
     ("tables",),
     ("damage",),

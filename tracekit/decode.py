@@ -1,0 +1,203 @@
+"""Turn what TOML and JSON files hold into dataclasses, and refuse any other shape.
+
+The type of a field says what may stand there: a text, a truth value, a number (`Annotated` with its `Range`), a date,
+one of some words (`Literal`), a list, a table with keys of the file's own (`dict`) or with fixed ones (a dataclass), or
+a choice (`|`) of these where they look different. Files come from anywhere: whatever else they hold ends in one sentence
+that names the place.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from tracekit.errors import nearest
+
+__all__ = ["Count", "Filled", "MisfitError", "Place", "Range", "Text", "decode", "dotted", "shown"]
+
+T = TypeVar("T")
+
+Place = tuple[str | int, ...]
+"""Where a value is: names of keys and tables; numbers count the entries of a list from 0."""
+
+
+class MisfitError(ValueError):
+    """A value of another shape than its place asks for.
+
+    Parameters
+    ----------
+    place : Place
+        Where it is.
+    what : str
+        What is wrong with it.
+    hint : str, optional
+        What to write instead.
+    """
+
+    def __init__(self, place: Place, what: str, hint: str | None = None) -> None:
+        self.place, self.what, self.hint = place, what, hint
+        super().__init__(f"{dotted(place)}: {what}" if place else what)
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a number may be, both ends included."""
+
+    minimum: float
+    maximum: float
+
+    def fault(self, value: Any) -> tuple[str, str] | None:
+        """Return what is wrong with a number, and what to write."""
+        if self.minimum <= value <= self.maximum:
+            return None
+        return f"{shown(value)} is out of range", f"it may be from {self.minimum:,g} to {self.maximum:,g}"
+
+
+class Filled:
+    """What a text or a list has to be."""
+
+    def fault(self, value: Any) -> tuple[str, str] | None:
+        """Return what is wrong with a text or a list, and what to write."""
+        return None if value else ("is empty", "write something, or leave the key out")
+
+
+Count = Annotated[int, Range(0, 2**63 - 1)]
+Text = Annotated[str, Filled()]
+
+_FORMS: dict[Any, tuple[tuple[type, ...], tuple[str, ...]]] = {
+    bool: ((bool,), ("true", "false")),
+    int: ((int,), ("a whole number",)),
+    float: ((int, float), ("a number",)),
+    str: ((str,), ("a text",)),
+    dt.date: ((dt.date,), ("a date",)),
+    list: ((list,), ("a list",)),
+    dict: ((dict,), ("a table",)),
+    NoneType: ((NoneType,), ()),
+    object: ((object,), ()),
+}
+"""The types as which a form comes out of a file, and what it is called."""
+
+_WIDEST = {int: Range(-(2**63), 2**63 - 1), float: Range(-sys.float_info.max, sys.float_info.max)}
+
+
+def decode(kind: type[T], value: object) -> T:
+    """Return `value`, as TOML or JSON gives it, as an instance of the dataclass `kind`.
+
+    A field whose name ends in '_' has the key without it.
+
+    Raises
+    ------
+    MisfitError
+        A part is missing, is not known, or is not what its type asks for.
+    """
+    found: T = _of(kind, value, ())
+    return found
+
+
+def _of(kind: Any, value: Any, place: Place) -> Any:
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    kind = next((one for one in kinds if _is_form(one, value)), None)
+    if kind is None:
+        raise MisfitError(place, f"{shown(value)} is {_other_than(kinds)}", _advice(kinds[0], place))
+    if get_origin(kind) is Annotated:
+        kind, bound = get_args(kind)
+        _require(bound, value, place)
+    form, inner = _form(kind), get_args(kind)
+    if form is dict:
+        if is_dataclass(kind):
+            return _record(kind, value, place)
+        return {key: _of(inner[1], item, (*place, key)) for key, item in value.items()}
+    if form is list:
+        return get_origin(kind)(_entries(inner, value, place))
+    if get_origin(kind) is Literal and value not in inner:
+        raise MisfitError(place, f"{shown(value)} is not one of its values", nearest(str(value)[:80], map(str, inner)))
+    if form in _WIDEST:
+        _require(_WIDEST[form], value, place)
+    return float(value) if form is float else value
+
+
+def _record(kind: Any, value: dict[str, Any], place: Place) -> Any:
+    parts = _parts(kind)
+    for key in value:
+        if key not in parts:
+            raise MisfitError((*place, key), "no such key", nearest(key[:80], parts))
+    for key, (_, _, needed) in parts.items():
+        if needed and key not in value:
+            raise MisfitError(place, f"has no {key}", f"its keys are: {', '.join(parts)}")
+    return kind(**{parts[key][0]: _of(parts[key][1], item, (*place, key)) for key, item in value.items()})
+
+
+@cache
+def _parts(kind: Any) -> dict[str, tuple[str, Any, bool]]:
+    """Return name and type of each field, and whether it has to be there, by key."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        f.name.removesuffix("_"): (f.name, hints[f.name], f.default is MISSING and f.default_factory is MISSING)
+        for f in fields(kind)
+    }
+
+
+def _entries(inner: tuple[Any, ...], value: list[Any], place: Place) -> list[Any]:
+    if len(inner) == 1 or inner[1] is ...:
+        return [_of(inner[0], item, (*place, number)) for number, item in enumerate(value)]
+    if len(value) != len(inner):
+        raise MisfitError(place, f"is not a list of {len(inner)}")
+    return [_of(one, item, (*place, number)) for number, (one, item) in enumerate(zip(inner, value, strict=True))]
+
+
+def _require(bound: Range | Filled, value: Any, place: Place) -> None:
+    fault = bound.fault(value)
+    if fault is not None:
+        raise MisfitError(place, *fault)
+
+
+def _form(kind: Any) -> Any:
+    """Return what of `_FORMS` a type comes as."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        return _form(get_args(kind)[0])
+    if origin is Literal:
+        return type(get_args(kind)[0])
+    return dict if is_dataclass(kind) else list if origin is tuple else origin or kind
+
+
+def _is_form(kind: Any, value: Any) -> bool:
+    form = _form(kind)
+    # A truth value is an integer to Python.
+    return isinstance(value, _FORMS[form][0]) and (form in (bool, object) or not isinstance(value, bool))
+
+
+def _other_than(kinds: tuple[Any, ...]) -> str:
+    names = [name for kind in kinds for name in _FORMS[_form(kind)][1]]
+    return f"neither {' nor '.join(names)}" if len(names) > 1 else f"not {names[0]}"
+
+
+def _advice(kind: Any, place: Place) -> str | None:
+    form = _form(kind)
+    if form is list:
+        return f"write [[{dotted(place)}]]" if is_dataclass(get_args(kind)[0]) else "write [..., ...]"
+    return f"write [{dotted(place)}]" if form is dict else 'write it in quotes: "..."' if form is str else None
+
+
+def dotted(place: Place) -> str:
+    """Return a place as a user reads it, entries of lists counted from 1.
+
+    >>> dotted(("pool", 1, "nodes"))
+    'pool[2].nodes'
+    """
+    text = ""
+    for part in place:
+        text += f"[{part + 1}]" if isinstance(part, int) else ("." if text else "") + part[:80]
+    return text
+
+
+def shown(value: object) -> str:
+    """Return a value short enough for a message."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**18:
+        return "a number of too many digits"
+    text = f"'{value}'" if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
