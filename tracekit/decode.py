@@ -2,8 +2,8 @@
 
 The type of a field says what may stand there: a text, a truth value, a number (`Annotated` with its `Range`), a date,
 one of some words (`Literal`), a list, a table with keys of the file's own (`dict`) or with fixed ones (a dataclass), or
-a choice (`|`) of these where they look different. Files come from anywhere: whatever else they hold ends in one sentence
-that names the place.
+a choice (`|`) of these where they look different. Files come from anywhere: whatever else they hold ends in one
+sentence that names the place.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Range:
         """Return what is wrong with a number, and what to write."""
         if self.minimum <= value <= self.maximum:
             return None
-        return f"{shown(value)} is out of range", f"it may be from {self.minimum:,g} to {self.maximum:,g}"
+        return f"{shown(value)} is out of range", f"it may be from {_plain(self.minimum)} to {_plain(self.maximum)}"
 
 
 class Filled:
@@ -180,7 +180,13 @@ def _advice(kind: Any, place: Place) -> str | None:
     form = _form(kind)
     if form is list:
         return f"write [[{dotted(place)}]]" if is_dataclass(get_args(kind)[0]) else "write [..., ...]"
+    if form is dict and is_dataclass(kind) and place and isinstance(place[-1], int):
+        return f"write {{{', '.join(f'{key} = ...' for key in _parts(kind))}}}"
     return f"write [{dotted(place)}]" if form is dict else 'write it in quotes: "..."' if form is str else None
+
+
+def _plain(number: float) -> str:
+    return f"{number:,g}" if number != int(number) or abs(number) >= 2**53 else f"{int(number):,}"
 
 
 def dotted(place: Place) -> str:
