@@ -58,10 +58,12 @@ class Range:
 
 
 class Filled:
-    """What a text or a list has to be."""
+    """What a text or a list has to be: not empty, and without the sign that no path can hold."""
 
     def fault(self, value: Any) -> tuple[str, str] | None:
         """Return what is wrong with a text or a list, and what to write."""
+        if isinstance(value, str) and "\0" in value:
+            return f"{shown(value)} holds a zero byte", "remove it"
         return None if value else ("is empty", "write something, or leave the key out")
 
 
@@ -186,7 +188,7 @@ def _advice(kind: Any, place: Place) -> str | None:
 
 
 def _plain(number: float) -> str:
-    return f"{number:,g}" if number != int(number) or abs(number) >= 2**53 else f"{int(number):,}"
+    return f"{int(number):,}" if number == int(number) and abs(number) < 2**64 else f"{number:,g}"
 
 
 def dotted(place: Place) -> str:
