@@ -129,7 +129,8 @@ def _record(kind: Any, value: dict[str, Any], place: Place) -> Any:
             raise MisfitError((*place, key), "no such key", nearest(key[:80], parts))
     for key, (_, _, needed) in parts.items():
         if needed and key not in value:
-            raise MisfitError(place, f"has no {key}", f"its keys are: {', '.join(parts)}")
+            first = sorted(parts, key=lambda one: not parts[one][2])
+            raise MisfitError(place, f"has no {key}", f"its keys are: {', '.join(first)}")
     return kind(**{parts[key][0]: _of(parts[key][1], item, (*place, key)) for key, item in value.items()})
 
 

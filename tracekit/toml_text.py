@@ -98,6 +98,8 @@ class TomlText:
             path = _dotted(header[2]) if header is not None else None
             if header is not None and path is not None and self._has_table(path):
                 table = path
+                for length in range(1, len(path)):
+                    known.setdefault(path[:length], number)
                 if header[1] == "[[":
                     counts[path] = counts.get(path, -1) + 1
                     known.setdefault(table, number)
