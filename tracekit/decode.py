@@ -13,7 +13,7 @@ import sys
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tracekit.errors import nearest
 
@@ -86,6 +86,17 @@ _FORMS: dict[Any, tuple[tuple[type, ...], tuple[str, ...]]] = {
 _WIDEST = {int: Range(-(2**63), 2**63 - 1), float: Range(-sys.float_info.max, sys.float_info.max)}
 
 
+class _Kind(NamedTuple):
+    """One of the types that a place may have."""
+
+    type: Any
+    form: Any
+    """Which of `_FORMS` it comes as."""
+    inner: tuple[Any, ...]
+    """What stands inside of lists and tables, or the words."""
+    bounds: tuple[Range | Filled, ...]
+
+
 def decode(kind: type[T], value: object) -> T:
     """Return `value`, as TOML or JSON gives it, as an instance of the dataclass `kind`.
 
@@ -100,26 +111,39 @@ def decode(kind: type[T], value: object) -> T:
     return found
 
 
-def _of(kind: Any, value: Any, place: Place) -> Any:
-    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    kind = next((one for one in kinds if _is_form(one, value)), None)
+def _of(hint: Any, value: Any, place: Place) -> Any:
+    kinds = _kinds(hint)
+    kind = next((one for one in kinds if _is_form(one.form, value)), None)
     if kind is None:
         raise MisfitError(place, f"{shown(value)} is {_other_than(kinds)}", _advice(kinds[0], place))
-    if get_origin(kind) is Annotated:
-        kind, bound = get_args(kind)
-        _require(bound, value, place)
-    form, inner = _form(kind), get_args(kind)
-    if form is dict:
-        if is_dataclass(kind):
-            return _record(kind, value, place)
-        return {key: _of(inner[1], item, (*place, key)) for key, item in value.items()}
-    if form is list:
-        return get_origin(kind)(_entries(inner, value, place))
-    if get_origin(kind) is Literal and value not in inner:
-        raise MisfitError(place, f"{shown(value)} is not one of its values", nearest(str(value)[:80], map(str, inner)))
-    if form in _WIDEST:
-        _require(_WIDEST[form], value, place)
-    return float(value) if form is float else value
+    for bound in kind.bounds:
+        fault = bound.fault(value)
+        if fault is not None:
+            raise MisfitError(place, *fault)
+    if kind.form is dict:
+        if not kind.inner:
+            return _record(kind.type, value, place)
+        return {key: _of(kind.inner[1], item, (*place, key)) for key, item in value.items()}
+    if kind.form is list:
+        return get_origin(kind.type)(_entries(kind.inner, value, place))
+    if kind.inner and value not in kind.inner:
+        hint = nearest(str(value)[:80], map(str, kind.inner))
+        raise MisfitError(place, f"{shown(value)} is not one of its values", hint)
+    return float(value) if kind.form is float else value
+
+
+@cache
+def _kinds(hint: Any) -> tuple[_Kind, ...]:
+    """Return the types that may stand where a field has the type `hint`."""
+    found = []
+    for one in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
+        kind, *bounds = get_args(one) if get_origin(one) is Annotated else (one,)
+        origin, inner = get_origin(kind), get_args(kind)
+        form = type(inner[0]) if origin is Literal else list if origin is tuple else origin or kind
+        form = dict if is_dataclass(form) else form
+        widest = (_WIDEST[form],) if form in _WIDEST and not bounds else ()
+        found.append(_Kind(kind, form, inner, (*bounds, *widest)))
+    return tuple(found)
 
 
 def _record(kind: Any, value: dict[str, Any], place: Place) -> Any:
@@ -152,40 +176,24 @@ def _entries(inner: tuple[Any, ...], value: list[Any], place: Place) -> list[Any
     return [_of(one, item, (*place, number)) for number, (one, item) in enumerate(zip(inner, value, strict=True))]
 
 
-def _require(bound: Range | Filled, value: Any, place: Place) -> None:
-    fault = bound.fault(value)
-    if fault is not None:
-        raise MisfitError(place, *fault)
-
-
-def _form(kind: Any) -> Any:
-    """Return what of `_FORMS` a type comes as."""
-    origin = get_origin(kind)
-    if origin is Annotated:
-        return _form(get_args(kind)[0])
-    if origin is Literal:
-        return type(get_args(kind)[0])
-    return dict if is_dataclass(kind) else list if origin is tuple else origin or kind
-
-
-def _is_form(kind: Any, value: Any) -> bool:
-    form = _form(kind)
+def _is_form(form: Any, value: Any) -> bool:
     # A truth value is an integer to Python.
-    return isinstance(value, _FORMS[form][0]) and (form in (bool, object) or not isinstance(value, bool))
+    return isinstance(value, _FORMS[form][0]) and (not isinstance(value, bool) or form in (bool, object))
 
 
-def _other_than(kinds: tuple[Any, ...]) -> str:
-    names = [name for kind in kinds for name in _FORMS[_form(kind)][1]]
+def _other_than(kinds: tuple[_Kind, ...]) -> str:
+    names = [name for kind in kinds for name in _FORMS[kind.form][1]]
     return f"neither {' nor '.join(names)}" if len(names) > 1 else f"not {names[0]}"
 
 
-def _advice(kind: Any, place: Place) -> str | None:
-    form = _form(kind)
-    if form is list:
-        return f"write [[{dotted(place)}]]" if is_dataclass(get_args(kind)[0]) else "write [..., ...]"
-    if form is dict and is_dataclass(kind) and place and isinstance(place[-1], int):
-        return f"write {{{', '.join(f'{key} = ...' for key in _parts(kind))}}}"
-    return f"write [{dotted(place)}]" if form is dict else 'write it in quotes: "..."' if form is str else None
+def _advice(kind: _Kind, place: Place) -> str | None:
+    if kind.form is list:
+        return f"write [[{dotted(place)}]]" if is_dataclass(kind.inner[0]) else "write [..., ...]"
+    if kind.form is dict and not kind.inner and place and isinstance(place[-1], int):
+        return f"write {{{', '.join(f'{key} = ...' for key in _parts(kind.type))}}}"
+    return (
+        f"write [{dotted(place)}]" if kind.form is dict else 'write it in quotes: "..."' if kind.form is str else None
+    )
 
 
 def _plain(number: float) -> str:
