@@ -151,6 +151,7 @@ def test_any_value_is_decoded_whole_or_refused_with_its_place(value: object) -> 
     found: Any = outcome(value)
     if isinstance(found, MisfitError):
         at: Any = value
+        last: Any
         *above, last = found.place or (None,)
         for part in above:
             at = at[part]

@@ -11,7 +11,7 @@ from tracekit.toml_text import TomlText
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.toml_text import Place
+    from tracekit.decode import Place
 
 DOCUMENT = """\
 top = 1                       # line 1

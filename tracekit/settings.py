@@ -10,7 +10,6 @@ import datetime as dt
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -40,7 +39,6 @@ class Flag:
         return self.option.partition(" ")[2] or None
 
 
-@cache
 def flags_of(kind: type) -> dict[str, tuple[Any, Flag]]:
     """Return type and option of each setting, by name; those that commands give in their own way are left out."""
     hints = get_type_hints(kind, include_extras=True)
