@@ -10,44 +10,21 @@ import inspect
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any
 
 __all__ = ["make_callable"]
 
 
-class _CallablePackage(ModuleType):
-    """A package with a function, which is imported when it is first called."""
+def make_callable(package: str, home: str) -> None:
+    """Make a call of a package that of the function of its name in the module `home`, imported when it is called."""
+    name = package.rpartition(".")[2]
 
-    def _function(self) -> Callable[..., Any]:
-        home, _, name = _FUNCTIONS[self.__name__].partition(":")
-        found: Callable[..., Any] = getattr(import_module(home), name)
-        return found
+    class CallablePackage(ModuleType):
+        def __call__(self, *arguments: Any, **options: Any) -> Any:
+            return getattr(import_module(home), name)(*arguments, **options)
 
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Call the function."""
-        return self._function()(*arguments, **options)
+        @property
+        def __signature__(self) -> inspect.Signature:
+            return inspect.signature(getattr(import_module(home), name))
 
-    @property
-    def __signature__(self) -> inspect.Signature:
-        """What the function takes."""
-        return inspect.signature(self._function())
-
-
-_FUNCTIONS: dict[str, str] = {}
-
-
-def make_callable(package: str, function: str) -> None:
-    """Make calls of a package calls of a function.
-
-    Parameters
-    ----------
-    package : str
-        Its name.
-    function : str
-        Module and name, such as 'tracekit.replay.api:replay'.
-    """
-    _FUNCTIONS[package] = function
-    sys.modules[package].__class__ = _CallablePackage
+    sys.modules[package].__class__ = CallablePackage

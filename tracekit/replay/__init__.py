@@ -7,4 +7,4 @@ from __future__ import annotations
 
 from tracekit.callable_package import make_callable
 
-make_callable(__name__, "tracekit.replay.api:replay")
+make_callable(__name__, "tracekit.replay.api")
