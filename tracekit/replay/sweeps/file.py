@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -104,21 +104,9 @@ class Run:
         """Return the parameters by name."""
         return asdict(self)
 
-    def scenario_key(self) -> tuple[Any, ...]:
+    def scenario_key(self) -> Run:
         """Return what tells the jobs and the cluster: runs that have it in common share their work."""
-        return (
-            self.trace,
-            self.cluster_name,
-            self.cluster,
-            self.partitioned,
-            self.start,
-            self.end,
-            self.load,
-            self.gpus,
-            self.limit,
-            self.models,
-            self.force,
-        )
+        return replace(self, placement="", seed=0, policy="")
 
 
 def read_sweep(path: Path) -> list[Run]:
