@@ -11,8 +11,8 @@ import pytest
 
 from tracekit.analysis import analyze
 from tracekit.analysis.fitting import Fitting
-from tracekit.analysis.settings import Settings
 from tracekit.progress import Progress
+from tracekit.settings import AnalysisSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +95,7 @@ def test_the_process_ends_with_the_block(trace: Trace, tmp_path: Path, monkeypat
     program.chmod(0o755)
     monkeypatch.setattr("tracekit.analysis.fitting.LARGE", 200)
     monkeypatch.setattr(sys, "executable", str(program))
-    fitting = Fitting(trace, tmp_path, Settings(), Progress())
+    fitting = Fitting(trace, tmp_path, AnalysisSettings(), Progress())
     with fitting:
         process = fitting._process
         assert process is not None

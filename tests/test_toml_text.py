@@ -11,7 +11,7 @@ from tracekit.toml_text import TomlText
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.toml_text import Place
+    from tracekit.decode import Place
 
 DOCUMENT = """\
 top = 1                       # line 1
@@ -35,6 +35,8 @@ what = 5
 
 [table.below]
 key = 6                       # line 21
+
+[lone.inner]                  # line 23
 """
 
 
@@ -69,6 +71,8 @@ def refusal(path: Path, content: bytes, hint: str | None = None) -> tuple[str, i
         (("rule", 1, "name"), 16),
         (("rule", 1, "lacking"), 15),
         (("table", "below", "key"), 21),
+        (("lone",), 23),
+        (("lone", "inner", "lacking"), 23),
         (("lacking",), None),
         ((), None),
     ],

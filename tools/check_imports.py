@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 
 ROOMS = (
-    ("errors", "resources", "progress", "text", "interruption"),
-    ("options", "toml_text", "shape", "outputs"),
+    ("errors", "resources", "progress", "text", "interruption", "callable_package"),
+    ("options", "settings", "decode", "outputs"),
+    ("toml_text",),
     ("schema", "manifest", "datasets"),
     ("tables",),
     ("damage",),

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
+from tracekit.decode import Count, MisfitError, decode, shown
 from tracekit.errors import TraceError
-from tracekit.shape import ShapeError, shaped
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tracekit.decode import Place
 
 __all__ = ["CAPABILITIES", "Addition", "Capability", "Check", "FileAccount", "Manifest", "TableInfo"]
 
@@ -51,21 +53,21 @@ class FileAccount:
 
     path: str
     """Relative to the source; a member of an archive follows the archive's name."""
-    bytes: int = 0
+    bytes: Count = 0
     """Size of the content read, after decompression."""
     sha256: str = ""
     """Of the content read, after decompression."""
-    records: int = 0
-    kept: int = 0
-    rejected: int = 0
+    records: Count = 0
+    kept: Count = 0
+    rejected: Count = 0
 
 
 @dataclass
 class Check:
     """A contradiction that was looked for in the source, and how often it was found."""
 
-    count: int
-    of: int | None
+    count: Count
+    of: Count | None
     """How many rows were looked at; None when that is not a number of rows."""
     meaning: str
     examples: list[str] = field(default_factory=list)
@@ -88,8 +90,8 @@ class Capability:
 class TableInfo:
     """Size of one table."""
 
-    rows: int
-    bytes: int
+    rows: Count
+    bytes: Count
     columns: list[str]
     sha256: str | None = None
     """Of the Parquet file; None in a Trace of an older version."""
@@ -104,11 +106,11 @@ class Addition:
     tracekit_version: str
     files: list[str]
     """Paths of its files among the files of the source; those that were read before are left out."""
-    jobs_added: int
+    jobs_added: Count
     """Jobs that the Trace did not know."""
-    jobs_replaced: int
+    jobs_replaced: Count
     """Jobs that the Trace knew, and whose newer record stands."""
-    jobs_older: int
+    jobs_older: Count
     """Jobs that the Trace knew further than this export does; what it knew stands."""
 
 
@@ -168,23 +170,23 @@ class Manifest:
         try:
             raw = orjson.loads(path.read_bytes())
             if not isinstance(raw, dict) or not isinstance(raw.get("source"), dict):
-                raise ShapeError("it has no source with format and files")
+                raise MisfitError((), "it has no source with format and files")
             origin = raw.pop("source")
             if set(origin) != {"format", "files"} or not origin.keys().isdisjoint(raw):
-                raise ShapeError("its source is not a format and files")
-            found = shaped(cls, {**raw, **origin})
+                raise MisfitError((), "its source is not a format and files")
+            found = decode(cls, {**raw, **origin})
             for name, capability in found.capabilities.items():
                 for text in capability.window or ():
-                    _require_time(text, f"capabilities.{name}.window")
+                    _require_time(text, ("capabilities", name, "window"))
         except OSError as error:
             raise TraceError(f"cannot read the manifest: {error.strerror}", where=path, hint=hint) from error
-        except (orjson.JSONDecodeError, ShapeError) as error:
+        except (orjson.JSONDecodeError, MisfitError) as error:
             raise TraceError(f"the manifest is damaged: {error}", where=path, hint=hint) from error
         return found
 
 
-def _require_time(text: str, place: str) -> None:
+def _require_time(text: str, place: Place) -> None:
     try:
         datetime.fromisoformat(text)
     except ValueError:
-        raise ShapeError(f"{place} holds a text that is no time") from None
+        raise MisfitError(place, f"{shown(text)} is not a time") from None

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import tomllib
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from tracekit.decode import MisfitError, decode, dotted
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Place", "TomlText"]
+    from tracekit.decode import Place
 
-Place = tuple[str | int, ...]
-"""Where a value is: names of keys and tables; numbers count the tables of a list from 0."""
+__all__ = ["TomlText"]
+
+T = TypeVar("T")
 
 _HEADER = re.compile(r"\s*(\[\[?)(.+?)\]\]?\s*(?:#.*)?")
 _LARGEST = 50_000_000
@@ -59,15 +61,23 @@ class TomlText:
             what = what[: place.start()] if place else what.removesuffix(" (at end of document)")
             raise UsageError(f"is not TOML: {what}", where=path, line=line, hint=hint) from error
 
+    def decode(self, kind: type[T], data: dict[str, Any] | None = None) -> T:
+        """Return the file, or `data` that came of it, as a dataclass, see `tracekit.decode`.
+
+        Raises
+        ------
+        UsageError
+            A key is missing or unknown, or its value cannot be used; file, line and key are told.
+        """
+        try:
+            return decode(kind, self.data if data is None else data)
+        except MisfitError as error:
+            raise self.error(error.place, error.what, error.hint) from None
+
     def error(self, place: Place, what: str, hint: str | None = None) -> UsageError:
         """Return the error to raise for a key."""
-        shown = ""
-        for part in place:
-            if isinstance(part, int):
-                shown += f"[{part + 1}]"
-            else:
-                shown += ("." if shown else "") + part[:80]
-        return UsageError(f"{shown}: {what}" if shown else what, where=self.path, line=self.line(place), hint=hint)
+        key = dotted(place)
+        return UsageError(f"{key}: {what}" if key else what, where=self.path, line=self.line(place), hint=hint)
 
     def line(self, place: Place) -> int | None:
         """Return the line of a key, or of the nearest table around it; None when neither is there."""
@@ -88,6 +98,8 @@ class TomlText:
             path = _dotted(header[2]) if header is not None else None
             if header is not None and path is not None and self._has_table(path):
                 table = path
+                for length in range(1, len(path)):
+                    known.setdefault(path[:length], number)
                 if header[1] == "[[":
                     counts[path] = counts.get(path, -1) + 1
                     known.setdefault(table, number)

@@ -69,18 +69,23 @@ def test_the_template_can_be_read(trace: Trace, tmp_path: Path) -> None:
     ("line", "part"),
     [
         ("seedz = [1]", "line 3: seedz: no such key; did you mean 'seeds'?"),
-        ("seeds = 1", "line 3: seeds: is not a list"),
+        ("seeds = 1", "line 3: seeds: 1 is not a list"),
         ("seeds = []", "line 3: seeds: is empty"),
-        ("seeds = [-1]", "line 3: seeds: -1 is not a whole number from 0"),
+        ("seeds = [-1]", "line 3: seeds[1]: -1 is out of range; it may be from 0 to 9,223,372,036,854,775,807"),
         ("seeds = [1, 1]", "line 3: seeds: has 1 twice"),
-        ("gpus = [0]", "line 3: gpus: 0 is not a number above 0"),
-        ("gpus = [nan]", "line 3: gpus: nan is not a number above 0"),
-        ("loads = [1e300]", "line 3: loads: 1e+300 is not a number above 0"),
-        ('placements = ["bestfit"]', "line 3: placements: 'bestfit' is not a placement; did you mean 'best-fit'?"),
-        ('partitions = ["yes"]', "line 3: partitions: 'yes' is not a way of partitioning"),
-        ("windows = [{since = 2020-01-01}]", "line 3: windows: a window has no key 'since'"),
-        ('windows = [{from = "soon"}]', "line 3: windows: 'soon' is not a time"),
-        ("limit = 0", "line 3: limit: 0 is not a whole number from 1"),
+        ("gpus = [0]", "line 3: gpus[1]: 0 is out of range; it may be from 1e-06 to 1,000,000"),
+        ("gpus = [nan]", "line 3: gpus[1]: nan is out of range"),
+        ("loads = [1e300]", "line 3: loads[1]: 1e+300 is out of range"),
+        ('placements = ["bestfit"]', "line 3: placements[1]: 'bestfit' is not a placement; did you mean 'best-fit'?"),
+        ('models = "a\\u0000"', "line 3: models: 'a\\x00' holds a zero byte; remove it"),
+        ("windows = [{to = 12:00:00}]", "line 3: windows[1].to: 12:00:00 is neither a date nor a text"),
+        (
+            'partitions = ["yes"]',
+            "line 3: partitions[1]: 'yes' is not one of its values; choose one of: default, off, on",
+        ),
+        ("windows = [{since = 2020-01-01}]", "line 3: windows[1].since: no such key; choose one of: from, to"),
+        ('windows = [{from = "soon"}]', "line 3: windows[1]: 'soon' is not a time"),
+        ("limit = 0", "line 3: limit: 0 is out of range; it may be from 1 to"),
         ("force = 1", "line 3: force: 1 is neither true nor false"),
         ("seeds = [", "line 4: is not TOML"),
     ],
@@ -91,8 +96,25 @@ def test_a_mistake_in_the_file_tells_its_line(trace: Trace, tmp_path: Path, line
     assert part in str(caught.value)
 
 
+@pytest.mark.parametrize("key", ["traces", "policies"])
+def test_what_a_sweep_cannot_do_without_names_the_example(tmp_path: Path, key: str) -> None:
+    (tmp_path / "s.toml").write_text("".join(f'{k} = ["x"]\n' for k in ("traces", "policies") if k != key))
+    with pytest.raises(UsageError, match=rf"has no {key}; 'tracekit sweep --template' prints an example$"):
+        read_sweep(tmp_path / "s.toml")
+
+
+def test_times_of_windows_are_dates_or_texts_in_utc(trace: Trace, tmp_path: Path) -> None:
+    windows = '[{from = 2020-01-02, to = "2020-01-03T04"}, {from = 2020-01-01T01:00:00+01:00}, {}]'
+    runs = read_sweep(written(tmp_path, trace, f"windows = {windows}", policies='"fifo"'))
+    assert [(run.start, run.end) for run in runs] == [
+        ("2020-01-02", "2020-01-03T04:00:00"),
+        ("2020-01-01T00:00:00", None),
+        (None, None),
+    ]
+
+
 def test_an_unknown_policy_is_told_before_anything_runs(trace: Trace, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="line 2: policies: unknown policy 'fifoo'; did you mean 'fifo'"):
+    with pytest.raises(UsageError, match=r"line 2: policies\[1\]: unknown policy 'fifoo'; did you mean 'fifo'"):
         sweep(written(tmp_path, trace, policies='"fifoo"'), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -18,6 +18,5 @@ from __future__ import annotations
 
 from tracekit.analysis.many import analyze_many
 from tracekit.analysis.one import Analysis, analyze
-from tracekit.analysis.settings import Settings
 
-__all__ = ["Analysis", "Settings", "analyze", "analyze_many"]
+__all__ = ["Analysis", "analyze", "analyze_many"]

@@ -14,9 +14,9 @@ from tracekit.trace import Trace, is_trace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.analysis.settings import Settings
     from tracekit.progress import Progress
     from tracekit.report.data import Result
+    from tracekit.settings import AnalysisSettings
 
 __all__ = ["check_other", "compared", "is_day", "reads_logs"]
 
@@ -70,7 +70,7 @@ def check_other(other: str | None, out: Path) -> None:
 def compared(
     trace: Trace,
     folder: Path,
-    settings: Settings,
+    settings: AnalysisSettings,
     ingest: Callable[[Path, Path], Trace],
     progress: Progress,
 ) -> list[Result]:
@@ -82,7 +82,7 @@ def compared(
         What is analysed.
     folder : Path
         Of the report; the tables are written below it, and logs to compare with are read there for a while.
-    settings : Settings
+    settings : AnalysisSettings
         `compare` says with what.
     ingest : callable
         Given logs and a place, returns their Trace.

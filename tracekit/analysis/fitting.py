@@ -19,11 +19,11 @@ from tracekit.outputs import output_errors
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from tracekit.analysis.settings import Settings
     from tracekit.fit.model import WorkloadModel
     from tracekit.progress import Progress
     from tracekit.report.data import Result
     from tracekit.report.structure import WorkloadInfo
+    from tracekit.settings import AnalysisSettings
     from tracekit.trace import Trace
 
 __all__ = ["LARGE", "Fitting"]
@@ -43,13 +43,13 @@ class Fitting:
         What to fit.
     folder : Path
         Of the report, where workload.json and the tables go.
-    settings : Settings
+    settings : AnalysisSettings
         Whether to fit.
     progress : Progress
         Told of the fit, where it is not beside other steps.
     """
 
-    def __init__(self, trace: Trace, folder: Path, settings: Settings, progress: Progress) -> None:
+    def __init__(self, trace: Trace, folder: Path, settings: AnalysisSettings, progress: Progress) -> None:
         self._trace, self._folder, self._settings, self._progress = trace, folder, settings, progress
         self._process: subprocess.Popen[bytes] | None = None
         self._words: IO[bytes] | None = None

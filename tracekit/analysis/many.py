@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracekit.analysis.one import analyze_into, keep_source
-from tracekit.analysis.settings import Settings
 from tracekit.damage import damage_told
 from tracekit.errors import OutputError, SourceError, TracekitError, UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
 from tracekit.progress import Progress
+from tracekit.settings import AnalysisSettings, settled
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Unpack
 
     from tracekit.analysis.one import Analysis
-    from tracekit.analysis.settings import Given
     from tracekit.report import Report
     from tracekit.report.structure import IndexEntry
 
@@ -31,10 +29,11 @@ _INDEX_MARKER = "index.json"
 def analyze_many(
     sources: Sequence[Trace | str | Path],
     out: str | Path,
+    settings: AnalysisSettings | None = None,
     *,
     force: bool = False,
     progress: Progress | None = None,
-    **settings: Unpack[Given],
+    **changes: Any,
 ) -> Path:
     """Analyse several sources, each into a folder of its own, and write a page that lists them.
 
@@ -48,12 +47,14 @@ def analyze_many(
         As for `analyze`.
     out : str or Path
         Folder of the reports.
+    settings : AnalysisSettings, optional
+        What each report is made with.
     force : bool
         Replace a set of reports that stands at `out`.
     progress : Progress, optional
         Told what is being done.
-    **settings
-        As for `analyze`; they hold for every source.
+    **changes
+        Settings by name.
 
     Returns
     -------
@@ -72,7 +73,7 @@ def analyze_many(
     from tracekit.report import render_index, write_json
 
     progress = progress or Progress()
-    chosen = Settings(**settings)
+    chosen = settled(AnalysisSettings, settings, changes)
     paths, target = [s.path if isinstance(s, Trace) else Path(s) for s in sources], Path(out)
     if not paths:
         raise UsageError("no source was given", hint="name one or more sources")

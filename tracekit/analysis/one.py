@@ -7,16 +7,16 @@ import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracekit.analysis.compared import check_other, compared, reads_logs
 from tracekit.analysis.fitting import Fitting
-from tracekit.analysis.settings import REPLAY_JOBS, Settings
 from tracekit.analysis.steps import advised, ask, capacity_of
 from tracekit.damage import damage_told
 from tracekit.errors import UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
 from tracekit.progress import Progress
+from tracekit.settings import AnalysisSettings, settled
 from tracekit.trace import MANIFEST_NAME, Trace, is_trace
 
 if TYPE_CHECKING:
@@ -50,19 +50,11 @@ class Analysis:
 def analyze(
     source: Trace | str | Path,
     out: str | Path,
+    settings: AnalysisSettings | None = None,
     *,
-    format_name: str | None = None,
     force: bool = False,
-    options: Mapping[str, str] | None = None,
-    max_reject_share: float = 0.5,
-    max_inflation: float = 200,
-    capacity: str = "listed",
-    memory_limit: str | None = None,
-    fit: bool = True,
-    replay_jobs: int = REPLAY_JOBS,
-    compare: str | None = None,
-    pdf: bool = False,
     progress: Progress | None = None,
+    **changes: Any,
 ) -> Analysis:
     """Read logs, answer every question that they can answer, fit, replay, advise, and write a report.
 
@@ -75,33 +67,15 @@ def analyze(
         Raw logs (folder, file or archive), or a Trace or its folder, which is carried into the output.
     out : str or Path
         Folder of the report.
-    format_name : str, optional
-        The source format; detected by default.
+    settings : AnalysisSettings, optional
+        What it is made with. Where the capacity 'listed' or 'observed' is not available and the other is, that one is
+        used and the report says so. Logs to compare with are read as the source is, and their Trace is not kept.
     force : bool
         Replace a report that stands at `out`.
-    options : mapping of str to str, optional
-        Options of the source format.
-    max_reject_share : float
-        Refuse a source when more than this share of a file's records is unusable [0..1].
-    max_inflation : float
-        Most bytes that one byte of a compressed file may become.
-    capacity : str
-        Where the number of GPUs comes from: 'listed', 'observed' or a CSV file. Where 'listed' or 'observed' is
-        not available and the other is, that one is used and the report says so.
-    memory_limit : str, optional
-        Most memory for joins before they spill to disk, such as '2GB'.
-    fit : bool
-        Fit the workload.
-    replay_jobs : int
-        Replay the first so many jobs under the standard panel of policies and where a guideline can be tried; none
-        when 0.
-    compare : str, optional
-        Logs or a Trace of another time to compare with, or a day (2017-10-31) that splits this one in its time zone.
-        Logs are read with the same options, and their Trace is not kept.
-    pdf : bool
-        Print the page to report.pdf too, by a Chromium that is installed.
     progress : Progress, optional
         Told what is being done.
+    **changes
+        Settings by name, such as ``fit=False``.
 
     Raises
     ------
@@ -113,25 +87,14 @@ def analyze(
         An option cannot be used, or the output would replace the source.
     """
     place = Path(out)
-    settings = Settings(
-        format_name=format_name,
-        options=options,
-        max_reject_share=max_reject_share,
-        max_inflation=max_inflation,
-        capacity=capacity,
-        memory_limit=memory_limit,
-        fit=fit,
-        replay_jobs=replay_jobs,
-        compare=compare,
-        pdf=pdf,
-    )
+    chosen = settled(AnalysisSettings, settings, changes)
     given = source.path if isinstance(source, Trace) else Path(source)
     keep_source(given, place)
-    return analyze_into(given, place, settings, shown=place, force=force, progress=progress or Progress())
+    return analyze_into(given, place, chosen, shown=place, force=force, progress=progress or Progress())
 
 
 def analyze_into(
-    source: Path, out: Path, settings: Settings, *, shown: Path, force: bool, progress: Progress
+    source: Path, out: Path, settings: AnalysisSettings, *, shown: Path, force: bool, progress: Progress
 ) -> Analysis:
     """Do what `analyze` says; `shown` is where the user will find the folder `out` in the end."""
     from tracekit.guidelines.evidence import Evidence
@@ -187,7 +150,7 @@ def analyze_into(
     )
 
 
-def _trace_at(place: Path, source: Path, settings: Settings, progress: Progress) -> Trace:
+def _trace_at(place: Path, source: Path, settings: AnalysisSettings, progress: Progress) -> Trace:
     """Return the Trace to analyse, made or carried over to `place`."""
     if is_trace(source):
         if not reads_logs(settings.compare):
@@ -195,16 +158,7 @@ def _trace_at(place: Path, source: Path, settings: Settings, progress: Progress)
         return carry_trace(source, place)
     from tracekit.ingest import ingest_logs
 
-    return ingest_logs(
-        source,
-        place,
-        format_name=settings.format_name,
-        options=settings.options,
-        max_reject_share=settings.max_reject_share,
-        max_inflation=settings.max_inflation,
-        memory_limit=settings.memory_limit,
-        progress=progress,
-    )
+    return ingest_logs(source, place, settings, progress=progress)
 
 
 def keep_source(source: Path, out: Path) -> None:

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from tracekit.analysis.settings import Settings
     from tracekit.guidelines.evidence import Evidence
     from tracekit.progress import Progress
     from tracekit.report.data import Result
     from tracekit.report.structure import CapacityInfo, ReplayInfo
+    from tracekit.settings import AnalysisSettings
     from tracekit.trace import Trace
 
 __all__ = ["Advised", "advised", "ask", "capacity_of", "said", "written"]
@@ -113,7 +113,7 @@ class Advised:
     """See `tracekit.guidelines.document`."""
 
 
-def advised(evidence: Evidence, folder: Path, name: str, settings: Settings, progress: Progress) -> Advised:
+def advised(evidence: Evidence, folder: Path, name: str, settings: AnalysisSettings, progress: Progress) -> Advised:
     """Replay the panel of policies, judge by the guidelines, and write guidelines.md; `name` is what is analysed."""
     from tracekit.guidelines.markdown import markdown
     from tracekit.guidelines.replays import LiveReplays

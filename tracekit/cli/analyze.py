@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from tracekit.cli.options import (
-    Force,
-    FormatName,
-    FormatOptions,
-    MapFile,
-    MaxInflation,
-    MaxRejectShare,
-    MemoryLimit,
-    pairs,
-    with_map,
-)
-
-if TYPE_CHECKING:
-    from tracekit.analysis.settings import Given
+from tracekit.cli.options import Force, MapFile, with_map
+from tracekit.cli.settings import takes
+from tracekit.settings import AnalysisSettings
 
 __all__ = ["register"]
 
@@ -30,6 +19,7 @@ def register(app: typer.Typer) -> None:
     app.command()(analyze)
 
 
+@takes(AnalysisSettings)
 def analyze(
     sources: Annotated[
         list[Path],
@@ -40,37 +30,9 @@ def analyze(
         ),
     ],
     out: Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Folder for the report and its tables.")],
-    format_name: FormatName = None,
+    settings: AnalysisSettings,
     map_file: MapFile = None,
-    option: FormatOptions = None,
     force: Force = False,
-    max_reject_share: MaxRejectShare = 0.5,
-    max_inflation: MaxInflation = 200,
-    capacity: Annotated[
-        str,
-        typer.Option(
-            metavar="SOURCE", help="Where GPU counts come from: listed, observed, or a CSV file (node_id, gpu_count)."
-        ),
-    ] = "listed",
-    memory_limit: MemoryLimit = None,
-    no_fit: Annotated[bool, typer.Option("--no-fit", help="Do not fit the workload.")] = False,
-    replay_jobs: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=0, help="Replay the first N jobs under other policies, to tell what changes would do."
-        ),
-    ] = 100_000,
-    compare: Annotated[
-        str | None,
-        typer.Option(
-            metavar="OTHER",
-            help="Tell what changed: against logs or a Trace of another time, or since a day (2017-10-31) of SRC.",
-            show_default=False,
-        ),
-    ] = None,
-    pdf: Annotated[
-        bool, typer.Option("--pdf", help="Print the page to report.pdf too; needs Chromium or Chrome.")
-    ] = False,
 ) -> None:
     """Read logs, answer every question that they can answer, and write a report.
 
@@ -84,25 +46,13 @@ def analyze(
     from tracekit.analysis import analyze_many
     from tracekit.cli.display import TerminalProgress
 
-    format_name, options = with_map(map_file, format_name, pairs(option, "--option"))
+    settings = with_map(map_file, settings)
     progress = TerminalProgress()
-    settings: Given = {
-        "format_name": format_name,
-        "options": options,
-        "max_reject_share": max_reject_share,
-        "max_inflation": max_inflation,
-        "capacity": capacity,
-        "memory_limit": memory_limit,
-        "fit": not no_fit,
-        "replay_jobs": replay_jobs,
-        "compare": compare,
-        "pdf": pdf,
-    }
     try:
         if len(sources) == 1:
-            page = analyze_one(sources[0], out, force=force, progress=progress, **settings).report
+            page = analyze_one(sources[0], out, settings, force=force, progress=progress).report
         else:
-            page = analyze_many(sources, out, force=force, progress=progress, **settings)
+            page = analyze_many(sources, out, settings, force=force, progress=progress)
     finally:
         progress.close()
     typer.echo(f"report: {page}")

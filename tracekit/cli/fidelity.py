@@ -8,24 +8,9 @@ from typing import Annotated
 import typer
 
 from tracekit.cli.options import TraceFolder
-from tracekit.cli.replay_options import (
-    ClusterName,
-    ClusterPlace,
-    ForceReplay,
-    From,
-    GpuFactor,
-    Limit,
-    ModelsFile,
-    OutFolder,
-    Partitions,
-    Placement,
-    Seed,
-    Switch,
-    To,
-    moment,
-    show_assumptions,
-    show_before,
-)
+from tracekit.cli.replay_options import ForceReplay, OutFolder, show_assumptions, show_before
+from tracekit.cli.settings import takes
+from tracekit.settings import ReplaySettings
 
 __all__ = ["register"]
 
@@ -35,6 +20,7 @@ def register(app: typer.Typer) -> None:
     app.command()(fidelity)
 
 
+@takes(ReplaySettings, without=("load", "measure_from", "measure_to"))
 def fidelity(
     trace: TraceFolder,
     out: OutFolder,
@@ -44,16 +30,8 @@ def fidelity(
             "-p", "--policy", metavar="POLICY[,key=value...]", help="What the cluster ran; by source when left out."
         ),
     ] = None,
-    placement: Placement = "consolidate",
-    cluster: ClusterPlace = None,
-    cluster_name: ClusterName = None,
-    vc_partitions: Partitions = None,
-    start: From = None,
-    end: To = None,
-    gpus: GpuFactor = None,
-    limit: Limit = None,
-    seed: Seed = 0,
-    models: ModelsFile = None,
+    *,
+    settings: ReplaySettings,
     force: ForceReplay = False,
 ) -> None:
     """Tell how far to trust a replay: replay what the cluster really ran, and compare it with the log.
@@ -71,20 +49,7 @@ def fidelity(
     progress = TerminalProgress()
     try:
         progress.stage("reading the Trace")
-        scenario = scenario_of(
-            trace,
-            cluster=cluster,
-            cluster_name=cluster_name,
-            placement=placement,
-            partitioned=None if vc_partitions is None else vc_partitions is Switch.on,
-            start=moment(start, "--from"),
-            end=moment(end, "--to"),
-            gpus=gpus,
-            limit=limit,
-            models=models,
-            seed=seed,
-            force=force,
-        )
+        scenario = scenario_of(trace, settings, force=force)
         show_before(scenario, progress)
         found = measure_fidelity(scenario, policy, progress=progress)
         write_fidelity(found, out, force=force, draw=fidelity_svg)

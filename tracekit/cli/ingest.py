@@ -7,17 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tracekit.cli.options import (
-    Force,
-    FormatName,
-    FormatOptions,
-    MapFile,
-    MaxInflation,
-    MaxRejectShare,
-    MemoryLimit,
-    pairs,
-    with_map,
-)
+from tracekit.cli.options import Force, MapFile, with_map
+from tracekit.cli.settings import takes
+from tracekit.settings import IngestSettings
 
 __all__ = ["register"]
 
@@ -27,14 +19,14 @@ def register(app: typer.Typer) -> None:
     app.command()(ingest)
 
 
+@takes(IngestSettings)
 def ingest(
     source: Annotated[
         Path, typer.Argument(metavar="SRC", help="Folder, file or archive with raw logs.", show_default=False)
     ],
     out: Annotated[Path, typer.Option("-o", "--output", metavar="TRACE", help="Folder of the new Trace.")],
-    format_name: FormatName = None,
+    settings: IngestSettings,
     map_file: MapFile = None,
-    option: FormatOptions = None,
     force: Force = False,
     append: Annotated[
         bool,
@@ -42,9 +34,6 @@ def ingest(
             "--append", help="Add a newer export to TRACE; jobs seen again are replaced by their newer record."
         ),
     ] = False,
-    max_reject_share: MaxRejectShare = 0.5,
-    max_inflation: MaxInflation = 200,
-    memory_limit: MemoryLimit = None,
 ) -> None:
     """Read raw logs into a Trace: a folder of Parquet tables in one common schema.
 
@@ -59,21 +48,10 @@ def ingest(
     from tracekit.cli.display import TerminalProgress
     from tracekit.ingest import ingest_logs
 
-    format_name, options = with_map(map_file, format_name, pairs(option, "--option"))
+    settings = with_map(map_file, settings)
     progress = TerminalProgress()
     try:
-        trace = ingest_logs(
-            source,
-            out,
-            format_name=format_name,
-            force=force,
-            append=append,
-            options=options,
-            max_reject_share=max_reject_share,
-            max_inflation=max_inflation,
-            memory_limit=memory_limit,
-            progress=progress,
-        )
+        trace = ingest_logs(source, out, settings, force=force, append=append, progress=progress)
     finally:
         progress.close()
     manifest = trace.manifest

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from tracekit.errors import UsageError
 
+if TYPE_CHECKING:
+    from tracekit.settings import IngestSettings
+
 __all__ = [
     "Force",
-    "FormatName",
-    "FormatOptions",
     "MapFile",
-    "MaxInflation",
-    "MaxRejectShare",
     "MemoryLimit",
     "TableFormat",
     "TextFormat",
@@ -25,20 +25,10 @@ __all__ = [
     "with_map",
 ]
 
+S = TypeVar("S", bound="IngestSettings")
+
 TraceFolder = Annotated[
     Path, typer.Argument(metavar="TRACE", help="Folder made by 'tracekit ingest'.", show_default=False)
-]
-
-FormatName = Annotated[
-    str | None,
-    typer.Option("--format", metavar="NAME", help="Source format; detected when left out. See 'tracekit formats'."),
-]
-
-FormatOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option", metavar="NAME=VALUE", help="Option of the source format; may be repeated. See 'tracekit formats'."
-    ),
 ]
 
 MapFile = Annotated[
@@ -51,16 +41,6 @@ MapFile = Annotated[
 ]
 
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier output of the same kind.")]
-
-MaxRejectShare = Annotated[
-    float,
-    typer.Option(min=0, max=1, help="Refuse a file when more than this share of its records is unusable."),
-]
-
-MaxInflation = Annotated[
-    float,
-    typer.Option(metavar="N", min=1, help="Most bytes that one byte of a compressed file may become."),
-]
 
 MemoryLimit = Annotated[
     str | None,
@@ -84,10 +64,8 @@ class TextFormat(StrEnum):
     json = "json"
 
 
-def with_map(
-    map_file: Path | None, format_name: str | None, options: dict[str, str]
-) -> tuple[str | None, dict[str, str]]:
-    """Return the format and its options when a mapping file may be given.
+def with_map(map_file: Path | None, settings: S) -> S:
+    """Return settings that read the log by a mapping file, where one is given.
 
     Raises
     ------
@@ -95,12 +73,13 @@ def with_map(
         A mapping file is given together with another format.
     """
     if map_file is None:
-        return format_name, options
-    if format_name not in (None, "csv"):
+        return settings
+    if settings.format_name not in (None, "csv"):
         raise UsageError(
-            f"a mapping file does not go with --format {format_name}", where="--map", hint="use --format csv"
+            f"a mapping file does not go with --format {settings.format_name}", where="--map", hint="use --format csv"
         )
-    return "csv", {**options, "map": str(map_file)}
+    options = {**(settings.options or {}), "map": str(map_file)}
+    return replace(settings, format_name="csv", options=options)
 
 
 def pairs(given: list[str] | None, option: str) -> dict[str, str]:

@@ -8,25 +8,9 @@ from typing import Annotated
 import typer
 
 from tracekit.cli.options import TraceFolder
-from tracekit.cli.replay_options import (
-    ClusterName,
-    ClusterPlace,
-    ForceReplay,
-    From,
-    GpuFactor,
-    Limit,
-    Load,
-    ModelsFile,
-    OutFolder,
-    Partitions,
-    Placement,
-    Seed,
-    Switch,
-    To,
-    moment,
-    show_assumptions,
-    show_before,
-)
+from tracekit.cli.replay_options import ForceReplay, OutFolder, show_assumptions, show_before
+from tracekit.cli.settings import takes
+from tracekit.settings import ReplaySettings
 
 __all__ = ["register"]
 
@@ -36,6 +20,7 @@ def register(app: typer.Typer) -> None:
     app.command()(replay)
 
 
+@takes(ReplaySettings)
 def replay(
     trace: TraceFolder,
     out: OutFolder,
@@ -48,23 +33,8 @@ def replay(
             help="A policy and its parameters; may be repeated. A standard panel by default. See 'tracekit policies'.",
         ),
     ] = None,
-    placement: Placement = "consolidate",
-    cluster: ClusterPlace = None,
-    cluster_name: ClusterName = None,
-    vc_partitions: Partitions = None,
-    start: From = None,
-    end: To = None,
-    load: Load = 1.0,
-    gpus: GpuFactor = None,
-    limit: Limit = None,
-    seed: Seed = 0,
-    models: ModelsFile = None,
-    measure_from: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Take the figures over jobs submitted from this time on only.")
-    ] = None,
-    measure_to: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Take the figures over jobs submitted before this time only.")
-    ] = None,
+    *,
+    settings: ReplaySettings,
     inflate: Annotated[
         float | None,
         typer.Option(
@@ -102,23 +72,7 @@ def replay(
     progress = TerminalProgress()
     try:
         progress.stage("reading the Trace")
-        scenario = scenario_of(
-            trace,
-            cluster=cluster,
-            cluster_name=cluster_name,
-            placement=placement,
-            partitioned=None if vc_partitions is None else vc_partitions is Switch.on,
-            start=moment(start, "--from"),
-            end=moment(end, "--to"),
-            load=load,
-            gpus=gpus,
-            limit=limit,
-            models=models,
-            seed=seed,
-            force=force or inflate is not None,
-            measure_from=moment(measure_from, "--measure-from"),
-            measure_to=moment(measure_to, "--measure-to"),
-        )
+        scenario = scenario_of(trace, settings, force=force or inflate is not None)
         if inflate is not None:
             table = run_inflation(scenario, policy, inflate, out, force=force, progress=progress)
             progress.close()

@@ -17,20 +17,10 @@ if TYPE_CHECKING:
     from tracekit.replay.scenario import Scenario
 
 __all__ = [
-    "ClusterName",
-    "ClusterPlace",
     "ForceReplay",
-    "From",
-    "GpuFactor",
-    "Limit",
-    "Load",
     "ModelsFile",
     "OutFolder",
-    "Partitions",
-    "Placement",
-    "Seed",
     "Switch",
-    "To",
     "moment",
     "show_assumptions",
     "show_before",
@@ -46,49 +36,6 @@ class Switch(StrEnum):
 
 OutFolder = Annotated[Path, typer.Option("-o", "--output", metavar="OUT", help="Folder for the results.")]
 
-Placement = Annotated[
-    str,
-    typer.Option(metavar="NAME", help="Where gangs go: consolidate, best-fit, worst-fit (spread), first-fit or buddy."),
-]
-
-ClusterPlace = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        metavar="auto|FILE.toml",
-        help="Nodes: 'auto' as the log shows in use, or a file (docs/replay.md); those of the Trace by default.",
-    ),
-]
-
-ClusterName = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster-name",
-        metavar="NAME",
-        help="Which cluster of a Trace of several; by default the one with the most jobs.",
-    ),
-]
-
-Partitions = Annotated[
-    Switch | None,
-    typer.Option(
-        "--vc-partitions", help="Make each VC a cluster of its own; where nodes come from quotas, they are by default."
-    ),
-]
-
-From = Annotated[
-    str | None, typer.Option("--from", metavar="TIME", help="Take jobs submitted from this time on (ISO 8601, UTC).")
-]
-
-To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Take jobs submitted before this time.")]
-
-Load = Annotated[float, typer.Option(metavar="X", help="Multiply the offered load: jobs come X times as fast.")]
-
-GpuFactor = Annotated[float | None, typer.Option("--gpus", metavar="X", help="Multiply the nodes.")]
-
-Limit = Annotated[int | None, typer.Option(metavar="N", help="Take only the first N jobs.")]
-
-Seed = Annotated[int, typer.Option(metavar="N", help="Seed of every random draw.", min=0, max=2**63 - 1)]
 
 ModelsFile = Annotated[
     Path | None, typer.Option("--models", metavar="FILE", help="Assumptions (TOML) that replace the built-in ones.")

@@ -5,19 +5,6 @@ The package can be called: `tracekit.fit(trace)` (see `tracekit.fit.api.fit`).
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import Any
+from tracekit.callable_package import make_callable
 
-
-class _Callable(ModuleType):
-    """A package that is also the function it is named after."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Fit a Trace, see `tracekit.fit.api.fit`."""
-        from tracekit.fit.api import fit
-
-        return fit(*arguments, **options)
-
-
-sys.modules[__name__].__class__ = _Callable
+make_callable(__name__, "tracekit.fit.api")

@@ -5,19 +5,6 @@ The package can be called: `tracekit.guidelines(trace)` (see `tracekit.guideline
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import Any
+from tracekit.callable_package import make_callable
 
-
-class _Callable(ModuleType):
-    """A package that is also the function it is named after."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Judge a Trace by the guidelines, see `tracekit.guidelines.run.guidelines`."""
-        from tracekit.guidelines.run import guidelines
-
-        return guidelines(*arguments, **options)
-
-
-sys.modules[__name__].__class__ = _Callable
+make_callable(__name__, "tracekit.guidelines.run")

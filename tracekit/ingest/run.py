@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracekit import __version__
 from tracekit.errors import OutputError, SourceError, TooManyRejectsError, UsageError
@@ -15,7 +15,7 @@ from tracekit.ingest.append import open_earlier
 from tracekit.ingest.capabilities import measure_capabilities
 from tracekit.ingest.checks import run_common_checks
 from tracekit.ingest.detect import detect
-from tracekit.ingest.files import MAX_INFLATION, source_files
+from tracekit.ingest.files import source_files
 from tracekit.ingest.samples import keep_last_samples
 from tracekit.ingest.sink import Sink
 from tracekit.ingest.table_times import order_table_times
@@ -23,11 +23,12 @@ from tracekit.manifest import Manifest
 from tracekit.outputs import real_path
 from tracekit.progress import Progress
 from tracekit.schema import SCHEMA_VERSION
+from tracekit.settings import IngestSettings, settled
 from tracekit.trace import is_trace, sql_text
 from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     import duckdb
 
@@ -43,15 +44,12 @@ __all__ = ["ingest_logs"]
 def ingest_logs(
     source: str | Path,
     out: str | Path,
+    settings: IngestSettings | None = None,
     *,
-    format_name: str | None = None,
     force: bool = False,
     append: bool = False,
-    options: Mapping[str, str] | None = None,
-    max_reject_share: float = 0.5,
-    max_inflation: float = MAX_INFLATION,
-    memory_limit: str | None = None,
     progress: Progress | None = None,
+    **changes: Any,
 ) -> Trace:
     """Read raw logs and write a Trace.
 
@@ -61,23 +59,17 @@ def ingest_logs(
         A folder, a file, or an archive with the raw files.
     out : str or Path
         Folder of the new Trace.
-    format_name : str, optional
-        The source format; detected from names and first bytes by default.
+    settings : IngestSettings, optional
+        How the logs are read.
     force : bool
         Replace a Trace that stands at `out`.
     append : bool
         Add a newer export to the Trace at `out`: jobs seen again are replaced by their newer record, files read before
         change nothing. Where no Trace is yet, it is made.
-    options : mapping of str to str, optional
-        Options of the format.
-    max_reject_share : float
-        Refuse a source when more than this share of a file's records is unusable [0..1].
-    max_inflation : float
-        Most bytes that one byte of a compressed file may become.
-    memory_limit : str, optional
-        Most memory for joins, such as '2GB'.
     progress : Progress, optional
         Told what is being done.
+    **changes
+        Settings by name, such as ``format_name="slurm"``.
 
     Returns
     -------
@@ -96,37 +88,37 @@ def ingest_logs(
     TraceError
         The Trace to which the source is appended is damaged.
     """
+    chosen = settled(IngestSettings, settings, changes)
     if append and force:
         raise UsageError("does not go with --force", where="--append", hint="add to the Trace, or replace it")
-    if not 0 <= max_reject_share <= 1:
-        raise UsageError(
-            f"{max_reject_share} is not a share", where="--max-reject-share", hint="give a number from 0 to 1"
-        )
+    if not 0 <= chosen.max_reject_share <= 1:
+        what = f"{chosen.max_reject_share} is not a share"
+        raise UsageError(what, where="--max-reject-share", hint="give a number from 0 to 1")
     progress = progress or Progress()
     source, out = Path(source), Path(out)
     if is_trace(source):
         raise SourceError("is a Trace already", where=source, hint="use it as it is, or name the raw files")
     earlier = open_earlier(out) if append else None
     out = earlier.trace.path if earlier else out
-    files = source_files(source, max_inflation)
+    files = source_files(source, chosen.max_inflation)
     if source.is_dir() and real_path(out).is_relative_to(real_path(source)):
         raise OutputError(
             "lies inside the source", where=out, hint="choose an -o outside, or the Trace becomes part of the logs"
         )
-    detection = detect(source, files, format_name)
-    filled = detection.format.fill_options(options or {})
+    detection = detect(source, files, chosen.format_name)
+    filled = detection.format.fill_options(chosen.options or {})
     if earlier:
         earlier.require_same_reading(detection.format, filled)
     progress.note(f"format {detection.format.name}, {detection.reasons[0]}")
     with TraceWriter(out, force=force or earlier is not None) as writer, _join_errors(out):
-        sink = Sink(writer, filled, progress, memory_limit)
+        sink = Sink(writer, filled, progress, chosen.memory_limit)
         for note in dict.fromkeys(file.note for file in files if file.note):
             sink.note(note)
         _note_unread(files, detection, sink)
         frame = detection.format.read(detection.found, sink)
         sink.flush()
         writer.drain()
-        _refuse_rejects(source, sink, max_reject_share)
+        _refuse_rejects(source, sink, chosen.max_reject_share)
         order_table_times(sink)
         keep_last_samples(sink)
         manifest = _manifest(detection, frame, sink)

@@ -5,19 +5,6 @@ The package can be called: `tracekit.replay(trace, policy="srtf")` (see `traceki
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import Any
+from tracekit.callable_package import make_callable
 
-
-class _Callable(ModuleType):
-    """A package that is also the function it is named after."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Replay a Trace, see `tracekit.replay.api.replay`."""
-        from tracekit.replay.api import replay
-
-        return replay(*arguments, **options)
-
-
-sys.modules[__name__].__class__ = _Callable
+make_callable(__name__, "tracekit.replay.api")

@@ -16,14 +16,12 @@ from tracekit.replay.results.summary import measured_jobs
 from tracekit.replay.results.tables import jobs_table, timeline_table
 from tracekit.replay.scenario import Scenario, cluster_for
 from tracekit.replay.workload.from_trace import jobs_of_trace
+from tracekit.settings import ReplaySettings, settled
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
-    import datetime as dt
-
     import polars as pl
 
-    from tracekit.replay.cluster import Cluster
     from tracekit.replay.results.comparison import Compared
 
 __all__ = ["Replay", "replay", "scenario_of"]
@@ -57,21 +55,8 @@ class Replay:
 @damage_told()
 def scenario_of(
     trace: Trace | str | Path,
-    *,
-    cluster: str | Path | Cluster | None = None,
-    cluster_name: str | None = None,
-    placement: str = "consolidate",
-    partitioned: bool | None = None,
-    start: dt.datetime | None = None,
-    end: dt.datetime | None = None,
-    load: float = 1.0,
-    gpus: float | None = None,
-    limit: int | None = None,
-    models: str | Path | None = None,
-    seed: int = 0,
-    force: bool = False,
-    measure_from: dt.datetime | None = None,
-    measure_to: dt.datetime | None = None,
+    settings: ReplaySettings | None = None,
+    **changes: Any,
 ) -> Scenario:
     """Return what policies can be tried on: the jobs of a Trace, on a cluster, under stated assumptions.
 
@@ -79,30 +64,10 @@ def scenario_of(
     ----------
     trace : Trace or path
         Jobs with submission, run time and number of GPUs.
-    cluster : str, path or Cluster, optional
-        'auto' for what the log shows was in use, or a TOML file; by default the nodes and quotas of the Trace.
-    cluster_name : str, optional
-        Which cluster, where the Trace has several; by default the one with the most jobs, which `assumptions` tells.
-    placement : str
-        Where gangs go, see `tracekit.replay.engine.placement`.
-    partitioned : bool, optional
-        Make each virtual cluster a cluster of its own.
-    start, end : datetime, optional
-        Take only jobs submitted in [start, end), UTC.
-    load : float
-        Multiply the offered load, by shortening the time between submissions.
-    gpus : float, optional
-        Multiply the nodes.
-    limit : int, optional
-        Take only the first so many jobs.
-    models : path, optional
-        A TOML file that replaces assumptions.
-    seed : int
-        Of every random draw.
-    force : bool
-        Go on although most of the work can never run here.
-    measure_from, measure_to : datetime, optional
-        Take the figures over the jobs submitted in this time only, UTC and in the time of the replay.
+    settings : ReplaySettings, optional
+        Which jobs are replayed on what.
+    **changes
+        Settings by name, such as ``cluster="auto"`` or ``limit=1000``; times are UTC.
 
     Raises
     ------
@@ -112,24 +77,31 @@ def scenario_of(
         The Trace, the cluster or an option cannot be used; or the replay makes no sense on this cluster.
     """
     kernel()  # before a Trace is read for nothing
-    opened = Trace.of(trace)
-    unasked = busiest_cluster(opened) if cluster_name is None else None
-    cluster_name = cluster_name or unasked
-    part = part_of(opened, cluster_name)
-    jobs = jobs_of_trace(opened, cluster=cluster_name, start=start, end=end, load=load, limit=limit)
-    nodes = cluster_for(opened, jobs, cluster, partitioned=partitioned, gpus=gpus, cluster_name=cluster_name, load=load)
+    chosen, opened = settled(ReplaySettings, settings, changes), Trace.of(trace)
+    unasked = busiest_cluster(opened) if chosen.cluster_name is None else None
+    name = chosen.cluster_name or unasked
+    part = part_of(opened, name)
+    jobs = jobs_of_trace(opened, cluster=name, start=chosen.start, end=chosen.end, load=chosen.load, limit=chosen.limit)
+    nodes = cluster_for(
+        opened,
+        jobs,
+        chosen.cluster,
+        partitioned=chosen.partitioned,
+        gpus=chosen.gpus,
+        cluster_name=name,
+        load=chosen.load,
+    )
     if unasked is not None and part is not None:
         several = ", ".join(sorted((unasked, *part.others)))
-        chosen = f"{unasked}, the one with the most jobs of {several}: cluster_name takes another"
-        nodes = replace(nodes, origin=f"{chosen}; {nodes.origin}")
-    scenario = Scenario.make(
-        jobs, nodes, models=load_models(Path(models) if models else None), placement=placement, seed=seed
-    )
+        why = f"{unasked}, the one with the most jobs of {several}: cluster_name takes another"
+        nodes = replace(nodes, origin=f"{why}; {nodes.origin}")
+    models = load_models(Path(chosen.models) if chosen.models else None)
+    scenario = Scenario.make(jobs, nodes, models=models, placement=chosen.placement, seed=chosen.seed)
     measured = None
-    if measure_from is not None or measure_to is not None:
-        measured = measured_jobs(jobs, measure_from, measure_to)
+    if chosen.measure_from is not None or chosen.measure_to is not None:
+        measured = measured_jobs(jobs, chosen.measure_from, chosen.measure_to)
     found = check_feasibility(jobs, nodes, scenario.assignment)
-    if found.verdict == "refuse" and not force:
+    if found.verdict == "refuse" and not chosen.force:
         raise UsageError(" ".join(found.sentences), hint="use another cluster, or --force to replay all the same")
     return replace(scenario, measured=measured, feasibility=found, trace=opened, part=part)
 
@@ -149,7 +121,7 @@ def replay(trace: Trace | str | Path, policy: Any = "fifo", **options: Any) -> R
     policy : str or Policy
         A policy and its parameters, as on the command line; see 'tracekit policies'.
     **options
-        Those of `scenario_of`; `cluster` above all.
+        Settings by name, see `tracekit.settings.ReplaySettings`; `cluster` above all.
 
     Raises
     ------

@@ -121,7 +121,7 @@ def fidelity(trace: Trace | str | Path, policy: str | None = None, **options: An
     policy : str, optional
         What to replay; by default what is nearest to the source of the Trace.
     **options
-        Those of `tracekit.replay.api.scenario_of`.
+        Settings by name, see `tracekit.settings.ReplaySettings`.
 
     Raises
     ------

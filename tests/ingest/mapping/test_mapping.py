@@ -1,4 +1,4 @@
-"""The mapping file: every mistake is one line with the file and the key."""
+"""The mapping file: every mistake is one line with the file, its line and the key."""
 
 from __future__ import annotations
 
@@ -34,178 +34,195 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ('[source]\n\nx = "', ", line 3: is not TOML: Unterminated string; see docs/mapping.md"),
         (b"\xff", ": is not UTF-8 text; save the mapping as UTF-8"),
         ("", ": maps no table; write [jobs.columns]; tables: jobs, nodes, capacity, job_usage, telemetry"),
-        ("[job.columns]", ", key job: no such key; did you mean 'jobs'?"),
-        ("[source]\ntimezon = 'UTC'", ", key source.timezon: no such key; did you mean 'timezone'?"),
+        ("[job.columns]", ", line 1: job: no such key; did you mean 'jobs'?"),
+        ("[source]\ntimezon = 'UTC'", ", line 2: source.timezon: no such key; did you mean 'timezone'?"),
         (
             "[source]\ntimezone = 'Europe/Berln'",
-            ", key source.timezone: 'Europe/Berln' is not a time zone; did you mean 'Europe/Berlin'?",
+            ", line 2: source.timezone: 'Europe/Berln' is not a time zone; did you mean 'Europe/Berlin'?",
         ),
         (
             "[source]\ntimezone = 'qqqq'",
-            ", key source.timezone: 'qqqq' is not a time zone; give an IANA name such as Europe/Berlin",
+            ", line 2: source.timezone: 'qqqq' is not a time zone; give an IANA name such as Europe/Berlin",
         ),
-        ("[source]\ntimezone = 5", ', key source.timezone: is not a text; write it in quotes: "..."'),
+        ("[source]\ntimezone = 5", ', line 2: source.timezone: 5 is not a text; write it in quotes: "..."'),
         (
             "[source]\ntime_base = 'relativ'",
-            ", key source.time_base: 'relativ' is not one of its values; did you mean 'relative'?",
+            ", line 2: source.time_base: 'relativ' is not one of its values; did you mean 'relative'?",
         ),
         (
             "[source]\ntime_base = 'relative'\ntimezone = 'UTC'",
-            ", key source.timezone: relative times have no zone; remove it",
+            ", line 3: source.timezone: relative times have no zone; remove it",
         ),
         (
             "[source]\ntime_base = 'relative'\ntime_format = 'iso8601'",
-            ", key source.time_format: relative times are numbers; use one of: epoch_s, epoch_ms, epoch_us",
+            ", line 3: source.time_format: relative times are numbers; use one of: epoch_s, epoch_ms, epoch_us",
         ),
         (
             "[source]\ntime_format = '%H:%M'",
             (
-                ", key source.time_format: '%H:%M' is not a time format; use iso8601, epoch_s, epoch_ms, epoch_us, "
+                ", line 2: source.time_format: '%H:%M' is not a time format; use iso8601, epoch_s, epoch_ms, epoch_us, "
                 "or a date such as %Y-%m-%d %H:%M:%S"
             ),
         ),
-        ("[source]\nmissing = [1]", ', key source.missing: is not a text or a list of texts; write ["...", "..."]'),
+        ("[source]\nmissing = [1]", ", line 2: source.missing[1]: 1 is not a text; write it in quotes"),
         (
             "[source]\ndelimiter = '||'",
-            r', key source.delimiter: is not one plain character; such as ",", ";", "|" or "\\t"'.replace(
+            r', line 2: source.delimiter: is not one plain character; such as ",", ";", "|" or "\\t"'.replace(
                 r"\\t", r"\t"
             ),
         ),
         (
             "[source]\nheader = false",
-            ', key source.header: is not a list of column names; without header line write ["a", "b", ...]',
+            ', line 2: source.header: is not a list of column names; without header line write ["a", "b", ...]',
         ),
-        ("jobs = 3", ", key jobs: is not a table; write [jobs]"),
-        ("[jobs]\nfiles = 'a'", ", key jobs: has no columns; write [jobs.columns]"),
-        ("[jobs.columns]\nuser = 'u'", ', key jobs.columns: does not say what job_id is; add job_id = "..."'),
-        (JOBS + "gpus = 'g'", ", key jobs.columns.gpus: no such key; choose one of: "),
-        (JOBS + "gpu_cuont = 'g'", ", key jobs.columns.gpu_cuont: no such key; did you mean 'gpu_count'?"),
+        ("jobs = 3", ", line 1: jobs: 3 is not a table; write [jobs]"),
+        ("[jobs]\nfiles = 'a'", ", line 1: jobs: has no columns; its keys are: columns, files, type,"),
+        ("[jobs.columns]\nuser = 'u'", ', line 1: jobs.columns: does not say what job_id is; add job_id = "..."'),
+        (JOBS + "gpus = 'g'", ", line 3: jobs.columns.gpus: no such key; choose one of: "),
+        (JOBS + "gpu_cuont = 'g'", ", line 3: jobs.columns.gpu_cuont: no such key; did you mean 'gpu_count'?"),
         (
             JOBS + "status = 's'",
-            ", key jobs.columns.status: is not mapped here; write [jobs.status] with column and lists of words",
+            ", line 3: jobs.columns.status: is not mapped here; write [jobs.status] with column and lists of words",
         ),
         (
             JOBS + "user = 3",
-            ', key jobs.columns.user: is neither a column name nor a table; write "column" or {column = "..."}',
+            ", line 3: jobs.columns.user: 3 is neither a text nor a table; write it in quotes",
         ),
-        (JOBS + "user = {colum = 'x'}", ", key jobs.columns.user.colum: no such key; did you mean 'column'?"),
+        (JOBS + "user = {colum = 'x'}", ", line 3: jobs.columns.user.colum: no such key; did you mean 'column'?"),
         (
             JOBS + "user = {regex = 'x'}",
-            ", key jobs.columns.user: needs exactly one of column, expression, line and value",
+            ", line 3: jobs.columns.user: needs exactly one of column, expression, line and value",
         ),
         (
             JOBS + "run_s = {column = 'x', unit = 'minutes'}",
-            ", key jobs.columns.run_s.unit: 'minutes' is not one of its values; did you mean 'min'?",
+            ", line 3: jobs.columns.run_s.unit: 'minutes' is not one of its values; did you mean 'min'?",
         ),
         (
             JOBS + "user = {column = 'x', unit = 's'}",
-            ", key jobs.columns.user.unit: has no meaning for user with column; remove it",
+            ", line 3: jobs.columns.user.unit: has no meaning for user with column; remove it",
         ),
         (
             JOBS + "run_s = {expression = 'x', unit = 'clock'}",
             (
-                ", key jobs.columns.run_s.unit: 'clock' reads text, and an expression is a number; "
+                ", line 3: jobs.columns.run_s.unit: 'clock' reads text, and an expression is a number; "
                 "use column, or another unit"
             ),
         ),
         (
             JOBS + "gpu_count = {column = 'x', regex = '(a'}",
             (
-                ", key jobs.columns.gpu_count.regex: bad regular expression '(a': unclosed group; "
+                ", line 3: jobs.columns.gpu_count.regex: bad regular expression '(a': unclosed group; "
                 "the syntax is that of Rust, without look-around"
             ),
         ),
         (
             JOBS + "gpu_count = {expression = 'a **'}",
             (
-                ", key jobs.columns.gpu_count.expression: 'a **' is not arithmetic: numbers, column names, + - * / "
+                ", line 3: jobs.columns.gpu_count.expression: 'a **' is not arithmetic: numbers, column names, + - * / "
                 "and parentheses"
             ),
         ),
         (
             JOBS + "user = {expression = 'a'}",
-            ', key jobs.columns.user.expression: user is not a number; use column = "..."',
+            ', line 3: jobs.columns.user.expression: user is not a number; use column = "..."',
         ),
         (
             JOBS + "gpu_count = {line = true}",
-            ", key jobs.columns.gpu_count.line: line = true numbers records, for a column of names or whole numbers",
+            ", line 3: jobs.columns.gpu_count.line: line = true numbers records, for a column of names or whole",
         ),
         (
             JOBS + "gpu_count = {value = 'x'}",
-            ", key jobs.columns.gpu_count.value: 'x' does not fit gpu_count (number)",
+            ", line 3: jobs.columns.gpu_count.value: 'x' does not fit gpu_count (number)",
         ),
-        (JOBS + "gpu_count = {value = -1}", ", key jobs.columns.gpu_count.value: is below 0"),
+        (JOBS + "gpu_count = {value = -1}", ", line 3: jobs.columns.gpu_count.value: is below 0"),
         (
             JOBS + "workload = {value = 'train'}",
-            ", key jobs.columns.workload.value: 'train' is not a workload; did you mean 'training'?",
+            ", line 3: jobs.columns.workload.value: 'train' is not a workload; did you mean 'training'?",
         ),
         (
             JOBS + "submit_time = {value = 'x'}",
-            ', key jobs.columns.submit_time.value: submit_time cannot be constant; use column = "..."',
+            ', line 3: jobs.columns.submit_time.value: submit_time cannot be constant; use column = "..."',
         ),
         (
             JOBS + "workload = {column = 'x', words = {trainin = ['a']}}",
-            ", key jobs.columns.workload.words.trainin: no such key; did you mean 'training'?",
+            ", line 3: jobs.columns.workload.words.trainin: no such key; did you mean 'training'?",
         ),
-        (JOBS + "[jobs.status]\ncompleted = ['a']", ", key jobs.status: does not say which column holds the status"),
-        (JOBS + "[jobs.status]\ncolumn = 's'\ncomplete = ['a']", ", key jobs.status.complete: no such key; did you"),
+        (
+            JOBS + "[jobs.status]\ncompleted = ['a']",
+            ", line 3: jobs.status: does not say which column holds",
+        ),
+        (
+            JOBS + "[jobs.status]\ncolumn = 's'\ncomplete = ['a']",
+            ", line 5: jobs.status.complete: no such key; did",
+        ),
         (
             JOBS + "[jobs.status]\ncolumn = 's'\ncompleted = ['a']\nfailed = ['a']",
-            ", key jobs.status.failed: 'a' also stands under completed; keep one of them",
+            ", line 6: jobs.status.failed: 'a' also stands under completed; keep one of them",
         ),
         (
             JOBS + "[jobs.status]\ncolumn = 's'\nwhen_missing = 'run'",
-            ", key jobs.status.when_missing: 'run' is not one of its values; ",
+            ", line 5: jobs.status.when_missing: 'run' is not one of its values; ",
         ),
-        (JOBS + "[jobs.nodes]\nseparator = ';'", ", key jobs.nodes: does not say which column holds the nodes"),
+        (
+            JOBS + "[jobs.nodes]\nseparator = ';'",
+            ", line 3: jobs.nodes: has no column; its keys are: column, sep",
+        ),
         (
             JOBS + "[jobs.nodes]\ncolumn = 'h'\npattern = '(.*)'",
-            ", key jobs.nodes.pattern: the group '1' has no meaning; name groups node, gpu_index, gpu_count",
+            ", line 5: jobs.nodes.pattern: the group '1' has no meaning; name groups node, gpu_index, gpu_count",
         ),
         (
             JOBS + "[jobs.nodes]\ncolumn = 'h'\npattern = '(?<gpu_count>.*)'",
-            ", key jobs.nodes.pattern: has no group 'node'; write (?<node>...)",
+            ", line 5: jobs.nodes.pattern: has no group 'node'; write (?<node>...)",
         ),
-        ("[telemetry.x]\ntime = 't'", ", key telemetry.x: has no layout; write layout = "),
-        ("[telemetry]\nx = 3", ", key telemetry.x: is not a table; write [telemetry.x]"),
-        (LONG, ", key telemetry.x: maps no metric; write gpu_metrics = {...} or host_metrics = {...}"),
-        (LONG + "host_metrics = {cpu = 'c'}", ", key telemetry.x.host_metrics.cpu: no such key; did you mean"),
+        (
+            LONG + "server = '(?<node>.*)'\nhost_metrics = {cpu_pct = 'c'}",
+            ", line 7: telemetry.x.server: no such key; choose one of: gpu, metric, node, time, uuid, value",
+        ),
+        (
+            "[source]\ndoubled_hour = 'frist'",
+            ", line 2: source.doubled_hour: 'frist' is not one of its values; did you mean 'first'?",
+        ),
+        ("[telemetry.x]\ntime = 't'", ", line 1: telemetry.x: has no layout; write layout = "),
+        ("[telemetry]\nx = 3", ", line 2: telemetry.x: 3 is not a table; write [telemetry.x]"),
+        (LONG, ", line 1: telemetry.x: maps no metric; write gpu_metrics = {...} or host_metrics = {...}"),
+        (LONG + "host_metrics = {cpu = 'c'}", ", line 7: telemetry.x.host_metrics.cpu: no such key; did you mean"),
         (
             LONG + "gpu_metrics = {power_w = 'c'}",
-            ', key telemetry.x: does not say which column is the gpu; add gpu = "..." or uuid = "..."',
+            ', line 1: telemetry.x: does not say which column is the gpu; add gpu = "..." or uuid = "..."',
         ),
         (
             LONG + "uuid = 'u'\ngpu_metrics = {power_w = 'c'}",
-            ", key telemetry.x.uuid: a UUID stands for node and gpu; keep either",
+            ", line 7: telemetry.x.uuid: a UUID stands for node and gpu; keep either",
         ),
         (
             LONG.replace('node = "n"', 'uuid = "n"') + "gpu_metrics = {power_w = 'c'}",
-            ", key telemetry.x: names UUIDs and no table of GPUs; add [gpus] with uuid, node and gpu",
+            ", line 1: telemetry.x: names UUIDs and no table of GPUs; add [gpus] with uuid, node and gpu",
         ),
         (
             LONG.replace('metric = "m"', "") + "host_metrics = {cpu_pct = 'c'}",
-            ', key telemetry.x: does not say which column is the metric; add metric = "..."',
+            ', line 1: telemetry.x: does not say which column is the metric; add metric = "..."',
         ),
         (
             LONG + "gpu = 'g'\nhost_metrics = {cpu_pct = 'c'}",
-            ", key telemetry.x.host_metrics: host metrics have no gpu; put them into a section of their own",
+            ", line 8: telemetry.x.host_metrics: host metrics have no gpu; put them into a section of their own",
         ),
         (
             "[telemetry.x]\nlayout = 'wide'\ngpu_metrics = {power_w = '*'}",
-            ", key telemetry.x.server: does not tell the GPUs apart; write a pattern with (?<node>...) (?<gpu>...)",
+            ", line 1: telemetry.x.server: does not tell the GPUs apart; write a pattern with (?<node>...) (?<gpu>...)",
         ),
         (
             "[telemetry.x]\nlayout = 'wide'\nhost_metrics = {cpu_pct = '*', memory_used_gib = '*'}",
-            ", key telemetry.x: a wide file holds one metric; write one section for each file",
+            ", line 1: telemetry.x: a wide file holds one metric; write one section for each file",
         ),
         (
             "[telemetry.x]\nlayout = 'wide'\nhost_metrics = {cpu_pct = {value = 3}}",
-            ", key telemetry.x.host_metrics.cpu_pct: takes column and unit only",
+            ", line 3: telemetry.x.host_metrics.cpu_pct: takes column and unit only",
         ),
-        (JOBS + "[gpus]\nuuid = 'u'\nnode = 'n'", ', key gpus: does not say which column is the gpu; add gpu = "..."'),
+        (JOBS + "[gpus]\nuuid = 'u'\nnode = 'n'", ", line 3: gpus: has no gpu; its keys are: uuid, node, gpu, files,"),
     ],
 )
-def test_a_mistake_is_one_line_with_the_file_and_the_key(tmp_path: Path, text: str, message: str) -> None:
+def test_a_mistake_is_one_line_with_the_file_its_line_and_the_key(tmp_path: Path, text: str, message: str) -> None:
     assert refusal(tmp_path, text).startswith(message)
 
 

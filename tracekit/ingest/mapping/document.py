@@ -1,99 +1,162 @@
-"""A TOML document whose every mistake is one line with the file and the key."""
+"""The keys of a mapping file, as docs/mapping.md explains them, and the errors that name them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from tracekit.errors import UsageError, nearest
-from tracekit.toml_text import TomlText
+from tracekit.decode import Filled, Text
+from tracekit.errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
-__all__ = ["Section", "read_document"]
+    from tracekit.decode import Place
+    from tracekit.errors import UsageError
+    from tracekit.toml_text import TomlText
+
+__all__ = ["Document", "Entry", "GpuKeys", "JobKeys", "NodeKeys", "ReadingKeys", "SampleKeys", "Spot", "TableKeys"]
+
+Texts = Text | Annotated[tuple[str, ...], Filled()]
+"""A single text stands for a list of one."""
 
 
-class Section:
-    """One table of a TOML document, with typed access to its entries.
+@dataclass(frozen=True, kw_only=True)
+class ReadingKeys:
+    """How files are laid out."""
 
-    Parameters
-    ----------
-    data : dict
-        The table.
-    file : Path
-        The document, for messages.
-    path : str
-        Dotted key of the table, '' for the whole document.
-    """
+    files: Texts | None = None
+    type: Literal["csv", "jsonl", "parquet"] | None = None
+    delimiter: Text | None = None
+    header: bool | tuple[str, ...] | None = None
+    time_format: Text | None = None
+    missing: Text | tuple[str, ...] | None = None
+    doubled_hour: Text | None = None
+    timezone: Text | None = None
 
-    def __init__(self, data: dict[str, Any], file: Path, path: str = "") -> None:
-        self.data = data
-        self.file = file
-        self.path = path
 
-    def key(self, name: str | None = None) -> str:
-        """Return the dotted key of an entry, or of the table itself."""
-        return ".".join(part for part in (self.path, name) if part)
+@dataclass(frozen=True, kw_only=True)
+class SourceKeys(ReadingKeys):
+    """[source]: what holds for all files."""
+
+    cluster: Text | None = None
+    time_base: Literal["absolute", "relative"] = "absolute"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Where the values of a column come from."""
+
+    column: Text | None = None
+    expression: Text | None = None
+    line: bool | None = None
+    value: object = None
+    default: object = None
+    format: Text | None = None
+    regex: Text | None = None
+    unit: Text | None = None
+    words: dict[str, Text | tuple[str, ...]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableKeys(ReadingKeys):
+    """A table whose columns are filled one by one."""
+
+    columns: dict[str, Text | Entry]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeKeys:
+    """[jobs.nodes]: the column that names the nodes of a job."""
+
+    column: Text
+    separator: Text = ","
+    pattern: Text | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobKeys(TableKeys):
+    """[jobs]."""
+
+    status: dict[str, Text | tuple[str, ...]] | None = None
+    """column, regex, when_missing, and the source's words by status."""
+    nodes: NodeKeys | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleKeys(ReadingKeys):
+    """[telemetry.x]: samples of GPUs or hosts."""
+
+    layout: Literal["long", "wide", "row"] | None = None
+    time: Text | Entry | None = None
+    node: Text | Entry | None = None
+    gpu: Text | Entry | None = None
+    uuid: Text | Entry | None = None
+    metric: Text | Entry | None = None
+    value: Text | Entry | None = None
+    server: Text | None = None
+    gpu_metrics: dict[str, Text | Entry] = field(default_factory=dict)
+    host_metrics: dict[str, Text | Entry] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuKeys(ReadingKeys):
+    """[gpus]: where UUIDs are told."""
+
+    uuid: Text | Entry
+    node: Text | Entry
+    gpu: Text | Entry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A whole mapping file."""
+
+    source: SourceKeys = SourceKeys()
+    jobs: JobKeys | None = None
+    nodes: TableKeys | None = None
+    capacity: TableKeys | None = None
+    job_usage: TableKeys | None = None
+    telemetry: dict[str, SampleKeys] = field(default_factory=dict)
+    gpus: GpuKeys | None = None
+
+
+class Spot(NamedTuple):
+    """A place in a mapping file."""
+
+    text: TomlText
+    place: Place = ()
+
+    def below(self, *names: str) -> Spot:
+        """Return a place inside this one."""
+        return Spot(self.text, (*self.place, *names))
 
     def error(self, what: str, name: str | None = None, hint: str | None = None) -> UsageError:
-        """Return the error to raise for an entry."""
-        key = self.key(name)
-        return UsageError(what, where=f"{self.file}, key {key}" if key else self.file, hint=hint)
+        """Return the error to raise for a key here, or for the place itself."""
+        return self.text.error(self.place if name is None else (*self.place, name), what, hint)
 
-    def only(self, allowed: Iterable[str]) -> None:
-        """Refuse entries under other names.
+    def only(self, given: Iterable[str], allowed: Iterable[str]) -> None:
+        """Refuse keys under other names.
 
         Raises
         ------
         UsageError
-            There is an unknown key.
+            There is one.
         """
         known = list(allowed)
-        for name in self.data:
+        for name in given:
             if name not in known:
-                raise self.error("no such key", name, nearest(name, known))
+                raise self.error("no such key", name, nearest(name[:80], known))
 
-    def section(self, name: str) -> Section | None:
-        """Return the table under a key, None when it is absent."""
-        value = self.data.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise self.error("is not a table", name, f"write [{self.key(name)}]")
-        return Section(value, self.file, self.key(name))
+    def choice(self, name: str, value: str | None, choices: Iterable[str]) -> str | None:
+        """Return the value of a key, None when it is absent.
 
-    def text(self, name: str) -> str | None:
-        """Return a text, None when it is absent."""
-        value = self.data.get(name)
-        if value is not None and (not isinstance(value, str) or not value):
-            raise self.error("is not a text", name, 'write it in quotes: "..."')
+        Raises
+        ------
+        UsageError
+            It is none of the choices.
+        """
+        known = list(choices)
+        if value is not None and value not in known:
+            raise self.error(f"'{value}' is not one of its values", name, nearest(value[:80], known))
         return value
-
-    def texts(self, name: str) -> tuple[str, ...] | None:
-        """Return a list of texts; a single text stands for a list of one."""
-        value = self.data.get(name)
-        if value is None:
-            return None
-        values = value if isinstance(value, list) else [value]
-        if not all(isinstance(v, str) for v in values):
-            raise self.error("is not a text or a list of texts", name, 'write ["...", "..."]')
-        return tuple(values)
-
-    def choice(self, name: str, choices: Iterable[str]) -> str | None:
-        """Return one of several words, None when it is absent."""
-        value = self.text(name)
-        if value is not None and value not in choices:
-            raise self.error(f"'{value}' is not one of its values", name, nearest(value, choices))
-        return value
-
-
-def read_document(file: Path) -> Section:
-    """Read a TOML file.
-
-    Raises
-    ------
-    UsageError
-        The file cannot be read, or is not TOML; the line is told.
-    """
-    return Section(TomlText(file, "mapping", "see docs/mapping.md").data, file)

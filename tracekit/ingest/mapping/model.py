@@ -7,13 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tracekit import resources, schema
+from tracekit.decode import dotted
 from tracekit.ingest.localtime import DOUBLED_HOUR
-from tracekit.ingest.mapping.document import Section, read_document
+from tracekit.ingest.mapping.document import Document, JobKeys, Spot
 from tracekit.ingest.mapping.rules import Rule, checked_format, checked_regex, parse_rule, word_table
 from tracekit.ingest.mapping.times import zone_fault
 from tracekit.schema import Column
+from tracekit.toml_text import TomlText
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.ingest.mapping.document import Entry, GpuKeys, NodeKeys, ReadingKeys, SampleKeys, TableKeys
     from tracekit.manifest import TimeBase
 
 __all__ = [
@@ -34,11 +39,22 @@ TABLES = ("jobs", "nodes", "capacity", "job_usage")
 GPU_METRICS = ("utilization_pct", "memory_used_gib", "power_w")
 HOST_METRICS = ("cpu_pct", "memory_used_gib", "memory_total_gib")
 
-_TYPES = ("csv", "jsonl", "parquet")
-_READING = ("files", "type", "delimiter", "header", "time_format", "missing", "doubled_hour", "timezone")
-_SOURCE = (*_READING, "cluster", "time_base")
 # What the file derives itself is not to be filled from a column.
 _DERIVED = ("status", "source_status", "attempt_count")
+_SAMPLED = {
+    "time": Column("time", "datetime", "", required=True),
+    "node": Column("node_id", "string", "", required=True),
+    "gpu": Column("gpu_index", "integer", "", required=True, minimum=0, maximum=10_000),
+    "uuid": Column("uuid", "string", "", required=True),
+    "metric": Column("metric", "string", "", required=True),
+    "value": Column("value", "string", ""),
+}
+"""What a key of telemetry is a column of."""
+_LAYOUTS = {
+    "long": ("time", "node", "gpu", "uuid", "metric", "value"),
+    "row": ("time", "node", "gpu", "uuid"),
+    "wide": ("time", "server"),
+}
 _REQUIRED = {
     "jobs": ("job_id",),
     "nodes": ("node_id",),
@@ -153,192 +169,170 @@ def load_mapping(file: Path | str) -> LogMap:
     UsageError
         The file cannot be read, is not TOML, or says something that cannot be; one line with the key.
     """
-    document = read_document(Path(file))
-    document.only(("source", *TABLES, "telemetry", "gpus"))
-    source = document.section("source") or Section({}, document.file, "source")
-    source.only(_SOURCE)
-    base: TimeBase = "relative" if source.choice("time_base", ("absolute", "relative")) == "relative" else "absolute"
-    if base == "relative" and "timezone" in source.data:
-        raise source.error("relative times have no zone", "timezone", "remove it")
+    text = TomlText(Path(file), "mapping", "see docs/mapping.md")
+    document, top = text.decode(Document), Spot(text)
+    source, base = document.source, document.source.time_base
+    if base == "relative" and source.timezone is not None:
+        raise top.below("source").error("relative times have no zone", "timezone", "remove it")
     standard = Reading(time_format="epoch_s") if base == "relative" else Reading()
-    reading = _reading(source, standard, base)
-    tables = tuple(_table(found, name, reading, base) for name in TABLES if (found := document.section(name)))
-    samples = document.section("telemetry")
-    telemetry = tuple(_telemetry(samples, name, reading, base) for name in samples.data) if samples else ()
+    reading = _reading(top.below("source"), source, standard, base)
+    tables = tuple(
+        _table(top.below(name), name, keys, reading, base)
+        for name in TABLES
+        if (keys := getattr(document, name)) is not None
+    )
+    telemetry = tuple(
+        _telemetry(top.below("telemetry", name), name, keys, reading, base) for name, keys in document.telemetry.items()
+    )
     if not tables and not telemetry:
-        raise document.error("maps no table", hint=f"write [jobs.columns]; tables: {', '.join(TABLES)}, telemetry")
-    gpus = _gpus(document.section("gpus"), reading)
+        raise top.error("maps no table", hint=f"write [jobs.columns]; tables: {', '.join(TABLES)}, telemetry")
+    gpus = None if document.gpus is None else _gpus(top.below("gpus"), document.gpus, reading)
     for sampled in telemetry:
         if gpus is None and any(rule.target.name == "uuid" for rule in sampled.rules):
-            raise document.error("names UUIDs and no table of GPUs", sampled.key, "add [gpus] with uuid, node and gpu")
-    return LogMap(document.file, base, reading.timezone, source.text("cluster"), tables, telemetry, gpus)
+            spot = top.below("telemetry", sampled.name)
+            raise spot.error("names UUIDs and no table of GPUs", hint="add [gpus] with uuid, node and gpu")
+    return LogMap(text.path, base, reading.timezone, source.cluster, tables, telemetry, gpus)
 
 
-def _reading(section: Section, standard: Reading, base: TimeBase) -> Reading:
-    zone = section.text("timezone")
+def _reading(spot: Spot, keys: ReadingKeys, standard: Reading, base: TimeBase) -> Reading:
+    zone, delimiter, header = keys.timezone, keys.delimiter, keys.header
     if zone is not None and (fault := zone_fault(zone)):
-        raise section.error(f"'{zone}' is not a time zone", "timezone", fault)
-    delimiter = section.text("delimiter")
+        raise spot.error(f"'{zone}' is not a time zone", "timezone", fault)
     if delimiter is not None and (len(delimiter.encode()) != 1 or delimiter in '"\n\r'):
-        raise section.error("is not one plain character", "delimiter", r'such as ",", ";", "|" or "\t"')
-    header = section.data.get("header", standard.header)
-    if header is True:
-        header = ()
-    elif header is False or not isinstance(header, list | tuple):
-        raise section.error("is not a list of column names", "header", 'without header line write ["a", "b", ...]')
+        raise spot.error("is not one plain character", "delimiter", r'such as ",", ";", "|" or "\t"')
+    if header is False:
+        raise spot.error("is not a list of column names", "header", 'without header line write ["a", "b", ...]')
     given = {
-        "files": section.texts("files"),
-        "type": section.choice("type", _TYPES),
+        "files": _several(keys.files),
+        "type": keys.type,
         "delimiter": delimiter,
-        "header": section.texts("header") if header else header,
-        "time_format": checked_format(section, "time_format", relative=base == "relative"),
-        "missing": section.texts("missing"),
-        "doubled_hour": section.choice("doubled_hour", DOUBLED_HOUR),
+        "header": () if header is True else header,
+        "time_format": checked_format(spot, "time_format", keys.time_format, relative=base == "relative"),
+        "missing": _several(keys.missing),
+        "doubled_hour": spot.choice("doubled_hour", keys.doubled_hour, DOUBLED_HOUR),
         "timezone": zone,
     }
     return replace(standard, **{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
 
 
-def _table(section: Section, table: str, standard: Reading, base: TimeBase) -> TableMap:
-    parts = ("columns", "status", "nodes") if table == "jobs" else ("columns",)
-    section.only((*_READING, *parts))
-    columns = section.section("columns")
-    if columns is None:
-        raise section.error("has no columns", hint=f"write [{section.key('columns')}]")
-    spec = schema.common(table)
-    known = [c for c in spec.columns if c.kind != "array" and (table != "jobs" or c.name not in _DERIVED)]
-    if table == "jobs" and "status" in columns.data:
+def _several(given: str | tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return (given,) if isinstance(given, str) else given
+
+
+def _table(spot: Spot, table: str, keys: TableKeys, standard: Reading, base: TimeBase) -> TableMap:
+    columns, given = spot.below("columns"), keys.columns
+    known = {
+        c.name: c
+        for c in schema.common(table).columns
+        if c.kind != "array" and (table != "jobs" or c.name not in _DERIVED)
+    }
+    if table == "jobs" and "status" in given:
         raise columns.error("is not mapped here", "status", "write [jobs.status] with column and lists of words")
-    columns.only(c.name for c in known)
+    columns.only(given, known)
     for name in _REQUIRED[table]:
-        if name not in columns.data:
+        if name not in given:
             raise columns.error(f"does not say what {name} is", hint=f'add {name} = "..."')
-    rules = [parse_rule(columns, c.name, c, relative=base == "relative") for c in known if c.name in columns.data]
-    status, nodes = section.section("status"), section.section("nodes")
+    relative = base == "relative"
+    jobs = keys if isinstance(keys, JobKeys) else None
     return TableMap(
         table,
-        section.path,
-        _reading(section, standard, base),
-        tuple(rules),
-        None if status is None else _status(status),
-        None if nodes is None else _nodes(nodes),
+        dotted(spot.place),
+        _reading(spot, keys, standard, base),
+        tuple(parse_rule(columns.below(n), given[n], c, relative=relative) for n, c in known.items() if n in given),
+        None if jobs is None or jobs.status is None else _status(spot.below("status"), jobs.status),
+        None if jobs is None or jobs.nodes is None else _nodes(spot.below("nodes"), jobs.nodes),
     )
 
 
-def _status(section: Section) -> StatusWords:
+def _status(spot: Spot, keys: Mapping[str, str | tuple[str, ...]]) -> StatusWords:
     words = schema.common("jobs").column("status").enum
-    section.only(("column", "regex", "when_missing", *words))
-    if section.text("column") is None:
-        raise section.error("does not say which column holds the status", hint='add column = "..."')
+    named = ("column", "regex", "when_missing")
+    spot.only(keys, (*named, *words))
+    column, regex, when_missing = (_single(spot, name, keys.get(name)) for name in named)
+    if column is None:
+        raise spot.error("does not say which column holds the status", hint='add column = "..."')
     rule = Rule(
         Column("source_status", "string", ""),
-        section.path,
-        section.file,
-        column=section.text("column"),
-        regex=checked_regex(section, "regex"),
+        dotted(spot.place),
+        spot.text.path,
+        column=column,
+        regex=checked_regex(spot, "regex", regex),
     )
-    return StatusWords(rule, word_table(section, words), section.choice("when_missing", words))
+    listed = {word: keys[word] for word in words if word in keys}
+    return StatusWords(rule, word_table(spot, listed), spot.choice("when_missing", when_missing, words))
 
 
-def _nodes(section: Section) -> NodeList:
-    section.only(("column", "separator", "pattern"))
-    if section.text("column") is None:
-        raise section.error("does not say which column holds the nodes", hint='add column = "..."')
-    rule = Rule(Column("nodes", "string", ""), section.path, section.file, column=section.text("column"))
-    pattern = checked_regex(section, "pattern", ("node", "gpu_index", "gpu_count"))
-    return NodeList(rule, section.text("separator") or ",", pattern)
+def _single(spot: Spot, name: str, given: str | tuple[str, ...] | None) -> str | None:
+    if isinstance(given, tuple):
+        raise spot.error("is not a text", name, 'write it in quotes: "..."')
+    return given
+
+
+def _nodes(spot: Spot, keys: NodeKeys) -> NodeList:
+    rule = Rule(Column("nodes", "string", ""), dotted(spot.place), spot.text.path, column=keys.column)
+    pattern = checked_regex(spot, "pattern", keys.pattern, ("node", "gpu_index", "gpu_count"))
+    return NodeList(rule, keys.separator, pattern)
 
 
 def _telemetry(  # noqa: C901 -- one look at each key
-    parent: Section, name: str, standard: Reading, base: TimeBase
+    spot: Spot, name: str, keys: SampleKeys, standard: Reading, base: TimeBase
 ) -> TelemetryMap:
-    section = parent.section(name)
-    assert section is not None  # noqa: S101 -- the name comes from the parent
-    layout = section.choice("layout", ("long", "wide", "row"))
-    if layout is None:
-        raise section.error(
+    if keys.layout is None:
+        raise spot.error(
             "has no layout",
             hint='write layout = "long" (one metric a record), "row" (all metrics of a server a record) or '
             '"wide" (a column for each server)',
         )
-    keys = {"long": ("time", "node", "gpu", "uuid", "metric", "value"), "row": ("time", "node", "gpu", "uuid")}
-    section.only((*_READING, "layout", "gpu_metrics", "host_metrics", *keys.get(layout, ("time", "server"))))
+    given = {key: value for key in _SAMPLED if (value := getattr(keys, key)) is not None}
+    spot.only([*given, *(["server"] if keys.server else [])], _LAYOUTS[keys.layout])
     relative = base == "relative"
-    time = Column("time", "datetime", "", required=True)
-    reading = _reading(section, standard, base)
+    reading = _reading(spot, keys, standard, base)
     metrics = [
-        (rule, gpu)
-        for table, gpu in (("gpu_metrics", True), ("host_metrics", False))
-        for rule in _metrics(section, table, gpu=gpu)
+        *((rule, True) for rule in _metrics(spot.below("gpu_metrics"), keys.gpu_metrics, "gpu_utilization")),
+        *((rule, False) for rule in _metrics(spot.below("host_metrics"), keys.host_metrics, "host_utilization")),
     ]
     if not metrics:
-        raise section.error("maps no metric", hint="write gpu_metrics = {...} or host_metrics = {...}")
-    if layout == "wide":
+        raise spot.error("maps no metric", hint="write gpu_metrics = {...} or host_metrics = {...}")
+    rules = tuple(
+        parse_rule(spot.below(key), given[key], target, relative=relative)
+        for key, target in _SAMPLED.items()
+        if key in given
+    )
+    of_gpu = tuple(gpu for _, gpu in metrics)
+    server = None
+    if keys.layout == "wide":
         if len(metrics) != 1:
-            raise section.error("a wide file holds one metric", hint="write one section for each file")
-        server = checked_regex(section, "server", ("node", "gpu"))
-        if metrics[0][1] and (server is None or "(?<gpu>" not in server.replace("(?P<", "(?<")):
-            raise section.error(
-                "does not tell the GPUs apart", "server", "write a pattern with (?<node>...) (?<gpu>...)"
-            )
-        first = (parse_rule(section, "time", time, relative=relative),) if "time" in section.data else ()
-        return TelemetryMap(name, section.path, reading, "wide", first, (metrics[0][0],), (metrics[0][1],), server)
-    targets = {
-        "time": time,
-        "node": Column("node_id", "string", "", required=True),
-        "gpu": Column("gpu_index", "integer", "", required=True, minimum=0, maximum=10_000),
-        "uuid": Column("uuid", "string", "", required=True),
-        "metric": Column("metric", "string", "", required=True),
-        "value": Column("value", "string", ""),
-    }
-    has_gpu, has_uuid = "gpu" in section.data, "uuid" in section.data
-    needed = ["time", *(["metric", "value"] if layout == "long" else []), *([] if has_uuid else ["node"])]
-    for key in needed:
-        if key not in section.data:
-            raise section.error(f"does not say which column is the {key}", hint=f'add {key} = "..."')
-    if has_uuid and (has_gpu or "node" in section.data):
-        raise section.error("a UUID stands for node and gpu", "uuid", "keep either")
-    if any(gpu for _, gpu in metrics) and not (has_gpu or has_uuid):
-        raise section.error("does not say which column is the gpu", hint='add gpu = "..." or uuid = "..."')
-    rules = tuple(parse_rule(section, key, t, relative=relative) for key, t in targets.items() if key in section.data)
-    if any(not gpu for _, gpu in metrics) and (has_gpu or has_uuid):
-        raise section.error("host metrics have no gpu", "host_metrics", "put them into a section of their own")
+            raise spot.error("a wide file holds one metric", hint="write one section for each file")
+        server = checked_regex(spot, "server", keys.server, ("node", "gpu"))
+        if of_gpu[0] and (server is None or "(?<gpu>" not in server.replace("(?P<", "(?<")):
+            raise spot.error("does not tell the GPUs apart", "server", "write a pattern with (?<node>...) (?<gpu>...)")
+    else:
+        needed = ["time", *(["metric", "value"] if keys.layout == "long" else []), *([] if keys.uuid else ["node"])]
+        for key in needed:
+            if key not in given:
+                raise spot.error(f"does not say which column is the {key}", hint=f'add {key} = "..."')
+        if keys.uuid and (keys.gpu or keys.node):
+            raise spot.error("a UUID stands for node and gpu", "uuid", "keep either")
+        if any(of_gpu) and not (keys.gpu or keys.uuid):
+            raise spot.error("does not say which column is the gpu", hint='add gpu = "..." or uuid = "..."')
+        if not all(of_gpu) and (keys.gpu or keys.uuid):
+            raise spot.error("host metrics have no gpu", "host_metrics", "put them into a section of their own")
     return TelemetryMap(
-        name,
-        section.path,
-        reading,
-        "long" if layout == "long" else "row",
-        rules,
-        tuple(m for m, _ in metrics),
-        tuple(g for _, g in metrics),
+        name, dotted(spot.place), reading, keys.layout, rules, tuple(rule for rule, _ in metrics), of_gpu, server
     )
 
 
-def _metrics(section: Section, table: str, *, gpu: bool) -> list[Rule]:
-    metrics = section.section(table)
-    if metrics is None:
-        return []
-    names = GPU_METRICS if gpu else HOST_METRICS
-    metrics.only(names)
-    spec = schema.common("gpu_utilization" if gpu else "host_utilization")
-    rules = [parse_rule(metrics, name, spec.column(name)) for name in names if name in metrics.data]
+def _metrics(spot: Spot, given: Mapping[str, str | Entry], table: str) -> list[Rule]:
+    names = GPU_METRICS if table == "gpu_utilization" else HOST_METRICS
+    spot.only(given, names)
+    spec = schema.common(table)
+    rules = [parse_rule(spot.below(name), given[name], spec.column(name)) for name in names if name in given]
     for rule in rules:
         if rule.column is None or rule.regex is not None or rule.default is not None:
-            raise metrics.error("takes column and unit only", rule.target.name)
+            raise spot.error("takes column and unit only", rule.target.name)
     return rules
 
 
-def _gpus(section: Section | None, standard: Reading) -> GpuTable | None:
-    if section is None:
-        return None
-    section.only((*_READING, "uuid", "node", "gpu"))
-    targets = {
-        "uuid": Column("uuid", "string", "", required=True),
-        "node": Column("node_id", "string", "", required=True),
-        "gpu": Column("gpu_index", "integer", "", required=True, minimum=0, maximum=10_000),
-    }
-    for key in targets:
-        if key not in section.data:
-            raise section.error(f"does not say which column is the {key}", hint=f'add {key} = "..."')
-    rules = tuple(parse_rule(section, key, target) for key, target in targets.items())
-    return GpuTable(section.path, _reading(section, standard, "absolute"), rules)
+def _gpus(spot: Spot, keys: GpuKeys, standard: Reading) -> GpuTable:
+    rules = tuple(parse_rule(spot.below(key), getattr(keys, key), _SAMPLED[key]) for key in ("uuid", "node", "gpu"))
+    return GpuTable(dotted(spot.place), _reading(spot, keys, standard, "absolute"), rules)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from tracekit.decode import dotted
 from tracekit.errors import nearest
-from tracekit.ingest.mapping.document import Section
+from tracekit.ingest.mapping.document import Entry
 from tracekit.ingest.mapping.expression import Expression, parse_expression
 from tracekit.ingest.mapping.times import EPOCHS, format_fault
 from tracekit.ingest.mapping.units import TEXT_UNITS, units_of
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from tracekit.ingest.mapping.document import Spot
     from tracekit.schema import Column
 
 __all__ = ["Rule", "checked_format", "checked_regex", "parse_rule", "word_table"]
 
-_KEYS = ("column", "default", "expression", "format", "line", "regex", "unit", "value", "words")
 _SOURCES = ("column", "expression", "line", "value")
 _BOOLEAN = {"true": "true", "yes": "true", "1": "true", "false": "false", "no": "false", "0": "false"}
 _PYTHON = {
@@ -70,44 +71,38 @@ class Rule:
         return ", ".join(self.sources) or self.target.name
 
 
-def parse_rule(section: Section, name: str, target: Column, *, relative: bool = False) -> Rule:
-    """Read the entry `name` of a `columns` table.
+def parse_rule(spot: Spot, given: str | Entry, target: Column, *, relative: bool = False) -> Rule:
+    """Return the rule that stands at a place of the file.
 
     Raises
     ------
     UsageError
         The entry is wrong.
     """
-    raw = section.data[name]
-    if isinstance(raw, str):
-        raw = {"column": raw}
-    if not isinstance(raw, dict):
-        raise section.error("is neither a column name nor a table", name, 'write "column" or {column = "..."}')
-    entry = Section(raw, section.file, section.key(name))
-    entry.only(_KEYS)
-    given = [key for key in _SOURCES if key in raw]
-    if len(given) != 1:
-        raise entry.error("needs exactly one of column, expression, line and value")
-    if "line" in raw and (raw["line"] is not True or target.kind not in ("string", "integer")):
-        raise entry.error("line = true numbers records, for a column of names or whole numbers", "line")
-    _refuse_idle(entry, given[0], target)
+    entry = Entry(column=given) if isinstance(given, str) else given
+    sources = [key for key in _SOURCES if getattr(entry, key) is not None]
+    if len(sources) != 1:
+        raise spot.error("needs exactly one of column, expression, line and value")
+    if entry.line is False or (entry.line and target.kind not in ("string", "integer")):
+        raise spot.error("line = true numbers records, for a column of names or whole numbers", "line")
+    _refuse_idle(spot, entry, sources[0], target)
     return Rule(
         target=target,
-        key=entry.path,
-        file=section.file,
-        column=entry.text("column"),
-        expression=_expression(entry, target),
-        line="line" in raw,
-        value=_constant(entry, "value", target),
-        regex=checked_regex(entry, "regex"),
-        format=checked_format(entry, "format", relative=relative),
-        unit=_unit(entry, target),
-        default=_constant(entry, "default", target),
-        words=_words(entry, target),
+        key=dotted(spot.place),
+        file=spot.text.path,
+        column=entry.column,
+        expression=_expression(spot, entry, target),
+        line=entry.line is not None,
+        value=_constant(spot, "value", entry.value, target),
+        regex=checked_regex(spot, "regex", entry.regex),
+        format=checked_format(spot, "format", entry.format, relative=relative),
+        unit=_unit(spot, entry, target),
+        default=_constant(spot, "default", entry.default, target),
+        words=_words(spot, entry, target),
     )
 
 
-def _refuse_idle(entry: Section, given: str, target: Column) -> None:
+def _refuse_idle(spot: Spot, entry: Entry, given: str, target: Column) -> None:
     """Refuse keys that would have no effect."""
     fits = {
         "regex": given == "column",
@@ -117,48 +112,46 @@ def _refuse_idle(entry: Section, given: str, target: Column) -> None:
         "default": given in ("column", "expression") and target.kind != "datetime",
     }
     for key, useful in fits.items():
-        if key in entry.data and not useful:
-            raise entry.error(f"has no meaning for {target.name} with {given}", key, "remove it")
+        if getattr(entry, key) is not None and not useful:
+            raise spot.error(f"has no meaning for {target.name} with {given}", key, "remove it")
 
 
-def _expression(entry: Section, target: Column) -> Expression | None:
-    text = entry.text("expression")
+def _expression(spot: Spot, entry: Entry, target: Column) -> Expression | None:
+    text = entry.expression
     if text is None:
         return None
     if target.kind not in ("number", "integer"):
-        raise entry.error(f"{target.name} is not a number", "expression", 'use column = "..."')
+        raise spot.error(f"{target.name} is not a number", "expression", 'use column = "..."')
     try:
         return parse_expression(text)
     except ValueError as error:
-        raise entry.error(f"'{text}' {error}", "expression") from error
+        raise spot.error(f"'{text}' {error}", "expression") from error
 
 
-def _constant(entry: Section, key: str, target: Column) -> Any:
-    value = entry.data.get(key)
+def _constant(spot: Spot, key: str, value: object, target: Column) -> Any:
     if value is None:
         return None
     kinds = _PYTHON.get(target.kind)
     if kinds is None:
-        raise entry.error(f"{target.name} cannot be constant", key, 'use column = "..."')
+        raise spot.error(f"{target.name} cannot be constant", key, 'use column = "..."')
     if not isinstance(value, kinds) or (isinstance(value, bool) and target.kind != "boolean"):
-        raise entry.error(f"{value!r} does not fit {target.name} ({target.kind})", key)
+        raise spot.error(f"{value!r} does not fit {target.name} ({target.kind})", key)
     if target.enum and value not in target.enum:
-        raise entry.error(f"'{value}' is not a {target.name}", key, nearest(str(value), target.enum))
+        raise spot.error(f"'{value}' is not a {target.name}", key, nearest(str(value), target.enum))
     if isinstance(value, int | float) and target.minimum is not None and value < target.minimum:
-        raise entry.error(f"is below {target.minimum:g}", key)
+        raise spot.error(f"is below {target.minimum:g}", key)
     return value
 
 
-def _unit(entry: Section, target: Column) -> str | None:
-    unit = entry.choice("unit", units_of(target.unit))
-    if unit is not None and "expression" in entry.data and unit in TEXT_UNITS.values():
-        raise entry.error(f"'{unit}' reads text, and an expression is a number", "unit", "use column, or another unit")
+def _unit(spot: Spot, entry: Entry, target: Column) -> str | None:
+    unit = spot.choice("unit", entry.unit, units_of(target.unit))
+    if unit is not None and entry.expression is not None and unit in TEXT_UNITS.values():
+        raise spot.error(f"'{unit}' reads text, and an expression is a number", "unit", "use column, or another unit")
     return unit
 
 
-def checked_regex(entry: Section, key: str, named: tuple[str, ...] = ()) -> str | None:
+def checked_regex(spot: Spot, key: str, pattern: str | None, named: tuple[str, ...] = ()) -> str | None:
     """Return a regular expression that Polars can run; `named` are the group names that it may have."""
-    pattern = entry.text(key)
     if pattern is None:
         return None
     try:
@@ -166,49 +159,46 @@ def checked_regex(entry: Section, key: str, named: tuple[str, ...] = ()) -> str 
         pl.Series([""]).str.extract(pattern, 0)
     except pl.exceptions.PolarsError as error:
         reason = next((row for row in str(error).splitlines() if row.startswith("error:")), "error: cannot be used")
-        raise entry.error(
+        raise spot.error(
             f"bad regular expression '{pattern}': {reason.removeprefix('error:').strip()}",
             key,
             "the syntax is that of Rust, without look-around",
         ) from error
     for group in groups if named else ():
         if group not in named:
-            raise entry.error(f"the group '{group}' has no meaning", key, f"name groups {', '.join(named)}")
+            raise spot.error(f"the group '{group}' has no meaning", key, f"name groups {', '.join(named)}")
     if named and named[0] not in groups:
-        raise entry.error(f"has no group '{named[0]}'", key, f"write (?<{named[0]}>...)")
+        raise spot.error(f"has no group '{named[0]}'", key, f"write (?<{named[0]}>...)")
     return pattern
 
 
-def checked_format(entry: Section, key: str, *, relative: bool) -> str | None:
+def checked_format(spot: Spot, key: str, form: str | None, *, relative: bool) -> str | None:
     """Return a time format that works."""
-    form = entry.text(key)
     if form is None:
         return None
     fault = format_fault(form)
     if fault:
-        raise entry.error(f"'{form}' is not a time format", key, fault)
+        raise spot.error(f"'{form}' is not a time format", key, fault)
     if relative and form not in EPOCHS:
-        raise entry.error("relative times are numbers", key, f"use one of: {', '.join(EPOCHS)}")
+        raise spot.error("relative times are numbers", key, f"use one of: {', '.join(EPOCHS)}")
     return form
 
 
-def _words(entry: Section, target: Column) -> dict[str, str]:
-    table = entry.section("words")
-    if table is None:
+def _words(spot: Spot, entry: Entry, target: Column) -> dict[str, str]:
+    if entry.words is None:
         # Without a list the source's words must be the Trace's own.
         return _BOOLEAN if target.kind == "boolean" else {word: word for word in target.enum}
-    if target.kind == "boolean":
-        table.only(("false", "true"))
-    elif target.enum:
-        table.only(target.enum)
-    return word_table(table, table.data)
+    allowed = ("false", "true") if target.kind == "boolean" else target.enum
+    if allowed:
+        spot.below("words").only(entry.words, allowed)
+    return word_table(spot.below("words"), entry.words)
 
 
-def word_table(table: Section, names: Mapping[str, Any] | tuple[str, ...]) -> dict[str, str]:
-    """Return source word to common word from lists of source words by common word."""
+def word_table(spot: Spot, words: Mapping[str, str | tuple[str, ...]]) -> dict[str, str]:
+    """Return source word to common word from source words by common word."""
     found: dict[str, str] = {}
-    for name in names:
-        for word in table.texts(name) or ():
+    for name, given in words.items():
+        for word in (given,) if isinstance(given, str) else given:
             if found.setdefault(word, name) != name:
-                raise table.error(f"'{word}' also stands under {found[word]}", name, "keep one of them")
+                raise spot.error(f"'{word}' also stands under {found[word]}", name, "keep one of them")
     return found

@@ -20,7 +20,7 @@ from tracekit.replay.assumptions.costs import (
     power_mw,
     power_w,
 )
-from tracekit.replay.assumptions.file import Note, read_notes, read_section, unknown_sections
+from tracekit.replay.assumptions.file import Note, read_notes, read_sections, unknown_sections
 from tracekit.replay.assumptions.of_jobs import (
     classes,
     cpu_families,
@@ -30,7 +30,7 @@ from tracekit.replay.assumptions.of_jobs import (
     sharing_class,
     utilization_ppm,
 )
-from tracekit.replay.assumptions.sections import SECTIONS
+from tracekit.replay.assumptions.sections import Sections
 from tracekit.replay.assumptions.speeds import (
     accumulated_memory_ppm,
     accumulation_ppm,
@@ -49,25 +49,6 @@ from tracekit.toml_text import TomlText
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-
-    from tracekit.replay.assumptions.sections import (
-        Accumulation,
-        Classes,
-        Cpu,
-        Deadlines,
-        Elastic,
-        Estimates,
-        Interference,
-        Locality,
-        Memory,
-        Overhead,
-        Power,
-        Quotas,
-        Spread,
-        Stages,
-        TypeSpeed,
-        Work,
-    )
 
 __all__ = [
     "Models",
@@ -104,25 +85,9 @@ _BUILT_IN = Path(__file__).with_name("models.toml")
 
 
 @dataclass(frozen=True)
-class Models:
+class Models(Sections):
     """All assumption models; `load_models` makes them."""
 
-    work: Work
-    interference: Interference
-    memory: Memory
-    accumulation: Accumulation
-    spread: Spread
-    locality: Locality
-    stages: Stages
-    cpu: Cpu
-    power: Power
-    elastic: Elastic
-    overhead: Overhead
-    classes: Classes
-    estimates: Estimates
-    type_speed: TypeSpeed
-    deadlines: Deadlines
-    quotas: Quotas
     notes: dict[str, Note]
     """What the built-in file says about each section, by its name."""
     file: str = ""
@@ -158,7 +123,7 @@ def load_models(path: Path | None = None) -> Models:
     user = None if path is None else TomlText(Path(path), "models")
     if user is not None:
         unknown_sections(user, notes)
-    sections = {name: read_section(kind, name, built_in, user) for name, kind in SECTIONS.items()}
+    sections = vars(read_sections(built_in, user))
     if user is None:
         return Models(**sections, notes=notes)
     changed = {section: tuple(_leaves(data)) for section, data in user.data.items()}

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
+from tracekit.decode import Range
 from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 __all__ = [
-    "SECTIONS",
     "Accumulation",
     "Classes",
     "Cpu",
@@ -32,23 +32,13 @@ __all__ = [
     "PowerConfig",
     "Preset",
     "Quotas",
-    "Range",
+    "Sections",
     "Spread",
     "Stages",
     "TypeSpeed",
     "Work",
     "Workload",
 ]
-
-
-@dataclass(frozen=True)
-class Range:
-    """What a number may be, both ends included."""
-
-    minimum: float
-    maximum: float
-    words: tuple[str, ...] = ()
-    """Words that may stand instead of a number."""
 
 
 Share: TypeAlias = Annotated[float, Range(0, 1)]
@@ -362,7 +352,7 @@ class Classes(Section):
 class Estimates(Section):
     """M11 and D8: run times that a policy believes in."""
 
-    noise: Annotated[float | str, Range(0, 5, ("oracle", "helios"))]
+    noise: Literal["oracle", "helios"] | Annotated[float, Range(0, 5)]
     errors: tuple[tuple[Annotated[float, Range(0, 10_000)], ...], ...]
     """Share of jobs, least and greatest relative error of each band."""
 
@@ -430,22 +420,23 @@ def _count(text: str) -> bool:
     return text.isascii() and text.isdigit() and 1 <= len(text) <= 6 and int(text) >= 1
 
 
-SECTIONS: dict[str, type[Section]] = {
-    "work": Work,
-    "interference": Interference,
-    "memory": Memory,
-    "accumulation": Accumulation,
-    "spread": Spread,
-    "locality": Locality,
-    "stages": Stages,
-    "cpu": Cpu,
-    "power": Power,
-    "elastic": Elastic,
-    "overhead": Overhead,
-    "classes": Classes,
-    "estimates": Estimates,
-    "type_speed": TypeSpeed,
-    "deadlines": Deadlines,
-    "quotas": Quotas,
-}
-"""The class of each section of a models file."""
+@dataclass(frozen=True)
+class Sections:
+    """All sections of a models file."""
+
+    work: Work
+    interference: Interference
+    memory: Memory
+    accumulation: Accumulation
+    spread: Spread
+    locality: Locality
+    stages: Stages
+    cpu: Cpu
+    power: Power
+    elastic: Elastic
+    overhead: Overhead
+    classes: Classes
+    estimates: Estimates
+    type_speed: TypeSpeed
+    deadlines: Deadlines
+    quotas: Quotas

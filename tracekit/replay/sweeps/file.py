@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from tracekit.errors import TracekitError, UsageError, nearest
+from tracekit.decode import Count, Filled, Range, Text, shown
+from tracekit.errors import TracekitError, UsageError
 from tracekit.outputs import real_path
-from tracekit.replay.engine.placement import RULES
 from tracekit.replay.registry import named_policy
+from tracekit.replay.scenario import placement_named
 from tracekit.toml_text import TomlText
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["TEMPLATE", "Run", "read_sweep"]
+
+T = TypeVar("T")
 
 TEMPLATE = """\
 # A sweep: every combination of the lists below is one run.
@@ -46,20 +50,35 @@ force = false                          # replay even where most of the work can 
 """
 
 _LARGEST_RUNS = 1_000_000
-_KEYS = (
-    "clusters",
-    "force",
-    "gpus",
-    "limit",
-    "loads",
-    "models",
-    "partitions",
-    "placements",
-    "policies",
-    "seeds",
-    "traces",
-    "windows",
-)
+_Factor = Annotated[float, Range(1e-6, 1e6)]
+
+
+@dataclass(frozen=True)
+class _TraceAt:
+    path: Text
+    cluster: Text | None = None
+
+
+@dataclass(frozen=True)
+class _Window:
+    from_: dt.date | Text | None = None
+    to: dt.date | Text | None = None
+
+
+@dataclass(frozen=True)
+class _File:
+    traces: Annotated[tuple[Text | _TraceAt, ...], Filled()]
+    policies: Annotated[tuple[Text, ...], Filled()]
+    placements: Annotated[tuple[Text, ...], Filled()] = ("consolidate",)
+    clusters: Annotated[tuple[Text, ...], Filled()] = ("trace",)
+    gpus: Annotated[tuple[_Factor, ...], Filled()] = (1.0,)
+    loads: Annotated[tuple[_Factor, ...], Filled()] = (1.0,)
+    seeds: Annotated[tuple[Count, ...], Filled()] = (0,)
+    partitions: Annotated[tuple[Literal["on", "off", "default"], ...], Filled()] = ("default",)
+    windows: Annotated[tuple[_Window, ...], Filled()] = (_Window(),)
+    force: bool = False
+    limit: Annotated[int, Range(1, 2**62)] | None = None
+    models: Text | None = None
 
 
 @dataclass(frozen=True)
@@ -85,21 +104,9 @@ class Run:
         """Return the parameters by name."""
         return asdict(self)
 
-    def scenario_key(self) -> tuple[Any, ...]:
+    def scenario_key(self) -> Run:
         """Return what tells the jobs and the cluster: runs that have it in common share their work."""
-        return (
-            self.trace,
-            self.cluster_name,
-            self.cluster,
-            self.partitioned,
-            self.start,
-            self.end,
-            self.load,
-            self.gpus,
-            self.limit,
-            self.models,
-            self.force,
-        )
+        return replace(self, placement="", seed=0, policy="")
 
 
 def read_sweep(path: Path) -> list[Run]:
@@ -111,27 +118,20 @@ def read_sweep(path: Path) -> list[Run]:
         The file cannot be read, is not TOML, or has a key or value that cannot be used, with the line.
     """
     document = TomlText(path, "sweep")
-    data = document.data
-    for key in data:
-        if key not in _KEYS:
-            raise document.error((key,), "no such key", nearest(key[:80], _KEYS))
     for key in ("traces", "policies"):
-        if key not in data:
-            raise UsageError(f"lacks the key {key}", where=path, hint="'tracekit sweep --template' prints an example")
+        if key not in document.data:
+            raise UsageError(f"has no {key}", where=path, hint="'tracekit sweep --template' prints an example")
+    file = document.decode(_File)
     folder = real_path(path).parent
-    each = _Reader(document)
-    traces = each.values("traces", [], lambda v: _trace(v, folder))
-    clusters = each.values("clusters", ["trace"], lambda v: _cluster(v, folder))
-    partitions = each.values("partitions", ["default"], _partition)
-    windows = each.values("windows", [{}], _window)
-    loads = each.values("loads", [1.0], _factor)
-    gpus = each.values("gpus", [1.0], _factor)
-    placements = each.values("placements", ["consolidate"], _placement)
-    seeds = each.values("seeds", [0], _seed)
-    policies = each.values("policies", [], lambda v: _policy(v, folder))
-    limit = each.value("limit", None, _limit)
-    models = each.value("models", None, lambda v: _place(v, folder))
-    force = bool(each.value("force", False, _flag))
+    read = partial(_each, document, file)
+    traces = read("traces", lambda trace: _trace(trace, folder))
+    clusters = read("clusters", lambda name: _cluster(name, folder))
+    partitions = read("partitions", {"on": True, "off": False, "default": None}.__getitem__)
+    windows = read("windows", lambda window: (_moment(window.from_), _moment(window.to)))
+    loads, gpus, seeds = read("loads", float), read("gpus", float), read("seeds", int)
+    placements = read("placements", placement_named)
+    policies = read("policies", lambda text: _policy(text, folder))
+    models = None if file.models is None else _place(file.models, folder)
     lists = (traces, clusters, partitions, windows, loads, gpus, placements, seeds, policies)
     total = math.prod(len(values) for values in lists)
     if total > _LARGEST_RUNS:
@@ -146,9 +146,9 @@ def read_sweep(path: Path) -> list[Run]:
             end=window[1],
             load=load,
             gpus=factor,
-            limit=limit,
+            limit=file.limit,
             models=models,
-            force=force,
+            force=file.force,
             placement=placement,
             seed=seed,
             policy=policy,
@@ -157,135 +157,47 @@ def read_sweep(path: Path) -> list[Run]:
     ]
 
 
-class _Reader:
-    """Reads keys, so that whatever is wrong tells its line."""
-
-    def __init__(self, document: TomlText) -> None:
-        self._document = document
-
-    def values(self, key: str, default: list[Any], read: Callable[[Any], Any]) -> list[Any]:
-        given = self._document.data.get(key, default)
-        if not isinstance(given, list):
-            raise self._document.error((key,), "is not a list", f"write {key} = [...]")
-        if not given:
-            raise self._document.error((key,), "is empty", "write at least one value")
-        found = [self._read(key, value, read) for value in given]
-        for place, value in enumerate(found):
-            if value in found[:place]:
-                raise self._document.error((key,), f"has {_shown(given[place])} twice", "leave one out")
-        return found
-
-    def value(self, key: str, default: Any, read: Callable[[Any], Any]) -> Any:
-        data = self._document.data
-        return self._read(key, data[key], read) if key in data else default
-
-    def _read(self, key: str, value: Any, read: Callable[[Any], Any]) -> Any:
+def _each(document: TomlText, file: _File, key: str, read: Callable[[Any], T]) -> list[T]:
+    """Return what the entries of a list stand for, no two alike."""
+    found: list[T] = []
+    for number, value in enumerate(getattr(file, key)):
         try:
-            return read(value)
+            one = read(value)
         except TracekitError as error:
-            raise self._document.error((key,), str(error)) from None
+            raise document.error((key, number), str(error)) from None
+        if one in found:
+            raise document.error((key,), f"has {shown(document.data[key][number])} twice", "leave one out")
+        found.append(one)
+    return found
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _place(text: str, folder: Path) -> str:
+    return str(folder / Path(text).expanduser())
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise UsageError(f"{_shown(value)} is not a text")
-    return value
+def _trace(given: str | _TraceAt, folder: Path) -> tuple[str, str | None]:
+    trace = _TraceAt(given) if isinstance(given, str) else given
+    return _place(trace.path, folder), trace.cluster
 
 
-def _place(value: Any, folder: Path) -> str:
-    return str(folder / Path(_text(value)).expanduser())
+def _cluster(name: str, folder: Path) -> str | None:
+    return None if name == "trace" else name if name == "auto" else _place(name, folder)
 
 
-def _trace(value: Any, folder: Path) -> tuple[str, str | None]:
-    if not isinstance(value, dict):
-        return _place(value, folder), None
-    for key in value:
-        if key not in ("path", "cluster"):
-            raise UsageError(f"a trace has no key '{key[:60]}'", hint=nearest(key[:80], ("path", "cluster")))
-    if "path" not in value:
-        raise UsageError("a trace lacks its path", hint='write {path = "my-trace", cluster = "name"}')
-    return _place(value["path"], folder), _text(value["cluster"]) if "cluster" in value else None
-
-
-def _cluster(value: Any, folder: Path) -> str | None:
-    text = _text(value)
-    return None if text == "trace" else text if text == "auto" else _place(text, folder)
-
-
-def _partition(value: Any) -> bool | None:
-    words = {"on": True, "off": False, "default": None}
-    if not isinstance(value, str) or value not in words:
-        raise UsageError(f"{_shown(value)} is not a way of partitioning", hint=nearest(str(value)[:80], words))
-    return words[value]
-
-
-def _window(value: Any) -> tuple[str | None, str | None]:
-    if not isinstance(value, dict):
-        raise UsageError(f"{_shown(value)} is not a window", hint="write {from = 2017-10-03, to = 2017-11-01}")
-    for key in value:
-        if key not in ("from", "to"):
-            raise UsageError(f"a window has no key '{key[:60]}'", hint=nearest(key[:80], ("from", "to")))
-    return _moment(value.get("from")), _moment(value.get("to"))
-
-
-def _moment(value: Any) -> str | None:
-    """Return a TOML date or time, or its text, as ISO text in UTC."""
-    if value is None:
-        return None
+def _moment(value: dt.date | str | None) -> str | None:
+    """Return a date or time, or its text, as ISO text in UTC."""
     if isinstance(value, str):
         try:
             value = dt.datetime.fromisoformat(value)
         except ValueError:
-            raise UsageError(f"{_shown(value)} is not a time", hint="write it like 2017-10-03") from None
-    if isinstance(value, dt.datetime):
-        naive = value if value.tzinfo is None else value.astimezone(dt.UTC).replace(tzinfo=None)
-        return naive.isoformat()
-    if isinstance(value, dt.date):
-        return value.isoformat()
-    raise UsageError(f"{_shown(value)} is not a time", hint="write it like 2017-10-03")
+            raise UsageError(f"{shown(value)} is not a time", hint="write it like 2017-10-03") from None
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        value = value.astimezone(dt.UTC).replace(tzinfo=None)
+    return None if value is None else value.isoformat()
 
 
-def _factor(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and 0 < value <= 1e6):
-        raise UsageError(f"{_shown(value)} is not a number above 0 and up to a million")
-    return float(value)
-
-
-def _placement(value: Any) -> str:
-    text = _text(value)
-    if text not in RULES:
-        raise UsageError(f"{_shown(text)} is not a placement", hint=nearest(text[:80], RULES))
-    return text
-
-
-def _seed(value: Any) -> int:
-    return _whole(value, 0, 2**63 - 1)
-
-
-def _limit(value: Any) -> int:
-    return _whole(value, 1, 2**62)
-
-
-def _whole(value: Any, least: int, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise UsageError(f"{_shown(value)} is not a whole number from {least}")
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise UsageError(f"{_shown(value)} is neither true nor false")
-    return value
-
-
-def _policy(value: Any, folder: Path) -> str:
+def _policy(text: str, folder: Path) -> str:
     """Return a policy's text, checked; a file of the user's is seen from the sweep's folder."""
-    text = _text(value)
     name, comma, rest = text.partition(",")
     path = name.rpartition(":")[0] or name
     if path.endswith(".py"):

@@ -81,7 +81,7 @@ def _code() -> str:
 class _Kept:
     """The last scenario, since runs that share it come one after the other."""
 
-    key: tuple[Any, ...] | None = None
+    key: Run | None = None
     scenario: Scenario | None = None
 
 

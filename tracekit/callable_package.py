@@ -1,0 +1,30 @@
+"""Packages that are also the function they are named after.
+
+`tracekit.replay(trace)` is part of the API, and so is `from tracekit.replay.mechanisms import Ordered`. Python binds
+the name to the package as soon as any of its modules is imported, so that the package itself has to be what is called.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+__all__ = ["make_callable"]
+
+
+def make_callable(package: str, home: str) -> None:
+    """Make a call of a package that of the function of its name in the module `home`, imported when it is called."""
+    name = package.rpartition(".")[2]
+
+    class CallablePackage(ModuleType):
+        def __call__(self, *arguments: Any, **options: Any) -> Any:
+            return getattr(import_module(home), name)(*arguments, **options)
+
+        @property
+        def __signature__(self) -> inspect.Signature:
+            return inspect.signature(getattr(import_module(home), name))
+
+    sys.modules[package].__class__ = CallablePackage

@@ -1,0 +1,93 @@
+"""Options of the command line, made of the settings that a stage lists."""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tracekit.cli.options import pairs
+from tracekit.cli.replay_options import Switch, moment
+from tracekit.settings import flags_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from tracekit.settings import Flag
+
+__all__ = ["takes"]
+
+Command = Callable[..., None]
+
+
+def _switched(value: Switch | None, _: str) -> bool | None:
+    return None if value is None else value is Switch.on
+
+
+def _same(value: Any, _: str) -> Any:
+    return value
+
+
+_FORMS: dict[Any, tuple[Any, Callable[[Any, str], Any]]] = {
+    Mapping[str, str] | None: (list[str] | None, pairs),
+    dt.datetime | None: (str | None, moment),
+    bool | None: (Switch | None, _switched),
+    str | Path | None: (Path | None, _same),
+    Any: (str | None, _same),
+}
+"""Types of settings that a command line gives in another form: that, and what reads it for the option named."""
+
+
+def takes(kind: type[Any], *, without: Collection[str] = ()) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command an option for each setting, in place of its parameter `settings`.
+
+    Parameters
+    ----------
+    kind : type
+        A class of `tracekit.settings`.
+    without : collection of str
+        Settings that the command does not offer.
+    """
+    listed = {name: found for name, found in flags_of(kind).items() if name not in without}
+    defaults = kind()
+
+    def decorate(command: Command) -> Command:
+        own = inspect.signature(command, eval_str=True)
+        parameters: list[inspect.Parameter] = []
+        for parameter in own.parameters.values():
+            if parameter.name == "settings":
+                parameters += [
+                    _option(name, *listed[name], getattr(defaults, name)).replace(kind=parameter.kind)
+                    for name in listed
+                ]
+            else:
+                parameters.append(parameter)
+
+        def run(**words: Any) -> None:
+            found = {name: _read(words.pop(name), *listed[name], getattr(defaults, name)) for name in listed}
+            command(**words, settings=kind(**found))
+
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def _option(name: str, hint: Any, flag: Flag, default: Any) -> inspect.Parameter:
+    option = typer.Option(flag.name, metavar=flag.metavar, help=flag.meaning, min=flag.least, max=flag.most)
+    form = Annotated[_FORMS.get(hint, (hint,))[0], option]  # type: ignore[valid-type]
+    # The option of what is on by default turns it off.
+    usual = False if default is True else default
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=usual, annotation=form)
+
+
+def _read(word: Any, hint: Any, flag: Flag, default: Any) -> Any:
+    if hint in _FORMS:
+        return _FORMS[hint][1](word, flag.name)
+    return not word if default is True else word

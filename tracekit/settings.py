@@ -1,0 +1,164 @@
+"""What the stages can be told: one list of settings each, with the options of the command line.
+
+`tracekit.analyze(source, out, fit=False)` takes a setting as a keyword, `tracekit analyze` as an option, and what they
+call gets the whole list as one object. A setting is added here and where it is used, nowhere else.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+__all__ = ["AnalysisSettings", "Flag", "IngestSettings", "ReplaySettings", "flags_of", "settled"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Flag:
+    """The option of the command line that gives a setting."""
+
+    option: str
+    """Its name, and what stands for its value, such as '--format NAME'; what is on by default it turns off."""
+    meaning: str
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Such as '--format'."""
+        return self.option.partition(" ")[0]
+
+    @property
+    def metavar(self) -> str | None:
+        """What stands for the value in the help; None for the name of its type."""
+        return self.option.partition(" ")[2] or None
+
+
+def flags_of(kind: type) -> dict[str, tuple[Any, Flag]]:
+    """Return type and option of each setting, by name; those that commands give in their own way are left out."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Annotated}
+
+
+def settled(kind: type[T], given: T | None, changes: Mapping[str, Any]) -> T:
+    """Return settings, the defaults where none are given, with some of them changed.
+
+    Raises
+    ------
+    TypeError
+        There is no setting of such a name.
+    """
+    found: T = replace(kind() if given is None else given, **changes)  # type: ignore[type-var]
+    return found
+
+
+@dataclass(frozen=True)
+class IngestSettings:
+    """How raw logs are read."""
+
+    format_name: Annotated[
+        str | None, Flag("--format NAME", "Source format; detected when left out. See 'tracekit formats'.")
+    ] = None
+    options: Annotated[
+        Mapping[str, str] | None,
+        Flag("--option NAME=VALUE", "Option of the source format; may be repeated. See 'tracekit formats'."),
+    ] = None
+    max_reject_share: Annotated[
+        float, Flag("--max-reject-share", "Refuse a file when more than this share of its records is unusable.", 0, 1)
+    ] = 0.5
+    max_inflation: Annotated[
+        float, Flag("--max-inflation N", "Most bytes that one byte of a compressed file may become.", 1)
+    ] = 200
+    memory_limit: Annotated[
+        str | None, Flag("--memory-limit SIZE", "Most memory for joins before they spill to disk, such as 2GB.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class AnalysisSettings(IngestSettings):
+    """What an analysis is made with."""
+
+    capacity: Annotated[
+        str,
+        Flag("--capacity SOURCE", "Where GPU counts come from: listed, observed, or a CSV file (node_id, gpu_count)."),
+    ] = "listed"
+    fit: Annotated[bool, Flag("--no-fit", "Do not fit the workload.")] = True
+    # So many jobs are a panel of policies in seconds, and months of most clusters.
+    replay_jobs: Annotated[
+        int, Flag("--replay-jobs N", "Replay the first N jobs under other policies, to tell what changes would do.", 0)
+    ] = 100_000
+    compare: Annotated[
+        str | None,
+        Flag(
+            "--compare OTHER",
+            "Tell what changed: against logs or a Trace of another time, or since a day (2017-10-31) of SRC.",
+        ),
+    ] = None
+    pdf: Annotated[bool, Flag("--pdf", "Print the page to report.pdf too; needs Chromium or Chrome.")] = False
+
+    def command(self, source: Path, out: Path) -> str:
+        """Return the command that makes the report again; settings left at their defaults are not told."""
+        words = ["tracekit", "analyze", str(source), "-o", str(out)]
+        defaults = AnalysisSettings()
+        for name, (_, flag) in flags_of(AnalysisSettings).items():
+            value = getattr(self, name)
+            if value == getattr(defaults, name):
+                continue
+            if isinstance(value, bool):
+                words.append(flag.name)
+            elif isinstance(value, Mapping):
+                words += [word for key, text in value.items() for word in (flag.name, f"{key}={text}")]
+            elif value is not None:
+                words += [flag.name, f"{value:g}" if isinstance(value, float) else str(value)]
+        return shlex.join(words)
+
+
+@dataclass(frozen=True)
+class ReplaySettings:
+    """Which jobs are replayed on what."""
+
+    placement: Annotated[
+        str, Flag("--placement NAME", "Where gangs go: consolidate, best-fit, worst-fit (spread), first-fit or buddy.")
+    ] = "consolidate"
+    cluster: Annotated[
+        Any,
+        Flag(
+            "--cluster auto|FILE.toml",
+            "Nodes: 'auto' as the log shows in use, or a file (docs/replay.md); those of the Trace by default.",
+        ),
+    ] = None
+    """A text, a path, or a Cluster."""
+    cluster_name: Annotated[
+        str | None,
+        Flag("--cluster-name NAME", "Which cluster of a Trace of several; by default the one with the most jobs."),
+    ] = None
+    partitioned: Annotated[
+        bool | None,
+        Flag(
+            "--vc-partitions", "Make each VC a cluster of its own; where nodes come from quotas, they are by default."
+        ),
+    ] = None
+    start: Annotated[
+        dt.datetime | None, Flag("--from TIME", "Take jobs submitted from this time on (ISO 8601, UTC).")
+    ] = None
+    end: Annotated[dt.datetime | None, Flag("--to TIME", "Take jobs submitted before this time.")] = None
+    load: Annotated[float, Flag("--load X", "Multiply the offered load: jobs come X times as fast.")] = 1.0
+    gpus: Annotated[float | None, Flag("--gpus X", "Multiply the nodes.")] = None
+    limit: Annotated[int | None, Flag("--limit N", "Take only the first N jobs.")] = None
+    seed: Annotated[int, Flag("--seed N", "Seed of every random draw.", 0, 2**63 - 1)] = 0
+    models: Annotated[
+        str | Path | None, Flag("--models FILE", "Assumptions (TOML) that replace the built-in ones.")
+    ] = None
+    measure_from: Annotated[
+        dt.datetime | None, Flag("--measure-from TIME", "Take the figures over jobs submitted from this time on only.")
+    ] = None
+    measure_to: Annotated[
+        dt.datetime | None, Flag("--measure-to TIME", "Take the figures over jobs submitted before this time only.")
+    ] = None
+    force: bool = False
+    """Go on although most of the work can never run on this cluster."""
