@@ -1,10 +1,10 @@
-"""Runs of the job log are taken apart by columns or one by one, with the same outcome."""
+"""Runs of the job log are read at once; an object that deviates is put into the documented words or refused."""
 
 from __future__ import annotations
 
 import io
 import json
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 import pytest
@@ -13,45 +13,40 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from tracekit.ingest.formats import _philly_records
-from tracekit.ingest.formats._philly_records import SHAPE, Records, read_records
-from tracekit.ingest.json_array import JsonRun, json_runs
+from tracekit.ingest.formats._philly_records import Records, Refusal, _records, _Unusable, read_records
+from tracekit.ingest.json_array import json_runs
 
-
-class Opened:
-    """Counts and collects what is set aside, as an opened file does."""
-
-    def __init__(self) -> None:
-        self.records = 0
-        self.rejects: list[tuple[int, str | None, str]] = []
-
-    def count(self, records: int) -> None:
-        self.records += records
-
-    def reject(self, line: int, column: str | None, reason: str, raw: bytes) -> None:
-        assert raw
-        self.rejects.append((line, column, reason))
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Outcome(NamedTuple):
     records: list[Records]
-    counted: int
-    rejects: list[tuple[int, str | None, str]]
+    refused: list[tuple[int, Refusal]]
     seen: set[str]
 
 
-def outcome(text: bytes, *, by_columns: bool = True) -> Outcome:
-    opened, seen = Opened(), set[str]()
+def outcome(text: bytes, *, at_once: bool = True) -> Outcome:
+    """Read a log; unless `at_once`, look at each object first, as is done where one of them deviates."""
+    runs, seen = list(json_runs(io.BytesIO(text), "log")), set[str]()
+
+    def looked_at(texts: list[bytes], rows: Sequence[int], known: set[str]) -> Records:
+        if isinstance(rows, range):
+            raise _Unusable
+        return _records(texts, rows, known)
+
     with pytest.MonkeyPatch.context() as patch:
-        if not by_columns:
-            patch.setattr(JsonRun, "_as_table", lambda _run, _shape: None)
-        found = [read_records(run, opened, seen) for run in json_runs(io.BytesIO(text), "log", SHAPE)]  # type: ignore[arg-type]  # stands in for an opened file
-    return Outcome(found, opened.records, opened.rejects, seen)
+        if not at_once:
+            patch.setattr(_philly_records, "_records", looked_at)
+        found = [read_records(run, seen) for run in runs]
+    refused = [(int(run.lines[r.row]), r) for run, (_, rs) in zip(runs, found, strict=True) for r in rs]
+    return Outcome([records for records, _ in found], refused, seen)
 
 
-def was_taken_by_columns(text: bytes) -> bool:
+def was_read_at_once(text: bytes) -> bool:
     """Return whether no object had to be looked at by itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_philly_records, "_one_by_one", lambda *_: pytest.fail("one by one"))
+        patch.setattr(_philly_records, "_as_documented", lambda *_: pytest.fail("one by one"))
         try:
             outcome(text)
         except pytest.fail.Exception:
@@ -60,7 +55,7 @@ def was_taken_by_columns(text: bytes) -> bool:
 
 
 def assert_same(text: bytes) -> None:
-    quick, slow = outcome(text), outcome(text, by_columns=False)
+    quick, slow = outcome(text), outcome(text, at_once=False)
     assert quick[1:] == slow[1:]
     assert len(quick.records) == len(slow.records)
     for ours, theirs in zip(quick.records, slow.records, strict=True):
@@ -88,7 +83,7 @@ def job(**fields: Any) -> dict[str, Any]:
 
 def test_the_fields_of_a_documented_object() -> None:
     text = json.dumps([job(), job(jobid="application_1_2", attempts=[], vc=None, user="")]).encode()
-    assert was_taken_by_columns(text)
+    assert was_read_at_once(text)
     found = outcome(text).records[0]
     assert found.jobs.rows() == [
         (0, "application_1_1", "6214e9", "ce2f4c", "Pass", "2017-08-07 00:30:00", 1),
@@ -127,7 +122,7 @@ def test_objects_that_deviate_are_looked_at_one_by_one_with_the_same_outcome(
     fields: dict[str, Any], quick: bool
 ) -> None:
     text = json.dumps([job(jobid="application_1_0"), job(**fields)], ensure_ascii=False).encode()
-    assert was_taken_by_columns(text) is quick
+    assert was_read_at_once(text) is quick
     assert_same(text)
 
 
@@ -159,7 +154,16 @@ def test_a_job_that_an_earlier_run_held_is_set_aside(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("tracekit.ingest.json_array._CHUNK", 300)
     found = outcome(text)
     assert found.seen == {"application_1_1", "application_1_2"}
-    assert found.rejects == [(1, "jobid", "repeats the key of an earlier record")]
+    assert found.refused == [(1, Refusal(0, "jobid", "repeats the key of an earlier record"))]
+
+
+def test_an_object_that_is_not_valid_json_is_refused_alone() -> None:
+    text = b'[{"jobid": "a"},\n{"jobid": nope},\n{"jobid": "c"}]'
+    found = outcome(text)
+    assert [row[:2] for row in found.records[0].jobs.rows()] == [(0, "a"), (2, "c")]
+    assert [(line, r.row, r.column, r.reason.partition(":")[0]) for line, r in found.refused] == [
+        (2, 1, None, "is not valid JSON")
+    ]
 
 
 ODD: st.SearchStrategy[Any] = st.sampled_from(
@@ -194,7 +198,7 @@ ODD: st.SearchStrategy[Any] = st.sampled_from(
         max_size=4,
     )
 )
-def test_both_ways_agree_on_any_objects(jobs: list[dict[str, Any]]) -> None:
+def test_looking_at_each_object_changes_nothing(jobs: list[dict[str, Any]]) -> None:
     assert_same(json.dumps(jobs).encode())
 
 

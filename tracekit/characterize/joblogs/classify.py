@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from tracekit.characterize.joblogs.matcher import AnyOf
+from tracekit.characterize.joblogs.matcher import matches
 from tracekit.characterize.joblogs.search import PIECE, Found, Searcher, plain
 
 if TYPE_CHECKING:
@@ -75,9 +75,6 @@ class Classifier:
     def __init__(self, book: RuleBook) -> None:
         self.book = book
         self._searcher = Searcher(book)
-        self._ignore = AnyOf(book.ignore)
-        self._ends_well = AnyOf(book.ends_well)
-        self._failure_signs = AnyOf(book.failure_signs)
         self._tail = max(_END, *((rule.within_last_kib or 0) << 10 for rule in book.rules), 0)
 
     def classify(self, stream: _Readable, chunk: int = CHUNK) -> LogFinding:
@@ -118,9 +115,9 @@ class Classifier:
     def _judge(self, scan: _Scan, tail: bytes, size: int) -> LogFinding:
         """Add what only the end of the log can tell."""
         begins, lines = _last_lines(tail)
-        well = self._ends_well.matches(lines)
-        sign = self._failure_signs.matches(lines)
-        sign[sign] = ~self._ignore.matches([line for line, bad in zip(lines, sign, strict=True) if bad])
+        well = matches(lines, self.book.ends_well)
+        sign = matches(lines, self.book.failure_signs)
+        sign[sign] = ~matches([line for line, bad in zip(lines, sign, strict=True) if bad], self.book.ignore)
         well &= ~sign
         success = int(np.flatnonzero(well)[-1]) if well.any() else None
         hit = scan.hit if success is None else None

@@ -1,35 +1,38 @@
-"""Find in a block of lines the best rule that holds, and the first or last line for which it does."""
+"""Find in a block of lines the best rule that holds, and the first or last line for which it does.
+
+Each signature has texts of which a line that it matches holds one (see `literals`). Polars looks for all of them in one
+pass; only lines that hold one are matched, and only with the signatures that may match them.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracekit.characterize.joblogs.filter import SHORTEST, Places, WordFilter, commonness
 from tracekit.characterize.joblogs.literals import required_literals
-from tracekit.characterize.joblogs.matcher import AnyOf, matches
+from tracekit.characterize.joblogs.matcher import matches
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tracekit.characterize.joblogs.rules import RuleBook
 
-__all__ = ["PIECE", "Found", "Searcher", "pieces"]
+__all__ = ["PIECE", "Found", "Searcher", "pieces", "plain"]
 
 PIECE = 16 << 10
 """How much of the beginning and of the end of an overlong line is looked at [bytes]."""
 
-_MANY = 1000
-"""So many candidates are sifted together before each rule looks at its own."""
-
-_ESCAPE = 27
+_ESCAPE, _LINE_FEED = 27, 10
 _BOUNDED = re.compile(r"\.\{\d+,\d+\}")
-_COLOUR = re.compile(rb"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+_COLOUR = r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))"
+_COLOUR_BYTES = re.compile(_COLOUR.encode())
+_FOLDED = bytes(b if b < 128 else ord("?") for b in bytes(range(256)).lower().replace(b"\r", b"\n"))
+"""For each byte of a log one that texts are looked for in: small letters, one kind of line break, ASCII only."""
 
 
 class Found(NamedTuple):
@@ -44,11 +47,13 @@ class Found(NamedTuple):
     """The line, or the piece of an overlong line, that matched; without colours."""
 
 
-@dataclass(frozen=True)
-class _Signature:
+class _Signature(NamedTuple):
     rank: int
-    number: int
     pattern: str
+    looser: str
+    """Without bounds an expression is quicker to compile and matches at least the same lines."""
+    texts: frozenset[str]
+    """Empty when there is none to look for: it is matched with every line."""
 
 
 class Searcher:
@@ -61,33 +66,13 @@ class Searcher:
     """
 
     def __init__(self, book: RuleBook) -> None:
-        self._ignore = AnyOf(book.ignore)
-        self._unless = [AnyOf(rule.unless) for rule in book.rules]
+        self._book = book
         self._near = [None if rule.within_last_kib is None else rule.within_last_kib << 10 for rule in book.rules]
         self._signatures = [
-            _Signature(rank, number, pattern)
+            _Signature(rank, pattern, _BOUNDED.sub(".*", pattern), frozenset(required_literals(pattern)))
             for rank, rule in enumerate(book.rules)
-            for number, pattern in enumerate(rule.signatures)
+            for pattern in rule.signatures
         ]
-        # Without bounds an expression is quicker to compile and matches at least the same lines.
-        self._looser = [_BOUNDED.sub(".*", s.pattern) for s in self._signatures]
-        texts: list[str] = []
-        owners: list[int] = []
-        self._loose: list[int] = []
-        """Signatures without a text to look for: they are matched with every line."""
-        for index, signature in enumerate(self._signatures):
-            literals = required_literals(signature.pattern, SHORTEST, commonness)
-            texts += literals
-            owners += [index] * len(literals)
-            if not literals:
-                self._loose.append(index)
-        self._filter = WordFilter(texts)
-        owner = np.array(owners, dtype=np.int64)
-        self._owners = [np.unique(owner[numbers]) for numbers in self._filter.texts_of]
-        """For each word of the filter the signatures that it may belong to."""
-        self._useful: dict[bytes, npt.NDArray[np.bool_]] = {}
-        self._rank_of = np.array([s.rank for s in self._signatures], dtype=np.int64)
-        self._anywhere = np.array([near is None for near in self._near], dtype=np.bool_)
 
     def best(
         self, block: npt.NDArray[np.uint8], below: int, *, tail: bool = False, after: int | None = None
@@ -106,121 +91,89 @@ class Searcher:
         after : int, optional
             Only lines that begin later than here in the block hold [bytes].
         """
-        if not len(block) or not below:
-            return None
-        wanted = self._wanted(below, tail=tail, anywhere=not tail or after is not None)[self._rank_of]
-        places = self._places(block, wanted)
-        loose = [index for index in self._loose if wanted[index]]
-        if not len(places.word) and not loose:
+        wanted = [
+            s
+            for s in self._signatures
+            if s.rank < below and (tail if self._near[s.rank] is not None else not tail or after is not None)
+        ]
+        if not len(block) or not wanted:
             return None
         lines = _Lines(block)
-        line, word = lines.at(places.position), places.word
+        number, texts = lines.holding(sorted({text for s in wanted for text in s.texts}))
+        likely = [s for s in wanted if not s.texts or not s.texts.isdisjoint(texts)]
+        if not all(s.texts for s in likely):
+            number = np.arange(len(lines))
         if after is not None:
-            later = lines.begins(line) > after
-            line, word = line[later], word[later]
-        if len(line) > _MANY:
-            line, word = self._likely(line, word, wanted, lines)
-        pairs = [(number, self._owners[number]) for number in np.unique(word).tolist()]
-        by_signature: dict[int, list[npt.NDArray[np.int64]]] = {}
-        for number, owners in pairs:
-            for index in owners[wanted[owners]].tolist():
-                by_signature.setdefault(index, []).append(line[word == number])
-        for index in loose:
-            every = np.arange(lines.count)
-            by_signature[index] = [every if after is None else every[lines.begins(every) > after]]
-        for rank in sorted({self._signatures[index].rank for index in by_signature}):
-            own = [index for index in sorted(by_signature) if self._signatures[index].rank == rank]
-            found = self._first(rank, own, np.unique(np.concatenate([a for i in own for a in by_signature[i]])), lines)
+            number = number[lines.begins[number] > after]
+        if not likely or not len(number):
+            return None
+        number, pieces = lines.pieces(number)
+        hit = matches(pieces, tuple(s.looser for s in likely))
+        number, pieces = number[hit], pieces.filter(pa.array(hit))
+        for rank in sorted({s.rank for s in likely}):
+            found = self._hit(rank, [s.pattern for s in likely if s.rank == rank], lines, number, pieces)
             if found is not None:
                 return found
         return None
 
-    def _wanted(self, below: int, *, tail: bool, anywhere: bool) -> npt.NDArray[np.bool_]:
-        """Return for each rank whether its rule is to be looked for."""
-        kinds = self._anywhere if anywhere and not tail else ~self._anywhere if not anywhere else self._anywhere | True
-        return kinds & (np.arange(len(self._near)) < below)
-
-    def _places(self, block: npt.NDArray[np.uint8], wanted: npt.NDArray[np.bool_]) -> Places:
-        """Return where words of the signatures wanted stand."""
-        padded = np.zeros((len(block) + 3) // 4 * 4 + 4, dtype=np.uint8)
-        padded[: len(block)] = block
-        places = self._filter.places(padded)
-        if not len(places.word):
-            return places
-        key = wanted.tobytes()
-        if key not in self._useful:
-            self._useful[key] = np.array([bool(wanted[owners].any()) for owners in self._owners])
-        useful = self._useful[key][places.word]
-        return Places(places.position[useful], places.word[useful])
-
-    def _likely(
-        self, line: npt.NDArray[np.int64], word: npt.NDArray[np.int64], wanted: npt.NDArray[np.bool_], lines: _Lines
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Keep the lines that match a looser form of any of the signatures, found in one pass over them."""
-        seen = np.zeros(len(self._owners), dtype=np.bool_)
-        seen[word] = True
-        owners = np.unique(np.concatenate([self._owners[number] for number in np.flatnonzero(seen)]))
-        looser = AnyOf([self._looser[index] for index in owners[wanted[owners]].tolist()])
-        candidate = np.zeros(lines.count, dtype=np.bool_)
-        candidate[line] = True
-        keys, texts = lines.texts(np.flatnonzero(candidate))
-        candidate[:] = False
-        candidate[keys[looser.matches(texts), 0]] = True
-        kept = candidate[line]
-        return line[kept], word[kept]
-
-    def _first(self, rank: int, signatures: list[int], line: npt.NDArray[np.int64], lines: _Lines) -> Found | None:
+    def _hit(
+        self, rank: int, patterns: list[str], lines: _Lines, number: npt.NDArray[np.int64], pieces: pa.Array
+    ) -> Found | None:
         """Return the first line for which the rule holds, the last for a rule that holds near the end."""
+        hit = matches(pieces, tuple(patterns))
         near = self._near[rank]
         if near is not None:
-            line = line[lines.size - 1 - lines.begins(line) <= near]
-        keys, texts = lines.texts(line)
-        hit = AnyOf([self._signatures[index].pattern for index in signatures]).matches(texts)
-        for unless in (self._ignore, self._unless[rank]):
-            if hit.any():
-                hit[hit] = ~unless.matches(texts.filter(pa.array(hit)))
+            hit &= len(lines.block) - 1 - lines.begins[number] <= near
+        for unless in (self._book.ignore, self._book.rules[rank].unless):
+            hit[hit] = ~matches(pieces.filter(pa.array(hit)), unless)
         if not hit.any():
             return None
         chosen = int(np.flatnonzero(hit)[0 if near is None else -1])
-        text = texts[chosen].as_py()
-        which = next(i for i in signatures if matches([text], self._signatures[i].pattern)[0])
-        return Found(rank, self._signatures[which].pattern, int(lines.begins(keys[chosen : chosen + 1, 0])[0]), text)
+        line = pieces[chosen].as_py()
+        signature = next(pattern for pattern in patterns if matches([line], (pattern,))[0])
+        return Found(rank, signature, int(lines.begins[number[chosen]]), line)
 
 
 class _Lines:
-    """The lines of a block, cut out when they are asked for; a line without its break is a number from 0."""
+    """The lines of a block, known by their numbers from 0.
+
+    Attributes
+    ----------
+    begins : int64 array, shape (lines + 1,)
+        Where each line begins in the block, and where the last one ends [bytes].
+    """
 
     def __init__(self, block: npt.NDArray[np.uint8]) -> None:
-        self._data = block.data
-        self._breaks = np.flatnonzero(_is_break(block))
-        self.count = len(self._breaks)
-        self.size = len(block)
-        offsets = np.concatenate([[0], self._breaks + 1])
-        self._plain = not (block == _ESCAPE).any()
-        self._every = pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(self._breaks), [None, pa.py_buffer(offsets), pa.py_buffer(block)]
-        )
+        self.block = block
+        self._folded = block.tobytes().translate(_FOLDED)
+        breaks = np.flatnonzero(np.frombuffer(self._folded, dtype=np.uint8) == _LINE_FEED)
+        self.begins = np.concatenate([[0], breaks + 1])
+        self._coloured = bool((block == _ESCAPE).any())
 
-    def at(self, position: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the lines at some places."""
-        return np.minimum(np.searchsorted(self._breaks, position), len(self._breaks) - 1)
+    def __len__(self) -> int:
+        return len(self.begins) - 1
 
-    def begins(self, line: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return where lines begin."""
-        return np.where(line > 0, self._breaks[line - 1] + 1, 0)
+    def holding(self, texts: list[str]) -> tuple[npt.NDArray[np.int64], set[str]]:
+        """Return the lines that hold one of some texts in small letters, and the texts that are held."""
+        if not texts:
+            return np.empty(0, dtype=np.int64), set()
+        buffers = [None, pa.py_buffer(self.begins), pa.py_buffer(self._folded)]
+        lines = pl.Series(pa.Array.from_buffers(pa.large_string(), len(self), buffers))
+        if self._coloured:
+            lines = lines.str.replace_all(_COLOUR, "")
+        held = lines.str.extract_many(texts, overlapping=True)
+        return np.flatnonzero(held.list.len() > 0), set(held.explode().drop_nulls().unique())
 
-    def texts(self, lines: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], pa.Array]:
-        """Return the pieces of lines to match: (line, number of the piece) and the text of each."""
-        begins, ends = self.begins(lines), self._breaks[lines]
-        if self._plain and (ends - begins <= 2 * PIECE).all():
-            texts = pc.binary_slice(self._every.take(pa.array(lines)), 0, -1)
-            return np.stack([lines, np.zeros_like(lines)], axis=1), texts
-        keys, parts = [], []
-        for line, begin, end in zip(lines.tolist(), begins.tolist(), ends.tolist(), strict=True):
-            found = pieces(self._data[begin:end])
-            keys += [(line, number) for number in range(len(found))]
-            parts += found
-        return np.array(keys, dtype=np.int64).reshape(-1, 2), pa.array(parts, pa.large_binary())
+    def pieces(self, number: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], pa.Array]:
+        """Return what of some lines is to be matched: the number of the line and the text of each piece."""
+        begins, ends = self.begins[number], self.begins[number + 1] - 1
+        if not self._coloured and (ends - begins <= 2 * PIECE).all():
+            buffers = [None, pa.py_buffer(self.begins), pa.py_buffer(self.block)]
+            every = pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
+            return number, pc.binary_slice(every.take(pa.array(number)), 0, -1)
+        parts = [pieces(self.block.data[begin:end]) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+        counts = [len(several) for several in parts]
+        return np.repeat(number, counts), pa.array([part for several in parts for part in several], pa.large_binary())
 
 
 def pieces(line: memoryview) -> list[bytes]:
@@ -232,9 +185,4 @@ def pieces(line: memoryview) -> list[bytes]:
 
 def plain(line: bytes) -> bytes:
     """Return a line without the codes that colour it on a terminal."""
-    return _COLOUR.sub(b"", line) if b"\x1b" in line else line
-
-
-def _is_break(block: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = (block == 10) | (block == 13)
-    return found
+    return _COLOUR_BYTES.sub(b"", line) if b"\x1b" in line else line

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.ingest.formats._philly_records import SHAPE, read_records
+from tracekit.ingest.ahead import ahead
+from tracekit.ingest.formats._philly_records import read_records
 from tracekit.ingest.json_array import json_runs
 from tracekit.ingest.localtime import instants
 from tracekit.ingest.record_times import RecordTimes, Sequence
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.formats._philly_records import Records
+    from tracekit.ingest.formats._philly_records import Records, Refusal
     from tracekit.ingest.json_array import JsonRun
     from tracekit.ingest.sink import OpenedFile, Sink
 
@@ -37,20 +38,26 @@ def read_jobs(file: SourceFile, sink: Sink) -> None:
     seen: set[str] = set()
     times = RecordTimes(sink, file.path)
     with sink.opened(file) as opened:
-        for run in json_runs(opened.stream, file.path, SHAPE):
-            _write_jobs(read_records(run, opened, seen), run, opened, times, sink)
+        # One thread finds the objects, another takes them apart.
+        for run, records, refused in ahead((r, *read_records(r, seen)) for r in json_runs(opened.stream, file.path)):
+            opened.count(len(run.texts) + len(run.bad))
+            for stray in run.bad:
+                opened.reject(stray.line, None, stray.reason, stray.raw)
+            _write_jobs(records, refused, run, opened, times, sink)
 
 
-def _write_jobs(records: Records, run: JsonRun, opened: OpenedFile, times: RecordTimes, sink: Sink) -> None:
+def _write_jobs(
+    records: Records, refused: list[Refusal], run: JsonRun, opened: OpenedFile, times: RecordTimes, sink: Sink
+) -> None:
     job, attempt, detail = records
     bad: dict[int, tuple[str, str]] = {}
     job = _timed(job, ["submitted"], bad)
     attempt = _timed(attempt, ["start", "end"], bad)
-    for row in sorted(bad):
-        opened.reject(run.line(row), *bad[row], run.raw(row))
+    for row, column, reason in [*refused, *((row, *bad[row]) for row in sorted(bad))]:
+        opened.reject(int(run.lines[row]), column, reason, run.texts[row])
     usable = ~pl.col("row").is_in(list(bad))
     job, attempt, detail = (frame.filter(usable) for frame in (job, attempt, detail))
-    job = job.with_columns(line=pl.Series([run.line(row) for row in job["row"]], dtype=pl.Int64))
+    job = job.with_columns(line=pl.Series(run.lines[job["row"].to_numpy()], dtype=pl.Int64))
     job, attempt = _possible(job, attempt, times, sink)
     attempts = _attempts(job, attempt)
     jobs = _jobs(job, attempts)
