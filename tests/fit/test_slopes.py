@@ -1,20 +1,14 @@
-"""Derivatives against differences, and the descent that uses them."""
+"""Derivatives against differences."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from tracekit.fit.descent import descend
 from tracekit.fit.families import FAMILIES
 from tracekit.fit.likelihood import Likelihood
 from tracekit.fit.sample import Sample
 from tracekit.fit.slopes import has_slopes
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 POINTS = {
     "expon": [900.0],
@@ -69,28 +63,3 @@ def test_a_point_far_off_has_a_finite_gradient(sample: Sample) -> None:
         value, slope = likelihood.fall(theta)
         assert np.isfinite(value)
         assert np.isfinite(slope).all()
-
-
-def _valley(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-    """Return Rosenbrock's function, least at (1, 1), and its gradient."""
-    a, b = 1 - x[0], x[1] - x[0] ** 2
-    return float(a * a + 100 * b * b), np.array([-2 * a - 400 * x[0] * b, 200 * b])
-
-
-def test_a_descent_finds_the_bottom_of_a_bent_valley() -> None:
-    low, high = np.array([-5.0, -5.0]), np.array([5.0, 5.0])
-    x, value = descend(_valley, np.array([-1.2, 1.0]), low, high, rounds=200, gain=1e-14)
-    np.testing.assert_allclose(x, [1, 1], atol=1e-4)
-    assert value < 1e-8
-
-
-def test_a_descent_stays_inside_its_bounds_and_moves_along_them() -> None:
-    # On the edge x0 = 0.5 the least is at x1 = 0.25.
-    x, value = descend(_valley, np.array([-1.2, 1.0]), np.array([-5.0, -5.0]), np.array([0.5, 5.0]), rounds=200)
-    np.testing.assert_allclose(x, [0.5, 0.25], atol=1e-3)
-    assert value == pytest.approx(0.25, abs=1e-5)
-
-
-def test_a_descent_from_the_bottom_stays_there() -> None:
-    x, value = descend(_valley, np.array([1.0, 1.0]), np.array([-5.0, -5.0]), np.array([5.0, 5.0]))
-    assert (x.tolist(), value) == ([1.0, 1.0], 0.0)

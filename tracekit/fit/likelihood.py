@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import optimize
 
-from tracekit.fit.descent import descend
 from tracekit.fit.slopes import has_slopes, sloped_density, sloped_survival
 from tracekit.fit.starts import starts
 
@@ -42,7 +42,7 @@ _LEAP = 2.0
 """Longest step of a coordinate."""
 _POINT = 0.0201
 """Spread of logarithms below which a part of a mixture is one duration."""
-_FIRST_STEPS = 12
+_FIRST_STEPS, _STEPS = 12, 100
 _FAR = 60.0
 _EDGE = 14.0
 """Shapes beyond exp(14), about a million, or below its inverse mean that the family tends to another one."""
@@ -216,14 +216,20 @@ def _best_start(family: Family, rough: Likelihood, grouped: Sample) -> Floats:
     duration on the way.
     """
     limit = float(np.log(max(grouped.middles.max(initial=1.0), grouped.right.max(initial=1.0), 1.0))) + 12
-    low, high = np.array(_bounds(family, limit)).T
-    begins = [np.clip(family.to_free(start), low, high) for start in starts(family, grouped)]
+    bounds = optimize.Bounds(*np.array(_bounds(family, limit)).T)
+
+    def descend(begin: Floats, rounds: int) -> tuple[float, Floats]:
+        options = {"maxiter": rounds, "ftol": 1e-10, "gtol": 1e-5}
+        found = optimize.minimize(rough.fall, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        return float(found.fun), found.x
+
+    begins = [np.clip(family.to_free(start), bounds.lb, bounds.ub) for start in starts(family, grouped)]
     if family.parts > 1:
-        begun = [descend(rough.fall, begin, low, high, rounds=_FIRST_STEPS) for begin in begins]
-        begins = [point for point, _ in sorted(begun, key=lambda one: one[1])]
+        begun = [descend(begin, _FIRST_STEPS) for begin in begins]
+        begins = [point for _, point in sorted(begun, key=lambda one: one[0])]
     best: tuple[float, Floats] = (np.inf, begins[0])
     for begin in begins:
-        point, depth = descend(rough.fall, begin, low, high)
+        depth, point = descend(begin, _STEPS)
         if family.parts > 1 and not _shrunk(family, point):
             return point
         if depth < best[0] - 1e-6:
