@@ -141,7 +141,7 @@ def test_a_mirror_with_another_file_is_refused(mirror: tuple[str, Path], tmp_pat
     (folder / "node_info_df.csv").write_bytes(b"x" * 78_330)
     arguments = ("fetch", "alibaba-spot", "-o", tmp_path / "raw", "--file", "node*", "--mirror", url)
     last = error(run(*arguments))
-    assert f"{url}/node_info_df.csv: what came does not have the SHA-256 1aba161961a5...; https://" in last
+    assert f"{url}/node_info_df.csv: its SHA-256 is not 1aba161961a5...; https://" in last
     (folder / "node_info_df.csv").write_text("version https://git-lfs.github.com/spec/v1\n", encoding="utf-8")
-    assert f"{url}/node_info_df.csv: a Git-LFS pointer to a file of 0 bytes came" in error(run(*arguments))
+    assert f"{url}/node_info_df.csv: it is a Git-LFS pointer to a file of 0 bytes, not the file" in error(run(*arguments))
     assert not (tmp_path / "raw").exists()

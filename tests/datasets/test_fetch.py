@@ -15,9 +15,9 @@ from urllib.request import Request
 
 import pytest
 
-from tracekit.datasets import RemoteFile, fetch, fetch_dataset, transfer
+from tracekit.datasets import RemoteFile, download, fetch, fetch_dataset
+from tracekit.datasets.download import _WebRedirects
 from tracekit.datasets.replies import RefusedError
-from tracekit.datasets.transfer import _WebRedirects
 from tracekit.errors import OutputError, SourceError, UsageError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def test_without_a_known_sum_the_recorded_one_decides(
     assert (second.was_there, second.checked, second.sha256) == (True, "nothing", server.sha256)
     assert len(server.asked) == 1
     (tmp_path / "data.tar.gz").write_bytes(b"touched")
-    with pytest.raises(OutputError, match=r"data\.tar\.gz: is there with other content; --force replaces it"):
+    with pytest.raises(OutputError, match=r"data\.tar\.gz: exists with other content; --force replaces it"):
         fetch_dataset(dataset, tmp_path)
 
 
@@ -94,7 +94,7 @@ def test_a_file_of_another_origin_is_replaced_only_by_force(
     unknown = replace(known, files=(replace(known.files[0], sha256=None, bytes=None),))
     path = tmp_path / "data.tar.gz"
     path.write_bytes(b"mine")
-    with pytest.raises(OutputError, match="is there with other content"):
+    with pytest.raises(OutputError, match="exists with other content"):
         fetch_dataset(known, tmp_path)
     with pytest.raises(OutputError, match="nothing tells whether it is whole"):
         fetch_dataset(unknown, tmp_path)
@@ -108,15 +108,18 @@ def test_a_file_of_another_origin_is_replaced_only_by_force(
     [
         ({"status": 404}, "HTTP 404 Not Found"),
         ({"status": 503}, "HTTP 503 Service Unavailable"),
-        ({"content": b"x" * 512_000}, r"what came does not have the SHA-256 [0-9a-f]{12}\.\.\."),
+        ({"content": b"x" * 512_000}, r"its SHA-256 is not [0-9a-f]{12}\.\.\."),
         ({"content": b"x" * 10}, "it has 10 bytes there, not 512,000"),
-        ({"content": b"x" * 512_001, "with_length": False}, "more than 512,000 bytes came"),
-        ({"content": POINTER.format("a" * 64, 1_055_988_361).encode()}, "a Git-LFS pointer to a file of 1,055,988,361"),
-        ({"content": b"version https://git-lfs.github.com/spec/v1\n"}, "a Git-LFS pointer to a file of 0 bytes came"),
-        ({"content": b"<!DOCTYPE html><p>log in"}, "a web page came, not the file"),
-        ({"content": b"Sorry.", "content_type": "text/html; charset=utf-8"}, "a web page came, not the file"),
+        ({"content": b"x" * 512_001, "with_length": False}, "the server sent more than 512,000 bytes"),
+        (
+            {"content": POINTER.format("a" * 64, 1_055_988_361).encode()},
+            "it is a Git-LFS pointer to a file of 1,055,",
+        ),
+        ({"content": b"version https://git-lfs.github.com/spec/v1\n"}, "it is a Git-LFS pointer to a file of 0 bytes"),
+        ({"content": b"<!DOCTYPE html><p>log in"}, "it is a web page, not the file"),
+        ({"content": b"Sorry.", "content_type": "text/html; charset=utf-8"}, "it is a web page, not the file"),
         ({"breaks_after": 0}, "the connection ended after 0 of 512,000 bytes"),
-        ({"status": 302, "location": "ftp://127.0.0.1:1/x"}, "leads to an address that is not http or https"),
+        ({"status": 302, "location": "ftp://127.0.0.1:1/x"}, "redirects to an address that is not http or https"),
     ],
 )
 def test_the_next_source_is_tried_and_each_failure_said(
@@ -157,8 +160,8 @@ def test_when_all_sources_fail_one_error_names_each_with_its_reason(
         fetch_dataset(make_dataset(missing, pointer), tmp_path / "new", progress=heard)
     assert str(caught.value) == (
         f"data.tar.gz: could not be fetched: {missing}: HTTP 404 Not Found; "
-        f"{pointer}: a Git-LFS pointer to a file of 5 bytes came, not the file itself; "
-        "try again later (what came is kept), or name another source with --mirror"
+        f"{pointer}: it is a Git-LFS pointer to a file of 5 bytes, not the file; "
+        "try again later (the download is kept), or name another source with --mirror"
     )
     assert heard.notes == [f"{missing}: HTTP 404 Not Found; trying the next source"]
     assert not (tmp_path / "new").exists()
@@ -263,7 +266,7 @@ def test_a_folder_holds_one_dataset_and_one_run(
     fetch_dataset(dataset, tmp_path)
     with pytest.raises(UsageError, match="holds the dataset toy already; give each dataset a folder of its own"):
         fetch_dataset(replace(dataset, name="other"), tmp_path)
-    with fetch._staging(tmp_path), pytest.raises(OutputError, match="another run fetches into it"):
+    with fetch._staging(tmp_path), pytest.raises(OutputError, match="another run is fetching into it"):
         fetch_dataset(dataset, tmp_path)
     (tmp_path / "tracekit-dataset.json").write_text("[]", encoding="utf-8")
     with pytest.raises(OutputError, match="is not a record of fetched files"):
@@ -276,7 +279,7 @@ def test_a_place_that_cannot_be_written_is_one_error(
     dataset = make_dataset(server.serve("x"))
     (tmp_path / "file").write_text("", encoding="utf-8")
     for folder in (tmp_path / "file", tmp_path / "file" / "in"):
-        with pytest.raises(OutputError, match=r"cannot be written: .*; choose another folder$"):
+        with pytest.raises(OutputError, match=r"cannot write: .*; choose another -o, or free the place$"):
             fetch_dataset(dataset, folder)
     (tmp_path / "raw" / "data.tar.gz").mkdir(parents=True)
     with pytest.raises(OutputError, match="is a folder"):
@@ -286,19 +289,22 @@ def test_a_place_that_cannot_be_written_is_one_error(
 def test_a_full_disk_is_one_error_and_keeps_what_came(
     server: Any, make_dataset: Callable[..., Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset, read, calls = make_dataset(server.serve("x")), transfer._read, []
+    dataset, read, calls = make_dataset(server.serve("x")), download._read, []
+    monkeypatch.setattr(download, "_CHUNK", 60_000)
 
-    def full(response: Any, most: int, gained: int) -> bytes:
+    def full(response: Any, gained: int) -> bytes:
         calls.append(gained)
         if gained > 100_000:
             raise_full()
-        return read(response, min(most, 60_000), gained)
+        return read(response, gained)
 
     def raise_full() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(transfer, "_read", full)
-    with pytest.raises(OutputError, match=r": the disk is full; free some space and run it again: what came is kept$"):
+    monkeypatch.setattr(download, "_read", full)
+    with pytest.raises(
+        OutputError, match=r": cannot write: No space left on device; choose another -o, or free the place$"
+    ):
         fetch_dataset(dataset, tmp_path)
     assert not (tmp_path / "data.tar.gz").exists()
     monkeypatch.undo()
@@ -329,7 +335,7 @@ def test_a_server_cannot_lead_off_the_web(
             "data": "data:,xyzzy",
         }[scheme]
         url = server.serve("x", status=302, location=address)
-        with pytest.raises(SourceError, match=r"leads to an address that is not http or https|HTTP 302"):
+        with pytest.raises(SourceError, match=r"redirects to an address that is not http or https|HTTP 302"):
             fetch_dataset(make_dataset(url), tmp_path / "raw")
         elsewhere.shutdown()
         assert not elsewhere.came  # type: ignore[attr-defined]  # the same
@@ -343,5 +349,5 @@ def test_a_server_may_lead_to_another_page_of_the_web(
     (found,) = fetch_dataset(make_dataset(url), tmp_path)
     assert found.path.read_bytes() == server.content
     before = Request("https://x.org/a")
-    with pytest.raises(RefusedError, match="leads to an address that is not https"):
+    with pytest.raises(RefusedError, match="redirects to an address that is not https"):
         _WebRedirects().redirect_request(before, io.BytesIO(), 302, "", HTTPMessage(), "http://x.org/a")

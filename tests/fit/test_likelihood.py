@@ -90,6 +90,17 @@ def test_the_log_likelihood_is_that_of_the_definition() -> None:
     np.testing.assert_allclose(-slope, by_steps, rtol=1e-3)
 
 
+def test_a_point_far_off_has_a_finite_gradient() -> None:
+    rng = np.random.default_rng(0)
+    seen, cut = np.round(rng.lognormal(5, 2, 800)), np.round(rng.lognormal(7, 1, 200))
+    sample = Sample.make(seen, cut, low=[0.0, 30.0, 30.0], high=[5.0, 90.0, 400.0], resolution_s=1.0)
+    likelihood = Likelihood(FAMILIES["lognorm_mix_2"], sample)
+    for theta in (np.full(5, 40.0), np.full(5, -40.0), np.array([0, -39.0, 30.0, -39.0, -30.0])):
+        value, slope = likelihood.fall(theta)
+        assert np.isfinite(value)
+        assert np.isfinite(slope).all()
+
+
 def test_the_error_of_an_exponential_is_its_scale_by_the_root_of_its_ends() -> None:
     rng = np.random.default_rng(8)
     sample = Sample.make(rng.exponential(5000, 300) + 200, rng.exponential(5000, 200) + 1, resolution_s=1e-6)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import tracekit
 from tests.fit.workloads import workload
+from tracekit.fit import api
 from tracekit.fit.jobs import read_jobs
 
 if TYPE_CHECKING:
@@ -131,3 +133,18 @@ def test_every_fit_carries_what_a_reader_needs(model: WorkloadModel) -> None:
 def test_the_same_trace_and_seed_give_the_same_bytes(trace: Trace, model: WorkloadModel) -> None:
     assert tracekit.fit(trace, replicates=9, workers=1).to_json() == model.to_json()
     assert tracekit.fit(trace, replicates=9, seed=1).to_json() != model.to_json()
+
+
+def _blas_threads() -> set[int]:
+    return {found["num_threads"] for found in threadpool_info() if found["user_api"] == "blas"}
+
+
+def test_blas_has_one_thread_while_run_times_are_fitted_and_as_many_as_before_afterwards(
+    make_trace: Callable[..., Trace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    within: set[int] = set()
+    monkeypatch.setattr(api, "fit_failures", lambda *_: within.update(_blas_threads()))
+    trace = make_trace(**workload(300))
+    with threadpool_limits(limits=2, user_api="blas"):
+        api.fit(trace, replicates=0)
+        assert (within, _blas_threads()) == ({1}, {2})

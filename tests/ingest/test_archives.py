@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import random
+import sys
 import tarfile
 import tempfile
 import zipfile
@@ -19,7 +20,19 @@ from tracekit.errors import SourceError
 from tracekit.ingest import archives, streams
 from tracekit.ingest.files import source_files
 
-FORMS = [("a.tar", "w"), ("a.tar.gz", "w:gz"), ("a.tgz", "w:gz"), ("a.tar.bz2", "w:bz2"), ("a.tar.xz", "w:xz")]
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+FORMS = [
+    ("a.tar", "w"),
+    ("a.tar.gz", "w:gz"),
+    ("a.tgz", "w:gz"),
+    ("a.tar.bz2", "w:bz2"),
+    ("a.tar.xz", "w:xz"),
+    ("a.tar.zst", "w:zst"),
+]
 
 
 def contents(source: Path) -> list[tuple[str, bytes]]:
@@ -31,11 +44,13 @@ def contents(source: Path) -> list[tuple[str, bytes]]:
 
 
 def write_tar(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> Path:
-    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]  # the stubs want a literal
+    with tarfile.open(path, mode.removesuffix(":zst")) as archive:  # type: ignore[call-overload]  # the stubs want a literal
         for name, content in members.items():
             info = tarfile.TarInfo(name)
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
+    if mode == "w:zst":  # tarfile writes it from Python 3.14 on
+        path.write_bytes(zstd.compress(path.read_bytes()))
     return path
 
 

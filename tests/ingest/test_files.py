@@ -8,6 +8,7 @@ import hashlib
 import io
 import lzma
 import random
+import sys
 import tempfile
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -20,6 +21,11 @@ from hypothesis import strategies as st
 from tracekit.errors import SourceError, UsageError
 from tracekit.ingest import archives
 from tracekit.ingest.files import HashingReader, source_files
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,17 +73,9 @@ def test_other_compressed_files_go_under_their_own_names(tmp_path: Path) -> None
     (tmp_path / "a.csv.bz2").write_bytes(bz2.compress(b"1") + bz2.compress(b"2"))
     (tmp_path / "b.csv.xz").write_bytes(lzma.compress(b"34"))
     (tmp_path / "c.csv.gz").write_bytes(gzip.compress(b"5") + gzip.compress(b"6") + bytes(100))
-    assert contents(tmp_path) == [("a.csv", b"12"), ("b.csv", b"34"), ("c.csv", b"56")]
-
-
-def test_a_zstandard_file_is_refused_when_it_is_read(tmp_path: Path) -> None:
-    (tmp_path / "log.csv.zst").write_bytes(b"\x28\xb5\x2f\xfd\x04\x00")
-    (file,) = source_files(tmp_path)
-    assert file.path == "log.csv"
-    with pytest.raises(
-        SourceError, match=r"^log\.csv\.zst: is compressed with Zstandard; unpack it with 'zstd -d' first$"
-    ):
-        file.head()
+    skipped = b"\x50\x2a\x4d\x18" + (3).to_bytes(4, "little") + b"any"
+    (tmp_path / "d.csv.zst").write_bytes(skipped + zstd.compress(b"7") + skipped + zstd.compress(b"8"))
+    assert contents(tmp_path) == [("a.csv", b"12"), ("b.csv", b"34"), ("c.csv", b"56"), ("d.csv", b"78")]
 
 
 def test_the_same_file_plain_and_compressed_is_refused(tmp_path: Path) -> None:
@@ -119,7 +117,13 @@ def test_small_files_may_inflate_far(tmp_path: Path) -> None:
     assert contents(tmp_path) == [("log.csv", bytes(1_000_000))]
 
 
-PACKED: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    # With a checksum, as the command line writes it.
+    "zst": lambda content: zstd.compress(content, options={zstd.CompressionParameter.checksum_flag: 1}),
+}
 
 
 @pytest.mark.parametrize("ending", PACKED)
@@ -150,11 +154,27 @@ def test_what_follows_compressed_data_is_not_passed_over(tmp_path: Path, ending:
         contents(tmp_path)
 
 
-def test_an_xz_file_may_not_ask_for_gigabytes_of_memory(tmp_path: Path) -> None:
-    packed = lzma.compress(b"1", filters=[{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 30}])
-    (tmp_path / "log.csv.xz").write_bytes(packed)
-    with pytest.raises(SourceError, match=r"^log\.csv\.xz: asks for more than 256 MiB of memory to be unpacked"):
+def _frame(window_log: int) -> bytes:
+    """Return a Zstandard frame of one byte, stored, with a window of 2**window_log bytes (RFC 8878, 3.1.1)."""
+    return b"\x28\xb5\x2f\xfd\x00" + bytes([window_log - 10 << 3]) + b"\x09\x00\x00" + b"1"
+
+
+@pytest.mark.parametrize("ending", ["xz", "zst"])
+def test_a_file_may_not_ask_for_gigabytes_of_memory(tmp_path: Path, ending: str) -> None:
+    if ending == "xz":
+        packed = lzma.compress(b"1", filters=[{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 30}])
+    else:
+        packed = (
+            b"\x28\xb5\x2f\xfd" + b"\x00" + b"\x98" + b"\x09\x00\x00" + b"1"
+        )  # a window of 2**29 bytes, and one byte
+    (tmp_path / f"log.csv.{ending}").write_bytes(packed)
+    with pytest.raises(SourceError, match=rf"^log\.csv\.{ending}: asks for more than 256 MiB of memory to be unpacked"):
         contents(tmp_path)
+
+
+def test_a_zstandard_file_of_the_largest_window_is_read(tmp_path: Path) -> None:
+    (tmp_path / "log.csv.zst").write_bytes(_frame(28))
+    assert contents(tmp_path) == [("log.csv", b"1")]
 
 
 def test_an_error_of_whoever_reads_is_not_taken_for_one_of_the_file(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tracekit.errors import SourceError
 from tracekit.ingest.files import source_files
-from tracekit.ingest.streams import Joined
+from tracekit.ingest.streams import joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,11 +169,11 @@ def test_the_joined_parts_are_the_original(content: bytes, data: st.DataObject) 
             pieces.append(Path(folder) / f"log.part{number:02}")
             pieces[-1].write_bytes(content[start:end])
         assert contents(Path(folder)) == [("log", content)]
-        with Joined(pieces) as joined:
+        with joined(pieces) as whole:
             for at, size in steps:
-                joined.seek(at)
-                assert joined.read(size) == content[at : at + size]
-            assert joined.seek(0, 2) == len(content)
+                whole.seek(at)
+                assert whole.read(size) == content[at : at + size]
+            assert whole.seek(0, 2) == len(content)
 
 
 def test_a_part_that_shrinks_while_it_is_read_is_told(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["page"]
 
 _INTRO = """\
-`tracekit datasets fetch NAME -o DIR` downloads one of these public traces; run again, it goes on where it stopped. Each
+`tracekit datasets fetch NAME -o DIR` downloads one of these public traces; run again, it resumes where it stopped. Each
 publisher's licence holds. Cite the study when you publish results. No data of them is part of tracekit."""
 
 

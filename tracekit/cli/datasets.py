@@ -100,16 +100,16 @@ def fetch(
         str | None,
         typer.Option(metavar="URL", help="A folder on a server that has the files under their names; tried first."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there with other content.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file with other content.")] = False,
     timeout: Annotated[
         float, typer.Option(min=0.1, metavar="SECONDS", help="Give up on a server that is silent for so long.")
     ] = 60.0,
 ) -> None:
     """Download a public trace as its publisher released it.
 
-    A download that was stopped goes on where it was when you run the command again. What came is compared with the
-    SHA-256 where one is known, and else its SHA-256 is shown; DIR/tracekit-dataset.json keeps both, with licence and
-    study. When one source fails the next is tried.
+    An interrupted download resumes when you run the command again. The file is compared with the SHA-256 where one is
+    known, and else its SHA-256 is shown; DIR/tracekit-dataset.json keeps both, with licence and study. When one source
+    fails the next is tried.
 
     Example: tracekit datasets fetch alibaba-spot -o spot-raw && tracekit analyze spot-raw -o out
     """

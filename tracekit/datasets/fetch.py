@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import errno
 import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,8 +14,9 @@ from urllib.parse import urlsplit
 from tracekit.datasets.catalog import find_dataset
 from tracekit.datasets.mirrors import fetch_file
 from tracekit.datasets.record import RECORD_NAME, FileRecord, Record
-from tracekit.errors import OutputError, TracekitError, UsageError
+from tracekit.errors import OutputError, UsageError
 from tracekit.interruption import undoing
+from tracekit.outputs import output_errors
 from tracekit.progress import Progress
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ def fetch_dataset(
 ) -> list[FetchedFile]:
     """Fetch the files of a public trace.
 
-    A file is first collected in a hidden folder, checked, and then put in place; a run that was stopped goes on where
-    it stopped when the server allows it. A file that is there already is not fetched again when its SHA-256 is the
-    known one, or the one that an earlier run recorded.
+    A file is first downloaded into a hidden folder, checked, and then put in place; after an interruption the next run
+    resumes the download when the server allows it. An existing file is not fetched again when its SHA-256 is the known
+    one, or the one that an earlier run recorded.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def fetch_dataset(
     mirror : str, optional
         Address of a folder that holds the files under their names; tried first.
     force : bool
-        Replace a file that is there with other content.
+        Replace an existing file with other content.
     timeout : float
         Longest silence of a server [s].
     progress : Progress, optional
@@ -94,7 +94,7 @@ def fetch_dataset(
     files, folder, progress = choose_files(chosen, only), Path(folder), progress or Progress()
     if mirror is not None and (urlsplit(mirror).scheme not in ("http", "https") or not urlsplit(mirror).hostname):
         raise UsageError(f"'{mirror}' is not an http or https address", where="--mirror")
-    with _output_errors(folder), _staging(folder) as staging:
+    with output_errors(folder), _staging(folder) as staging:
         record = Record(folder, chosen)
         found = []
         for file in files:
@@ -127,7 +127,7 @@ def choose_files(dataset: Dataset, only: Sequence[str] = ()) -> list[RemoteFile]
 
 
 def _already(file: RemoteFile, folder: Path, record: Record, *, force: bool, progress: Progress) -> FetchedFile | None:
-    """Return the file when it is there and known to be whole."""
+    """Return the file when it exists and is known to be whole."""
     path, earlier = folder / file.name, record.files.get(file.name)
     if not path.exists():
         return None
@@ -142,7 +142,7 @@ def _already(file: RemoteFile, folder: Path, record: Record, *, force: bool, pro
     if force:
         return None
     raise OutputError(
-        "is there with other content" if known else "is there, and nothing tells whether it is whole",
+        "exists with other content" if known else "exists, and nothing tells whether it is whole",
         where=path,
         hint="--force replaces it, or choose another folder with -o",
     )
@@ -220,24 +220,5 @@ def _lock(file: IO[bytes], folder: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise OutputError(
-            "another run fetches into it", where=folder, hint="wait for it, or choose another folder"
-        ) from error
-
-
-@contextmanager
-def _output_errors(folder: Path) -> Iterator[None]:
-    """Turn a disk that does not take a file into one clear error."""
-    try:
-        yield
-    except TracekitError:
-        raise
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise OutputError(
-                "the disk is full", where=folder, hint="free some space and run it again: what came is kept"
-            ) from error
-        raise OutputError(
-            f"cannot be written: {error.strerror or error}",
-            where=error.filename or folder,
-            hint="choose another folder",
+            "another run is fetching into it", where=folder, hint="wait for it, or choose another folder"
         ) from error

@@ -1,18 +1,18 @@
-"""Fetch one file from the first of its URLs that gives it: pooch checks and places it, a `Part` lets it go on."""
+"""Fetch one file from the first of its URLs that gives it: pooch checks and places what `download` brings."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import re
 import shutil
 from dataclasses import dataclass, replace
+from glob import escape
 from itertools import product
 from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
-from tracekit.datasets.replies import RefusedError
-from tracekit.datasets.transfer import Part, PointerError, transfer
+from tracekit.datasets.download import Partial, download
+from tracekit.datasets.replies import PointerError, RefusedError
 from tracekit.errors import SourceError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def fetch_file(
     Returns
     -------
     str, RemoteFile
-        The URL that gave it, and the file with what was learned of its checksum on the way.
+        The URL that gave it, and the file with the checksum that a Git-LFS pointer stated on the way.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def fetch_file(
     failures = []
     for number, url in enumerate(urls, start=1):
         try:
-            _from(url, file, staging, timeout, progress)
+            _retrieve(url, file, staging, timeout, progress)
         except RefusedError as error:
             failures.append(f"{url}: {error}")
             if number < len(urls):
@@ -63,49 +63,43 @@ def fetch_file(
                     file, sha256=error.pointer.sha256, sha256_from="git-lfs", bytes=file.bytes or error.pointer.size
                 )
         else:
-            _clean(file.name, staging)
+            for leftover in staging.glob(f"{escape(file.name)}.{'[0-9a-f]' * 12}.part*"):
+                leftover.unlink()  # of a source that failed
             return url, file
     raise SourceError(
         f"could not be fetched: {'; '.join(failures)}",
         where=file.name,
-        hint="try again later (what came is kept), or name another source with --mirror",
+        hint="try again later (the download is kept), or name another source with --mirror",
     )
 
 
-def _from(url: str, file: RemoteFile, staging: Path, timeout: float, progress: Progress) -> None:
+def _retrieve(url: str, file: RemoteFile, staging: Path, timeout: float, progress: Progress) -> None:
     import pooch
 
-    # The library tells each step by itself; here the progress and the errors do.
+    # The library logs each step; here the progress and the errors tell them.
     pooch.get_logger().setLevel(logging.CRITICAL)
-    download = _Download(file, staging, timeout, progress)
+    downloader = _Downloader(file, staging, timeout, progress)
     known = f"sha256:{file.sha256}" if file.sha256 else None
-    try:
-        pooch.retrieve(url, known, fname=file.name, path=staging, downloader=download)
-    except ValueError as error:
-        if not download.resumed:
-            raise _wrong_sum(file) from error
-    else:
-        return
-    # The earlier run's bytes may be the wrong ones: once more, all of it.
-    download.resumed = False
-    try:
-        pooch.retrieve(url, known, fname=file.name, path=staging, downloader=download)
-    except ValueError as error:
-        raise _wrong_sum(file) from error
-
-
-def _wrong_sum(file: RemoteFile) -> RefusedError:
-    return RefusedError(f"what came does not have the SHA-256 {(file.sha256 or '')[:12]}...")
+    while True:
+        try:
+            pooch.retrieve(url, known, fname=file.name, path=staging, downloader=downloader)
+        except ValueError as error:
+            if not downloader.resumed:
+                raise RefusedError(f"its SHA-256 is not {(file.sha256 or '')[:12]}...") from error
+            # The bytes of an earlier request may be the wrong ones: once more, from zero.
+            downloader.resumed = False
+        else:
+            return
 
 
 @dataclass
-class _Download:
-    """What pooch calls to bring a URL to a path.
+class _Downloader:
+    """What pooch calls to download a URL; it leaves the checksum to pooch.
 
     Attributes
     ----------
     resumed : bool
-        Whether bytes of an earlier run are in what was brought last.
+        Whether the last download contains bytes of an earlier request.
     """
 
     file: RemoteFile
@@ -115,61 +109,42 @@ class _Download:
     resumed: bool = False
 
     def __call__(self, url: str, output_file: str, pooch: object) -> None:  # noqa: ARG002 -- pooch's signature
+        """Download a URL, or all parts of one that ends in *, to `output_file`."""
         self.progress.stage(f"fetching {self.file.name}", total=self.file.bytes or self.file.about_bytes)
         if url.endswith("*"):
-            self._join(url[:-1], output_file)
-            return
-        part = self._bring(url, size=self.file.bytes, most=None)
-        part.path.replace(output_file)
-        part.drop()
+            partials = list(self._parts(url[:-1]))
+            with open(output_file, "wb") as whole:  # noqa: PTH123 -- pooch gives text
+                for partial in partials:
+                    with partial.path.open("rb") as part:
+                        shutil.copyfileobj(part, whole, 1 << 20)
+        else:
+            partials = [self._download(url, size=self.file.bytes)]
+            partials[0].path.replace(output_file)
+        for partial in partials:
+            partial.delete()
 
-    def _join(self, stem: str, output_file: str) -> None:
-        if self.file.bytes is None:
+    def _parts(self, stem: str) -> Iterator[Partial]:
+        """Download the parts aa, ab, ... zz of a split file until its size is reached."""
+        left, suffixes = self.file.bytes, product(ascii_lowercase, repeat=2)
+        if left is None:
             raise RefusedError("its parts cannot be counted, since its size is not known")
-        left, parts, suffixes = self.file.bytes, [], _suffixes()
         while left:
-            suffix = next(suffixes, None)
-            if suffix is None:
+            suffix = "".join(next(suffixes, ()))
+            if not suffix:
                 raise RefusedError(f"{left:,} bytes are missing after the last part")
             try:
-                part = self._bring(stem + suffix, size=None, most=left)
+                partial = self._download(stem + suffix, most=left)
             except RefusedError as error:
                 raise RefusedError(f"part {suffix}: {error}") from error
-            if not part.size():
+            if not partial.size():
                 raise RefusedError(f"part {suffix} is empty")
-            parts.append(part)
-            left -= part.size()
-        with open(output_file, "wb") as whole:  # noqa: PTH123 -- pooch gives text
-            for part in parts:
-                with part.path.open("rb") as piece:
-                    shutil.copyfileobj(piece, whole, 1 << 20)
-        for part in parts:
-            part.drop()
+            yield partial
+            left -= partial.size()
 
-    def _bring(self, url: str, *, size: int | None, most: int | None) -> Part:
-        part = Part(self.staging / f"{self.file.name}.{hashlib.sha256(url.encode()).hexdigest()[:12]}.part")
-        self.progress.advance(part.size())
-        resumed = transfer(
-            url,
-            part,
-            size=size,
-            most=most,
-            checked=self.file.sha256 is not None,
-            timeout=self.timeout,
-            advance=self.progress.advance,
-        )
+    def _download(self, url: str, *, size: int | None = None, most: int | None = None) -> Partial:
+        partial = Partial(self.staging / f"{self.file.name}.{hashlib.sha256(url.encode()).hexdigest()[:12]}.part")
+        self.progress.advance(partial.size())
+        checked, advance = self.file.sha256 is not None, self.progress.advance
+        resumed = download(url, partial, size=size, most=most, checked=checked, timeout=self.timeout, advance=advance)
         self.resumed = self.resumed or resumed
-        return part
-
-
-def _suffixes() -> Iterator[str]:
-    """Return aa, ab, ... zz: how files that were split are named."""
-    return (a + b for a, b in product(ascii_lowercase, repeat=2))
-
-
-def _clean(name: str, staging: Path) -> None:
-    """Remove what came of the file from other sources."""
-    unfinished = re.compile(re.escape(name) + r"\.[0-9a-f]{12}\.part")
-    for path in list(staging.iterdir()):
-        if unfinished.fullmatch(path.name.removesuffix(".json")):
-            path.unlink()
+        return partial

@@ -23,7 +23,7 @@ class FileRecord:
     """One fetched file."""
 
     url: str
-    """Where it came from, '' when it was there before the first run."""
+    """Where it came from, '' when it existed before the first run."""
     bytes: int
     sha256: str
     checked: str

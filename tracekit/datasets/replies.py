@@ -1,11 +1,11 @@
-"""Tell what a server sent instead of the file that was asked for."""
+"""Recognize what servers send instead of a file."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-__all__ = ["LfsPointer", "RefusedError", "is_html", "lfs_pointer"]
+__all__ = ["LfsPointer", "PointerError", "RefusedError", "is_html", "lfs_pointer"]
 
 _LFS = b"version https://git-lfs.github.com/spec/v1"
 _HTML = re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
@@ -21,6 +21,14 @@ class LfsPointer:
 
     sha256: str
     size: int
+
+
+class PointerError(RefusedError):
+    """The server sent a Git-LFS pointer."""
+
+    def __init__(self, pointer: LfsPointer) -> None:
+        self.pointer = pointer
+        super().__init__(f"it is a Git-LFS pointer to a file of {pointer.size:,} bytes, not the file")
 
 
 def lfs_pointer(head: bytes) -> LfsPointer | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from threadpoolctl import threadpool_limits
+
 from tracekit import __version__
 from tracekit.damage import damage_told
 from tracekit.errors import UsageError
@@ -109,10 +111,13 @@ def fit(
     document["correlation"] = fit_correlation(table.frame)
     document["statuses"] = fit_statuses(table)
     document["cluster"] = fit_cluster(whole)
-    told.stage("fitting run times")
-    document["run_times"] = fit_run_times(table, seed, effort, workers=workers)
-    told.stage("fitting failures")
-    document["failures"] = fit_failures(whole, seed, effort)
+    # L-BFGS-B has OpenBLAS solve systems of a handful of variables, which its threads make many times slower where
+    # other programs run (scipy issue 22438); one thread also keeps the digits from depending on the processors.
+    with threadpool_limits(limits=1, user_api="blas"):
+        told.stage("fitting run times")
+        document["run_times"] = fit_run_times(table, seed, effort, workers=workers)
+        told.stage("fitting failures")
+        document["failures"] = fit_failures(whole, seed, effort)
     told.stage("reading utilization")
     document["utilization"] = fit_utilization(whole)
     document["notes"] = _notes(document)

@@ -1,8 +1,8 @@
 """The members of tar and zip archives, listed with their safety checked and read as streams.
 
-A tar archive is gone through once, for the list; a member is then read from where its content stands. In a
-gzipped one that takes no second pass over what comes before it (see `streams.Marks`); .tar.bz2 and .tar.xz
-are inflated from their beginning for every member.
+A tar archive is read once for the list; a member is then read from where its content stands. In a gzipped one that
+takes no second pass over what comes before it (see `streams.Marks`); .tar.bz2, .tar.xz and .tar.zst are inflated from
+their beginning for every member.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import stat
 import tarfile
 import zipfile
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, cast
 
 from tracekit.errors import SourceError
-from tracekit.ingest.streams import Inflated, Marks, Window, inflater
+from tracekit.ingest.streams import Inflated, Marks, Window, decoder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,7 +107,7 @@ def tar_members(container: Container) -> list[Member]:
             container.refuse_bomb(inflated)
             if isinstance(content, Inflated):
                 content.mark()
-            found.append(Member(entry.name, entry.size, _tar_opener(container, marks, entry.offset_data, entry.size)))
+            found.append(Member(entry.name, entry.size, partial(_tar_member, container, marks, entry)))
         _refuse_rest(content, tar.offset, container)
     return _safe(found, container)
 
@@ -116,21 +117,13 @@ def _tar_content(container: Container, marks: Marks) -> Iterator[ByteStream]:
     with container.opener() as raw:
         head = raw.read(_BLOCK) or b""
         raw.seek(0)
-        if inflater(head) is None:
-            yield raw
-        else:
-            yield Inflated(raw, container.path, container.limit, marks)
+        yield raw if decoder_of(head) is None else Inflated(raw, container.path, container.limit, marks)
 
 
-def _tar_opener(
-    container: Container, marks: Marks, start: int, size: int
-) -> Callable[[], AbstractContextManager[ByteStream]]:
-    @contextmanager
-    def opener() -> Iterator[ByteStream]:
-        with _tar_content(container, marks) as content:
-            yield Window(content, start, size)
-
-    return opener
+@contextmanager
+def _tar_member(container: Container, marks: Marks, entry: tarfile.TarInfo) -> Iterator[ByteStream]:
+    with _tar_content(container, marks) as content:
+        yield Window(content, entry.offset_data, entry.size)
 
 
 def _refuse_rest(content: ByteStream, offset: int, container: Container) -> None:
@@ -170,19 +163,14 @@ def zip_members(container: Container) -> list[Member]:
                 raise _refused(container, entry.filename, what, "pack it again with deflate")
             inflated += entry.file_size
             container.refuse_bomb(inflated)
-            found.append(Member(name, entry.file_size, _zip_opener(container, entry)))
+            found.append(Member(name, entry.file_size, partial(_zip_member, container, entry)))
     return _safe(found, container)
 
 
-def _zip_opener(container: Container, entry: zipfile.ZipInfo) -> Callable[[], AbstractContextManager[ByteStream]]:
-    @contextmanager
-    def opener() -> Iterator[ByteStream]:
-        with ExitStack() as stack:
-            raw = stack.enter_context(container.opener())
-            archive = stack.enter_context(zipfile.ZipFile(cast("IO[bytes]", raw)))
-            yield cast("ByteStream", stack.enter_context(archive.open(entry)))
-
-    return opener
+@contextmanager
+def _zip_member(container: Container, entry: zipfile.ZipInfo) -> Iterator[ByteStream]:
+    with container.opener() as raw, zipfile.ZipFile(cast("IO[bytes]", raw)) as archive, archive.open(entry) as stream:
+        yield cast("ByteStream", stream)
 
 
 def _safe(members: list[Member], container: Container) -> list[Member]:

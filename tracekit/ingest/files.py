@@ -1,7 +1,7 @@
 """The raw files of a source: a folder, a file, or an archive, read as streams and never unpacked to disk.
 
-Files that were cut in parts are joined under the name of the whole; .gz, .bz2 and .xz files go under the name
-that they would be unpacked to, also inside an archive. An archive inside an archive is not opened.
+Files that were cut in parts are joined under the name of the whole; .gz, .bz2, .xz and .zst files go under
+the name that they would be unpacked to, also inside an archive. An archive inside an archive is not opened.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import IO, TYPE_CHECKING
 from tracekit.errors import SourceError, TracekitError, UsageError
 from tracekit.ingest.archives import Container, tar_members, zip_members
 from tracekit.ingest.parts import Parts, find_parts, find_pieces
-from tracekit.ingest.streams import Inflated, Joined
+from tracekit.ingest.streams import Inflated, joined
 from tracekit.text import readable_name
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def source_files(source: Path, max_inflation: float = MAX_INFLATION) -> list[Sou
     else:
         found = []
         for folder, paths in groupby(_walk(source), key=lambda path: path.parent):
-            shown = PurePosixPath(folder.relative_to(source).as_posix())
+            shown = "" if folder == source else f"{folder.relative_to(source).as_posix()}/"
             found += _in_folder(list(paths), shown, max_inflation)
     if not found:
         raise SourceError("holds no files", where=source, hint="name the folder with the raw log files")
@@ -216,52 +216,37 @@ def _single(source: Path, max_inflation: float) -> list[SourceFile]:
     """Return the files of a source that is one file, or one part of it."""
     with read_errors(source):
         pieces = find_pieces(source)
-    for parts in find_parts(pieces):
-        if source in parts.pieces:
-            return _joined(parts, PurePosixPath(), max_inflation)
-    return _entries(source, source.name, max_inflation)
+    parts = next((parts for parts in find_parts(pieces) if source in parts.pieces), None)
+    return _whole(source.name, [source], max_inflation) if parts is None else _joined(parts, "", max_inflation)
 
 
-def _in_folder(paths: list[Path], shown: PurePosixPath, max_inflation: float) -> list[SourceFile]:
-    found = []
-    joined: set[Path] = set()
-    for parts in find_parts(paths):
-        joined.update(parts.pieces)
-        found += _joined(parts, shown, max_inflation)
-    for path in paths:
-        if path not in joined:
-            found += _entries(path, (shown / path.name).as_posix(), max_inflation)
-    return found
+def _in_folder(paths: list[Path], shown: str, max_inflation: float) -> list[SourceFile]:
+    cut = find_parts(paths)
+    pieces = {path for parts in cut for path in parts.pieces}
+    found = [file for parts in cut for file in _joined(parts, shown, max_inflation)]
+    return found + [f for p in paths if p not in pieces for f in _whole(shown + p.name, [p], max_inflation)]
 
 
-def _joined(parts: Parts, folder: PurePosixPath, max_inflation: float) -> list[SourceFile]:
-    shown = (folder / parts.path.name).as_posix()
+def _joined(parts: Parts, folder: str, max_inflation: float) -> list[SourceFile]:
+    shown, first, last = folder + parts.path.name, parts.pieces[0].name, parts.pieces[-1].name
+    note = f"{shown} is read from its {len(parts.pieces)} parts, {first} to {last}"
+    return [replace(file, note=note) for file in _whole(shown, parts.pieces, max_inflation)]
+
+
+def _whole(shown: str, pieces: list[Path], max_inflation: float) -> list[SourceFile]:
+    """Return what a file holds, whole or in pieces: the members of an archive, or itself."""
     with read_errors(shown):
-        size = sum(path.stat().st_size for path in parts.pieces)
-    container = Container(shown, size, max_inflation, partial(Joined, parts.pieces))
-    first, last = parts.pieces[0], parts.pieces[-1]
-    note = f"{shown} is read from its {len(parts.pieces)} parts, {first.name} to {last.name}"
-    return [replace(file, note=note) for file in _contained(container, first)]
-
-
-def _entries(path: Path, shown: str, max_inflation: float) -> list[SourceFile]:
-    with read_errors(shown):
-        size = path.stat().st_size
-    return _contained(Container(shown, size, max_inflation, lambda: path.open("rb", buffering=0)), path)
-
-
-def _contained(container: Container, origin: Path) -> list[SourceFile]:
-    """Return what a file holds: the members of an archive, or itself."""
-    shown = container.path
+        size = sum(path.stat().st_size for path in pieces)
+    opener = partial(joined, pieces) if len(pieces) > 1 else lambda: pieces[0].open("rb", buffering=0)
+    container = Container(shown, size, max_inflation, opener)
     lower = shown.lower()
-    if lower.endswith(_TAR) or lower.endswith(".zip"):
+    if lower.endswith((*_TAR, ".zip")):
         with read_errors(shown):
             members = tar_members(container) if lower.endswith(_TAR) else zip_members(container)
-        return [
-            _unpacked(SourceFile(readable_name(f"{shown}/{m.name}"), m.size, origin, m.opener), container.limit)
-            for m in members
-        ]
-    return [_unpacked(SourceFile(readable_name(shown), container.size, origin, container.opener), container.limit)]
+        files = [SourceFile(readable_name(f"{shown}/{m.name}"), m.size, pieces[0], m.opener) for m in members]
+    else:
+        files = [SourceFile(readable_name(shown), size, pieces[0], opener)]
+    return [_unpacked(file, container.limit) for file in files]
 
 
 def _unpacked(file: SourceFile, limit: float) -> SourceFile:
