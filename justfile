@@ -35,7 +35,7 @@ test *arguments:
 lint:
     {{python}} -m ruff check .
     {{python}} -m ruff format --check .
-    .venv/bin/cython-lint tracekit
+    PATH=.venv/bin:$PATH cython-lint tracekit
 
 format:
     {{python}} -m ruff check --fix .
