@@ -17,6 +17,9 @@ __all__ = ["required_literals"]
 _SHORTEST = 3
 """Length of the shortest text that is worth looking for [characters]."""
 
+_ORDINARY = {"check", "error", "failed", "nccl ", "point", "timeout", "warning"}
+"""Texts that logs are full of, whatever happened: others are better."""
+
 _TOKEN = re.compile(
     r"""
     (?P<unknown> \\[QEpPxC0-9])
@@ -81,15 +84,15 @@ def _texts_of(tokens: Iterator[tuple[str, str]]) -> tuple[str, ...]:
             parts += [(text,), _texts_of(tokens) if kind == "open" else ()]
             text = ""
         elif kind == "bar":
-            branches.append(_longest([*parts, (text,)]))
+            branches.append(_rarest([*parts, (text,)]))
             parts, text = [], ""
         elif kind == "close":
             break
-    branches.append(_longest([*parts, (text,)]))
+    branches.append(_rarest([*parts, (text,)]))
     return tuple(dict.fromkeys(text for texts in branches for text in texts)) if all(branches) else ()
 
 
-def _longest(parts: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the part whose shortest text is the longest, an empty one if that is too short to be looked for."""
-    best = max(parts, key=lambda texts: min(map(len, texts), default=0))
-    return best if min(map(len, best), default=0) >= _SHORTEST else ()
+def _rarest(parts: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the part whose shortest text is the longest, none of them ordinary if possible; empty if all are short."""
+    usable = [texts for texts in parts if min(map(len, texts), default=0) >= _SHORTEST]
+    return max(usable, key=lambda texts: (_ORDINARY.isdisjoint(texts), min(map(len, texts))), default=())

@@ -167,10 +167,11 @@ class _Lines:
     def pieces(self, number: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], pa.Array]:
         """Return what of some lines is to be matched: the number of the line and the text of each piece."""
         begins, ends = self.begins[number], self.begins[number + 1] - 1
-        if not self._coloured and (ends - begins <= 2 * PIECE).all():
+        if (ends - begins <= 2 * PIECE).all():
             buffers = [None, pa.py_buffer(self.begins), pa.py_buffer(self.block)]
             every = pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
-            return number, pc.binary_slice(every.take(pa.array(number)), 0, -1)
+            whole = pc.binary_slice(every.take(pa.array(number)), 0, -1)
+            return number, pc.replace_substring_regex(whole, _COLOUR, "") if self._coloured else whole
         parts = [pieces(self.block.data[begin:end]) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
         counts = [len(several) for several in parts]
         return np.repeat(number, counts), pa.array([part for several in parts for part in several], pa.large_binary())
