@@ -181,8 +181,14 @@ def _best_start(family: Family, rough: Likelihood, grouped: Sample) -> Floats:
     bounds = optimize.Bounds(*np.array(_bounds(family, limit)).T)
 
     def descend(begin: Floats, rounds: int) -> tuple[float, Floats]:
-        options = {"maxiter": rounds, "ftol": 1e-10, "gtol": 1e-5}
-        found = optimize.minimize(rough.fall, begin, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        found = optimize.minimize(
+            rough.fall,
+            begin,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"maxiter": rounds, "ftol": 1e-10, "gtol": 1e-5},
+        )
         return float(found.fun), found.x
 
     begins = [np.clip(family.to_free(start), bounds.lb, bounds.ub) for start in starts(family, grouped)]
