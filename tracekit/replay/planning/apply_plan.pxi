@@ -9,7 +9,7 @@ cpdef enum:
     NO_SPEED = 5
 # Greatest speed that a plan may give [ppm].
 cdef enum:
-    _FASTEST = 1_000 * PPM
+    _FASTEST = 1_000_000_000
 
 
 cdef inline int64_t check(State s, Columns p, int64_t[::1] wanted):
