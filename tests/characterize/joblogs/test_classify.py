@@ -63,7 +63,7 @@ def found(finding: LogFinding) -> tuple[int, int] | None:
         (b"1%\r2%\n5%\r6%\rcause 7", (ROOT, 2)),
         (b"\x1b[31mcause 7\x1b[0m\n", (ROOT, 1)),
         (b"x\x1b]0;title\x07root cause\n", (ROOT, 1)),
-        (b"a\nroot\x1b[1m cau\x1b[0mse\n", (ROOT, 2)),
+        (b"a\nroo\x1b[1mt c\x1b[0maus\x1b[0me\n", (ROOT, 2)),
         (b"\xff\xfe\x00root cause\x00\n", (ROOT, 1)),
         (b"harmless root cause\n", None),
         (b"harmless root cause\nroot cause\n", (ROOT, 2)),
