@@ -187,7 +187,8 @@ def test_of_users_with_as_many_failures_the_one_with_more_attempts_is_left_out(m
     found = judged(make_trace, log, "drain-nodes")
     assert found.finding is not None
     (row,) = found.finding.rows
-    p_value = float(fisher_exact([[40, 20], [9 * 10, 9 * 90]], alternative="greater").pvalue)
+    table = np.array([[40, 20], [9 * 10, 9 * 90]])
+    p_value = float(fisher_exact(table, alternative="greater").pvalue)
     assert row["adjusted_p_value_without_one_user"] == pytest.approx(10 * p_value, rel=1e-9, abs=0)
 
 
