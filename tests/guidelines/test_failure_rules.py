@@ -173,7 +173,23 @@ def test_the_user_is_left_out_of_both_sides(make_trace: MakeTrace) -> None:
     table = np.array([[40, 40], [9 * 8, 9 * 72]])
     p_value = float(fisher_exact(table, alternative="greater").pvalue)
     # Of ten nodes the least p-value counts ten times.
-    assert row["adjusted_p_value_without_one_user"] == pytest.approx(10 * p_value)
+    assert row["adjusted_p_value_without_one_user"] == pytest.approx(10 * p_value, rel=1e-9, abs=0)
+
+
+def test_of_users_with_as_many_failures_the_one_with_more_attempts_is_left_out(make_trace: MakeTrace) -> None:
+    log = Log()
+    for node in "abcdefghij":
+        for k in range(100):
+            # On a x fails 20 times of 40, y 20 times of 20, and others 20 times of 40; elsewhere one job in ten fails.
+            user = f"u{k}" if node != "a" or k >= 60 else "x" if k < 40 else "y"
+            failed = (k % 2 == 0 or user == "y") if node == "a" else k % 10 == 0
+            log.job(k * 9000, 600, status="failed" if failed else "completed", node=node, user=user)
+    found = judged(make_trace, log, "drain-nodes")
+    assert found.finding is not None
+    (row,) = found.finding.rows
+    table = np.array([[40, 20], [9 * 10, 9 * 90]])
+    p_value = float(fisher_exact(table, alternative="greater").pvalue)
+    assert row["adjusted_p_value_without_one_user"] == pytest.approx(10 * p_value, rel=1e-9, abs=0)
 
 
 def test_users_whom_the_log_does_not_name_may_be_one(make_trace: MakeTrace) -> None:

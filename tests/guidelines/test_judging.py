@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tracekit
 from tests.guidelines.planted import Log
-from tracekit.errors import UsageError
+from tracekit.errors import DamagedTraceError, QueryError, TracekitError, UsageError
 from tracekit.guidelines import registry
 from tracekit.guidelines.evidence import Evidence
 from tracekit.guidelines.interface import (
@@ -27,11 +27,15 @@ from tracekit.guidelines.interface import (
     Trial,
 )
 from tracekit.guidelines.intervals import over_days, ratio, share_of
+from tracekit.guidelines.replays import FolderReplays
 from tracekit.guidelines.run import guidelines, judge
 from tracekit.progress import Progress
+from tracekit.replay.api import scenario_of
+from tracekit.replay.study import run_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tracekit.guidelines.run import Judged
     from tracekit.trace import Trace
@@ -270,6 +274,45 @@ def test_effects_come_from_one_place(trace: Trace) -> None:
     with pytest.raises(UsageError, match="at least one job"):
         guidelines(trace, try_jobs=0)
     assert guidelines(trace, only=["backfill"], try_jobs=1).judged[0].verdict == "cannot tell"
+
+
+@pytest.mark.parametrize("error", [DamagedTraceError("a hole"), UsageError("--memory-limit is no size")])
+def test_what_no_guideline_is_to_blame_for_ends_it_all(trace: Trace, error: TracekitError) -> None:
+    def find(evidence: Evidence) -> Finding:
+        raise error
+
+    with pytest.raises(type(error)):
+        judge(replace(PLAIN, find=find), Evidence(trace))
+
+
+@pytest.mark.parametrize(("length", "cut"), [(300, False), (301, True)])
+def test_a_query_that_fails_is_told_in_short(trace: Trace, length: int, cut: bool) -> None:
+    def find(evidence: Evidence) -> Finding:
+        raise QueryError("x" * length)
+
+    (why,) = judge(replace(PLAIN, find=find), Evidence(trace)).why
+    assert why == f"Its query failed: {'x' * (299 if cut else 300)}{'…' if cut else ''}."
+
+
+@pytest.mark.parametrize(("length", "cut"), [(300, False), (301, True)])
+def test_what_a_plug_in_says_of_its_failure_is_cut(trace: Trace, length: int, cut: bool) -> None:
+    def find(evidence: Evidence) -> Finding:
+        raise ValueError("x" * (length - len("ValueError: ")))
+
+    (why,) = judge(replace(PLAIN, find=find), Evidence(trace)).why
+    told = "ValueError: " + "x" * ((299 if cut else 300) - len("ValueError: ")) + ("…" if cut else "")
+    assert why == f"The function of this guideline failed: {told}."
+
+
+def test_a_guideline_that_holds_says_why_there_is_no_effect(trace: Trace, tmp_path: Path) -> None:
+    numbers = {"share": Number(0.9, 40), "wait_s": Number(5, 1)}
+    tried = replace(PLAIN, find=lambda evidence: Finding(numbers), trial=Trial("fifo", ("srtf",)), no_trial="")
+    told = "'tracekit replay TRACE -p fifo -p srtf -o OUT' makes what is needed."
+    assert judge(tried, Evidence(trace)).no_effect == f"No replay was given; {told}"
+    run_study(scenario_of(trace), ["fifo"], tmp_path / "out")
+    found = judge(tried, Evidence(trace), FolderReplays(tmp_path / "out", trace))
+    assert (found.verdict, found.effect) == ("holds", None)
+    assert found.no_effect.startswith("The replays hold fifo, not srtf. ")
 
 
 def test_each_guideline_is_told_before_it_is_judged(trace: Trace) -> None:
