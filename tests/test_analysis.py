@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.analysis import Analysis
-    from tracekit.characterize import QueryAnswer
+    from tracekit.characterize import Query, QueryAnswer
 
 BRIEF: dict[str, Any] = {"fit": False, "replay_jobs": 0}
 """Settings for tests that look at neither the fit nor the replays."""
@@ -192,10 +192,10 @@ def test_one_failing_query_is_named_and_the_others_are_answered(
 ) -> None:
     answer = tracekit.characterize.answer_query
 
-    def fail_one(trace: Trace, name: str, *params: Any, **more: Any) -> QueryAnswer:
-        if name == "overview/status":
+    def fail_one(trace: Trace, query: Query, *params: Any, **more: Any) -> QueryAnswer:
+        if query.name == "overview/status":
             raise QueryError("ran out of memory", hint="raise --memory-limit")
-        return answer(trace, name, *params, **more)
+        return answer(trace, query, *params, **more)
 
     monkeypatch.setattr("tracekit.guidelines.evidence.answer_query", fail_one)
     heard = Heard()

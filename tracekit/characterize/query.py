@@ -73,3 +73,8 @@ class Query:
     """Columns whose uncertainty can be told."""
     described: bool = True
     """Whether the file has a header."""
+
+    @classmethod
+    def of_text(cls, sql: str, path: Path, *, also: tuple[str, ...] = ()) -> Query:
+        """Return a query without a header, from its SQL alone; `path` is what its errors name."""
+        return cls("sql", "", "", "", (), (), (), (), sql, path, also=also, shipped=False, described=False)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tracekit.characterize.catalog import find_query
 from tracekit.characterize.intervals import with_intervals
 from tracekit.characterize.parameters import bind_params
+from tracekit.characterize.query import Query
 from tracekit.characterize.sandbox import lies_in_trace, lock
 from tracekit.characterize.sweep import sweeps_in
 from tracekit.characterize.views import connect_with_views
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
-    from tracekit.characterize.query import Query
     from tracekit.characterize.sweep import Sweep, Swept
 
 __all__ = ["QueryAnswer", "SweepKey", "answer_query", "lacks", "run_query"]
@@ -83,7 +83,7 @@ def run_query(
 @damage_told()
 def answer_query(
     trace: Trace | str | Path,
-    name_or_path: str | Path,
+    question: Query | str | Path,
     params: Mapping[str, object] | None = None,
     *,
     memory_limit: str | None = None,
@@ -96,9 +96,9 @@ def answer_query(
     ----------
     trace : Trace, str or Path
         What to ask: a Trace, or its folder.
-    name_or_path : str or Path
-        'queuing/run_time', or the path of a user's own .sql file, which may use the tables of the Trace, the
-        shared views and the sweeps.
+    question : Query, str or Path
+        'queuing/run_time', the path of a user's own .sql file, which may use the tables of the Trace, the shared views
+        and the sweeps, or a query that was found before.
     params : mapping, optional
         Values of the query's parameters; the others keep their defaults. They are bound, never pasted.
     memory_limit : str, optional
@@ -119,7 +119,7 @@ def answer_query(
         `memory_limit` is not a size.
     """
     trace = Trace.of(trace)
-    query = find_query(name_or_path)
+    query = question if isinstance(question, Query) else find_query(question)
     missing = lacks(query, trace)
     if missing:
         reason = " ".join(missing).rstrip(".")
