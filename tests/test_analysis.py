@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.analysis import Analysis
-    from tracekit.characterize import Query, QueryAnswer
+    from tracekit.answer import Answer
+    from tracekit.characterize import Query
 
 BRIEF: dict[str, Any] = {"fit": False, "replay_jobs": 0}
 """Settings for tests that look at neither the fit nor the replays."""
@@ -192,7 +193,7 @@ def test_one_failing_query_is_named_and_the_others_are_answered(
 ) -> None:
     answer = tracekit.characterize.answer_query
 
-    def fail_one(trace: Trace, query: Query, *params: Any, **more: Any) -> QueryAnswer:
+    def fail_one(trace: Trace, query: Query, *params: Any, **more: Any) -> Answer:
         if query.name == "overview/status":
             raise QueryError("ran out of memory", hint="raise --memory-limit")
         return answer(trace, query, *params, **more)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOMS = (
     ("errors", "resources", "progress", "text", "interruption"),
-    ("options", "toml_text", "shape", "outputs"),
+    ("options", "toml_text", "shape", "outputs", "answer"),
     ("schema", "manifest", "datasets"),
     ("tables",),
     ("damage",),

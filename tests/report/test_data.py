@@ -10,10 +10,9 @@ import polars as pl
 import pytest
 
 from tracekit.analysis import analyze
-from tracekit.characterize import Query, QueryColumn, QueryParam, list_queries
-from tracekit.characterize.intervals import Interval
+from tracekit.answer import Answer, AnswerColumn, Interval, Param, Unanswered
+from tracekit.characterize import Query, list_queries
 from tracekit.report import build_report
-from tracekit.report.data import Result
 from tracekit.report.fitted import FITTED
 from tracekit.report.replay_questions import REPLAYED
 from tracekit.report.sections import section_title, sections_in_order
@@ -45,16 +44,16 @@ def own_query(name: str = "mine/own") -> Query:
         paper="",
         tables=("jobs",),
         needs=(),
-        params=(QueryParam("limit", 3, "how many"),),
-        columns=(QueryColumn("x", "s", "a duration"),),
+        params=(Param("limit", 3, "how many"),),
+        columns=(AnswerColumn("x", "s", "a duration"),),
         sql="SELECT 1 AS x",
         path=Path("own.sql"),
         rule="x is counted.",
     )
 
 
-def _build(trace: Trace, results: list[Result], **more: Any) -> Report:
-    return build_report(trace, results, capacity=NO_CAPACITY, source="logs/site", **more)
+def _build(trace: Trace, answers: list[Answer | Unanswered], **more: Any) -> Report:
+    return build_report(trace, answers, capacity=NO_CAPACITY, source="logs/site", **more)
 
 
 @pytest.fixture(scope="module")
@@ -64,15 +63,16 @@ def plain_trace(make_trace: Callable[..., Trace]) -> Trace:
 
 
 def test_an_answer_states_question_rule_parameters_columns_and_rows(plain_trace: Trace) -> None:
-    result = Result(
+    answer = Answer(
         replace(own_query(), intervals=(Interval("x", "median", "n"),)),
         pl.DataFrame({"x": [1.5, None]}),
-        files=["tables/mine/own.csv"],
+        files=("tables/mine/own.csv",),
         params={"limit": 7},
-        notes=["y is a proxy"],
+        notes=("y is a proxy",),
+        coverage={"queueing": 0.5},
         intervals=pl.DataFrame({"x_low": [1.0, None], "x_high": [2.0, None]}),
     )
-    (section,) = _build(plain_trace, [result])["sections"]
+    (section,) = _build(plain_trace, [answer])["sections"]
     assert section == {
         "name": "mine",
         "title": "Mine",
@@ -81,6 +81,7 @@ def test_an_answer_states_question_rule_parameters_columns_and_rows(plain_trace:
             {
                 "name": "mine/own",
                 "group": "mine",
+                "kind": "query",
                 "title": "Own table",
                 "question": "What about x?",
                 "paper": "",
@@ -90,6 +91,7 @@ def test_an_answer_states_question_rule_parameters_columns_and_rows(plain_trace:
                 "row_count": 2,
                 "params": [{"name": "limit", "value": 7, "meaning": "how many"}],
                 "notes": ["y is a proxy"],
+                "coverage": {"queueing": 0.5},
                 "intervals": [
                     {"column": "x", "method": "median", "count": "n", "low": [1.0, None], "high": [2.0, None]}
                 ],
@@ -104,14 +106,13 @@ def test_an_answer_states_question_rule_parameters_columns_and_rows(plain_trace:
 
 def test_a_report_keeps_a_limited_number_of_rows_and_says_how_many_there_are(plain_trace: Trace) -> None:
     frame = pl.DataFrame({"x": range(ROW_LIMIT + 5)})
-    (answer,) = _build(plain_trace, [Result(own_query(), frame)])["sections"][0]["answers"]
+    (answer,) = _build(plain_trace, [Answer(own_query(), frame)])["sections"][0]["answers"]
     assert (len(answer["rows"]), answer["row_count"]) == (ROW_LIMIT, ROW_LIMIT + 5)
 
 
 def test_a_question_without_an_answer_has_its_reasons_in_words(plain_trace: Trace) -> None:
     both = ["The trace has no table 'nodes'.", "The trace has no placement: nothing tells it."]
-    results = [Result(own_query(), None, reasons=both), Result(own_query("mine/other"), None, reasons=both[:1])]
-    found = _build(plain_trace, results)
+    found = _build(plain_trace, [own_query().unanswered(*both), own_query("mine/other").unanswered(*both[:1])])
     assert found["sections"] == []
     assert [(u["name"], u["reasons"]) for u in found["unanswered"]] == [
         ("mine/own", both[1:]),

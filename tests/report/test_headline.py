@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from tests.report.answering import answers_of
 from tracekit.report.headline import headline
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Answer, CapacityInfo
+    from tracekit.report.structure import CapacityInfo
 
 NO_CAPACITY = cast("CapacityInfo", {"requested": "auto", "used": None, "gpus": None, "alternatives": {}, "note": ""})
 
 
-def answer(name: str, *rows: dict[str, Any]) -> Answer:
-    return cast("Answer", {"name": name, "rows": list(rows)})
-
-
 def completed_card(unknown: float, *, word: str | None = "unknown") -> tuple[str, str]:
     """Return label and note of the share of completed jobs where a share of the jobs has no known status."""
-    answers = [
-        answer("overview/summary", {"metric": "completed_share", "value": 0.5, "unit": "share"}),
-        answer(
-            "overview/status",
+    answers = answers_of(
+        overview__summary=[{"metric": "completed_share", "value": 0.5, "unit": "share"}],
+        overview__status=[
             {"status": "completed", "jobs": 50, "jobs_share": 0.5},
             {"status": word, "jobs": 1, "jobs_share": unknown},
-        ),
-    ]
+        ],
+    )
     (card,) = headline(answers, NO_CAPACITY)
     return card["label"], card["note"]
 

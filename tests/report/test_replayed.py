@@ -11,15 +11,15 @@ import pytest
 
 import tracekit
 from tracekit.analysis import analyze
+from tracekit.answer import Answer
 from tracekit.errors import UsageError
 from tracekit.guidelines.markdown import escaped
 from tracekit.guidelines.replays import LiveReplays
 from tracekit.progress import Progress
 from tracekit.replay.panel import standard_panel
-from tracekit.report.data import Result, build_report
-from tracekit.report.made import frame_of
+from tracekit.report.data import build_report
 from tracekit.report.replay_questions import ASSUMED, REPLAYED, TENANTS
-from tracekit.report.replayed import replayed_results, unreplayed_results
+from tracekit.report.replayed import replayed_answers, unreplayed_answers
 from tracekit.report.sections import finding, panels
 
 if TYPE_CHECKING:
@@ -71,15 +71,15 @@ def in_order(make_trace: MakeTrace) -> dict[str, list[dict[str, Any]]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("TRACEKIT_REPLAY", raising=False)
         made = one_node(make_trace, "00:00", "01:00", "02:00")
-        results, _ = replayed_results(LiveReplays(made, 100, Progress()))
-    return {r.query.name: [] if r.frame is None else r.frame.to_dicts() for r in results}
+        results, _ = replayed_answers(LiveReplays(made, 100, Progress()))
+    return {a.name: a.frame.to_dicts() if isinstance(a, Answer) else [] for a in results}
 
 
 @pytest.fixture(scope="module")
 def rows(trace: Trace) -> dict[str, list[dict[str, Any]]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("TRACEKIT_REPLAY", raising=False)
-        results, info = replayed_results(LiveReplays(trace, 100, Progress()))
+        results, info = replayed_answers(LiveReplays(trace, 100, Progress()))
     assert info["jobs"] == 3
     assert info["cluster"] == {"nodes": 1, "gpus": 2, "nodes_without_gpus": 1}
     assert info["notes"][0] == (
@@ -88,7 +88,7 @@ def rows(trace: Trace) -> dict[str, list[dict[str, Any]]]:
     )
     assert info["notes"][1].startswith("the log (recorded): the log holds more GPUs than there are")
     assert info["reason"] is None
-    return {r.query.name: [] if r.frame is None else r.frame.to_dicts() for r in results}
+    return {a.name: a.frame.to_dicts() if isinstance(a, Answer) else [] for a in results}
 
 
 def test_the_rows_are_those_of_a_schedule_worked_by_hand(rows: dict[str, list[dict[str, Any]]]) -> None:
@@ -224,14 +224,14 @@ def test_virtual_clusters_with_nodes_of_their_own_keep_quotas(make_trace: MakeTr
     job = {"submit_time": "2020-03-01 00:00:00", "run_s": 60, "gpu_count": 1, "status": "completed"}
     capacity = [{"time": "2020-03-01 00:00:00", "vc": vc, "gpu_count": 8} for vc in "ab"]
     made = make_trace(jobs=[{**job, "job_id": vc, "vc": vc} for vc in "ab"], capacity=capacity)
-    results, _ = replayed_results(LiveReplays(made, 100, Progress()))
-    assert results[0].frame is not None
+    results, _ = replayed_answers(LiveReplays(made, 100, Progress()))
+    assert isinstance(results[0], Answer)
     assert set(results[0].frame["quotas"].to_list()) == {"kept"}
 
 
 def test_a_cell_of_sentences_is_bounded(trace: Trace) -> None:
     rows = [{"what": "w" * 3000, "value": "v", "source": "s" * 400, "policies": "all", "id": "i" * 400}]
-    report = build_report(trace, [Result(ASSUMED, frame_of(ASSUMED, rows))], capacity=CAPACITY, source="x")
+    report = build_report(trace, [ASSUMED.answered(rows)], capacity=CAPACITY, source="x")
     (row,) = report["sections"][0]["answers"][0]["rows"]
     assert (row["what"], row["source"]) == ("w" * 2000 + "… (1,000 more characters)", "s" * 400)
     assert row["id"] == "i" * 300 + "… (100 more characters)"
@@ -261,16 +261,19 @@ def test_means_of_other_jobs_are_told(make_trace: MakeTrace) -> None:
     made = make_trace(
         jobs=[{**job, **ends, "job_id": "a"}, {**job, "job_id": "b"}], nodes=[{"node_id": "n", "gpu_count": 2}]
     )
-    results, _ = replayed_results(LiveReplays(made, 100, Progress()))
+    results, _ = replayed_answers(LiveReplays(made, 100, Progress()))
     note = "the means of fifo are over 2 jobs, those of recorded over 1: not the same jobs"
-    assert [r.notes[:1] for r in results[:2]] == [[f"{note}. A change compares only jobs that both completed"], [note]]
+    assert [a.notes[:1] for a in results[:2] if isinstance(a, Answer)] == [
+        (f"{note}. A change compares only jobs that both completed",),
+        (note,),
+    ]
 
 
 def test_a_limit_is_told_where_it_cuts(make_trace: MakeTrace) -> None:
     times = {"submit_time": "2020-03-01 00:00:00", "start_time": "2020-03-01 00:00:00", "run_s": 60}
     jobs = [{**times, "job_id": name, "end_time": "2020-03-01 00:01:00", "gpu_count": 1} for name in "abc"]
     made = make_trace(jobs=jobs, nodes=[{"node_id": "n", "gpu_count": 4}])
-    cut, whole = (replayed_results(LiveReplays(made, limit, Progress()))[1]["notes"] for limit in (2, 3))
+    cut, whole = (replayed_answers(LiveReplays(made, limit, Progress()))[1]["notes"] for limit in (2, 3))
     assert cut[0] == "only the first 2 jobs by submission; --replay-jobs moves the limit"
     assert not any("only the first" in note for note in whole)
 
@@ -281,14 +284,15 @@ def test_a_sentence_about_replays_is_of_all_rows_also_where_a_report_keeps_the_f
         for p, q, wait in (("fifo", "ignored", 60.0), ("sjf", "ignored", 70.0), ("hived", "kept", 90.0))
         for k in range(1001)
     ]
-    report = build_report(trace, [Result(TENANTS, frame_of(TENANTS, rows))], capacity=CAPACITY, source="x")
+    report = build_report(trace, [TENANTS.answered(rows)], capacity=CAPACITY, source="x")
     (answer,) = report["sections"][0]["answers"]
     assert len(answer["rows"]) == 2000
     assert "Of those that keep them (hived)" in (answer["finding"] or "")
 
 
 def test_every_policy_of_the_panel_is_there_or_has_a_reason(trace: Trace) -> None:
-    results, info = replayed_results(LiveReplays(trace, 100, Progress()))
+    results, info = replayed_answers(LiveReplays(trace, 100, Progress()))
+    assert isinstance(results[0], Answer)
     frame = results[0].frame
     assert frame is not None
     assert {*frame["policy"].to_list(), *info["skipped"]} == set(standard_panel())
@@ -296,10 +300,10 @@ def test_every_policy_of_the_panel_is_there_or_has_a_reason(trace: Trace) -> Non
 
 
 def test_a_trace_that_cannot_be_replayed_has_the_reason(make_trace: MakeTrace) -> None:
-    results, info = replayed_results(LiveReplays(make_trace(jobs=[{"job_id": "a"}]), 100, Progress()))
+    results, info = replayed_answers(LiveReplays(make_trace(jobs=[{"job_id": "a"}]), 100, Progress()))
     assert info["reason"] is not None
     assert info["reason"].startswith("The trace cannot be replayed: ")
-    assert [(r.query, r.frame, r.reasons) for r in results] == [(q, None, [info["reason"]]) for q in REPLAYED]
+    assert results == [question.unanswered(str(info["reason"])) for question in REPLAYED]
 
 
 def test_no_replay_and_no_fit_can_be_chosen(trace: Trace, tmp_path: Path) -> None:
@@ -310,4 +314,4 @@ def test_no_replay_and_no_fit_can_be_chosen(trace: Trace, tmp_path: Path) -> Non
     assert "--no-fit --replay-jobs 0" in done.data.read_text()
     with pytest.raises(UsageError, match="below 0"):
         analyze(trace.path, tmp_path / "other", replay_jobs=-1)
-    assert unreplayed_results("why")[1]["reason"] == "why"
+    assert unreplayed_answers("why")[1]["reason"] == "why"

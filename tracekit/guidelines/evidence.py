@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.characterize import QueryAnswer
+    from tracekit.answer import Answer
     from tracekit.characterize.run import SweepKey
     from tracekit.characterize.sweep import Swept
     from tracekit.trace import Trace
@@ -35,7 +35,7 @@ class Evidence:
     def __init__(self, trace: Trace, memory_limit: str | None = None) -> None:
         self.trace = trace
         self._memory_limit = memory_limit
-        self._answers: dict[tuple[str, tuple[tuple[str, object], ...]], QueryAnswer] = {}
+        self._answers: dict[tuple[str, tuple[tuple[str, object], ...]], Answer] = {}
         self._swept: dict[SweepKey, Swept] = {}
 
     def lacks(self, tables: tuple[str, ...], needs: tuple[str, ...]) -> list[str]:
@@ -49,7 +49,7 @@ class Evidence:
         # A capability tells more than the table that it stands on.
         return sentences or [f"The trace has no table '{table}'." for table in tables if not self.trace.has(table)]
 
-    def query(self, name: str, **params: object) -> QueryAnswer:
+    def query(self, name: str, **params: object) -> Answer:
         """Return the answer of a query.
 
         Raises
@@ -81,7 +81,7 @@ class Evidence:
         """
         return self._ask(self._statement(text, also), params or {}).frame
 
-    def answer(self, text: str, *, also: tuple[str, ...] = ()) -> QueryAnswer:
+    def answer(self, text: str, *, also: tuple[str, ...] = ()) -> Answer:
         """Return what an SQL statement gives, with the notes of its sweeps, kept for who asks the same again.
 
         Raises
@@ -94,13 +94,13 @@ class Evidence:
     def _statement(self, text: str, also: tuple[str, ...]) -> Query:
         return Query.of_text(text, self.trace.path, also=also)
 
-    def _once(self, query: Query, params: Mapping[str, object]) -> QueryAnswer:
+    def _once(self, query: Query, params: Mapping[str, object]) -> Answer:
         key = (query.name if query.shipped else query.sql, tuple(sorted(params.items())))
         if key not in self._answers:
             self._answers[key] = self._ask(query, params)
         return self._answers[key]
 
-    def _ask(self, query: Query, params: Mapping[str, object]) -> QueryAnswer:
+    def _ask(self, query: Query, params: Mapping[str, object]) -> Answer:
         missing = lacks(query, self.trace)
         if missing:
             raise LackingError(*missing)

@@ -15,9 +15,10 @@ from tracekit.report.sections import panels
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tracekit.answer import Row
     from tracekit.report.charts import Panel
     from tracekit.report.compare_structure import Compared, Comparison, SharedRow
-    from tracekit.report.structure import ColumnInfo, Row
+    from tracekit.report.structure import ColumnInfo
 
 __all__ = ["main_measures", "render_comparison"]
 

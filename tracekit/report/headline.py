@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.report.answers import rows_of
 from tracekit.report.words import busy_samples, held_gpu_hours, held_share, owned_gpus, unknown_share
 from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tracekit.report.structure import Answer, CapacityInfo, Headline, Row, TimeInfo
+    from tracekit.answer import Answer
+    from tracekit.report.structure import CapacityInfo, Headline, TimeInfo
 
 __all__ = ["headline"]
 
@@ -28,7 +30,7 @@ _LIMIT = 5
 
 
 def headline(
-    answers: list[Answer], capacity: CapacityInfo, telemetry: str | None = None, when: TimeInfo | None = None
+    answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: str | None = None, when: TimeInfo | None = None
 ) -> list[Headline]:
     """Return up to five numbers; one that the trace cannot tell is left out, not shown as 0.
 
@@ -37,9 +39,9 @@ def headline(
     says which part of the time utilization covers, where that is not all of it. What is held counts up to the last
     submission, which `when` tells.
     """
-    rows = next((a["rows"] for a in answers if a["name"] == "overview/summary"), [])
-    known = {r["metric"]: (r["value"], r["unit"]) for r in rows if r["value"] is not None}
-    known |= _use({a["name"]: a["rows"] for a in answers}, None if when is None else when["last_submission"])
+    summary = rows_of(answers, "overview/summary")
+    known = {r["metric"]: (r["value"], r["unit"]) for r in summary if r["value"] is not None}
+    known |= _use(answers, None if when is None else when["last_submission"])
     cards: list[Headline] = []
     remarks = _remarks(answers, known, capacity)
     if telemetry is not None:
@@ -59,14 +61,16 @@ def headline(
     return cards[:_LIMIT]
 
 
-def _remarks(answers: list[Answer], known: Mapping[str, tuple[float, str]], capacity: CapacityInfo) -> dict[str, str]:
+def _remarks(
+    answers: Mapping[str, Answer], known: Mapping[str, tuple[float, str]], capacity: CapacityInfo
+) -> dict[str, str]:
     """Return what must be known of a number, by metric: what it leaves out, and what it hides."""
-    rows = next((a["rows"] for a in answers if a["name"] == "overview/status"), [])
+    rows = rows_of(answers, "overview/status")
     jobs = {r["status"]: r["jobs"] or 0 for r in rows}
     unknown = unknown_share(rows)
     running, pending = jobs.get("running", 0), jobs.get("pending", 0)
     remarks = {}
-    load = next((a["rows"] for a in answers if a["name"] == "queuing/cluster_timeline"), [])
+    load = rows_of(answers, "queuing/cluster_timeline")
     if "held_share" in known:
         still = " (jobs that still run included)" if running else ""
         # What is owned may change with time; then no one number is what the share is of.
@@ -85,13 +89,13 @@ def _remarks(answers: list[Answer], known: Mapping[str, tuple[float, str]], capa
     return remarks
 
 
-def _use(rows: Mapping[str, list[Row]], last: str | None) -> dict[str, tuple[float, str]]:
+def _use(answers: Mapping[str, Answer], last: str | None) -> dict[str, tuple[float, str]]:
     """Return which part of the GPUs is held, and how busy those are."""
     found = {}
-    held = held_share(rows.get("queuing/cluster_timeline", []), last)
+    held = held_share(rows_of(answers, "queuing/cluster_timeline"), last)
     if held is not None:
         found["held_share"] = (held, "share")
-    samples, total = busy_samples(rows.get("utilization/gpu_by_size_status", []))
+    samples, total = busy_samples(rows_of(answers, "utilization/gpu_by_size_status"))
     if samples:
         found["busy_share"] = (total / samples / 100, "share")
     return found

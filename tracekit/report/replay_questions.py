@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tracekit.characterize.query import QueryColumn
-from tracekit.report.made import made_query
+from tracekit.answer import AnswerColumn, Question
 
 __all__ = ["ASSUMED", "CLASSES", "POLICIES", "REPLAYED", "TENANTS"]
 
@@ -20,7 +19,7 @@ _ORDER = (
     " The first policy comes first, then those under which a mean differs from its by 0.1 % or more for some row, then"
     " the others."
 )
-_C = QueryColumn
+_C = AnswerColumn
 QUOTAS = "kept: quotas of virtual clusters decide which jobs may run; ignored: any of them may take any free GPU"
 
 _TOLD = (
@@ -28,12 +27,13 @@ _TOLD = (
 )
 _TOLD_OF_KIND = "the same against the first of the policies that also keep, or ignore, the quotas"
 
-POLICIES = made_query(
-    "replay/policies",
-    "Policies compared by replay",
-    "What would other scheduling policies have done to the same jobs?",
-    _RULE,
-    (
+POLICIES = Question(
+    name="replay/policies",
+    kind="replay",
+    title="Policies compared by replay",
+    question="What would other scheduling policies have done to the same jobs?",
+    rule=_RULE,
+    columns=(
         _C("policy", "text", "policy and parameters, as 'tracekit replay -p' takes them"),
         _C("what", "sentence", "what the policy is; 'tracekit policies NAME' tells more"),
         _C("run_times", "text", "given: it is given the true run times in advance; not given: it is not"),
@@ -68,14 +68,15 @@ POLICIES = made_query(
         _C("policy_wait_s", "s", "their mean wait under this policy"),
         _C("recorded_completion_s", "s", "mean completion time by the log of those of them whose end it tells"),
     ),
-    "Helios Table 3 and Fig 9 (SC'21)",
+    paper="Helios Table 3 and Fig 9 (SC'21)",
 )
-CLASSES = made_query(
-    "replay/by_gpu_class",
-    "Policies by size of job",
-    "Which sizes of jobs would gain under another policy, and which would pay?",
-    _RULE + _ORDER,
-    (
+CLASSES = Question(
+    name="replay/by_gpu_class",
+    kind="replay",
+    title="Policies by size of job",
+    question="Which sizes of jobs would gain under another policy, and which would pay?",
+    rule=_RULE + _ORDER,
+    columns=(
         _C("policy", "text", "policy and parameters"),
         _C("gpu_class", "class", "size class of the job"),
         _C("jobs", "jobs", "jobs replayed"),
@@ -85,12 +86,13 @@ CLASSES = made_query(
         _C("effect_told", "true or false", _TOLD),
     ),
 )
-TENANTS = made_query(
-    "replay/by_vc",
-    "Policies by virtual cluster",
-    "Would some virtual clusters pay for the gain of others?",
-    _RULE + _ORDER,
-    (
+TENANTS = Question(
+    name="replay/by_vc",
+    kind="replay",
+    title="Policies by virtual cluster",
+    question="Would some virtual clusters pay for the gain of others?",
+    rule=_RULE + _ORDER,
+    columns=(
         _C("vc", "text", "virtual cluster; empty for jobs without one"),
         _C("policy", "text", "policy and parameters"),
         _C("quotas", "text", QUOTAS),
@@ -100,13 +102,14 @@ TENANTS = made_query(
         _C("effect_told", "true or false", _TOLD_OF_KIND),
     ),
 )
-ASSUMED = made_query(
-    "replay/assumptions",
-    "Assumptions of the replays",
-    "What do the replays assume that the log does not tell?",
-    "Each assumption that a replayed policy used, with the value and where that comes from; '--models FILE' of"
+ASSUMED = Question(
+    name="replay/assumptions",
+    kind="replay",
+    title="Assumptions of the replays",
+    question="What do the replays assume that the log does not tell?",
+    rule="Each assumption that a replayed policy used, with the value and where that comes from; '--models FILE' of"
     " 'tracekit replay' changes them.",
-    (
+    columns=(
         _C("what", "sentence", "what is assumed"),
         _C("value", "sentence", "the value used"),
         _C("source", "sentence", "where it comes from"),

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from tracekit.answer import Answer
 from tracekit.replay.panel import standard_panel
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import compare_policies
 from tracekit.replay.results.record import RECORDED
 from tracekit.replay.results.told import beside_record, support_between
 from tracekit.replay.workload.selection import BEYOND_LIMIT
-from tracekit.report.data import Result
-from tracekit.report.made import frame_of
 from tracekit.report.replay_questions import ASSUMED, CLASSES, POLICIES, REPLAYED, TENANTS
 from tracekit.report.sections.replay_charts import alike
 from tracekit.text import counted, cut, percent
@@ -25,7 +24,7 @@ from tracekit.text import counted, cut, percent
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tracekit.characterize.query import Query
+    from tracekit.answer import Question, Unanswered
     from tracekit.guidelines.replays import LiveReplays
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.part import Part
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from tracekit.replay.scenario import Scenario
     from tracekit.report.structure import PartInfo, ReplayInfo
 
-__all__ = ["replayed_results", "unreplayed_results"]
+__all__ = ["replayed_answers", "unreplayed_answers"]
 
 _MOST_NAMES = 100
 """Most clusters that report.json names."""
@@ -67,7 +66,7 @@ _NAMES = {
 """What the columns of a comparison are called for people."""
 
 
-def unreplayed_results(reason: str) -> tuple[list[Result], ReplayInfo]:
+def unreplayed_answers(reason: str) -> tuple[list[Answer | Unanswered], ReplayInfo]:
     """Return the questions without answers."""
     info: ReplayInfo = {
         "reason": reason,
@@ -78,10 +77,10 @@ def unreplayed_results(reason: str) -> tuple[list[Result], ReplayInfo]:
         "notes": [],
         "skipped": {},
     }
-    return [Result(query, None, reasons=[reason]) for query in REPLAYED], info
+    return [question.unanswered(reason) for question in REPLAYED], info
 
 
-def replayed_results(replays: LiveReplays) -> tuple[list[Result], ReplayInfo]:
+def replayed_answers(replays: LiveReplays) -> tuple[list[Answer | Unanswered], ReplayInfo]:
     """Replay the standard panel and return what a report shows of it.
 
     Parameters
@@ -91,7 +90,7 @@ def replayed_results(replays: LiveReplays) -> tuple[list[Result], ReplayInfo]:
     """
     scenario = replays.scenario()
     if isinstance(scenario, str):
-        return unreplayed_results(scenario)
+        return unreplayed_answers(scenario)
     results: list[Compared] = []
     skipped: dict[str, str] = {}
     for policy in standard_panel():
@@ -101,7 +100,7 @@ def replayed_results(replays: LiveReplays) -> tuple[list[Result], ReplayInfo]:
         else:
             results.append(result)
     if not results:
-        return unreplayed_results(next(iter(skipped.values()), "No policy can be replayed."))
+        return unreplayed_answers(next(iter(skipped.values()), "No policy can be replayed."))
     info: ReplayInfo = {
         "reason": None,
         "jobs": len(scenario.jobs),
@@ -134,14 +133,14 @@ def replayed_results(replays: LiveReplays) -> tuple[list[Result], ReplayInfo]:
     compared = compared.hstack(pl.DataFrame(more, schema_overrides=types))
     base = _base(compared.rows(named=True))
     return [
-        Result(
+        Answer(
             POLICIES,
             compared.select(c.name for c in POLICIES.columns),
-            notes=[*(f"{n}. {_CHANGE}" for n in base), *notes],
+            notes=(*(f"{n}. {_CHANGE}" for n in base), *notes),
         ),
         _grouped(CLASSES, results, "by_gpu_class", {}, told, notes=base),
         _grouped(TENANTS, results, "by_vc", {"name": "vc"}, _told_of_kind(results, quotas), quotas, notes=base),
-        Result(ASSUMED, frame_of(ASSUMED, _assumptions(results))),
+        ASSUMED.answered(_assumptions(results)),
     ], info
 
 
@@ -228,7 +227,7 @@ def _of_log(result: Compared) -> str:
 
 
 def _grouped(
-    query: Query,
+    question: Question,
     results: Iterable[Compared],
     key: str,
     names: dict[str, str],
@@ -236,7 +235,7 @@ def _grouped(
     quotas: Mapping[str, str | None] | None = None,
     *,
     notes: list[str],
-) -> Result:
+) -> Answer | Unanswered:
     results = list(results)
     first, *others = results
     means = {r.policy: [g[mean] for g in r.summary[key] for mean in ("avg_jct_s", "avg_queue_s")] for r in results}
@@ -251,8 +250,8 @@ def _grouped(
         for group in result.summary[key]
     ]
     if key == "by_vc" and all(row["vc"] is None for row in rows):
-        return Result(query, None, reasons=["The jobs have no virtual clusters."])
-    return Result(query, frame_of(query, rows), notes=notes)
+        return question.unanswered("The jobs have no virtual clusters.")
+    return question.answered(rows, notes)
 
 
 def _assumptions(results: list[Compared]) -> list[dict[str, Any]]:

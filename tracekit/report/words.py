@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tracekit.characterize.intervals import FEW
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 __all__ = [
     "FEW",

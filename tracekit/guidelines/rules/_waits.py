@@ -8,7 +8,7 @@ from tracekit.guidelines.interface import LackingError
 from tracekit.guidelines.rules._sql import day_of
 
 if TYPE_CHECKING:
-    from tracekit.characterize import QueryAnswer
+    from tracekit.answer import Answer
     from tracekit.guidelines.evidence import Evidence
 
 __all__ = ["waits"]
@@ -26,7 +26,7 @@ WHERE w.wait_us > 0 AND w.gpu_count > 0 AND j.submit_time IS NOT NULL
 """
 
 
-def waits(evidence: Evidence) -> QueryAnswer:
+def waits(evidence: Evidence) -> Answer:
     """Return one row a wait of more than 0 s: its length, the part of each cause [s], and the day of submission.
 
     The causes are those of queuing/delay_causes; fragmentation_s is NULL where no nodes are known.

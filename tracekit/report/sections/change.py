@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import altair as alt
 
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 _ALL = "all jobs"
 _NAMED = 3

@@ -29,7 +29,7 @@ from tracekit.report.words import by_class, enough, gpu_jobs, largest, sample_si
 from tracekit.text import count, duration, percent, shorten
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 
 UNSUCCESSFUL = ("failed", "timeout", "node_fail", "out_of_memory")

@@ -13,7 +13,7 @@ from tracekit.text import count, shorten
 if TYPE_CHECKING:
     import altair as alt
 
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 SUSPECT = 0.05
 """Adjusted p-value from which on down a node is called bad."""

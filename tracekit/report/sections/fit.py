@@ -20,7 +20,7 @@ from tracekit.report.workload_charts import against, curves
 from tracekit.text import count, counted, duration, percent
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 _ALL = "all"
 _LEVEL = 0.05

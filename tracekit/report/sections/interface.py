@@ -13,8 +13,8 @@ from tracekit.report.watched import NOTHING, Watched
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tracekit.answer import Row
     from tracekit.report.charts import Panel
-    from tracekit.report.structure import Row
 
     Says = Callable[[list[Row]], str | None]
     Draws = Callable[[list[Row]], list[Panel]]

@@ -30,7 +30,7 @@ from tracekit.text import count, counted, duration, percent
 if TYPE_CHECKING:
     import altair as alt
 
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 NODE_COUNTS = 16
 """Most numbers of nodes drawn."""

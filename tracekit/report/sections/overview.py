@@ -12,7 +12,7 @@ from tracekit.report.words import gpu_jobs, largest, status_word
 from tracekit.text import count, counted, duration, percent
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 _BOTH = {"jobs_share": "share of jobs", "gpu_hours_share": "share of GPU time"}
 _UNKNOWN = "unknown"

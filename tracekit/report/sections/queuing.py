@@ -24,7 +24,7 @@ from tracekit.report.words import SEVERAL, by_class, enough, gpu_jobs, largest, 
 from tracekit.text import count, duration, labels, percent, shorten
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 TENANTS = 12
 """Most VCs drawn."""

@@ -11,7 +11,7 @@ from tracekit.report.words import FEW, gpu_jobs, largest
 from tracekit.text import count, counted, percent
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 
 @says_of("queuing/delay_causes")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import altair as alt
 
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 FEW_HELD = 0.05
 """Share of the GPUs held below which the log hardly holds all jobs of the cluster."""

@@ -11,7 +11,7 @@ from tracekit.report.words import gpu_jobs
 from tracekit.text import count, counted, duration, percent, shorten, signed_percent
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 _NAMED = 3
 """Most policies named in a sentence."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import altair as alt
 
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 __all__ = ["LEAST", "RECORDED", "alike", "in_panel_order", "policy_name"]
 

@@ -11,7 +11,7 @@ from tracekit.report.theme import colour
 from tracekit.text import count, percent, shorten
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 POINTS = 60
 """Most points of a curve; more cannot be told apart on a page."""

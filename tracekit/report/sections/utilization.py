@@ -23,7 +23,7 @@ from tracekit.report.words import busy_samples
 from tracekit.text import count, counted, duration, shorten
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 SIZES = 8
 """Most job sizes drawn."""

@@ -15,7 +15,7 @@ from tracekit.text import duration, labels, percent, shorten
 if TYPE_CHECKING:
     import altair as alt
 
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 CLUSTERS = 4
 """Most clusters drawn."""

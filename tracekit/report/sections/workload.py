@@ -11,7 +11,7 @@ from tracekit.report.words import largest
 from tracekit.text import count, duration, percent, shorten
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 REQUESTS = 14
 """Most numbers of GPUs drawn."""
