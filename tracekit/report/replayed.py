@@ -18,7 +18,7 @@ from tracekit.replay.results.record import RECORDED
 from tracekit.replay.results.told import beside_record, support_between
 from tracekit.replay.workload.selection import BEYOND_LIMIT
 from tracekit.report.replay_questions import ASSUMED, CLASSES, POLICIES, REPLAYED, TENANTS
-from tracekit.report.sections.replay_charts import alike
+from tracekit.report.replay_rows import alike
 from tracekit.text import counted, cut, percent
 
 if TYPE_CHECKING:

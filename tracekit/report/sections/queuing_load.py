@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.report.axes import date_axis, day_axis, day_scale
 from tracekit.report.charts import Panel, data, palette
-from tracekit.report.sections.interface import Facts, chart_of, empty, says, says_of
+from tracekit.report.sections.interface import Shown
 from tracekit.report.structure import ROW_LIMIT
 from tracekit.report.theme import colour
 from tracekit.report.when import local, start_of_day, trace_day
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import altair as alt
 
     from tracekit.answer import Row
+    from tracekit.report.sections.interface import Facts
 
 FEW_HELD = 0.05
 """Share of the GPUs held below which the log hardly holds all jobs of the cluster."""
@@ -30,7 +31,6 @@ VCS = 6
 """Most VCs drawn through time."""
 
 
-@says_of("queuing/cluster_timeline")
 def timeline_finding(rows: list[Row], facts: Facts) -> str | None:
     """Say how much was held on average and at most, and when most was waited for."""
     times = len({r["time"] for r in rows})
@@ -69,7 +69,6 @@ def _fullest(rows: list[Row]) -> float:
     return max(held.values())
 
 
-@empty("queuing/timeline")
 def no_vc_timeline(_: list[Row], facts: Facts) -> str | None:
     """Say where the whole cluster is shown, where there are no VCs."""
     if facts.vcs or not facts.load:
@@ -77,7 +76,6 @@ def no_vc_timeline(_: list[Row], facts: Facts) -> str | None:
     return "The trace has no virtual clusters; the load of the whole cluster is shown at queueing."
 
 
-@says_of("queuing/timeline")
 def vc_timeline_finding(rows: list[Row], facts: Facts) -> str:
     """Name the VC that waits for most GPUs, and the one that holds most."""
     if len(rows) >= ROW_LIMIT:
@@ -117,7 +115,6 @@ def _who(row: Row) -> str:
     return "jobs without a VC" if row["vc"] is None else shorten(row["vc"], 30)
 
 
-@chart_of("queuing/timeline")
 def vc_timeline_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     """Draw GPUs held and waited for through time, of the VCs that hold or wait for most."""
     if len(rows) >= ROW_LIMIT:
@@ -140,7 +137,6 @@ def _minute(time: str, facts: Facts) -> str:
     return f"on {start_of_day(time, facts)}{at}"
 
 
-@chart_of("queuing/cluster_timeline")
 def timeline_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     """Draw GPUs held, waited for and owned through time, one chart a cluster."""
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
@@ -158,8 +154,7 @@ def timeline_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     return drawn
 
 
-@says("locality/fragmentation")
-def fragmentation_finding(rows: list[Row]) -> str | None:
+def fragmentation_finding(rows: list[Row], _: Facts) -> str | None:
     """Say which part of the free GPUs a large gang could have used."""
     free = sum(r["free_gpus"] for r in rows)
     if not free:
@@ -173,7 +168,6 @@ def fragmentation_finding(rows: list[Row]) -> str | None:
     )
 
 
-@chart_of("locality/fragmentation")
 def fragmentation_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     """Draw free GPUs and the largest gang that would fit through time, one chart a cluster."""
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
@@ -229,3 +223,10 @@ def _time(rows: Sequence[Row], facts: Facts) -> alt.X:
         return alt.X("time:T", scale=alt.Scale(type="utc"), axis=date_axis(min(times), max(times), facts.timezone))
     last = max(trace_day(r["time"]) for r in rows)
     return alt.X("time:Q", scale=day_scale(last), axis=day_axis(last))
+
+
+SHOWN = (
+    Shown("queuing/cluster_timeline", finding=timeline_finding, chart=timeline_chart),
+    Shown("queuing/timeline", finding=vc_timeline_finding, chart=vc_timeline_chart, void=no_vc_timeline),
+    Shown("locality/fragmentation", finding=fragmentation_finding, chart=fragmentation_chart),
+)
