@@ -130,8 +130,8 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
 def test_times_without_a_date_are_days_since_the_start_of_the_trace() -> None:
     rows = _load(("1970-01-01T00:00:00+00:00", 2.0, 0.0, 4.0), ("1970-01-03T12:00:00+00:00", 4.0, 3.0, 4.0))
     assert finding("queuing/cluster_timeline", rows, WHOLE) == (
-        "Over the whole trace, jobs held 75.0 % of the GPU time of the cluster, 3 GPUs on average and 4 in the fullest"
-        " of the 2 spans drawn. The longest queue began on day 3: waiting jobs asked for 3 GPUs, while jobs held 4."
+        "In the fullest of the 2 spans drawn jobs held 4 GPUs. The longest queue began on day 3: waiting jobs asked for"
+        " 3 GPUs, while jobs held 4."
     )
     (panel,) = panels("queuing/cluster_timeline", rows, WHOLE)
     spec = panel.to_dict()
@@ -198,10 +198,20 @@ def test_tries_that_count_as_failed_are_told_in_the_sentence() -> None:
 
 
 def test_a_log_that_holds_next_to_nothing_of_the_cluster_says_so() -> None:
-    rows = _load(("2026-01-01T00:00:00+00:00", 1.0, 0.0, 100.0))
-    assert (finding("queuing/cluster_timeline", rows) or "").endswith(
-        "; the log may hold a part of the cluster's jobs only."
+    def said(**metrics: float | None) -> str | None:
+        return finding("queuing/gpu_time_held", _metrics(**metrics))
+
+    little = "; the log may hold a part of the cluster's jobs only."
+    assert (said(held_share=0.0499, held_gpus=1.0) or "").endswith(little)
+    assert said(held_share=0.05, held_gpus=3.2) == (
+        "Up to the last submission, jobs held 5.0 % of the GPU time of the cluster, 3 GPUs on average."
     )
+    assert said(held_share=None, held_gpus=3.2) == "Up to the last submission, jobs held 3 GPUs on average."
+    assert said(held_share=None, held_gpus=0.0) is None
+
+
+def _metrics(**values: float | None) -> list[dict[str, Any]]:
+    return [{"metric": metric, "value": value, "unit": ""} for metric, value in values.items()]
 
 
 @pytest.mark.parametrize(
@@ -247,8 +257,7 @@ def test_few_attempts_behind_many_samples_are_told() -> None:
     )
     many = Facts(watched=Watched(attempts={(16.0, 2): 30, (16.0, 8): 40}))
     assert (finding("locality/utilization_by_spread", rows, many) or "").endswith("(900 samples of 40 attempts).")
-    held = [{"gpu_count": 16.0, "status": None, "samples": 900, "mean_pct": 50.0}]
-    assert finding("utilization/gpu_by_size_status", held, few) == (
+    assert finding("utilization/held_gpus", _metrics(busy_share=0.5, samples=900.0), few) == (
         "Over 900 samples of 41 attempts, GPUs held by jobs were 50.0 % busy on average."
     )
     beside = [{"gpu_count": 16.0, "colocated": c, "samples": 900, "mean_pct": 50.0} for c in (False, True)]
@@ -268,9 +277,9 @@ def _capacity(gpus: float | None, **others: float) -> CapacityInfo:
 
 
 def test_doubts_are_told_where_there_are_any() -> None:
-    load = _load(("2026-01-01T00:00:00+00:00", 1.0, 0.0, 100.0))
-    status: list[dict[str, Any]] = [{"status": None, "jobs_share": 0.1}, {"status": "unknown", "jobs_share": 0.15}]
-    answers = answers_of(queuing__cluster_timeline=load, overview__status=status)
+    answers = answers_of(
+        queuing__gpu_time_held=_metrics(held_share=0.01), overview__summary=_metrics(unknown_status_share=0.25)
+    )
     numbers = [{"key": "unused_nodes", "value": 18.0}, {"key": "nodes", "value": 30.0}]
     judged = {"guidelines": [{"id": "power-down", "finding": {"numbers": numbers}}]}
     found = doubts_of(answers, _capacity(100.0, observed=103.0), _quality(rejected=2), judged)
@@ -291,8 +300,8 @@ def test_doubts_are_told_where_there_are_any() -> None:
 
 def test_each_part_names_the_number_of_gpus_that_it_stands_on() -> None:
     load = answer_of(
-        "queuing/cluster_timeline",
-        *_load(("2026-01-01T00:00:00+00:00", 1.0, 0.0, 100.0), ("2026-01-01T01:00:00+00:00", 1.0, 0.0, 110.0)),
+        "queuing/gpu_time_held",
+        *_metrics(owned_gpus=105.0),
         notes=("what a cluster owns: the GPUs of its node list",),
     )
     use = answer_of(
@@ -320,32 +329,22 @@ def test_each_part_names_the_number_of_gpus_that_it_stands_on() -> None:
 
 
 def test_gpu_hours_say_what_jobs_hold_that_still_run() -> None:
-    # 10 GPUs for 2 hours: 12 GPU-hours of finished runs, 8 of runs that go on.
-    load = _load(("2026-01-01T00:00:00+00:00", 8.0, 0.0, 100.0), ("2026-01-01T01:00:00+00:00", 12.0, 0.0, 100.0))
-    status = [{"status": "running", "jobs": 2, "jobs_share": 1.0}]
-    summary = [{"metric": "gpu_hours", "value": 12.0, "unit": "GPU-hours"}]
-    named = {"queuing/cluster_timeline": load, "overview/status": status, "overview/summary": summary}
-    hours, held = headline(
-        {name: answer_of(name, *rows) for name, rows in named.items()}, _capacity(None), "telemetry covers a day"
+    answers = answers_of(
+        overview__status=[{"status": "running", "jobs": 2, "jobs_share": 1.0}],
+        overview__summary=_metrics(gpu_hours=12.0),
+        queuing__gpu_time_held=_metrics(held_share=0.1, owned_gpus=100.0, running_gpu_hours=8.0),
     )
+    hours, held = headline(answers, _capacity(None), "telemetry covers a day")
     assert hours["note"] == "of finished runs; 2 jobs still running at the end hold 8 more"
     assert (held["text"], held["note"]) == (
         "10.0 %",
         "by jobs, up to the last submission (jobs that still run included)",
     )
-    (_, held, gpus) = headline(
-        {name: answer_of(name, *rows) for name, rows in named.items()}, _capacity(100.0, observed=120.0)
-    )
+    (_, held, gpus) = headline(answers, _capacity(100.0, observed=120.0))
     assert held["note"] == "of 100 GPUs, up to the last submission (jobs that still run included)"
     assert (gpus["text"], gpus["note"]) == ("100", "listed; 120 as observed")
-    until = {**_time("absolute", 1), "last_submission": "2026-01-01T01:30:00"}
-    # Of the two hours the second ends after the last submission.
-    (_, held) = headline(
-        {name: answer_of(name, *rows) for name, rows in named.items()}, _capacity(None), None, cast("TimeInfo", until)
-    )
-    assert held["text"] == "8.0 %"
-    use = [{"gpu_count": 1.0, "status": None, "samples": 4, "mean_pct": 50.0}]
-    (busy,) = headline(answers_of(utilization__gpu_by_size_status=use), _capacity(None), "telemetry covers a day")
+    use = answers_of(utilization__held_gpus=_metrics(busy_share=0.5, samples=4.0))
+    (busy,) = headline(use, _capacity(None), "telemetry covers a day")
     assert (busy["text"], busy["note"]) == ("50.0 %", "telemetry covers a day")
 
 

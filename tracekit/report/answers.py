@@ -27,9 +27,10 @@ def rows_of(answers: Mapping[str, Answer], name: str) -> list[Row]:
     return answers[name].rows() if name in answers else []
 
 
-def metrics(answers: Mapping[str, Answer]) -> dict[str, float]:
-    """Return the known numbers of overview/summary, by name."""
-    return {r["metric"]: r["value"] for r in rows_of(answers, "overview/summary") if r["value"] is not None}
+def metrics(answers: Mapping[str, Answer], *names: str) -> dict[str, float]:
+    """Return the known numbers of answers that give a metric a row, by metric; of overview/summary unless told."""
+    rows = [row for name in names or ("overview/summary",) for row in rows_of(answers, name)]
+    return {row["metric"]: row["value"] for row in rows if row["value"] is not None}
 
 
 def answer_info(trace: Trace, answer: Answer, facts: Facts, remark: str | None = None) -> AnswerInfo:

@@ -132,10 +132,8 @@ def build_report(
             "clusters": _clusters(trace),
         },
         "time": when,
-        "opening": opening(
-            found, guidelines, doubts_of(found, capacity, told, guidelines, when), capacity, when, replay
-        ),
-        "headline": headline(found, capacity, telemetry_period({"utilization"}, told, when, facts.watched), when),
+        "opening": opening(found, guidelines, doubts_of(found, capacity, told, guidelines), capacity, when, replay),
+        "headline": headline(found, capacity, telemetry_period({"utilization"}, told, when, facts.watched)),
         "capacity": capacity,
         "gpu_totals": gpu_totals(found, capacity, replay),
         "release": release_info(release_of(trace)),
@@ -166,7 +164,6 @@ def facts_of(told: Quality, when: TimeInfo) -> Facts:
         quotas="capacity" in have,
         dated=when["base"] != "relative",
         timezone=when["timezone"],
-        last_submission=when["last_submission"],
     )
 
 

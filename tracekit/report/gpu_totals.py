@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from tracekit.characterize.quotas import ALLOWED, OWNED
 from tracekit.report.answers import metrics
-from tracekit.report.words import owned_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +29,8 @@ def gpu_totals(answers: Mapping[str, Answer], capacity: CapacityInfo, replay: Re
         What the replays were made of.
     """
     found: list[GpuTotal] = []
-    load = answers.get("queuing/cluster_timeline")
-    owned = owned_gpus(load.rows()) if load else None
+    load = answers.get("queuing/gpu_time_held")
+    owned = metrics(answers, "queuing/gpu_time_held").get("owned_gpus")
     if load and owned is not None:
         source = capacity["note"] if load.params.get("gpus") else _note(load, OWNED)
         source += ", on average over time" if round(owned) != capacity["gpus"] else ""

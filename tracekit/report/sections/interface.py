@@ -57,8 +57,6 @@ class Facts:
     """Whether times are dates; they count from the start of the trace otherwise, which stands at 1970-01-01."""
     timezone: str = "UTC"
     """In which dates and hours are shown."""
-    last_submission: str | None = None
-    """When the last job came [ISO time, UTC]; None where it is not known."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from tracekit.report.sections.interface import Shown
 from tracekit.report.structure import ROW_LIMIT
 from tracekit.report.theme import colour
 from tracekit.report.when import local, start_of_day, trace_day
-from tracekit.report.words import held_share, largest, submitted_until
+from tracekit.report.words import largest
 from tracekit.text import count, counted, percent, shorten
 
 if TYPE_CHECKING:
@@ -31,22 +31,24 @@ VCS = 6
 """Most VCs drawn through time."""
 
 
-def timeline_finding(rows: list[Row], facts: Facts) -> str | None:
-    """Say how much was held on average and at most, and when most was waited for."""
-    times = len({r["time"] for r in rows})
-    submitted = submitted_until(rows, facts.last_submission)
-    held = sum(r["running_gpus"] for r in submitted)
-    if not held:
+def held_finding(rows: list[Row], _: Facts) -> str | None:
+    """Say which part of the GPU time jobs held, and how many GPUs that is."""
+    known = {r["metric"]: r["value"] for r in rows}
+    if not known.get("held_gpus"):
         return None
-    share = held_share(submitted)
-    mean = f"{count(round(held / len({r['time'] for r in submitted})))} GPUs"
-    when = "Up to the last submission" if len(submitted) < len(rows) else "Over the whole trace"
-    text = f"{when}, jobs held {mean} on average"
-    if share is not None:
-        text = f"{when}, jobs held {percent(share)} of the GPU time of the cluster, {mean} on average"
-    text += f" and {count(round(_fullest(rows)))} in the fullest of the {count(times)} spans drawn"
-    if share is not None and share < FEW_HELD:
-        text += "; the log may hold a part of the cluster's jobs only"
+    share, mean = known.get("held_share"), f"{count(round(known['held_gpus']))} GPUs on average"
+    if share is None:
+        return f"Up to the last submission, jobs held {mean}."
+    text = f"Up to the last submission, jobs held {percent(share)} of the GPU time of the cluster, {mean}"
+    return f"{text}; the log may hold a part of the cluster's jobs only." if share < FEW_HELD else f"{text}."
+
+
+def timeline_finding(rows: list[Row], facts: Facts) -> str | None:
+    """Say how much was held at most, and when most was waited for."""
+    if not any(r["running_gpus"] for r in rows):
+        return None
+    times = len({r["time"] for r in rows})
+    text = f"In the fullest of the {count(times)} spans drawn jobs held {count(round(_fullest(rows)))} GPUs"
     above = len({r["time"] for r in rows if (r["capacity_gpus"] or float("inf")) < r["running_gpus"] - 0.5})
     if above:
         text += (
@@ -226,6 +228,7 @@ def _time(rows: Sequence[Row], facts: Facts) -> alt.X:
 
 
 SHOWN = (
+    Shown("queuing/gpu_time_held", finding=held_finding),
     Shown("queuing/cluster_timeline", finding=timeline_finding, chart=timeline_chart),
     Shown("queuing/timeline", finding=vc_timeline_finding, chart=vc_timeline_chart, void=no_vc_timeline),
     Shown("locality/fragmentation", finding=fragmentation_finding, chart=fragmentation_chart),

@@ -19,7 +19,6 @@ from tracekit.report.charts import (
 )
 from tracekit.report.sections.interface import Shown
 from tracekit.report.theme import colour
-from tracekit.report.words import busy_samples
 from tracekit.text import count, counted, duration, shorten
 
 if TYPE_CHECKING:
@@ -30,27 +29,34 @@ SIZES = 8
 """Most job sizes drawn."""
 
 
-def gpu_finding(rows: list[Row], facts: Facts) -> str | None:
-    """Say the mean over all samples, and the means of the most and the least busy size."""
-    known = [r for r in rows if r["mean_pct"] is not None and r["gpu_count"] is not None]
-    pooled: dict[float, tuple[int, float]] = {}
-    for row in known:
-        n, total = pooled.get(row["gpu_count"], (0, 0.0))
-        pooled[row["gpu_count"]] = (n + row["samples"], total + row["samples"] * row["mean_pct"])
-    samples, total = busy_samples(rows)
-    if not samples:
-        return None
-    mean = total / samples
+def held_gpus_finding(rows: list[Row], facts: Facts) -> str | None:
+    """Say the mean over all samples."""
+    known = {r["metric"]: r["value"] for r in rows}
     attempts = sum(facts.watched.attempts.values())
     of = f" of {counted(attempts, 'attempts')}" if attempts else ""
-    text = f"Over {count(samples)} samples{of}, GPUs held by jobs were {mean:.1f} % busy on average"
+    return (
+        f"Over {count(known['samples'])} samples{of}, GPUs held by jobs were {100 * known['busy_share']:.1f} % busy on"
+        " average."
+    )
+
+
+def gpu_finding(rows: list[Row], _: Facts) -> str | None:
+    """Say the means of the most and the least busy size."""
+    pooled: dict[float, tuple[int, float]] = {}
+    for row in rows:
+        if row["mean_pct"] is not None and row["gpu_count"] is not None:
+            n, total = pooled.get(row["gpu_count"], (0, 0.0))
+            pooled[row["gpu_count"]] = (n + row["samples"], total + row["samples"] * row["mean_pct"])
+    samples = sum(n for n, _ in pooled.values())
     # Sizes that hold next to nothing of the time would name an accident.
     sizes = {g: t / n for g, (n, t) in pooled.items() if n >= 0.01 * samples}
     if len(sizes) < 2:
-        return text + "."
+        return None
     low, high = min(sizes, key=lambda g: sizes[g]), max(sizes, key=lambda g: sizes[g])
-    least, most = f"{_gpus(low)} ({sizes[low]:.1f} %)", f"{_gpus(high)} ({sizes[high]:.1f} %)"
-    return f"{text}: least in jobs of {least}, most in jobs of {most}."
+    return (
+        f"The GPUs of jobs of {_gpus(low)} were least busy, {sizes[low]:.1f} % on average, those of jobs of"
+        f" {_gpus(high)} most, {sizes[high]:.1f} %."
+    )
 
 
 def _gpus(number: float) -> str:
@@ -219,6 +225,7 @@ def host_chart(rows: list[Row], _: Facts) -> list[Panel]:
 
 
 SHOWN = (
+    Shown("utilization/held_gpus", finding=held_gpus_finding),
     Shown("utilization/gpu_by_size_status", finding=gpu_finding, chart=gpu_chart),
     Shown("utilization/dedicated", finding=dedicated_finding, chart=dedicated_chart),
     Shown(
