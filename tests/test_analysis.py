@@ -12,8 +12,8 @@ from tracekit.analysis import analyze, analyze_many
 from tracekit.characterize import list_queries
 from tracekit.errors import OutputError, QueryError, SourceError, TraceError, UsageError
 from tracekit.progress import Progress
+from tracekit.replay.results.questions import REPLAYED
 from tracekit.report.fitted import FITTED
-from tracekit.report.replay_questions import REPLAYED
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import pytest
 from tracekit.analysis import analyze
 from tracekit.answer import Answer, AnswerColumn, Interval, Param, Unanswered
 from tracekit.characterize import Query, list_queries
+from tracekit.replay.results.questions import REPLAYED
 from tracekit.report import build_report
 from tracekit.report.fitted import FITTED
-from tracekit.report.replay_questions import REPLAYED
 from tracekit.report.sections import section_title, sections_in_order
 from tracekit.report.structure import ROW_LIMIT
 

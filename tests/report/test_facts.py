@@ -359,7 +359,7 @@ def test_a_result_without_rows_says_what_that_means() -> None:
 
 def test_the_vc_that_would_pay_most_is_named() -> None:
     rows = [
-        {"policy": policy, "vc": vc, "mean_wait_s": wait, "effect_told": True}
+        {"policy": policy, "vc": vc, "avg_queue_s": wait, "effect_told": True}
         for policy, vc, wait in (
             ("fifo", "a", 60.0),
             ("fifo", "b", 120.0),

@@ -17,8 +17,8 @@ from tracekit.guidelines.markdown import escaped
 from tracekit.guidelines.replays import LiveReplays
 from tracekit.progress import Progress
 from tracekit.replay.panel import standard_panel
+from tracekit.replay.results.questions import ASSUMED, REPLAYED, TENANTS
 from tracekit.report.data import build_report
-from tracekit.report.replay_questions import ASSUMED, REPLAYED, TENANTS
 from tracekit.report.replayed import replayed_answers, unreplayed_answers
 from tracekit.report.sections import finding, panels
 
@@ -94,26 +94,26 @@ def rows(trace: Trace) -> dict[str, list[dict[str, Any]]]:
 def test_the_rows_are_those_of_a_schedule_worked_by_hand(rows: dict[str, list[dict[str, Any]]]) -> None:
     """FIFO: 0-60 min, 60-120, 120-121. SJF: 0-60, 61-121 and the short one at 60-61."""
     by = {r["policy"]: r for r in rows["replay/policies"]}
-    assert by["fifo"]["mean_wait_s"] == pytest.approx((0 + 59 * 60 + 118 * 60) / 3)
-    assert by["sjf"]["mean_wait_s"] == pytest.approx((0 + 60 * 60 + 58 * 60) / 3)
+    assert by["fifo"]["avg_queue_s"] == pytest.approx((0 + 59 * 60 + 118 * 60) / 3)
+    assert by["sjf"]["avg_queue_s"] == pytest.approx((0 + 60 * 60 + 58 * 60) / 3)
     assert (by["fifo"]["run_times"], by["sjf"]["run_times"], by["las"]["run_times"]) == (
         "not given",
         "given",
         "not given",
     )
-    waits = {(r["vc"], r["policy"]): r["mean_wait_s"] for r in rows["replay/by_vc"]}
+    waits = {(r["vc"], r["policy"]): r["avg_queue_s"] for r in rows["replay/by_vc"]}
     assert (waits["b", "fifo"], waits["b", "sjf"]) == (118 * 60, 58 * 60)
 
 
 def test_a_change_is_told_where_the_log_is_the_first_policy(in_order: dict[str, list[dict[str, Any]]]) -> None:
     by = {r["policy"]: r for r in in_order["replay/policies"]}
     base, fast = (59 + 118) * 60 + 7260, (60 + 58) * 60 + 7260
-    assert by["sjf"]["change_share"] == pytest.approx(fast / base - 1)
-    assert (by["sjf"]["later_share"], by["sjf"]["earlier_share"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    assert by["sjf"]["jct_diff_share"] == pytest.approx(fast / base - 1)
+    assert (by["sjf"]["worse_share"], by["sjf"]["better_share"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
     assert (by["sjf"]["effect_told"], by["sjf"]["effect_reason"], by["sjf"]["recorded_jobs"]) == (True, None, 3)
-    assert by["sjf"]["recorded_wait_s"] == by["sjf"]["first_wait_s"] == pytest.approx((59 + 118) * 60 / 3)
-    assert by["sjf"]["policy_wait_s"] == pytest.approx((60 + 58) * 60 / 3)
-    assert by["sjf"]["recorded_completion_s"] == pytest.approx(base / 3)
+    assert by["sjf"]["recorded_queue_s"] == by["sjf"]["baseline_queue_s"] == pytest.approx((59 + 118) * 60 / 3)
+    assert by["sjf"]["policy_queue_s"] == pytest.approx((60 + 58) * 60 / 3)
+    assert by["sjf"]["recorded_jct_s"] == pytest.approx(base / 3)
     text = finding("replay/policies", in_order["replay/policies"]) or ""
     assert "Of the policies that are given the true run times in advance, s" in text
     assert "By the log they waited 59 min on average." in text
@@ -126,11 +126,11 @@ def test_no_change_is_told_and_nothing_ranked_where_the_log_ran_otherwise(
 ) -> None:
     """First in, first out lets the jobs wait 59 min; by the log they waited 6 h less a minute."""
     why = "a replay does not reproduce this log (0.98 h against 5.98 h waited); the effect cannot be told"
-    effects = ("change_share", "change_low_share", "change_high_share", "later_share", "earlier_share")
+    effects = ("jct_diff_share", "jct_diff_share_low", "jct_diff_share_high", "worse_share", "better_share")
     for row in rows["replay/policies"]:
         assert (row["effect_told"], row["effect_reason"]) == (False, why)
         assert {row[key] for key in effects} == {None}
-        assert row["recorded_wait_s"] == pytest.approx(6 * 3600 - 60)
+        assert row["recorded_queue_s"] == pytest.approx(6 * 3600 - 60)
     assert finding("replay/policies", rows["replay/policies"]) == (
         "Under fifo (first in, first out) these 3 jobs take 1.66 h from submission to end on average, of which they"
         " wait 59 min. By the log they waited 5.98 h on average, for causes that the replays do not know, such as"
@@ -153,12 +153,12 @@ def test_the_rows_are_those_of_a_replay_by_itself(trace: Trace, rows: dict[str, 
     summary = tracekit.replay(trace, policy="srtf").summary
     (row,) = [r for r in rows["replay/policies"] if r["policy"] == "srtf"]
     same = {
-        "mean_completion_s": "avg_jct_s",
-        "median_completion_s": "median_jct_s",
-        "mean_wait_s": "avg_queue_s",
+        "avg_jct_s": "avg_jct_s",
+        "median_jct_s": "median_jct_s",
+        "avg_queue_s": "avg_queue_s",
         "preemptions": "preemptions",
-        "fairness_share": "jain_fairness_vc",
-        "gpus_busy_share": "gpu_utilization_share",
+        "jain_fairness_vc": "jain_fairness_vc",
+        "gpu_utilization_share": "gpu_utilization_share",
     }
     assert [row[key] for key in same] == [summary[key] for key in same.values()]
 
@@ -244,7 +244,7 @@ def test_policies_that_change_something_come_after_the_first(
         key = name.removeprefix("replay/by_")
         means: dict[str, dict[Any, tuple[float, float]]] = {}
         for r in rows[name]:
-            means.setdefault(r["policy"], {})[r[key]] = (r["mean_completion_s"], r["mean_wait_s"])
+            means.setdefault(r["policy"], {})[r[key]] = (r["avg_jct_s"], r["avg_queue_s"])
         first, *others = means
         assert first == standard_panel()[0]
         same = [means[policy] == means[first] for policy in others]
@@ -280,7 +280,7 @@ def test_a_limit_is_told_where_it_cuts(make_trace: MakeTrace) -> None:
 
 def test_a_sentence_about_replays_is_of_all_rows_also_where_a_report_keeps_the_first(trace: Trace) -> None:
     rows = [
-        {"vc": f"v{k}", "policy": p, "quotas": q, "jobs": 1, "mean_completion_s": 9.0, "mean_wait_s": wait}
+        {"vc": f"v{k}", "policy": p, "quotas": q, "jobs": 1, "avg_jct_s": 9.0, "avg_queue_s": wait}
         for p, q, wait in (("fifo", "ignored", 60.0), ("sjf", "ignored", 70.0), ("hived", "kept", 90.0))
         for k in range(1001)
     ]

@@ -8,9 +8,9 @@ from pkgutil import iter_modules
 
 import tracekit.report.sections as home
 from tracekit.characterize import list_queries
+from tracekit.replay.results.questions import REPLAYED
 from tracekit.report.changed import COMPARED
 from tracekit.report.fitted import FITTED
-from tracekit.report.replay_questions import REPLAYED
 from tracekit.report.sections.interface import Shown, shown
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.replay.panel import PANEL
+from tracekit.replay.results.answers import LEAST, alike
 from tracekit.replay.results.record import RECORDED
 from tracekit.text import shorten
 
@@ -13,10 +14,8 @@ if TYPE_CHECKING:
 
     from tracekit.answer import Row
 
-__all__ = ["LEAST", "alike", "differ", "fold", "fold_note", "in_panel_order", "label", "policy_name"]
+__all__ = ["differ", "fold", "fold_note", "in_panel_order", "label", "policy_name"]
 
-LEAST = 0.001
-"""A change of less than this share of the mean counts as none."""
 _FOLDED = 3
 """From so many policies on, those whose numbers are alike are drawn as one."""
 
@@ -30,18 +29,6 @@ def in_panel_order(rows: Iterable[Row]) -> list[Row]:
     """Return rows in the order of the standard panel, whose first policy the others are compared with."""
     places = {name: place for place, name in enumerate(PANEL)}
     return sorted(rows, key=lambda r: places.get(r["policy"], len(places)))
-
-
-def alike(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
-    """Return whether two lists hold the same numbers, up to `LEAST` of each."""
-    if len(one) != len(other):
-        return False
-    for a, b in zip(one, other, strict=True):
-        if (a is None) != (b is None):
-            return False
-        if a is not None and b is not None and abs(a - b) > LEAST * max(abs(a), abs(b)):
-            return False
-    return True
 
 
 def fold(numbers: Mapping[str, Sequence[float | None]]) -> dict[str, list[str]]:

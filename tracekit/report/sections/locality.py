@@ -132,12 +132,12 @@ def relaxation_finding(rows: list[Row], _: Facts) -> str | None:
 
 def _waited(rows: list[Row], gpu_class: str) -> str:
     """Compare the mean first wait of spread and of compact jobs of a class, over the jobs whose wait is known."""
-    own = [r for r in rows if r["gpu_class"] == gpu_class and r["mean_wait_s"] is not None]
+    own = [r for r in rows if r["gpu_class"] == gpu_class and r["mean_queue_s"] is not None]
     kinds = [[r for r in own if (r["relaxation"] > 1) == wide] for wide in (True, False)]
     waits = [sum(r["waits"] for r in kind) for kind in kinds]
     if min(waits) < SEVERAL:
         return ""
-    wide, close = (sum(r["waits"] * r["mean_wait_s"] for r in kind) / n for kind, n in zip(kinds, waits, strict=True))
+    wide, close = (sum(r["waits"] * r["mean_queue_s"] for r in kind) / n for kind, n in zip(kinds, waits, strict=True))
     return (
         f" They waited {duration(wide)} on average{sample_size(waits[0])}, the others of this size {duration(close)}"
         f"{sample_size(waits[1])}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from tracekit.replay.results.answers import LEAST
 from tracekit.replay.results.record import RECORDED
 from tracekit.report.charts import (
     Panel,
@@ -17,7 +18,7 @@ from tracekit.report.charts import (
     time_axis,
     time_scale,
 )
-from tracekit.report.replay_rows import LEAST, differ, fold, fold_note, label, policy_name
+from tracekit.report.replay_rows import differ, fold, fold_note, label, policy_name
 from tracekit.report.sections.interface import Shown
 from tracekit.report.theme import colour
 from tracekit.text import count, counted, duration, percent, signed_percent
@@ -40,27 +41,27 @@ _TIMES = {
     "completion": ("Completion time", "completion time"),
     "wait": ("Waiting", "wait until the first start"),
 }
-_SHARES = {"fairness_share": "fairness between VCs", "gpus_busy_share": "GPUs held"}
+_SHARES = {"jain_fairness_vc": "fairness between VCs", "gpu_utilization_share": "GPUs held"}
 _SHARE_NOTES = {
-    "fairness_share": (
+    "jain_fairness_vc": (
         "Fairness is Jain's index: at 100 % every VC got the same part of what it asked for, and the lower it is, the"
         " more uneven these parts are."
     ),
-    "gpus_busy_share": "GPUs held: the part of all GPU time that jobs had, until the last end.",
+    "gpu_utilization_share": "GPUs held: the part of all GPU time that jobs had, until the last end.",
 }
 
 
 def policies_finding(rows: list[Row], _: Facts) -> str | None:
     """Name the fastest policy that does not know run times, and the fastest that does, as far as the log carries it."""
-    known = [r for r in rows if r["mean_completion_s"] is not None and r["policy"] != RECORDED]
+    known = [r for r in rows if r["avg_jct_s"] is not None and r["policy"] != RECORDED]
     base = rows[0]
-    if len(known) < 2 or base["mean_completion_s"] is None:
+    if len(known) < 2 or base["avg_jct_s"] is None:
         return None
     never = base["jobs"] - base["completed"] if base.get("completed") is not None and base.get("jobs") else 0
-    if not any(r["mean_wait_s"] for r in known):
+    if not any(r["avg_queue_s"] for r in known):
         told = [
             f"{_never(never)}. So comparing them tells nothing here.",
-            f"From submission to end {_these(base)} take {duration(base['mean_completion_s'])} on average.",
+            f"From submission to end {_these(base)} take {duration(base['avg_jct_s'])} on average.",
             _recorded(rows, base),
             _untold(rows),
         ]
@@ -82,32 +83,32 @@ def _compared(rows: list[Row], known: list[Row]) -> list[str]:
     parts = []
     for knows, which in (("not given", "do not know run times"), ("given", "are given the true run times in advance")):
         group = [r for r in told if r["run_times"] == knows]
-        best = min(group, key=lambda r: r["mean_completion_s"], default=base)
-        if best is not base and (best["change_share"] or 0) < -LEAST:
+        best = min(group, key=lambda r: r["avg_jct_s"], default=base)
+        if best is not base and (best["jct_diff_share"] or 0) < -LEAST:
             parts.append(f"Of the policies that {which}, {_gain(best)}.")
     what = f" ({base['what']})" if base.get("what") else ""
     start = (
-        f"Under {policy_name(base)}{what} {_these(base)} take {duration(base['mean_completion_s'])} from submission to"
+        f"Under {policy_name(base)}{what} {_these(base)} take {duration(base['avg_jct_s'])} from submission to"
         " end on average"
     )
-    if base["mean_wait_s"]:
-        start += f", of which they wait {duration(base['mean_wait_s'])}"
-    elif base["mean_wait_s"] is not None:
+    if base["avg_queue_s"]:
+        start += f", of which they wait {duration(base['avg_queue_s'])}"
+    elif base["avg_queue_s"] is not None:
         start += ", and none of them waits"
     if parts:
         return [f"{start}.", *parts, _log_beside(told[-1]), _untold(rows)]
     if len(told) == 1:
         return [f"{start}.", _recorded(rows, base), _untold(rows)]
-    little = "" if base["mean_wait_s"] else "Comparing policies tells little here."
+    little = "" if base["avg_queue_s"] else "Comparing policies tells little here."
     other = "No other policy" if len(told) == len(known) else "None of the others that can be compared"
     return [f"{start}. {other} shortens that{_longest(told)}.", little, _recorded(rows, base), _untold(rows)]
 
 
 def _log_beside(row: Row) -> str:
     """Return what the log let the jobs of an effect wait; '' where the row does not say."""
-    if row.get("recorded_wait_s") is None:
+    if row.get("recorded_queue_s") is None:
         return ""
-    return f"By the log they waited {duration(row['recorded_wait_s'])} on average."
+    return f"By the log they waited {duration(row['recorded_queue_s'])} on average."
 
 
 def _untold(rows: list[Row]) -> str:
@@ -144,18 +145,18 @@ def _these(row: Row) -> str:
 
 
 def _longest(known: list[Row]) -> str:
-    worst = max(known, key=lambda r: r["mean_completion_s"])
-    if (worst.get("change_share") or 0) <= LEAST:
+    worst = max(known, key=lambda r: r["avg_jct_s"])
+    if (worst.get("jct_diff_share") or 0) <= LEAST:
         return ""
     return (
-        f"; under {policy_name(worst)} they take longest, {duration(worst['mean_completion_s'])}"
-        f" ({', '.join(filter(None, [signed_percent(worst['change_share']), _interval(worst)]))})"
+        f"; under {policy_name(worst)} they take longest, {duration(worst['avg_jct_s'])}"
+        f" ({', '.join(filter(None, [signed_percent(worst['jct_diff_share']), _interval(worst)]))})"
     )
 
 
 def _interval(row: Row) -> str:
     """Return the interval of a change; '' where it is not known."""
-    low, high = row["change_low_share"], row["change_high_share"]
+    low, high = row["jct_diff_share_low"], row["jct_diff_share_high"]
     if low is None or high is None:
         return ""
     return f"95 % interval {signed_percent(low)} to {signed_percent(high)}"
@@ -163,12 +164,12 @@ def _interval(row: Row) -> str:
 
 def _recorded(rows: list[Row], base: Row) -> str:
     """Return how long the jobs waited by the log, where that is known."""
-    row = next((r for r in rows if r["policy"] == RECORDED and r["mean_wait_s"]), None)
+    row = next((r for r in rows if r["policy"] == RECORDED and r["avg_queue_s"]), None)
     if row is None:
         return ""
     who = "they" if row.get("completed") == base.get("completed") else _these(row)
-    text = f"By the log {who} waited {duration(row['mean_wait_s'])} on average"
-    if row["mean_wait_s"] > (base["mean_wait_s"] or 0):
+    text = f"By the log {who} waited {duration(row['avg_queue_s'])} on average"
+    if row["avg_queue_s"] > (base["avg_queue_s"] or 0):
         text += ", for causes that the replays do not know, such as quotas or reserved nodes"
     return f"{text}."
 
@@ -188,16 +189,16 @@ def _beyond(rows: list[Row]) -> str:
 def _gain(row: Row) -> str:
     interval = _interval(row)
     ends = f" ({interval})" if interval else ""
-    worse = f", while {percent(row['later_share'])} of the jobs end later" if row["later_share"] else ""
+    worse = f", while {percent(row['worse_share'])} of the jobs end later" if row["worse_share"] else ""
     return (
-        f"{policy_name(row)} gives the shortest times, {duration(row['mean_completion_s'])} on average,"
-        f" {signed_percent(row['change_share'])}{ends}{worse}"
+        f"{policy_name(row)} gives the shortest times, {duration(row['avg_jct_s'])} on average,"
+        f" {signed_percent(row['jct_diff_share'])}{ends}{worse}"
     )
 
 
 def policies_chart(rows: list[Row], _: Facts) -> list[Panel]:
     """Draw completion time, waiting, and what it costs in fairness, by policy."""
-    known = [{**r, "policy": policy_name(r)} for r in rows if r["mean_completion_s"] is not None]
+    known = [{**r, "policy": policy_name(r)} for r in rows if r["avg_jct_s"] is not None]
     times = [what for what in _TIMES if any(differ(known, f"{of}_{what}_s") for of in ("median", "mean", "p99"))]
     shown = {key: words for key, words in _SHARES.items() if differ(known, key, _SEEN)}
     columns = [f"{of}_{what}_s" for what in times for of in ("median", "mean", "p99")] + list(shown)

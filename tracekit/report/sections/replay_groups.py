@@ -33,19 +33,19 @@ def classes_finding(rows: list[Row], _: Facts) -> str | None:
     rows = in_panel_order(rows)
     found = []
     for name in GPU_CLASSES[1:]:
-        waits = [r for r in rows if r["gpu_class"] == name and r["mean_wait_s"] is not None]
+        waits = [r for r in rows if r["gpu_class"] == name and r["avg_queue_s"] is not None]
         own = [r for r in waits if r["policy"] != RECORDED]
         if len(own) > 1:
             told = [r for r in own[1:] if r.get("effect_told")]
-            log = next((r["mean_wait_s"] for r in waits if r["policy"] == RECORDED), None)
-            best = min([own[0], *told], key=lambda r: r["mean_wait_s"]) if told else None
+            log = next((r["avg_queue_s"] for r in waits if r["policy"] == RECORDED), None)
+            best = min([own[0], *told], key=lambda r: r["avg_queue_s"]) if told else None
             found.append((name, own[0], best, log))
-    if found and not any(r["mean_wait_s"] for r in rows if r["policy"] != RECORDED):
-        started = all(r["mean_wait_s"] is not None for r in rows if r["policy"] != RECORDED)
+    if found and not any(r["avg_queue_s"] for r in rows if r["policy"] != RECORDED):
+        started = all(r["avg_queue_s"] is not None for r in rows if r["policy"] != RECORDED)
         return "No job of any size waits under any policy." if started else "No job that starts waits under any policy."
     if found and not any(best for _, _, best, _ in found):
         return f"{_ends([_by_log(*entry) for entry in found])} {_NOT_TOLD}"
-    if found and not any(first["mean_wait_s"] for _, first, _, _ in found):
+    if found and not any(first["avg_queue_s"] for _, first, _, _ in found):
         base = policy_name(found[0][1])
         return f"Under {base} no job of any size waits, so no other policy can shorten a wait.{_paid(rows)}"
     return _ends([_best(name, first, best or first) for name, first, best, _ in found]) or None
@@ -64,33 +64,33 @@ def _ends(parts: list[str]) -> str:
 
 def _by_log(gpu_class: str, first: Row, _: Row | None, log_s: float | None) -> str:
     """Return the mean wait of a size under the first policy, and by the log where that is known."""
-    text = f"{gpu_jobs(gpu_class)} wait {duration(first['mean_wait_s'])} on average under {policy_name(first)}"
+    text = f"{gpu_jobs(gpu_class)} wait {duration(first['avg_queue_s'])} on average under {policy_name(first)}"
     return text if log_s is None else f"{text}, and waited {duration(log_s)} by the log"
 
 
 def _best(gpu_class: str, first: Row, best: Row) -> str:
     """Return the mean wait of a size under the first policy, and under the best where that is shorter."""
-    text = f"{gpu_jobs(gpu_class)} wait {duration(first['mean_wait_s'])} on average under {policy_name(first)}"
-    if best["mean_wait_s"] >= first["mean_wait_s"]:
+    text = f"{gpu_jobs(gpu_class)} wait {duration(first['avg_queue_s'])} on average under {policy_name(first)}"
+    if best["avg_queue_s"] >= first["avg_queue_s"]:
         return f"{text}, which no other policy shortens"
-    return f"{text}, and at best {duration(best['mean_wait_s'])}, under {policy_name(best)}"
+    return f"{text}, and at best {duration(best['avg_queue_s'])}, under {policy_name(best)}"
 
 
 def _paid(rows: list[Row]) -> str:
     """Return which size would wait longest under another policy, where none waits under the first."""
-    known = [r for r in rows if r["mean_wait_s"] is not None and r["policy"] != RECORDED and r.get("effect_told")]
-    worst = max(known, key=lambda r: r["mean_wait_s"])
-    if not worst["mean_wait_s"]:
+    known = [r for r in rows if r["avg_queue_s"] is not None and r["policy"] != RECORDED and r.get("effect_told")]
+    worst = max(known, key=lambda r: r["avg_queue_s"])
+    if not worst["avg_queue_s"]:
         return ""
     jobs = gpu_jobs(worst["gpu_class"])
     return (
-        f" The longest mean wait would be that of {jobs} under {policy_name(worst)}: {duration(worst['mean_wait_s'])}."
+        f" The longest mean wait would be that of {jobs} under {policy_name(worst)}: {duration(worst['avg_queue_s'])}."
     )
 
 
 def tenants_finding(rows: list[Row], _: Facts) -> str | None:
     """Name the VC that would pay most, among policies that ignore quotas and among those that keep them."""
-    known = [r for r in in_panel_order(rows) if r["mean_wait_s"] is not None and r["policy"] != RECORDED]
+    known = [r for r in in_panel_order(rows) if r["avg_queue_s"] is not None and r["policy"] != RECORDED]
     if not known:
         return None
     kinds = {r.get("quotas") for r in known}
@@ -132,9 +132,9 @@ def _silent(rows: list[Row]) -> bool:
 def _worst(rows: list[Row]) -> tuple[Row | None, Row]:
     """Return the row of the VC that waits longer than under the first policy by most, and a row of that policy."""
     first = rows[0]
-    base = {r["vc"]: r["mean_wait_s"] for r in rows if r["policy"] == first["policy"]}
-    worst = max((r for r in _told(rows) if r["vc"] in base), key=lambda r: r["mean_wait_s"] - base[r["vc"]])
-    return (worst if worst["mean_wait_s"] > base[worst["vc"]] else None), first
+    base = {r["vc"]: r["avg_queue_s"] for r in rows if r["policy"] == first["policy"]}
+    worst = max((r for r in _told(rows) if r["vc"] in base), key=lambda r: r["avg_queue_s"] - base[r["vc"]])
+    return (worst if worst["avg_queue_s"] > base[worst["vc"]] else None), first
 
 
 def _cost(rows: list[Row]) -> str:
@@ -153,8 +153,8 @@ def _vc(row: Row) -> str:
 def _instead(worst: Row, rows: list[Row]) -> str:
     first = next(r for r in rows if r["vc"] == worst["vc"])
     return (
-        f"{'they' if worst['vc'] is None else 'its jobs'} would wait {duration(worst['mean_wait_s'])} on average"
-        f" instead of {duration(first['mean_wait_s'])} under {policy_name(first)}"
+        f"{'they' if worst['vc'] is None else 'its jobs'} would wait {duration(worst['avg_queue_s'])} on average"
+        f" instead of {duration(first['avg_queue_s'])} under {policy_name(first)}"
     )
 
 
@@ -172,20 +172,20 @@ def classes_chart(rows: list[Row], _: Facts) -> list[Panel]:
     """Draw the mean wait by policy and size class."""
     import altair as alt
 
-    known = [{**r, "policy": policy_name(r)} for r in rows if r["mean_wait_s"] is not None]
+    known = [{**r, "policy": policy_name(r)} for r in rows if r["avg_queue_s"] is not None]
     classes = {r["gpu_class"] for r in known}
-    if not any(differ([r for r in known if r["gpu_class"] == c], "mean_wait_s") for c in classes):
+    if not any(differ([r for r in known if r["gpu_class"] == c], "avg_queue_s") for c in classes):
         return []
     found: dict[str, dict[str, float | None]] = {}
     for r in in_panel_order(known):
-        found.setdefault(r["policy"], dict.fromkeys(sorted(classes)))[r["gpu_class"]] = r["mean_wait_s"]
+        found.setdefault(r["policy"], dict.fromkeys(sorted(classes)))[r["gpu_class"]] = r["avg_queue_s"]
     folded = fold({name: list(waits.values()) for name, waits in found.items()})
     names = {name: label(name, others) for name, others in folded.items()}
     drawn = [
-        {**r, "policy": names[r["policy"]], "words": duration(r["mean_wait_s"])} for r in known if r["policy"] in names
+        {**r, "policy": names[r["policy"]], "words": duration(r["avg_queue_s"])} for r in known if r["policy"] in names
     ]
     colours = class_colours(r["gpu_class"] for r in drawn)
-    values = axis_values(drawn, ("mean_wait_s",))
+    values = axis_values(drawn, ("avg_queue_s",))
     picture = (
         alt.Chart(data(drawn))
         .mark_point(filled=True, size=60, opacity=1)
@@ -193,7 +193,7 @@ def classes_chart(rows: list[Row], _: Facts) -> list[Panel]:
             y=category("policy", list(names.values()), None),
             # Below each other, since equal waits would hide each other.
             yOffset=alt.YOffset("gpu_class:N", scale=alt.Scale(domain=list(colours))),
-            x=alt.X("mean_wait_s:Q", scale=time_scale(values), axis=time_axis("mean wait (log scale)", values)),
+            x=alt.X("avg_queue_s:Q", scale=time_scale(values), axis=time_axis("mean wait (log scale)", values)),
             color=alt.Color("gpu_class:N", scale=palette(colours)),
             tooltip=[
                 alt.Tooltip("policy:N"),

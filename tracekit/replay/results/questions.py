@@ -1,4 +1,4 @@
-"""What a report asks the replays: the questions, and what the columns of their answers are."""
+"""What is asked of replays of several policies, and what the columns of the answers are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["ASSUMED", "CLASSES", "POLICIES", "REPLAYED", "TENANTS"]
 _RULE = (
     "The same jobs, with their submissions, sizes and run times, are scheduled anew on the same cluster, once under"
     " each policy; the first policy of the table is what the others are compared with. Completion time is end minus"
-    " submission, waiting is first start minus submission. The change is the mean over the jobs that both policies"
+    " submission, queue time is first start minus submission. The change is the mean over the jobs that both policies"
     " completed, divided by the mean under the first; its 95 % interval resamples whole submission days. Run times that"
     " a policy is given in advance are the true ones, so that such a policy shows the most that prediction can give. An"
     " effect is told only where the mean wait under the first policy is within a factor of 1.25 of what the same jobs"
@@ -20,12 +20,21 @@ _ORDER = (
     " the others."
 )
 _C = AnswerColumn
-QUOTAS = "kept: quotas of virtual clusters decide which jobs may run; ignored: any of them may take any free GPU"
-
 _TOLD = (
     "whether what changes against the first policy can be told: of the first policy, whether its waits are the log's"
 )
 _TOLD_OF_KIND = "the same against the first of the policies that also keep, or ignore, the quotas"
+_POLICY = _C("policy", "text", "policy and parameters, as 'tracekit replay -p' takes them")
+_QUOTAS = _C(
+    "quotas",
+    "text",
+    "kept: quotas of virtual clusters decide which jobs may run; ignored: any of them may take any free GPU",
+)
+_JOBS = _C("jobs", "jobs", "jobs replayed")
+_MEANS = (
+    _C("avg_jct_s", "s", "mean completion time"),
+    _C("avg_queue_s", "s", "mean queue time: from submission to the first start"),
+)
 
 POLICIES = Question(
     name="replay/policies",
@@ -34,26 +43,26 @@ POLICIES = Question(
     question="What would other scheduling policies have done to the same jobs?",
     rule=_RULE,
     columns=(
-        _C("policy", "text", "policy and parameters, as 'tracekit replay -p' takes them"),
+        _POLICY,
         _C("what", "sentence", "what the policy is; 'tracekit policies NAME' tells more"),
         _C("run_times", "text", "given: it is given the true run times in advance; not given: it is not"),
-        _C("mean_completion_s", "s", "mean completion time"),
-        _C("change_share", "share", "change of the mean completion time against the first policy; below 0 is faster"),
-        _C("change_low_share", "share", "lower end of its 95 % interval"),
-        _C("change_high_share", "share", "upper end"),
-        _C("mean_wait_s", "s", "mean wait until the first start"),
-        _C("p99_wait_s", "s", "99th percentile of these waits"),
-        _C("later_share", "share", "jobs that complete later"),
-        _C("earlier_share", "share", "jobs that complete earlier than under the first policy"),
-        _C("quotas", "text", QUOTAS),
-        _C("jobs", "jobs", "jobs replayed"),
+        _MEANS[0],
+        _C("jct_diff_share", "share", "change of the mean completion time against the first policy; below 0 is faster"),
+        _C("jct_diff_share_low", "share", "lower end of its 95 % interval"),
+        _C("jct_diff_share_high", "share", "upper end"),
+        _MEANS[1],
+        _C("p99_queue_s", "s", "99th percentile of queue times"),
+        _C("worse_share", "share", "jobs that complete later"),
+        _C("better_share", "share", "jobs that complete earlier than under the first policy"),
+        _QUOTAS,
+        _JOBS,
         _C("completed", "jobs", "jobs that ran to their end"),
-        _C("median_completion_s", "s", "median completion time"),
-        _C("p99_completion_s", "s", "99th percentile of completion times"),
-        _C("median_wait_s", "s", "median of these waits"),
-        _C("gpus_busy_share", "share", "GPU time held, of all GPU time until the last end"),
-        _C("fragmented_share", "share", "free GPU time on partly used nodes, of all free GPU time"),
-        _C("fairness_share", "share", "Jain's index of what virtual clusters got for what they asked; 1 is equal"),
+        _C("median_jct_s", "s", "median completion time"),
+        _C("p99_jct_s", "s", "99th percentile of completion times"),
+        _C("median_queue_s", "s", "median of queue times"),
+        _C("gpu_utilization_share", "share", "GPU time held, of all GPU time until the last end"),
+        _C("fragmentation_share", "share", "free GPU time on partly used nodes, of all free GPU time"),
+        _C("jain_fairness_vc", "share", "Jain's index of what virtual clusters got for what they asked; 1 is equal"),
         _C("preemptions", "preemptions", "times that a running job was stopped"),
         _C(
             "beyond_share",
@@ -63,10 +72,10 @@ POLICIES = Question(
         _C("effect_told", "true or false", _TOLD),
         _C("effect_reason", "sentence", "why it cannot be told"),
         _C("recorded_jobs", "jobs", "jobs that both this and the first policy completed and whose wait the log tells"),
-        _C("recorded_wait_s", "s", "mean wait of these jobs by the log"),
-        _C("first_wait_s", "s", "their mean wait under the first policy"),
-        _C("policy_wait_s", "s", "their mean wait under this policy"),
-        _C("recorded_completion_s", "s", "mean completion time by the log of those of them whose end it tells"),
+        _C("recorded_queue_s", "s", "mean queue time of these jobs by the log"),
+        _C("baseline_queue_s", "s", "the same under the first policy"),
+        _C("policy_queue_s", "s", "the same under this policy"),
+        _C("recorded_jct_s", "s", "mean completion time by the log of those of them whose end it tells"),
     ),
     paper="Helios Table 3 and Fig 9 (SC'21)",
 )
@@ -77,12 +86,11 @@ CLASSES = Question(
     question="Which sizes of jobs would gain under another policy, and which would pay?",
     rule=_RULE + _ORDER,
     columns=(
-        _C("policy", "text", "policy and parameters"),
+        _POLICY,
         _C("gpu_class", "class", "size class of the job"),
-        _C("jobs", "jobs", "jobs replayed"),
-        _C("mean_completion_s", "s", "mean completion time"),
-        _C("mean_wait_s", "s", "mean wait until the first start"),
-        _C("p95_wait_s", "s", "95th percentile of these waits"),
+        _JOBS,
+        *_MEANS,
+        _C("p95_queue_s", "s", "95th percentile of queue times"),
         _C("effect_told", "true or false", _TOLD),
     ),
 )
@@ -94,11 +102,10 @@ TENANTS = Question(
     rule=_RULE + _ORDER,
     columns=(
         _C("vc", "text", "virtual cluster; empty for jobs without one"),
-        _C("policy", "text", "policy and parameters"),
-        _C("quotas", "text", QUOTAS),
-        _C("jobs", "jobs", "jobs replayed"),
-        _C("mean_completion_s", "s", "mean completion time"),
-        _C("mean_wait_s", "s", "mean wait until the first start"),
+        _POLICY,
+        _QUOTAS,
+        _JOBS,
+        *_MEANS,
         _C("effect_told", "true or false", _TOLD_OF_KIND),
     ),
 )
@@ -118,4 +125,4 @@ ASSUMED = Question(
     ),
 )
 REPLAYED = (POLICIES, CLASSES, TENANTS, ASSUMED)
-"""What a report asks the replays."""
+"""What is asked, in reading order."""
