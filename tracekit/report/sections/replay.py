@@ -38,8 +38,8 @@ _MUCH = 0.05
 _SEEN = 0.005
 """Shares that differ by less look alike in a chart from 0 to 100 %."""
 _TIMES = {
-    "completion": ("Completion time", "completion time"),
-    "wait": ("Waiting", "wait until the first start"),
+    "jct": ("Completion time", "completion time"),
+    "queue": ("Waiting", "wait until the first start"),
 }
 _SHARES = {"jain_fairness_vc": "fairness between VCs", "gpu_utilization_share": "GPUs held"}
 _SHARE_NOTES = {
@@ -199,9 +199,9 @@ def _gain(row: Row) -> str:
 def policies_chart(rows: list[Row], _: Facts) -> list[Panel]:
     """Draw completion time, waiting, and what it costs in fairness, by policy."""
     known = [{**r, "policy": policy_name(r)} for r in rows if r["avg_jct_s"] is not None]
-    times = [what for what in _TIMES if any(differ(known, f"{of}_{what}_s") for of in ("median", "mean", "p99"))]
+    times = [what for what in _TIMES if any(differ(known, f"{of}_{what}_s") for of in ("median", "avg", "p99"))]
     shown = {key: words for key, words in _SHARES.items() if differ(known, key, _SEEN)}
-    columns = [f"{of}_{what}_s" for what in times for of in ("median", "mean", "p99")] + list(shown)
+    columns = [f"{of}_{what}_s" for what in times for of in ("median", "avg", "p99")] + list(shown)
     if not columns:
         return []
     folded = fold({r["policy"]: [r[c] for c in columns] for r in known})
@@ -233,7 +233,7 @@ def _as_one(name: str, others: Sequence[str], kinds: Mapping[str, str]) -> dict[
 def _spans(rows: list[Row], what: str, title: str) -> alt.LayerChart:
     import altair as alt
 
-    named = {f"median_{what}_s": "median", f"mean_{what}_s": "mean", f"p99_{what}_s": "99th percentile"}
+    named = {f"median_{what}_s": "median", f"avg_{what}_s": "mean", f"p99_{what}_s": "99th percentile"}
     low, mean, high = named
     rows = [{**r, **{f"{e}_words": duration(r[e]) for e in named if r[e] is not None}} for r in rows]
     values = axis_values(rows, list(named))
