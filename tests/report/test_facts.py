@@ -13,7 +13,7 @@ from tracekit.report.data import facts_of
 from tracekit.report.doubts import doubts_of
 from tracekit.report.gpu_totals import gpu_totals
 from tracekit.report.headline import headline
-from tracekit.report.sections import Facts, finding, panels, question_of, section_lead, why_empty
+from tracekit.report.sections.interface import Facts, finding, panels, question_of, section_lead, why_empty
 from tracekit.report.table_view import table_view
 from tracekit.report.telemetry import telemetry_note, telemetry_period
 from tracekit.report.watched import Watched

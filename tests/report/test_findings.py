@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracekit.report.sections import finding
+from tracekit.report.sections.interface import finding
 
 
 def _rows(columns: str, *rows: tuple[Any, ...]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.report.sections import finding, why_empty
+from tracekit.report.sections.interface import finding, why_empty
 
 
 def _rows(columns: str, *rows: tuple[Any, ...]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from tracekit.fit.model import WorkloadModel
 from tracekit.report.fitted import fitted_answers
 from tracekit.report.fitted_arrivals import DAYS, PROCESS, process_answer, rate_answer
 from tracekit.report.fitted_curves import growth_factor, half_days
-from tracekit.report.sections import finding, panels
+from tracekit.report.sections.interface import finding, panels
 
 if TYPE_CHECKING:
     from tracekit.answer import Answer

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.report.sections import finding, panels
+from tracekit.report.sections.interface import finding, panels
 
 
 def policy(name: str, completion: float = 3600.0, wait: float = 0.0, **more: Any) -> dict[str, Any]:

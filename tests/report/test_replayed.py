@@ -20,7 +20,7 @@ from tracekit.replay.panel import standard_panel
 from tracekit.replay.results.questions import ASSUMED, REPLAYED, TENANTS
 from tracekit.report.data import build_report
 from tracekit.report.replayed import replayed_answers, unreplayed_answers
-from tracekit.report.sections import finding, panels
+from tracekit.report.sections.interface import finding, panels
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,9 +19,13 @@ def _entries() -> list[Shown]:
     return [one for module in modules for one in getattr(module, "SHOWN", ())]
 
 
-def test_every_question_that_the_report_asks_is_shown_and_once() -> None:
-    asked = [question.name for question in (*list_queries(), *REPLAYED, *FITTED, *COMPARED)]
-    assert Counter(one.name for one in _entries()) == Counter(asked)
+def test_what_is_shown_is_asked_and_has_one_entry() -> None:
+    asked = {question.name for question in (*list_queries(), *REPLAYED, *FITTED, *COMPARED)}
+    entries = Counter(one.name for one in _entries())
+    assert set(entries.values()) == {1}
+    assert set(entries) <= asked
+    # A query may be a file of SQL alone; what no SQL answers is there for its sentence.
+    assert {question.name for question in (*REPLAYED, *FITTED, *COMPARED)} <= set(entries)
 
 
 def test_a_sentence_and_its_chart_stand_in_one_file() -> None:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit.errors import DamagedTraceError, SourceError, TracekitError, UsageError
+from tracekit.errors import DamagedTraceError, SourceError, UsageError
 from tracekit.outputs import output_errors, real_path
 from tracekit.trace import Trace, is_trace
 
@@ -96,7 +96,7 @@ def compared(
     SourceError, TraceError
         What to compare with cannot be read.
     """
-    from tracekit.analysis.steps import written
+    from tracekit.analysis.steps import said, written
     from tracekit.characterize.changes import compare_periods, compare_since
     from tracekit.report.changed import changed_answers, uncompared_answers
 
@@ -119,7 +119,7 @@ def compared(
     except (DamagedTraceError, UsageError):
         raise  # the Trace, or the day that the user gave, or --memory-limit
     except Exception as error:  # noqa: BLE001 -- as with the fit
-        what = error.what if isinstance(error, TracekitError) else f"{type(error).__name__}: {error}"
+        what = said(error)
         progress.note(f"the periods cannot be compared: {what}")
         answers = [*uncompared_answers(f"The periods cannot be compared: {what}.")]
     with output_errors(folder):

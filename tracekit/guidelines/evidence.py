@@ -79,7 +79,7 @@ class Evidence:
         QueryError
             The statement fails.
         """
-        return self._ask(self._statement(text, also), params or {}).frame
+        return self._ask(Query.of_text(text, self.trace.path, also=also), params or {}).frame
 
     def answer(self, text: str, *, also: tuple[str, ...] = ()) -> Answer:
         """Return what an SQL statement gives, with the notes of its sweeps, kept for who asks the same again.
@@ -89,10 +89,7 @@ class Evidence:
         LackingError, QueryError
             As for `sql`.
         """
-        return self._once(self._statement(text, also), {})
-
-    def _statement(self, text: str, also: tuple[str, ...]) -> Query:
-        return Query.of_text(text, self.trace.path, also=also)
+        return self._once(Query.of_text(text, self.trace.path, also=also), {})
 
     def _once(self, query: Query, params: Mapping[str, object]) -> Answer:
         key = (query.name if query.shipped else query.sql, tuple(sorted(params.items())))

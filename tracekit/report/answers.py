@@ -8,14 +8,14 @@ from tracekit import text
 from tracekit.characterize import Query
 from tracekit.characterize.published import beside
 from tracekit.report.published import published_number
-from tracekit.report.sections import finding, question_of
+from tracekit.report.sections.interface import finding, question_of
 from tracekit.report.structure import ROW_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.answer import Answer, Row, Unanswered
-    from tracekit.report.sections import Facts
+    from tracekit.report.sections.interface import Facts
     from tracekit.report.structure import AnswerInfo, ColumnInfo, IntervalInfo, UnansweredInfo
     from tracekit.trace import Trace
 

@@ -15,7 +15,7 @@ from tracekit.report.answers import column_infos
 from tracekit.report.charts import GPU_CLASSES, STATUSES
 from tracekit.report.data import time_info
 from tracekit.report.published import published_number, release_info
-from tracekit.report.sections import finding, reading_order, section_title, sections_in_order
+from tracekit.report.sections.interface import finding, reading_order, section_title, sections_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -10,7 +10,7 @@ from tracekit import text
 from tracekit.report.compare_charts import compare_panels, trace_colours
 from tracekit.report.page import anchor, draw_page, panel_views
 from tracekit.report.published import published_view
-from tracekit.report.sections import panels
+from tracekit.report.sections.interface import panels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

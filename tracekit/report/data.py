@@ -19,7 +19,7 @@ from tracekit.report.headline import headline
 from tracekit.report.opening import opening
 from tracekit.report.published import release_info
 from tracekit.report.quality import quality
-from tracekit.report.sections import (
+from tracekit.report.sections.interface import (
     Facts,
     may_be_empty,
     reading_order,

@@ -165,34 +165,18 @@ def process_answer(model: WorkloadModel) -> Answer | Unanswered:
     candidates = arrivals.get("candidates") or [{"process": arrivals["process"], "bic": None, "parameters": {}}]
     for candidate in candidates:
         name = candidate["process"]
-        verdict = "chosen" if name == arrivals["process"] else "excluded by the tests" if name == "poisson" else None
-        rows.append(
-            {
-                "part": "process",
-                "name": name,
-                "measure": f"BIC, of processes: {PROCESS_WORDS[name]}",
-                "value": candidate["bic"],
-                "decides": name == arrivals["process"],
-                "verdict": verdict,
-            }
-        )
+        chosen = name == arrivals["process"]
+        verdict = "chosen" if chosen else "excluded by the tests" if name == "poisson" else None
+        measured = {"measure": f"BIC, of processes: {PROCESS_WORDS[name]}", "value": candidate["bic"]}
+        rows.append({"part": "process", "name": name, **measured, "decides": chosen, "verdict": verdict})
     parameters = next(c["parameters"] for c in candidates if c["process"] == arrivals["process"])
     settings = _settings(arrivals["process"], parameters, tests)
     rows += [{"part": "setting", "name": name, "measure": what, "value": value} for name, what, value in settings]
     for kind, bic in arrivals["rate"].get("bic", {}).items():
-        chosen = "chosen" if kind == arrivals["rate"]["kind"] else None
-        measure = f"BIC, of rates: {_KIND_WORDS[kind]}"
-        chosen_kind = kind == arrivals["rate"]["kind"]
-        rows.append(
-            {
-                "part": "rate",
-                "name": kind,
-                "measure": measure,
-                "value": bic,
-                "decides": chosen_kind,
-                "verdict": chosen,
-            }
-        )
+        chosen = kind == arrivals["rate"]["kind"]
+        measured = {"measure": f"BIC, of rates: {_KIND_WORDS[kind]}", "value": bic}
+        verdict = "chosen" if chosen else None
+        rows.append({"part": "rate", "name": kind, **measured, "decides": chosen, "verdict": verdict})
     notes = _process_notes(arrivals["process"], parameters)
     if {"process", "rate"} <= {r["part"] for r in rows if r["value"] is not None}:
         notes.append("a BIC is compared with those of its own kind only: processes with processes, rates with rates")

@@ -19,7 +19,7 @@ from tracekit.report.charts import unchecked
 from tracekit.report.data import facts_of
 from tracekit.report.guidelines import guidelines_view
 from tracekit.report.published import published_view
-from tracekit.report.sections import panels
+from tracekit.report.sections.interface import panels
 from tracekit.report.table_view import filters_of, table_view
 from tracekit.report.theme import chart_config, css_variables, fonts
 from tracekit.report.unanswered import by_reason

@@ -5,31 +5,3 @@ entry here still has its table in the report.
 """
 
 from __future__ import annotations
-
-from tracekit.report.sections.interface import (
-    Facts,
-    finding,
-    has_chart,
-    may_be_empty,
-    panels,
-    question_of,
-    reading_order,
-    section_lead,
-    section_title,
-    sections_in_order,
-    why_empty,
-)
-
-__all__ = [
-    "Facts",
-    "finding",
-    "has_chart",
-    "may_be_empty",
-    "panels",
-    "question_of",
-    "reading_order",
-    "section_lead",
-    "section_title",
-    "sections_in_order",
-    "why_empty",
-]
