@@ -12,8 +12,8 @@ from tracekit.analysis import analyze, analyze_many
 from tracekit.characterize import list_queries
 from tracekit.errors import OutputError, QueryError, SourceError, TraceError, UsageError
 from tracekit.progress import Progress
+from tracekit.replay.results.questions import REPLAYED
 from tracekit.report.fitted import FITTED
-from tracekit.report.replay_questions import REPLAYED
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.analysis import Analysis
-    from tracekit.characterize import QueryAnswer
+    from tracekit.answer import Answer
+    from tracekit.characterize import Query
 
 BRIEF: dict[str, Any] = {"fit": False, "replay_jobs": 0}
 """Settings for tests that look at neither the fit nor the replays."""
@@ -185,10 +186,10 @@ def test_one_failing_query_is_named_and_the_others_are_answered(
 ) -> None:
     answer = tracekit.characterize.answer_query
 
-    def fail_one(trace: Trace, name: str, *params: Any, **more: Any) -> QueryAnswer:
-        if name == "overview/status":
+    def fail_one(trace: Trace, query: Query, *params: Any, **more: Any) -> Answer:
+        if query.name == "overview/status":
             raise QueryError("ran out of memory", hint="raise --memory-limit")
-        return answer(trace, name, *params, **more)
+        return answer(trace, query, *params, **more)
 
     monkeypatch.setattr("tracekit.guidelines.evidence.answer_query", fail_one)
     heard = Heard()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tracekit.characterize import Query
     from tracekit.trace import Trace
 
 
@@ -153,10 +154,10 @@ def test_a_query_that_fails_is_a_reason(
 ) -> None:
     answer = tracekit.characterize.answer_query
 
-    def failing(trace: Trace, name: str, **given: Any) -> Any:
+    def failing(trace: Trace, query: Query, **given: Any) -> Any:
         if trace.path == ours:
             raise QueryError("ran out of memory")
-        return answer(trace, name, **given)
+        return answer(trace, query, **given)
 
     monkeypatch.setattr("tracekit.characterize.answer_query", failing)
     heard = Heard()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOMS = (
     ("errors", "resources", "progress", "text", "interruption", "callable_package"),
-    ("options", "settings", "decode", "outputs"),
+    ("options", "settings", "decode", "outputs", "answer"),
     ("toml_text",),
     ("schema", "manifest", "datasets"),
     ("tables",),

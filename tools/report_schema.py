@@ -46,14 +46,15 @@ def report_schema() -> dict[str, Any]:
 
 
 def _define(kind: Any, notes: dict[str, dict[str, str]], defined: dict[str, Any]) -> None:
-    if kind.__name__ in defined:
+    label = _label(kind)
+    if label in defined:
         return
-    defined[kind.__name__] = {}
+    defined[label] = {}
     told = notes[kind.__name__]
     keys = {}
     for name, of in typing.get_type_hints(kind).items():
         keys[name] = _schema(of, notes, defined) | ({"description": told[name]} if name in told else {})
-    defined[kind.__name__] = {
+    defined[label] = {
         "description": told[""],
         "type": "object",
         "properties": keys,
@@ -62,10 +63,17 @@ def _define(kind: Any, notes: dict[str, dict[str, str]], defined: dict[str, Any]
     }
 
 
+def _label(kind: Any) -> str:
+    """Return what the schema calls a type: an answer of report.json is the JSON form of an answer."""
+    return {"AnswerInfo": "Answer", "UnansweredInfo": "Unanswered"}.get(kind.__name__, str(kind.__name__))
+
+
 def _schema(kind: Any, notes: dict[str, dict[str, str]], defined: dict[str, Any]) -> dict[str, Any]:
     if kind in _PLAIN:
         return dict(_PLAIN[kind])
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        return {"enum": list(parts)}
     if origin is list:
         return {"type": "array", "items": _schema(parts[0], notes, defined)}
     if origin is dict:
@@ -73,7 +81,7 @@ def _schema(kind: Any, notes: dict[str, dict[str, str]], defined: dict[str, Any]
     if origin in {typing.Union, types.UnionType}:
         return {"anyOf": [_schema(part, notes, defined) for part in parts]}
     _define(kind, notes, defined)
-    return {"$ref": f"#/$defs/{kind.__name__}"}
+    return {"$ref": f"#/$defs/{_label(kind)}"}
 
 
 def _notes(path: Path) -> dict[str, dict[str, str]]:

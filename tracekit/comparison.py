@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracekit.answer import Answer, Unanswered
 from tracekit.damage import damage_told
 from tracekit.errors import DamagedTraceError, SourceError, TracekitError, UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.characterize import Query
-    from tracekit.report.compare import Answered
     from tracekit.report.compare_structure import Compared, Comparison, Missing, UnansweredByAll
 
 __all__ = ["ComparisonFiles", "compare"]
@@ -224,6 +224,7 @@ def _compare(
 ) -> Comparison:
     """Ask every trace every query, write the tables, and return what compare.json holds."""
     from tracekit import __version__
+    from tracekit.characterize.published import beside
     from tracekit.report.compare import compared, described, long_table, sections
     from tracekit.report.compare_structure import COMPARE_SCHEMA_VERSION
 
@@ -233,15 +234,22 @@ def _compare(
     for query in queries:
         answers = {name: _ask(trace, query, memory_limit, progress) for name, trace in traces.items()}
         progress.advance(1)
-        if all(a.frame is None for a in answers.values()):
-            lacking: list[Missing] = [{"trace": name, "reasons": list(a.reasons)} for name, a in answers.items()]
+        found = {name: answer for name, answer in answers.items() if isinstance(answer, Answer)}
+        if not found:
+            lacking: list[Missing] = [
+                {"trace": name, "reasons": list(a.reasons)} for name, a in answers.items() if isinstance(a, Unanswered)
+            ]
             missing.append(
                 {"name": query.name, "title": query.title, "question": query.question, "unanswered": lacking}
             )
             continue
         file = f"tables/{query.name}.csv"
-        _write_csv(long_table(answers), folder, file)
-        answered.append(compared(query, answers, file))
+        published = {
+            name: beside(traces[name], answer, memory_limit=memory_limit) if query.shipped else []
+            for name, answer in found.items()
+        }
+        _write_csv(long_table(found, published), folder, file)
+        answered.append(compared(query, answers, published, file))
     _write_published(answered, folder)
     return {
         "schema_version": COMPARE_SCHEMA_VERSION,
@@ -255,26 +263,22 @@ def _compare(
     }
 
 
-def _ask(trace: Trace, query: Query, memory_limit: str | None, progress: Progress) -> Answered:
-    """Return what a trace says to a query, published numbers beside it, or why it says nothing."""
+def _ask(trace: Trace, query: Query, memory_limit: str | None, progress: Progress) -> Answer | Unanswered:
+    """Return what a trace says to a query, or why it says nothing."""
     from tracekit.characterize import answer_query, lacks
-    from tracekit.characterize.published import beside
-    from tracekit.report.compare import Answered
 
     reasons = lacks(query, trace)
     if reasons:
         # A missing capability explains in words why a table is missing.
         told = [r for r in reasons if not r.startswith("The trace has no table")]
-        return Answered(None, reasons=told or reasons)
+        return query.unanswered(*(told or reasons))
     try:
-        answer = answer_query(trace, query.name if query.shipped else query.path, memory_limit=memory_limit)
+        return answer_query(trace, query, memory_limit=memory_limit)
     except (DamagedTraceError, UsageError):
         raise  # the Trace, or the user's --memory-limit, not this query
     except TracekitError as error:
         progress.note(f"{query.name} failed on {trace.path}: {error}")
-        return Answered(None, reasons=[f"The query failed: {error.what}."])
-    found = beside(trace, query, answer.frame, answer.params, memory_limit=memory_limit) if query.shipped else []
-    return Answered(answer.frame, notes=answer.notes, published=found)
+        return query.unanswered(f"The query failed: {error.what}.")
 
 
 def _write_csv(frame: pl.DataFrame, folder: Path, file: str) -> None:

@@ -308,6 +308,10 @@ def display_unit(unit: str | None, name: str = "") -> str:
 _SUFFIXES = ("_s", "_pct", "_share", "_gib", "_gpu_h", "_wh", "_w")
 
 
+_HEADINGS = {"avg": "mean", "jct": "completion", "diff": "change", "jain": "Jain"}
+"""What parts of the names of columns are called for people, where that is another word."""
+
+
 def heading(name: str, unit: str | None) -> tuple[str, str]:
     """Return a column's heading and the unit to print below it.
 
@@ -315,8 +319,8 @@ def heading(name: str, unit: str | None) -> tuple[str, str]:
     --------
     >>> heading("p50_s", "s"), heading("jobs_share", "share"), heading("gpu_hours", "GPU-hours")
     (('p50', 'h:mm:ss'), ('jobs', '%'), ('GPU hours', ''))
-    >>> heading("run_s_cv", "ratio")[0]
-    'run cv'
+    >>> heading("run_s_cv", "ratio")[0], heading("avg_jct_s", "s")[0]
+    ('run cv', 'mean completion')
     """
     word = name
     for suffix in _SUFFIXES:
@@ -324,7 +328,9 @@ def heading(name: str, unit: str | None) -> tuple[str, str]:
         if name.endswith(suffix) and len(name) > len(suffix):
             word = name.removesuffix(suffix)
             break
-    text = word.replace("_s_", "_").replace("_", " ").replace("gpu", "GPU").replace("cpu", "CPU")
+    parts = re.sub("_share_(low|high)$", r"_\1", word).replace("_s_", "_").split("_")
+    text = " ".join(_HEADINGS.get(part, part) for part in parts)
+    text = text.replace("gpu", "GPU").replace("cpu", "CPU")
     shown = display_unit(unit, name).strip()
     plain = {shown.lower().replace("-", " "), shown.lower().rstrip("s")}
     return text, "" if plain & {text.lower(), text.lower().rstrip("s")} else shown

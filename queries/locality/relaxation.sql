@@ -9,7 +9,7 @@
 -- column relaxation: nodes per node | nodes of the job / fewest nodes that could hold it; 1 is strict locality
 -- column jobs: jobs | jobs of this class and relaxation
 -- column jobs_share: share | jobs / jobs of the class with a known number of nodes
--- column mean_wait_s: s | mean of their first wait, over those whose wait is known
+-- column mean_queue_s: s | mean of their first wait, over those whose wait is known
 -- column waits: jobs | those of them whose first wait is known
 -- rule:
 -- relaxation = node_count / ceil(gpu_count / gpus_per_node), of the job's first attempt. Jobs with GPUs only; jobs of
@@ -32,7 +32,7 @@ SELECT
     relaxation,
     count(*) AS jobs,
     CAST(count(*) AS DOUBLE) / CAST(sum(count(*)) OVER (PARTITION BY gpu_class) AS DOUBLE) AS jobs_share,
-    CAST(avg(CAST(wait_s AS DECIMAL(38, 6))) AS DOUBLE) AS mean_wait_s,
+    CAST(avg(CAST(wait_s AS DECIMAL(38, 6))) AS DOUBLE) AS mean_queue_s,
     count(wait_s) AS waits
 FROM relaxed
 GROUP BY gpu_class, class_order, relaxation

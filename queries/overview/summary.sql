@@ -14,7 +14,8 @@
 -- gpus_listed: the node list, or else the largest total of the capacity table. gpus_observed: see the view node_gpus.
 -- gpu_hours: sum over attempts of run_s * gpu_count / 3600, or as the parameter says.
 -- run_s and queue_s: over all jobs of any size whose value is known; queue_s is first start minus submission.
--- completed_share: jobs completed / all jobs. days_covered: last submission minus first submission.
+-- completed_share: jobs completed / all jobs; unknown_status_share: those whose status is not known.
+-- days_covered: last submission minus first submission.
 -- impossible_times: times of the log that cannot be and are unknown here. hour_in_doubt_times: those that a clock change
 -- leaves two instants; gpu_hours_in_doubt: by how much gpu_hours may be off for it, sum of latest - earliest times GPUs,
 -- over the attempts whose run time counts.
@@ -32,6 +33,7 @@ WITH job_totals AS (
         avg(CAST(queue_s AS DECIMAL(38, 6))) AS mean_queue_s,
         quantile_cont(queue_s, 0.5) AS median_queue_s,
         count(*) FILTER (WHERE status = 'completed') AS completed,
+        count(*) FILTER (WHERE status IS NULL OR status = 'unknown') AS unknown_status,
         epoch_us(max(submit_time)) - epoch_us(min(submit_time)) AS covered_us
     FROM job_gpu_hours
 ),
@@ -95,13 +97,15 @@ metrics AS (
     UNION ALL
     SELECT 17, 'completed_share', CAST(completed AS DOUBLE) / nullif(jobs, 0), 'share', 'statuses' FROM job_totals
     UNION ALL
-    SELECT 18, 'days_covered', CAST(covered_us AS DOUBLE) / 86400000000, 'days', 'arrivals' FROM job_totals
+    SELECT 18, 'unknown_status_share', CAST(unknown_status AS DOUBLE) / nullif(jobs, 0), 'share', 'statuses' FROM job_totals
     UNION ALL
-    SELECT 19, 'impossible_times', impossible, 'times', NULL FROM doubts
+    SELECT 19, 'days_covered', CAST(covered_us AS DOUBLE) / 86400000000, 'days', 'arrivals' FROM job_totals
     UNION ALL
-    SELECT 20, 'hour_in_doubt_times', two_instants, 'times', NULL FROM doubts
+    SELECT 20, 'impossible_times', impossible, 'times', NULL FROM doubts
     UNION ALL
-    SELECT 21, 'gpu_hours_in_doubt', gpu_s / 3600, 'GPU-hours', NULL FROM doubts
+    SELECT 21, 'hour_in_doubt_times', two_instants, 'times', NULL FROM doubts
+    UNION ALL
+    SELECT 22, 'gpu_hours_in_doubt', gpu_s / 3600, 'GPU-hours', NULL FROM doubts
 )
 
 SELECT

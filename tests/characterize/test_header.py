@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.characterize import Query, QueryColumn, QueryParam, find_query, list_queries
+from tracekit.answer import AnswerColumn, Interval, Param
+from tracekit.characterize import Query, find_query, list_queries
 from tracekit.characterize.header import QUERY_PARTS, USER_PARTS, parse_query
-from tracekit.characterize.intervals import Interval
 from tracekit.errors import QueryError
 
 WHOLE = """\
@@ -42,12 +42,12 @@ def test_a_header_gives_all_its_parts() -> None:
     assert (query.paper, query.tables, query.also) == ("Philly Fig 2", ("jobs", "attempts"), ("nodes",))
     assert query.needs == ("run_time", "gpu_count")
     assert query.params == (
-        QueryParam("least", 0, "smallest job, in GPUs"),
-        QueryParam("share", 0.5, "a share"),
-        QueryParam("vc", "all", "tenant"),
-        QueryParam("mode", "clean", "the rule", ("clean", "notebook")),
+        Param("least", 0, "smallest job, in GPUs"),
+        Param("share", 0.5, "a share"),
+        Param("vc", "all", "tenant"),
+        Param("mode", "clean", "the rule", ("clean", "notebook")),
     )
-    assert query.columns == (QueryColumn("gpu_class", "class", "size | class"), QueryColumn("mean_s", "s", "mean"))
+    assert query.columns == (AnswerColumn("gpu_class", "class", "size | class"), AnswerColumn("mean_s", "s", "mean"))
     assert query.rule == "First line: with a colon.\n\nLast line."
     assert query.sql == WHOLE
 

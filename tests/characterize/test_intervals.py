@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from tracekit.characterize.intervals import FEW, GRID, Interval, with_intervals
+from tracekit.answer import Interval
+from tracekit.characterize.intervals import FEW, GRID, with_intervals
 
 SHARE = (Interval("share", "proportion", "jobs"),)
 MEDIAN = (Interval("p50_s", "median", "jobs"),)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.characterize import find_query, list_queries, run_query
+from tracekit.characterize import answer_query, find_query, list_queries, run_query
 from tracekit.characterize.published import (
     CONFIDENCE,
     FACTOR,
@@ -209,8 +209,8 @@ def test_a_number_that_needs_other_parameters_is_measured_with_them(gapped: Trac
     query = find_query("overview/status")
     settings: tuple[dict[str, Any], ...] = ({}, {"gpu_time": "with_gaps"})
     for params in settings:
-        frame = run_query(gapped, query.name, **params)
-        found = [b for b in beside(gapped, query, frame, params) if b.published.row == "status=completed"]
+        every = beside(gapped, answer_query(gapped, query, params))
+        found = [b for b in every if b.published.row == "status=completed"]
         by = {b.published.artefact: b.measured for b in found if b.published.column == "gpu_hours_share"}
         # 2 h of 3 h over attempts; 4 h of 5 h with the gap.
         assert by == {
@@ -239,7 +239,7 @@ def test_one_cluster_is_compared_with_that_cluster(
     assert release is not None
     assert release.jobs == expected
     query = find_query("workload/gpu_request")
-    found = beside(trace, query, run_query(trace, query.name))
+    found = beside(trace, answer_query(trace, query))
     assert {b.published.cluster for b in found} == {"Earth" if len(clusters) == 1 else ""}
 
 
@@ -264,7 +264,7 @@ def test_tasks_are_compared_with_numbers_of_tasks(make_trace: Callable[..., Trac
     query = find_query("overview/summary")
     for options, expected in (({}, "1055501 rows"), ({"unit": "task"}, "1261050 rows")):
         trace = make_trace(manifest_overrides={"format": "alibaba-pai", "options": options}, jobs=[{"job_id": "a"}])
-        found = [b.published for b in beside(trace, query, run_query(trace, query.name))]
+        found = [b.published for b in beside(trace, answer_query(trace, query))]
         assert [n.as_printed for n in found if n.row == "metric=jobs"] == [expected]
         release = release_of(trace)
         assert release is not None
@@ -277,7 +277,7 @@ def test_other_formats_have_no_published_numbers(make_trace: Callable[..., Trace
     query = find_query("overview/summary")
     assert list_published(name) == ()
     assert release_of(trace) is None
-    assert beside(trace, query, run_query(trace, query.name)) == []
+    assert beside(trace, answer_query(trace, query)) == []
 
 
 def test_the_released_pod_list_gives_what_was_published_of_it(real_data: Callable[[str], Path], tmp_path: Path) -> None:
@@ -292,8 +292,7 @@ def test_the_released_pod_list_gives_what_was_published_of_it(real_data: Callabl
     cut = {"mean_run_s", "median_run_s", "gpu_hours"}  # pods cut by the end of the trace are censored here
     count = 0
     for name in ("overview/summary", "overview/status", "overview/job_size", "workload/gpu_request"):
-        query = find_query(name)
-        for b in beside(trace, query, run_query(trace, name)):
+        for b in beside(trace, answer_query(trace, name)):
             if b.published.row.removeprefix("metric=") not in cut:
                 assert b.difference == pytest.approx(0, abs=1e-2 if b.published.unit == "s" else 6e-4), b
                 count += 1
@@ -316,12 +315,13 @@ def test_submissions_of_venus_by_hour_are_those_of_the_figure_with_gpus(
         attempts=[{"job_id": "0", "attempt": 0}],
     )
     query = find_query("utilization/cluster_by_hour")
-    frame = run_query(trace, query.name)
+    answer = answer_query(trace, query)
+    frame = answer.frame
     hour, day = counts["time"].dt.hour(), counts["time"].dt.date()
     for name, column in (("submitted_jobs", "submit_job_all"), ("submitted_gpu_jobs", "submit_gpu_job")):
         by_hour = counts.group_by(hour.alias("hour")).agg(pl.col(column).sum() / day.n_unique()).sort("hour")
         assert frame[name].to_list() == pytest.approx(by_hour[column].to_list())
-    shown = [b for b in beside(trace, query, frame) if b.published.column == "submitted_gpu_jobs" and b.measured]
+    shown = [b for b in beside(trace, answer) if b.published.column == "submitted_gpu_jobs" and b.measured]
     assert len(shown) == 24
     # The figure is of six months, and read to two jobs. All jobs together would be off by twenty on average.
     assert max(abs(b.difference or 0) for b in shown) < 7

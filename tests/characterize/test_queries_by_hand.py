@@ -160,6 +160,7 @@ def test_summary_has_every_metric_and_null_for_the_unknown(make_trace: MakeTrace
             ("mean_queue_s", 5.0, "s"),
             ("median_queue_s", 5.0, "s"),
             ("completed_share", 0.5, "share"),
+            ("unknown_status_share", 0.25, "share"),
             ("days_covered", 1.5, "days"),
             ("impossible_times", 1.0, "times"),
             ("hour_in_doubt_times", 3.0, "times"),
@@ -187,7 +188,7 @@ def test_summary_of_a_bare_trace_says_null_not_zero(make_trace: MakeTrace) -> No
         "hour_in_doubt_times": 0.0,
         "gpu_hours_in_doubt": 0.0,
     }
-    assert len(found) == 21
+    assert len(found) == 22
 
 
 def test_summary_takes_the_capacity_table_where_no_nodes_are_listed(make_trace: MakeTrace) -> None:
@@ -336,6 +337,10 @@ def test_gpu_by_size_status_pools_samples_of_half_open_intervals(make_trace: Mak
     two = (2.0, "failed", 2, 60.0, 42.0, 50.0, 60.0, 70.0, 78.0)
     assert rows(trace, "utilization/gpu_by_size_status") == approx([one, two])
     assert rows(trace, "utilization/gpu_by_size_status", sizes="paper") == approx([one])
+    samples, mean = one[2] + two[2], one[2] * one[3] + two[2] * two[3]
+    assert rows(trace, "utilization/held_gpus") == approx(
+        [("busy_share", mean / samples / 100, "share"), ("samples", float(samples), "samples")]
+    )
 
 
 def test_a_sample_that_two_attempts_claim_counts_for_each(make_trace: MakeTrace) -> None:

@@ -260,7 +260,7 @@ def arrivals_by_hour(tables: Tables) -> Results:
     return results
 
 
-def gpu_by_size_status(tables: Tables) -> Results:
+def held_samples(tables: Tables) -> dict[Key, list[float]]:
     """Walk each attempt minute by minute, as the notebook of the Philly traces does."""
     sample = {(u["time"], u["node_id"], u["gpu_index"]): u["utilization_pct"] for u in tables["gpu_utilization"]}
     jobs = {j["job_id"]: j for j in sized(tables)["jobs"]}
@@ -279,8 +279,19 @@ def gpu_by_size_status(tables: Tables) -> Results:
         while minute < a["end_time"]:
             pooled += [((job["gpu_count"], job["status"]), sample.get((minute, *gpu))) for gpu in gpus]
             minute += dt.timedelta(minutes=1)
+    return grouped(pooled)
+
+
+def gpu_by_size_status(tables: Tables) -> Results:
     points = (0.05, 0.25, 0.5, 0.75, 0.95)
-    return {k: (len(v), mean(v), *(quantile(v, p) for p in points)) for k, v in grouped(pooled).items()}
+    return {k: (len(v), mean(v), *(quantile(v, p) for p in points)) for k, v in held_samples(tables).items()}
+
+
+def held_gpus(tables: Tables) -> Results:
+    every = [value for values in held_samples(tables).values() for value in values]
+    if not every:
+        return {}
+    return {("busy_share",): (math.fsum(every) / 100 / len(every), "share"), ("samples",): (len(every), "samples")}
 
 
 def host(tables: Tables) -> Results:
@@ -322,6 +333,7 @@ def summary(tables: Tables) -> Results:
         ("mean_queue_s",): (mean(queues), "s"),
         ("median_queue_s",): (quantile(queues, 0.5) if queues else None, "s"),
         ("completed_share",): (mean([float(j["status"] == "completed") for j in jobs]), "share"),
+        ("unknown_status_share",): (mean([float(j["status"] in (None, "unknown")) for j in jobs]), "share"),
         ("days_covered",): ((max(times) - min(times)).total_seconds() / 86400 if times else None, "days"),
         **doubts(tables),
     }
@@ -351,6 +363,7 @@ ORACLES: dict[str, tuple[int, Callable[[Tables], Results]]] = {
     "queuing/queue_delay": (2, queue_delay),
     "locality/delay_by_spread": (2, delay_by_spread),
     "utilization/gpu_by_size_status": (2, gpu_by_size_status),
+    "utilization/held_gpus": (1, held_gpus),
     "utilization/host": (1, host),
     "failures/status_by_size": (2, status_by_size),
     "failures/retries": (1, retries),
@@ -468,7 +481,7 @@ def test_the_queries_agree_on_every_sample_trace(
         if all(job["gpu_count"] is None for job in jobs):
             expected["gpu_jobs",], expected["cpu_jobs",] = (None, "jobs"), (None, "jobs")
         if all(job["status"] in (None, "unknown") for job in jobs):
-            expected["completed_share",] = (None, "share")
+            expected["completed_share",] = expected["unknown_status_share",] = (None, "share")
         if not trace.has("attempts"):
             expected["attempts",] = (None, "attempts")
         for left in ("nodes", "gpus_listed", "gpus_observed"):

@@ -175,6 +175,45 @@ def test_the_load_of_the_cluster_is_the_sum_of_its_vcs(make_trace: MakeTrace) ->
     ]
 
 
+def test_gpu_time_held_counts_up_to_the_last_submission(make_trace: MakeTrace) -> None:
+    trace = make_trace(**tables())
+    # The last job comes at half past three: 4, 6 and 6.5 GPUs of 8 are held in the three hours that end before.
+    assert rows(trace, "queuing/gpu_time_held", step_s=3600) == [
+        ("held_share", pytest.approx(16.5 / 24), "share"),
+        ("held_gpus", pytest.approx(5.5), "GPUs"),
+        ("owned_gpus", 8.0, "GPUs"),
+        ("held_gpu_hours", pytest.approx(28.75), "GPU-hours"),
+        ("running_gpu_hours", 0.0, "GPU-hours"),
+    ]
+
+
+def test_gpu_time_held_takes_the_whole_of_a_trace_that_ends_no_interval_before_its_last_submission(
+    make_trace: MakeTrace,
+) -> None:
+    found = {metric: value for metric, value, _ in rows(make_trace(**tables()), "queuing/gpu_time_held", step_s=86400)}
+    # 28.75 GPU-hours in the one day that there is, whose length nothing tells.
+    assert (found["held_share"], found["held_gpu_hours"]) == (pytest.approx(28.75 / 24 / 8), None)
+
+
+def test_gpu_time_held_tells_what_runs_that_go_on_hold(make_trace: MakeTrace) -> None:
+    plan = tables()
+    # d, of 4 GPUs, still runs: from hour 5 to the last moment that the trace names, which is now the
+    # end of b, of 4 GPUs too, at hour 7.
+    for table in ("jobs", "attempts"):
+        plan[table][3] |= {"end_time": None, "run_s": None, "status": "running"}
+        plan[table][1] |= {"end_time": hour(7)}
+    found = {metric: value for metric, value, _ in rows(make_trace(**plan), "queuing/gpu_time_held", step_s=3600)}
+    assert (found["running_gpu_hours"], found["held_gpu_hours"]) == (8.0, 16 + 12 + 4.75 + 8)
+
+
+def test_what_nobody_owns_is_no_share(make_trace: MakeTrace) -> None:
+    plan = tables(nodes=False, capacity=False)
+    for table in ("jobs", "attempts"):
+        plan[table] = [{**row, "gpu_count": 0} for row in plan[table]]
+    found = {metric: value for metric, value, _ in rows(make_trace(**plan), "queuing/gpu_time_held", step_s=3600)}
+    assert (found["held_share"], found["held_gpus"]) == (None, 0.0)
+
+
 def test_a_stated_total_goes_before_the_sum_of_the_vcs(make_trace: MakeTrace) -> None:
     plan = tables(nodes=False)
     plan["capacity"].append({"time": hour(2), "cluster": "x", "gpu_count": 9})

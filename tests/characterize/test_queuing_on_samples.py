@@ -431,6 +431,29 @@ def cluster_by_hour(world: World, quota: str = "auto", rule: str = "mean", until
     return results
 
 
+def gpu_time_held(world: World, step_s: int, quota: str = "auto") -> Results:
+    load = cluster_timeline(world, step_s, quota)
+    if not load:
+        return {}
+    submitted = max(known(job["submit_time"] for job in world.rows["jobs"]))
+    early = {key: row for key, row in load.items() if key[0] + step_s * MICRO <= submitted}
+    counted = early if early and len({time for time, _ in load}) > 1 else load
+    owned = [(row[2], row[4]) for row in counted.values() if row[4] is not None]
+    every = {key[0]: row[4] for key, row in load.items() if row[4] is not None}
+    total = sum(row[4] for row in load.values() if row[4] is not None)
+    still = [a for a in world.rows["attempts"] if a["status"] == "running" and a["end_time"] is None]
+    running = sum((world.last - a["start_time"]) / MICRO * (a["gpu_count"] or 0) for a in still if a["start_time"])
+    gpus = sum(g for _, g in owned)
+    hours = sum(row[2] for row in load.values()) * step_s / 3600
+    return {
+        ("held_share",): (sum(held for held, _ in owned) / gpus if gpus else None, "share"),
+        ("held_gpus",): (sum(row[2] for row in counted.values()) / len({time for time, _ in counted}), "GPUs"),
+        ("owned_gpus",): (total / len(every) if every else None, "GPUs"),
+        ("held_gpu_hours",): (hours if len({time for time, _ in load}) > 1 else None, "GPU-hours"),
+        ("running_gpu_hours",): (running / 3600, "GPU-hours"),
+    }
+
+
 def fragmentation(world: World, step_s: int = DAY, capacity: str = "observed") -> Results:
     bins = world.bins(step_s)
     results: Results = {}
@@ -450,6 +473,7 @@ RECOMPUTED: dict[str, tuple[int, Callable[..., Results]]] = {
     "queuing/out_of_order": (1, out_of_order),
     "queuing/timeline": (3, timeline),
     "queuing/cluster_timeline": (2, cluster_timeline),
+    "queuing/gpu_time_held": (1, gpu_time_held),
     "utilization/vc": (2, use_of_vcs),
     "utilization/cluster_by_hour": (2, cluster_by_hour),
     "locality/fragmentation": (3, fragmentation),
@@ -461,6 +485,7 @@ USES: dict[str, list[Row]] = {
     "queuing/out_of_order": [{}, {"quota": "peak"}, {"quota": "p95"}, {"capacity": "listed"}],
     "queuing/timeline": [{"step_s": s, "quota": q} for s in (DAY, DAY // 4) for q in ("auto", "peak")],
     "queuing/cluster_timeline": [{"step_s": s, "quota": q} for s in (DAY, DAY // 4) for q in ("auto", "peak")],
+    "queuing/gpu_time_held": [{"step_s": s, "quota": q} for s in (DAY, DAY // 4) for q in ("auto", "peak")],
     "utilization/vc": [{}, {"quota": "peak"}, {"quota": "p95"}, {"until": "last_submission"}],
     "utilization/cluster_by_hour": [
         *({"quota": q, "rule": r} for q in ("auto", "peak") for r in ("mean", "clipped")),

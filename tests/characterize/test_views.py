@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _view(name: str, *bases: str) -> Query:
-    return Query(name, "t", "", "", (), (), (), (), "SELECT 1", Path(f"{name}.sql"), views=bases)
+    return Query(name=name, title="t", question="", columns=(), sql="SELECT 1", path=Path(f"{name}.sql"), views=bases)
 
 
 def test_each_view_comes_after_those_it_stands_on() -> None:

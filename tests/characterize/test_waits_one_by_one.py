@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tracekit.characterize.run import QueryAnswer
+    from tracekit.answer import Answer
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]
-    Ask = Callable[[dict[str, list[dict[str, Any]]], str], QueryAnswer]
+    Ask = Callable[[dict[str, list[dict[str, Any]]], str], Answer]
 
 HOUR = 3_600_000_000
 CAUSES = "SELECT job_id, wait_us, fair_share_us, fragmentation_us, other_us, cause FROM wait_causes ORDER BY job_id"
@@ -29,7 +29,7 @@ WAITS = "SELECT * FROM waits ORDER BY job_id, attempt"
 def ask(make_trace: MakeTrace, tmp_path: Path) -> Ask:
     """Return a function that asks a trace of these tables a question."""
 
-    def run(plan: dict[str, list[dict[str, Any]]], sql: str) -> QueryAnswer:
+    def run(plan: dict[str, list[dict[str, Any]]], sql: str) -> Answer:
         own = tmp_path / "own.sql"
         own.write_text(sql)
         return answer_query(make_trace(**plan), own)
@@ -140,7 +140,7 @@ def moved(**changes: tuple[float, float]) -> dict[str, list[dict[str, Any]]]:
     return plan
 
 
-def flags(answer: QueryAnswer, job: str) -> tuple[bool, bool]:
+def flags(answer: Answer, job: str) -> tuple[bool, bool]:
     """Return whether a job started out of order, and whether it was overtaken."""
     return next((early, overtaken) for name, _, early, overtaken, _ in answer.frame.iter_rows() if name == job)
 

@@ -12,8 +12,8 @@ import pytest
 from tests.characterize.periods import attempts, planted
 from tracekit.analysis import analyze
 from tracekit.characterize.changes import compare_since
-from tracekit.report.changed import BY_VC, COMPARED, MEASURES, changed_results, uncompared_results
-from tracekit.report.sections import finding, has_chart, panels, section_title, sections_in_order
+from tracekit.report.changed import BY_VC, COMPARED, MEASURES, changed_answers, uncompared_answers
+from tracekit.report.sections.interface import finding, has_chart, panels, section_title, sections_in_order
 from tracekit.resources import folder
 from tracekit.text import plain
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tracekit.answer import Row
     from tracekit.report import Report
-    from tracekit.report.structure import Row
     from tracekit.trace import Trace
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -117,17 +117,15 @@ def test_without_the_option_there_is_no_trace_of_it(slower: Trace, tmp_path: Pat
 
 def test_a_trace_without_tenants_has_none_to_compare(make_trace: Callable[..., Trace]) -> None:
     jobs = planted(np.random.default_rng(1), "2017-10-02", 12)
-    measures, by_vc = changed_results(compare_since(make_trace(jobs=jobs), "2017-10-08"))
-    assert (measures.query, by_vc.query) == (MEASURES, BY_VC)
-    assert measures.frame is not None
-    assert by_vc.frame is None
-    assert by_vc.reasons == ["No virtual cluster has 30 jobs in both periods."]
+    measures, by_vc = changed_answers(compare_since(make_trace(jobs=jobs), "2017-10-08"))
+    assert measures.question == MEASURES
+    assert by_vc == BY_VC.unanswered("No virtual cluster has 30 jobs in both periods.")
 
 
 def test_questions_without_answers_have_the_reason() -> None:
-    results = uncompared_results("The periods cannot be compared: x.")
-    assert [(r.query.name, r.frame, list(r.reasons)) for r in results] == [
-        (name, None, ["The periods cannot be compared: x."]) for name in ("change/measures", "change/by_vc")
+    results = uncompared_answers("The periods cannot be compared: x.")
+    assert [(u.name, u.reasons) for u in results] == [
+        (name, ("The periods cannot be compared: x.",)) for name in ("change/measures", "change/by_vc")
     ]
 
 

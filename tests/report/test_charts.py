@@ -12,7 +12,7 @@ from tracekit.characterize import list_queries
 from tracekit.report.amounts import amounts
 from tracekit.report.charts import bars, class_colours, class_legend, status_colours, status_legend
 from tracekit.report.page import chart_payload
-from tracekit.report.sections import panels
+from tracekit.report.sections.interface import panels
 
 if TYPE_CHECKING:
     from tracekit.report import Report

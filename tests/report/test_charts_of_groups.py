@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.report.sections import panels
+from tracekit.report.sections.interface import panels
 
 TIMES = {"mean_pct": 40.0, "p50_pct": 41.0, "p90_pct": 80.0, "p95_pct": 90.0}
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 import pytest
 
-from tracekit.characterize import Query, QueryColumn, find_query
+from tracekit.answer import Answer, AnswerColumn, Question
+from tracekit.characterize import find_query
 from tracekit.characterize.published import Beside, Published
-from tracekit.report.compare import MOMENT_LIMIT, ROW_LIMIT, Answered, compared, key_columns, long_table, shared_rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tracekit.report.compare import MOMENT_LIMIT, ROW_LIMIT, compared, key_columns, long_table, shared_rows
 
 STATUS = {"status": pl.String, "jobs": pl.Int64, "jobs_share": pl.Float64, "gpu_hours": pl.Float64}
 
@@ -29,6 +27,7 @@ def stated(column: str, value: float, *, row: str, artefact: str = "Table 1", **
 
 
 ONE = status(("completed", 3, 0.75), ("failed", 1, 0.25))
+ENDED = find_query("overview/status")
 TWO = status(("cancelled", 1, 0.5), ("completed", 1, 0.5))
 
 
@@ -99,20 +98,13 @@ def test_a_published_cell_stands_with_its_row_that_of_the_release_first() -> Non
 
 
 def test_the_long_table_names_the_trace_first_and_ends_with_published_cells() -> None:
-    answers = {
-        "a": Answered(
-            ONE,
-            published=[
-                stated("jobs_share", 0.6, row="status=completed"),
-                stated("jobs", 60.0, row="status=completed", unit="jobs"),
-                stated("jobs_share", 0.9, row="status=completed", artefact="Fig 2"),
-                stated("jobs_share", 0.5, row="", aggregate="max"),
-            ],
-        ),
-        "b": Answered(None, reasons=["The trace has no statuses."]),
-        "c": Answered(TWO),
-    }
-    found = long_table(answers)
+    published = [
+        stated("jobs_share", 0.6, row="status=completed"),
+        stated("jobs", 60.0, row="status=completed", unit="jobs"),
+        stated("jobs_share", 0.9, row="status=completed", artefact="Fig 2"),
+        stated("jobs_share", 0.5, row="", aggregate="max"),
+    ]
+    found = long_table({"a": Answer(ENDED, ONE), "c": Answer(ENDED, TWO)}, {"a": published})
     assert found.columns == ["trace", *ONE.columns]
     assert found.rows() == [
         ("a", "completed", 3, 0.75, None),
@@ -127,7 +119,7 @@ def test_the_long_table_names_the_trace_first_and_ends_with_published_cells() ->
 def test_the_long_table_keeps_the_unit_of_a_published_metric() -> None:
     frame = pl.DataFrame({"metric": ["jobs"], "value": [2.0], "unit": ["jobs"]})
     number = stated("value", 117.0, row="metric=jobs", unit="jobs", artefact="README")
-    assert long_table({"a": Answered(frame, published=[number])}).rows() == [
+    assert long_table({"a": Answer(find_query("overview/summary"), frame)}, {"a": [number]}).rows() == [
         ("a", "jobs", 2.0, "jobs"),
         ("a, published (README)", "jobs", 117.0, "jobs"),
     ]
@@ -135,11 +127,12 @@ def test_the_long_table_keeps_the_unit_of_a_published_metric() -> None:
 
 def test_a_question_states_who_answers_what_and_who_does_not() -> None:
     found = compared(
-        find_query("overview/status"),
+        ENDED,
         {
-            "a": Answered(ONE.with_columns(gpu_hours_share=None), notes=["a choice"]),
-            "b": Answered(None, reasons=["The trace has no statuses."]),
+            "a": Answer(ENDED, ONE.with_columns(gpu_hours_share=None), notes=("a choice",)),
+            "b": ENDED.unanswered("The trace has no statuses."),
         },
+        {},
         "tables/overview/status.csv",
     )
     assert (found["name"], found["group"], found["file"]) == (
@@ -157,11 +150,10 @@ def test_a_question_states_who_answers_what_and_who_does_not() -> None:
 
 
 @pytest.mark.parametrize(("key", "limit"), [("k", ROW_LIMIT), ("time", MOMENT_LIMIT)])
-def test_many_rows_are_cut_and_counted(tmp_path: Path, key: str, limit: int) -> None:
-    query = Query(
-        "mine/own", "Own", "What?", "", (), (), (), (QueryColumn(key, "text", "key"),), "SELECT 1", tmp_path / "own.sql"
-    )
+def test_many_rows_are_cut_and_counted(key: str, limit: int) -> None:
+    columns = (AnswerColumn(key, "text", "key"),)
+    own = Question(name="mine/own", kind="query", title="Own", question="What?", columns=columns)
     frame = pl.DataFrame({key: [f"k{i}" for i in range(limit + 7)]})
-    found = compared(query, {"a": Answered(frame), "b": Answered(frame.head(1))}, "tables/mine/own.csv")
+    found = compared(own, {"a": Answer(own, frame), "b": Answer(own, frame.head(1))}, {}, "tables/mine/own.csv")
     assert (len(found["rows"]), found["row_counts"]) == (limit, {"a": limit + 7, "b": 1})
     assert found["shared"]

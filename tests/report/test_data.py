@@ -10,13 +10,12 @@ import polars as pl
 import pytest
 
 from tracekit.analysis import analyze
-from tracekit.characterize import Query, QueryColumn, QueryParam, list_queries
-from tracekit.characterize.intervals import Interval
+from tracekit.answer import Answer, AnswerColumn, Interval, Param, Unanswered
+from tracekit.characterize import Query, list_queries
+from tracekit.replay.results.questions import REPLAYED
 from tracekit.report import build_report
-from tracekit.report.data import Result
 from tracekit.report.fitted import FITTED
-from tracekit.report.replay_questions import REPLAYED
-from tracekit.report.sections import section_title, sections_in_order
+from tracekit.report.sections.interface import section_title, sections_in_order
 from tracekit.report.structure import ROW_LIMIT
 
 if TYPE_CHECKING:
@@ -45,16 +44,16 @@ def own_query(name: str = "mine/own") -> Query:
         paper="",
         tables=("jobs",),
         needs=(),
-        params=(QueryParam("limit", 3, "how many"),),
-        columns=(QueryColumn("x", "s", "a duration"),),
+        params=(Param("limit", 3, "how many"),),
+        columns=(AnswerColumn("x", "s", "a duration"),),
         sql="SELECT 1 AS x",
         path=Path("own.sql"),
         rule="x is counted.",
     )
 
 
-def _build(trace: Trace, results: list[Result], **more: Any) -> Report:
-    return build_report(trace, results, capacity=NO_CAPACITY, source="logs/site", **more)
+def _build(trace: Trace, answers: list[Answer | Unanswered], **more: Any) -> Report:
+    return build_report(trace, answers, capacity=NO_CAPACITY, source="logs/site", **more)
 
 
 @pytest.fixture(scope="module")
@@ -64,15 +63,16 @@ def plain_trace(make_trace: Callable[..., Trace]) -> Trace:
 
 
 def test_an_answer_states_question_rule_parameters_columns_and_rows(plain_trace: Trace) -> None:
-    result = Result(
+    answer = Answer(
         replace(own_query(), intervals=(Interval("x", "median", "n"),)),
         pl.DataFrame({"x": [1.5, None]}),
-        files=["tables/mine/own.csv"],
+        files=("tables/mine/own.csv",),
         params={"limit": 7},
-        notes=["y is a proxy"],
+        notes=("y is a proxy",),
+        coverage={"queueing": 0.5},
         intervals=pl.DataFrame({"x_low": [1.0, None], "x_high": [2.0, None]}),
     )
-    (section,) = _build(plain_trace, [result])["sections"]
+    (section,) = _build(plain_trace, [answer])["sections"]
     assert section == {
         "name": "mine",
         "title": "Mine",
@@ -81,6 +81,7 @@ def test_an_answer_states_question_rule_parameters_columns_and_rows(plain_trace:
             {
                 "name": "mine/own",
                 "group": "mine",
+                "kind": "query",
                 "title": "Own table",
                 "question": "What about x?",
                 "paper": "",
@@ -90,6 +91,7 @@ def test_an_answer_states_question_rule_parameters_columns_and_rows(plain_trace:
                 "row_count": 2,
                 "params": [{"name": "limit", "value": 7, "meaning": "how many"}],
                 "notes": ["y is a proxy"],
+                "coverage": {"queueing": 0.5},
                 "intervals": [
                     {"column": "x", "method": "median", "count": "n", "low": [1.0, None], "high": [2.0, None]}
                 ],
@@ -104,14 +106,13 @@ def test_an_answer_states_question_rule_parameters_columns_and_rows(plain_trace:
 
 def test_a_report_keeps_a_limited_number_of_rows_and_says_how_many_there_are(plain_trace: Trace) -> None:
     frame = pl.DataFrame({"x": range(ROW_LIMIT + 5)})
-    (answer,) = _build(plain_trace, [Result(own_query(), frame)])["sections"][0]["answers"]
+    (answer,) = _build(plain_trace, [Answer(own_query(), frame)])["sections"][0]["answers"]
     assert (len(answer["rows"]), answer["row_count"]) == (ROW_LIMIT, ROW_LIMIT + 5)
 
 
 def test_a_question_without_an_answer_has_its_reasons_in_words(plain_trace: Trace) -> None:
     both = ["The trace has no table 'nodes'.", "The trace has no placement: nothing tells it."]
-    results = [Result(own_query(), None, reasons=both), Result(own_query("mine/other"), None, reasons=both[:1])]
-    found = _build(plain_trace, results)
+    found = _build(plain_trace, [own_query().unanswered(*both), own_query("mine/other").unanswered(*both[:1])])
     assert found["sections"] == []
     assert [(u["name"], u["reasons"]) for u in found["unanswered"]] == [
         ("mine/own", both[1:]),
@@ -156,24 +157,23 @@ def test_a_trace_without_times_or_jobs_has_a_report(make_trace: Callable[..., Tr
 
 
 def test_headline_numbers_are_those_of_the_summary(report: Report) -> None:
-    (summary,) = [a for s in report["sections"] for a in s["answers"] if a["name"] == "overview/summary"]
-    value = {r["metric"]: r["value"] for r in summary["rows"]}
+    # Each is a row of a query's result, as 'tracekit query' gives it.
     rows = {a["name"]: a["rows"] for s in report["sections"] for a in s["answers"]}
-    load, use = rows["queuing/cluster_timeline"], rows["utilization/gpu_by_size_status"]
-    # The tail after the last submission tells how the log runs out, not how full the cluster was.
-    first, second = sorted({dt.datetime.fromisoformat(r["time"]) for r in load})[:2]
-    until = dt.datetime.fromisoformat(report["time"]["last_submission"] or "")
-    load = [r for r in load if dt.datetime.fromisoformat(r["time"]) + (second - first) <= until]
-    held = sum(r["running_gpus"] for r in load) / sum(r["capacity_gpus"] for r in load)
-    busy = sum(r["samples"] * r["mean_pct"] for r in use) / sum(r["samples"] for r in use) / 100
+    value = {r["metric"]: r["value"] for name in _HEADLINES for r in rows[name]}
     shown = {h["label"]: h["value"] for h in report["headline"]}
     assert shown == {
-        "of the GPU time is held": pytest.approx(held),
-        "busy while held": pytest.approx(busy),
+        "of the GPU time is held": value["held_share"],
+        "busy while held": value["busy_share"],
         "GPU-hours": value["gpu_hours"],
         "of jobs completed": value["completed_share"],
         "median wait": value["median_queue_s"],
     }
+    use = rows["utilization/gpu_by_size_status"]
+    busy = sum(r["samples"] * r["mean_pct"] for r in use) / sum(r["samples"] for r in use) / 100
+    assert value["busy_share"] == pytest.approx(busy)
+
+
+_HEADLINES = ("overview/summary", "queuing/gpu_time_held", "utilization/held_gpus")
 
 
 def test_a_share_of_completed_jobs_warns_of_unknown_statuses(make_trace: Callable[..., Trace], tmp_path: Path) -> None:

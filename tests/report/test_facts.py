@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from tests.report.answering import answer_of, answers_of
 from tracekit.characterize import find_query
 from tracekit.report.data import facts_of
 from tracekit.report.doubts import doubts_of
 from tracekit.report.gpu_totals import gpu_totals
 from tracekit.report.headline import headline
-from tracekit.report.sections import Facts, finding, panels, question_of, section_lead, why_empty
+from tracekit.report.sections.interface import Facts, finding, panels, question_of, section_lead, why_empty
 from tracekit.report.table_view import table_view
 from tracekit.report.telemetry import telemetry_note, telemetry_period
 from tracekit.report.watched import Watched
 from tracekit.report.when import known_zone, local, start_of_day
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Answer, CapabilityInfo, CapacityInfo, Quality, ReplayInfo, TimeInfo
+    from tracekit.answer import Answer
+    from tracekit.report.structure import AnswerInfo, CapabilityInfo, CapacityInfo, Quality, ReplayInfo, TimeInfo
 
 WHOLE = Facts(vcs=False, dated=False)
 UNSTATED = Facts(vcs=False, quotas=False, dated=False)
@@ -127,8 +130,8 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
 def test_times_without_a_date_are_days_since_the_start_of_the_trace() -> None:
     rows = _load(("1970-01-01T00:00:00+00:00", 2.0, 0.0, 4.0), ("1970-01-03T12:00:00+00:00", 4.0, 3.0, 4.0))
     assert finding("queuing/cluster_timeline", rows, WHOLE) == (
-        "Over the whole trace, jobs held 75.0 % of the GPU time of the cluster, 3 GPUs on average and 4 in the fullest"
-        " of the 2 spans drawn. The longest queue began on day 3: waiting jobs asked for 3 GPUs, while jobs held 4."
+        "In the fullest of the 2 spans drawn jobs held 4 GPUs. The longest queue began on day 3: waiting jobs asked for"
+        " 3 GPUs, while jobs held 4."
     )
     (panel,) = panels("queuing/cluster_timeline", rows, WHOLE)
     spec = panel.to_dict()
@@ -195,10 +198,20 @@ def test_tries_that_count_as_failed_are_told_in_the_sentence() -> None:
 
 
 def test_a_log_that_holds_next_to_nothing_of_the_cluster_says_so() -> None:
-    rows = _load(("2026-01-01T00:00:00+00:00", 1.0, 0.0, 100.0))
-    assert (finding("queuing/cluster_timeline", rows) or "").endswith(
-        "; the log may hold a part of the cluster's jobs only."
+    def said(**metrics: float | None) -> str | None:
+        return finding("queuing/gpu_time_held", _metrics(**metrics))
+
+    little = "; the log may hold a part of the cluster's jobs only."
+    assert (said(held_share=0.0499, held_gpus=1.0) or "").endswith(little)
+    assert said(held_share=0.05, held_gpus=3.2) == (
+        "Up to the last submission, jobs held 5.0 % of the GPU time of the cluster, 3 GPUs on average."
     )
+    assert said(held_share=None, held_gpus=3.2) == "Up to the last submission, jobs held 3 GPUs on average."
+    assert said(held_share=None, held_gpus=0.0) is None
+
+
+def _metrics(**values: float | None) -> list[dict[str, Any]]:
+    return [{"metric": metric, "value": value, "unit": ""} for metric, value in values.items()]
 
 
 @pytest.mark.parametrize(
@@ -244,8 +257,7 @@ def test_few_attempts_behind_many_samples_are_told() -> None:
     )
     many = Facts(watched=Watched(attempts={(16.0, 2): 30, (16.0, 8): 40}))
     assert (finding("locality/utilization_by_spread", rows, many) or "").endswith("(900 samples of 40 attempts).")
-    held = [{"gpu_count": 16.0, "status": None, "samples": 900, "mean_pct": 50.0}]
-    assert finding("utilization/gpu_by_size_status", held, few) == (
+    assert finding("utilization/held_gpus", _metrics(busy_share=0.5, samples=900.0), few) == (
         "Over 900 samples of 41 attempts, GPUs held by jobs were 50.0 % busy on average."
     )
     beside = [{"gpu_count": 16.0, "colocated": c, "samples": 900, "mean_pct": 50.0} for c in (False, True)]
@@ -265,14 +277,12 @@ def _capacity(gpus: float | None, **others: float) -> CapacityInfo:
 
 
 def test_doubts_are_told_where_there_are_any() -> None:
-    def answer(name: str, rows: list[dict[str, Any]]) -> Answer:
-        return cast("Answer", {"name": name, "rows": rows})
-
-    load = answer("queuing/cluster_timeline", _load(("2026-01-01T00:00:00+00:00", 1.0, 0.0, 100.0)))
-    status = answer("overview/status", [{"status": None, "jobs_share": 0.1}, {"status": "unknown", "jobs_share": 0.15}])
+    answers = answers_of(
+        queuing__gpu_time_held=_metrics(held_share=0.01), overview__summary=_metrics(unknown_status_share=0.25)
+    )
     numbers = [{"key": "unused_nodes", "value": 18.0}, {"key": "nodes", "value": 30.0}]
     judged = {"guidelines": [{"id": "power-down", "finding": {"numbers": numbers}}]}
-    found = doubts_of([load, status], _capacity(100.0, observed=103.0), _quality(rejected=2), judged)
+    found = doubts_of(answers, _capacity(100.0, observed=103.0), _quality(rejected=2), judged)
     assert found[0].endswith(
         "; with these the cluster has 103 GPUs instead of 100, and shares of the cluster are"
         " smaller: jobs held 1.0 % of 100 GPUs, or 1.0 % of 103."
@@ -284,26 +294,23 @@ def test_doubts_are_told_where_there_are_any() -> None:
         "How 25.0 % of the jobs ended is unknown.",
         "2.0 % of the records could not be read.",
     ]
-    assert doubts_of([], _capacity(100.0, observed=102.0), _quality(rejected=1)) == []
-    assert doubts_of([], _capacity(None), _quality()) == []
+    assert doubts_of({}, _capacity(100.0, observed=102.0), _quality(rejected=1)) == []
+    assert doubts_of({}, _capacity(None), _quality()) == []
 
 
 def test_each_part_names_the_number_of_gpus_that_it_stands_on() -> None:
-    def answer(name: str, rows: list[dict[str, Any]], *notes: str) -> Answer:
-        return cast("Answer", {"name": name, "rows": rows, "notes": list(notes), "params": []})
-
-    load = answer(
-        "queuing/cluster_timeline",
-        _load(("2026-01-01T00:00:00+00:00", 1.0, 0.0, 100.0), ("2026-01-01T01:00:00+00:00", 1.0, 0.0, 110.0)),
-        "what a cluster owns: the GPUs of its node list",
+    load = answer_of(
+        "queuing/gpu_time_held",
+        *_metrics(owned_gpus=105.0),
+        notes=("what a cluster owns: the GPUs of its node list",),
     )
-    use = answer(
-        "utilization/vc", [{"capacity_gpus": 60.0}, {"capacity_gpus": 70.0}, {"capacity_gpus": None}], "quota: q"
+    use = answer_of(
+        "utilization/vc", {"capacity_gpus": 60.0}, {"capacity_gpus": 70.0}, {"capacity_gpus": None}, notes=("quota: q",)
     )
-    summary = answer("overview/summary", [{"metric": "gpus_observed", "value": 128.0}])
-    free = answer("locality/fragmentation", [])
+    summary = answer_of("overview/summary", {"metric": "gpus_observed", "value": 128.0})
+    free = answer_of("locality/fragmentation")
     replay = cast("ReplayInfo", {"cluster": {"nodes": 3, "gpus": 96}})
-    every = [load, use, summary, free]
+    every = {a.name: a for a in (load, use, summary, free)}
     found = gpu_totals(every, _capacity(140.0), replay)
     assert [(t["gpus"], t["source"]) for t in found] == [
         (105.0, "the GPUs of its node list, on average over time"),
@@ -313,38 +320,31 @@ def test_each_part_names_the_number_of_gpus_that_it_stands_on() -> None:
     ]
     # What adds up to more than there is is no number of GPUs.
     assert [t["gpus"] for t in gpu_totals(every, _capacity(129.0), replay)] == [105.0, 128.0, 96.0]
-    load["params"] = [{"name": "gpus", "value": 105.0, "meaning": ""}]
-    use["notes"] = ["there are no VCs; what is owned are all GPUs of the cluster"]
+    every[load.name] = replace(load, params={"gpus": 105.0})
+    every[use.name] = replace(use, notes=("there are no VCs; what is owned are all GPUs of the cluster",))
     given = gpu_totals(every, {**_capacity(105.0), "note": "the file gpus.csv, 3 nodes"}, None)
     assert next((t["gpus"], t["source"]) for t in given) == (105.0, "the file gpus.csv, 3 nodes")
     assert [t["gpus"] for t in given] == [105.0, 128.0]
-    assert gpu_totals([summary], _capacity(None), None) == []
+    assert gpu_totals({summary.name: summary}, _capacity(None), None) == []
 
 
 def test_gpu_hours_say_what_jobs_hold_that_still_run() -> None:
-    def answer(name: str, rows: list[dict[str, Any]]) -> Answer:
-        return cast("Answer", {"name": name, "rows": rows, "notes": []})
-
-    # 10 GPUs for 2 hours: 12 GPU-hours of finished runs, 8 of runs that go on.
-    load = _load(("2026-01-01T00:00:00+00:00", 8.0, 0.0, 100.0), ("2026-01-01T01:00:00+00:00", 12.0, 0.0, 100.0))
-    status = [{"status": "running", "jobs": 2, "jobs_share": 1.0}]
-    summary = [{"metric": "gpu_hours", "value": 12.0, "unit": "GPU-hours"}]
-    named = {"queuing/cluster_timeline": load, "overview/status": status, "overview/summary": summary}
-    hours, held = headline([answer(k, v) for k, v in named.items()], _capacity(None), "telemetry covers a day")
+    answers = answers_of(
+        overview__status=[{"status": "running", "jobs": 2, "jobs_share": 1.0}],
+        overview__summary=_metrics(gpu_hours=12.0),
+        queuing__gpu_time_held=_metrics(held_share=0.1, owned_gpus=100.0, running_gpu_hours=8.0),
+    )
+    hours, held = headline(answers, _capacity(None), "telemetry covers a day")
     assert hours["note"] == "of finished runs; 2 jobs still running at the end hold 8 more"
     assert (held["text"], held["note"]) == (
         "10.0 %",
         "by jobs, up to the last submission (jobs that still run included)",
     )
-    (_, held, gpus) = headline([answer(k, v) for k, v in named.items()], _capacity(100.0, observed=120.0))
+    (_, held, gpus) = headline(answers, _capacity(100.0, observed=120.0))
     assert held["note"] == "of 100 GPUs, up to the last submission (jobs that still run included)"
     assert (gpus["text"], gpus["note"]) == ("100", "listed; 120 as observed")
-    until = {**_time("absolute", 1), "last_submission": "2026-01-01T01:30:00"}
-    # Of the two hours the second ends after the last submission.
-    (_, held) = headline([answer(k, v) for k, v in named.items()], _capacity(None), None, cast("TimeInfo", until))
-    assert held["text"] == "8.0 %"
-    use = [{"gpu_count": 1.0, "status": None, "samples": 4, "mean_pct": 50.0}]
-    (busy,) = headline([answer("utilization/gpu_by_size_status", use)], _capacity(None), "telemetry covers a day")
+    use = answers_of(utilization__held_gpus=_metrics(busy_share=0.5, samples=4.0))
+    (busy,) = headline(use, _capacity(None), "telemetry covers a day")
     assert (busy["text"], busy["note"]) == ("50.0 %", "telemetry covers a day")
 
 
@@ -359,7 +359,7 @@ def test_a_result_without_rows_says_what_that_means() -> None:
 
 def test_the_vc_that_would_pay_most_is_named() -> None:
     rows = [
-        {"policy": policy, "vc": vc, "mean_wait_s": wait, "effect_told": True}
+        {"policy": policy, "vc": vc, "avg_queue_s": wait, "effect_told": True}
         for policy, vc, wait in (
             ("fifo", "a", 60.0),
             ("fifo", "b", 120.0),
@@ -377,28 +377,27 @@ def test_the_vc_that_would_pay_most_is_named() -> None:
 def test_a_cluster_that_is_the_same_in_all_rows_is_no_column() -> None:
     columns = [{"name": name, "unit": None, "meaning": ""} for name in ("cluster", "x")]
     rows: list[dict[str, Any]] = [{"cluster": "c", "x": 1}, {"cluster": "c", "x": 2}]
-    answer = cast("Answer", {"columns": columns, "rows": rows, "row_count": 2, "intervals": []})
+    answer = cast("AnswerInfo", {"columns": columns, "rows": rows, "row_count": 2, "intervals": []})
     assert [c["head"] for c in table_view(answer, 5)["columns"]] == ["x"]
     rows[1]["cluster"] = "d"
     assert [c["head"] for c in table_view(answer, 5)["columns"]] == ["cluster", "x"]
 
 
-def _summary(**values: float) -> Answer:
-    rows = [{"metric": metric, "value": value, "unit": ""} for metric, value in values.items()]
-    return cast("Answer", {"name": "overview/summary", "rows": rows})
+def _summary(**values: float) -> dict[str, Answer]:
+    return answers_of(overview__summary=[{"metric": metric, "value": value} for metric, value in values.items()])
 
 
 def test_times_that_cannot_be_are_told_from_one_in_a_hundred_jobs_on() -> None:
     told = "10 times of the log cannot be true, such as an end before its start: the waits and GPU-hours that need them"
-    found = doubts_of([_summary(jobs=1000, impossible_times=10)], _capacity(None), _quality())
+    found = doubts_of(_summary(jobs=1000, impossible_times=10), _capacity(None), _quality())
     assert found == [f"{told} are unknown."]
-    assert doubts_of([_summary(jobs=1001, impossible_times=10)], _capacity(None), _quality()) == []
-    assert doubts_of([_summary(jobs=0, impossible_times=0)], _capacity(None), _quality()) == []
+    assert doubts_of(_summary(jobs=1001, impossible_times=10), _capacity(None), _quality()) == []
+    assert doubts_of(_summary(jobs=0, impossible_times=0), _capacity(None), _quality()) == []
 
 
 def test_hours_in_doubt_are_told_with_what_they_may_change() -> None:
     summary = {"jobs": 9.0, "gpu_hours": 1000.0, "hour_in_doubt_times": 27.0}
-    found = doubts_of([_summary(**summary, gpu_hours_in_doubt=74.0)], _capacity(None), _quality())
+    found = doubts_of(_summary(**summary, gpu_hours_in_doubt=74.0), _capacity(None), _quality())
     told = "27 times of the log may mean either of two instants an hour apart, since clocks were changed: the GPU-hours"
     assert found == [f"{told} may be off by up to 74, 7.4 %."]
-    assert doubts_of([_summary(**summary, gpu_hours_in_doubt=9.9)], _capacity(None), _quality()) == []
+    assert doubts_of(_summary(**summary, gpu_hours_in_doubt=9.9), _capacity(None), _quality()) == []

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracekit.report.sections import finding
+from tracekit.report.sections.interface import finding
 
 
 def _rows(columns: str, *rows: tuple[Any, ...]) -> list[dict[str, Any]]:
@@ -121,11 +121,9 @@ def test_gpu_utilization_pools_samples() -> None:
         (8, "completed", 100, 70.0),
         (16, "completed", 1, 0.0),
     )
-    expected = (
-        "Over 501 samples, GPUs held by jobs were 49.9 % busy on average: least in jobs of 1 GPU (45.0 %),"
-        " most in jobs of 8 GPUs (70.0 %)."
-    )
+    expected = "The GPUs of jobs of 1 GPU were least busy, 45.0 % on average, those of jobs of 8 GPUs most, 70.0 %."
     assert finding("utilization/gpu_by_size_status", rows) == expected
+    assert finding("utilization/gpu_by_size_status", rows[:2]) is None
 
 
 def test_host() -> None:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from tracekit.report.sections import finding, why_empty
+from tracekit.report.sections.interface import finding, why_empty
 
 
 def _rows(columns: str, *rows: tuple[Any, ...]) -> list[dict[str, Any]]:
     return [dict(zip(columns.split(), row, strict=True)) for row in rows]
 
 
-_RELAXATION = "gpu_class relaxation jobs mean_wait_s waits"
+_RELAXATION = "gpu_class relaxation jobs mean_queue_s waits"
 
 
 def test_relaxation_names_the_size_that_is_spread_most() -> None:

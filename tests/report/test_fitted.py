@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
+from tests.report.answering import answered, why
 from tracekit.analysis import analyze
 from tracekit.fit.model import WorkloadModel
-from tracekit.report.fitted import FITTED, fitted_results, unfitted_results
-from tracekit.report.sections import finding, has_chart, panels
+from tracekit.report.fitted import FITTED, fitted_answers, unfitted_answers
+from tracekit.report.sections.interface import finding, has_chart, panels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tracekit.report.data import Result
+    from tracekit.answer import Answer, Unanswered
     from tracekit.trace import Trace
 
 
@@ -61,24 +62,28 @@ def _model(*entries: dict[str, Any], **document: Any) -> WorkloadModel:
     )
 
 
-def _rows(result: Result) -> list[dict[str, Any]]:
-    assert result.frame is not None
-    return result.frame.to_dicts()
+def _rows(answer: Answer | Unanswered) -> list[dict[str, Any]]:
+    return answered(answer).frame.to_dicts()
 
 
 def test_each_fitted_group_is_a_row_and_pooled_ones_are_counted() -> None:
     pooled = _entry(gpu_class="1", pooled_to="all", n=40, median_ratio=None, quantiles_s=None)
     tenant = _entry(vc="x")
-    family, match, *_ = fitted_results(_model(_entry(), _entry(gpu_class=">8"), pooled, tenant))
+    family, match, *_ = fitted_answers(_model(_entry(), _entry(gpu_class=">8"), pooled, tenant))
     rows = _rows(family)
     assert [(r["gpu_class"], r["status"], r["family"], r["least_aic"], r["p"]) for r in rows] == [
         ("all", "all", "lognorm", "burr12", 0.4),
         (">8", "all", "lognorm", "burr12", 0.4),
     ]
     assert rows[0]["censored_share"] == 0.1
-    assert "1 group by size and status has less than 200 jobs and takes the shape of a larger one" in family.notes
+    assert (
+        "1 group by size and status has less than 200 jobs and takes the shape of a larger one"
+        in answered(family).notes
+    )
     assert "remark" not in rows[0]
-    assert match.notes == ["not shown: 1-GPU jobs (40: less than 200, and less than 20 that are known to the end)"]
+    assert answered(match).notes == (
+        "not shown: 1-GPU jobs (40: less than 200, and less than 20 that are known to the end)",
+    )
     assert finding("fit/run_time_family", rows) == (
         "Of the families tried, a lognormal distribution describes the run times of all 300 jobs best. The largest gap"
         " between fitted and observed distribution is 2.0 %. A test finds no more misfit than chance would give"
@@ -88,19 +93,19 @@ def test_each_fitted_group_is_a_row_and_pooled_ones_are_counted() -> None:
 
 def test_a_p_value_is_told_with_the_jobs_that_it_was_made_with() -> None:
     drawn = {"jobs": 500, "replicates": 19, "p_ks": 0.05, "p_ad": 0.5}
-    family, *_ = fitted_results(_model(_entry(n=7255, bootstrap=drawn)))
+    family, *_ = fitted_answers(_model(_entry(n=7255, bootstrap=drawn)))
     rows = _rows(family)
     assert rows[0]["p_jobs"] == 500
     said = finding("fit/run_time_family", rows)
     assert said is not None
     assert said.endswith(" A test of 500 of these jobs finds more misfit than chance would give (p = 0.05).")
-    assert family.notes == [
+    assert answered(family).notes == (
         (
             "p-values come from 19 drawn samples of at most 500 jobs: none can be below 0.05, and a small misfit of"
             " many jobs does not show; 'tracekit fit' draws more samples"
-        )
-    ]
-    family, *_ = fitted_results(_model(_entry(bootstrap=None)))
+        ),
+    )
+    family, *_ = fitted_answers(_model(_entry(bootstrap=None)))
     rows = _rows(family)
     assert "p_jobs" not in rows[0]
     said = finding("fit/run_time_family", rows)
@@ -109,7 +114,7 @@ def test_a_p_value_is_told_with_the_jobs_that_it_was_made_with() -> None:
 
 
 def test_observed_stand_beside_fitted_quantiles() -> None:
-    _, match, *_ = fitted_results(_model(_entry(), _entry(gpu_class="1")))
+    _, match, *_ = fitted_answers(_model(_entry(), _entry(gpu_class="1")))
     rows = _rows(match)
     assert [(r["gpu_class"], r["share"], r["observed_s"]) for r in rows] == [
         ("all", 0.5, 90.0),
@@ -125,7 +130,7 @@ def test_observed_stand_beside_fitted_quantiles() -> None:
         "Half of all jobs, those whose end is not known included, run for at most 1.5 min; the fit says 1.67 min."
         " One job in a hundred runs for more than 16.7 min; the fit says 17.1 min."
     )
-    _, ended, *_ = fitted_results(_model(_entry(right_censored=0)))
+    _, ended, *_ = fitted_answers(_model(_entry(right_censored=0)))
     said = finding("fit/run_time", _rows(ended))
     assert said is not None
     assert said.startswith("Half of all jobs run for at most 1.5 min;")
@@ -143,7 +148,7 @@ def test_observed_stand_beside_fitted_quantiles() -> None:
 
 
 def test_the_rate_is_a_table_of_hours_by_days() -> None:
-    _, _, rate, _ = fitted_results(_model(_entry()))
+    _, _, rate, _ = fitted_answers(_model(_entry()))
     rows = _rows(rate)
     assert len(rows) == 24
     assert {r["rate"] for r in rows} == {"fitted"}
@@ -161,7 +166,7 @@ def test_observed_rates_stand_beside_the_fitted_ones() -> None:
     document = _model(_entry()).document
     # Monday 00:00 is 5 off, Monday 01:00 was never seen, all others are met.
     seen = [25.0, None, *[10.0] * 166]
-    _, _, rate, _ = fitted_results(_model(_entry(), arrivals={**document["arrivals"], "observed_per_hour": seen}))
+    _, _, rate, _ = fitted_answers(_model(_entry(), arrivals={**document["arrivals"], "observed_per_hour": seen}))
     rows = _rows(rate)
     assert [(r["hour"], r["rate"], r["monday"], r["tuesday"]) for r in rows[:4]] == [
         (0, "fitted", 20.0, 10.0),
@@ -182,19 +187,21 @@ def test_observed_rates_stand_beside_the_fitted_ones() -> None:
 def test_a_small_size_class_is_shown_with_the_fit_of_all_at_its_own_median() -> None:
     quantiles = [[0.01, 20.0], [0.5, 180.0], [0.95, 1500.0], [0.99, 2000.0]]
     small = _entry(gpu_class="1", pooled_to="all", n=40, median_ratio=2.0, quantiles_s=quantiles)
-    _, match, *_ = fitted_results(_model(_entry(), small))
+    _, match, *_ = fitted_answers(_model(_entry(), small))
     rows = [r for r in _rows(match) if r["gpu_class"] == "1"]
     # A hundredth of 40 jobs is less than a job.
     assert [r["share"] for r in rows] == [0.5, 0.95]
     assert rows[0]["fitted_s"] == pytest.approx(200, rel=1e-3)
-    assert match.notes[0].startswith(
-        "too few for a fit of their own, that is less than 200: 1-GPU jobs (40). They have"
+    assert (
+        answered(match)
+        .notes[0]
+        .startswith("too few for a fit of their own, that is less than 200: 1-GPU jobs (40). They have")
     )
 
 
 def test_what_runs_longer_has_log_axes_though_jobs_ran_for_no_time() -> None:
     zero = _entry(quantiles_s=[[0.25, 0.0], [0.5, 90.0], [0.99, 1000.0]])
-    _, match, *_ = fitted_results(_model(zero))
+    _, match, *_ = fitted_answers(_model(zero))
     below, beyond, *_ = panels("fit/run_time", _rows(match))
     encoded = [p.to_dict()["layer"][0]["encoding"] for p in (below, beyond)]
     assert [e["x"]["scale"]["type"] for e in encoded] == ["symlog", "log"]
@@ -203,7 +210,7 @@ def test_what_runs_longer_has_log_axes_though_jobs_ran_for_no_time() -> None:
 
 
 def test_a_log_without_hours_names_no_hour() -> None:
-    _, _, rate, _ = fitted_results(_model(_entry(), source={"hour_of_day_known": False}))
+    _, _, rate, _ = fitted_answers(_model(_entry(), source={"hour_of_day_known": False}))
     # The log begins on a Sunday at 23:00 of its made-up week: Monday 00:00 is its second hour.
     rows = _rows(rate)
     assert [r["day_1"] for r in rows[:3]] == [10.0, 20.0, 10.0]
@@ -217,16 +224,16 @@ def test_a_log_without_hours_names_no_hour() -> None:
 def test_a_growing_rate_is_told_as_its_mean() -> None:
     rate = {"kind": "constant", "per_hour": 10.0, "profile": [1.0], "trend_per_day": 0.1}
     arrivals = {"process": "poisson", "why": "w", "days": 10.0, "rate": rate}
-    _, _, result, _ = fitted_results(_model(_entry(), arrivals=arrivals))
+    _, _, answer, _ = fitted_answers(_model(_entry(), arrivals=arrivals))
     # (e - 1) / 1 times the rate at the beginning.
-    assert _rows(result)[0]["monday"] == pytest.approx(17.18, abs=0.01)
-    assert result.notes[-1] == "over the 10 days of the log the fitted rate grows 2.72-fold"
+    assert _rows(answer)[0]["monday"] == pytest.approx(17.18, abs=0.01)
+    assert answered(answer).notes[-1] == "over the 10 days of the log the fitted rate grows 2.72-fold"
 
 
 def test_what_could_not_be_fitted_has_its_reason() -> None:
     constant = _entry(chosen=None, reason="no family could be fitted: all durations are the same", bootstrap=None)
     arrivals = {"process": None, "reason": "jobs of at least two times are needed"}
-    family, match, rate, process = fitted_results(
+    family, match, rate, process = fitted_answers(
         _model(constant, arrivals=arrivals, notes=[f"note {i}" for i in range(7)])
     )
     assert _rows(family)[0]["remark"] == "no family could be fitted: all durations are the same"
@@ -234,18 +241,18 @@ def test_what_could_not_be_fitted_has_its_reason() -> None:
     assert said is not None
     assert said.startswith("The run times of all jobs could not be fitted")
     assert panels("fit/run_time_family", _rows(family)) == []
-    assert match.reasons == ["no family could be fitted: all durations are the same"]
+    assert why(match) == ("no family could be fitted: all durations are the same",)
     for result in (rate, process):
-        assert result.reasons == ["The arrivals could not be fitted: jobs of at least two times are needed."]
-    assert family.notes[-2:] == ["note 4", "2 more notes are in workload.json"]
-    family, match, *_ = fitted_results(_model())
-    assert (family.reasons, match.reasons) == (["No job has a run time."],) * 2
+        assert why(result) == ("The arrivals could not be fitted: jobs of at least two times are needed.",)
+    assert answered(family).notes[-2:] == ("note 4", "2 more notes are in workload.json")
+    family, match, *_ = fitted_answers(_model())
+    assert (why(family), why(match)) == (("No job has a run time.",),) * 2
 
 
 def test_every_question_of_a_fit_but_the_process_has_a_chart_and_a_reason_without_one() -> None:
     # The process is a small table, which stands open.
     assert [query.name for query in FITTED if not has_chart(query.name)] == ["fit/arrival_process"]
-    assert [r.reasons for r in unfitted_results("why")] == [["why"]] * len(FITTED)
+    assert [u.reasons for u in unfitted_answers("why")] == [("why",)] * len(FITTED)
 
 
 def test_a_report_holds_its_fit_in_page_data_tables_and_model(report: dict[str, Any], analysis: Any, page: str) -> None:

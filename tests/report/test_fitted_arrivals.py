@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from tests.report.answering import answered
 from tracekit.fit.arrivals import HOURS_UNKNOWN
 from tracekit.fit.model import WorkloadModel
-from tracekit.report.fitted import fitted_results
-from tracekit.report.fitted_arrivals import DAYS, process_result, rate_result
+from tracekit.report.fitted import fitted_answers
+from tracekit.report.fitted_arrivals import DAYS, PROCESS, process_answer, rate_answer
 from tracekit.report.fitted_curves import growth_factor, half_days
-from tracekit.report.sections import finding, panels
+from tracekit.report.sections.interface import finding, panels
+
+if TYPE_CHECKING:
+    from tracekit.answer import Answer
 
 BIC = {"constant": 1663.1, "hour_of_day": 1540.5, "hour_of_week": 2321.4}
 TESTS = {
@@ -60,14 +64,22 @@ def _model(rate: dict[str, Any] | None = None, *, known: bool = True, **given: A
     )
 
 
+def _rate(model: WorkloadModel) -> Answer:
+    return answered(rate_answer(model))
+
+
+def _process(model: WorkloadModel) -> Answer:
+    return answered(process_answer(model))
+
+
 def _said(result: Any) -> str:
-    said = finding(result.query.name, result.frame.to_dicts())
+    said = finding(result.name, result.frame.to_dicts())
     assert said is not None
     return said
 
 
 def test_a_rate_by_hour_of_day_claims_nothing_of_the_days() -> None:
-    batch, kind = rate_result(_model()).notes
+    batch, kind = _rate(_model()).notes
     assert batch == "a batch is all jobs that were submitted in the same second"
     assert kind == (
         "the fitted rate is the same on every day: the log holds too little evidence for a rate of its own for each"
@@ -103,11 +115,11 @@ def test_a_rate_by_hour_of_day_claims_nothing_of_the_days() -> None:
     ],
 )
 def test_the_kind_of_rate_has_its_reason(rate: dict[str, Any], days: float, note: str) -> None:
-    assert rate_result(_model(rate, days=days)).notes[1] == note
+    assert _rate(_model(rate, days=days)).notes[1] == note
 
 
 def test_a_coarser_clock_makes_coarser_batches() -> None:
-    assert rate_result(_model(step_s=60.0)).notes[0] == (
+    assert _rate(_model(step_s=60.0)).notes[0] == (
         "a batch is all jobs that were submitted in the same 1 min, the step of the log's clock"
     )
 
@@ -124,8 +136,7 @@ def test_a_coarser_clock_makes_coarser_batches() -> None:
     ],
 )
 def test_a_rate_that_changes_tenfold_warns_of_unequal_weeks_first(growth: float, said: str) -> None:
-    result = rate_result(_model({"trend_per_day": float(np.log(growth)) / 28}))
-    assert result.frame is not None
+    result = _rate(_model({"trend_per_day": float(np.log(growth)) / 28}))
     row = result.frame.row(0, named=True)
     assert (row["growth"], row["half_days"]) == (pytest.approx(growth), pytest.approx(4.154, abs=0.001))
     found = _said(result)
@@ -180,7 +191,7 @@ def test_one_is_told_in_the_singular(rows: list[dict[str, Any]], said: str) -> N
 
 @pytest.mark.parametrize(("trend", "told"), [(0.00002, False), (-0.00002, False), (0.00005, True)])
 def test_growth_below_a_thousandth_is_not_told(trend: float, told: bool) -> None:
-    notes = rate_result(_model({"trend_per_day": trend, "trend_standard_error": 0.004})).notes
+    notes = _rate(_model({"trend_per_day": trend, "trend_standard_error": 0.004})).notes
     assert any("over the 28 days of the log" in note for note in notes) == told
 
 
@@ -189,14 +200,14 @@ def test_growth_below_a_thousandth_is_not_told(trend: float, told: bool) -> None
 )
 def test_growth_beyond_all_numbers_is_told(trend: float, words: str) -> None:
     # exp(840) is no number.
-    result = rate_result(_model({"trend_per_day": trend}))
+    result = _rate(_model({"trend_per_day": trend}))
     assert f"over the 28 days of the log the fitted rate {words}" in result.notes[-1]
     assert growth_factor(_model({"trend_per_day": trend})) == pytest.approx(np.exp(700.0 if trend > 0 else -700.0))
     assert "very unequal weeks" in _said(result)
 
 
 def test_a_log_of_a_day_is_told_in_the_singular() -> None:
-    assert rate_result(_model({"trend_per_day": 0.5}, days=1.0)).notes[-1] == (
+    assert _rate(_model({"trend_per_day": 0.5}, days=1.0)).notes[-1] == (
         "over the 1 day of the log the fitted rate grows by 64.9 %"
     )
 
@@ -218,9 +229,8 @@ def test_half_of_the_drawn_hours_lies_where_it_is_said() -> None:
     ],
 )
 def test_a_modest_change_is_a_note(trend: float, note: str) -> None:
-    result = rate_result(_model({"trend_per_day": trend, "trend_standard_error": 0.004}))
+    result = _rate(_model({"trend_per_day": trend, "trend_standard_error": 0.004}))
     assert result.notes[-1] == note
-    assert result.frame is not None
     assert "growth" not in result.frame.columns
     assert _said(result).startswith("On average")
 
@@ -228,18 +238,17 @@ def test_a_modest_change_is_a_note(trend: float, note: str) -> None:
 def test_hours_that_are_not_those_of_a_day_are_told_beside_the_rate() -> None:
     model = _model(known=False)
     assert "the log does not tell the hour of the day: day 1 and hour 0 are those in which it begins" in (
-        rate_result(model).notes
+        _rate(model).notes
     )
     entry = {"measure": "until_end", "gpu_class": None, "status": None, "vc": None, "pooled_to": None, "n": 1}
     entry |= {"right_censored": 0, "chosen": None, "reason": "no family"}
     document = {**model.document, "run_times": [entry], "notes": [HOURS_UNKNOWN, "another"]}
-    family, *_ = fitted_results(WorkloadModel(document))
-    assert family.notes == ["another"]
+    family, *_ = fitted_answers(WorkloadModel(document))
+    assert answered(family).notes == ("another",)
 
 
 def test_bursts_are_told_in_words_and_their_numbers_in_a_table() -> None:
-    result = process_result(_model())
-    assert result.frame is not None
+    result = _process(_model())
     assert result.frame.drop("name", "ratio", "decides").rows() == [
         ("test of hourly counts", "variation of hourly counts", 1.19, 0.002, "more than Poisson"),
         ("test of gaps", "squared variation of gaps", 1.46, 0.3, "as Poisson"),
@@ -267,23 +276,22 @@ def test_bursts_are_told_in_words_and_their_numbers_in_a_table() -> None:
         " (Poisson), more than chance would give (p = 0.002). So the model draws the times between batches from a gamma"
         " distribution (gamma renewal)."
     )
-    assert result.notes == [
+    assert result.notes == (
         (
             "gamma renewal: each time between two batches is drawn for itself, very short and very long ones more often"
             " than with independent arrivals"
         ),
         "a quiet day or a sudden rise that the fitted rate does not follow counts as bursts here",
         "a BIC is compared with those of its own kind only: processes with processes, rates with rates",
-    ]
+    )
 
 
 def test_two_states_are_told_with_their_rates() -> None:
-    result = process_result(_model(process="mmpp"))
+    result = _process(_model(process="mmpp"))
     assert _said(result).endswith(
         " So the model lets the rate switch between a calm and a busy state (MMPP), with 0.25 and 2.5 times the fitted"
         " rate."
     )
-    assert result.frame is not None
     settings = {row["name"]: row["value"] for row in result.frame.to_dicts() if row["part"] == "setting"}
     assert settings == {"quiet_rate": 0.25, "busy_rate": 2.5, "to_busy": 8.0, "to_quiet": 2.0}
     assert result.notes[0].startswith("MMPP stands for Markov-modulated Poisson process: the rate switches at random")
@@ -309,7 +317,7 @@ def test_two_states_are_told_with_their_rates() -> None:
     ],
 )
 def test_the_test_that_rejects_is_told(tests: dict[str, float], said: str) -> None:
-    assert _said(process_result(_model(tests=TESTS | tests))).startswith(said)
+    assert _said(_process(_model(tests=TESTS | tests))).startswith(said)
 
 
 COARSE = {"squared_variation_of_gaps": 0.855, "variation_if_independent": 0.57, "p_variation": 0.002}
@@ -317,12 +325,11 @@ COARSE = {"squared_variation_of_gaps": 0.855, "variation_if_independent": 0.57, 
 
 def test_bursts_are_bursts_where_the_clock_is_coarse() -> None:
     # Read to the minute, independent arrivals vary 0.57 here: 0.855 is more, and not less.
-    result = process_result(_model(tests=TESTS | {"p_dispersion": 0.2} | COARSE))
+    result = _process(_model(tests=TESTS | {"p_dispersion": 0.2} | COARSE))
     assert _said(result).startswith(
         "Batches of jobs come in bursts: the times between them vary 1.5 times as much as with independent arrivals"
         " (Poisson), more than chance would give (p = 0.002)."
     )
-    assert result.frame is not None
     rows = {row["name"]: row for row in result.frame.to_dicts()}
     tested = rows["squared_variation_of_gaps"]
     assert (tested["value"], tested["ratio"], tested["decides"]) == (0.855, pytest.approx(1.5), True)
@@ -332,35 +339,33 @@ def test_bursts_are_bursts_where_the_clock_is_coarse() -> None:
 
 def test_the_hourly_counts_are_compared_with_those_of_independent_arrivals_too() -> None:
     tests = TESTS | {"dispersion_of_hourly_counts": 0.9, "dispersion_if_independent": 0.5}
-    said = _said(process_result(_model(tests=tests)))
+    said = _said(_process(_model(tests=tests)))
     assert said.startswith("Batches of jobs come in bursts: their number in an hour varies 1.8 times as much")
     # In a single hour they cannot vary, and nothing is said of them.
     tests |= {"dispersion_of_hourly_counts": 0.0, "dispersion_if_independent": 0.0, "p_dispersion": 1.0}
-    assert _said(process_result(_model(process="poisson", candidates=[], tests=tests))).startswith(
+    assert _said(_process(_model(process="poisson", candidates=[], tests=tests))).startswith(
         "Batches of jobs come as if independently of each other: the times between them vary 1.46 times as much as with"
     )
 
 
 def test_labels_do_not_change_what_is_said() -> None:
-    rows = process_result(_model(process="mmpp")).frame
-    assert rows is not None
+    rows = _process(_model(process="mmpp")).frame
     relabelled = [{**row, "measure": "m", "verdict": "v"} for row in reversed(rows.to_dicts())]
-    assert finding("fit/arrival_process", relabelled) == _said(process_result(_model(process="mmpp")))
+    assert finding("fit/arrival_process", relabelled) == _said(_process(_model(process="mmpp")))
 
 
 def test_independent_arrivals_are_told_as_such() -> None:
     model = _model(process="poisson", candidates=[], tests=TESTS | {"p_dispersion": 0.2})
-    result = process_result(model)
+    result = _process(model)
     assert _said(result) == (
         "Batches of jobs come as if independently of each other: their number in an hour varies 1.19 times as much and"
         " the times between them vary 1.46 times as much as with independent arrivals (Poisson), no more than chance"
         " would give. So the model draws independent arrivals."
     )
-    assert result.notes == []
+    assert result.notes == ()
 
 
 def test_too_few_arrivals_for_a_test_are_a_reason() -> None:
     why = "5 arrivals cannot tell one process from another, 20 are needed"
-    result = process_result(_model(process="poisson", tests=None, candidates=[], why=why))
-    assert result.frame is None
-    assert result.reasons == [f"Arrivals are taken as Poisson: {why}."]
+    found = process_answer(_model(process="poisson", tests=None, candidates=[], why=why))
+    assert found == PROCESS.unanswered(f"Arrivals are taken as Poisson: {why}.")

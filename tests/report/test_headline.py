@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from tests.report.answering import answers_of
 from tracekit.report.headline import headline
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Answer, CapacityInfo
+    from tracekit.report.structure import CapacityInfo
 
 NO_CAPACITY = cast("CapacityInfo", {"requested": "auto", "used": None, "gpus": None, "alternatives": {}, "note": ""})
 
 
-def answer(name: str, *rows: dict[str, Any]) -> Answer:
-    return cast("Answer", {"name": name, "rows": list(rows)})
-
-
-def completed_card(unknown: float, *, word: str | None = "unknown") -> tuple[str, str]:
+def completed_card(unknown: float) -> tuple[str, str]:
     """Return label and note of the share of completed jobs where a share of the jobs has no known status."""
-    answers = [
-        answer("overview/summary", {"metric": "completed_share", "value": 0.5, "unit": "share"}),
-        answer(
-            "overview/status",
-            {"status": "completed", "jobs": 50, "jobs_share": 0.5},
-            {"status": word, "jobs": 1, "jobs_share": unknown},
-        ),
-    ]
+    answers = answers_of(
+        overview__summary=[
+            {"metric": "completed_share", "value": 0.5, "unit": "share"},
+            {"metric": "unknown_status_share", "value": unknown, "unit": "share"},
+        ],
+    )
     (card,) = headline(answers, NO_CAPACITY)
     return card["label"], card["note"]
 
 
-@pytest.mark.parametrize("word", ["unknown", None])
 @pytest.mark.parametrize(("unknown", "note"), [(0.01, "1.0 % have"), (0.0101, "1.0 % have"), (0.25, "25.0 % have")])
-def test_from_one_percent_on_unknown_statuses_are_named(unknown: float, note: str, word: str | None) -> None:
-    assert completed_card(unknown, word=word) == ("known to have completed", f"{note} no known status")
+def test_from_one_percent_on_unknown_statuses_are_named(unknown: float, note: str) -> None:
+    assert completed_card(unknown) == ("known to have completed", f"{note} no known status")
 
 
 @pytest.mark.parametrize("unknown", [0.0, 0.005, 0.0099])

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from tests.report.answering import answers_of
 from tracekit.report.opening import opening
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Answer, CapacityInfo, ReplayInfo, TimeInfo
+    from tracekit.answer import Answer
+    from tracekit.report.structure import CapacityInfo, ReplayInfo, TimeInfo
 
 
-def _answers(**metrics: float | None) -> list[Answer]:
-    rows = [{"metric": name, "value": value, "unit": ""} for name, value in metrics.items()]
-    return [cast("Answer", {"name": "overview/summary", "rows": rows})]
+def _answers(**metrics: float | None) -> dict[str, Answer]:
+    return answers_of(overview__summary=[{"metric": name, "value": value} for name, value in metrics.items()])
 
 
 def _entry(name: str, verdict: str = "holds", effect: tuple[str, float] | None = None) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def test_nothing_to_change_is_said_of_what_was_replayed_only() -> None:
     entries = {"guidelines": [_entry("absent", "does not hold")]}
 
     def heading(replay: ReplayInfo | None) -> str:
-        return opening([], entries, replay=replay)["heading"]
+        return opening({}, entries, replay=replay)["heading"]
 
     assert heading(_replay()) == "Nothing to change on this evidence"
     assert heading(_replay("Earth")) == "Nothing to change in Earth on this evidence; nothing else was replayed"
@@ -80,10 +81,10 @@ def test_nothing_to_change_is_said_of_what_was_replayed_only() -> None:
 
 
 def test_nothing_to_change_does_not_stand_beside_a_problem_that_was_found() -> None:
-    found = opening([], {"guidelines": [_entry("vain", effect=("no change", 0.0))]}, replay=_replay())
+    found = opening({}, {"guidelines": [_entry("vain", effect=("no change", 0.0))]}, replay=_replay())
     assert "1 was found" in found["verdict"]
     assert found["heading"] == "1 problem found, and no gain expected from the advice"
-    more = opening([], {"guidelines": [_entry(name) for name in "ab"]}, replay=_replay())
+    more = opening({}, {"guidelines": [_entry(name) for name in "ab"]}, replay=_replay())
     assert more["heading"] == "Two things to change first"
 
 
@@ -91,7 +92,7 @@ def test_advice_whose_effect_the_log_does_not_carry_says_so_and_is_ranked_by_not
     why = "A replay does not reproduce this log (19.4 h against 0.40 h waited); the effect cannot be told."
     untold = {**_entry("untold"), "no_effect": why, "record": {"carried": False}}
     untried = {**_entry("untried"), "no_effect": "Not replayed, since no policy decides."}
-    changes = opening([], {"guidelines": [untried, untold]})["changes"]
+    changes = opening({}, {"guidelines": [untried, untold]})["changes"]
     assert [(c["id"], c["effect"], c["no_effect"]) for c in changes] == [
         ("untold", None, why),
         ("untried", None, None),
@@ -106,7 +107,7 @@ def test_what_replays_confirm_comes_first_and_the_larger_gain_before_the_smaller
         _entry("unsure", effect=("undecided", -0.9)),
         _entry("absent", "does not hold"),
     ]
-    found = opening([], {"guidelines": entries})
+    found = opening({}, {"guidelines": entries})
     assert [(c["id"], c["effect"]) for c in found["changes"]] == [
         ("much", "-40%"),
         ("little", "-5%"),
@@ -117,7 +118,7 @@ def test_what_replays_confirm_comes_first_and_the_larger_gain_before_the_smaller
 @pytest.mark.parametrize("verdict", ["worse", "no change"])
 def test_advice_that_the_replays_speak_against_is_not_on_the_first_screen(verdict: str) -> None:
     entries = [_entry("vain", effect=(verdict, 0.1)), _entry("absent", "does not hold"), _entry("who", "cannot tell")]
-    found = opening([], {"guidelines": entries})
+    found = opening({}, {"guidelines": entries})
     assert found["changes"] == []
     assert found["verdict"] == (
         "Of 3 problems that the guidelines look for, 1 was found in this trace, 1 is absent, and 1 cannot be decided,"
@@ -126,4 +127,4 @@ def test_advice_that_the_replays_speak_against_is_not_on_the_first_screen(verdic
 
 
 def test_a_trace_that_was_not_judged_says_so() -> None:
-    assert opening([], None)["verdict"] == "The trace was not judged by guidelines."
+    assert opening({}, None)["verdict"] == "The trace was not judged by guidelines."

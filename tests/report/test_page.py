@@ -14,7 +14,7 @@ import pytest
 
 from tracekit.report import render_index, render_report
 from tracekit.report.page import ROWS, json_for_html
-from tracekit.report.sections import panels
+from tracekit.report.sections.interface import panels
 from tracekit.report.table_view import table_view
 from tracekit.text import visible
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tracekit.report.sections import finding, panels
+from tracekit.report.sections.interface import finding, panels
 
 
 def policy(name: str, completion: float = 3600.0, wait: float = 0.0, **more: Any) -> dict[str, Any]:
@@ -19,22 +19,22 @@ def policy(name: str, completion: float = 3600.0, wait: float = 0.0, **more: Any
         "quotas": "ignored",
         "jobs": 10,
         "completed": 10,
-        "mean_completion_s": completion,
-        "median_completion_s": completion,
-        "p99_completion_s": completion,
-        "mean_wait_s": wait,
-        "median_wait_s": wait,
-        "p99_wait_s": wait,
-        "change_share": completion / 3600 - 1,
-        "change_low_share": None,
-        "change_high_share": None,
-        "later_share": 0.0,
-        "fairness_share": 0.9,
-        "gpus_busy_share": 0.5,
+        "avg_jct_s": completion,
+        "median_jct_s": completion,
+        "p99_jct_s": completion,
+        "avg_queue_s": wait,
+        "median_queue_s": wait,
+        "p99_queue_s": wait,
+        "jct_diff_share": completion / 3600 - 1,
+        "jct_diff_share_low": None,
+        "jct_diff_share_high": None,
+        "worse_share": 0.0,
+        "jain_fairness_vc": 0.9,
+        "gpu_utilization_share": 0.5,
         "beyond_share": None,
         "effect_told": True,
         "effect_reason": None,
-        "recorded_wait_s": None,
+        "recorded_queue_s": None,
         **more,
     }
 
@@ -64,7 +64,7 @@ def test_jobs_that_never_end_are_no_jobs_that_do_not_wait() -> None:
     )
     rows = class_rows(fifo=(0.0, 0.0), sjf=(0.0, 0.0))
     assert finding("replay/by_gpu_class", rows) == "No job of any size waits under any policy."
-    rows[-1]["mean_wait_s"] = None
+    rows[-1]["avg_queue_s"] = None
     assert finding("replay/by_gpu_class", rows) == "No job that starts waits under any policy."
 
 
@@ -76,7 +76,7 @@ def test_a_first_policy_that_is_the_best_is_named_once() -> None:
 
 
 def test_the_longest_times_have_their_interval() -> None:
-    worst = policy("hived", 4320.0, 720.0, change_low_share=0.05, change_high_share=0.4)
+    worst = policy("hived", 4320.0, 720.0, jct_diff_share_low=0.05, jct_diff_share_high=0.4)
     assert "under hived they take longest, 1.2 h (+20.0 %, 95 % interval +5.0 % to +40.0 %)." in told(
         policy("fifo"), worst
     )
@@ -94,7 +94,7 @@ def test_the_first_policy_is_named_with_what_it_is_and_the_longest_times_too() -
 def test_the_fastest_policies_are_named_by_what_they_know() -> None:
     text = told(
         policy("fifo", wait=1800.0, completed=9),
-        policy("las", 3240.0, 1440.0, change_low_share=-0.2, change_high_share=-0.05, later_share=0.25),
+        policy("las", 3240.0, 1440.0, jct_diff_share_low=-0.2, jct_diff_share_high=-0.05, worse_share=0.25),
         policy("srtf", 2700.0, 900.0, run_times="given"),
     )
     assert text == (
@@ -111,8 +111,8 @@ LONGER = "jobs wait longer under las than they did by the log (2.10 h against 2.
 
 
 def test_effects_that_the_log_does_not_carry_are_not_ranked() -> None:
-    base = policy("fifo", wait=1800.0, recorded_wait_s=7200.0)
-    untold = {"effect_told": False, "change_share": None, "later_share": None}
+    base = policy("fifo", wait=1800.0, recorded_queue_s=7200.0)
+    untold = {"effect_told": False, "jct_diff_share": None, "worse_share": None}
     all_untold = [
         {**base, "effect_told": False, "effect_reason": WHY},
         policy("las", 3240.0, 1440.0, **untold, effect_reason=WHY),
@@ -126,7 +126,7 @@ def test_effects_that_the_log_does_not_carry_are_not_ranked() -> None:
     some = [
         base,
         policy("las", 900.0, 7560.0, **untold, effect_reason=LONGER),
-        policy("srtf", 2700.0, 900.0, run_times="given", recorded_wait_s=7200.0),
+        policy("srtf", 2700.0, 900.0, run_times="given", recorded_queue_s=7200.0),
     ]
     assert told(*some) == (
         "Under fifo (what fifo is) these 10 jobs take 1 h from submission to end on average, of which they wait 30 min."
@@ -173,7 +173,7 @@ def test_a_log_that_holds_more_gpus_than_there_are_is_told_of_in_the_sentence(wa
 
 
 def vc_rows(*waits: tuple[str, str | None, str | None, float]) -> list[dict[str, Any]]:
-    names = ("policy", "quotas", "vc", "mean_wait_s")
+    names = ("policy", "quotas", "vc", "avg_queue_s")
     return [dict(zip(names, row, strict=True)) | {"effect_told": True} for row in waits]
 
 
@@ -213,7 +213,7 @@ def test_where_all_keep_quotas_that_is_said_once() -> None:
 
 def class_rows(**waits: tuple[float, float]) -> list[dict[str, Any]]:
     return [
-        {"policy": name, "gpu_class": size, "jobs": 5, "mean_wait_s": wait, "effect_told": True}
+        {"policy": name, "gpu_class": size, "jobs": 5, "avg_queue_s": wait, "effect_told": True}
         for name, pair in waits.items()
         for size, wait in zip(("1", ">8"), pair, strict=True)
     ]
@@ -240,12 +240,12 @@ def test_charts_in_which_all_policies_look_alike_are_not_drawn() -> None:
 @pytest.mark.parametrize(
     ("other", "titles"),
     [
-        ({"mean_wait_s": 60.0}, ["Waiting"]),
-        ({"p99_completion_s": 9999.0}, ["Completion time"]),
-        ({"fairness_share": 0.8}, ["Fairness between VCs"]),
-        ({"gpus_busy_share": 0.6}, ["GPUs held"]),
-        ({"fairness_share": 0.8, "gpus_busy_share": 0.6}, ["Fairness between VCs and GPUs held"]),
-        ({"fairness_share": None, "gpus_busy_share": 0.503}, []),
+        ({"avg_queue_s": 60.0}, ["Waiting"]),
+        ({"p99_jct_s": 9999.0}, ["Completion time"]),
+        ({"jain_fairness_vc": 0.8}, ["Fairness between VCs"]),
+        ({"gpu_utilization_share": 0.6}, ["GPUs held"]),
+        ({"jain_fairness_vc": 0.8, "gpu_utilization_share": 0.6}, ["Fairness between VCs and GPUs held"]),
+        ({"jain_fairness_vc": None, "gpu_utilization_share": 0.503}, []),
     ],
 )
 def test_charts_are_named_for_what_they_show(other: dict[str, Any], titles: list[str]) -> None:
@@ -299,7 +299,7 @@ def test_policies_that_know_different_things_are_grey_as_one() -> None:
     [
         [*ALIKE[:2], SLOW],  # two alike are not many
         [*ALIKE[:2], policy("las", 3605.0), SLOW],  # 0.14 % apart
-        [*ALIKE[:2], policy("las", p99_wait_s=1.0), SLOW],
+        [*ALIKE[:2], policy("las", p99_queue_s=1.0), SLOW],
         [*ALIKE[:2], policy("recorded"), SLOW],  # the log stays by itself
     ],
 )

@@ -11,16 +11,16 @@ import pytest
 
 import tracekit
 from tracekit.analysis import analyze
+from tracekit.answer import Answer
 from tracekit.errors import UsageError
 from tracekit.guidelines.markdown import escaped
 from tracekit.guidelines.replays import LiveReplays
 from tracekit.progress import Progress
 from tracekit.replay.panel import standard_panel
-from tracekit.report.data import Result, build_report
-from tracekit.report.made import frame_of
-from tracekit.report.replay_questions import ASSUMED, REPLAYED, TENANTS
-from tracekit.report.replayed import replayed_results, unreplayed_results
-from tracekit.report.sections import finding, panels
+from tracekit.replay.results.questions import ASSUMED, REPLAYED, TENANTS
+from tracekit.report.data import build_report
+from tracekit.report.replayed import replayed_answers, unreplayed_answers
+from tracekit.report.sections.interface import finding, panels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,13 +69,13 @@ def trace(make_trace: MakeTrace) -> Trace:
 def in_order(make_trace: MakeTrace) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of a log that is first in, first out."""
     made = one_node(make_trace, "00:00", "01:00", "02:00")
-    results, _ = replayed_results(LiveReplays(made, 100, Progress()))
-    return {r.query.name: [] if r.frame is None else r.frame.to_dicts() for r in results}
+    results, _ = replayed_answers(LiveReplays(made, 100, Progress()))
+    return {a.name: a.frame.to_dicts() if isinstance(a, Answer) else [] for a in results}
 
 
 @pytest.fixture(scope="module")
 def rows(trace: Trace) -> dict[str, list[dict[str, Any]]]:
-    results, info = replayed_results(LiveReplays(trace, 100, Progress()))
+    results, info = replayed_answers(LiveReplays(trace, 100, Progress()))
     assert info["jobs"] == 3
     assert info["cluster"] == {"nodes": 1, "gpus": 2, "nodes_without_gpus": 1}
     assert info["notes"][0] == (
@@ -84,32 +84,32 @@ def rows(trace: Trace) -> dict[str, list[dict[str, Any]]]:
     )
     assert info["notes"][1].startswith("the log (recorded): the log holds more GPUs than there are")
     assert info["reason"] is None
-    return {r.query.name: [] if r.frame is None else r.frame.to_dicts() for r in results}
+    return {a.name: a.frame.to_dicts() if isinstance(a, Answer) else [] for a in results}
 
 
 def test_the_rows_are_those_of_a_schedule_worked_by_hand(rows: dict[str, list[dict[str, Any]]]) -> None:
     """FIFO: 0-60 min, 60-120, 120-121. SJF: 0-60, 61-121 and the short one at 60-61."""
     by = {r["policy"]: r for r in rows["replay/policies"]}
-    assert by["fifo"]["mean_wait_s"] == pytest.approx((0 + 59 * 60 + 118 * 60) / 3)
-    assert by["sjf"]["mean_wait_s"] == pytest.approx((0 + 60 * 60 + 58 * 60) / 3)
+    assert by["fifo"]["avg_queue_s"] == pytest.approx((0 + 59 * 60 + 118 * 60) / 3)
+    assert by["sjf"]["avg_queue_s"] == pytest.approx((0 + 60 * 60 + 58 * 60) / 3)
     assert (by["fifo"]["run_times"], by["sjf"]["run_times"], by["las"]["run_times"]) == (
         "not given",
         "given",
         "not given",
     )
-    waits = {(r["vc"], r["policy"]): r["mean_wait_s"] for r in rows["replay/by_vc"]}
+    waits = {(r["vc"], r["policy"]): r["avg_queue_s"] for r in rows["replay/by_vc"]}
     assert (waits["b", "fifo"], waits["b", "sjf"]) == (118 * 60, 58 * 60)
 
 
 def test_a_change_is_told_where_the_log_is_the_first_policy(in_order: dict[str, list[dict[str, Any]]]) -> None:
     by = {r["policy"]: r for r in in_order["replay/policies"]}
     base, fast = (59 + 118) * 60 + 7260, (60 + 58) * 60 + 7260
-    assert by["sjf"]["change_share"] == pytest.approx(fast / base - 1)
-    assert (by["sjf"]["later_share"], by["sjf"]["earlier_share"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    assert by["sjf"]["jct_diff_share"] == pytest.approx(fast / base - 1)
+    assert (by["sjf"]["worse_share"], by["sjf"]["better_share"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
     assert (by["sjf"]["effect_told"], by["sjf"]["effect_reason"], by["sjf"]["recorded_jobs"]) == (True, None, 3)
-    assert by["sjf"]["recorded_wait_s"] == by["sjf"]["first_wait_s"] == pytest.approx((59 + 118) * 60 / 3)
-    assert by["sjf"]["policy_wait_s"] == pytest.approx((60 + 58) * 60 / 3)
-    assert by["sjf"]["recorded_completion_s"] == pytest.approx(base / 3)
+    assert by["sjf"]["recorded_queue_s"] == by["sjf"]["baseline_queue_s"] == pytest.approx((59 + 118) * 60 / 3)
+    assert by["sjf"]["policy_queue_s"] == pytest.approx((60 + 58) * 60 / 3)
+    assert by["sjf"]["recorded_jct_s"] == pytest.approx(base / 3)
     text = finding("replay/policies", in_order["replay/policies"]) or ""
     assert "Of the policies that are given the true run times in advance, s" in text
     assert "By the log they waited 59 min on average." in text
@@ -122,11 +122,11 @@ def test_no_change_is_told_and_nothing_ranked_where_the_log_ran_otherwise(
 ) -> None:
     """First in, first out lets the jobs wait 59 min; by the log they waited 6 h less a minute."""
     why = "a replay does not reproduce this log (0.98 h against 5.98 h waited); the effect cannot be told"
-    effects = ("change_share", "change_low_share", "change_high_share", "later_share", "earlier_share")
+    effects = ("jct_diff_share", "jct_diff_share_low", "jct_diff_share_high", "worse_share", "better_share")
     for row in rows["replay/policies"]:
         assert (row["effect_told"], row["effect_reason"]) == (False, why)
         assert {row[key] for key in effects} == {None}
-        assert row["recorded_wait_s"] == pytest.approx(6 * 3600 - 60)
+        assert row["recorded_queue_s"] == pytest.approx(6 * 3600 - 60)
     assert finding("replay/policies", rows["replay/policies"]) == (
         "Under fifo (first in, first out) these 3 jobs take 1.66 h from submission to end on average, of which they"
         " wait 59 min. By the log they waited 5.98 h on average, for causes that the replays do not know, such as"
@@ -149,12 +149,12 @@ def test_the_rows_are_those_of_a_replay_by_itself(trace: Trace, rows: dict[str, 
     summary = tracekit.replay(trace, policy="srtf").summary
     (row,) = [r for r in rows["replay/policies"] if r["policy"] == "srtf"]
     same = {
-        "mean_completion_s": "avg_jct_s",
-        "median_completion_s": "median_jct_s",
-        "mean_wait_s": "avg_queue_s",
+        "avg_jct_s": "avg_jct_s",
+        "median_jct_s": "median_jct_s",
+        "avg_queue_s": "avg_queue_s",
         "preemptions": "preemptions",
-        "fairness_share": "jain_fairness_vc",
-        "gpus_busy_share": "gpu_utilization_share",
+        "jain_fairness_vc": "jain_fairness_vc",
+        "gpu_utilization_share": "gpu_utilization_share",
     }
     assert [row[key] for key in same] == [summary[key] for key in same.values()]
 
@@ -220,14 +220,14 @@ def test_virtual_clusters_with_nodes_of_their_own_keep_quotas(make_trace: MakeTr
     job = {"submit_time": "2020-03-01 00:00:00", "run_s": 60, "gpu_count": 1, "status": "completed"}
     capacity = [{"time": "2020-03-01 00:00:00", "vc": vc, "gpu_count": 8} for vc in "ab"]
     made = make_trace(jobs=[{**job, "job_id": vc, "vc": vc} for vc in "ab"], capacity=capacity)
-    results, _ = replayed_results(LiveReplays(made, 100, Progress()))
-    assert results[0].frame is not None
+    results, _ = replayed_answers(LiveReplays(made, 100, Progress()))
+    assert isinstance(results[0], Answer)
     assert set(results[0].frame["quotas"].to_list()) == {"kept"}
 
 
 def test_a_cell_of_sentences_is_bounded(trace: Trace) -> None:
     rows = [{"what": "w" * 3000, "value": "v", "source": "s" * 400, "policies": "all", "id": "i" * 400}]
-    report = build_report(trace, [Result(ASSUMED, frame_of(ASSUMED, rows))], capacity=CAPACITY, source="x")
+    report = build_report(trace, [ASSUMED.answered(rows)], capacity=CAPACITY, source="x")
     (row,) = report["sections"][0]["answers"][0]["rows"]
     assert (row["what"], row["source"]) == ("w" * 2000 + "… (1,000 more characters)", "s" * 400)
     assert row["id"] == "i" * 300 + "… (100 more characters)"
@@ -240,7 +240,7 @@ def test_policies_that_change_something_come_after_the_first(
         key = name.removeprefix("replay/by_")
         means: dict[str, dict[Any, tuple[float, float]]] = {}
         for r in rows[name]:
-            means.setdefault(r["policy"], {})[r[key]] = (r["mean_completion_s"], r["mean_wait_s"])
+            means.setdefault(r["policy"], {})[r[key]] = (r["avg_jct_s"], r["avg_queue_s"])
         first, *others = means
         assert first == standard_panel()[0]
         same = [means[policy] == means[first] for policy in others]
@@ -257,34 +257,38 @@ def test_means_of_other_jobs_are_told(make_trace: MakeTrace) -> None:
     made = make_trace(
         jobs=[{**job, **ends, "job_id": "a"}, {**job, "job_id": "b"}], nodes=[{"node_id": "n", "gpu_count": 2}]
     )
-    results, _ = replayed_results(LiveReplays(made, 100, Progress()))
+    results, _ = replayed_answers(LiveReplays(made, 100, Progress()))
     note = "the means of fifo are over 2 jobs, those of recorded over 1: not the same jobs"
-    assert [r.notes[:1] for r in results[:2]] == [[f"{note}. A change compares only jobs that both completed"], [note]]
+    assert [a.notes[:1] for a in results[:2] if isinstance(a, Answer)] == [
+        (f"{note}. A change compares only jobs that both completed",),
+        (note,),
+    ]
 
 
 def test_a_limit_is_told_where_it_cuts(make_trace: MakeTrace) -> None:
     times = {"submit_time": "2020-03-01 00:00:00", "start_time": "2020-03-01 00:00:00", "run_s": 60}
     jobs = [{**times, "job_id": name, "end_time": "2020-03-01 00:01:00", "gpu_count": 1} for name in "abc"]
     made = make_trace(jobs=jobs, nodes=[{"node_id": "n", "gpu_count": 4}])
-    cut, whole = (replayed_results(LiveReplays(made, limit, Progress()))[1]["notes"] for limit in (2, 3))
+    cut, whole = (replayed_answers(LiveReplays(made, limit, Progress()))[1]["notes"] for limit in (2, 3))
     assert cut[0] == "only the first 2 jobs by submission; --replay-jobs moves the limit"
     assert not any("only the first" in note for note in whole)
 
 
 def test_a_sentence_about_replays_is_of_all_rows_also_where_a_report_keeps_the_first(trace: Trace) -> None:
     rows = [
-        {"vc": f"v{k}", "policy": p, "quotas": q, "jobs": 1, "mean_completion_s": 9.0, "mean_wait_s": wait}
+        {"vc": f"v{k}", "policy": p, "quotas": q, "jobs": 1, "avg_jct_s": 9.0, "avg_queue_s": wait}
         for p, q, wait in (("fifo", "ignored", 60.0), ("sjf", "ignored", 70.0), ("hived", "kept", 90.0))
         for k in range(1001)
     ]
-    report = build_report(trace, [Result(TENANTS, frame_of(TENANTS, rows))], capacity=CAPACITY, source="x")
+    report = build_report(trace, [TENANTS.answered(rows)], capacity=CAPACITY, source="x")
     (answer,) = report["sections"][0]["answers"]
     assert len(answer["rows"]) == 2000
     assert "Of those that keep them (hived)" in (answer["finding"] or "")
 
 
 def test_every_policy_of_the_panel_is_there_or_has_a_reason(trace: Trace) -> None:
-    results, info = replayed_results(LiveReplays(trace, 100, Progress()))
+    results, info = replayed_answers(LiveReplays(trace, 100, Progress()))
+    assert isinstance(results[0], Answer)
     frame = results[0].frame
     assert frame is not None
     assert {*frame["policy"].to_list(), *info["skipped"]} == set(standard_panel())
@@ -292,10 +296,10 @@ def test_every_policy_of_the_panel_is_there_or_has_a_reason(trace: Trace) -> Non
 
 
 def test_a_trace_that_cannot_be_replayed_has_the_reason(make_trace: MakeTrace) -> None:
-    results, info = replayed_results(LiveReplays(make_trace(jobs=[{"job_id": "a"}]), 100, Progress()))
+    results, info = replayed_answers(LiveReplays(make_trace(jobs=[{"job_id": "a"}]), 100, Progress()))
     assert info["reason"] is not None
     assert info["reason"].startswith("The trace cannot be replayed: ")
-    assert [(r.query, r.frame, r.reasons) for r in results] == [(q, None, [info["reason"]]) for q in REPLAYED]
+    assert results == [question.unanswered(str(info["reason"])) for question in REPLAYED]
 
 
 def test_no_replay_and_no_fit_can_be_chosen(trace: Trace, tmp_path: Path) -> None:
@@ -306,4 +310,4 @@ def test_no_replay_and_no_fit_can_be_chosen(trace: Trace, tmp_path: Path) -> Non
     assert "--no-fit --replay-jobs 0" in done.data.read_text()
     with pytest.raises(UsageError, match="below 0"):
         analyze(trace.path, tmp_path / "other", replay_jobs=-1)
-    assert unreplayed_results("why")[1]["reason"] == "why"
+    assert unreplayed_answers("why")[1]["reason"] == "why"

@@ -10,10 +10,10 @@ from tracekit.report.unanswered import by_reason, in_words
 
 if TYPE_CHECKING:
     from tracekit.report import Report
-    from tracekit.report.structure import Unanswered
+    from tracekit.report.structure import UnansweredInfo
 
 
-def _question(name: str, *reasons: str) -> Unanswered:
+def _question(name: str, *reasons: str) -> UnansweredInfo:
     return {"name": name, "title": name, "question": f"{name}?", "reasons": list(reasons)}
 
 

@@ -13,7 +13,8 @@ from tracekit.characterize.views import list_views
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tracekit.characterize.query import Query, QueryColumn, QueryParam
+    from tracekit.answer import AnswerColumn, Param
+    from tracekit.characterize.query import Query
     from tracekit.characterize.sweep import Sweep
 
 __all__ = ["page"]
@@ -79,12 +80,12 @@ def _rule(text: str) -> list[str]:
     return ["", plain(text)] if text else []
 
 
-def _params(params: Iterable[QueryParam]) -> list[str]:
+def _params(params: Iterable[Param]) -> list[str]:
     rows = [(code(p.name), code(p.default), codes(p.choices) or "any", plain(p.meaning)) for p in params]
     return table(("parameter", "default", "values", "meaning"), rows)
 
 
-def _columns(columns: Iterable[QueryColumn], intervals: dict[str, str] | None = None) -> list[str]:
+def _columns(columns: Iterable[AnswerColumn], intervals: dict[str, str] | None = None) -> list[str]:
     rows = []
     for column in columns:
         mark = f" (interval of a {intervals[column.name]})" if intervals and column.name in intervals else ""

@@ -7,15 +7,15 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit.errors import DamagedTraceError, SourceError, TracekitError, UsageError
+from tracekit.errors import DamagedTraceError, SourceError, UsageError
 from tracekit.outputs import output_errors, real_path
 from tracekit.trace import Trace, is_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tracekit.answer import Answer, Unanswered
     from tracekit.progress import Progress
-    from tracekit.report.data import Result
     from tracekit.settings import AnalysisSettings
 
 __all__ = ["check_other", "compared", "is_day", "reads_logs"]
@@ -73,7 +73,7 @@ def compared(
     settings: AnalysisSettings,
     ingest: Callable[[Path, Path], Trace],
     progress: Progress,
-) -> list[Result]:
+) -> list[Answer | Unanswered]:
     """Return what changed against another time; nothing where that was not asked for.
 
     Parameters
@@ -96,9 +96,9 @@ def compared(
     SourceError, TraceError
         What to compare with cannot be read.
     """
-    from tracekit.analysis.steps import written
+    from tracekit.analysis.steps import said, written
     from tracekit.characterize.changes import compare_periods, compare_since
-    from tracekit.report.changed import changed_results, uncompared_results
+    from tracekit.report.changed import changed_answers, uncompared_answers
 
     other = settings.compare
     if other is None:
@@ -115,14 +115,14 @@ def compared(
             found = compare_since(trace, other, memory_limit=limit)
         else:
             found = compare_periods(before, trace, memory_limit=limit)
-        results = changed_results(found)
+        answers = changed_answers(found)
     except (DamagedTraceError, UsageError):
         raise  # the Trace, or the day that the user gave, or --memory-limit
     except Exception as error:  # noqa: BLE001 -- as with the fit
-        what = error.what if isinstance(error, TracekitError) else f"{type(error).__name__}: {error}"
+        what = said(error)
         progress.note(f"the periods cannot be compared: {what}")
-        results = uncompared_results(f"The periods cannot be compared: {what}.")
+        answers = [*uncompared_answers(f"The periods cannot be compared: {what}.")]
     with output_errors(folder):
         if place.exists():
             shutil.rmtree(place)
-    return written(results, folder)
+    return written(answers, folder)

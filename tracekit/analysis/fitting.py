@@ -19,9 +19,9 @@ from tracekit.outputs import output_errors
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from tracekit.answer import Answer, Unanswered
     from tracekit.fit.model import WorkloadModel
     from tracekit.progress import Progress
-    from tracekit.report.data import Result
     from tracekit.report.structure import WorkloadInfo
     from tracekit.settings import AnalysisSettings
     from tracekit.trace import Trace
@@ -70,7 +70,7 @@ class Fitting:
         if self._words is not None:
             self._words.close()
 
-    def results(self) -> tuple[list[Result], WorkloadInfo]:
+    def answers(self) -> tuple[list[Answer | Unanswered], WorkloadInfo]:
         """Return what the report shows; a fit that failed, or that was not asked for, has its reason instead.
 
         Raises
@@ -78,27 +78,27 @@ class Fitting:
         OutputError
             The disk is full, or the folder cannot be written.
         """
-        from tracekit.report.fitted import WORKLOAD, fitted_results, unfitted_results
+        from tracekit.report.fitted import WORKLOAD, fitted_answers, unfitted_answers
 
         info: WorkloadInfo = {"file": None, "reason": None, "seed": 0, "bootstrap_replicates": _REPLICATES}
         if not self._settings.fit:
             reason = info["reason"] = "No fit was asked for (--no-fit)."
-            return unfitted_results(reason), info
+            return [*unfitted_answers(reason)], info
         try:
             model = self._fit() if self._process is None else self._fitted(self._process)
-            results = fitted_results(model)
+            answers = fitted_answers(model)
         except DamagedTraceError:
             raise
         except Exception as error:  # noqa: BLE001 -- numbers that no fit foresaw must not cost the answers of the queries
             what = said(error)
             reason = info["reason"] = f"The fit failed: {what}."
             self._progress.note(f"the workload could not be fitted: {what}")
-            return unfitted_results(reason), info
+            return [*unfitted_answers(reason)], info
         if self._process is None:
             with output_errors(self._folder):
                 model.write(self._folder / WORKLOAD)
         info["file"] = WORKLOAD
-        return written(results, self._folder), info
+        return written(answers, self._folder), info
 
     def _jobs(self) -> int:
         import polars as pl

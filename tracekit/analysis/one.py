@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.analysis.compared import check_other, compared, reads_logs
 from tracekit.analysis.fitting import Fitting
 from tracekit.analysis.steps import advised, ask, capacity_of
+from tracekit.answer import Answer, Unanswered
 from tracekit.damage import damage_told
 from tracekit.errors import UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
@@ -116,15 +117,15 @@ def analyze_into(
         capacity = capacity_of(trace, settings.capacity, progress)
         evidence = Evidence(trace, settings.memory_limit)
         with Fitting(trace, staged.path, settings, progress) as fitting:
-            results = ask(evidence, staged.path, progress, capacity)
+            answers = ask(evidence, staged.path, progress, capacity)
             found = advised(evidence, staged.path, real_path(source).name, settings, progress)
-            fits, workload = fitting.results()
-        results += [*fits, *found.results, *changed]
+            fits, workload = fitting.answers()
+        answers += [*fits, *found.answers, *changed]
         progress.stage("writing the report")
 
         report: Report = build_report(
             trace,
-            results,
+            answers,
             capacity=capacity,
             source=str(source),
             command=settings.command(source, shown),
@@ -145,8 +146,8 @@ def analyze_into(
         report=out / "report.html",
         data=out / _REPORT_MARKER,
         trace=out / "trace",
-        results={r.query.name: out / r.files[0] for r in results if r.frame is not None},
-        unanswered={r.query.name: tuple(r.reasons) for r in results if r.frame is None},
+        results={a.name: out / a.files[0] for a in answers if isinstance(a, Answer)},
+        unanswered={u.name: u.reasons for u in answers if isinstance(u, Unanswered)},
     )
 
 

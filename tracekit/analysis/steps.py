@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tracekit.answer import Answer, Unanswered
 from tracekit.errors import DamagedTraceError, TracekitError, UsageError
 from tracekit.outputs import output_errors
 from tracekit.text import shorten
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from tracekit.guidelines.evidence import Evidence
     from tracekit.progress import Progress
-    from tracekit.report.data import Result
     from tracekit.report.structure import CapacityInfo, ReplayInfo
     from tracekit.settings import AnalysisSettings
     from tracekit.trace import Trace
@@ -56,45 +56,42 @@ def capacity_of(trace: Trace, requested: str, progress: Progress) -> CapacityInf
     return {"requested": requested, "used": None, "gpus": None, "alternatives": {}, "note": note, "word": ""}
 
 
-def ask(evidence: Evidence, folder: Path, progress: Progress, capacity: CapacityInfo) -> list[Result]:
+def ask(evidence: Evidence, folder: Path, progress: Progress, capacity: CapacityInfo) -> list[Answer | Unanswered]:
     """Run every query and write its tables; those about a whole cluster take its size from `capacity`."""
     from tracekit.analysis.parameters import parameters_of, shape_of
     from tracekit.characterize import list_queries
     from tracekit.guidelines.interface import LackingError
-    from tracekit.report.data import Result
 
     queries = list_queries()
     facts = shape_of(evidence.trace, capacity)
-    results: list[Result] = []
+    answers: list[Answer | Unanswered] = []
     progress.stage("asking", len(queries))
     for query in queries:
         try:
             params, why = parameters_of(query, facts)
             answer = evidence.query(query.name, **params)
         except LackingError as error:
-            results.append(Result(query, None, reasons=error.sentences))
+            answers.append(query.unanswered(*error.sentences))
         except (DamagedTraceError, UsageError):
             raise  # the Trace, or the user's --memory-limit, not this query
         except TracekitError as error:
-            results.append(Result(query, None, reasons=[f"The query failed: {error.what}."]))
+            answers.append(query.unanswered(f"The query failed: {error.what}."))
             progress.note(f"{query.name} failed: {error}")
         else:
-            notes = (*answer.notes, *why)
-            results.append(Result(query, answer.frame, params=params, notes=notes, intervals=answer.intervals))
+            answers.append(replace(answer, notes=(*answer.notes, *why)))
         progress.advance(1)
-    return written(results, folder)
+    return written(answers, folder)
 
 
-def written(results: Iterable[Result], folder: Path) -> list[Result]:
-    """Write the tables of results, and return these with the names of their files."""
+def written(answers: Iterable[Answer | Unanswered], folder: Path) -> list[Answer | Unanswered]:
+    """Write the tables of answers, and return these with the names of their files."""
     from tracekit.report.table_files import write_tables
 
-    done = []
     with output_errors(folder):
-        for result in results:
-            files = [] if result.frame is None else write_tables(folder, result.query.name, result.frame)
-            done.append(replace(result, files=files))
-    return done
+        return [
+            replace(a, files=tuple(write_tables(folder, a.name, a.frame))) if isinstance(a, Answer) else a
+            for a in answers
+        ]
 
 
 def said(error: Exception) -> str:
@@ -106,7 +103,7 @@ def said(error: Exception) -> str:
 class Advised:
     """What replays and guidelines say."""
 
-    results: list[Result]
+    answers: list[Answer | Unanswered]
     """The comparison of the policies."""
     replay: ReplayInfo
     guidelines: dict[str, Any]
@@ -118,24 +115,24 @@ def advised(evidence: Evidence, folder: Path, name: str, settings: AnalysisSetti
     from tracekit.guidelines.markdown import markdown
     from tracekit.guidelines.replays import LiveReplays
     from tracekit.guidelines.run import judge_all
-    from tracekit.report.replayed import replayed_results, unreplayed_results
+    from tracekit.report.replayed import replayed_answers, unreplayed_answers
 
     replays = LiveReplays(evidence.trace, settings.replay_jobs, progress) if settings.replay_jobs else None
     if replays is None:
-        results, info = unreplayed_results("No replay was asked for (--replay-jobs 0).")
+        answers, info = unreplayed_answers("No replay was asked for (--replay-jobs 0).")
     else:
         try:
-            results, info = replayed_results(replays)
+            answers, info = replayed_answers(replays)
         except DamagedTraceError:
             raise
         except Exception as error:  # noqa: BLE001 -- a replay that fails must not cost the report its other answers
             what = said(error)
             progress.note(f"the jobs could not be replayed: {what}")
-            results, info = unreplayed_results(f"The replay failed: {what}.")
+            answers, info = unreplayed_answers(f"The replay failed: {what}.")
             replays = None
     document = judge_all(evidence, replays, progress=progress).document() | {"trace": shorten(name)}
     with output_errors(folder):
         (folder / "guidelines.md").write_text(
             markdown(document), encoding="utf-8", errors="backslashreplace", newline="\n"
         )
-    return Advised(written(results, folder), info, document)
+    return Advised(written(answers, folder), info, document)

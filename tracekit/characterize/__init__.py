@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from tracekit.characterize.catalog import find_query, list_queries
 from tracekit.characterize.cluster_size import Capacity, capacity
-from tracekit.characterize.query import Query, QueryColumn, QueryParam
-from tracekit.characterize.run import QueryAnswer, answer_query, lacks, run_query
+from tracekit.characterize.query import Query
+from tracekit.characterize.run import answer_query, lacks, run_query
 from tracekit.characterize.views import list_views
 
 __all__ = [
     "Capacity",
     "Query",
-    "QueryAnswer",
-    "QueryColumn",
-    "QueryParam",
     "answer_query",
     "capacity",
     "find_query",

@@ -26,8 +26,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from tracekit.characterize.intervals import Interval
-from tracekit.characterize.query import RESERVED_PARAMS, Query, QueryColumn, QueryParam
+from tracekit.answer import AnswerColumn, Interval, Param
+from tracekit.characterize.query import RESERVED_PARAMS, Query
 from tracekit.errors import QueryError, nearest
 from tracekit.manifest import CAPABILITIES
 from tracekit.schema import COMMON_TABLES
@@ -60,8 +60,8 @@ class _Header:
     path: Path
     texts: dict[str, str] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
-    params: list[QueryParam] = field(default_factory=list)
-    columns: list[QueryColumn] = field(default_factory=list)
+    params: list[Param] = field(default_factory=list)
+    columns: list[AnswerColumn] = field(default_factory=list)
     intervals: list[Interval] = field(default_factory=list)
 
     def error(self, what: str, line: int, hint: str | None = None) -> QueryError:
@@ -103,7 +103,7 @@ class _Header:
             self.texts[key] = text
         self.lines.setdefault(key, number)
 
-    def _param(self, name: str, text: str, number: int) -> QueryParam:
+    def _param(self, name: str, text: str, number: int) -> Param:
         value, bar, meaning = (part.strip() for part in text.partition("|"))
         match = _DEFAULT.fullmatch(value)
         if not bar or not meaning or match is None or not match["default"]:
@@ -116,15 +116,15 @@ class _Header:
         default = match["default"]
         if choices and default not in choices:
             raise self.error(f"the default '{default}' of '{name}' is none of its choices", number)
-        return QueryParam(name, default if choices else number_or_text(default), meaning, choices)
+        return Param(name, default if choices else number_or_text(default), meaning, choices)
 
-    def _column(self, name: str, text: str, number: int) -> QueryColumn:
+    def _column(self, name: str, text: str, number: int) -> AnswerColumn:
         unit, _, meaning = (part.strip() for part in text.partition("|"))
         if not unit or not meaning:
             raise self.error(f"misshapen column '{name}'", number, "write '-- column NAME: UNIT | meaning'")
         if name in {c.name for c in self.columns}:
             raise self.error(f"the header has the column '{name}' twice", number)
-        return QueryColumn(name, unit, meaning)
+        return AnswerColumn(name, unit, meaning)
 
     def _interval(self, name: str, text: str, number: int) -> Interval:
         match = _INTERVAL.fullmatch(text)

@@ -6,8 +6,7 @@ are wider; samples of telemetry follow each other and get no interval at all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -15,9 +14,11 @@ import polars as pl
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.answer import Interval
+
     Floats = NDArray[np.float64]
 
-__all__ = ["CONFIDENCE", "FEW", "GRID", "Interval", "with_intervals"]
+__all__ = ["CONFIDENCE", "FEW", "GRID", "with_intervals"]
 
 CONFIDENCE = 0.95
 
@@ -26,26 +27,6 @@ FEW = 30
 
 GRID = 101
 """Quantiles that a query gives for the interval of a median: 0, 0.01, ..., 1."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Which column gets an interval, and how."""
-
-    column: str
-    method: Literal["proportion", "median"]
-    """proportion: exact (Clopper and Pearson, 1934) for a share of n observations. median: between the order statistics
-    that hold it with at least this confidence whatever the distribution, their ranks by the normal approximation; read
-    off the quantiles that the query gives in the hidden column _<column>."""
-    count: str
-    """Column with the number of observations n."""
-    pooled: bool = False
-    """Whether n is the sum of `count` over all rows, as for shares of a whole."""
-
-    @property
-    def hidden(self) -> str:
-        """Name of the column with the quantiles."""
-        return f"_{self.column}"
 
 
 def with_intervals(frame: pl.DataFrame, intervals: tuple[Interval, ...]) -> pl.DataFrame:

@@ -12,13 +12,12 @@ from tracekit.errors import QueryError, nearest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tracekit.characterize.query import Query, QueryParam
+    from tracekit.answer import Param, Value
+    from tracekit.characterize.query import Query
     from tracekit.characterize.sweep import Sweep
     from tracekit.trace import Trace
 
 __all__ = ["bind_params"]
-
-Value = int | float | str
 
 
 def bind_params(
@@ -63,7 +62,7 @@ def bind_params(
     return {name: values[name] for name in sorted(used)}
 
 
-def _typed(param: QueryParam, value: object) -> Value:
+def _typed(param: Param, value: object) -> Value:
     """Return `value` as the type of the parameter's default."""
     if param.choices:
         if not isinstance(value, str) or value not in param.choices:

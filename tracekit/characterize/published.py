@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.characterize.query import Query
+    from tracekit.answer import Answer
     from tracekit.trace import Trace
 
 __all__ = ["CONFIDENCE", "FACTOR", "KINDS", "Beside", "Published", "Release", "beside", "list_published", "release_of"]
@@ -200,9 +200,7 @@ def release_of(trace: Trace) -> Release | None:
 
 def beside(
     trace: Trace,
-    query: Query,
-    frame: pl.DataFrame,
-    params: Mapping[str, object] | None = None,
+    answer: Answer,
     *,
     memory_limit: str | None = None,
 ) -> list[Beside]:
@@ -212,20 +210,18 @@ def beside(
     ----------
     trace : Trace
         What was asked.
-    query : Query
-        What it was asked.
-    frame : DataFrame
-        The answer.
-    params : mapping of str to object, optional
-        The values of the parameters behind `frame`, those of the others being the defaults.
+    answer : Answer
+        What it said.
     memory_limit : str, optional
         For queries that have to run once more with other parameters.
     """
     release = release_of(trace)
     if release is None:
         return []
+    query = answer.question
     defaults = {p.name: p.default for p in query.params}
-    frames: dict[str, pl.DataFrame | None] = {_spelled({**defaults, **(params or {})}): frame}
+    used = {name: answer.params.get(name, default) for name, default in defaults.items()}
+    frames: dict[str, pl.DataFrame | None] = {_spelled(used): answer.frame}
     clusters = set(_clusters(trace))
     found = []
     for number in list_published(trace.manifest.format):
@@ -234,16 +230,16 @@ def beside(
         wanted = dict(pair.split("=", 1) for pair in number.params.split(";") if pair)
         key = _spelled({**defaults, **wanted})
         if key not in frames:
-            frames[key] = _ask(trace, query, wanted, memory_limit)
+            frames[key] = _ask(trace, query.name, wanted, memory_limit)
         asked = frames[key]
         measured = None if asked is None else measure(asked, number)
         found.append(Beside(number, measured))
     return found
 
 
-def _ask(trace: Trace, query: Query, params: dict[str, str], memory_limit: str | None) -> pl.DataFrame | None:
+def _ask(trace: Trace, name: str, params: dict[str, str], memory_limit: str | None) -> pl.DataFrame | None:
     try:
-        return answer_query(trace, query.name, params, memory_limit=memory_limit).frame
+        return answer_query(trace, name, params, memory_limit=memory_limit).frame
     except DamagedTraceError:
         raise
     except TracekitError:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tracekit.answer import Param
 from tracekit.characterize.occupancy import Steps
-from tracekit.characterize.query import QueryParam
 from tracekit.errors import QueryError
 from tracekit.text import counted
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ALLOWED", "CLUSTER_GPUS", "OWNED", "QUOTA", "cluster_gpus", "quotas"]
 
-QUOTA = QueryParam(
+QUOTA = Param(
     "quota",
     "auto",
     "what a VC may use: the capacity table; or as a proxy the most GPUs it held at one time, or the 95th percentile "
@@ -29,7 +29,7 @@ QUOTA = QueryParam(
 )
 """The parameter by which queries let the user choose."""
 
-CLUSTER_GPUS = QueryParam(
+CLUSTER_GPUS = Param(
     "gpus",
     0.0,
     "GPUs that the cluster owns, for a trace of one cluster; 0: what the trace states, or else its node list",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tracekit.answer import Answer
 from tracekit.characterize.catalog import find_query
 from tracekit.characterize.intervals import with_intervals
 from tracekit.characterize.parameters import bind_params
+from tracekit.characterize.query import Query
 from tracekit.characterize.sandbox import lies_in_trace, lock
 from tracekit.characterize.sweep import sweeps_in
 from tracekit.characterize.views import connect_with_views
@@ -23,30 +24,16 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
-    from tracekit.characterize.query import Query
+    from tracekit.answer import Value
     from tracekit.characterize.sweep import Sweep, Swept
 
-__all__ = ["QueryAnswer", "SweepKey", "answer_query", "lacks", "run_query"]
+__all__ = ["SweepKey", "answer_query", "lacks", "run_query"]
 
 
 SweepKey = tuple[str, tuple[tuple[str, int | float | str], ...]]
 """A sweep's name and the values of its parameters."""
 
 _KEPT_ROWS = 1_000_000
-
-
-@dataclass(frozen=True)
-class QueryAnswer:
-    """A result, and how it came about."""
-
-    frame: pl.DataFrame
-    """The columns that the query's header lists, ordered as its rule says, else by its key."""
-    params: dict[str, int | float | str]
-    """The value of every parameter that was used."""
-    notes: tuple[str, ...] = ()
-    """Choices made and things left out, one sentence each."""
-    intervals: pl.DataFrame | None = None
-    """<column>_low and <column>_high of the 95 % confidence interval of each column that has one, row by row."""
 
 
 def lacks(query: Query, trace: Trace) -> list[str]:
@@ -83,22 +70,22 @@ def run_query(
 @damage_told()
 def answer_query(
     trace: Trace | str | Path,
-    name_or_path: str | Path,
+    question: Query | str | Path,
     params: Mapping[str, object] | None = None,
     *,
     memory_limit: str | None = None,
     swept: dict[SweepKey, Swept] | None = None,
     sandbox: bool | None = None,
-) -> QueryAnswer:
+) -> Answer:
     """Answer a query.
 
     Parameters
     ----------
     trace : Trace, str or Path
         What to ask: a Trace, or its folder.
-    name_or_path : str or Path
-        'queuing/run_time', or the path of a user's own .sql file, which may use the tables of the Trace, the
-        shared views and the sweeps.
+    question : Query, str or Path
+        'queuing/run_time', the path of a user's own .sql file, which may use the tables of the Trace, the shared views
+        and the sweeps, or a query that was found before.
     params : mapping, optional
         Values of the query's parameters; the others keep their defaults. They are bound, never pasted.
     memory_limit : str, optional
@@ -119,7 +106,7 @@ def answer_query(
         `memory_limit` is not a size.
     """
     trace = Trace.of(trace)
-    query = find_query(name_or_path)
+    query = question if isinstance(question, Query) else find_query(question)
     missing = lacks(query, trace)
     if missing:
         reason = " ".join(missing).rstrip(".")
@@ -145,14 +132,14 @@ def answer_query(
         if shown.columns != expected:
             what = f"gives the columns {', '.join(shown.columns)}, its header says {', '.join(expected)}"
             raise QueryError(what, where=query.path)
-    intervals = _intervals(frame, query)
-    return QueryAnswer(shown, values, tuple(notes), intervals)
+    covered = {name: trace.capabilities[name].coverage for name in query.needs}
+    return Answer(query, shown, values, tuple(notes), _intervals(frame, query), covered)
 
 
 def _sweep(
     con: duckdb.DuckDBPyConnection,
     sweep: Sweep,
-    values: dict[str, int | float | str],
+    values: dict[str, Value],
     kept: dict[SweepKey, Swept],
 ) -> Swept:
     params = {param.name: values[param.name] for param in sweep.params}
@@ -197,9 +184,7 @@ def _params_used(query: Query) -> set[str]:
     return set(statements[0].named_parameters)
 
 
-def _answer(
-    con: duckdb.DuckDBPyConnection, query: Query, values: dict[str, int | float | str], trace: Trace
-) -> pl.DataFrame:
+def _answer(con: duckdb.DuckDBPyConnection, query: Query, values: dict[str, Value], trace: Trace) -> pl.DataFrame:
     import duckdb
 
     try:
@@ -225,7 +210,7 @@ def _answer(
 
 
 def _with_line(
-    con: duckdb.DuckDBPyConnection, query: Query, values: dict[str, int | float | str], error: duckdb.Error
+    con: duckdb.DuckDBPyConnection, query: Query, values: dict[str, Value], error: duckdb.Error
 ) -> duckdb.Error:
     """Return `error` as EXPLAIN words it: relations leave out the line of names that they cannot resolve."""
     import duckdb

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
-    from tracekit.characterize.query import Query, QueryColumn, QueryParam
+    from tracekit.answer import AnswerColumn, Param
+    from tracekit.characterize.query import Query
 
 __all__ = ["Sweep", "Swept", "all_sweeps", "sweeps_in"]
 
@@ -42,14 +43,14 @@ class Sweep:
     title: str
     tables: tuple[str, ...]
     """Tables that the Trace must have."""
-    columns: tuple[QueryColumn, ...]
+    columns: tuple[AnswerColumn, ...]
     rule: str
     """Formula, what is in and out, and the source, as free text."""
     compute: Callable[[duckdb.DuckDBPyConnection, Mapping[str, int | float | str]], Swept]
     """Given a connection with the tables and the shared views, and the value of each parameter."""
     also: tuple[str, ...] = ()
     """Tables that are read where the Trace has them, and are empty where it has not."""
-    params: tuple[QueryParam, ...] = ()
+    params: tuple[Param, ...] = ()
     """A query may declare one of them too, with a default of its own."""
 
 

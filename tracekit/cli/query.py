@@ -14,7 +14,7 @@ from tracekit.errors import UsageError
 if TYPE_CHECKING:
     import polars as pl
 
-    from tracekit.characterize import QueryAnswer
+    from tracekit.answer import Answer
     from tracekit.trace import Trace
 
 __all__ = ["register"]
@@ -79,7 +79,7 @@ def query(
         _show_published(opened, name, answer, memory_limit, table=form is TableFormat.table)
 
 
-def _with_ends(answer: QueryAnswer) -> pl.DataFrame:
+def _with_ends(answer: Answer) -> pl.DataFrame:
     """Return the result with the ends of each interval behind its column."""
     import polars as pl
 
@@ -92,7 +92,7 @@ def _with_ends(answer: QueryAnswer) -> pl.DataFrame:
     return frame.select(order)
 
 
-def _show_published(trace: Trace, name: str, answer: QueryAnswer, memory_limit: str | None, *, table: bool) -> None:
+def _show_published(trace: Trace, name: str, answer: Answer, memory_limit: str | None, *, table: bool) -> None:
     """Show what is published about the answer: below a table, or as notes beside data that others read."""
     from tracekit.characterize import find_query
     from tracekit.characterize.published import CONFIDENCE, beside, release_of
@@ -102,7 +102,7 @@ def _show_published(trace: Trace, name: str, answer: QueryAnswer, memory_limit: 
     from tracekit.text import visible
 
     query = find_query(name)
-    found = beside(trace, query, answer.frame, answer.params, memory_limit=memory_limit) if query.shipped else []
+    found = beside(trace, answer, memory_limit=memory_limit) if query.shipped else []
     numbers = [published_number(n) for n in found]
     release = release_of(trace)
     if not numbers or release is None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.intervals import Interval, with_intervals
+from tracekit.answer import Interval
+from tracekit.characterize.intervals import with_intervals
 from tracekit.guidelines.interface import Number
 from tracekit.replay.results.comparison import FEWEST_DAYS
 

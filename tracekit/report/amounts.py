@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import altair as alt
 
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 __all__ = ["MOST", "amounts", "named"]
 

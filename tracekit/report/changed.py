@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.answer import Answer, AnswerColumn, Question
 from tracekit.characterize.changes.measures import rule
 from tracekit.characterize.changes.verdicts import RULE
-from tracekit.characterize.query import QueryColumn
-from tracekit.report.data import Result
-from tracekit.report.made import made_query
 from tracekit.report.words import gpu_jobs
 
 if TYPE_CHECKING:
+    from tracekit.answer import Unanswered
     from tracekit.characterize.changes import Changes
 
-__all__ = ["ALL_JOBS", "BY_VC", "COMPARED", "MEASURES", "changed_results", "uncompared_results"]
+__all__ = ["ALL_JOBS", "BY_VC", "COMPARED", "MEASURES", "changed_answers", "uncompared_answers"]
 
 ALL_JOBS = "all jobs"
 """What the scope of a row over all jobs is called."""
 
-_C = QueryColumn
+_C = AnswerColumn
 _VALUES = (
     _C("unit", "text", "unit of before, after and difference"),
     _C("before", "see unit", "value of the earlier period"),
@@ -51,35 +50,37 @@ _SHARED_RULE = (
     " short jobs."
 )
 
-MEASURES = made_query(
-    "change/measures",
-    "What changed",
-    "What is different from the time before, and is it more than noise?",
-    f"{rule()} {_SHARED_RULE} Size classes with less than 30 jobs on a side are left out. {RULE}",
-    (
+MEASURES = Question(
+    name="change/measures",
+    kind="comparison",
+    title="What changed",
+    question="What is different from the time before, and is it more than noise?",
+    rule=f"{rule()} {_SHARED_RULE} Size classes with less than 30 jobs on a side are left out. {RULE}",
+    columns=(
         _C("measure", "text", "what is compared; the definition says how it is counted"),
         _C("scope", "text", "all jobs, or the jobs of a size class"),
         *_VALUES,
     ),
 )
-BY_VC = made_query(
-    "change/by_vc",
-    "What changed, by virtual cluster",
-    "In which virtual clusters is something different from the time before?",
-    "Measures as in change/measures. Virtual clusters with less than 30 jobs on a side are left out, and beyond 50"
+BY_VC = Question(
+    name="change/by_vc",
+    kind="comparison",
+    title="What changed, by virtual cluster",
+    question="In which virtual clusters is something different from the time before?",
+    rule="Measures as in change/measures. Virtual clusters with less than 30 jobs on a side are left out, and beyond 50"
     f" those with fewer jobs; those of one name in several clusters are taken together. {RULE}",
-    (_C("measure", "text", "what is compared"), _C("vc", "text", "virtual cluster"), *_VALUES),
+    columns=(_C("measure", "text", "what is compared"), _C("vc", "text", "virtual cluster"), *_VALUES),
 )
 COMPARED = (MEASURES, BY_VC)
 """What a report asks of two periods."""
 
 
-def uncompared_results(reason: str) -> list[Result]:
+def uncompared_answers(reason: str) -> list[Unanswered]:
     """Return the questions without answers."""
-    return [Result(query, None, reasons=[reason]) for query in COMPARED]
+    return [question.unanswered(reason) for question in COMPARED]
 
 
-def changed_results(found: Changes) -> list[Result]:
+def changed_answers(found: Changes) -> list[Answer | Unanswered]:
     """Return what a report shows of two periods; virtual clusters only where some are compared."""
     by_vc = found.frame.filter(pl.col("of") == "vc").rename({"scope": "vc"})
     classes = found.frame.filter(pl.col("of") == "gpu_class")["scope"].unique().to_list()
@@ -89,10 +90,11 @@ def changed_results(found: Changes) -> list[Result]:
         .otherwise(pl.lit(ALL_JOBS))
         .alias("scope")
     )
-    results = [Result(MEASURES, jobs.select(c.name for c in MEASURES.columns), notes=found.notes)]
+    answers: list[Answer | Unanswered] = [
+        Answer(MEASURES, jobs.select(c.name for c in MEASURES.columns), notes=found.notes)
+    ]
     if by_vc.height:
-        results.append(Result(BY_VC, by_vc.select(c.name for c in BY_VC.columns), notes=found.notes[:1]))
+        answers.append(Answer(BY_VC, by_vc.select(c.name for c in BY_VC.columns), notes=found.notes[:1]))
     else:
-        reason = "No virtual cluster has 30 jobs in both periods."
-        results.append(Result(BY_VC, None, reasons=[reason]))
-    return results
+        answers.append(BY_VC.unanswered("No virtual cluster has 30 jobs in both periods."))
+    return answers

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import altair as alt
 
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 __all__ = [
     "GPU_CLASSES",

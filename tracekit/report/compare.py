@@ -6,15 +6,16 @@ of each; results whose rows are told apart by names of one trace only (users, ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tracekit import text
+from tracekit.answer import Answer, Unanswered
 from tracekit.characterize.published import release_of
+from tracekit.report.answers import column_infos
 from tracekit.report.charts import GPU_CLASSES, STATUSES
 from tracekit.report.data import time_info
 from tracekit.report.published import published_number, release_info
-from tracekit.report.sections import finding, reading_order, section_title, sections_in_order
+from tracekit.report.sections.interface import finding, reading_order, section_title, sections_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,16 +23,14 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from tracekit.characterize import Query
+    from tracekit.answer import Question, Row
     from tracekit.characterize.published import Beside
     from tracekit.report.compare_structure import Compared, ComparedTrace, CompareSection, SharedRow
-    from tracekit.report.structure import ColumnInfo, Row
     from tracekit.trace import Trace
 
 __all__ = [
     "MOMENT_LIMIT",
     "ROW_LIMIT",
-    "Answered",
     "compared",
     "described",
     "key_columns",
@@ -44,18 +43,6 @@ ROW_LIMIT = 2000
 """Most rows of one trace kept in compare.json; tables/ holds all."""
 MOMENT_LIMIT = 50
 """The same for results that have a row for each moment in time, of which the page shows none."""
-
-
-@dataclass(frozen=True)
-class Answered:
-    """What one trace says to a query."""
-
-    frame: pl.DataFrame | None
-    """None when the query could not run."""
-    reasons: Sequence[str] = ()
-    """Why it could not."""
-    notes: Sequence[str] = ()
-    published: Sequence[Beside] = field(default=())
 
 
 def described(name: str, trace: Trace, path: Path) -> ComparedTrace:
@@ -123,53 +110,52 @@ def key_columns(frames: Iterable[pl.DataFrame]) -> list[str]:
     return [*columns[:count], *(c for c in columns[count:] if c == "unit")]
 
 
-def compared(query: Query, answers: Mapping[str, Answered], file: str) -> Compared:
+def compared(
+    question: Question,
+    answers: Mapping[str, Answer | Unanswered],
+    published: Mapping[str, Sequence[Beside]],
+    file: str,
+) -> Compared:
     """Return one question with what each trace says to it.
 
     Parameters
     ----------
-    query : Query
+    question : Question
         The question.
-    answers : mapping of str to Answered
-        By trace; at least one has a frame.
+    answers : mapping of str to Answer or Unanswered
+        By trace; at least one has an answer.
+    published : mapping of str to sequence of Beside
+        By trace, the published numbers that its answer measures.
     file : str
         Where all rows are, relative to compare.json.
     """
-    frames = {name: a.frame for name, a in answers.items() if a.frame is not None}
-    keys = key_columns(frames.values())
-    columns = next(iter(frames.values())).columns
-    described = {c.name: c for c in query.columns}
-    limit = MOMENT_LIMIT if "time" in keys else ROW_LIMIT
-    rows = {
-        name: [{k: text.plain(v) for k, v in row.items()} for row in frame.head(limit).iter_rows(named=True)]
-        for name, frame in frames.items()
-    }
-
-    def info(name: str) -> ColumnInfo:
-        known = described.get(name)
-        return {"name": name, "unit": known.unit if known else None, "meaning": known.meaning if known else ""}
-
-    found = shared_rows(rows, keys, {name: answers[name].published for name in frames})
-    said = {name: finding(query.name, own) for name, own in rows.items()}
+    found = {name: a for name, a in answers.items() if isinstance(a, Answer)}
+    keys = key_columns(a.frame for a in found.values())
+    columns = {c["name"]: c for c in column_infos(next(iter(found.values())))}
+    rows = {name: a.rows(MOMENT_LIMIT if "time" in keys else ROW_LIMIT) for name, a in found.items()}
+    shared = shared_rows(rows, keys, {name: published.get(name, ()) for name in found})
+    said = {name: finding(question.name, own) for name, own in rows.items()}
     return {
-        "name": query.name,
-        "group": query.name.rpartition("/")[0] or "other",
-        "title": query.title,
-        "question": query.question,
-        "paper": query.paper or "",
+        "name": question.name,
+        "group": question.group,
+        "title": question.title,
+        "question": question.question,
+        "paper": question.paper,
         "findings": {name: sentence for name, sentence in said.items() if sentence},
-        "keys": [info(name) for name in keys],
-        "measures": [info(name) for name in columns if name not in keys],
-        "shared": any(sum(v is not None for v in row["values"].values()) > 1 for row in found),
-        "rows": found,
-        "row_counts": {name: frame.height for name, frame in frames.items()},
+        "keys": [columns[name] for name in keys],
+        "measures": [columns[name] for name in columns if name not in keys],
+        "shared": any(sum(v is not None for v in row["values"].values()) > 1 for row in shared),
+        "rows": shared,
+        "row_counts": {name: a.frame.height for name, a in found.items()},
         "published": [
-            {"trace": name, "number": published_number(n)} for name in frames for n in answers[name].published
+            {"trace": name, "number": published_number(n)} for name in found for n in published.get(name, ())
         ],
-        "unanswered": [{"trace": n, "reasons": list(a.reasons)} for n, a in answers.items() if a.frame is None],
-        "notes": {name: list(a.notes) for name, a in answers.items() if a.notes},
-        "params": [{"name": p.name, "value": p.default, "meaning": p.meaning} for p in query.params],
-        "definition": query.rule,
+        "unanswered": [
+            {"trace": name, "reasons": list(a.reasons)} for name, a in answers.items() if isinstance(a, Unanswered)
+        ],
+        "notes": {name: list(a.notes) for name, a in found.items() if a.notes},
+        "params": [{"name": p.name, "value": p.default, "meaning": p.meaning} for p in question.params],
+        "definition": question.rule,
         "file": file,
     }
 
@@ -246,14 +232,14 @@ def _rank(values: list[Any]) -> dict[str, float]:
     return {_spelled([v]): order.get(v, last) if v is not None else last for v in values}
 
 
-def long_table(answers: Mapping[str, Answered]) -> pl.DataFrame:
+def long_table(answers: Mapping[str, Answer], published: Mapping[str, Sequence[Beside]]) -> pl.DataFrame:
     """Return every row of every trace, the trace's name first, and after them the published numbers that are cells.
 
     A published number stands in a row 'NAME, published (ARTEFACT)' with the key of its row; other columns are NULL.
     """
     import polars as pl
 
-    frames = {name: a.frame for name, a in answers.items() if a.frame is not None}
+    frames = {name: a.frame for name, a in answers.items()}
     keys = key_columns(frames.values())
     parts = [
         frame.with_columns(pl.lit(name).alias("trace")).select("trace", *frame.columns)
@@ -261,7 +247,7 @@ def long_table(answers: Mapping[str, Answered]) -> pl.DataFrame:
     ]
     for name, frame in frames.items():
         extra: dict[str, Row] = {}
-        for number in (n.published for n in answers[name].published if n.published.value is not None):
+        for number in (n.published for n in published.get(name, ()) if n.published.value is not None):
             cell = number.cell
             if cell is not None and set(cell) | {"unit"} == set(keys) | {"unit"}:
                 label = f"{name}, published ({number.artefact})"

@@ -36,8 +36,8 @@ from tracekit.text import labels
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from tracekit.answer import Row
     from tracekit.report.compare_structure import Compared
-    from tracekit.report.structure import Row
 
     Draws = Callable[[list[Row], dict[str, str]], list[Panel]]
 

@@ -10,7 +10,7 @@ from tracekit.report.charts import Panel, data, palette, percent_axis
 if TYPE_CHECKING:
     import altair as alt
 
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
 
 __all__ = ["allocated", "arrivals", "concentration", "requests"]
 

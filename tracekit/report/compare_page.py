@@ -10,14 +10,15 @@ from tracekit import text
 from tracekit.report.compare_charts import compare_panels, trace_colours
 from tracekit.report.page import anchor, draw_page, panel_views
 from tracekit.report.published import published_view
-from tracekit.report.sections import panels
+from tracekit.report.sections.interface import panels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tracekit.answer import Row
     from tracekit.report.charts import Panel
     from tracekit.report.compare_structure import Compared, Comparison, SharedRow
-    from tracekit.report.structure import ColumnInfo, Row
+    from tracekit.report.structure import ColumnInfo
 
 __all__ = ["main_measures", "render_comparison"]
 

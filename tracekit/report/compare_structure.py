@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import ColumnInfo, ParamInfo, PublishedNumber, ReleaseInfo, Row
+    from tracekit.answer import Row
+    from tracekit.report.structure import ColumnInfo, ParamInfo, PublishedNumber, ReleaseInfo
 
 __all__ = [
     "COMPARE_SCHEMA_VERSION",

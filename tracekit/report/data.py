@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from tracekit import text
-from tracekit.characterize.published import beside, release_of
+from tracekit.answer import Answer, Unanswered
+from tracekit.characterize.published import release_of
+from tracekit.report.answers import answer_info, unanswered_info
 from tracekit.report.doubts import doubts_of
 from tracekit.report.gpu_totals import gpu_totals
 from tracekit.report.headline import headline
 from tracekit.report.opening import opening
-from tracekit.report.published import published_number, release_info
+from tracekit.report.published import release_info
 from tracekit.report.quality import quality
-from tracekit.report.sections import (
+from tracekit.report.sections.interface import (
     Facts,
-    finding,
     may_be_empty,
-    question_of,
     reading_order,
     section_lead,
     section_title,
@@ -34,29 +34,23 @@ from tracekit.report.watched import watched
 from tracekit.report.when import known_zone, local, span_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
     from pathlib import Path
 
-    import polars as pl
-
-    from tracekit.characterize import Query
+    from tracekit.answer import Question
     from tracekit.report.structure import (
-        Answer,
+        AnswerInfo,
         CapacityInfo,
-        IntervalInfo,
         Quality,
         ReplayInfo,
         Report,
-        Row,
         Section,
         TimeInfo,
-        Unanswered,
         WorkloadInfo,
     )
     from tracekit.trace import Trace
 
 __all__ = [
-    "Result",
     "build_report",
     "facts_of",
     "time_info",
@@ -64,32 +58,11 @@ __all__ = [
 ]
 
 _LIBRARIES = ("duckdb", "polars", "numpy", "scipy")
-_SENTENCES = 2000
-"""Most characters kept of a cell that holds sentences; a name is cut earlier."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """A query and what it gave."""
-
-    query: Query
-    frame: pl.DataFrame | None
-    """None when the query could not run."""
-    files: Sequence[str] = ()
-    """Where all rows are, relative to the report."""
-    params: Mapping[str, Any] = field(default_factory=dict)
-    """The parameters given; the others have their defaults."""
-    notes: Sequence[str] = ()
-    """Choices made and things left out, one sentence each."""
-    intervals: pl.DataFrame | None = None
-    """<column>_low and <column>_high of the columns with a confidence interval, row by row."""
-    reasons: Sequence[str] = ()
-    """Why the query could not run, one sentence each."""
 
 
 def build_report(
     trace: Trace,
-    results: Iterable[Result],
+    answers: Iterable[Answer | Unanswered],
     *,
     capacity: CapacityInfo,
     source: str,
@@ -105,8 +78,8 @@ def build_report(
     ----------
     trace : Trace
         What was analysed.
-    results : iterable of Result
-        Every query, those that could not run included.
+    answers : iterable of Answer or Unanswered
+        To every question, those that the Trace does not answer included.
     capacity : CapacityInfo
         The number of GPUs used and its alternatives.
     source : str
@@ -125,22 +98,23 @@ def build_report(
     from tracekit import __version__
 
     manifest = trace.manifest
-    every = list(results)
     told, when = quality(trace), time_info(trace)
-    facts = facts_of(told, when)
+    every = list(answers)
+    found = {a.name: a for a in every if isinstance(a, Answer)}
     facts = replace(
-        facts,
-        load=any(r.query.name == "queuing/cluster_timeline" and r.frame is not None for r in every),
+        facts_of(told, when),
+        load="queuing/cluster_timeline" in found,
         watched=watched(trace),
-        retried=any(r.params.get("rule") == "retried" for r in every),
+        retried=any(a.params.get("rule") == "retried" for a in found.values()),
     )
-    every = [_without_void(r, facts) for r in every]
-    answers = [
-        _answer(trace, r, facts, telemetry_note(r.query, told, when, facts.watched) or _span_note(r.query, when))
-        for r in every
-        if r.frame is not None
+    every = [_without_void(a, facts) for a in every]
+    found = {a.name: a for a in sorted(every, key=lambda a: reading_order(a.name)) if isinstance(a, Answer)}
+    infos = [
+        answer_info(
+            trace, a, facts, telemetry_note(a.question, told, when, facts.watched) or _span_note(a.question, when)
+        )
+        for a in found.values()
     ]
-    answers.sort(key=lambda a: reading_order(a["name"]))
     name = source.rstrip("/\\").replace("\\", "/").rpartition("/")[2] or source
     return {
         "schema_version": REPORT_SCHEMA_VERSION,
@@ -158,15 +132,13 @@ def build_report(
             "clusters": _clusters(trace),
         },
         "time": when,
-        "opening": opening(
-            answers, guidelines, doubts_of(answers, capacity, told, guidelines, when), capacity, when, replay
-        ),
-        "headline": headline(answers, capacity, telemetry_period({"utilization"}, told, when, facts.watched), when),
+        "opening": opening(found, guidelines, doubts_of(found, capacity, told, guidelines), capacity, when, replay),
+        "headline": headline(found, capacity, telemetry_period({"utilization"}, told, when, facts.watched)),
         "capacity": capacity,
-        "gpu_totals": gpu_totals(answers, capacity, replay),
+        "gpu_totals": gpu_totals(found, capacity, replay),
         "release": release_info(release_of(trace)),
-        "sections": _sections(answers, facts),
-        "unanswered": [_unanswered(r) for r in every if r.frame is None],
+        "sections": _sections(infos, facts),
+        "unanswered": [unanswered_info(u) for u in every if isinstance(u, Unanswered)],
         "workload": workload,
         "replay": replay,
         "guidelines": guidelines,
@@ -192,99 +164,25 @@ def facts_of(told: Quality, when: TimeInfo) -> Facts:
         quotas="capacity" in have,
         dated=when["base"] != "relative",
         timezone=when["timezone"],
-        last_submission=when["last_submission"],
     )
 
 
-def _rows(query: Query, frame: pl.DataFrame, limit: int | None = ROW_LIMIT) -> list[Row]:
-    sentences = {c.name for c in query.columns if c.unit == "sentence"}
-    return [
-        {k: text.cut(v, _SENTENCES) if k in sentences and isinstance(v, str) else text.plain(v) for k, v in row.items()}
-        for row in (frame if limit is None else frame.head(limit)).iter_rows(named=True)
-    ]
+def _without_void(answer: Answer | Unanswered, facts: Facts) -> Answer | Unanswered:
+    """Return an answer as unanswered, with the reason, where its rows say nothing."""
+    if isinstance(answer, Unanswered) or not may_be_empty(answer.name):
+        return answer
+    why = why_empty(answer.name, answer.rows(ROW_LIMIT), facts)
+    return answer if why is None else answer.question.unanswered(why)
 
 
-def _without_void(result: Result, facts: Facts) -> Result:
-    """Return a result without its rows, and with the reason, where they answer nothing."""
-    if result.frame is None or not may_be_empty(result.query.name):
-        return result
-    why = why_empty(result.query.name, _rows(result.query, result.frame), facts)
-    return result if why is None else replace(result, frame=None, reasons=[why])
-
-
-def _span_note(query: Query, when: TimeInfo) -> str | None:
+def _span_note(question: Question, when: TimeInfo) -> str | None:
     """Return how long the log is, beside the number of days in which jobs were submitted."""
-    if query.name != "overview/summary" or not when["span_s"]:
+    if question.name != "overview/summary" or not when["span_s"]:
         return None
     return f"days_covered runs from the first to the last submission; the log spans {span_words(when['span_s'])}"
 
 
-def _answer(trace: Trace, result: Result, facts: Facts, remark: str | None) -> Answer:
-    query, frame = result.query, result.frame
-    assert frame is not None  # noqa: S101 -- the caller chose the results that have one
-    described = {c.name: c for c in query.columns}
-    rows = _rows(query, frame)
-    group = query.name.rpartition("/")[0] or "other"
-    return {
-        "name": query.name,
-        "group": group,
-        "title": query.title,
-        "question": question_of(query.name, query.question, facts),
-        "paper": query.paper or "",
-        # What a report makes itself is short enough to be read in full, also where it keeps the first rows only.
-        "finding": finding(query.name, rows if query.sql else _rows(query, frame, None), facts),
-        "columns": [
-            {
-                "name": name,
-                "unit": described[name].unit if name in described else None,
-                "meaning": described[name].meaning if name in described else "",
-            }
-            for name in frame.columns
-        ],
-        "rows": rows,
-        "row_count": frame.height,
-        "params": [
-            {"name": p.name, "value": text.plain(result.params.get(p.name, p.default)), "meaning": p.meaning}
-            for p in query.params
-        ],
-        "notes": [text.cut(note, 1000) for note in [*result.notes, *filter(None, [remark])]],
-        "intervals": _intervals(result),
-        "definition": query.rule,
-        "sql": query.sql,
-        "files": list(result.files),
-        "published": [published_number(n) for n in beside(trace, query, frame, result.params)],
-    }
-
-
-def _intervals(result: Result) -> list[IntervalInfo]:
-    if result.intervals is None:
-        return []
-    ends = result.intervals.head(ROW_LIMIT)
-    return [
-        {
-            "column": interval.column,
-            "method": interval.method,
-            "count": interval.count,
-            "low": ends[f"{interval.column}_low"].to_list(),
-            "high": ends[f"{interval.column}_high"].to_list(),
-        }
-        for interval in result.query.intervals
-    ]
-
-
-def _unanswered(result: Result) -> Unanswered:
-    query = result.query
-    # A missing capability explains in words why a table is missing.
-    told = [r for r in result.reasons if not r.startswith("The trace has no table")] or result.reasons
-    return {
-        "name": query.name,
-        "title": query.title,
-        "question": query.question,
-        "reasons": [text.cut(r, 1000) for r in told],
-    }
-
-
-def _sections(answers: list[Answer], facts: Facts) -> list[Section]:
+def _sections(answers: list[AnswerInfo], facts: Facts) -> list[Section]:
     groups = sections_in_order(a["group"] for a in answers)
     return [
         {

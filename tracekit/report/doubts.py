@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tracekit.report.words import held_share, unknown_share
+from tracekit.report.answers import metrics
 from tracekit.text import count, counted, percent
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Answer, CapacityInfo, Quality, TimeInfo
+    from collections.abc import Mapping
+
+    from tracekit.answer import Answer
+    from tracekit.report.structure import CapacityInfo, Quality
 
 __all__ = ["doubts_of"]
 
@@ -25,33 +28,29 @@ _SOME = 0.01
 
 
 def doubts_of(
-    answers: list[Answer],
+    answers: Mapping[str, Answer],
     capacity: CapacityInfo,
     quality: Quality,
     guidelines: dict[str, Any] | None = None,
-    when: TimeInfo | None = None,
 ) -> list[str]:
     """Return what makes the log a poor witness of the cluster, one sentence each.
 
     Parameters
     ----------
-    answers : list of Answer
-        Of all queries.
+    answers : mapping of str to Answer
+        By name.
     capacity : CapacityInfo
         The number of GPUs used and its alternatives.
     quality : Quality
         How far the numbers can be trusted.
     guidelines : dict, optional
         The document of `tracekit.guidelines`, which knows the nodes that ran no job.
-    when : TimeInfo, optional
-        With the last submission, up to which what is held counts.
     """
     doubts = []
-    rows = {a["name"]: a["rows"] for a in answers}
     gpus = capacity["gpus"]
     shown = capacity["alternatives"].get("observed")
-    last = None if when is None else when["last_submission"]
-    held = held_share(rows.get("queuing/cluster_timeline", []), last)
+    known = metrics(answers, "overview/summary", "queuing/gpu_time_held")
+    held = known.get("held_share")
     if gpus and shown and capacity["used"] == "listed" and shown - gpus > _CLOSE * gpus:
         text = (
             "On some nodes jobs or telemetry show more GPUs than the source lists; with these the cluster has"
@@ -71,17 +70,16 @@ def doubts_of(
             f"The jobs of this log hold {percent(held)} of the GPUs: it may be a part of the load only, and does not"
             " tell how full the cluster was."
         )
-    unknown = unknown_share(rows.get("overview/status", []))
+    unknown = known.get("unknown_status_share", 0)
     if unknown >= _MANY:
         doubts.append(f"How {percent(unknown)} of the jobs ended is unknown.")
     if quality["rejected"] > _SOME * quality["records"]:
         doubts.append(f"{percent(quality['rejected'] / quality['records'])} of the records could not be read.")
-    return doubts + _times(rows.get("overview/summary", []))
+    return doubts + _times(known)
 
 
-def _times(summary: list[dict[str, Any]]) -> list[str]:
+def _times(found: Mapping[str, float]) -> list[str]:
     """Return what times that cannot be, or are known to an hour only, leave open."""
-    found = {row["metric"]: row["value"] or 0 for row in summary}
     doubts = []
     impossible, jobs = found.get("impossible_times", 0), found.get("jobs", 0)
     if impossible >= _SOME * jobs and impossible:

@@ -5,24 +5,24 @@ The rows are those of a model (see `tracekit.fit`), so that a page and its data 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.characterize.query import QueryColumn
+from tracekit.answer import Answer, AnswerColumn, Question
 from tracekit.fit.arrivals import HOURS_UNKNOWN
 from tracekit.fit.run_times import LEAST_JOBS
-from tracekit.report.data import Result
-from tracekit.report.fitted_arrivals import PROCESS, RATE, process_result, rate_result
+from tracekit.report.fitted_arrivals import PROCESS, RATE, process_answer, rate_answer
 from tracekit.report.fitted_curves import chosen_fit, observed_points, shape_of, why_undrawn
-from tracekit.report.made import frame_of, made_query
 from tracekit.report.words import gpu_jobs
 from tracekit.text import counted, duration
 
 if TYPE_CHECKING:
+    from tracekit.answer import Unanswered
     from tracekit.fit.model import WorkloadModel
 
-__all__ = ["FITTED", "WORKLOAD", "fitted_results", "unfitted_results"]
+__all__ = ["FITTED", "WORKLOAD", "fitted_answers", "unfitted_answers"]
 
 WORKLOAD = "workload.json"
 """The model's file, relative to the report."""
@@ -49,13 +49,14 @@ _MATCH_RULE = (
 )
 
 
-_C = QueryColumn
-FAMILY = made_query(
-    "fit/run_time_family",
-    "Fitted families of run times",
-    "Which distribution describes how long jobs run?",
-    _FAMILY_RULE,
-    (
+_C = AnswerColumn
+FAMILY = Question(
+    name="fit/run_time_family",
+    kind="fit",
+    title="Fitted families of run times",
+    question="Which distribution describes how long jobs run?",
+    rule=_FAMILY_RULE,
+    columns=(
         _C("measure", "text", "until end or demand"),
         _C("gpu_class", "class", "size class; 'all' is every job"),
         _C("status", "text", "how the jobs ended; 'all' is every job"),
@@ -72,12 +73,13 @@ FAMILY = made_query(
         _C("remark", "text", "why there is no fit"),
     ),
 )
-MATCH = made_query(
-    "fit/run_time",
-    "Observed and fitted run times",
-    "How well do the fitted run times match the observed ones?",
-    _MATCH_RULE,
-    (
+MATCH = Question(
+    name="fit/run_time",
+    kind="fit",
+    title="Observed and fitted run times",
+    question="How well do the fitted run times match the observed ones?",
+    rule=_MATCH_RULE,
+    columns=(
         _C("gpu_class", "class", "size class; 'all' is every job"),
         _C("share", "share", "share of the jobs that run no longer"),
         _C("observed_s", "s", "observed run time at this share"),
@@ -89,24 +91,24 @@ FITTED = (FAMILY, MATCH, RATE, PROCESS)
 """What a report asks a model."""
 
 
-def unfitted_results(reason: str) -> list[Result]:
+def unfitted_answers(reason: str) -> list[Unanswered]:
     """Return the questions without answers, for a Trace that could not be fitted at all."""
-    return [Result(query, None, reasons=[reason]) for query in FITTED]
+    return [question.unanswered(reason) for question in FITTED]
 
 
-def fitted_results(model: WorkloadModel) -> list[Result]:
+def fitted_answers(model: WorkloadModel) -> list[Answer | Unanswered]:
     """Return what a report shows of a model; what could not be fitted has the reason."""
-    return [_family(model), _match(model), rate_result(model), process_result(model)]
+    return [_family(model), _match(model), rate_answer(model), process_answer(model)]
 
 
 def _groups(model: WorkloadModel) -> list[dict[str, Any]]:
     return [e for e in model.run_times if e["vc"] is None]
 
 
-def _family(model: WorkloadModel) -> Result:
+def _family(model: WorkloadModel) -> Answer | Unanswered:
     shown = [e for e in _groups(model) if e["pooled_to"] is None]
     if not shown:
-        return Result(FAMILY, None, reasons=["No job has a run time."])
+        return FAMILY.unanswered("No job has a run time.")
     notes = []
     effort = model.document["effort"]
     if effort["bootstrap_replicates"]:
@@ -126,9 +128,9 @@ def _family(model: WorkloadModel) -> Result:
     notes += told[:NOTES]
     if len(told) > NOTES:
         notes.append(f"{len(told) - NOTES} more notes are in {WORKLOAD}")
-    frame = frame_of(FAMILY, [_family_row(e) for e in shown])
-    frame = frame.drop(c for c in ("p_jobs", "remark") if frame[c].null_count() == frame.height)
-    return Result(FAMILY, frame, notes=notes)
+    answer = FAMILY.answered([_family_row(e) for e in shown], notes)
+    frame = answer.frame
+    return replace(answer, frame=frame.drop(c for c in ("p_jobs", "remark") if frame[c].null_count() == frame.height))
 
 
 def _family_row(entry: dict[str, Any]) -> dict[str, Any]:
@@ -156,13 +158,13 @@ def _family_row(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _match(model: WorkloadModel) -> Result:
+def _match(model: WorkloadModel) -> Answer | Unanswered:
     by_class = [e for e in _groups(model) if e["measure"] == "until_end" and e["status"] is None]
     shown = [e for e in by_class if why_undrawn(model, e) is None]
     rows = [row for e in shown for row in _match_rows(model, e)]
     if not rows:
         reasons = [e["reason"] for e in by_class if e["pooled_to"] is None and e["chosen"] is None]
-        return Result(MATCH, None, reasons=reasons or ["No job has a run time."])
+        return MATCH.unanswered(*(reasons or ["No job has a run time."]))
     notes = []
     pooled = [f"{gpu_jobs(e['gpu_class'])} ({e['n']:,})" for e in shown if e["pooled_to"] is not None]
     if pooled:
@@ -185,7 +187,7 @@ def _match(model: WorkloadModel) -> Result:
     ]
     if without:
         notes.append(f"not shown: {'; '.join(without)}")
-    return Result(MATCH, frame_of(MATCH, rows), notes=notes)
+    return MATCH.answered(rows, notes)
 
 
 def _match_rows(model: WorkloadModel, entry: dict[str, Any]) -> list[dict[str, Any]]:

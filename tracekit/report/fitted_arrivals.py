@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tracekit.characterize.query import QueryColumn
+from tracekit.answer import AnswerColumn, Question
 from tracekit.fit.arrivals import PROCESS_WORDS
 from tracekit.fit.rate import CELLS, LEAST_DAYS
-from tracekit.report.data import Result
 from tracekit.report.fitted_curves import (
     growth_factor,
     growth_words,
@@ -17,13 +17,13 @@ from tracekit.report.fitted_curves import (
     steep,
     weekly_rates,
 )
-from tracekit.report.made import frame_of, made_query
 from tracekit.text import counted, duration
 
 if TYPE_CHECKING:
+    from tracekit.answer import Answer, Unanswered
     from tracekit.fit.model import WorkloadModel
 
-__all__ = ["PROCESS", "RATE", "process_result", "rate_result"]
+__all__ = ["PROCESS", "RATE", "process_answer", "rate_answer"]
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 NUMBERED_DAYS = tuple(f"day_{number}" for number in range(1, 8))
@@ -49,13 +49,14 @@ _PROCESS_RULE = (
     " of the rate and of the process cannot be compared with each other."
 )
 
-_C = QueryColumn
-RATE = made_query(
-    "fit/arrival_rate",
-    "Observed and fitted rate of arrivals by hour of the week",
-    "When is how much work submitted, and how well does the fitted rate follow it?",
-    _RATE_RULE,
-    (
+_C = AnswerColumn
+RATE = Question(
+    name="fit/arrival_rate",
+    kind="fit",
+    title="Observed and fitted rate of arrivals by hour of the week",
+    question="When is how much work submitted, and how well does the fitted rate follow it?",
+    rule=_RATE_RULE,
+    columns=(
         _C("hour", "hour", "hour of the day, counted from the log's first where the log does not tell it"),
         _C("rate", "text", "fitted or observed"),
         *(_C(day, "", f"mean batches in this hour, {day.replace('_', ' ')}") for day in (*DAYS, *NUMBERED_DAYS)),
@@ -63,12 +64,13 @@ RATE = made_query(
         _C("half_days", "days", "the last days, or the first of a falling rate, with half of the fitted batches"),
     ),
 )
-PROCESS = made_query(
-    "fit/arrival_process",
-    "How the model of arrivals was chosen",
-    "Do jobs come independently of each other, or in bursts?",
-    _PROCESS_RULE,
-    (
+PROCESS = Question(
+    name="fit/arrival_process",
+    kind="fit",
+    title="How the model of arrivals was chosen",
+    question="Do jobs come independently of each other, or in bursts?",
+    rule=_PROCESS_RULE,
+    columns=(
         _C("part", "text", "a test against Poisson, a process, a setting of the chosen one, or a kind of rate"),
         _C("name", "text", "the process, the kind of rate, or the number, as workload.json calls it"),
         _C("measure", "text", "what the value is"),
@@ -91,11 +93,11 @@ _KIND_WORDS = {
 }
 
 
-def rate_result(model: WorkloadModel) -> Result:
+def rate_answer(model: WorkloadModel) -> Answer | Unanswered:
     """Return fitted and observed batches by hour of the week, and what the rate is made of."""
     arrivals = model.document["arrivals"]
     if arrivals["process"] is None:
-        return Result(RATE, None, reasons=[f"The arrivals could not be fitted: {arrivals['reason']}."])
+        return RATE.unanswered(f"The arrivals could not be fitted: {arrivals['reason']}.")
     known = hours_known(model)
     days = DAYS if known else NUMBERED_DAYS
     week = weekly_rates(model)
@@ -116,7 +118,8 @@ def rate_result(model: WorkloadModel) -> Result:
         notes.append("the log does not tell the hour of the day: day 1 and hour 0 are those in which it begins")
     if abs(growth - 1) >= _LEAST_GROWTH:
         notes.append(_trend(model))
-    return Result(RATE, frame_of(RATE, rows).select("hour", "rate", *days, *told), notes=notes)
+    answer = RATE.answered(rows, notes)
+    return replace(answer, frame=answer.frame.select("hour", "rate", *days, *told))
 
 
 def _kind(arrivals: dict[str, Any]) -> str:
@@ -150,50 +153,34 @@ def _trend(model: WorkloadModel) -> str:
     return text
 
 
-def process_result(model: WorkloadModel) -> Result:
+def process_answer(model: WorkloadModel) -> Answer | Unanswered:
     """Return the tests against Poisson, the candidates, and the settings of the chosen process."""
     arrivals = model.document["arrivals"]
     if arrivals["process"] is None:
-        return Result(PROCESS, None, reasons=[f"The arrivals could not be fitted: {arrivals['reason']}."])
+        return PROCESS.unanswered(f"The arrivals could not be fitted: {arrivals['reason']}.")
     tests = arrivals.get("tests")
     if not tests:
-        return Result(PROCESS, None, reasons=[f"Arrivals are taken as Poisson: {arrivals['why']}."])
+        return PROCESS.unanswered(f"Arrivals are taken as Poisson: {arrivals['why']}.")
     rows = [_tested(name, tests) for name in _TESTS]
     candidates = arrivals.get("candidates") or [{"process": arrivals["process"], "bic": None, "parameters": {}}]
     for candidate in candidates:
         name = candidate["process"]
-        verdict = "chosen" if name == arrivals["process"] else "excluded by the tests" if name == "poisson" else None
-        rows.append(
-            {
-                "part": "process",
-                "name": name,
-                "measure": f"BIC, of processes: {PROCESS_WORDS[name]}",
-                "value": candidate["bic"],
-                "decides": name == arrivals["process"],
-                "verdict": verdict,
-            }
-        )
+        chosen = name == arrivals["process"]
+        verdict = "chosen" if chosen else "excluded by the tests" if name == "poisson" else None
+        measured = {"measure": f"BIC, of processes: {PROCESS_WORDS[name]}", "value": candidate["bic"]}
+        rows.append({"part": "process", "name": name, **measured, "decides": chosen, "verdict": verdict})
     parameters = next(c["parameters"] for c in candidates if c["process"] == arrivals["process"])
     settings = _settings(arrivals["process"], parameters, tests)
     rows += [{"part": "setting", "name": name, "measure": what, "value": value} for name, what, value in settings]
     for kind, bic in arrivals["rate"].get("bic", {}).items():
-        chosen = "chosen" if kind == arrivals["rate"]["kind"] else None
-        measure = f"BIC, of rates: {_KIND_WORDS[kind]}"
-        chosen_kind = kind == arrivals["rate"]["kind"]
-        rows.append(
-            {
-                "part": "rate",
-                "name": kind,
-                "measure": measure,
-                "value": bic,
-                "decides": chosen_kind,
-                "verdict": chosen,
-            }
-        )
+        chosen = kind == arrivals["rate"]["kind"]
+        measured = {"measure": f"BIC, of rates: {_KIND_WORDS[kind]}", "value": bic}
+        verdict = "chosen" if chosen else None
+        rows.append({"part": "rate", "name": kind, **measured, "decides": chosen, "verdict": verdict})
     notes = _process_notes(arrivals["process"], parameters)
     if {"process", "rate"} <= {r["part"] for r in rows if r["value"] is not None}:
         notes.append("a BIC is compared with those of its own kind only: processes with processes, rates with rates")
-    return Result(PROCESS, frame_of(PROCESS, rows), notes=notes)
+    return PROCESS.answered(rows, notes)
 
 
 _TESTS = {

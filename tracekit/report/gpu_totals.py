@@ -5,39 +5,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.characterize.quotas import ALLOWED, OWNED
-from tracekit.report.words import owned_gpus
+from tracekit.report.answers import metrics
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Answer, CapacityInfo, GpuTotal, ReplayInfo, Row
+    from collections.abc import Mapping
+
+    from tracekit.answer import Answer
+    from tracekit.report.structure import CapacityInfo, GpuTotal, ReplayInfo
 
 __all__ = ["gpu_totals"]
 
 
-def gpu_totals(answers: list[Answer], capacity: CapacityInfo, replay: ReplayInfo | None) -> list[GpuTotal]:
+def gpu_totals(answers: Mapping[str, Answer], capacity: CapacityInfo, replay: ReplayInfo | None) -> list[GpuTotal]:
     """Return the totals that the report uses, those of whole clusters first.
 
     Parameters
     ----------
-    answers : list of Answer
-        Of all queries.
+    answers : mapping of str to Answer
+        By name.
     capacity : CapacityInfo
         The number of GPUs used and its alternatives.
     replay : ReplayInfo, optional
         What the replays were made of.
     """
-    by = {a["name"]: a for a in answers}
     found: list[GpuTotal] = []
-    load = by.get("queuing/cluster_timeline")
-    owned = owned_gpus(load["rows"]) if load else None
+    load = answers.get("queuing/gpu_time_held")
+    owned = metrics(answers, "queuing/gpu_time_held").get("owned_gpus")
     if load and owned is not None:
-        given = any(p["name"] == "gpus" and p["value"] for p in load["params"])
-        source = capacity["note"] if given else _note(load, OWNED)
+        source = capacity["note"] if load.params.get("gpus") else _note(load, OWNED)
         source += ", on average over time" if round(owned) != capacity["gpus"] else ""
         found.append(
             {"gpus": owned, "source": source, "used_for": "shares of the whole cluster, through time and by hour"}
         )
-    use = by.get("utilization/vc")
-    quotas = [r["capacity_gpus"] for r in use["rows"] if r["capacity_gpus"] is not None] if use else []
+    use = answers.get("utilization/vc")
+    quotas = [r["capacity_gpus"] for r in use.rows() if r["capacity_gpus"] is not None] if use else []
     source = _note(use, ALLOWED) if use else ""
     # Quotas that add up to more GPUs than there are overlap: their sum is no number of GPUs.
     more = capacity["gpus"] is not None and sum(quotas) > capacity["gpus"]
@@ -45,8 +46,8 @@ def gpu_totals(answers: list[Answer], capacity: CapacityInfo, replay: ReplayInfo
         used_for = "what each VC may use, and waits for its quota"
         source = f"the sum over its VCs, on average over time, {source}"
         found.append({"gpus": sum(quotas), "source": source, "used_for": used_for})
-    nodes = next((r["value"] for r in _rows(by, "overview/summary") if r["metric"] == "gpus_observed"), None)
-    if nodes is not None and "locality/fragmentation" in by:
+    nodes = metrics(answers).get("gpus_observed")
+    if nodes is not None and "locality/fragmentation" in answers:
         source = "node by node, the most that any source shows"
         found.append({"gpus": nodes, "source": source, "used_for": "free GPUs, idle nodes and their power"})
     if replay and replay["cluster"]:
@@ -56,10 +57,6 @@ def gpu_totals(answers: list[Answer], capacity: CapacityInfo, replay: ReplayInfo
     return found
 
 
-def _rows(by: dict[str, Answer], name: str) -> list[Row]:
-    return by[name]["rows"] if name in by else []
-
-
 def _note(answer: Answer, start: str) -> str:
     """Return the rest of the note that begins so; '' without one."""
-    return next((n.removeprefix(start) for n in answer["notes"] if n.startswith(start)), "")
+    return next((n.removeprefix(start) for n in answer.notes if n.startswith(start)), "")

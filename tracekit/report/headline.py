@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.report.words import busy_samples, held_gpu_hours, held_share, owned_gpus, unknown_share
+from tracekit.report.answers import metrics, rows_of
 from tracekit.text import count, counted, duration, percent, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tracekit.report.structure import Answer, CapacityInfo, Headline, Row, TimeInfo
+    from tracekit.answer import Answer
+    from tracekit.report.structure import CapacityInfo, Headline
 
 __all__ = ["headline"]
+
+_SOURCES = ("overview/summary", "queuing/gpu_time_held", "utilization/held_gpus")
+"""Queries that give the numbers, each metric in one of them."""
 
 _CARDS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     ("gpu_hours", "GPU-hours", count, "run time times GPUs, over all attempts"),
@@ -27,26 +31,21 @@ _CARDS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
 _LIMIT = 5
 
 
-def headline(
-    answers: list[Answer], capacity: CapacityInfo, telemetry: str | None = None, when: TimeInfo | None = None
-) -> list[Headline]:
+def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: str | None = None) -> list[Headline]:
     """Return up to five numbers; one that the trace cannot tell is left out, not shown as 0.
 
-    All come from overview/summary, but for the part of the GPUs held (queuing/cluster_timeline), how busy they are
-    (utilization/gpu_by_size_status), and the number of GPUs, which is the capacity that the report uses. `telemetry`
-    says which part of the time utilization covers, where that is not all of it. What is held counts up to the last
-    submission, which `when` tells.
+    Each is a metric of a query, but for the number of GPUs, which is the capacity that the report uses. `telemetry`
+    says which part of the time utilization covers, where that is not all of it.
     """
-    rows = next((a["rows"] for a in answers if a["name"] == "overview/summary"), [])
-    known = {r["metric"]: (r["value"], r["unit"]) for r in rows if r["value"] is not None}
-    known |= _use({a["name"]: a["rows"] for a in answers}, None if when is None else when["last_submission"])
+    units = {row["metric"]: row["unit"] for name in _SOURCES for row in rows_of(answers, name)}
+    known = metrics(answers, *_SOURCES)
     cards: list[Headline] = []
     remarks = _remarks(answers, known, capacity)
     if telemetry is not None:
         remarks["busy_share"] = telemetry
     for metric, label, write, note in _CARDS:
         if metric in known:
-            value, unit = known[metric]
+            value, unit = known[metric], units[metric]
             told = remarks.get(metric, "") or note
             sure = metric != "completed_share" or metric not in remarks
             words = label if sure else "known to have completed"
@@ -59,42 +58,28 @@ def headline(
     return cards[:_LIMIT]
 
 
-def _remarks(answers: list[Answer], known: Mapping[str, tuple[float, str]], capacity: CapacityInfo) -> dict[str, str]:
+def _remarks(answers: Mapping[str, Answer], known: Mapping[str, float], capacity: CapacityInfo) -> dict[str, str]:
     """Return what must be known of a number, by metric: what it leaves out, and what it hides."""
-    rows = next((a["rows"] for a in answers if a["name"] == "overview/status"), [])
-    jobs = {r["status"]: r["jobs"] or 0 for r in rows}
-    unknown = unknown_share(rows)
+    jobs = {r["status"]: r["jobs"] or 0 for r in rows_of(answers, "overview/status")}
+    unknown = known.get("unknown_status_share", 0)
     running, pending = jobs.get("running", 0), jobs.get("pending", 0)
     remarks = {}
-    load = next((a["rows"] for a in answers if a["name"] == "queuing/cluster_timeline"), [])
     if "held_share" in known:
         still = " (jobs that still run included)" if running else ""
         # What is owned may change with time; then no one number is what the share is of.
-        owned = round(owned_gpus(load) or 0)
+        owned = round(known.get("owned_gpus", 0))
         of = f"of {count(owned)} GPUs" if owned == capacity["gpus"] else "by jobs"
         remarks["held_share"] = f"{of}, up to the last submission{still}"
     if unknown >= 0.01:
         remarks["completed_share"] = f"{percent(unknown)} have no known status"
     if running:
-        more = (held_gpu_hours(load) or 0) - known.get("gpu_hours", (0, ""))[0]
+        more = known.get("running_gpu_hours", 0)
         held = f" hold{'s' if running == 1 else ''} {count(round(more))} more" if more >= 1 else " not counted"
         remarks["gpu_hours"] = f"of finished runs; {counted(running, 'jobs')} still running at the end{held}"
     if "mean_queue_s" in known:
-        mean = f"{duration(known['mean_queue_s'][0])} on average"
+        mean = f"{duration(known['mean_queue_s'])} on average"
         remarks["median_queue_s"] = mean + (f"; {counted(pending, 'jobs')} never started" if pending else "")
     return remarks
-
-
-def _use(rows: Mapping[str, list[Row]], last: str | None) -> dict[str, tuple[float, str]]:
-    """Return which part of the GPUs is held, and how busy those are."""
-    found = {}
-    held = held_share(rows.get("queuing/cluster_timeline", []), last)
-    if held is not None:
-        found["held_share"] = (held, "share")
-    samples, total = busy_samples(rows.get("utilization/gpu_by_size_status", []))
-    if samples:
-        found["busy_share"] = (total / samples / 100, "share")
-    return found
 
 
 def _by(source: str) -> str:

@@ -10,7 +10,7 @@ from tracekit.report.unanswered import by_reason
 from tracekit.text import count, visible
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Answer, Report
+    from tracekit.report.structure import AnswerInfo, Report
 
 __all__ = ["ROWS", "markdown"]
 
@@ -38,7 +38,7 @@ def markdown(report: Report) -> str:
     return "\n".join([*lines, "", *_guidelines(report), *_rest(report)])
 
 
-def _answer(answer: Answer) -> list[str]:
+def _answer(answer: AnswerInfo) -> list[str]:
     lines = [f"### {escaped(answer['question'])}", ""]
     if answer["finding"]:
         lines += [escaped(answer["finding"]), ""]
@@ -56,7 +56,7 @@ def _answer(answer: Answer) -> list[str]:
     return [*lines, "", *_published(answer)]
 
 
-def _published(answer: Answer) -> list[str]:
+def _published(answer: AnswerInfo) -> list[str]:
     if not answer["published"]:
         return []
     rows = [

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tracekit.report.answers import metrics
 from tracekit.report.when import span_words
 from tracekit.text import count, counted, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from tracekit.report.structure import Answer, CapacityInfo, Change, Opening, ReplayInfo, TimeInfo
+    from tracekit.answer import Answer
+    from tracekit.report.structure import CapacityInfo, Change, Opening, ReplayInfo, TimeInfo
 
 __all__ = ["CHANGES", "opening"]
 
@@ -23,7 +25,7 @@ _UNTRIED = 1
 
 
 def opening(
-    answers: list[Answer],
+    answers: Mapping[str, Answer],
     guidelines: dict[str, Any] | None,
     doubts: Sequence[str] = (),
     capacity: CapacityInfo | None = None,
@@ -34,8 +36,8 @@ def opening(
 
     Parameters
     ----------
-    answers : list of Answer
-        Of all queries; overview/summary tells what the cluster is.
+    answers : mapping of str to Answer
+        By name; overview/summary tells what the cluster is.
     guidelines : dict, optional
         The document of `tracekit.guidelines`.
     doubts : sequence of str
@@ -77,10 +79,9 @@ def _heading(changes: int, found: int, replay: ReplayInfo | None) -> str:
     return "Nothing to change on this evidence"
 
 
-def _about(answers: list[Answer], capacity: CapacityInfo | None, when: TimeInfo | None) -> str:
+def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: TimeInfo | None) -> str:
     """Return what the cluster is, as far as the trace tells."""
-    rows = next((a["rows"] for a in answers if a["name"] == "overview/summary"), [])
-    known = {r["metric"]: r["value"] for r in rows if r["value"] is not None}
+    known = metrics(answers)
 
     def of(metric: str, one: str) -> str:
         number = known.get(metric)

@@ -19,7 +19,7 @@ from tracekit.report.charts import unchecked
 from tracekit.report.data import facts_of
 from tracekit.report.guidelines import guidelines_view
 from tracekit.report.published import published_view
-from tracekit.report.sections import panels
+from tracekit.report.sections.interface import panels
 from tracekit.report.table_view import filters_of, table_view
 from tracekit.report.theme import chart_config, css_variables, fonts
 from tracekit.report.unanswered import by_reason
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import jinja2
 
     from tracekit.report.charts import Panel
-    from tracekit.report.structure import Answer, IndexEntry, Report
+    from tracekit.report.structure import AnswerInfo, IndexEntry, Report
 
 __all__ = ["HEAVIEST", "ROWS", "anchor", "chart_payload", "draw_page", "panel_views", "render_index", "render_report"]
 
@@ -170,7 +170,7 @@ def json_for_html(value: object) -> str:
 
 
 def _answer_view(
-    answer: Answer, drawn: list[Panel], rows: tuple[int, int], places: Mapping[str, Mapping[str, int]]
+    answer: AnswerInfo, drawn: list[Panel], rows: tuple[int, int], places: Mapping[str, Mapping[str, int]]
 ) -> dict[str, Any]:
     label = " ".join(filter(None, [answer["question"], answer["finding"]]))
     return {

@@ -12,8 +12,8 @@ from tracekit.text import count, duration
 if TYPE_CHECKING:
     import altair as alt
 
+    from tracekit.answer import Row
     from tracekit.fit.model import WorkloadModel
-    from tracekit.report.structure import Row
 
 __all__ = ["MATCH_COLOURS", "arrivals_chart", "week"]
 

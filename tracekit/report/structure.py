@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-__all__ = ["REPORT_SCHEMA_VERSION", "ROW_LIMIT", "Answer", "IndexEntry", "Report", "Row"]
+from tracekit.answer import Kind, Row  # noqa: TC001 -- read where the schema is written
+
+__all__ = ["REPORT_SCHEMA_VERSION", "ROW_LIMIT", "AnswerInfo", "IndexEntry", "Report"]
 
 REPORT_SCHEMA_VERSION = "1"
 """Version of report.json's keys, of schemas/report-1.json; a change of their meaning raises it."""
 
 ROW_LIMIT = 2000
 """Most rows of a result kept in report.json; tables/ holds all."""
-
-Row = dict[str, Any]
-"""One row of a result, by column name."""
 
 
 class ColumnInfo(TypedDict):
@@ -86,11 +85,13 @@ class IntervalInfo(TypedDict):
     high: list[float | None]
 
 
-class Answer(TypedDict):
+class AnswerInfo(TypedDict):
     """One question and what the trace says to it."""
 
     name: str
     group: str
+    kind: Kind
+    """Who answers: query, replay, fit, or comparison of two periods."""
     title: str
     question: str
     paper: str
@@ -103,17 +104,20 @@ class Answer(TypedDict):
     params: list[ParamInfo]
     notes: list[str]
     """Choices made and things left out, such as where a quota comes from."""
+    coverage: dict[str, float | None]
+    """Of each capability that the answer stands on, the share of the records that carry it; null if not known."""
     intervals: list[IntervalInfo]
     """95 % confidence intervals of some columns."""
     definition: str
     """The rules behind the numbers."""
     sql: str
+    """Of a query; empty for other kinds."""
     files: list[str]
     """Where all rows are, relative to the report."""
     published: list[PublishedNumber]
 
 
-class Unanswered(TypedDict):
+class UnansweredInfo(TypedDict):
     """One question that this trace cannot answer."""
 
     name: str
@@ -312,7 +316,7 @@ class Section(TypedDict):
     title: str
     lead: str
     """What its words mean; empty where they need no word."""
-    answers: list[Answer]
+    answers: list[AnswerInfo]
 
 
 class Report(TypedDict):
@@ -336,7 +340,7 @@ class Report(TypedDict):
     release: ReleaseInfo | None
     """Null when nothing is published about traces of this format."""
     sections: list[Section]
-    unanswered: list[Unanswered]
+    unanswered: list[UnansweredInfo]
     workload: WorkloadInfo | None
     """Null when no fit was asked for."""
     replay: ReplayInfo | None

@@ -10,7 +10,8 @@ from tracekit.report.words import FEW
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.report.structure import Answer, ColumnInfo, Row
+    from tracekit.answer import Row
+    from tracekit.report.structure import AnswerInfo, ColumnInfo
 
 __all__ = ["FILTERS", "ON_PAPER", "WHOLE", "filters_of", "table_view"]
 
@@ -25,13 +26,13 @@ SLIM = 64
 """Characters of the widest row of a table that fits beside its chart on paper."""
 
 
-def filters_of(answer: Answer) -> list[str]:
+def filters_of(answer: AnswerInfo) -> list[str]:
     """Return the columns of a result by which a page can be narrowed."""
     return [c["name"] for c in answer["columns"] if c["name"] in FILTERS]
 
 
 def table_view(
-    answer: Answer,
+    answer: AnswerInfo,
     limit: int,
     later: int = 0,
     choices: Mapping[str, Mapping[str, int]] | None = None,
@@ -42,7 +43,7 @@ def table_view(
 
     Parameters
     ----------
-    answer : Answer
+    answer : AnswerInfo
         Of report.json.
     limit : int
         Most rows that are seen.
@@ -82,7 +83,7 @@ def table_view(
     }
 
 
-def _printed(answer: Answer, told: list[ColumnInfo], seen: int, *, drawn: bool) -> int:
+def _printed(answer: AnswerInfo, told: list[ColumnInfo], seen: int, *, drawn: bool) -> int:
     """Return how many rows stand on paper; few or none of the points of a curve."""
     curve = any(c["unit"] in _ALONG for c in told[:2]) and answer["row_count"] > ON_PAPER
     if curve:
@@ -107,14 +108,16 @@ _ALONG = ("UTC", "hour", "share")
 """Units of what a curve runs along, where they are those of the first columns."""
 
 
-def _told(answer: Answer) -> list[ColumnInfo]:
+def _told(answer: AnswerInfo) -> list[ColumnInfo]:
     """Return the columns of a table, but for a cluster that is the same in all of several rows."""
     rows = answer["rows"]
     same = 1 < len(rows) == answer["row_count"] and len({r.get("cluster") for r in rows}) == 1
     return [c for c in answer["columns"] if not (same and c["name"] == "cluster")]
 
 
-def _add_intervals(answer: Answer, told: list[ColumnInfo], rows: list[Row], cells: list[list[dict[str, Any]]]) -> bool:
+def _add_intervals(
+    answer: AnswerInfo, told: list[ColumnInfo], rows: list[Row], cells: list[list[dict[str, Any]]]
+) -> bool:
     """Put the ends of confidence intervals below their values; return whether a row has few observations."""
     place = {c["name"]: i for i, c in enumerate(told)}
     units = {c["name"]: c["unit"] for c in answer["columns"]}

@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from tracekit.characterize import Query
 from tracekit.report.watched import NOTHING, Watched
 from tracekit.report.when import local, span_words
 from tracekit.text import count
 
 if TYPE_CHECKING:
-    from tracekit.characterize import Query
+    from tracekit.answer import Question
     from tracekit.report.structure import Quality, TimeInfo
 
 __all__ = ["telemetry_note", "telemetry_period"]
@@ -19,10 +20,12 @@ _MOST = 0.9
 """Part of the trace, and of its machines, that telemetry covers from which on nothing is said of it."""
 
 
-def telemetry_note(query: Query, told: Quality, when: TimeInfo, seen: Watched = NOTHING) -> str | None:
+def telemetry_note(asked: Question, told: Quality, when: TimeInfo, seen: Watched = NOTHING) -> str | None:
     """Return what the telemetry behind a query covers, where that is not nearly all of the trace."""
-    behind = {"utilization", "host_utilization"} & {*query.needs}
-    if "gpu_utilization" in (*query.also, *query.one_of) and query.name.startswith("utilization/"):
+    if not isinstance(asked, Query):
+        return None
+    behind = {"utilization", "host_utilization"} & {*asked.needs}
+    if "gpu_utilization" in (*asked.also, *asked.one_of) and asked.name.startswith("utilization/"):
         behind.add("utilization")
     return telemetry_period(behind, told, when, seen)
 

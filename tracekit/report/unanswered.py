@@ -11,7 +11,7 @@ from tracekit.schema import COMMON_TABLES
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tracekit.report.structure import Unanswered
+    from tracekit.report.structure import UnansweredInfo
 
 __all__ = ["by_reason", "in_words"]
 
@@ -19,12 +19,12 @@ _NAMES = re.compile(rf"\b({'|'.join(sorted({*CAPABILITIES, *COMMON_TABLES}, key=
 _GPU = re.compile(r"\bgpu\b")
 
 
-def by_reason(unanswered: Iterable[Unanswered]) -> list[tuple[str, list[Unanswered]]]:
+def by_reason(unanswered: Iterable[UnansweredInfo]) -> list[tuple[str, list[UnansweredInfo]]]:
     """Return each set of reasons once, in words, with the questions that it leaves without an answer.
 
     Sets of reasons and questions keep the order in which they come.
     """
-    found: dict[tuple[str, ...], list[Unanswered]] = {}
+    found: dict[tuple[str, ...], list[UnansweredInfo]] = {}
     for question in unanswered:
         found.setdefault(tuple(question["reasons"]), []).append(question)
     return [(" ".join(in_words(r) for r in reasons), questions) for reasons, questions in found.items()]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 if TYPE_CHECKING:
-    from tracekit.report.sections import Facts
+    from tracekit.report.sections.interface import Facts
 
 __all__ = ["known_zone", "local", "span_words", "start_of_day", "trace_day"]
 

@@ -19,8 +19,8 @@ from tracekit.text import counted, duration, percent, shorten
 if TYPE_CHECKING:
     import altair as alt
 
+    from tracekit.answer import Row
     from tracekit.fit.model import WorkloadModel
-    from tracekit.report.structure import Row
 
 __all__ = [
     "against",

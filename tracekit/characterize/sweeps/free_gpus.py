@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.answer import AnswerColumn
 from tracekit.characterize.placeable import free_nodes
-from tracekit.characterize.query import QueryColumn
 from tracekit.characterize.sweep import Sweep, Swept
 from tracekit.characterize.sweeps.gpu_timeline import STEP, grid_us
 from tracekit.characterize.sweeps.wait_causes import CAPACITY
@@ -59,12 +59,12 @@ SWEEP = Sweep(
     also=("nodes", "gpu_utilization"),
     params=(STEP, CAPACITY),
     columns=(
-        QueryColumn("time", "UTC", "a moment, every step_s"),
-        QueryColumn("cluster", "text", "the cluster"),
-        QueryColumn("free_gpus", "GPUs", "GPUs that no attempt holds"),
-        QueryColumn("whole_free_nodes", "nodes", "nodes of which no GPU is held"),
-        QueryColumn("whole_free_gpus", "GPUs", "the GPUs of these nodes"),
-        QueryColumn("largest_gang", "GPUs", "the largest gang that would fit on the fewest nodes that can hold it"),
+        AnswerColumn("time", "UTC", "a moment, every step_s"),
+        AnswerColumn("cluster", "text", "the cluster"),
+        AnswerColumn("free_gpus", "GPUs", "GPUs that no attempt holds"),
+        AnswerColumn("whole_free_nodes", "nodes", "nodes of which no GPU is held"),
+        AnswerColumn("whole_free_gpus", "GPUs", "the GPUs of these nodes"),
+        AnswerColumn("largest_gang", "GPUs", "the largest gang that would fit on the fewest nodes that can hold it"),
     ),
     rule="""The state at each moment, changes at that moment included. A gang wants the fewest nodes that can hold it,
 so the largest that fits fills all wholly free nodes and the best of the others. Attempts with an unknown start or end

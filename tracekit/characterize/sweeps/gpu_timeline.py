@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.answer import AnswerColumn, Param
 from tracekit.characterize.occupancy import Spans, never_tried, running, spans, tenants, tries, window_us
-from tracekit.characterize.query import QueryColumn, QueryParam
 from tracekit.characterize.quotas import CLUSTER_GPUS, QUOTA, cluster_gpus, quotas
 from tracekit.characterize.sweep import Sweep, Swept
 from tracekit.errors import QueryError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ROUND_STEPS_S", "STEP", "SWEEP", "grid_us"]
 
-STEP = QueryParam(
+STEP = Param(
     "step_s", 3600, "length of the intervals over which is averaged [s]; 0: as short as a page can show the trace"
 )
 _MOST_ROWS = 5_000_000
@@ -147,16 +147,16 @@ SWEEP = Sweep(
     also=("capacity", "nodes"),
     params=(STEP, QUOTA, CLUSTER_GPUS),
     columns=(
-        QueryColumn("time", "UTC", "start of the interval"),
-        QueryColumn("cluster", "text", "the cluster"),
-        QueryColumn("vc", "text", "the tenant; NULL for jobs without one"),
-        QueryColumn("running_jobs", "jobs", "mean number of running attempts"),
-        QueryColumn("pending_jobs", "jobs", "mean number of waiting jobs"),
-        QueryColumn("running_gpus", "GPUs", "mean number of GPUs held"),
-        QueryColumn("pending_gpus", "GPUs", "mean number of GPUs asked for by waiting jobs"),
-        QueryColumn("capacity_gpus", "GPUs", "mean number of GPUs that the VC may use; NULL when unknown"),
-        QueryColumn("cluster_gpus", "GPUs", "what its cluster owns in the interval; NULL when unknown"),
-        QueryColumn("submitting", "true or false", "whether the interval ends by the last submission of the trace"),
+        AnswerColumn("time", "UTC", "start of the interval"),
+        AnswerColumn("cluster", "text", "the cluster"),
+        AnswerColumn("vc", "text", "the tenant; NULL for jobs without one"),
+        AnswerColumn("running_jobs", "jobs", "mean number of running attempts"),
+        AnswerColumn("pending_jobs", "jobs", "mean number of waiting jobs"),
+        AnswerColumn("running_gpus", "GPUs", "mean number of GPUs held"),
+        AnswerColumn("pending_gpus", "GPUs", "mean number of GPUs asked for by waiting jobs"),
+        AnswerColumn("capacity_gpus", "GPUs", "mean number of GPUs that the VC may use; NULL when unknown"),
+        AnswerColumn("cluster_gpus", "GPUs", "what its cluster owns in the interval; NULL when unknown"),
+        AnswerColumn("submitting", "true or false", "whether the interval ends by the last submission of the trace"),
     ),
     rule="""Means over each interval, weighted by time, so that running_gpus times the length of the interval is the
 GPU time held in it. Every VC has a row for every interval from the first to the last moment of the trace. An attempt

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.query import QueryColumn, QueryParam
+from tracekit.answer import AnswerColumn, Param
 from tracekit.characterize.sweep import Sweep, Swept
 
 if TYPE_CHECKING:
@@ -202,19 +202,19 @@ SWEEP = Sweep(
     title="Failed attempts of each node against what equal risk would give",
     tables=("jobs", "attempts", "placements"),
     params=(
-        QueryParam(
+        Param(
             "rule",
             "stated",
             "attempts with a status of failure, or also those of unknown end tried again",
             ("stated", "retried"),
         ),
-        QueryParam(
+        Param(
             "failures",
             "all",
             "every failed attempt, or those that the source blames on the node",
             ("all", "node_fail"),
         ),
-        QueryParam(
+        Param(
             "exposure",
             "sized_attempts",
             "what the risk of a node grows with: its attempts of each size class, all its attempts, or their hours",
@@ -222,15 +222,15 @@ SWEEP = Sweep(
         ),
     ),
     columns=(
-        QueryColumn("node_id", "text", "the machine"),
-        QueryColumn("attempts", "attempts", "attempts on this node whose end and run time are known"),
-        QueryColumn("failed_attempts", "attempts", "those of them that failed"),
-        QueryColumn("failed_share", "share", "failed_attempts / attempts"),
-        QueryColumn("node_hours", "hours", "run time of these attempts, summed"),
-        QueryColumn("mean_hours_between_failures", "hours", "node_hours / failed_attempts; NULL without a failure"),
-        QueryColumn("expected_failed_attempts", "attempts", "failures that the node would have if all were alike"),
-        QueryColumn("p_value", "0..1", "chance of at least so many failures if all nodes were alike"),
-        QueryColumn("adjusted_p_value", "0..1", "the same, with regard to the number of nodes looked at"),
+        AnswerColumn("node_id", "text", "the machine"),
+        AnswerColumn("attempts", "attempts", "attempts on this node whose end and run time are known"),
+        AnswerColumn("failed_attempts", "attempts", "those of them that failed"),
+        AnswerColumn("failed_share", "share", "failed_attempts / attempts"),
+        AnswerColumn("node_hours", "hours", "run time of these attempts, summed"),
+        AnswerColumn("mean_hours_between_failures", "hours", "node_hours / failed_attempts; NULL without a failure"),
+        AnswerColumn("expected_failed_attempts", "attempts", "failures that the node would have if all were alike"),
+        AnswerColumn("p_value", "0..1", "chance of at least so many failures if all nodes were alike"),
+        AnswerColumn("adjusted_p_value", "0..1", "the same, with regard to the number of nodes looked at"),
     ),
     rule="""\
 An attempt on several nodes counts on each of them, since nothing says which one failed. Attempts of unknown end or

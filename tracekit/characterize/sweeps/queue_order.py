@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.answer import AnswerColumn
 from tracekit.characterize.occupancy import never_tried, running, tenants, tries, window_us
 from tracekit.characterize.placeable import free_nodes
-from tracekit.characterize.query import QueryColumn
 from tracekit.characterize.quotas import quotas
 from tracekit.characterize.sweep import Sweep, Swept
 from tracekit.characterize.sweeps.wait_causes import PARAMS
@@ -147,17 +147,17 @@ SWEEP = Sweep(
     also=("placements", "nodes", "capacity", "gpu_utilization"),
     params=PARAMS,
     columns=(
-        QueryColumn("job_id", "text", "the job"),
-        QueryColumn("attempt", "number", "the attempt that ended the wait; NULL for a job that left without one"),
-        QueryColumn("cluster", "text", "the job's cluster"),
-        QueryColumn("vc", "text", "the job's tenant"),
-        QueryColumn("gpu_count", "GPUs", "the job's size"),
-        QueryColumn("gpu_class", "class", "the job's size class"),
-        QueryColumn("class_order", "number", "order of the class"),
-        QueryColumn("started", "true or false", "whether the job started; else it left the queue"),
-        QueryColumn("out_of_order", "true or false", "whether it started while a job queued earlier still waited"),
-        QueryColumn("overtaken", "true or false", "whether a job queued later started while it waited"),
-        QueryColumn(
+        AnswerColumn("job_id", "text", "the job"),
+        AnswerColumn("attempt", "number", "the attempt that ended the wait; NULL for a job that left without one"),
+        AnswerColumn("cluster", "text", "the job's cluster"),
+        AnswerColumn("vc", "text", "the job's tenant"),
+        AnswerColumn("gpu_count", "GPUs", "the job's size"),
+        AnswerColumn("gpu_class", "class", "the job's size class"),
+        AnswerColumn("class_order", "number", "order of the class"),
+        AnswerColumn("started", "true or false", "whether the job started; else it left the queue"),
+        AnswerColumn("out_of_order", "true or false", "whether it started while a job queued earlier still waited"),
+        AnswerColumn("overtaken", "true or false", "whether a job queued later started while it waited"),
+        AnswerColumn(
             "harmless",
             "true or false",
             "whether none of those it overtook could have been placed then; NULL when that cannot be told",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.answer import AnswerColumn, Param
 from tracekit.characterize.occupancy import running, tenants, time_true, tries
 from tracekit.characterize.placeable import free_nodes
-from tracekit.characterize.query import QueryColumn, QueryParam
 from tracekit.characterize.quotas import QUOTA, quotas
 from tracekit.characterize.sweep import Sweep, Swept
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CAPACITY", "PARAMS", "SWEEP"]
 
-CAPACITY = QueryParam(
+CAPACITY = Param(
     "capacity",
     "observed",
     "how many GPUs a node has: as the node list says, or the largest number that any source shows",
@@ -134,18 +134,18 @@ SWEEP = Sweep(
     also=("placements", "nodes", "capacity", "gpu_utilization"),
     params=PARAMS,
     columns=(
-        QueryColumn("job_id", "text", "the job"),
-        QueryColumn("attempt", "number", "the attempt that ended the wait"),
-        QueryColumn("cluster", "text", "the job's cluster"),
-        QueryColumn("vc", "text", "the job's tenant"),
-        QueryColumn("gpu_count", "GPUs", "the job's size"),
-        QueryColumn("gpu_class", "class", "the job's size class"),
-        QueryColumn("class_order", "number", "order of the class"),
-        QueryColumn("wait_us", "us", "the wait; the next three add up to it exactly"),
-        QueryColumn("fair_share_us", "us", "while the VC held so much that the job would have exceeded its quota"),
-        QueryColumn("fragmentation_us", "us", "while the quota had room, but no nodes with the wanted locality did"),
-        QueryColumn("other_us", "us", "the rest"),
-        QueryColumn("cause", "text", "the cause of most of the wait: fair_share, fragmentation, other; none for 0 s"),
+        AnswerColumn("job_id", "text", "the job"),
+        AnswerColumn("attempt", "number", "the attempt that ended the wait"),
+        AnswerColumn("cluster", "text", "the job's cluster"),
+        AnswerColumn("vc", "text", "the job's tenant"),
+        AnswerColumn("gpu_count", "GPUs", "the job's size"),
+        AnswerColumn("gpu_class", "class", "the job's size class"),
+        AnswerColumn("class_order", "number", "order of the class"),
+        AnswerColumn("wait_us", "us", "the wait; the next three add up to it exactly"),
+        AnswerColumn("fair_share_us", "us", "while the VC held so much that the job would have exceeded its quota"),
+        AnswerColumn("fragmentation_us", "us", "while the quota had room, but no nodes with the wanted locality did"),
+        AnswerColumn("other_us", "us", "the rest"),
+        AnswerColumn("cause", "text", "the cause of most of the wait: fair_share, fragmentation, other; none for 0 s"),
     ),
     rule="""At each moment of a wait for g GPUs in the VC v: fair_share while (GPUs that v holds) + g > (quota of v);
 else fragmentation while no nodes of the cluster could take g GPUs on the fewest nodes that can hold g; else other.

@@ -44,6 +44,6 @@ def measured_jobs(evidence: Evidence, more_than: float = 0) -> tuple[pl.DataFram
         The Trace has no utilization.
     """
     jobs = evidence.query("utilization/idle_jobs", threshold_pct=1_000_000, min_run_s=0).frame
-    hours = evidence.sql(_JOBS, also=("attempts",), keep=True).filter(pl.col("gpus") > more_than).drop("gpus")
+    hours = evidence.answer(_JOBS, also=("attempts",)).frame.filter(pl.col("gpus") > more_than).drop("gpus")
     measured, held = jobs.join(hours, on="job_id"), float(hours["gpu_hours"].sum())
     return measured, float(measured["gpu_hours"].sum()) / held if held else None

@@ -8,8 +8,7 @@ from tracekit.guidelines.interface import LackingError
 from tracekit.guidelines.rules._sql import day_of
 
 if TYPE_CHECKING:
-    import polars as pl
-
+    from tracekit.answer import Answer
     from tracekit.guidelines.evidence import Evidence
 
 __all__ = ["waits"]
@@ -27,7 +26,7 @@ WHERE w.wait_us > 0 AND w.gpu_count > 0 AND j.submit_time IS NOT NULL
 """
 
 
-def waits(evidence: Evidence) -> pl.DataFrame:
+def waits(evidence: Evidence) -> Answer:
     """Return one row a wait of more than 0 s: its length, the part of each cause [s], and the day of submission.
 
     The causes are those of queuing/delay_causes; fragmentation_s is NULL where no nodes are known.
@@ -37,7 +36,7 @@ def waits(evidence: Evidence) -> pl.DataFrame:
     LackingError
         There is no wait.
     """
-    frame = evidence.sql(_WAITS, sweep="wait_causes", keep=True)
-    if frame.is_empty():
+    answer = evidence.answer(_WAITS)
+    if answer.frame.is_empty():
         raise LackingError("No job with GPUs is known to have waited.")
-    return frame
+    return answer

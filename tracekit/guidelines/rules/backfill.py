@@ -19,7 +19,8 @@ _LIMITS = "SELECT count(*) AS jobs, count(time_limit_s) AS limited FROM jobs WHE
 
 
 def _find(evidence: Evidence) -> Finding:
-    frame = waits(evidence)
+    answer = waits(evidence)
+    frame = answer.frame
     limits = evidence.sql(_LIMITS)
     jobs, limited = int(limits["jobs"][0]), int(limits["limited"][0])
     sums = frame.select("day", "wait_s", "other_s")
@@ -35,7 +36,7 @@ def _find(evidence: Evidence) -> Finding:
                 "fragmentation: "
                 "free GPUs on the fewest nodes were there, and the VC was within its quota."
             ),
-            *evidence.notes_of("wait_causes"),
+            *answer.notes,
         ),
     )
 

@@ -23,7 +23,8 @@ def _find(evidence: Evidence) -> Finding:
     )
     if len(known) < 2:
         raise LackingError("The trace states the quotas of fewer than two VCs.")
-    frame = waits(evidence)
+    waited = waits(evidence)
+    frame = waited.frame
     owned = float(known["capacity_gpus"].sum())
     # What a VC borrows does not make the idle quota of another any smaller.
     unused = (pl.col("capacity_gpus") * (1 - pl.col("allocated_share_mean").clip(0, 1))).sum()
@@ -35,7 +36,7 @@ def _find(evidence: Evidence) -> Finding:
             "quota_wait_s": Number(float(frame.select(pl.col("fair_share_s").mean()).item()), len(frame)),
             "unused_share": Number(float(known.select(unused).item()) / owned, len(known)),
         },
-        notes=(*answer.notes, *evidence.notes_of("wait_causes")),
+        notes=(*answer.notes, *waited.notes),
         rows=tuple(rows.sort("allocated_share_mean", "vc", descending=[True, False]).iter_rows(named=True)),
         rows_title="Use of each VC's quota, the fullest first",
     )

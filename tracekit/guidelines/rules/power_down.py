@@ -35,7 +35,8 @@ def _find(evidence: Evidence) -> Finding:
     from tracekit.replay.assumptions.models import load_models
 
     tables = ("nodes", "placements", "gpu_utilization")
-    hours = evidence.sql(_HOURS, sweep="free_gpus")
+    free = evidence.answer(_HOURS)
+    hours = free.frame
     number = int(evidence.sql(_NODES, also=tables)["nodes"][0])
     idle_always = evidence.sql(_UNUSED, also=tables)
     unused, unused_gpus = int(idle_always["nodes"][0]), float(idle_always["gpus"][0])
@@ -69,7 +70,7 @@ def _find(evidence: Evidence) -> Finding:
             "most_kwh_per_day": Number(kwh_per_watt * max(watts), len(hours)),
         },
         notes=(
-            *evidence.notes_of("free_gpus"),
+            *free.notes,
             (
                 f"Looked at every hour up to the last submission, {number:,} nodes. Energy is that of the GPUs of "
                 f"wholly idle nodes alone, {power.idle_w:g} W each, with the bracket from {min(watts):g} to "

@@ -35,7 +35,7 @@ FROM local_times
 
 
 def _find(evidence: Evidence) -> Finding:
-    jobs = evidence.sql(_JOBS, {"timezone": evidence.trace.timezone})
+    jobs = evidence.sql(_JOBS)
     if jobs.is_empty():
         raise LackingError("No job with GPUs has a known wait.")
     counts = jobs.group_by("hour").len().sort("len", "hour", descending=[True, False])

@@ -6,7 +6,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, cast
 
 from tracekit.report.charts import Panel, data, height, palette
-from tracekit.report.sections.interface import chart, says
+from tracekit.report.sections.interface import Shown
 from tracekit.report.theme import colour
 from tracekit.text import count, counted, duration, labels, quantity, shorten
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     import altair as alt
 
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
+    from tracekit.report.sections.interface import Facts
 
 _ALL = "all jobs"
 _NAMED = 3
@@ -30,8 +31,7 @@ _COLOURS = {"changed": "series-2", "noise": "series-1", "too little data": "seri
 _WORDS = {"changed": "changed", "noise": "may be noise", "too little data": "too little data"}
 
 
-@says("change/measures")
-def measures_finding(rows: list[Row]) -> str | None:
+def measures_finding(rows: list[Row], _: Facts) -> str | None:
     """Say how many measures changed, and name those that changed most."""
     whole = [r for r in rows if r["scope"] == _ALL]
     parts = [r for r in rows if r["scope"] != _ALL]
@@ -45,8 +45,7 @@ def measures_finding(rows: list[Row]) -> str | None:
     return text
 
 
-@says("change/by_vc")
-def vc_finding(rows: list[Row]) -> str | None:
+def vc_finding(rows: list[Row], _: Facts) -> str | None:
     """Say how many comparisons of virtual clusters show a change, and name those that changed most."""
     return _summary(rows, "comparisons", lambda r: f"{r['measure']} of {shorten(r['vc'], 30)}") if rows else None
 
@@ -95,8 +94,7 @@ def _signed(share: float) -> str:
     return f"{100 * share + 0.0:+,.1f}".replace("-", "\N{MINUS SIGN}")
 
 
-@chart("change/measures")
-def measures_chart(rows: list[Row]) -> list[Panel]:
+def measures_chart(rows: list[Row], _: Facts) -> list[Panel]:
     """Draw the relative change of every measure over all jobs, and what changed by size of job."""
     whole = [{**r, "what": r["measure"]} for r in rows if r["scope"] == _ALL]
     panels = _panels(whole, "All jobs")
@@ -104,8 +102,7 @@ def measures_chart(rows: list[Row]) -> list[Panel]:
     return panels + _panels(_changed(parts), "By size of job: what changed", left=_left(parts))
 
 
-@chart("change/by_vc")
-def vc_chart(rows: list[Row]) -> list[Panel]:
+def vc_chart(rows: list[Row], _: Facts) -> list[Panel]:
     """Draw what changed by virtual cluster."""
     named = [{**r, "what": f"{r['measure']}, {r['vc']}"} for r in rows]
     return _panels(_changed(named), "", left=_left(named))
@@ -174,3 +171,9 @@ def _panels(rows: list[Row], title: str, left: int = 0) -> list[Panel]:
     lines = sum(r["what"].count("\n") + 1 for r in shown)
     drawn = cast("alt.LayerChart", alt.layer(zero, line, point).properties(height=height(lines + len(shown), 14)))
     return [Panel(drawn, tuple(colours.items()), title, note)]
+
+
+SHOWN = (
+    Shown("change/measures", finding=measures_finding, chart=measures_chart),
+    Shown("change/by_vc", finding=vc_finding, chart=vc_chart),
+)

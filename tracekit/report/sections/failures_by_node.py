@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, cast
 
 from tracekit.report.amounts import named
 from tracekit.report.charts import Panel, category, data, height, palette
-from tracekit.report.sections.interface import chart, says
+from tracekit.report.sections.interface import Shown
 from tracekit.report.theme import colour
 from tracekit.text import count, shorten
 
 if TYPE_CHECKING:
     import altair as alt
 
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
+    from tracekit.report.sections.interface import Facts
 
 SUSPECT = 0.05
 """Adjusted p-value from which on down a node is called bad."""
 
 
-@says("failures/by_node")
-def by_node_finding(rows: list[Row]) -> str | None:
+def by_node_finding(rows: list[Row], _: Facts) -> str | None:
     """Name the nodes that fail more often than chance explains, or say that there is none."""
     judged = [r for r in rows if r["p_value"] is not None]
     if not judged or not any(r["failed_attempts"] for r in judged):
@@ -39,8 +39,7 @@ def _against(row: Row) -> str:
     return f"{name} ({failed} failed, {count(round(row['expected_failed_attempts'], 1))} expected)"
 
 
-@chart("failures/by_node")
-def by_node_chart(rows: list[Row]) -> list[Panel]:
+def by_node_chart(rows: list[Row], _: Facts) -> list[Panel]:
     """Draw failed against expected attempts of the most suspect nodes."""
     import altair as alt
 
@@ -73,3 +72,6 @@ def by_node_chart(rows: list[Row]) -> list[Panel]:
     )
     drawn = cast("alt.LayerChart", alt.layer(bars, ticks).properties(height=height(len(shown), 24)))
     return [Panel(drawn, tuple(legend.items()), note=note)]
+
+
+SHOWN = (Shown("failures/by_node", finding=by_node_finding, chart=by_node_chart),)

@@ -1,4 +1,7 @@
-"""How a section module offers its sentences and charts, and how a report asks for them."""
+"""How a section module offers its sentences and charts, and how a report asks for them.
+
+A module beside this one has a tuple `SHOWN`: one entry a question, in reading order, with its sentence and its chart.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +16,25 @@ from tracekit.report.watched import NOTHING, Watched
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tracekit.answer import Row
     from tracekit.report.charts import Panel
-    from tracekit.report.structure import Row
 
-    Says = Callable[[list[Row]], str | None]
-    Draws = Callable[[list[Row]], list[Panel]]
-    SaysOf = Callable[[list[Row], "Facts"], str | None]
-    DrawsOf = Callable[[list[Row], "Facts"], list[Panel]]
+    Says = Callable[[list[Row], "Facts"], str | None]
+    Draws = Callable[[list[Row], "Facts"], list[Panel]]
 
 __all__ = [
     "Facts",
-    "chart",
-    "chart_of",
-    "empty",
+    "Shown",
     "finding",
     "has_chart",
     "may_be_empty",
     "panels",
     "question_of",
     "reading_order",
-    "says",
-    "says_of",
     "section_lead",
     "section_title",
     "sections_in_order",
+    "shown",
     "why_empty",
 ]
 
@@ -59,14 +57,33 @@ class Facts:
     """Whether times are dates; they count from the start of the trace otherwise, which stands at 1970-01-01."""
     timezone: str = "UTC"
     """In which dates and hours are shown."""
-    last_submission: str | None = None
-    """When the last job came [ISO time, UTC]; None where it is not known."""
 
 
-_SAYS: dict[str, SaysOf] = {}
-_DRAWS: dict[str, DrawsOf] = {}
-_NOTHING: dict[str, str] = {}
-_EMPTY: dict[str, SaysOf] = {}
+@dataclass(frozen=True)
+class Shown:
+    """How a report shows the answer to a question; a question without one has its table alone."""
+
+    name: str
+    """The question's name."""
+    finding: Says
+    """The sentence that the rows give, None where there is nothing true and useful to say."""
+    chart: Draws | None = None
+    """The charts of the rows."""
+    void: Says | None = None
+    """Why an answer says nothing although there is one, None where it does say something."""
+    nothing: str = ""
+    """What an answer without rows means."""
+    undivided: str = ""
+    """The question as it is asked of a cluster without virtual clusters, where that is another."""
+
+
+@cache
+def shown() -> dict[str, Shown]:
+    """Return how each question is shown, by name, in reading order: the tuples SHOWN of the modules beside this one."""
+    home = __name__.rpartition(".")[0]
+    modules = [import_module(f"{home}.{m.name}") for m in pkgutil.iter_modules(import_module(home).__path__)]
+    return {one.name: one for module in modules for one in getattr(module, "SHOWN", ())}
+
 
 _TITLES = {
     "overview": "Overview",
@@ -112,119 +129,42 @@ _VCS = " A virtual cluster (VC) is the part of the cluster that a team shares, w
 """What is added for queueing where there are VCs."""
 
 
-def says(query: str, *, nothing: str = "") -> Callable[[Says], Says]:
-    """Register the function that writes a query's finding: rows in, one sentence or None out.
-
-    Parameters
-    ----------
-    query : str
-        The query's name.
-    nothing : str
-        What a result without rows means.
-    """
-
-    def register(function: Says) -> Says:
-        _SAYS[query] = lambda rows, _: function(rows)
-        if nothing:
-            _NOTHING[query] = nothing
-        return function
-
-    return register
+def may_be_empty(name: str) -> bool:
+    """Return whether an answer may say nothing although there is one."""
+    one = shown().get(name)
+    return one is not None and one.void is not None
 
 
-def says_of(query: str) -> Callable[[SaysOf], SaysOf]:
-    """Register a function like those of `says` that must know more of the trace."""
-
-    def register(function: SaysOf) -> SaysOf:
-        _SAYS[query] = function
-        return function
-
-    return register
+def why_empty(name: str, rows: list[Row], facts: Facts = Facts()) -> str | None:
+    """Return why an answer says nothing although there is one; None where it does say something."""
+    one = shown().get(name)
+    return one.void(rows, facts) if one and one.void else None
 
 
-def empty(query: str) -> Callable[[SaysOf], SaysOf]:
-    """Register the function that tells when a result answers nothing: the reason out, or None when it answers."""
-
-    def register(function: SaysOf) -> SaysOf:
-        _EMPTY[query] = function
-        return function
-
-    return register
+def finding(name: str, rows: list[Row], facts: Facts = Facts()) -> str | None:
+    """Return one sentence about an answer, or None when there is nothing true and useful to say."""
+    one = shown().get(name)
+    if one is None:
+        return None
+    return one.finding(rows, facts) if rows else one.nothing or None
 
 
-def may_be_empty(query: str) -> bool:
-    """Return whether a result of a query may answer nothing although it could run."""
-    _load()
-    return query in _EMPTY
+def panels(name: str, rows: list[Row], facts: Facts = Facts()) -> list[Panel]:
+    """Return the charts of an answer; none when it has no chart or no rows."""
+    one = shown().get(name)
+    return one.chart(rows, facts) if one and one.chart and rows else []
 
 
-def why_empty(query: str, rows: list[Row], facts: Facts = Facts()) -> str | None:
-    """Return why a result answers nothing although its query could run; None when it does."""
-    _load()
-    function = _EMPTY.get(query)
-    return function(rows, facts) if function else None
+def has_chart(name: str) -> bool:
+    """Return whether the answers to a question have a chart of their own."""
+    one = shown().get(name)
+    return one is not None and one.chart is not None
 
 
-def chart(query: str) -> Callable[[Draws], Draws]:
-    """Register the function that draws a query's result: rows in, charts out."""
-
-    def register(function: Draws) -> Draws:
-        _DRAWS[query] = lambda rows, _: function(rows)
-        return function
-
-    return register
-
-
-def chart_of(query: str) -> Callable[[DrawsOf], DrawsOf]:
-    """Register a function like those of `chart` that must know more of the trace."""
-
-    def register(function: DrawsOf) -> DrawsOf:
-        _DRAWS[query] = function
-        return function
-
-    return register
-
-
-@cache
-def _load() -> None:
-    home = __name__.rpartition(".")[0]
-    for module in pkgutil.iter_modules(import_module(home).__path__):
-        import_module(f"{home}.{module.name}")
-
-
-def finding(query: str, rows: list[Row], facts: Facts = Facts()) -> str | None:
-    """Return one sentence about a result, or None when there is nothing true and useful to say."""
-    _load()
-    if not rows:
-        return _NOTHING.get(query)
-    function = _SAYS.get(query)
-    return function(rows, facts) if function else None
-
-
-def panels(query: str, rows: list[Row], facts: Facts = Facts()) -> list[Panel]:
-    """Return the charts of a result; none when the query has no chart or the result no rows."""
-    _load()
-    function = _DRAWS.get(query)
-    return function(rows, facts) if function and rows else []
-
-
-def has_chart(query: str) -> bool:
-    """Return whether a query has a chart of its own."""
-    _load()
-    return query in _DRAWS
-
-
-_WITHOUT_VCS = {
-    "queuing/queue_delay": "How long do jobs wait, and do larger jobs wait longer?",
-    "queuing/delay_causes": "Do jobs wait because too few GPUs are free, or because free GPUs are scattered?",
-    "queuing/out_of_order": "How often do jobs overtake others, and does it cost those anything?",
-}
-"""Questions of a cluster that is not divided."""
-
-
-def question_of(query: str, question: str, facts: Facts) -> str:
-    """Return the question of a query as it is asked of this trace."""
-    return question if facts.vcs else _WITHOUT_VCS.get(query, question)
+def question_of(name: str, question: str, facts: Facts) -> str:
+    """Return a question as it is asked of this trace."""
+    one = shown().get(name)
+    return one.undivided if one and one.undivided and not facts.vcs else question
 
 
 def section_title(group: str) -> str:
@@ -237,11 +177,10 @@ def section_lead(group: str, facts: Facts = Facts()) -> str:
     return _LEADS.get(group, "") + (_VCS if group == "queuing" and facts.vcs else "")
 
 
-def reading_order(query: str) -> tuple[int, str]:
-    """Return what to sort queries by: those that a section module knows in its order, others after them by name."""
-    _load()
-    known = list(_SAYS)
-    return (known.index(query) if query in known else len(known), query)
+def reading_order(name: str) -> tuple[int, str]:
+    """Return what to sort questions by: those that a section module knows in its order, others after them by name."""
+    known = list(shown())
+    return (known.index(name) if name in known else len(known), name)
 
 
 def sections_in_order(groups: Iterable[str]) -> list[str]:

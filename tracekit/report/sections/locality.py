@@ -22,7 +22,7 @@ from tracekit.report.charts import (
     time_scale,
     time_tooltips,
 )
-from tracekit.report.sections.interface import Facts, chart, says, says_of
+from tracekit.report.sections.interface import Shown
 from tracekit.report.theme import colour
 from tracekit.report.words import FEW, SEVERAL, enough, gpu_jobs, largest, sample_size, scope
 from tracekit.text import count, counted, duration, percent
@@ -30,7 +30,8 @@ from tracekit.text import count, counted, duration, percent
 if TYPE_CHECKING:
     import altair as alt
 
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
+    from tracekit.report.sections.interface import Facts
 
 NODE_COUNTS = 16
 """Most numbers of nodes drawn."""
@@ -48,8 +49,7 @@ _CLASSES = ("5-8", ">8")
 """The classes that the paper draws; smaller jobs hardly ever spread."""
 
 
-@says("locality/delay_by_spread")
-def delay_by_spread_finding(rows: list[Row]) -> str | None:
+def delay_by_spread_finding(rows: list[Row], _: Facts) -> str | None:
     """Compare the waits of jobs of one class on few and on more nodes."""
     for gpu_class in _CLASSES:
         have = _told(rows, gpu_class)
@@ -74,8 +74,7 @@ def _nodes(number: int) -> str:
     return "1 node" if number == 1 else f"{number} nodes"
 
 
-@chart("locality/delay_by_spread")
-def delay_by_spread_chart(rows: list[Row]) -> list[Panel]:
+def delay_by_spread_chart(rows: list[Row], _: Facts) -> list[Panel]:
     """Draw median and 90th percentile of the first wait by number of nodes."""
     import altair as alt
 
@@ -113,8 +112,7 @@ def delay_by_spread_chart(rows: list[Row]) -> list[Panel]:
     return [Panel(drawn, class_legend(colours), note=note)]
 
 
-@says("locality/relaxation")
-def relaxation_finding(rows: list[Row]) -> str | None:
+def relaxation_finding(rows: list[Row], _: Facts) -> str | None:
     """Name the size class of which most jobs are spread further than they need."""
     spread = [r for r in _spread_shares(rows) if r["gpu_class"] not in {"<1", "1"}] or _spread_shares(rows)
     if not spread:
@@ -134,12 +132,12 @@ def relaxation_finding(rows: list[Row]) -> str | None:
 
 def _waited(rows: list[Row], gpu_class: str) -> str:
     """Compare the mean first wait of spread and of compact jobs of a class, over the jobs whose wait is known."""
-    own = [r for r in rows if r["gpu_class"] == gpu_class and r["mean_wait_s"] is not None]
+    own = [r for r in rows if r["gpu_class"] == gpu_class and r["mean_queue_s"] is not None]
     kinds = [[r for r in own if (r["relaxation"] > 1) == wide] for wide in (True, False)]
     waits = [sum(r["waits"] for r in kind) for kind in kinds]
     if min(waits) < SEVERAL:
         return ""
-    wide, close = (sum(r["waits"] * r["mean_wait_s"] for r in kind) / n for kind, n in zip(kinds, waits, strict=True))
+    wide, close = (sum(r["waits"] * r["mean_queue_s"] for r in kind) / n for kind, n in zip(kinds, waits, strict=True))
     return (
         f" They waited {duration(wide)} on average{sample_size(waits[0])}, the others of this size {duration(close)}"
         f"{sample_size(waits[1])}."
@@ -156,8 +154,7 @@ def _spread_shares(rows: list[Row]) -> list[Row]:
     return [{"gpu_class": c, "jobs": jobs[c], "share": wide[c] / jobs[c]} for c in GPU_CLASSES if c in jobs]
 
 
-@chart("locality/relaxation")
-def relaxation_chart(rows: list[Row]) -> list[Panel]:
+def relaxation_chart(rows: list[Row], _: Facts) -> list[Panel]:
     """Draw the share of jobs on more nodes than they need, by size class."""
     shown = _spread_shares(rows)
     if not shown:
@@ -178,7 +175,6 @@ def relaxation_chart(rows: list[Row]) -> list[Panel]:
     ]
 
 
-@says_of("locality/utilization_by_spread")
 def utilization_by_spread_finding(rows: list[Row], facts: Facts) -> str | None:
     """Compare attempts of one size on the fewest and on the most nodes."""
     known = [r for r in rows if r["samples"] >= LEAST_SAMPLES]
@@ -214,8 +210,7 @@ def _gpus(number: float) -> str:
     return "1 GPU" if number == 1 else f"{count(number)} GPUs"
 
 
-@chart("locality/utilization_by_spread")
-def utilization_by_spread_chart(rows: list[Row]) -> list[Panel]:
+def utilization_by_spread_chart(rows: list[Row], _: Facts) -> list[Panel]:
     """Draw the utilization's percentiles of sizes that were seen on several numbers of nodes."""
     widths: dict[float, int] = {}
     for row in rows:
@@ -262,7 +257,6 @@ def _utilization(
 _ALONE, _SHARED = "alone on its nodes", "beside another job"
 
 
-@says_of("locality/utilization_by_colocation")
 def utilization_by_colocation_finding(rows: list[Row], facts: Facts) -> str | None:
     """Compare alone and shared for the size of which both were seen most."""
     alone = {r["gpu_count"]: r for r in rows if not r["colocated"]}
@@ -283,8 +277,7 @@ def utilization_by_colocation_finding(rows: list[Row], facts: Facts) -> str | No
     )
 
 
-@chart("locality/utilization_by_colocation")
-def utilization_by_colocation_chart(rows: list[Row]) -> list[Panel]:
+def utilization_by_colocation_chart(rows: list[Row], _: Facts) -> list[Panel]:
     """Draw the utilization's percentiles alone and shared, by size."""
     import altair as alt
 
@@ -314,3 +307,15 @@ def utilization_by_colocation_chart(rows: list[Row]) -> list[Panel]:
     left = len(samples) - len(kept)
     note = _READ + (f" Drawn: the {len(kept)} sizes with the most samples; {left} more in the table." if left else "")
     return [Panel(drawn, tuple(colours.items()), note=note)]
+
+
+SHOWN = (
+    Shown("locality/delay_by_spread", finding=delay_by_spread_finding, chart=delay_by_spread_chart),
+    Shown("locality/relaxation", finding=relaxation_finding, chart=relaxation_chart),
+    Shown("locality/utilization_by_spread", finding=utilization_by_spread_finding, chart=utilization_by_spread_chart),
+    Shown(
+        "locality/utilization_by_colocation",
+        finding=utilization_by_colocation_finding,
+        chart=utilization_by_colocation_chart,
+    ),
+)

@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit.report.charts import GPU_CLASSES, Panel, bars
-from tracekit.report.sections.interface import Facts, chart, chart_of, says_of
+from tracekit.report.sections.interface import Shown
 from tracekit.report.words import FEW, gpu_jobs, largest
 from tracekit.text import count, counted, percent
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
+    from tracekit.report.sections.interface import Facts
 
 
-@says_of("queuing/delay_causes")
 def causes_finding(rows: list[Row], facts: Facts) -> str | None:
     """Say which part of the waits of GPU jobs each cause explains, and whom it hits most."""
     sized = [r for r in rows if r["gpu_class"] != "0" and r["waits"]]
@@ -58,7 +58,6 @@ def _quota(facts: Facts) -> str:
     return f"{held}, which stands for a quota that the log does not tell"
 
 
-@chart_of("queuing/delay_causes")
 def causes_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     """Draw the share of waits that each cause explains, by size class."""
     known = [r for r in rows if r["waits"] and r["gpu_class"] in GPU_CLASSES[1:]]
@@ -104,7 +103,6 @@ def _of_time(row: Row) -> Row:
     }
 
 
-@says_of("queuing/out_of_order")
 def order_finding(rows: list[Row], facts: Facts) -> str | None:
     """Say how many starts overtook somebody, and how much of that was harmless."""
     starts, early = sum(r["starts"] for r in rows), sum(r["out_of_order_starts"] for r in rows)
@@ -140,8 +138,7 @@ def _of_vc(facts: Facts) -> str:
     return " of the same VC" if facts.vcs else ""
 
 
-@chart("queuing/out_of_order")
-def order_chart(rows: list[Row]) -> list[Panel]:
+def order_chart(rows: list[Row], _: Facts) -> list[Panel]:
     """Draw the share of starts that overtook somebody, by size class."""
     known = [r for r in rows if r["out_of_order_share"] is not None]
     if not any(r["out_of_order_share"] for r in known):
@@ -157,3 +154,19 @@ def order_chart(rows: list[Row]) -> list[Panel]:
             count="starts",
         )
     ]
+
+
+SHOWN = (
+    Shown(
+        "queuing/delay_causes",
+        finding=causes_finding,
+        chart=causes_chart,
+        undivided="Do jobs wait because too few GPUs are free, or because free GPUs are scattered?",
+    ),
+    Shown(
+        "queuing/out_of_order",
+        finding=order_finding,
+        chart=order_chart,
+        undivided="How often do jobs overtake others, and does it cost those anything?",
+    ),
+)

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from tracekit.report.axes import date_axis, day_axis, day_scale
 from tracekit.report.charts import Panel, data, palette
-from tracekit.report.sections.interface import Facts, chart_of, empty, says, says_of
+from tracekit.report.sections.interface import Shown
 from tracekit.report.structure import ROW_LIMIT
 from tracekit.report.theme import colour
 from tracekit.report.when import local, start_of_day, trace_day
-from tracekit.report.words import held_share, largest, submitted_until
+from tracekit.report.words import largest
 from tracekit.text import count, counted, percent, shorten
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     import altair as alt
 
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
+    from tracekit.report.sections.interface import Facts
 
 FEW_HELD = 0.05
 """Share of the GPUs held below which the log hardly holds all jobs of the cluster."""
@@ -30,23 +31,24 @@ VCS = 6
 """Most VCs drawn through time."""
 
 
-@says_of("queuing/cluster_timeline")
-def timeline_finding(rows: list[Row], facts: Facts) -> str | None:
-    """Say how much was held on average and at most, and when most was waited for."""
-    times = len({r["time"] for r in rows})
-    submitted = submitted_until(rows, facts.last_submission)
-    held = sum(r["running_gpus"] for r in submitted)
-    if not held:
+def held_finding(rows: list[Row], _: Facts) -> str | None:
+    """Say which part of the GPU time jobs held, and how many GPUs that is."""
+    known = {r["metric"]: r["value"] for r in rows}
+    if not known.get("held_gpus"):
         return None
-    share = held_share(submitted)
-    mean = f"{count(round(held / len({r['time'] for r in submitted})))} GPUs"
-    when = "Up to the last submission" if len(submitted) < len(rows) else "Over the whole trace"
-    text = f"{when}, jobs held {mean} on average"
-    if share is not None:
-        text = f"{when}, jobs held {percent(share)} of the GPU time of the cluster, {mean} on average"
-    text += f" and {count(round(_fullest(rows)))} in the fullest of the {count(times)} spans drawn"
-    if share is not None and share < FEW_HELD:
-        text += "; the log may hold a part of the cluster's jobs only"
+    share, mean = known.get("held_share"), f"{count(round(known['held_gpus']))} GPUs on average"
+    if share is None:
+        return f"Up to the last submission, jobs held {mean}."
+    text = f"Up to the last submission, jobs held {percent(share)} of the GPU time of the cluster, {mean}"
+    return f"{text}; the log may hold a part of the cluster's jobs only." if share < FEW_HELD else f"{text}."
+
+
+def timeline_finding(rows: list[Row], facts: Facts) -> str | None:
+    """Say how much was held at most, and when most was waited for."""
+    if not any(r["running_gpus"] for r in rows):
+        return None
+    times = len({r["time"] for r in rows})
+    text = f"In the fullest of the {count(times)} spans drawn jobs held {count(round(_fullest(rows)))} GPUs"
     above = len({r["time"] for r in rows if (r["capacity_gpus"] or float("inf")) < r["running_gpus"] - 0.5})
     if above:
         text += (
@@ -69,7 +71,6 @@ def _fullest(rows: list[Row]) -> float:
     return max(held.values())
 
 
-@empty("queuing/timeline")
 def no_vc_timeline(_: list[Row], facts: Facts) -> str | None:
     """Say where the whole cluster is shown, where there are no VCs."""
     if facts.vcs or not facts.load:
@@ -77,7 +78,6 @@ def no_vc_timeline(_: list[Row], facts: Facts) -> str | None:
     return "The trace has no virtual clusters; the load of the whole cluster is shown at queueing."
 
 
-@says_of("queuing/timeline")
 def vc_timeline_finding(rows: list[Row], facts: Facts) -> str:
     """Name the VC that waits for most GPUs, and the one that holds most."""
     if len(rows) >= ROW_LIMIT:
@@ -117,7 +117,6 @@ def _who(row: Row) -> str:
     return "jobs without a VC" if row["vc"] is None else shorten(row["vc"], 30)
 
 
-@chart_of("queuing/timeline")
 def vc_timeline_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     """Draw GPUs held and waited for through time, of the VCs that hold or wait for most."""
     if len(rows) >= ROW_LIMIT:
@@ -140,7 +139,6 @@ def _minute(time: str, facts: Facts) -> str:
     return f"on {start_of_day(time, facts)}{at}"
 
 
-@chart_of("queuing/cluster_timeline")
 def timeline_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     """Draw GPUs held, waited for and owned through time, one chart a cluster."""
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
@@ -158,8 +156,7 @@ def timeline_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     return drawn
 
 
-@says("locality/fragmentation")
-def fragmentation_finding(rows: list[Row]) -> str | None:
+def fragmentation_finding(rows: list[Row], _: Facts) -> str | None:
     """Say which part of the free GPUs a large gang could have used."""
     free = sum(r["free_gpus"] for r in rows)
     if not free:
@@ -173,7 +170,6 @@ def fragmentation_finding(rows: list[Row]) -> str | None:
     )
 
 
-@chart_of("locality/fragmentation")
 def fragmentation_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     """Draw free GPUs and the largest gang that would fit through time, one chart a cluster."""
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
@@ -229,3 +225,11 @@ def _time(rows: Sequence[Row], facts: Facts) -> alt.X:
         return alt.X("time:T", scale=alt.Scale(type="utc"), axis=date_axis(min(times), max(times), facts.timezone))
     last = max(trace_day(r["time"]) for r in rows)
     return alt.X("time:Q", scale=day_scale(last), axis=day_axis(last))
+
+
+SHOWN = (
+    Shown("queuing/gpu_time_held", finding=held_finding),
+    Shown("queuing/cluster_timeline", finding=timeline_finding, chart=timeline_chart),
+    Shown("queuing/timeline", finding=vc_timeline_finding, chart=vc_timeline_chart, void=no_vc_timeline),
+    Shown("locality/fragmentation", finding=fragmentation_finding, chart=fragmentation_chart),
+)

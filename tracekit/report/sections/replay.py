@@ -2,35 +2,66 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
-from tracekit.report.charts import GPU_CLASSES
-from tracekit.report.sections.interface import says
-from tracekit.report.sections.replay_charts import LEAST, RECORDED, in_panel_order, policy_name
-from tracekit.report.words import gpu_jobs
-from tracekit.text import count, counted, duration, percent, shorten, signed_percent
+from tracekit.replay.results.answers import LEAST
+from tracekit.replay.results.record import RECORDED
+from tracekit.report.charts import (
+    Panel,
+    axis_values,
+    category,
+    data,
+    height,
+    palette,
+    percent_axis,
+    time_axis,
+    time_scale,
+)
+from tracekit.report.replay_rows import differ, fold, fold_note, label, policy_name
+from tracekit.report.sections.interface import Shown
+from tracekit.report.theme import colour
+from tracekit.text import count, counted, duration, percent, signed_percent
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Row
+    from collections.abc import Mapping, Sequence
+
+    import altair as alt
+
+    from tracekit.answer import Row
+    from tracekit.report.sections.interface import Facts
 
 _NAMED = 3
 """Most policies named in a sentence."""
 _MUCH = 0.05
 """Above this part of the GPU time, GPUs that the cluster does not have are told of in the sentence."""
+_SEEN = 0.005
+"""Shares that differ by less look alike in a chart from 0 to 100 %."""
+_TIMES = {
+    "jct": ("Completion time", "completion time"),
+    "queue": ("Waiting", "wait until the first start"),
+}
+_SHARES = {"jain_fairness_vc": "fairness between VCs", "gpu_utilization_share": "GPUs held"}
+_SHARE_NOTES = {
+    "jain_fairness_vc": (
+        "Fairness is Jain's index: at 100 % every VC got the same part of what it asked for, and the lower it is, the"
+        " more uneven these parts are."
+    ),
+    "gpu_utilization_share": "GPUs held: the part of all GPU time that jobs had, until the last end.",
+}
 
 
-@says("replay/policies")
-def policies_finding(rows: list[Row]) -> str | None:
+def policies_finding(rows: list[Row], _: Facts) -> str | None:
     """Name the fastest policy that does not know run times, and the fastest that does, as far as the log carries it."""
-    known = [r for r in rows if r["mean_completion_s"] is not None and r["policy"] != RECORDED]
+    known = [r for r in rows if r["avg_jct_s"] is not None and r["policy"] != RECORDED]
     base = rows[0]
-    if len(known) < 2 or base["mean_completion_s"] is None:
+    if len(known) < 2 or base["avg_jct_s"] is None:
         return None
     never = base["jobs"] - base["completed"] if base.get("completed") is not None and base.get("jobs") else 0
-    if not any(r["mean_wait_s"] for r in known):
+    if not any(r["avg_queue_s"] for r in known):
         told = [
             f"{_never(never)}. So comparing them tells nothing here.",
-            f"From submission to end {_these(base)} take {duration(base['mean_completion_s'])} on average.",
+            f"From submission to end {_these(base)} take {duration(base['avg_jct_s'])} on average.",
             _recorded(rows, base),
             _untold(rows),
         ]
@@ -52,32 +83,32 @@ def _compared(rows: list[Row], known: list[Row]) -> list[str]:
     parts = []
     for knows, which in (("not given", "do not know run times"), ("given", "are given the true run times in advance")):
         group = [r for r in told if r["run_times"] == knows]
-        best = min(group, key=lambda r: r["mean_completion_s"], default=base)
-        if best is not base and (best["change_share"] or 0) < -LEAST:
+        best = min(group, key=lambda r: r["avg_jct_s"], default=base)
+        if best is not base and (best["jct_diff_share"] or 0) < -LEAST:
             parts.append(f"Of the policies that {which}, {_gain(best)}.")
     what = f" ({base['what']})" if base.get("what") else ""
     start = (
-        f"Under {policy_name(base)}{what} {_these(base)} take {duration(base['mean_completion_s'])} from submission to"
+        f"Under {policy_name(base)}{what} {_these(base)} take {duration(base['avg_jct_s'])} from submission to"
         " end on average"
     )
-    if base["mean_wait_s"]:
-        start += f", of which they wait {duration(base['mean_wait_s'])}"
-    elif base["mean_wait_s"] is not None:
+    if base["avg_queue_s"]:
+        start += f", of which they wait {duration(base['avg_queue_s'])}"
+    elif base["avg_queue_s"] is not None:
         start += ", and none of them waits"
     if parts:
         return [f"{start}.", *parts, _log_beside(told[-1]), _untold(rows)]
     if len(told) == 1:
         return [f"{start}.", _recorded(rows, base), _untold(rows)]
-    little = "" if base["mean_wait_s"] else "Comparing policies tells little here."
+    little = "" if base["avg_queue_s"] else "Comparing policies tells little here."
     other = "No other policy" if len(told) == len(known) else "None of the others that can be compared"
     return [f"{start}. {other} shortens that{_longest(told)}.", little, _recorded(rows, base), _untold(rows)]
 
 
 def _log_beside(row: Row) -> str:
     """Return what the log let the jobs of an effect wait; '' where the row does not say."""
-    if row.get("recorded_wait_s") is None:
+    if row.get("recorded_queue_s") is None:
         return ""
-    return f"By the log they waited {duration(row['recorded_wait_s'])} on average."
+    return f"By the log they waited {duration(row['recorded_queue_s'])} on average."
 
 
 def _untold(rows: list[Row]) -> str:
@@ -114,18 +145,18 @@ def _these(row: Row) -> str:
 
 
 def _longest(known: list[Row]) -> str:
-    worst = max(known, key=lambda r: r["mean_completion_s"])
-    if (worst.get("change_share") or 0) <= LEAST:
+    worst = max(known, key=lambda r: r["avg_jct_s"])
+    if (worst.get("jct_diff_share") or 0) <= LEAST:
         return ""
     return (
-        f"; under {policy_name(worst)} they take longest, {duration(worst['mean_completion_s'])}"
-        f" ({', '.join(filter(None, [signed_percent(worst['change_share']), _interval(worst)]))})"
+        f"; under {policy_name(worst)} they take longest, {duration(worst['avg_jct_s'])}"
+        f" ({', '.join(filter(None, [signed_percent(worst['jct_diff_share']), _interval(worst)]))})"
     )
 
 
 def _interval(row: Row) -> str:
     """Return the interval of a change; '' where it is not known."""
-    low, high = row["change_low_share"], row["change_high_share"]
+    low, high = row["jct_diff_share_low"], row["jct_diff_share_high"]
     if low is None or high is None:
         return ""
     return f"95 % interval {signed_percent(low)} to {signed_percent(high)}"
@@ -133,12 +164,12 @@ def _interval(row: Row) -> str:
 
 def _recorded(rows: list[Row], base: Row) -> str:
     """Return how long the jobs waited by the log, where that is known."""
-    row = next((r for r in rows if r["policy"] == RECORDED and r["mean_wait_s"]), None)
+    row = next((r for r in rows if r["policy"] == RECORDED and r["avg_queue_s"]), None)
     if row is None:
         return ""
     who = "they" if row.get("completed") == base.get("completed") else _these(row)
-    text = f"By the log {who} waited {duration(row['mean_wait_s'])} on average"
-    if row["mean_wait_s"] > (base["mean_wait_s"] or 0):
+    text = f"By the log {who} waited {duration(row['avg_queue_s'])} on average"
+    if row["avg_queue_s"] > (base["avg_queue_s"] or 0):
         text += ", for causes that the replays do not know, such as quotas or reserved nodes"
     return f"{text}."
 
@@ -158,151 +189,112 @@ def _beyond(rows: list[Row]) -> str:
 def _gain(row: Row) -> str:
     interval = _interval(row)
     ends = f" ({interval})" if interval else ""
-    worse = f", while {percent(row['later_share'])} of the jobs end later" if row["later_share"] else ""
+    worse = f", while {percent(row['worse_share'])} of the jobs end later" if row["worse_share"] else ""
     return (
-        f"{policy_name(row)} gives the shortest times, {duration(row['mean_completion_s'])} on average,"
-        f" {signed_percent(row['change_share'])}{ends}{worse}"
+        f"{policy_name(row)} gives the shortest times, {duration(row['avg_jct_s'])} on average,"
+        f" {signed_percent(row['jct_diff_share'])}{ends}{worse}"
     )
 
 
-@says("replay/by_gpu_class")
-def classes_finding(rows: list[Row]) -> str | None:
-    """Name the policy with the shortest mean wait for the smallest and the largest GPU jobs, of those told of."""
-    rows = in_panel_order(rows)
-    found = []
-    for name in GPU_CLASSES[1:]:
-        waits = [r for r in rows if r["gpu_class"] == name and r["mean_wait_s"] is not None]
-        own = [r for r in waits if r["policy"] != RECORDED]
-        if len(own) > 1:
-            told = [r for r in own[1:] if r.get("effect_told")]
-            log = next((r["mean_wait_s"] for r in waits if r["policy"] == RECORDED), None)
-            best = min([own[0], *told], key=lambda r: r["mean_wait_s"]) if told else None
-            found.append((name, own[0], best, log))
-    if found and not any(r["mean_wait_s"] for r in rows if r["policy"] != RECORDED):
-        started = all(r["mean_wait_s"] is not None for r in rows if r["policy"] != RECORDED)
-        return "No job of any size waits under any policy." if started else "No job that starts waits under any policy."
-    if found and not any(best for _, _, best, _ in found):
-        return f"{_ends([_by_log(*entry) for entry in found])} {_NOT_TOLD}"
-    if found and not any(first["mean_wait_s"] for _, first, _, _ in found):
-        base = policy_name(found[0][1])
-        return f"Under {base} no job of any size waits, so no other policy can shorten a wait.{_paid(rows)}"
-    return _ends([_best(name, first, best or first) for name, first, best, _ in found]) or None
+def policies_chart(rows: list[Row], _: Facts) -> list[Panel]:
+    """Draw completion time, waiting, and what it costs in fairness, by policy."""
+    known = [{**r, "policy": policy_name(r)} for r in rows if r["avg_jct_s"] is not None]
+    times = [what for what in _TIMES if any(differ(known, f"{of}_{what}_s") for of in ("median", "avg", "p99"))]
+    shown = {key: words for key, words in _SHARES.items() if differ(known, key, _SEEN)}
+    columns = [f"{of}_{what}_s" for what in times for of in ("median", "avg", "p99")] + list(shown)
+    if not columns:
+        return []
+    folded = fold({r["policy"]: [r[c] for c in columns] for r in known})
+    kinds = {r["policy"]: r["run_times"] for r in known}
+    drawn = [{**r, **_as_one(r["policy"], folded[r["policy"]], kinds)} for r in known if r["policy"] in folded]
+    drawn = [{**r, "run_times": _LOG} if r["policy"] == RECORDED else r for r in drawn]
+    have = {r["run_times"] for r in drawn}
+    note = "Dot: mean. Line: from the median to the 99th percentile."
+    note += " Orange: given the true run times in advance." if "given" in have else ""
+    note += " Grey: some are given the true run times in advance, some are not." if _BOTH in have else ""
+    note += " Green: the log's own schedule; dashed: its mean." if _LOG in have else ""
+    panels = [Panel(_spans(drawn, what, _TIMES[what][1]), title=_TIMES[what][0], note=note) for what in times]
+    if shown:
+        panels.append(_dots(drawn, shown))
+    first, *others = panels
+    return [replace(first, note=f"{first.note} {fold_note(folded)}".strip()), *others]
 
 
-_NOT_TOLD = (
-    "What another policy would change cannot be told, since the replays do not wait as the log did, or wait longer."
-)
+_BOTH = "given to some"
+_LOG = "by the log"
 
 
-def _ends(parts: list[str]) -> str:
-    """Return the first and the last of several parts as one sentence."""
-    text = "; ".join([*parts[:1], *(parts[-1:] if len(parts) > 1 else [])])
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+def _as_one(name: str, others: Sequence[str], kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return how a line of a chart is called that stands for several policies, and what they know."""
+    told = {kinds[policy] for policy in (name, *others)}
+    return {"policy": label(name, others), "run_times": told.pop() if len(told) == 1 else _BOTH}
 
 
-def _by_log(gpu_class: str, first: Row, _: Row | None, log_s: float | None) -> str:
-    """Return the mean wait of a size under the first policy, and by the log where that is known."""
-    text = f"{gpu_jobs(gpu_class)} wait {duration(first['mean_wait_s'])} on average under {policy_name(first)}"
-    return text if log_s is None else f"{text}, and waited {duration(log_s)} by the log"
+def _spans(rows: list[Row], what: str, title: str) -> alt.LayerChart:
+    import altair as alt
 
-
-def _best(gpu_class: str, first: Row, best: Row) -> str:
-    """Return the mean wait of a size under the first policy, and under the best where that is shorter."""
-    text = f"{gpu_jobs(gpu_class)} wait {duration(first['mean_wait_s'])} on average under {policy_name(first)}"
-    if best["mean_wait_s"] >= first["mean_wait_s"]:
-        return f"{text}, which no other policy shortens"
-    return f"{text}, and at best {duration(best['mean_wait_s'])}, under {policy_name(best)}"
-
-
-def _paid(rows: list[Row]) -> str:
-    """Return which size would wait longest under another policy, where none waits under the first."""
-    known = [r for r in rows if r["mean_wait_s"] is not None and r["policy"] != RECORDED and r.get("effect_told")]
-    worst = max(known, key=lambda r: r["mean_wait_s"])
-    if not worst["mean_wait_s"]:
-        return ""
-    jobs = gpu_jobs(worst["gpu_class"])
-    return (
-        f" The longest mean wait would be that of {jobs} under {policy_name(worst)}: {duration(worst['mean_wait_s'])}."
+    named = {f"median_{what}_s": "median", f"avg_{what}_s": "mean", f"p99_{what}_s": "99th percentile"}
+    low, mean, high = named
+    rows = [{**r, **{f"{e}_words": duration(r[e]) for e in named if r[e] is not None}} for r in rows]
+    values = axis_values(rows, list(named))
+    hue = palette(
+        {"not given": colour("series-1"), "given": colour("series-2"), _BOTH: colour("muted"), _LOG: colour("series-3")}
     )
-
-
-@says("replay/by_vc")
-def tenants_finding(rows: list[Row]) -> str | None:
-    """Name the VC that would pay most, among policies that ignore quotas and among those that keep them."""
-    known = [r for r in in_panel_order(rows) if r["mean_wait_s"] is not None and r["policy"] != RECORDED]
-    if not known:
-        return None
-    kinds = {r.get("quotas") for r in known}
-    if kinds != {"kept", "ignored"}:
-        start = "Under every policy each VC keeps to its quota. " if kinds == {"kept"} else ""
-        if _silent(known):
-            return f"{start}{_VC_NOT_TOLD}"
-        worst, first = _worst(known)
-        if worst is None:
-            return f"{start}No VC waits longer under another policy than under {policy_name(first)}."
-        return f"{start}The most would be paid by {_vc(worst)} under {policy_name(worst)}: {_instead(worst, known)}."
-    ignore, keep = ([r for r in known if r.get("quotas") == kind] for kind in ("ignored", "kept"))
-    if _silent(ignore) and _silent(keep):
-        return _VC_NOT_TOLD
-    names = ", ".join(dict.fromkeys(policy_name(r) for r in keep))
-    return (
-        f"Of the policies that ignore the quotas of VCs, {_cost(ignore)} Of those that keep them ({names}),"
-        f" {_cost(keep)} The two kinds are not compared with each other, since a quota can let a job wait while GPUs"
-        " are free."
+    scale, axis = time_scale(values), time_axis(f"{title} (log scale)", values)
+    base = alt.Chart(data(rows)).encode(
+        y=category("policy", [r["policy"] for r in rows], None),
+        color=alt.Color("run_times:N", scale=hue),
+        tooltip=[
+            alt.Tooltip("policy:N"),
+            alt.Tooltip("run_times:N", title="run times"),
+            *(alt.Tooltip(f"{key}_words:N", title=words) for key, words in named.items()),
+        ],
     )
-
-
-_VC_NOT_TOLD = (
-    "Which VC would gain or pay under another policy cannot be told, since the replays do not wait as the log did, or"
-    " wait longer."
-)
-
-
-def _told(rows: list[Row]) -> list[Row]:
-    """Return the rows of the first policy, and those of others whose effect can be told."""
-    return [r for r in rows if r["policy"] == rows[0]["policy"] or r.get("effect_told")]
-
-
-def _silent(rows: list[Row]) -> bool:
-    """Return whether of several policies none has an effect that can be told."""
-    return len({r["policy"] for r in rows}) > 1 == len({r["policy"] for r in _told(rows)})
-
-
-def _worst(rows: list[Row]) -> tuple[Row | None, Row]:
-    """Return the row of the VC that waits longer than under the first policy by most, and a row of that policy."""
-    first = rows[0]
-    base = {r["vc"]: r["mean_wait_s"] for r in rows if r["policy"] == first["policy"]}
-    worst = max((r for r in _told(rows) if r["vc"] in base), key=lambda r: r["mean_wait_s"] - base[r["vc"]])
-    return (worst if worst["mean_wait_s"] > base[worst["vc"]] else None), first
-
-
-def _cost(rows: list[Row]) -> str:
-    if _silent(rows):
-        return "the effect of none can be told."
-    worst, first = _worst(rows)
-    if worst is None:
-        return f"none makes a VC wait longer than {policy_name(first)} does."
-    return f"{policy_name(worst)} would cost {_vc(worst)} most: {_instead(worst, rows)}."
-
-
-def _vc(row: Row) -> str:
-    return "the jobs without a VC" if row["vc"] is None else f"VC {shorten(str(row['vc']), 30)}"
-
-
-def _instead(worst: Row, rows: list[Row]) -> str:
-    first = next(r for r in rows if r["vc"] == worst["vc"])
-    return (
-        f"{'they' if worst['vc'] is None else 'its jobs'} would wait {duration(worst['mean_wait_s'])} on average"
-        f" instead of {duration(first['mean_wait_s'])} under {policy_name(first)}"
+    line = base.mark_rule(strokeWidth=2, opacity=0.75).encode(
+        x=alt.X(f"{low}:Q", scale=scale, axis=axis), x2=alt.X2(f"{high}:Q")
     )
+    point = base.mark_point(filled=True, size=60, opacity=1).encode(x=alt.X(f"{mean}:Q", scale=scale, axis=axis))
+    layers = [line, point]
+    if any(r["policy"] == RECORDED for r in rows):
+        # A line at the log's own mean, with which every policy can be compared at a glance.
+        log = alt.Chart(data(rows)).transform_filter(alt.datum.policy == RECORDED)
+        dashed = log.mark_rule(strokeDash=[4, 3], opacity=0.8, color=colour("series-3"))
+        layers.insert(0, dashed.encode(x=alt.X(f"{mean}:Q", scale=scale, axis=axis)))
+    return cast("alt.LayerChart", alt.layer(*layers).properties(height=height(len(rows), 19)))
 
 
-@says("replay/assumptions")
-def assumptions_finding(rows: list[Row]) -> str | None:
-    """Say how many there are."""
-    names = len({r["id"] for r in rows})
-    more = ", some with other values for some policies" if names < len(rows) else ""
-    return (
-        f"The replays rest on {count(names)} assumptions{more}. The table gives each with its value, where that comes"
-        " from, and the policies that use it."
+def _points(names: list[str]) -> alt.Y:
+    """Return a vertical axis of policies for points alone."""
+    import altair as alt
+
+    scale = alt.Scale(domain=names, padding=0.5)
+    return alt.Y("policy:N", sort=None, scale=scale, axis=alt.Axis(title=None, grid=False))
+
+
+def _dots(rows: list[Row], columns: dict[str, str]) -> Panel:
+    import altair as alt
+
+    note = " ".join(_SHARE_NOTES[key] for key in columns)
+    colours = {words: colour(f"series-{i}") for i, words in zip((3, 4), columns.values(), strict=False)}
+    long = [
+        {"policy": r["policy"], "what": words, "share": r[key]}
+        for r in rows
+        for key, words in columns.items()
+        if r[key] is not None
+    ]
+    drawn = (
+        alt.Chart(data(long))
+        .mark_point(filled=True, size=60, opacity=1)
+        .encode(
+            y=_points([r["policy"] for r in rows]),
+            x=alt.X("share:Q", axis=percent_axis("share"), scale=alt.Scale(domain=[0, 1])),
+            color=alt.Color("what:N", scale=palette(colours)),
+            tooltip=[alt.Tooltip("policy:N"), alt.Tooltip("what:N"), alt.Tooltip("share:Q", format=".1%")],
+        )
+        .properties(height=height(len(rows), 19))
     )
+    title = " and ".join(columns.values())
+    return Panel(drawn, tuple(colours.items()), f"{title[:1].upper()}{title[1:]}", note)
+
+
+SHOWN = (Shown("replay/policies", finding=policies_finding, chart=policies_chart),)

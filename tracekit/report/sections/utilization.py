@@ -17,48 +17,53 @@ from tracekit.report.charts import (
     status_colours,
     status_legend,
 )
-from tracekit.report.sections.interface import Facts, chart, says, says_of
+from tracekit.report.sections.interface import Shown
 from tracekit.report.theme import colour
-from tracekit.report.words import busy_samples
 from tracekit.text import count, counted, duration, shorten
 
 if TYPE_CHECKING:
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
+    from tracekit.report.sections.interface import Facts
 
 SIZES = 8
 """Most job sizes drawn."""
 
 
-@says_of("utilization/gpu_by_size_status")
-def gpu_finding(rows: list[Row], facts: Facts) -> str | None:
-    """Say the mean over all samples, and the means of the most and the least busy size."""
-    known = [r for r in rows if r["mean_pct"] is not None and r["gpu_count"] is not None]
-    pooled: dict[float, tuple[int, float]] = {}
-    for row in known:
-        n, total = pooled.get(row["gpu_count"], (0, 0.0))
-        pooled[row["gpu_count"]] = (n + row["samples"], total + row["samples"] * row["mean_pct"])
-    samples, total = busy_samples(rows)
-    if not samples:
-        return None
-    mean = total / samples
+def held_gpus_finding(rows: list[Row], facts: Facts) -> str | None:
+    """Say the mean over all samples."""
+    known = {r["metric"]: r["value"] for r in rows}
     attempts = sum(facts.watched.attempts.values())
     of = f" of {counted(attempts, 'attempts')}" if attempts else ""
-    text = f"Over {count(samples)} samples{of}, GPUs held by jobs were {mean:.1f} % busy on average"
+    return (
+        f"Over {count(known['samples'])} samples{of}, GPUs held by jobs were {100 * known['busy_share']:.1f} % busy on"
+        " average."
+    )
+
+
+def gpu_finding(rows: list[Row], _: Facts) -> str | None:
+    """Say the means of the most and the least busy size."""
+    pooled: dict[float, tuple[int, float]] = {}
+    for row in rows:
+        if row["mean_pct"] is not None and row["gpu_count"] is not None:
+            n, total = pooled.get(row["gpu_count"], (0, 0.0))
+            pooled[row["gpu_count"]] = (n + row["samples"], total + row["samples"] * row["mean_pct"])
+    samples = sum(n for n, _ in pooled.values())
     # Sizes that hold next to nothing of the time would name an accident.
     sizes = {g: t / n for g, (n, t) in pooled.items() if n >= 0.01 * samples}
     if len(sizes) < 2:
-        return text + "."
+        return None
     low, high = min(sizes, key=lambda g: sizes[g]), max(sizes, key=lambda g: sizes[g])
-    least, most = f"{_gpus(low)} ({sizes[low]:.1f} %)", f"{_gpus(high)} ({sizes[high]:.1f} %)"
-    return f"{text}: least in jobs of {least}, most in jobs of {most}."
+    return (
+        f"The GPUs of jobs of {_gpus(low)} were least busy, {sizes[low]:.1f} % on average, those of jobs of"
+        f" {_gpus(high)} most, {sizes[high]:.1f} %."
+    )
 
 
 def _gpus(number: float) -> str:
     return "1 GPU" if number == 1 else f"{count(number)} GPUs"
 
 
-@chart("utilization/gpu_by_size_status")
-def gpu_chart(rows: list[Row]) -> list[Panel]:
+def gpu_chart(rows: list[Row], _: Facts) -> list[Panel]:
     """Draw the utilization's percentiles by job size and status."""
     import altair as alt
 
@@ -99,8 +104,7 @@ def gpu_chart(rows: list[Row]) -> list[Panel]:
     return [Panel(drawn, status_legend(colours), note=note)]
 
 
-@says("utilization/dedicated")
-def dedicated_finding(rows: list[Row]) -> str | None:
+def dedicated_finding(rows: list[Row], _: Facts) -> str | None:
     """Say the mean of each of the sizes that were seen most."""
     seen = sorted(rows, key=lambda r: (-r["samples"], r["gpu_count"]))[:3]
     parts = [f"{r['mean_pct']:.1f} % in jobs of {_gpus(r['gpu_count'])}" for r in sorted(seen, key=_size)]
@@ -114,8 +118,7 @@ def _size(row: Row) -> float:
     return float(row["gpu_count"])
 
 
-@chart("utilization/dedicated")
-def dedicated_chart(rows: list[Row]) -> list[Panel]:
+def dedicated_chart(rows: list[Row], _: Facts) -> list[Panel]:
     """Draw median, 90th and 95th percentile by job size."""
     import altair as alt
 
@@ -142,11 +145,7 @@ def dedicated_chart(rows: list[Row]) -> list[Panel]:
     return [Panel(drawn, note=note)]
 
 
-@says(
-    "utilization/idle_jobs",
-    nothing="No job that was watched held GPUs for an hour or more at 10 % utilization or less.",
-)
-def idle_finding(rows: list[Row]) -> str | None:
+def idle_finding(rows: list[Row], _: Facts) -> str | None:
     """Say how much the listed jobs waste, and which is the worst."""
     if not rows:
         return None
@@ -163,8 +162,7 @@ def idle_finding(rows: list[Row]) -> str | None:
     )
 
 
-@chart("utilization/idle_jobs")
-def idle_chart(rows: list[Row]) -> list[Panel]:
+def idle_chart(rows: list[Row], _: Facts) -> list[Panel]:
     """Draw the GPU-hours that the listed jobs waste, by user."""
     import altair as alt
 
@@ -189,8 +187,7 @@ def idle_chart(rows: list[Row]) -> list[Panel]:
     return [Panel(panel.chart, note=note)]
 
 
-@says("utilization/host")
-def host_finding(rows: list[Row]) -> str | None:
+def host_finding(rows: list[Row], _: Facts) -> str | None:
     """Say the median and the 95th percentile of each resource."""
     parts = [
         f"{_resource(r)} use is {r['p50_pct']:.1f} % in the median and {r['p95_pct']:.1f} % at the 95th percentile"
@@ -204,8 +201,7 @@ def _resource(row: Row) -> str:
     return "CPU" if row["resource"] == "cpu" else str(row["resource"])
 
 
-@chart("utilization/host")
-def host_chart(rows: list[Row]) -> list[Panel]:
+def host_chart(rows: list[Row], _: Facts) -> list[Panel]:
     """Draw median, 90th and 95th percentile of each resource."""
     import altair as alt
 
@@ -226,3 +222,17 @@ def host_chart(rows: list[Row]) -> list[Panel]:
         tooltip=number_tooltips({"resource": "resource"}, "samples", ["mean_pct", "p50_pct", "p90_pct", "p95_pct"]),
     ).properties(height=height(len(words), 34))
     return [Panel(drawn, note="Dot: median sample. Thick line: up to the 90th percentile. Thin line: up to the 95th.")]
+
+
+SHOWN = (
+    Shown("utilization/held_gpus", finding=held_gpus_finding),
+    Shown("utilization/gpu_by_size_status", finding=gpu_finding, chart=gpu_chart),
+    Shown("utilization/dedicated", finding=dedicated_finding, chart=dedicated_chart),
+    Shown(
+        "utilization/idle_jobs",
+        finding=idle_finding,
+        chart=idle_chart,
+        nothing="No job that was watched held GPUs for an hour or more at 10 % utilization or less.",
+    ),
+    Shown("utilization/host", finding=host_finding, chart=host_chart),
+)

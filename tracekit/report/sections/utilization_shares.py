@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.report.axes import hour_axis
 from tracekit.report.charts import Panel, bars, data, palette, percent_axis
-from tracekit.report.sections.interface import Facts, chart, chart_of, empty, says, says_of
+from tracekit.report.sections.interface import Shown
 from tracekit.report.theme import colour
 from tracekit.report.words import largest
 from tracekit.text import duration, labels, percent, shorten
@@ -15,7 +15,8 @@ from tracekit.text import duration, labels, percent, shorten
 if TYPE_CHECKING:
     import altair as alt
 
-    from tracekit.report.structure import Row
+    from tracekit.answer import Row
+    from tracekit.report.sections.interface import Facts
 
 CLUSTERS = 4
 """Most clusters drawn."""
@@ -24,7 +25,6 @@ VCS = 15
 """Most VCs drawn."""
 
 
-@empty("utilization/vc")
 def no_vcs(_: list[Row], facts: Facts) -> str | None:
     """Say where the whole cluster is shown, where there are no VCs."""
     if facts.vcs or not facts.load:
@@ -32,7 +32,6 @@ def no_vcs(_: list[Row], facts: Facts) -> str | None:
     return "The trace has no virtual clusters; what the whole cluster held is told at queueing."
 
 
-@says_of("utilization/vc")
 def vc_finding(rows: list[Row], facts: Facts) -> str | None:
     """Name the VC that uses most of what it owns and the one that uses least, with their waits."""
     known = [r for r in rows if r["allocated_share_mean"] is not None]
@@ -57,7 +56,6 @@ def _waits(row: Row) -> str:
     return f" (median wait {duration(row['queue_p50_s'])})" if row["queue_p50_s"] is not None else ""
 
 
-@chart_of("utilization/vc")
 def vc_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     """Draw the mean share of what each VC owns that it held, the largest VCs first."""
     known = [r for r in rows if r["allocated_share_mean"] is not None and r["capacity_gpus"]]
@@ -81,8 +79,7 @@ def vc_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     return [replace(panel, note=note)]
 
 
-@says("utilization/cluster_by_hour")
-def hour_finding(rows: list[Row]) -> str | None:
+def hour_finding(rows: list[Row], _: Facts) -> str | None:
     """Say at which hour most of the GPUs are held, and at which least."""
     known = [r for r in rows if r["allocated_share"] is not None]
     most, least = largest(known, "allocated_share"), largest(known, "allocated_share", -1)
@@ -102,8 +99,7 @@ def _hours(hour: int) -> str:
     return f"{hour:02d}:00 and {(hour + 1) % 24:02d}:00"
 
 
-@chart("utilization/cluster_by_hour")
-def hour_chart(rows: list[Row]) -> list[Panel]:
+def hour_chart(rows: list[Row], _: Facts) -> list[Panel]:
     """Draw the share of GPUs held, how busy GPUs are, and submissions by hour; a line a cluster.
 
     Submissions with GPUs stand beside all where the two differ.
@@ -180,3 +176,9 @@ def _by_hour(rows: list[Row], column: str, axis: alt.Axis, form: str, colours: d
         .properties(height=150)
     )
     return drawn
+
+
+SHOWN = (
+    Shown("utilization/vc", finding=vc_finding, chart=vc_chart, void=no_vcs),
+    Shown("utilization/cluster_by_hour", finding=hour_finding, chart=hour_chart),
+)

@@ -1,0 +1,94 @@
+-- title: GPU time held
+-- question: Which part of the GPU time that the clusters own do jobs hold?
+-- paper: Helios Fig 3 (SC'21)
+-- tables: jobs, attempts
+-- also: capacity, nodes
+-- needs: queueing, gpu_count
+-- param step_s: 0 | length of the intervals over which is averaged [s]; 0: as short as a page can show the trace
+-- param quota: auto {auto, capacity, peak, p95} | peak and p95: where no total is stated, the sum of these proxies of the VCs
+-- param gpus: 0.0 | GPUs that the cluster owns, for a trace of one cluster; 0: what the trace states, or its node list
+-- column metric: text | name of the metric
+-- column value: see unit | its value, over all clusters; NULL when the trace cannot tell
+-- column unit: text | what the value counts
+-- rule:
+-- The sums over the intervals of queuing/cluster_timeline, which see.
+-- held_share: GPU time held / GPU time owned. held_gpus: the mean of the GPUs held. Both over the intervals that end by
+-- the last submission, since later ones tell how the jobs of the log run out, not how full the cluster was; over all
+-- intervals where none ends by then. Where what a cluster owns is unknown, held_share leaves it out.
+-- owned_gpus: the mean, over the whole trace, of what the clusters own.
+-- held_gpu_hours: GPU time held over the whole trace; NULL for a trace of one interval. running_gpu_hours: the part of
+-- attempts that still run, from their start to the last moment that the trace names; gpu_hours of overview/summary does
+-- not count it.
+WITH load AS (
+    SELECT
+        time,
+        epoch_us(time) AS time_us,
+        sum(CAST(running_gpus AS DECIMAL(38, 9))) AS held,
+        CAST(max(cluster_gpus) AS DECIMAL(38, 9)) AS owned
+    FROM gpu_timeline
+    GROUP BY cluster, time
+),
+
+-- Intervals are alike and follow each other without gaps.
+grid AS (
+    SELECT CASE WHEN min(time_us) < max(time_us)
+        THEN CAST(max(time_us) - min(time_us) AS DOUBLE) / (count(DISTINCT time_us) - 1) END AS step_us
+    FROM load
+),
+
+marked AS (
+    SELECT
+        l.time,
+        l.held,
+        l.owned,
+        coalesce(l.time_us + g.step_us <= (SELECT epoch_us(max(submit_time)) FROM jobs), FALSE) AS early
+    FROM load AS l
+    CROSS JOIN grid AS g
+),
+
+counted AS (
+    SELECT *, early OR NOT bool_or(early) OVER () AS counts FROM marked
+),
+
+last_moment AS (
+    SELECT greatest(max(submit_time), max(start_time), max(end_time), (
+        SELECT greatest(max(start_time), max(end_time)) FROM attempts
+    )) AS time
+    FROM jobs
+),
+
+still_running AS (
+    SELECT
+        coalesce(
+            sum(CAST((epoch_us(m.time) - epoch_us(a.start_time)) * a.gpu_count / 1000000 AS DECIMAL(38, 6))), 0
+        ) AS gpu_s
+    FROM attempts AS a
+    CROSS JOIN last_moment AS m
+    WHERE a.status = 'running' AND a.end_time IS NULL
+),
+
+totals AS (
+    SELECT
+        CAST(sum(held) FILTER (WHERE counts AND owned IS NOT NULL) AS DOUBLE)
+        / nullif(CAST(sum(owned) FILTER (WHERE counts) AS DOUBLE), 0) AS held_share,
+        CAST(sum(held) FILTER (WHERE counts) AS DOUBLE) / count(DISTINCT time) FILTER (WHERE counts) AS held_gpus,
+        CAST(sum(owned) AS DOUBLE) / nullif(count(DISTINCT time) FILTER (WHERE owned IS NOT NULL), 0) AS owned_gpus,
+        CAST(sum(held) AS DOUBLE) * (SELECT step_us FROM grid) / 3600000000 AS held_gpu_hours,
+        (SELECT CAST(gpu_s AS DOUBLE) / 3600 FROM still_running) AS running_gpu_hours
+    FROM counted
+    HAVING count(*) > 0
+),
+
+metrics AS (
+    SELECT 1 AS place, 'held_share' AS metric, held_share AS value, 'share' AS unit FROM totals
+    UNION ALL
+    SELECT 2, 'held_gpus', held_gpus, 'GPUs' FROM totals
+    UNION ALL
+    SELECT 3, 'owned_gpus', owned_gpus, 'GPUs' FROM totals
+    UNION ALL
+    SELECT 4, 'held_gpu_hours', held_gpu_hours, 'GPU-hours' FROM totals
+    UNION ALL
+    SELECT 5, 'running_gpu_hours', running_gpu_hours, 'GPU-hours' FROM totals
+)
+
+SELECT metric, value, unit FROM metrics ORDER BY place

@@ -1,0 +1,25 @@
+-- title: GPU utilization while held
+-- question: How busy are the GPUs that jobs hold, all in all?
+-- paper: Philly Table 3 (ATC'19)
+-- tables: jobs, attempts, placements, gpu_utilization
+-- needs: utilization, placement, gpu_index, gpu_count
+-- column metric: text | name of the metric
+-- column value: see unit | its value
+-- column unit: text | what the value counts
+-- rule:
+-- All samples of utilization/gpu_by_size_status, which see, are pooled: long and wide jobs weigh more.
+-- samples: one is one GPU for one sampling interval. busy_share: the sum of their utilization / 100 / samples.
+WITH pooled AS (
+    SELECT
+        count(*) AS samples,
+        CAST(sum(CAST(s.utilization_pct AS DECIMAL(38, 6))) AS DOUBLE) / 100 / count(*) AS busy_share
+    FROM attempt_samples AS s
+    INNER JOIN jobs AS j ON s.job_id = j.job_id
+    WHERE j.gpu_count IS NOT NULL
+    HAVING count(*) > 0
+)
+
+SELECT 'busy_share' AS metric, busy_share AS value, 'share' AS unit FROM pooled
+UNION ALL
+SELECT 'samples', CAST(samples AS DOUBLE), 'samples' FROM pooled
+ORDER BY metric

@@ -1,0 +1,160 @@
+"""Questions about a Trace and their answers, whoever answers them: a query, a replay, a fit, two periods compared.
+
+One answer goes from the engine that found it to the page that shows it; report.json holds it as JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from tracekit import text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import polars as pl
+
+__all__ = ["Answer", "AnswerColumn", "Interval", "Kind", "Param", "Question", "Row", "Unanswered", "Value"]
+
+Value = int | float | str
+"""What a parameter may be."""
+
+Row = dict[str, Any]
+"""One row of an answer as JSON values, by column name."""
+
+Kind = Literal["query", "replay", "fit", "comparison"]
+"""Who answers: SQL over the Trace, schedules made anew, a fitted model, or two periods side by side."""
+
+_SENTENCE_LIMIT = 2000
+"""Most characters kept of a cell that holds sentences; a name is cut earlier."""
+
+
+@dataclass(frozen=True)
+class AnswerColumn:
+    """A column of an answer."""
+
+    name: str
+    unit: str
+    """What a number counts; text, class, ... where it is not a number."""
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Param:
+    """A value that who asks may choose."""
+
+    name: str
+    default: Value
+    """Its type is the type of the parameter."""
+    meaning: str
+    choices: tuple[str, ...] = ()
+    """The words allowed; empty when any value is."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Which column gets a confidence interval, and how."""
+
+    column: str
+    method: Literal["proportion", "median"]
+    """proportion: exact (Clopper and Pearson, 1934) for a share of n observations. median: between the order statistics
+    that hold it with at least this confidence whatever the distribution, their ranks by the normal approximation; read
+    off the quantiles that the query gives in the hidden column _<column>."""
+    count: str
+    """Column with the number of observations n."""
+    pooled: bool = False
+    """Whether n is the sum of `count` over all rows, as for shares of a whole."""
+
+    @property
+    def hidden(self) -> str:
+        """Name of the column with the quantiles."""
+        return f"_{self.column}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked, and what the columns of the answer mean."""
+
+    name: str
+    """'queuing/run_time': its group, and what it is called in it."""
+    kind: Kind
+    title: str
+    question: str
+    """In plain words."""
+    columns: tuple[AnswerColumn, ...]
+    """In order, the key first."""
+    rule: str = ""
+    """The definition of the numbers: formula, what is in and out, and the source, as free text."""
+    paper: str = ""
+    """Where a study answers it; '' where none does."""
+    params: tuple[Param, ...] = ()
+    intervals: tuple[Interval, ...] = ()
+    """Columns whose uncertainty can be told."""
+
+    @property
+    def group(self) -> str:
+        """The part of the report in which it stands."""
+        return self.name.rpartition("/")[0] or "other"
+
+    def answered(self, rows: Iterable[Mapping[str, Any]], notes: Iterable[str] = ()) -> Answer:
+        """Return the answer that these rows are; what a row lacks is NULL."""
+        import polars as pl
+
+        names = [column.name for column in self.columns]
+        frame = pl.DataFrame([{n: row.get(n) for n in names} for row in rows], infer_schema_length=None)
+        return Answer(self, frame, notes=tuple(notes))
+
+    def unanswered(self, *reasons: str) -> Unanswered:
+        """Return that there is no answer, and why, one sentence each."""
+        return Unanswered(self, reasons)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is said to a question, and how it came about."""
+
+    question: Question
+    frame: pl.DataFrame
+    """All rows; columns are those that the question lists, or some of them."""
+    params: Mapping[str, Value] = field(default_factory=dict)
+    """The value of every parameter that was used."""
+    notes: tuple[str, ...] = ()
+    """Choices made and things left out, one sentence each."""
+    intervals: pl.DataFrame | None = None
+    """<column>_low and <column>_high of the 95 % confidence interval of each column that has one, row by row."""
+    coverage: Mapping[str, float | None] = field(default_factory=dict)
+    """Of each capability that the answer stands on, the share of the records that carry it [0..1]; None: unknown."""
+    files: tuple[str, ...] = ()
+    """Where all rows are written, relative to the report."""
+
+    @property
+    def name(self) -> str:
+        """Name of the question."""
+        return self.question.name
+
+    def rows(self, limit: int | None = None) -> list[Row]:
+        """Return the first `limit` rows, or all, as JSON values; names and sentences of the log are cut."""
+        sentences = {c.name for c in self.question.columns if c.unit == "sentence"}
+        frame = self.frame if limit is None else self.frame.head(limit)
+        return [
+            {
+                k: text.cut(v, _SENTENCE_LIMIT) if k in sentences and isinstance(v, str) else text.plain(v)
+                for k, v in row.items()
+            }
+            for row in frame.iter_rows(named=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Unanswered:
+    """A question that a Trace does not answer."""
+
+    question: Question
+    reasons: tuple[str, ...]
+    """Why not, one sentence each."""
+
+    @property
+    def name(self) -> str:
+        """Name of the question."""
+        return self.question.name

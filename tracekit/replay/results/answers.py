@@ -1,0 +1,185 @@
+"""Replays of several policies as answers: what each would have done to the same jobs.
+
+The rows are those of the comparison and the summaries (see `compare_policies` and `summarize`), with the same names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from tracekit.answer import Answer
+from tracekit.replay.registry import named_policy
+from tracekit.replay.results.comparison import compare_policies
+from tracekit.replay.results.questions import ASSUMED, CLASSES, POLICIES, TENANTS
+from tracekit.replay.results.record import RECORDED
+from tracekit.replay.results.told import beside_record, support_between
+from tracekit.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tracekit.answer import Question, Unanswered
+    from tracekit.replay.results.comparison import Compared
+    from tracekit.replay.scenario import Scenario
+
+__all__ = ["LEAST", "alike", "compared_answers"]
+
+LEAST = 0.001
+"""A change of less than this share of the mean counts as none."""
+_MOST = 3
+"""Most policies of which a note tells the number of jobs."""
+_CHANGE = "A change compares only jobs that both completed"
+_PREEMPT_KNOWING = frozenset({"srtf", "srsf"})
+"""Policies that order by the true time left and have no parameter for its error."""
+
+
+def alike(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
+    """Return whether two lists hold the same numbers, up to `LEAST` of each."""
+    if len(one) != len(other):
+        return False
+    for a, b in zip(one, other, strict=True):
+        if (a is None) != (b is None):
+            return False
+        if a is not None and b is not None and abs(a - b) > LEAST * max(abs(a), abs(b)):
+            return False
+    return True
+
+
+def compared_answers(
+    results: Sequence[Compared], scenario: Scenario, notes: Sequence[str] = ()
+) -> list[Answer | Unanswered]:
+    """Return the policies side by side, by size of job, by virtual cluster, and what the replays assume.
+
+    Parameters
+    ----------
+    results : sequence of Compared
+        One a policy, of the same jobs; the first is what the others are compared with.
+    scenario : Scenario
+        What was replayed.
+    notes : sequence of str
+        What was left out, and what the cluster cannot do.
+    """
+    quotas = {r.policy: _quotas(r, scenario) for r in results}
+    compared = beside_record(compare_policies(results, seed=scenario.seed), results)
+    told = dict(compared.select("policy", "effect_told").iter_rows())
+    of = {r.policy: r for r in results}
+    more = [
+        {
+            "what": named_policy(name).what,
+            "run_times": _knows(of[name]) if name in of else "not given",
+            "quotas": quotas.get(name),
+            "beyond_share": _beyond_share(of[name]) if name in of else None,
+        }
+        for name in compared["policy"]
+    ]
+    types = {"quotas": pl.String, "beyond_share": pl.Float64}
+    compared = compared.hstack(pl.DataFrame(more, schema_overrides=types))
+    base = _base(compared.rows(named=True))
+    return [
+        Answer(
+            POLICIES,
+            compared.select(c.name for c in POLICIES.columns),
+            notes=(*(f"{n}. {_CHANGE}" for n in base), *notes),
+        ),
+        _grouped(CLASSES, results, "by_gpu_class", {}, told, notes=base),
+        _grouped(TENANTS, results, "by_vc", {"name": "vc"}, _told_of_kind(results, quotas), quotas, notes=base),
+        ASSUMED.answered(_assumptions(results)),
+    ]
+
+
+def _base(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return that some means are of other jobs than those of the first policy, where they are."""
+    first, *others = rows
+    fewer = [f"those of {r['policy']} over {r['completed']:,}" for r in others if r["completed"] != first["completed"]]
+    if not fewer:
+        return []
+    more = [f"those of {len(fewer) - _MOST} more policies over other numbers"] if len(fewer) > _MOST else []
+    told = ", ".join([*fewer[:_MOST], *more])
+    return [f"the means of {first['policy']} are over {counted(first['completed'], 'jobs')}, {told}: not the same jobs"]
+
+
+def _knows(result: Compared) -> str:
+    """Return whether a policy is given the true run times."""
+    head = result.policy.partition(",")[0]
+    given = result.summary["parameters"].get("noise") == "oracle" or head in _PREEMPT_KNOWING
+    return "given" if given else "not given"
+
+
+def _quotas(result: Compared, scenario: Scenario) -> str | None:
+    """Return whether a policy keeps quotas; None where there are no VCs, and of the log, of which nobody knows."""
+    if result.policy == RECORDED or not scenario.jobs.tenants:
+        return None
+    # Virtual clusters with nodes of their own keep them under every policy.
+    own_nodes = any(scenario.cluster.domains)
+    return "kept" if own_nodes or named_policy(result.policy).card.quotas else "ignored"
+
+
+def _beyond_share(result: Compared) -> float | None:
+    """Return the part of the GPU time held for which the cluster has no GPUs [1]; None of a policy."""
+    found = result.violations
+    held = float(result.outcome.held_milli_ms.astype(np.float64).sum()) / 1000
+    if found is None or not held:
+        return None
+    beyond = (found["until"] - found["time"]).dt.total_milliseconds() * (found["wanted"] - found["there_were"])
+    return float(beyond.sum()) / held
+
+
+def _told_of_kind(results: Sequence[Compared], quotas: Mapping[str, str | None]) -> dict[str, bool]:
+    """Return of each policy whether its effect against the first that treats quotas like it can be told."""
+    first: dict[str | None, Compared] = {}
+    for result in results:
+        first.setdefault(quotas[result.policy], result)
+    return {r.policy: support_between(first[quotas[r.policy]], r).told for r in results}
+
+
+def _grouped(
+    question: Question,
+    results: Iterable[Compared],
+    key: str,
+    names: dict[str, str],
+    told: Mapping[str, bool],
+    quotas: Mapping[str, str | None] | None = None,
+    *,
+    notes: list[str],
+) -> Answer | Unanswered:
+    results = list(results)
+    first, *others = results
+    means = {r.policy: [g[mean] for g in r.summary[key] for mean in ("avg_jct_s", "avg_queue_s")] for r in results}
+    rows = [
+        {
+            "policy": result.policy,
+            "quotas": quotas[result.policy] if quotas else None,
+            "effect_told": told[result.policy],
+            **{names.get(name, name): value for name, value in group.items()},
+        }
+        for result in (first, *sorted(others, key=lambda r: alike(means[r.policy], means[first.policy])))
+        for group in result.summary[key]
+    ]
+    if key == "by_vc" and all(row["vc"] is None for row in rows):
+        return question.unanswered("The jobs have no virtual clusters.")
+    return question.answered(rows, notes)
+
+
+def _assumptions(results: list[Compared]) -> list[dict[str, Any]]:
+    """Return each assumption once a value, with the policies that used it."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    users: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        for key, told in result.summary["assumptions"].items():
+            value = str(told["value"])
+            rows.setdefault((key, value), {"id": key, "what": told["title"], "value": value, "source": told["source"]})
+            users.setdefault((key, value), []).append(result.policy)
+    every = [result.policy for result in results]
+    order = list(dict.fromkeys(name for name, _ in rows))
+    told = sorted(rows.items(), key=lambda item: order.index(item[0][0]))
+    return [{**row, "policies": _told_policies(users[key], every)} for key, row in told]
+
+
+def _told_policies(used_by: list[str], every: list[str]) -> str:
+    others = [policy for policy in every if policy not in used_by]
+    if not others:
+        return "all"
+    return f"all but {' and '.join(others)}" if len(others) < len(used_by) and len(others) < 3 else "; ".join(used_by)

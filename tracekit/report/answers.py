@@ -1,0 +1,117 @@
+"""Answers as report.json holds them, with the sentence that their rows give and the numbers that studies publish."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit import text
+from tracekit.characterize import Query
+from tracekit.characterize.published import beside
+from tracekit.report.published import published_number
+from tracekit.report.sections.interface import finding, question_of
+from tracekit.report.structure import ROW_LIMIT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tracekit.answer import Answer, Row, Unanswered
+    from tracekit.report.sections.interface import Facts
+    from tracekit.report.structure import AnswerInfo, ColumnInfo, IntervalInfo, UnansweredInfo
+    from tracekit.trace import Trace
+
+__all__ = ["answer_info", "column_infos", "metrics", "rows_of", "unanswered_info"]
+
+
+def rows_of(answers: Mapping[str, Answer], name: str) -> list[Row]:
+    """Return the rows of one of several answers; none where there is no such answer."""
+    return answers[name].rows() if name in answers else []
+
+
+def metrics(answers: Mapping[str, Answer], *names: str) -> dict[str, float]:
+    """Return the known numbers of answers that give a metric a row, by metric; of overview/summary unless told."""
+    rows = [row for name in names or ("overview/summary",) for row in rows_of(answers, name)]
+    return {row["metric"]: row["value"] for row in rows if row["value"] is not None}
+
+
+def answer_info(trace: Trace, answer: Answer, facts: Facts, remark: str | None = None) -> AnswerInfo:
+    """Return an answer as report.json holds it.
+
+    Parameters
+    ----------
+    trace : Trace
+        What was asked.
+    answer : Answer
+        What it said.
+    facts : Facts
+        What the sentence must know of the trace.
+    remark : str, optional
+        A further note.
+    """
+    question, rows = answer.question, answer.rows(ROW_LIMIT)
+    query = question if isinstance(question, Query) else None
+    return {
+        "name": question.name,
+        "group": question.group,
+        "kind": question.kind,
+        "title": question.title,
+        "question": question_of(question.name, question.question, facts),
+        "paper": question.paper,
+        # What no SQL gives is short enough to be read in full, also where the report keeps the first rows only.
+        "finding": finding(question.name, rows if query else answer.rows(), facts),
+        "columns": column_infos(answer),
+        "rows": rows,
+        "row_count": answer.frame.height,
+        "params": [
+            {"name": p.name, "value": text.plain(answer.params.get(p.name, p.default)), "meaning": p.meaning}
+            for p in question.params
+        ],
+        "notes": [text.cut(note, 1000) for note in [*answer.notes, *filter(None, [remark])]],
+        "coverage": dict(answer.coverage),
+        "intervals": _intervals(answer),
+        "definition": question.rule,
+        "sql": query.sql if query else "",
+        "files": list(answer.files),
+        "published": [published_number(n) for n in beside(trace, answer)] if query else [],
+    }
+
+
+def column_infos(answer: Answer) -> list[ColumnInfo]:
+    """Return the columns of an answer; of a column that its question does not describe, the name alone."""
+    described = {c.name: c for c in answer.question.columns}
+    return [
+        {
+            "name": name,
+            "unit": described[name].unit if name in described else None,
+            "meaning": described[name].meaning if name in described else "",
+        }
+        for name in answer.frame.columns
+    ]
+
+
+def _intervals(answer: Answer) -> list[IntervalInfo]:
+    if answer.intervals is None:
+        return []
+    ends = answer.intervals.head(ROW_LIMIT)
+    return [
+        {
+            "column": interval.column,
+            "method": interval.method,
+            "count": interval.count,
+            "low": ends[f"{interval.column}_low"].to_list(),
+            "high": ends[f"{interval.column}_high"].to_list(),
+        }
+        for interval in answer.question.intervals
+    ]
+
+
+def unanswered_info(unanswered: Unanswered) -> UnansweredInfo:
+    """Return a question without an answer as report.json holds it."""
+    reasons = unanswered.reasons
+    # A missing capability explains in words why a table is missing.
+    told = [r for r in reasons if not r.startswith("The trace has no table")] or reasons
+    return {
+        "name": unanswered.name,
+        "title": unanswered.question.title,
+        "question": unanswered.question.question,
+        "reasons": [text.cut(r, 1000) for r in told],
+    }

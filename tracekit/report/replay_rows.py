@@ -1,0 +1,64 @@
+"""Rows of replays, policy by policy: what they are called, in which order, and which are as good as one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.replay.panel import PANEL
+from tracekit.replay.results.answers import LEAST, alike
+from tracekit.replay.results.record import RECORDED
+from tracekit.text import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tracekit.answer import Row
+
+__all__ = ["differ", "fold", "fold_note", "in_panel_order", "label", "policy_name"]
+
+_FOLDED = 3
+"""From so many policies on, those whose numbers are alike are drawn as one."""
+
+
+def policy_name(row: Row) -> str:
+    """Return what a policy is called in sentences and on axes."""
+    return shorten(str(row["policy"]), 40)
+
+
+def in_panel_order(rows: Iterable[Row]) -> list[Row]:
+    """Return rows in the order of the standard panel, whose first policy the others are compared with."""
+    places = {name: place for place, name in enumerate(PANEL)}
+    return sorted(rows, key=lambda r: places.get(r["policy"], len(places)))
+
+
+def fold(numbers: Mapping[str, Sequence[float | None]]) -> dict[str, list[str]]:
+    """Return which policies are drawn, each with those that it stands for besides itself."""
+    groups: dict[str, list[str]] = {}
+    for name, found in numbers.items():
+        same = (first for first in groups if RECORDED not in {first, name} and alike(numbers[first], found))
+        first = next(same, None)
+        if first is None:
+            groups[name] = []
+        else:
+            groups[first].append(name)
+    many = {first: others for first, others in groups.items() if len(others) + 1 >= _FOLDED}
+    hidden = {name for others in many.values() for name in others}
+    return {name: many.get(name, []) for name in numbers if name not in hidden}
+
+
+def label(name: str, others: Sequence[str]) -> str:
+    """Return what a line is called that stands for a policy and others."""
+    return f"{name} and {len(others)} more" if others else name
+
+
+def fold_note(folded: Mapping[str, Sequence[str]]) -> str:
+    """Return which policies a chart draws as one."""
+    return " ".join(f"As {name}: {'; '.join(others)}." for name, others in folded.items() if others)
+
+
+def differ(rows: Iterable[Row], column: str, least: float | None = None) -> bool:
+    """Return whether the policies, the log left aside, differ by so much that it can be seen in a chart."""
+    values = [r[column] for r in rows if r["policy"] != RECORDED and r[column] is not None]
+    if not values:
+        return False
+    return bool(max(values) - min(values) > (LEAST * max(map(abs, values)) if least is None else least))

@@ -1,0 +1,215 @@
+"""Replay: which jobs gain and which pay under other policies, and what the replays assume."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.replay.results.record import RECORDED
+from tracekit.report.charts import (
+    GPU_CLASSES,
+    Panel,
+    axis_values,
+    category,
+    class_colours,
+    class_legend,
+    data,
+    height,
+    palette,
+    time_axis,
+    time_scale,
+)
+from tracekit.report.replay_rows import differ, fold, fold_note, in_panel_order, label, policy_name
+from tracekit.report.sections.interface import Shown
+from tracekit.report.words import gpu_jobs
+from tracekit.text import count, duration, shorten
+
+if TYPE_CHECKING:
+    from tracekit.answer import Row
+    from tracekit.report.sections.interface import Facts
+
+
+def classes_finding(rows: list[Row], _: Facts) -> str | None:
+    """Name the policy with the shortest mean wait for the smallest and the largest GPU jobs, of those told of."""
+    rows = in_panel_order(rows)
+    found = []
+    for name in GPU_CLASSES[1:]:
+        waits = [r for r in rows if r["gpu_class"] == name and r["avg_queue_s"] is not None]
+        own = [r for r in waits if r["policy"] != RECORDED]
+        if len(own) > 1:
+            told = [r for r in own[1:] if r.get("effect_told")]
+            log = next((r["avg_queue_s"] for r in waits if r["policy"] == RECORDED), None)
+            best = min([own[0], *told], key=lambda r: r["avg_queue_s"]) if told else None
+            found.append((name, own[0], best, log))
+    if found and not any(r["avg_queue_s"] for r in rows if r["policy"] != RECORDED):
+        started = all(r["avg_queue_s"] is not None for r in rows if r["policy"] != RECORDED)
+        return "No job of any size waits under any policy." if started else "No job that starts waits under any policy."
+    if found and not any(best for _, _, best, _ in found):
+        return f"{_ends([_by_log(*entry) for entry in found])} {_NOT_TOLD}"
+    if found and not any(first["avg_queue_s"] for _, first, _, _ in found):
+        base = policy_name(found[0][1])
+        return f"Under {base} no job of any size waits, so no other policy can shorten a wait.{_paid(rows)}"
+    return _ends([_best(name, first, best or first) for name, first, best, _ in found]) or None
+
+
+_NOT_TOLD = (
+    "What another policy would change cannot be told, since the replays do not wait as the log did, or wait longer."
+)
+
+
+def _ends(parts: list[str]) -> str:
+    """Return the first and the last of several parts as one sentence."""
+    text = "; ".join([*parts[:1], *(parts[-1:] if len(parts) > 1 else [])])
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _by_log(gpu_class: str, first: Row, _: Row | None, log_s: float | None) -> str:
+    """Return the mean wait of a size under the first policy, and by the log where that is known."""
+    text = f"{gpu_jobs(gpu_class)} wait {duration(first['avg_queue_s'])} on average under {policy_name(first)}"
+    return text if log_s is None else f"{text}, and waited {duration(log_s)} by the log"
+
+
+def _best(gpu_class: str, first: Row, best: Row) -> str:
+    """Return the mean wait of a size under the first policy, and under the best where that is shorter."""
+    text = f"{gpu_jobs(gpu_class)} wait {duration(first['avg_queue_s'])} on average under {policy_name(first)}"
+    if best["avg_queue_s"] >= first["avg_queue_s"]:
+        return f"{text}, which no other policy shortens"
+    return f"{text}, and at best {duration(best['avg_queue_s'])}, under {policy_name(best)}"
+
+
+def _paid(rows: list[Row]) -> str:
+    """Return which size would wait longest under another policy, where none waits under the first."""
+    known = [r for r in rows if r["avg_queue_s"] is not None and r["policy"] != RECORDED and r.get("effect_told")]
+    worst = max(known, key=lambda r: r["avg_queue_s"])
+    if not worst["avg_queue_s"]:
+        return ""
+    jobs = gpu_jobs(worst["gpu_class"])
+    return (
+        f" The longest mean wait would be that of {jobs} under {policy_name(worst)}: {duration(worst['avg_queue_s'])}."
+    )
+
+
+def tenants_finding(rows: list[Row], _: Facts) -> str | None:
+    """Name the VC that would pay most, among policies that ignore quotas and among those that keep them."""
+    known = [r for r in in_panel_order(rows) if r["avg_queue_s"] is not None and r["policy"] != RECORDED]
+    if not known:
+        return None
+    kinds = {r.get("quotas") for r in known}
+    if kinds != {"kept", "ignored"}:
+        start = "Under every policy each VC keeps to its quota. " if kinds == {"kept"} else ""
+        if _silent(known):
+            return f"{start}{_VC_NOT_TOLD}"
+        worst, first = _worst(known)
+        if worst is None:
+            return f"{start}No VC waits longer under another policy than under {policy_name(first)}."
+        return f"{start}The most would be paid by {_vc(worst)} under {policy_name(worst)}: {_instead(worst, known)}."
+    ignore, keep = ([r for r in known if r.get("quotas") == kind] for kind in ("ignored", "kept"))
+    if _silent(ignore) and _silent(keep):
+        return _VC_NOT_TOLD
+    names = ", ".join(dict.fromkeys(policy_name(r) for r in keep))
+    return (
+        f"Of the policies that ignore the quotas of VCs, {_cost(ignore)} Of those that keep them ({names}),"
+        f" {_cost(keep)} The two kinds are not compared with each other, since a quota can let a job wait while GPUs"
+        " are free."
+    )
+
+
+_VC_NOT_TOLD = (
+    "Which VC would gain or pay under another policy cannot be told, since the replays do not wait as the log did, or"
+    " wait longer."
+)
+
+
+def _told(rows: list[Row]) -> list[Row]:
+    """Return the rows of the first policy, and those of others whose effect can be told."""
+    return [r for r in rows if r["policy"] == rows[0]["policy"] or r.get("effect_told")]
+
+
+def _silent(rows: list[Row]) -> bool:
+    """Return whether of several policies none has an effect that can be told."""
+    return len({r["policy"] for r in rows}) > 1 == len({r["policy"] for r in _told(rows)})
+
+
+def _worst(rows: list[Row]) -> tuple[Row | None, Row]:
+    """Return the row of the VC that waits longer than under the first policy by most, and a row of that policy."""
+    first = rows[0]
+    base = {r["vc"]: r["avg_queue_s"] for r in rows if r["policy"] == first["policy"]}
+    worst = max((r for r in _told(rows) if r["vc"] in base), key=lambda r: r["avg_queue_s"] - base[r["vc"]])
+    return (worst if worst["avg_queue_s"] > base[worst["vc"]] else None), first
+
+
+def _cost(rows: list[Row]) -> str:
+    if _silent(rows):
+        return "the effect of none can be told."
+    worst, first = _worst(rows)
+    if worst is None:
+        return f"none makes a VC wait longer than {policy_name(first)} does."
+    return f"{policy_name(worst)} would cost {_vc(worst)} most: {_instead(worst, rows)}."
+
+
+def _vc(row: Row) -> str:
+    return "the jobs without a VC" if row["vc"] is None else f"VC {shorten(str(row['vc']), 30)}"
+
+
+def _instead(worst: Row, rows: list[Row]) -> str:
+    first = next(r for r in rows if r["vc"] == worst["vc"])
+    return (
+        f"{'they' if worst['vc'] is None else 'its jobs'} would wait {duration(worst['avg_queue_s'])} on average"
+        f" instead of {duration(first['avg_queue_s'])} under {policy_name(first)}"
+    )
+
+
+def assumptions_finding(rows: list[Row], _: Facts) -> str | None:
+    """Say how many there are."""
+    names = len({r["id"] for r in rows})
+    more = ", some with other values for some policies" if names < len(rows) else ""
+    return (
+        f"The replays rest on {count(names)} assumptions{more}. The table gives each with its value, where that comes"
+        " from, and the policies that use it."
+    )
+
+
+def classes_chart(rows: list[Row], _: Facts) -> list[Panel]:
+    """Draw the mean wait by policy and size class."""
+    import altair as alt
+
+    known = [{**r, "policy": policy_name(r)} for r in rows if r["avg_queue_s"] is not None]
+    classes = {r["gpu_class"] for r in known}
+    if not any(differ([r for r in known if r["gpu_class"] == c], "avg_queue_s") for c in classes):
+        return []
+    found: dict[str, dict[str, float | None]] = {}
+    for r in in_panel_order(known):
+        found.setdefault(r["policy"], dict.fromkeys(sorted(classes)))[r["gpu_class"]] = r["avg_queue_s"]
+    folded = fold({name: list(waits.values()) for name, waits in found.items()})
+    names = {name: label(name, others) for name, others in folded.items()}
+    drawn = [
+        {**r, "policy": names[r["policy"]], "words": duration(r["avg_queue_s"])} for r in known if r["policy"] in names
+    ]
+    colours = class_colours(r["gpu_class"] for r in drawn)
+    values = axis_values(drawn, ("avg_queue_s",))
+    picture = (
+        alt.Chart(data(drawn))
+        .mark_point(filled=True, size=60, opacity=1)
+        .encode(
+            y=category("policy", list(names.values()), None),
+            # Below each other, since equal waits would hide each other.
+            yOffset=alt.YOffset("gpu_class:N", scale=alt.Scale(domain=list(colours))),
+            x=alt.X("avg_queue_s:Q", scale=time_scale(values), axis=time_axis("mean wait (log scale)", values)),
+            color=alt.Color("gpu_class:N", scale=palette(colours)),
+            tooltip=[
+                alt.Tooltip("policy:N"),
+                alt.Tooltip("gpu_class:N", title="GPUs"),
+                alt.Tooltip("jobs:Q", format=","),
+                alt.Tooltip("words:N", title="mean wait"),
+            ],
+        )
+        .properties(height=height(len(names), max(19, 9 * len(colours))))
+    )
+    note = f"Mean wait until the first start. {fold_note(folded)}".strip()
+    return [Panel(picture, class_legend(colours), note=note)]
+
+
+SHOWN = (
+    Shown("replay/by_gpu_class", finding=classes_finding, chart=classes_chart),
+    Shown("replay/by_vc", finding=tenants_finding),
+    Shown("replay/assumptions", finding=assumptions_finding),
+)
