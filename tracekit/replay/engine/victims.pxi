@@ -248,7 +248,7 @@ cdef inline (int64_t, int64_t) first_to_have_room(State s, Domain* domain, Deman
             if last == NONE:
                 continue
             # With the same job two nodes get room at once: the rule of placement chooses.
-            several = last if last == job + 1 and best != NONE else NONE
+            several = last if best != NONE and last == job + 1 else NONE
             best = member
             key, job = s.jobs[last].key, <int64_t>(last - 1)
     return best, several

@@ -163,7 +163,7 @@ def _grouped(
     return question.answered(rows, notes)
 
 
-def _assumptions(results: list[Compared]) -> list[dict[str, Any]]:
+def _assumptions(results: Sequence[Compared]) -> list[dict[str, Any]]:
     """Return each assumption once a value, with the policies that used it."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     users: dict[tuple[str, str], list[str]] = {}
