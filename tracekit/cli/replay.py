@@ -63,7 +63,6 @@ def replay(
     from tracekit.cli.display import TerminalProgress, print_frame, print_table
     from tracekit.replay.api import scenario_of
     from tracekit.replay.bracket import bracket_of_policies
-    from tracekit.replay.fractions.study import run_inflation
     from tracekit.replay.results.comparison import comparison_rows
     from tracekit.replay.results.told import effect_sentences
     from tracekit.replay.study import run_study
@@ -74,6 +73,8 @@ def replay(
         progress.stage("reading the Trace")
         scenario = scenario_of(trace, settings, force=force or inflate is not None)
         if inflate is not None:
+            from tracekit.replay.fractions.study import run_inflation
+
             table = run_inflation(scenario, policy, inflate, out, force=force, progress=progress)
             progress.close()
             print_frame(table)

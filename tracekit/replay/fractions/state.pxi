@@ -2,8 +2,9 @@
 
 
 cdef struct Shape:
-    int64_t cpu, memory, weight
+    int64_t cpu, memory
     int32_t count, milli, models
+    int64_t weight
 
 
 cdef struct PartNode:
