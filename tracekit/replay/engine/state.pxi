@@ -4,6 +4,7 @@
 # units off it. NumPy's types are made of these structs (see `state.record`); Python makes every array, and compiled
 # code reads and writes them in place.
 
+cimport cython
 from libc.math cimport exp
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
 

@@ -116,6 +116,7 @@ cdef inline int64_t any_that_fits(Fractions state, int8_t[::1] scores):
     return -1
 
 
+@cython.overflowcheck(False)  # it means to lose the upper bits
 cdef inline int64_t draw(uint64_t[::1] random, int64_t below):
     """Return a random whole number of 0..below-1 (xorshift64, its upper half; `below` under 2^32)."""
     cdef uint64_t bits = random[0]
