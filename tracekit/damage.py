@@ -33,7 +33,7 @@ class Readable(Protocol):
 
 
 _watched: ContextVar[list[Readable] | None] = ContextVar("tracekit_watched", default=None)
-"""The Traces that were opened inside the innermost `damage_told`."""
+"""The Traces that were opened inside the outermost `damage_told`."""
 
 
 _CLEARED = "(nothing is wrong with the files of the Trace)"
@@ -59,8 +59,10 @@ def damage_told(*, by_warnings: bool = False) -> Iterator[None]:
         Look at the Traces, once each, when arithmetic of a library fails and it only warns, as NumPy does of infinite
         numbers (RuntimeWarning): for a whole process only. Other warnings are no failures and pass.
     """
-    outer = _watched.get()
-    traces: list[Readable] = []
+    # A block inside another adds to the same list, so that the outer one sees a Trace while it is read.
+    traces = _watched.get()
+    if traces is None:
+        traces = []
     token = _watched.set(traces)
     try:
         with _looked_at_by_warnings(traces) if by_warnings else nullcontext():
@@ -73,8 +75,6 @@ def damage_told(*, by_warnings: bool = False) -> Iterator[None]:
         raise
     finally:
         _watched.reset(token)
-        if outer is not None:
-            outer.extend(traces)
 
 
 @contextmanager

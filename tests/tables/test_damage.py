@@ -188,6 +188,18 @@ def test_a_warning_of_a_library_is_a_reason_to_look_at_the_trace(trace: Trace) -
     assert (found.returncode, found.stdout, found.stderr.count("\n")) == (2, "", 1)
 
 
+def test_a_warning_inside_a_function_that_reads_the_trace_is_heard_outside(trace: Trace) -> None:
+    path = trace.file("capacity")
+    pl.read_parquet(path).with_columns(gpu_count=pl.lit(float("-inf"))).write_parquet(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        # A command looks at warnings; the functions that it calls open the Trace themselves.
+        with damage_told(by_warnings=True), damage_told():
+            Trace.of(trace)
+            with pytest.raises(DamagedTraceError, match=r"the file of capacity is not the one that was written"):
+                warnings.warn("invalid value", RuntimeWarning, stacklevel=1)
+
+
 class Counted:
     """A sound Trace that counts how often it is looked at."""
 
