@@ -200,6 +200,17 @@ def test_a_warning_inside_a_function_that_reads_the_trace_is_heard_outside(trace
                 warnings.warn("invalid value", RuntimeWarning, stacklevel=1)
 
 
+@pytest.mark.parametrize("told", [True, False], ids=["footer", "rows"])
+@pytest.mark.parametrize("value", [-(2**63), 253_402_300_800_000_000])
+def test_a_time_in_no_year_is_refused_before_it_is_converted(trace: Trace, value: int, told: bool) -> None:
+    path = trace.file("jobs")
+    rows = pl.read_parquet(path)
+    times = pl.Series("end_time", [value] * rows.height).cast(rows.schema["end_time"])
+    rows.with_columns(times).write_parquet(path, statistics=told)
+    with pytest.raises(DamagedTraceError, match="end_time"), damage_told():
+        Trace.of(trace.path).scan("jobs").collect()
+
+
 class Counted:
     """A sound Trace that counts how often it is looked at."""
 

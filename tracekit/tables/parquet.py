@@ -28,6 +28,8 @@ __all__ = ["HINT", "checksum", "columns_fault", "read_through", "require_columns
 HINT = "'tracekit validate TRACE' tells more; ingest the source again"
 
 _BATCH = 65_536
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The years 1 to 9999 [us since 1970]: outside of them Polars' conversions end in a panic that writes to stderr."""
 _CHUNK = 1 << 20
 
 
@@ -44,7 +46,7 @@ def columns_fault(table: str, path: Path) -> str | None:
 
 
 def require_columns(table: str, path: Path) -> None:
-    """Refuse a file whose columns are not those of the table.
+    """Refuse a file whose columns are not those of the table, or whose footer tells a time that is none.
 
     Raises
     ------
@@ -52,6 +54,9 @@ def require_columns(table: str, path: Path) -> None:
         A column is missing, unknown, out of order or of another type, or the file cannot be read.
     """
     fault = columns_fault(table, path)
+    if fault is None:
+        with _opened(table, path) as file:
+            fault = _time_fault(file)
     if fault is not None:
         raise DamagedTraceError(fault, where=path.parent, hint=HINT)
 
@@ -62,7 +67,8 @@ def scan_table(table: str, path: Path) -> pl.LazyFrame:
     Raises
     ------
     DamagedTraceError
-        When the rows are collected: a part of the file cannot be decoded, or is no text where text should be.
+        When the rows are collected: a part of the file cannot be decoded, is no text where text should be, or no time
+        where a time should be.
     """
     from polars.io.plugins import register_io_source
 
@@ -76,6 +82,7 @@ def scan_table(table: str, path: Path) -> pl.LazyFrame:
         left = n_rows
         for batch in _batches(table, path, names, batch_size or _BATCH):
             frame = pl.DataFrame(batch, schema={name: types[name] for name in names})
+            _require_dates(table, path, frame)
             frame = frame if left is None else frame.head(left)
             left = None if left is None else left - frame.height
             yield frame if predicate is None else frame.filter(predicate)
@@ -83,6 +90,15 @@ def scan_table(table: str, path: Path) -> pl.LazyFrame:
                 return
 
     return register_io_source(read, schema=types, explain_name=table)
+
+
+def _require_dates(table: str, path: Path, frame: pl.DataFrame) -> None:
+    for column in frame.iter_columns():
+        if column.dtype.base_type() is pl.Datetime:
+            times = column.to_physical()
+            if not times.is_between(_FIRST_US, _LAST_US).fill_null(value=True).all():
+                what = f"the table {table} has a time in {column.name} that is in none of the years 1 to 9999"
+                raise DamagedTraceError(what, where=path.parent, hint=HINT)
 
 
 def read_through(table: str, path: Path) -> int:
@@ -166,6 +182,19 @@ def _difference(table: str, found: pa.Schema) -> str | None:
     if not parts and tuple(have) != spec.names:
         parts = ["has its columns in another order"]
     return f"the table {table} {'; '.join(parts)}" if parts else None
+
+
+def _time_fault(file: Any) -> str | None:
+    """Return which column has a time in none of the years 1 to 9999, by what the footer tells of its least and most."""
+    times = {field.name for field in file.schema_arrow if str(field.type).startswith("timestamp[")}
+    groups = (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups))
+    for column in (group.column(index) for group in groups for index in range(group.num_columns)):
+        found = column.statistics
+        if column.path_in_schema not in times or found is None or not found.has_min_max:
+            continue
+        if not _FIRST_US <= found.min_raw <= found.max_raw <= _LAST_US:
+            return f"{column.path_in_schema} has a time in none of the years 1 to 9999"
+    return None
 
 
 def _is_kind(found: pa.DataType, kind: str, item: str | None) -> bool:
