@@ -84,7 +84,7 @@ class KernelHook(BuildHookInterface[Any]):
                 build_data |= {"pure_python": False, "tag": f"cp311-abi3-{platform_tag()}"}
                 self._kept = stack.pop_all()  # the folder stays until the wheel is written
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002 -- hatchling's
         """Remove the temporary folder, once the wheel is written."""
         self._kept.close()
 

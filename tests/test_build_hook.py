@@ -36,8 +36,13 @@ def package(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def hook_of(package: Path) -> hatch_build.KernelHook:
+    # Neither the metadata nor the application is asked for anything.
+    return hatch_build.KernelHook(str(package), {}, None, None, "", "wheel")  # type: ignore[arg-type]
+
+
 def built(package: Path, version: str = "standard") -> tuple[hatch_build.KernelHook, dict[str, Any]]:
-    hook = hatch_build.KernelHook(str(package), {}, None, None, "", "wheel")  # type: ignore[arg-type]
+    hook = hook_of(package)
     data: dict[str, Any] = {"force_include": {}, "pure_python": True}
     hook.initialize(version, data)
     return hook, data
@@ -175,7 +180,7 @@ def tools(folder: Path, *names: str) -> str:
 
 
 def test_a_compiler_is_asked_for_only_where_there_is_none(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hook = hatch_build.KernelHook(str(package), {}, None, None, "", "wheel")  # type: ignore[arg-type]
+    hook = hook_of(package)
     monkeypatch.setattr(sysconfig, "get_path", {"include": tools(package, "Python.h")}.get)
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", tools(package))
@@ -189,7 +194,7 @@ def test_a_compiler_is_asked_for_only_where_there_is_none(package: Path, monkeyp
 
 
 def test_no_compiler_is_asked_for_where_it_could_not_help(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hook = hatch_build.KernelHook(str(package), {}, None, None, "", "wheel")  # type: ignore[arg-type]
+    hook = hook_of(package)
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(package))
     monkeypatch.setattr(sysconfig, "get_path", {"include": "/nowhere"}.get)

@@ -73,7 +73,7 @@ def takes(kind: type[Any], *, without: Collection[str] = ()) -> Callable[[Comman
 
         run.__name__, run.__doc__ = command.__name__, command.__doc__
         run.__annotations__ = {p.name: p.annotation for p in parameters}
-        run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]  # Typer reads it
         return run
 
     return decorate
@@ -81,7 +81,7 @@ def takes(kind: type[Any], *, without: Collection[str] = ()) -> Callable[[Comman
 
 def _option(name: str, hint: Any, flag: Flag, default: Any) -> inspect.Parameter:
     option = typer.Option(flag.name, metavar=flag.metavar, help=flag.meaning, min=flag.least, max=flag.most)
-    form = Annotated[_FORMS.get(hint, (hint,))[0], option]  # type: ignore[valid-type]
+    form = Annotated[_FORMS.get(hint, (hint,))[0], option]  # type: ignore[valid-type]  # made at run time
     # The option of what is on by default turns it off.
     usual = False if default is True else default
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=usual, annotation=form)
