@@ -4,49 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-import numpy as np
-
-from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.policies.parameters import FIT, RELAX, SCOPE
-from tracekit.replay.assumptions.models import estimates_ms
+from tracekit.policies.parameters import FIT, NOISE, RELAX, SCOPE, believed
 from tracekit.replay.keys import by_arrival
 from tracekit.replay.mechanisms import Backfill, Ordered
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["Conservative", "Easy"]
 
-_NOISE = Parameter(
-    "noise",
-    "oracle",
-    "the run times believed in (M11, D8): oracle, helios, a sigma, or limit for the trace's time limits",
-)
-
 _OVERRUN = "A job that outlives its estimate is believed to run twice as long, and so on; it is never stopped (D8)."
-
-
-def _believed(jobs: Jobs, models: Models, noise: str, seed: int) -> NDArray[np.int64] | None:
-    """Return the estimates [ms], None where they are the truth; where a job has no time limit, that is the truth."""
-    if noise == "limit":
-        if not (jobs.limit_ms >= 0).any():
-            raise UsageError("noise=limit: the trace tells no time limits", hint="use oracle, helios or a sigma")
-        found = np.where(jobs.limit_ms >= 0, jobs.limit_ms, jobs.work_ms)
-    else:
-        found = estimates_ms(models, jobs.work_ms, seed, noise)
-    return None if np.array_equal(found, jobs.work_ms) else found
 
 
 def _order(parameters: dict[str, Any], jobs: Jobs, models: Models, seed: int) -> Ordered:
     return Ordered(
         by_arrival,
         fit=parameters["fit"],
-        estimate_ms=_believed(jobs, models, parameters["noise"], seed),
+        estimate_ms=believed(jobs, models, parameters["noise"], seed),
         relax_after_ms=round(parameters["relax"] * 1000),
         relax_scope=1 if parameters["relax_to"] == "rack" else 2,
     )
@@ -63,7 +40,7 @@ class Easy(Policy):
             "running jobs tell when it will have one, and where. A later job may start now if it has a place now and "
             "either should end by that moment, or takes only GPUs that are free then beside that place. " + _OVERRUN
         ),
-        parameters=(FIT, _NOISE, RELAX, SCOPE),
+        parameters=(FIT, NOISE, RELAX, SCOPE),
         assumptions=("D1", "M4", "M11"),
         equal_to=(
             "With jobs of one size, it is fifo,scan=stop.",
@@ -96,7 +73,7 @@ class Conservative(Policy):
         ),
         parameters=(
             FIT,
-            _NOISE,
+            NOISE,
             Parameter("depth", 16, "waiting jobs of a domain that have reservations, 0 all of them"),
             RELAX,
             SCOPE,

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracekit.errors import UsageError
 from tracekit.policies.interface import Parameter
-from tracekit.replay.assumptions.models import overhead_ms
+from tracekit.replay.assumptions.models import estimates_ms, overhead_ms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["CHARGE", "FIT", "NOISE", "OVERHEAD", "RELAX", "SCOPE", "charged", "overheads", "scan"]
+__all__ = ["CHARGE", "FIT", "NOISE", "OVERHEAD", "RELAX", "SCOPE", "believed", "charged", "overheads", "scan"]
 
 FIT = Parameter("fit", "place", "a job needs places on nodes, or only enough free GPUs in number", ("place", "count"))
 
@@ -29,7 +30,9 @@ CHARGE = Parameter(
 )
 
 NOISE = Parameter(
-    "noise", "oracle", "error of the run times that the policy believes in (M11, D8): oracle, helios, or a sigma"
+    "noise",
+    "oracle",
+    "the run times believed in (M11, D8): oracle, helios, a sigma, or limit for the trace's time limits",
 )
 
 RELAX = Parameter("relax", 0.0, "wait after which a gang takes GPUs anywhere, 0 never [s]")
@@ -46,6 +49,23 @@ def scan(default: str) -> Parameter:
         ("stop", "skip"),
         words=("later jobs wait behind one that cannot start", "later jobs may pass one that cannot start"),
     )
+
+
+def believed(jobs: Jobs, models: Models, noise: str, seed: int) -> NDArray[np.int64] | None:
+    """Return the estimates [ms], None where they are the truth; where a job has no time limit, that is the truth.
+
+    Raises
+    ------
+    UsageError
+        The trace tells no time limits, or the noise is none.
+    """
+    if noise == "limit":
+        if not (jobs.limit_ms >= 0).any():
+            raise UsageError("noise=limit: the trace tells no time limits", hint="use oracle, helios or a sigma")
+        found = np.where(jobs.limit_ms >= 0, jobs.limit_ms, jobs.work_ms)
+    else:
+        found = estimates_ms(models, jobs.work_ms, seed, noise)
+    return None if np.array_equal(found, jobs.work_ms) else found
 
 
 def charged(models: Models, preset: object, charge: object, jobs: Jobs) -> dict[str, Any]:

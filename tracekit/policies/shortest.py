@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from tracekit.policies.interface import Card, Policy
-from tracekit.policies.parameters import CHARGE, FIT, NOISE, OVERHEAD, charged, scan
-from tracekit.replay.assumptions.models import estimates_ms
+from tracekit.policies.parameters import CHARGE, FIT, NOISE, OVERHEAD, believed, charged, scan
 from tracekit.replay.keys import shortest, shortest_left, smallest, smallest_left
 from tracekit.replay.mechanisms import Ordered
 
@@ -38,7 +37,7 @@ class _Estimated(Policy):
             scan=p["scan"],
             fit=p["fit"],
             drift="none",
-            estimate_ms=estimates_ms(models, jobs.work_ms, seed, p["noise"]),
+            estimate_ms=believed(jobs, models, p["noise"], seed),
         )
 
 

@@ -1,11 +1,13 @@
-"""The jobs of a replay: flat arrays, one element a job, ordered by submission.
+"""The jobs of a replay: flat arrays, one element a job, ordered by the time from which they compete for GPUs.
+
+That is their submission, unless the jobs are held back.
 
 Times are integer milliseconds after `origin`; a GPU is 1,000 milli-GPUs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +35,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Jobs:
-    """The jobs of a replay, sorted by submission; ties keep the order of the trace.
+    """The jobs of a replay, sorted by arrival (see `arrival_ms`); ties keep the order of the trace.
 
     All arrays have the shape (n,). Indices into the name lists are -1 where the trace does not tell.
     """
@@ -82,6 +84,31 @@ class Jobs:
     """Names of the GPU models asked for, sorted."""
     left_out: tuple[LeftOut, ...] = ()
     """Jobs of the trace that are not here."""
+    held_ms: NDArray[np.int64] | None = None
+    """Time after its submission for which a job does not compete for GPUs [ms]; None where every job does at once."""
+
+    @property
+    def arrival_ms(self) -> NDArray[np.int64]:
+        """When each job begins to compete for GPUs [ms], ascending (n,)."""
+        return self.submit_ms if self.held_ms is None else self.submit_ms + self.held_ms
+
+    def held_back(self, held_ms: NDArray[np.int64]) -> tuple[Jobs, NDArray[np.int64]]:
+        """Return these jobs, each competing only so long after its submission, and the place where each stood before.
+
+        Jobs are sorted by the time from which they compete; ties keep their order.
+
+        Parameters
+        ----------
+        held_ms : array of int, shape (n,)
+            At least 0 [ms].
+        """
+        order = np.argsort(self.submit_ms + held_ms, kind="stable")
+        moved = {
+            f.name: value[order]
+            for f in fields(self)
+            if isinstance(value := getattr(self, f.name), np.ndarray) and f.name != "held_ms"
+        }
+        return replace(self, job_id=self.job_id.gather(order), held_ms=held_ms[order], **moved), order
 
     def shares_left_out(self) -> list[tuple[LeftOut, float | None]]:
         """Return what is left out, each with its share of all GPU-hours that the log tells of [1]."""

@@ -127,7 +127,7 @@ def check_feasibility(
 
 def _edges(jobs: Jobs) -> Longs:
     """Return the edges of the bins [ms]; the last bin ends with the window."""
-    last = max(int(jobs.submit_ms[-1]) if len(jobs) else 0, DAY_MS)
+    last = int(jobs.submit_ms.max(initial=DAY_MS))
     step = DAY_MS * -(-last // (DAY_MS * _MOST_BINS))
     return np.append(np.arange(0, last, step, dtype=np.int64), last)
 

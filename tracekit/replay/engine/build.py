@@ -65,7 +65,7 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     estimate = jobs.work_ms if order.estimate_ms is None else np.ascontiguousarray(order.estimate_ms, np.int64)
     value = np.zeros(len(jobs), np.int64) if order.value is None else np.ascontiguousarray(order.value, np.int64)
     kernel.fill_jobs(
-        table, jobs.submit_ms, jobs.work_ms, jobs.devices, demand_of, estimate, value, never.view(np.uint8)
+        table, jobs.arrival_ms, jobs.work_ms, jobs.devices, demand_of, estimate, value, never.view(np.uint8)
     )
     changes = np.zeros(len(cluster.change_ms), record("Change"))
     changes["time"], changes["node"], changes["up"] = cluster.change_ms, cluster.change_node, cluster.change_up
@@ -163,7 +163,7 @@ def _gpus_of_domains(cluster: Cluster) -> NDArray[np.int64]:
 
 def _sample_step(jobs: Jobs) -> int:
     """Return a first step that the longest job alone would not fill the table with [ms]."""
-    horizon = int(jobs.submit_ms[-1] + jobs.work_ms.max()) if len(jobs) else 0
+    horizon = int(jobs.arrival_ms[-1] + jobs.work_ms.max()) if len(jobs) else 0
     return max(horizon // SAMPLES, 1)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["FEWEST_DAYS", "Compared", "compare_policies", "comparison_rows", "completed_by_both", "day_intervals"]
+__all__ = ["FEWEST_DAYS", "Compared", "compare_policies", "comparison_rows", "completed_by_both", "day_intervals", "submission_days"]
 
 FEWEST_DAYS = 5
 """With fewer submission days there is no interval: too few blocks to resample."""
@@ -158,7 +158,7 @@ def _row(first: Compared, other: Compared, seed: int, measured: NDArray[np.bool_
     queue = (other.outcome.first_start_ms - first.outcome.first_start_ms)[common]
     bases = ((first.outcome.end_ms[common] - submit), (first.outcome.first_start_ms[common] - submit))
     ratios = [(jct, bases[0]), (queue, bases[1])]
-    intervals = day_intervals(_days(first.jobs)[common], [jct / 1000, queue / 1000], ratios, seed=seed)
+    intervals = day_intervals(submission_days(first.jobs)[common], [jct / 1000, queue / 1000], ratios, seed=seed)
     parts: list[float | None] = []
     for k, (diff, base) in enumerate(ratios):
         mean, usual = float(diff.mean()), float(base.mean())
@@ -175,7 +175,7 @@ def completed_by_both(first: Compared, other: Compared, measured: NDArray[np.boo
     return common if measured is None else common & measured
 
 
-def _days(jobs: Jobs) -> NDArray[np.int64]:
+def submission_days(jobs: Jobs) -> NDArray[np.int64]:
     """Return the UTC day of each submission [days after 1970]."""
     zone = dt.UTC if jobs.origin.tzinfo is None else jobs.origin.tzinfo
     epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -108,7 +108,7 @@ def measured_jobs(jobs: Jobs, start: dt.datetime | None, end: dt.datetime | None
             limit = (_naive(time) - _naive(jobs.origin)) / dt.timedelta(milliseconds=1)
             inside &= (jobs.submit_ms >= limit) if after else (jobs.submit_ms < limit)
     if not inside.any():
-        last = jobs.origin + dt.timedelta(milliseconds=int(jobs.submit_ms[-1])) if len(jobs) else jobs.origin
+        last = jobs.origin + dt.timedelta(milliseconds=int(jobs.submit_ms.max(initial=0)))
         raise UsageError(
             "no job was submitted in the measuring window", hint=f"submissions run from {jobs.origin} to {last}"
         )

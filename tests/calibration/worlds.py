@@ -1,0 +1,319 @@
+"""Clusters with a known scheduler, simulated in plain Python: logs of which the truth is known.
+
+Nothing here is shared with the replay engine. A world is jobs, nodes and a rule that picks which waiting job starts
+next; the simulator walks through submissions, ends and changes of nodes, and notes when each job starts. What a change
+would have done is the same simulation with another rule.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tests.replay.builders import make_cluster, make_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+__all__ = ["KINDS", "Job", "World", "make_world", "simulate"]
+
+DAY = 86_400.0
+
+
+@dataclass
+class Job:
+    """One job; times in seconds."""
+
+    submit: float
+    gpus: int
+    run: float
+    limit: float
+    user: int
+    vc: int
+    priority: int = 0
+    delay: float = 0.0
+    """Start-up delay: from its submission until it competes."""
+
+
+@dataclass
+class World:
+    """A cluster and its rule."""
+
+    kind: str
+    jobs: list[Job]
+    nodes: list[int]
+    """GPUs of each node."""
+    node_vc: list[int] = field(default_factory=list)
+    """Whose node each is, where each VC has its own; empty where all share."""
+    quota: list[int] = field(default_factory=list)
+    """GPUs of each VC, where VCs have quotas."""
+    user_limit: int = 0
+    down: list[tuple[float, float, int]] = field(default_factory=list)
+    """From, to, node: no job starts on it; running ones go on."""
+    start: list[float] = field(default_factory=list)
+    """When each job started."""
+
+    def to_replay(self) -> tuple[Jobs, Cluster]:
+        """Return what a log of this world tells."""
+        jobs = make_jobs(
+            [(j.submit, j.gpus, j.run) for j in self.jobs],
+            vc=[f"vc{j.vc}" for j in self.jobs],
+            user=[f"u{j.user}" for j in self.jobs],
+            priority=[j.priority for j in self.jobs],
+            limit_ms=[round(j.limit * 1000) for j in self.jobs],
+            recorded_start_ms=[round(s * 1000) for s in self.start],
+            recorded_end_ms=[round((s + j.run) * 1000) for s, j in zip(self.start, self.jobs, strict=True)],
+        )
+        quota = {f"vc{v}": q for v, q in enumerate(self.quota)} if self.quota else None
+        changes = sorted(c for a, b, node in self.down for c in ((a, node, False), (b, node, True)))
+        return jobs, make_cluster(self.nodes, quota=quota, changes=changes)
+
+
+class _State:
+    """What runs and what waits at one moment."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.free = list(world.nodes)
+        self.up = [True] * len(world.nodes)
+        self.waiting: list[int] = []
+        self.running: dict[int, tuple[float, list[tuple[int, int]]]] = {}
+        self.held_user: dict[int, int] = {}
+        self.held_vc: dict[int, int] = {}
+
+    def nodes_of(self, job: Job) -> Iterator[int]:
+        for n, up in enumerate(self.up):
+            if up and (not self.world.node_vc or self.world.node_vc[n] == job.vc):
+                yield n
+
+    def place(self, job: Job, free: list[int] | None = None) -> list[tuple[int, int]] | None:
+        """Return nodes for a gang: the fullest one that holds it, or empty ones and the fullest for the rest."""
+        free = self.free if free is None else free
+        nodes = list(self.nodes_of(job))
+        size = max(self.world.nodes)
+        found: list[tuple[int, int]] = []
+        left = job.gpus
+        if left > size:
+            for n in nodes:
+                if left >= size and free[n] == size:
+                    found.append((n, size))
+                    left -= size
+            if left >= size:
+                return None
+        if left:
+            taken = {n for n, _ in found}
+            fits = [n for n in nodes if free[n] >= left and n not in taken]
+            if not fits:
+                return None
+            found.append((min(fits, key=lambda n: (free[n], n)), left))
+        return found
+
+    def start(self, k: int, now: float, places: list[tuple[int, int]]) -> None:
+        job = self.world.jobs[k]
+        for n, g in places:
+            self.free[n] -= g
+        self.waiting.remove(k)
+        self.running[k] = (now, places)
+        self.held_user[job.user] = self.held_user.get(job.user, 0) + job.gpus
+        self.held_vc[job.vc] = self.held_vc.get(job.vc, 0) + job.gpus
+
+    def end(self, k: int) -> None:
+        job = self.world.jobs[k]
+        for n, g in self.running.pop(k)[1]:
+            self.free[n] += g
+        self.held_user[job.user] -= job.gpus
+        self.held_vc[job.vc] -= job.gpus
+
+
+def simulate(world: World, kind: str | None = None) -> list[float]:
+    """Return when each job starts under the world's rule, or under another one [s]."""
+    kind = kind or world.kind
+    state = _State(world)
+    rule = _RULES[kind]
+    events: list[tuple[float, int, int, int]] = []  # ends before changes before arrivals at one instant
+    for k, job in enumerate(world.jobs):
+        heapq.heappush(events, (round(job.submit + job.delay, 3), 2, k, k))
+    for begin, end, node in world.down:
+        heapq.heappush(events, (begin, 1, 0, node))
+        heapq.heappush(events, (end, 1, 1, node))
+    starts = [float("nan")] * len(world.jobs)
+    while events:
+        now = events[0][0]
+        while events and events[0][0] == now:
+            _, what, up, k = heapq.heappop(events)
+            if what == 0:
+                state.end(k)
+            elif what == 1:
+                state.up[k] = bool(up)
+            else:
+                state.waiting.append(k)
+        while (chosen := rule(state, now)) is not None:
+            k, places = chosen
+            state.start(k, now, places)
+            starts[k] = now
+            heapq.heappush(events, (round(now + world.jobs[k].run, 3), 0, k, k))
+    return starts
+
+
+_Choice = tuple[int, list[tuple[int, int]]] | None
+
+
+def _arrived(state: _State) -> list[int]:
+    return sorted(state.waiting, key=lambda k: (state.world.jobs[k].submit + state.world.jobs[k].delay, k))
+
+
+def _first(state: _State, order: list[int], may: Callable[[Job], bool] | None = None, *, stop: bool = False) -> _Choice:
+    for k in order:
+        job = state.world.jobs[k]
+        if may is not None and not may(job):
+            continue
+        places = state.place(job)
+        if places is not None:
+            return k, places
+        if stop:
+            return None
+    return None
+
+
+def _strict(state: _State, now: float) -> _Choice:
+    return _first(state, _arrived(state)[:1])
+
+
+def _passing(state: _State, now: float) -> _Choice:
+    return _first(state, _arrived(state))
+
+
+def _priority(state: _State, now: float) -> _Choice:
+    order = sorted(_arrived(state), key=lambda k: -state.world.jobs[k].priority)
+    return _first(state, order)
+
+
+def _fair_share(state: _State, now: float) -> _Choice:
+    order = sorted(_arrived(state), key=lambda k: state.held_user.get(state.world.jobs[k].user, 0))
+    return _first(state, order)
+
+
+def _partitions(state: _State, now: float) -> _Choice:
+    heads: dict[int, int] = {}
+    for k in _arrived(state):
+        heads.setdefault(state.world.jobs[k].vc, k)
+    return _first(state, list(heads.values()))
+
+
+def _user_limit(state: _State, now: float) -> _Choice:
+    limit = state.world.user_limit
+    return _first(state, _arrived(state), lambda job: state.held_user.get(job.user, 0) + job.gpus <= limit)
+
+
+def _quotas(state: _State, now: float) -> _Choice:
+    quota = state.world.quota
+    return _first(state, _arrived(state), lambda job: state.held_vc.get(job.vc, 0) + job.gpus <= quota[job.vc])
+
+
+def _shortest(state: _State, now: float) -> _Choice:
+    """The order of QSSF with perfect knowledge: least GPU time first; later ones may pass."""
+    jobs = state.world.jobs
+    return _first(state, sorted(_arrived(state), key=lambda k: jobs[k].run * jobs[k].gpus))
+
+
+def _easy(state: _State, now: float) -> _Choice:
+    jobs = state.world.jobs
+    order = _arrived(state)
+    if not order:
+        return None
+    head = order[0]
+    places = state.place(jobs[head])
+    if places is not None:
+        return head, places
+    free, shadow = list(state.free), now
+    ends = sorted((max(begin + jobs[k].limit, now), k) for k, (begin, _) in state.running.items())
+    reserved = None
+    for end, k in ends:
+        for n, g in state.running[k][1]:
+            free[n] += g
+        reserved = state.place(jobs[head], free)
+        if reserved is not None:
+            shadow = end
+            break
+    if reserved is None:
+        return _first(state, order[1:])
+    for n, g in reserved:
+        free[n] -= g
+    for k in order[1:]:
+        places = state.place(jobs[k])
+        if places is None:
+            continue
+        if now + jobs[k].limit <= shadow or all(free[n] >= g for n, g in places):
+            return k, places
+    return None
+
+
+_RULES: dict[str, Callable[[_State, float], _Choice]] = {
+    "strict": _strict,
+    "passing": _passing,
+    "priority": _priority,
+    "fair-share": _fair_share,
+    "partitions": _partitions,
+    "user-limit": _user_limit,
+    "quotas": _quotas,
+    "easy": _easy,
+    "shortest": _shortest,
+    "delays": _passing,
+    "nodes-down": _passing,
+}
+KINDS = tuple(_RULES)
+
+
+def make_world(kind: str, seed: int, load: float, *, jobs: int = 1500, nodes: int = 8, days: float = 28.0) -> World:
+    """Return a world of a kind, simulated: so many jobs over so many days, which ask for `load` times its GPUs."""
+    random = np.random.default_rng([seed, KINDS.index(kind)])
+    size = 8
+    total = nodes * size
+    hours = random.uniform(0, days * 24, 4 * jobs)
+    daily = 0.6 + 0.4 * np.sin((hours % 24 - 8) / 24 * 2 * np.pi)
+    submit = np.sort(hours[random.random(len(hours)) < daily][:jobs]) * 3600
+    submit = np.round(submit - submit[0])
+    count = len(submit)
+    gpus = random.choice([1, 2, 4, 8, 16], count, p=[0.5, 0.15, 0.15, 0.17, 0.03])
+    run = np.clip(random.lognormal(8.5, 1.4, count), 30, 3 * DAY)
+    run = np.round(run * load * total * days * DAY / (gpus * run).sum())
+    run = np.maximum(run, 1.0)
+    users = random.choice(12, count, p=np.arange(12, 0, -1) / 78)
+    vcs = users % 4
+    limit = np.round(run * random.choice([1.2, 2.0, 4.0, 8.0], count))
+    priority = random.choice([0, 100, 500], count, p=[0.6, 0.3, 0.1]) if kind == "priority" else np.zeros(count, int)
+    delay = np.zeros(count)
+    if kind == "delays":
+        delay = np.round(random.lognormal(np.log(60 + 30 * gpus), 0.5), 3)
+    made = [
+        Job(
+            *(float(v) for v in (submit[k], gpus[k], run[k], limit[k])),
+            int(users[k]),
+            int(vcs[k]),
+            int(priority[k]),
+            float(delay[k]),
+        )
+        for k in range(count)
+    ]
+    for job in made:
+        job.gpus = int(job.gpus)
+    world = World(kind, made, [size] * nodes)
+    if kind == "partitions":
+        world.node_vc = [n % 4 for n in range(nodes)]
+        world.quota = [size * world.node_vc.count(v) for v in range(4)]
+    elif kind == "quotas":
+        world.quota = [total // 4] * 4
+    elif kind == "user-limit":
+        world.user_limit = total // 4
+    elif kind == "nodes-down":
+        world.down = [((6 + 7 * i) * DAY, (9 + 7 * i) * DAY, n) for i in range(3) for n in (2 * i, 2 * i + 1)]
+    if kind == "partitions":
+        # A gang that no VC could ever hold is no job of this world.
+        world.jobs = [j for j in world.jobs if j.gpus <= min(world.quota)]
+    return replace(world, start=simulate(world))

@@ -1,0 +1,250 @@
+"""Find the twin of a log: the replay settings that come nearest to what it recorded."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.calibration.score import Score, score
+from tracekit.calibration.search import Settings, Workbench, search
+from tracekit.calibration.twin import ClusterTwin, Delays, Scores, Twin, digest_of_jobs
+from tracekit.damage import damage_told
+from tracekit.errors import UsageError
+from tracekit.progress import Progress
+from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
+from tracekit.replay.native import kernel
+from tracekit.replay.workload.from_trace import jobs_of_trace
+from tracekit.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tracekit.calibration.search import Tried
+    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+
+    Floats = NDArray[np.float64]
+    Bools = NDArray[np.bool_]
+
+__all__ = ["Calibration", "ClusterCalibration", "calibrate", "calibrate_jobs", "clusters_by_waiting", "workbench_of"]
+
+_SEEN_SHARE = 0.6
+"""Settings are chosen by the jobs of the first part of the time, and scored by the rest [1]; our choice."""
+_FEWEST = 50
+"""Jobs that each part needs."""
+UNNAMED = "all"
+"""What a cluster is called where the log names none."""
+
+
+@dataclass(frozen=True)
+class ClusterCalibration:
+    """What was found for one cluster."""
+
+    name: str
+    waiting_share: float | None
+    """Its part of the hours waited in all clusters [1]; None where nobody waited."""
+    bench: Workbench
+    settings: Settings
+    score: Score
+    tried: tuple[Tried, ...]
+    recorded_s: Floats
+    """First start minus submission by the log [s]; NaN unknown (n,)."""
+    twin_s: Floats
+    """The same in the twin; NaN where a job never starts (n,)."""
+    unseen: Bools
+    """Jobs that the score is over (n,)."""
+
+    @property
+    def twin(self) -> ClusterTwin:
+        """Its table in twin.toml."""
+        whole = {k: v for k, v in self.score.whole.items() if k in {f.name for f in fields(Scores)}}
+        return ClusterTwin(
+            **asdict(self.settings.rules),
+            capacity=self.settings.capacity,  # type: ignore[arg-type]  # the keys of `workbench_of`
+            jobs=len(self.bench.jobs),
+            delays=Delays(self.bench.held_ms is not None, self.bench.startup if self.settings.delays else {}),
+            grade=self.score.grade,
+            scores=Scores(**whole, queue_correlation=self.score.queue_correlation),
+        )
+
+    def candidates(self) -> pl.DataFrame:
+        """Return what was tried, the nearest first: stage, rules, capacity, delays, distance, mean_wait_s, why_not."""
+        rows = [
+            {
+                "stage": t.stage,
+                "rules": t.settings.rules.words,
+                "policy": t.settings.rules.policy,
+                "capacity": t.settings.capacity,
+                "delays": t.settings.delays,
+                "distance": None if np.isinf(t.distance) else t.distance,
+                "mean_wait_s": None if np.isnan(t.mean_s) else t.mean_s,
+                "why_not": t.why_not,
+                "chosen": t.settings == self.settings,
+            }
+            for t in self.tried
+        ]
+        return pl.DataFrame(rows, infer_schema_length=None).sort("distance", nulls_last=True, maintain_order=True)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The twin of a log."""
+
+    twin: Twin
+    clusters: tuple[ClusterCalibration, ...]
+    """Those with most of the waiting hours first."""
+    left_out: dict[str, str]
+    """Clusters without a twin, and why, a sentence without its full stop."""
+
+
+@damage_told()
+def calibrate(
+    trace: Trace | str | Path,
+    *,
+    clusters: Sequence[str] | None = None,
+    limit: int | None = 100_000,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Find the settings under which a replay of a Trace comes nearest to what its log recorded.
+
+    Parameters
+    ----------
+    trace : Trace or path
+        Jobs with submission, start, end and number of GPUs.
+    clusters : sequence of str, optional
+        Which clusters; all by default, those with most of the waiting hours first.
+    limit : int, optional
+        Look at the first so many jobs of each cluster only; None all.
+    seed : int
+        Of the delays drawn.
+    progress : Progress, optional
+        Told of every candidate.
+
+    Raises
+    ------
+    EngineMissingError
+        This installation cannot replay.
+    TracekitError
+        The Trace cannot be used, or no cluster of it can be calibrated.
+    """
+    kernel()  # before a Trace is read for nothing
+    opened, progress = Trace.of(trace), progress or Progress()
+    shares = clusters_by_waiting(opened)
+    asked = list(shares) if clusters is None else list(clusters)
+    found: list[ClusterCalibration] = []
+    left_out: dict[str, str] = {}
+    for name in asked:
+        if name not in shares:
+            raise UsageError(f"no cluster '{name[:60]}'", where=opened.path, hint=f"choose of: {', '.join(shares)}")
+        try:
+            bench = workbench_of(opened, None if name == UNNAMED else name, limit=limit, seed=seed)
+            found.append(calibrate_jobs(bench, name, shares[name], progress))
+        except UsageError as error:
+            left_out[name] = error.what
+    if not found:
+        raise UsageError("; ".join(f"{name}: {why}" for name, why in left_out.items()), where=opened.path)
+    twin = Twin(digest_of_jobs(opened), {one.name: one.twin for one in found}, opened.path.name)
+    return Calibration(twin, tuple(found), left_out)
+
+
+def clusters_by_waiting(trace: Trace) -> dict[str, float | None]:
+    """Return the clusters of a Trace, each with its part of all hours waited, the largest first.
+
+    A wait is queue_s of a job with GPUs, first start minus submission.
+    """
+    waits = trace.scan("jobs").filter(pl.col("gpu_count") > 0)
+    table = waits.group_by("cluster").agg(pl.col("queue_s").sum().alias("s"), pl.len().alias("jobs")).collect()
+    named = table.filter(pl.col("cluster").is_not_null())
+    if named.height == 0:
+        return {UNNAMED: 1.0 if (table["s"].sum() or 0.0) > 0 else None}
+    total = float(named["s"].sum() or 0.0)
+    rows = named.sort("s", "jobs", "cluster", descending=[True, True, False]).iter_rows(named=True)
+    return {str(row["cluster"]): row["s"] / total if total else None for row in rows}
+
+
+def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: int) -> Workbench:
+    """Return the jobs of a cluster, and what they may have run on.
+
+    Raises
+    ------
+    UsageError
+        No job can be replayed, or the log does not tell enough starts.
+    """
+    jobs = jobs_of_trace(trace, cluster=cluster, limit=limit)
+    known = jobs.recorded_start_ms >= jobs.submit_ms
+    seen = known & (jobs.submit_ms < _SEEN_SHARE * jobs.submit_ms.max())
+    for what, count in (("first", seen), ("last", known & ~seen)):
+        if int(count.sum()) < _FEWEST:
+            raise UsageError(
+                f"{int(count.sum()):,} jobs of the {what} part of the log have a known start; calibrating takes "
+                f"{_FEWEST} or more",
+                where=trace.path,
+            )
+    makers = {
+        "stated": partial(_stated, trace, jobs, cluster),
+        "observed": partial(_observed, trace, jobs, cluster),
+    }
+    return Workbench(jobs, makers, seen, _holds(trace, jobs), seed=seed)
+
+
+def _stated(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool) -> Cluster:
+    return cluster_of_trace(trace, jobs, cluster=cluster, partitioned=partitioned)
+
+
+def _observed(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool) -> Cluster:
+    return observed_cluster(trace, jobs, cluster=cluster, partitioned=partitioned)
+
+
+def _holds(trace: Trace, jobs: Jobs) -> NDArray[np.int64] | None:
+    """Return how long the log held each job back before it was eligible [ms]; None where it tells none.
+
+    A job that started before it was eligible was not held back until then; such a time is a fault of the log.
+    """
+    if "eligible_time" not in trace.scan("jobs").collect_schema():
+        return None
+    table = trace.scan("jobs").select("job_id", pl.col("eligible_time") - pl.col("submit_time")).collect()
+    if table["eligible_time"].null_count() == len(table):
+        return None
+    own = pl.DataFrame({"job_id": jobs.job_id}).join(
+        table.unique("job_id", keep="first"), on="job_id", how="left", maintain_order="left"
+    )
+    held = own["eligible_time"].dt.total_milliseconds().fill_null(0).to_numpy().astype(np.int64)
+    waited = np.where(jobs.recorded_start_ms >= 0, jobs.recorded_start_ms - jobs.submit_ms, 0)
+    held = np.clip(held, 0, np.maximum(waited, 0))
+    return held if held.any() else None
+
+
+def calibrate_jobs(
+    bench: Workbench, name: str = UNNAMED, waiting_share: float | None = 1.0, progress: Progress | None = None
+) -> ClusterCalibration:
+    """Return the twin of the jobs of one cluster, chosen by the jobs to learn from and scored by the others.
+
+    Raises
+    ------
+    UsageError
+        Nothing can be replayed.
+    """
+    found = search(bench, progress)
+    recorded, twin = bench.recorded_s, bench.waits_s(found.best)
+    unseen = ~bench.among & ~np.isnan(recorded) & ~np.isnan(twin)
+    if not unseen.any():
+        raise UsageError("no job of the last part of the log starts in a replay")
+    return ClusterCalibration(
+        name,
+        waiting_share,
+        bench,
+        found.best,
+        score(bench.jobs, recorded, twin, unseen),
+        found.tried,
+        recorded,
+        twin,
+        unseen,
+    )

@@ -1,0 +1,140 @@
+"""Waits that no policy explains: starting up on free GPUs, and holds.
+
+A job that comes while most of the cluster is free still starts a little later than it came: the scheduler's
+cycle, image pulls, starting a gang. These delays are read from such jobs, by size of gang, and every job of the twin
+competes for GPUs only after one of them, drawn by its place in the log. A hold is what the log states itself: a job is
+eligible later than it was submitted (a dependency, a begin time, a user's hold).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from tracekit.replay.jobs import Jobs
+
+    Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
+    Floats = NDArray[np.float64]
+
+__all__ = ["QUANTILES", "delays_of_jobs", "in_time", "startup_delays", "submitted_to_free_gpus"]
+
+QUANTILES = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
+"""The middles of ten equal parts of a distribution of delays."""
+
+_FREE_SHARES = (0.5, 0.6, 0.7, 0.8, 0.9)
+"""A cluster of which so much is asked for at most counts as free [1]: the first share that enough jobs met. Our choice,
+so that scattered GPUs do not pass as a delay where it can be helped."""
+_FEWEST = 30
+"""Jobs without which a size of gang takes the delays of all sizes, and all sizes take none."""
+
+
+def submitted_to_free_gpus(jobs: Jobs, gpus: int, share: float) -> Bools:
+    """Return which jobs came when nothing held them back that a policy knows, by the log (n,).
+
+    All jobs that held GPUs or waited for them asked for at most a share of the cluster together, those of the user for
+    nothing, and those of the VC for at most that share of what they ever did.
+
+    Parameters
+    ----------
+    jobs : Jobs
+        With recorded starts and ends; a job without them holds nothing here.
+    gpus : int
+        GPUs of the cluster.
+    share : float
+        What counts as free.
+    """
+    started = jobs.recorded_start_ms >= jobs.submit_ms
+    known = started & (jobs.recorded_end_ms >= jobs.recorded_start_ms)
+    size = gpus_of(jobs) / 1000
+    asked = asked_at_submission(np.zeros(len(jobs), np.int64), jobs, known)
+    free: Bools = started & (asked <= share * gpus)
+    if jobs.users:
+        free &= asked_at_submission(jobs.user, jobs, known) <= size
+    if len(jobs.tenants) > 1:
+        own = asked_at_submission(jobs.tenant, jobs, known)
+        peak = np.zeros(int(jobs.tenant.max()) + 2)
+        np.maximum.at(peak, jobs.tenant, own)
+        free &= own <= np.maximum(share * peak[jobs.tenant], size)
+    return free
+
+
+def asked_at_submission(codes: NDArray[Any], jobs: Jobs, known: Bools) -> Floats:
+    """Return the GPUs that jobs of each one's code hold or wait for when it is submitted, by the log, its own included.
+
+    Parameters
+    ----------
+    codes : array of int, shape (n,)
+        Whose jobs count together.
+    jobs : Jobs
+    known : array of bool, shape (n,)
+        Jobs whose end is known; others ask for nothing.
+    """
+    size = gpus_of(jobs) / 1000
+    found = np.zeros(len(jobs))
+    order = np.argsort(codes, kind="stable")
+    for own in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        ended = own[known[own]]
+        found[own] = in_time(jobs.submit_ms[own], jobs.submit_ms[ended], jobs.recorded_end_ms[ended], size[ended])
+    return np.where(known, found, found + size)
+
+
+def in_time(at: Ints, begin: Ints, end: Ints, amount: Floats) -> Floats:
+    """Return the sum of the amounts (m,) whose half-open interval [begin, end) holds each instant (n,)."""
+    by_begin, by_end = np.argsort(begin, kind="stable"), np.argsort(end, kind="stable")
+    risen = np.concatenate([[0.0], np.cumsum(amount[by_begin])])
+    fallen = np.concatenate([[0.0], np.cumsum(amount[by_end])])
+    up = risen[np.searchsorted(begin[by_begin], at, side="right")]
+    down = fallen[np.searchsorted(end[by_end], at, side="right")]
+    found: Floats = up - down
+    return found
+
+
+def startup_delays(jobs: Jobs, gpus: int, among: Bools) -> dict[str, tuple[float, ...]]:
+    """Return the `QUANTILES` of the start-up delay by size of gang [s]; empty where it cannot be told or is none.
+
+    Parameters
+    ----------
+    jobs : Jobs
+        With recorded starts.
+    gpus : int
+        GPUs of the cluster.
+    among : array of bool, shape (n,)
+        Jobs to learn from.
+    """
+    for share in _FREE_SHARES:
+        found = submitted_to_free_gpus(jobs, gpus, share) & among
+        if int(found.sum()) >= _FEWEST:
+            break
+    wait = (jobs.recorded_start_ms - jobs.submit_ms) / 1000
+    classes = gpu_class(gpus_of(jobs))
+    if int(found.sum()) < _FEWEST:
+        return {}
+    everyone = np.quantile(wait[found], QUANTILES)
+    if everyone[-1] < 1:
+        return {}
+    delays = {}
+    for code in np.unique(classes).tolist():
+        own = wait[found & (classes == code)]
+        delays[GPU_CLASSES[code]] = tuple(np.quantile(own, QUANTILES) if len(own) >= _FEWEST else everyone)
+    return {name: tuple(round(float(v), 3) for v in values) for name, values in delays.items()}
+
+
+def delays_of_jobs(jobs: Jobs, startup: Mapping[str, tuple[float, ...]], seed: int) -> Ints:
+    """Return the start-up delay of each job [ms] (n,): one of the quantiles of its size, all equally often."""
+    if not startup:
+        return np.zeros(len(jobs), np.int64)
+    table = np.zeros((len(GPU_CLASSES), len(QUANTILES)), np.int64)
+    for name, values in startup.items():
+        table[GPU_CLASSES.index(name)] = np.round(np.array(values) * 1000)
+    drawn = np.random.default_rng(seed).integers(0, len(QUANTILES), len(jobs))
+    found: Ints = table[gpu_class(gpus_of(jobs)), drawn]
+    return found

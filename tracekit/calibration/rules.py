@@ -1,0 +1,144 @@
+"""How a cluster schedules: what a calibration searches over, and the policy of the replay that does the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tracekit.decode import Count, Range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Rules"]
+
+Seconds = Annotated[float, Range(0, 1e9)]
+
+_ORDERS = {
+    "arrival": "first in, first out",
+    "priority": "the log's priorities",
+    "fair-share-vc": "the VC that holds least goes next",
+    "fair-share-user": "the user who holds least goes next",
+    "shortest": "the shortest job goes next",
+    "smallest": "the job of the least GPU time goes next",
+}
+_BACKFILLS = {
+    "none": "",
+    "easy": "later jobs go ahead where they do not delay the first that waits (EASY)",
+    "conservative": "later jobs go ahead where they delay no job before them",
+}
+_QUOTAS = {
+    "none": "",
+    "partitions": "each VC has nodes of its own",
+    "limits": "each VC holds at most its quota, on any nodes",
+    "idle": "VCs may hold what others leave of their quotas",
+    "reclaim": "VCs may hold what others leave of their quotas, who take it back",
+}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How jobs are ordered, what holds them back, and where they go."""
+
+    order: Literal["arrival", "priority", "fair-share-vc", "fair-share-user", "shortest", "smallest"] = "arrival"
+    """Which job goes next."""
+    scan: Literal["stop", "skip"] = "stop"
+    """What happens at a job that cannot start: all later ones wait, or they may pass it."""
+    backfill: Literal["none", "easy", "conservative"] = "none"
+    """By which rule later jobs go ahead, in place of `scan`."""
+    estimates: Literal["oracle", "limit"] = "oracle"
+    """What backfilling and the orders 'shortest' and 'smallest' believe jobs run: what they did run, or their time limits."""
+    half_life_s: Seconds = 0.0
+    """With fair share: time after which past use counts half; 0 counts only what is held now [s]."""
+    quotas: Literal["none", "partitions", "limits", "idle", "reclaim"] = "none"
+    """What the quotas of VCs do."""
+    user_gpus: Count = 0
+    """Most GPUs that a user may hold; 0 any number."""
+    vc_gpus: Count = 0
+    """Most GPUs that a VC may hold, the same for all; 0 any number."""
+    placement: str = "consolidate"
+    """Which nodes a gang takes (see `tracekit replay --placement`)."""
+    fit: Literal["place", "count"] = "place"
+    """Whether a job needs places on nodes, or only enough free GPUs in number."""
+    relax_s: Seconds = 0.0
+    """Wait after which a gang takes GPUs on any nodes; 0 never [s]."""
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether each VC is a cluster of its own."""
+        return self.quotas == "partitions"
+
+    def fault(self) -> str | None:
+        """Return why these rules cannot be replayed together; None where they can."""
+        limited = self.quotas in {"limits", "idle", "reclaim"}
+        if limited + (self.user_gpus > 0) + (self.vc_gpus > 0) > 1:
+            return "one of quotas, user_gpus and vc_gpus limits what may be held, not two of them"
+        if (limited or self.user_gpus or self.vc_gpus) and (self.order, self.backfill) != ("arrival", "none"):
+            return "limits go with order = 'arrival' and backfill = 'none'"
+        if self.backfill != "none" and self.order not in {"arrival", "priority"}:
+            return f"backfill = '{self.backfill}' goes with order = 'arrival' or 'priority'"
+        if self.relax_s and (self.order not in {"arrival", "priority"} or limited or self.user_gpus or self.vc_gpus):
+            return "relax_s goes with order = 'arrival' or 'priority', without limits"
+        return None
+
+    @property
+    def policy(self) -> str:
+        """The policy that does this, as `tracekit replay -p` takes it."""
+        given: dict[str, Any] = {"scan": self.scan, "fit": self.fit}
+        lend = {"limits": "never", "idle": "idle", "reclaim": "reclaim"}.get(self.quotas)
+        if lend or self.user_gpus or self.vc_gpus:
+            name = "limits"
+            given |= {"of": "user" if self.user_gpus else "vc", "gpus": self.user_gpus or self.vc_gpus}
+            given |= {"lend": lend or "never"}
+        elif self.order == "priority":
+            name = "priority"
+            given |= {"backfill": self.backfill, "noise": self.estimates, "relax": self.relax_s}
+        elif self.backfill != "none":
+            name = self.backfill
+            given = {"fit": self.fit, "noise": self.estimates, "relax": self.relax_s}
+        elif self.order == "arrival":
+            name = "fifo"
+            given |= {"relax": self.relax_s}
+        elif self.order in {"shortest", "smallest"}:
+            name = "sjf" if self.order == "shortest" else "ssf"
+            given |= {"noise": self.estimates}
+        else:
+            name = "fair-share"
+            given |= {"of": self.order.removeprefix("fair-share-"), "half_life": self.half_life_s}
+        return ",".join((name, *(f"{key}={value}" for key, value in given.items())))
+
+    @property
+    def words(self) -> str:
+        """What the rules do, for people."""
+        return "; ".join(self._words())
+
+    def _words(self) -> Iterator[str]:
+        yield _ORDERS[self.order]
+        limited = self.quotas in {"limits", "idle", "reclaim"} or self.user_gpus or self.vc_gpus
+        if self.backfill != "none":
+            yield _BACKFILLS[self.backfill] + ("" if self.estimates == "oracle" else ", by the log's time limits")
+        elif self.scan == "skip":
+            yield "jobs may pass one that cannot start"
+        elif limited or self.order.startswith("fair-share"):
+            yield "a job that cannot start holds up those of the same VC or user"
+        else:
+            yield "a job that cannot start holds up all later ones"
+        if self.half_life_s:
+            yield f"past use counts half after {self.half_life_s / 3600:g} h"
+        if self.quotas != "none":
+            yield _QUOTAS[self.quotas]
+        if self.user_gpus:
+            yield f"a user holds at most {self.user_gpus:,} GPUs"
+        if self.vc_gpus:
+            yield f"a VC holds at most {self.vc_gpus:,} GPUs"
+        if self.placement != "consolidate":
+            yield f"placement {self.placement}"
+        if self.fit == "count":
+            yield "a gang needs no places on nodes, only enough free GPUs"
+        if self.relax_s:
+            yield f"after {self.relax_s / 60:g} min a gang takes GPUs on any nodes"
+
+    @property
+    def complexity(self) -> int:
+        """How many settings differ from the defaults; of two rules that fit alike the simpler one is taken."""
+        return sum(getattr(self, f.name) != f.default for f in fields(self))

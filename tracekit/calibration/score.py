@@ -1,0 +1,182 @@
+"""How near a twin comes to the log on jobs that it has not seen, and what may be built on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import polars as pl
+
+from tracekit.calibration.delays import in_time
+from tracekit.calibration.waits import agreeing
+from tracekit.replay.results.comparison import day_intervals, submission_days
+from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from tracekit.replay.jobs import Jobs
+
+    Floats = NDArray[np.float64]
+    Bools = NDArray[np.bool_]
+
+__all__ = ["GRADES", "Grade", "Score", "score"]
+
+Grade = Literal["close", "fair", "rough", "poor"]
+
+NEAR_S = 60.0
+"""Mean waits that differ by no more agree, whatever their ratio [s]; our choice."""
+
+GRADES: dict[Grade, tuple[float, float, float]] = {
+    "close": (1.1, 0.75, 0.15),
+    "fair": (1.25, 0.5, 0.35),
+    "rough": (1.6, 0.25, 0.6),
+}
+"""The limits of each grade, our choice: the ratio of the mean waits is within this factor either way (or the means
+within a minute), at least this share of jobs waits alike, at most this share of the waiting hours is unexplained. A twin
+that misses the last is 'poor'. Effects are told from 'close' and 'fair' twins only."""
+
+_COLUMNS: dict[str, type[pl.DataType]] = {
+    "scope": pl.String,
+    "name": pl.String,
+    "jobs": pl.Int64,
+    **dict.fromkeys(
+        (
+            "recorded_mean_s",
+            "twin_mean_s",
+            "ratio",
+            "ratio_low",
+            "ratio_high",
+            "recorded_p50_s",
+            "twin_p50_s",
+            "recorded_p90_s",
+            "twin_p90_s",
+            "agreeing_share",
+            "agreeing_low",
+            "agreeing_high",
+            "rank_correlation",
+            "unexplained_share",
+        ),
+        pl.Float64,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Score:
+    """A twin beside the log, over jobs submitted after those that its settings were chosen by."""
+
+    table: pl.DataFrame
+    """One row for all jobs (scope 'all'), each size of gang ('gpu_class') and each VC ('vc', name NULL without one):
+    jobs; mean, median and 90th percentile of the recorded wait and the twin's [s]; ratio (twin's mean / recorded mean)
+    and agreeing_share (jobs whose waits differ by at most 5 min or 25 %) with 95 % intervals over submission days, NULL
+    with fewer than 5 days; rank_correlation (Spearman's); unexplained_share (hours that jobs waited in the log beyond
+    their wait in the twin / all hours waited in the log)."""
+    grade: Grade
+    queue_correlation: float | None
+    """Correlation of the queued GPUs of the log and of the twin, hour by hour; None where either stays the same."""
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        """The row of all jobs."""
+        return self.table.row(0, named=True)
+
+    @property
+    def carries(self) -> bool:
+        """Whether effects may be told from this twin."""
+        return self.grade in {"close", "fair"}
+
+
+def score(jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bools) -> Score:
+    """Return how near a twin comes to the log.
+
+    Parameters
+    ----------
+    jobs : Jobs
+    recorded_s, twin_s : array of float, shape (n,)
+        First start minus submission [s]; NaN unknown, or never.
+    among : array of bool, shape (n,)
+        Jobs to look at, of which both are known and at least one is there.
+    """
+    days = submission_days(jobs)
+    rows = []
+    for scope, name, which in _groups(jobs, among):
+        rows.append({"scope": scope, "name": name, **_row(recorded_s[which], twin_s[which], days[which])})
+    table = pl.DataFrame(rows, schema=_COLUMNS, orient="row")
+    whole = table.row(0, named=True)
+    return Score(table, _grade(whole), _queue_correlation(jobs, recorded_s, twin_s, among))
+
+
+def _groups(jobs: Jobs, among: Bools) -> Iterator[tuple[str, str | None, Bools]]:
+    yield "all", "all", among
+    classes = gpu_class(gpus_of(jobs))
+    for code, name in enumerate(GPU_CLASSES):
+        which = among & (classes == code)
+        if which.any():
+            yield "gpu_class", name, which
+    for code in np.unique(jobs.tenant[among]).tolist():
+        yield "vc", jobs.tenants[code] if code >= 0 else None, among & (jobs.tenant == code)
+
+
+def _row(recorded: Floats, twin: Floats, days: NDArray[np.int64]) -> dict[str, Any]:
+    alike = agreeing(recorded, twin)
+    whole = [np.rint(values * 1000).astype(np.int64) for values in (twin, recorded)]
+    found = day_intervals(days, [alike.astype(np.float64)], [(whole[0], whole[1])], seed=0)
+    near, ratio = found or ((None, None), (None, None))
+    waited = float(recorded.sum())
+    return {
+        "jobs": len(recorded),
+        "recorded_mean_s": float(recorded.mean()),
+        "twin_mean_s": float(twin.mean()),
+        "ratio": float(twin.sum()) / waited if waited else None,
+        "ratio_low": ratio[0] if waited else None,
+        "ratio_high": ratio[1] if waited else None,
+        "recorded_p50_s": float(np.median(recorded)),
+        "twin_p50_s": float(np.median(twin)),
+        "recorded_p90_s": float(np.quantile(recorded, 0.9)),
+        "twin_p90_s": float(np.quantile(twin, 0.9)),
+        "agreeing_share": float(alike.mean()),
+        "agreeing_low": near[0],
+        "agreeing_high": near[1],
+        "rank_correlation": rank_correlation(recorded, twin),
+        "unexplained_share": float(np.maximum(recorded - twin, 0.0).sum()) / waited if waited else None,
+    }
+
+
+def rank_correlation(a: Floats, b: Floats) -> float | None:
+    """Return Spearman's rank correlation, ties by their mean rank; None where either is constant."""
+    first, second = (pl.Series(values).rank("average").to_numpy() for values in (a, b))
+    return _correlation(first, second)
+
+
+def _correlation(a: Floats, b: Floats) -> float | None:
+    a, b = a - a.mean(), b - b.mean()
+    scale = float(np.sqrt((a**2).sum() * (b**2).sum()))
+    return float((a * b).sum()) / scale if scale > 0 else None
+
+
+def _grade(whole: dict[str, Any]) -> Grade:
+    ratio, apart = whole["ratio"], abs(whole["twin_mean_s"] - whole["recorded_mean_s"])
+    for grade, (factor, alike, unexplained) in GRADES.items():
+        near = apart <= NEAR_S or (ratio is not None and 1 / factor <= ratio <= factor)
+        explained = apart <= NEAR_S or (whole["unexplained_share"] or 0.0) <= unexplained
+        if near and explained and whole["agreeing_share"] >= alike:
+            return grade
+    return "poor"
+
+
+def queued_gpus(jobs: Jobs, wait_s: Floats, among: Bools, at_ms: NDArray[np.int64]) -> Floats:
+    """Return the GPUs that waiting jobs ask for at some instants (k,)."""
+    submit = jobs.submit_ms[among]
+    start = submit + np.rint(wait_s[among] * 1000).astype(np.int64)
+    return in_time(at_ms, submit, start, (gpus_of(jobs) / 1000)[among])
+
+
+def _queue_correlation(jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bools) -> float | None:
+    submit = jobs.submit_ms[among]
+    hours = np.arange(int(submit.min()), int(submit.max()) + 1, 3_600_000, dtype=np.int64)
+    log, twin = (queued_gpus(jobs, wait, among, hours) for wait in (recorded_s, twin_s))
+    return _correlation(log, twin)

@@ -1,0 +1,185 @@
+"""twin.toml: the settings under which a replay comes nearest to a log, one table a cluster.
+
+The file is a replay scenario for people to read and to edit. It names the Trace that it was made of by a digest of its
+jobs, and is refused for another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tracekit.calibration.delays import QUANTILES
+from tracekit.calibration.rules import Rules, Seconds
+from tracekit.calibration.score import Grade
+from tracekit.decode import Count, Filled, Range, Text
+from tracekit.errors import UsageError
+from tracekit.replay.results.sizes import GPU_CLASSES
+from tracekit.replay.scenario import placement_named
+from tracekit.toml_text import TomlText
+
+if TYPE_CHECKING:
+    from tracekit.trace import Trace
+
+__all__ = ["CAPACITIES", "ClusterTwin", "Delays", "Twin", "digest_of_jobs", "read_twin", "twin_text", "write_twin"]
+
+CAPACITIES = {
+    "stated": "what the Trace states: its nodes, or its capacity",
+    "observed": "the most GPUs that the log shows in use at once",
+}
+"""Where the capacity of a twin may come from."""
+
+_COMMAND = "tracekit calibrate TRACE -o twin.toml"
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Waits that no policy explains."""
+
+    holds: bool = False
+    """Whether a job competes only from the time at which the log says it was eligible."""
+    startup: dict[str, Annotated[tuple[Seconds, ...], Filled()]] = field(default_factory=dict)
+    """Start-up delay by size of gang: the middles of ten equal parts of its distribution [s]."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How near the twin came to the jobs that its settings were not chosen by; see `score.Score`."""
+
+    jobs: Count
+    recorded_mean_s: float
+    twin_mean_s: float
+    agreeing_share: Annotated[float, Range(0, 1)]
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    rank_correlation: float | None = None
+    unexplained_share: float | None = None
+    queue_correlation: float | None = None
+
+
+@dataclass(frozen=True)
+class ClusterTwin(Rules):
+    """The twin of one cluster."""
+
+    capacity: Literal["stated", "observed"] = "stated"
+    """Which GPUs there are, a key of `CAPACITIES`."""
+    jobs: Count | None = None
+    """The first so many jobs were looked at; None all."""
+    delays: Delays = field(default_factory=Delays)
+    grade: Grade = "poor"
+    scores: Scores | None = None
+
+    @property
+    def rules(self) -> Rules:
+        """The rules alone."""
+        return Rules(**{f.name: getattr(self, f.name) for f in fields(Rules)})
+
+    @property
+    def carries(self) -> bool:
+        """Whether effects may be told from this twin."""
+        return self.grade in {"close", "fair"}
+
+
+@dataclass(frozen=True)
+class Twin:
+    """What twin.toml holds."""
+
+    trace: Text
+    """`digest_of_jobs` of the Trace."""
+    cluster: dict[str, ClusterTwin]
+    """By the name of the cluster, 'all' where the Trace names none."""
+    name: str = ""
+    """What the folder of the Trace was called."""
+
+
+def digest_of_jobs(trace: Trace) -> str:
+    """Return a digest of who submitted what and when it ran: equal for every Trace of the same log."""
+    columns = ["job_id", "submit_time", "start_time", "end_time", "gpu_count"]
+    found = hashlib.sha256()
+    for part in trace.scan("jobs").select(columns).collect().iter_slices(100_000):
+        found.update(part.write_csv().encode())
+    return f"sha256:{found.hexdigest()[:32]}"
+
+
+def read_twin(path: Path, trace: Trace) -> Twin:
+    """Return the twin of a file, of this Trace.
+
+    Raises
+    ------
+    UsageError
+        The file cannot be read, holds what cannot be used (line and key are told), or is the twin of another Trace.
+    """
+    text = TomlText(path, "twin", hint=f"make it with '{_COMMAND}'")
+    twin = text.decode(Twin)
+    here = digest_of_jobs(trace)
+    if twin.trace != here:
+        of = f"'{twin.name}' ({twin.trace})" if twin.name else twin.trace
+        raise UsageError(
+            f"is the twin of the Trace {of}, not of '{trace.path.name}' ({here})",
+            where=path,
+            line=text.line(("trace",)),
+            hint=f"make one of this Trace with '{_COMMAND}'",
+        )
+    if not twin.cluster:
+        raise text.error(("cluster",), "holds no cluster", f"make it with '{_COMMAND}'")
+    for name, one in twin.cluster.items():
+        place = ("cluster", name)
+        fault = one.fault()
+        if fault is not None:
+            raise text.error(place, fault)
+        try:
+            placement_named(one.placement)
+        except UsageError as error:
+            raise text.error((*place, "placement"), error.what, error.hint) from None
+        for size, values in one.delays.startup.items():
+            if size not in GPU_CLASSES or len(values) != len(QUANTILES):
+                what = f"'{size}' is no size class" if size not in GPU_CLASSES else f"has {len(values)} values"
+                hint = f"{len(QUANTILES)} seconds for each of {', '.join(GPU_CLASSES)}"
+                raise text.error((*place, "delays", "startup", size), what, hint)
+    return twin
+
+
+def twin_text(twin: Twin) -> str:
+    """Return a twin as TOML, with a comment beside what a person may change."""
+    lines = [
+        "# The twin of a log: the replay settings that come nearest to what it recorded. Edit it, and try it with",
+        "#     tracekit replay TRACE --twin THIS-FILE -p POLICY -o out",
+        f"trace = {_value(twin.trace)}",
+        f"name = {_value(twin.name)}",
+    ]
+    for name, one in twin.cluster.items():
+        lines += ["", f"[cluster.{_value(name)}]", f"# {one.rules.words}".replace("\n", " ")]
+        shown = {k: v for k, v in asdict(one).items() if k not in {"delays", "scores"} and v is not None}
+        lines += [f"{key} = {_value(value)}" for key, value in shown.items()]
+        lines += ["", f"[cluster.{_value(name)}.delays]", f"holds = {_value(one.delays.holds)}"]
+        if one.delays.startup:
+            lines += [
+                "",
+                f"[cluster.{_value(name)}.delays.startup]",
+                "# ten equal parts of all jobs of a size, seconds",
+            ]
+            lines += [f"{_value(size)} = {_value(list(values))}" for size, values in one.delays.startup.items()]
+        if one.scores is not None:
+            lines += ["", f"[cluster.{_value(name)}.scores]"]
+            lines += [f"{key} = {_value(value)}" for key, value in asdict(one.scores).items() if value is not None]
+    return "\n".join(lines) + "\n"
+
+
+def write_twin(twin: Twin, out: Path) -> None:
+    """Write twin.toml, whole or not at all."""
+    from tracekit.outputs import StagedFiles, output_errors
+
+    with StagedFiles(out, force=True) as staged, output_errors(out):
+        staged.part(out).write_text(twin_text(twin), encoding="utf-8")
+        staged.commit()
+
+
+def _value(value: Any) -> str:
+    """Return a value as TOML writes it; its basic strings are those of JSON, but for the sign DEL."""
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
