@@ -223,35 +223,34 @@ def _shortest(state: _State, now: float) -> _Choice:
 
 
 def _easy(state: _State, now: float) -> _Choice:
-    jobs = state.world.jobs
     order = _arrived(state)
     if not order:
         return None
-    head = order[0]
-    places = state.place(jobs[head])
+    places = state.place(state.world.jobs[order[0]])
     if places is not None:
-        return head, places
-    free, shadow = list(state.free), now
-    ends = sorted((max(begin + jobs[k].limit, now), k) for k, (begin, _) in state.running.items())
-    reserved = None
+        return order[0], places
+    shadow, beside = _reservation(state, state.world.jobs[order[0]], now)
+    for k in order[1:]:
+        job = state.world.jobs[k]
+        places = state.place(job)
+        if places is not None and (now + job.limit <= shadow or all(beside[n] >= g for n, g in places)):
+            return k, places
+    return None
+
+
+def _reservation(state: _State, head: Job, now: float) -> tuple[float, list[int]]:
+    """Return when the first job will have a place by the limits of those that run, and what is then free beside it."""
+    free = list(state.free)
+    ends = sorted((max(begin + state.world.jobs[k].limit, now), k) for k, (begin, _) in state.running.items())
     for end, k in ends:
         for n, g in state.running[k][1]:
             free[n] += g
-        reserved = state.place(jobs[head], free)
+        reserved = state.place(head, free)
         if reserved is not None:
-            shadow = end
-            break
-    if reserved is None:
-        return _first(state, order[1:])
-    for n, g in reserved:
-        free[n] -= g
-    for k in order[1:]:
-        places = state.place(jobs[k])
-        if places is None:
-            continue
-        if now + jobs[k].limit <= shadow or all(free[n] >= g for n, g in places):
-            return k, places
-    return None
+            for n, g in reserved:
+                free[n] -= g
+            return end, free
+    return float("inf"), free
 
 
 _RULES: dict[str, Callable[[_State, float], _Choice]] = {

@@ -47,7 +47,7 @@ class Rules:
     backfill: Literal["none", "easy", "conservative"] = "none"
     """By which rule later jobs go ahead, in place of `scan`."""
     estimates: Literal["oracle", "limit"] = "oracle"
-    """What backfilling and the orders 'shortest' and 'smallest' believe jobs run: what they did run, or their time limits."""
+    """What backfilling and the orders 'shortest' and 'smallest' believe jobs run: the truth, or their time limits."""
     half_life_s: Seconds = 0.0
     """With fair share: time after which past use counts half; 0 counts only what is held now [s]."""
     quotas: Literal["none", "partitions", "limits", "idle", "reclaim"] = "none"
@@ -110,19 +110,19 @@ class Rules:
     @property
     def words(self) -> str:
         """What the rules do, for people."""
-        return "; ".join(self._words())
+        return "; ".join((_ORDERS[self.order], self._passing(), *self._limits(), *self._places()))
 
-    def _words(self) -> Iterator[str]:
-        yield _ORDERS[self.order]
-        limited = self.quotas in {"limits", "idle", "reclaim"} or self.user_gpus or self.vc_gpus
+    def _passing(self) -> str:
         if self.backfill != "none":
-            yield _BACKFILLS[self.backfill] + ("" if self.estimates == "oracle" else ", by the log's time limits")
-        elif self.scan == "skip":
-            yield "jobs may pass one that cannot start"
-        elif limited or self.order.startswith("fair-share"):
-            yield "a job that cannot start holds up those of the same VC or user"
-        else:
-            yield "a job that cannot start holds up all later ones"
+            return _BACKFILLS[self.backfill] + ("" if self.estimates == "oracle" else ", by the log's time limits")
+        if self.scan == "skip":
+            return "jobs may pass one that cannot start"
+        apart = self.quotas in {"limits", "idle", "reclaim"} or self.user_gpus or self.vc_gpus
+        if apart or self.order.startswith("fair-share"):
+            return "a job that cannot start holds up those of the same VC or user"
+        return "a job that cannot start holds up all later ones"
+
+    def _limits(self) -> Iterator[str]:
         if self.half_life_s:
             yield f"past use counts half after {self.half_life_s / 3600:g} h"
         if self.quotas != "none":
@@ -131,6 +131,8 @@ class Rules:
             yield f"a user holds at most {self.user_gpus:,} GPUs"
         if self.vc_gpus:
             yield f"a VC holds at most {self.vc_gpus:,} GPUs"
+
+    def _places(self) -> Iterator[str]:
         if self.placement != "consolidate":
             yield f"placement {self.placement}"
         if self.fit == "count":

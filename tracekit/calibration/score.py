@@ -36,8 +36,8 @@ GRADES: dict[Grade, tuple[float, float, float]] = {
     "rough": (1.6, 0.25, 0.6),
 }
 """The limits of each grade, our choice: the ratio of the mean waits is within this factor either way (or the means
-within a minute), at least this share of jobs waits alike, at most this share of the waiting hours is unexplained. A twin
-that misses the last is 'poor'. Effects are told from 'close' and 'fair' twins only."""
+within a minute), at least this share of jobs waits alike, at most this share of the waiting hours is unexplained. What
+misses the last is 'poor'. Effects are told from 'close' and 'fair' twins only."""
 
 _COLUMNS: dict[str, type[pl.DataType]] = {
     "scope": pl.String,

@@ -197,7 +197,7 @@ def _try(bench: Workbench, stage: str, settings: Settings) -> Tried:
 
 def _better(candidate: Tried, best: Tried) -> bool:
     """Return whether a candidate is nearer than the best, clearly so where it is the more complicated one."""
-    if candidate.distance == np.inf or best.distance == np.inf:
+    if np.inf in (candidate.distance, best.distance):
         return candidate.distance < best.distance
     gain = best.distance - candidate.distance
     margin = _LEAST + _GAIN * best.distance
@@ -278,7 +278,7 @@ def _limits(bench: Workbench, best: Settings) -> Iterator[Settings]:
                 yield best._replace(rules=replace(base, user_gpus=most))
 
 
-def _placements(bench: Workbench, best: Settings) -> Iterator[Settings]:
+def _placements(_: Workbench, best: Settings) -> Iterator[Settings]:
     rules = best.rules
     for fit in ("place", "count"):
         yield best._replace(rules=replace(rules, fit=fit, placement="consolidate", relax_s=0.0))

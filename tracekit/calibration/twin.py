@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tracekit.calibration.delays import QUANTILES
 from tracekit.calibration.rules import Rules, Seconds
-from tracekit.calibration.score import Grade
+from tracekit.calibration.score import Grade  # noqa: TC001 -- read at run time, by tracekit.decode
 from tracekit.decode import Count, Filled, Range, Text
 from tracekit.errors import UsageError
 from tracekit.replay.results.sizes import GPU_CLASSES
@@ -22,6 +21,8 @@ from tracekit.replay.scenario import placement_named
 from tracekit.toml_text import TomlText
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tracekit.trace import Trace
 
 __all__ = ["CAPACITIES", "ClusterTwin", "Delays", "Twin", "digest_of_jobs", "read_twin", "twin_text", "write_twin"]

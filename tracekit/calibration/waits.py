@@ -30,8 +30,8 @@ def agreeing(recorded_s: Floats, replayed_s: Floats) -> Bools:
 def distance(recorded_s: Floats, replayed_s: Floats) -> float:
     """Return how far a replay is from the log; 0 where every wait is the same.
 
-    The mean over jobs of |log ((replayed + 5 min) / (recorded + 5 min))|, which no few long waits decide, plus the same of
-    the two mean waits, so that the hours waited in all count too.
+    The mean over jobs of |log ((replayed + 5 min) / (recorded + 5 min))|, which no few long waits decide, plus the same
+    of the two mean waits, so that the hours waited in all count too.
     """
     if not len(recorded_s):
         return 0.0

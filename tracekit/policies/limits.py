@@ -49,7 +49,7 @@ class Limits(Policy):
         quotas=True,
         equal_to=("With a limit that nobody reaches, or with one tenant and lend=idle: fifo,scan=skip.",),
         sources=(
-            "Limits of GPUs for a user or an account (MaxTRESPerUser and GrpTRES of Slurm, ResourceQuota of Kubernetes).",
+            "Limits for a user or an account: MaxTRESPerUser and GrpTRES of Slurm, ResourceQuota of Kubernetes.",
             "Lending and reclaiming as in Kueue's cohorts.",
         ),
     )

@@ -24,7 +24,15 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["FEWEST_DAYS", "Compared", "compare_policies", "comparison_rows", "completed_by_both", "day_intervals", "submission_days"]
+__all__ = [
+    "FEWEST_DAYS",
+    "Compared",
+    "compare_policies",
+    "comparison_rows",
+    "completed_by_both",
+    "day_intervals",
+    "submission_days",
+]
 
 FEWEST_DAYS = 5
 """With fewer submission days there is no interval: too few blocks to resample."""
