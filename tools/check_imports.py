@@ -21,6 +21,7 @@ ROOMS = (
     ("trace",),
     ("trace_writer",),
     ("ingest", "characterize", "fit", "replay", "policies", "export"),
+    ("calibration",),
     ("guidelines",),
     ("report",),
     ("analysis", "comparison"),

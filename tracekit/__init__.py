@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracekit.analysis import analyze
+    from tracekit.calibration.api import calibrate
     from tracekit.characterize import list_queries, run_query
     from tracekit.comparison import compare
     from tracekit.errors import TracekitError
@@ -35,6 +36,7 @@ __all__ = [
     "TracekitError",
     "__version__",
     "analyze",
+    "calibrate",
     "compare",
     "export",
     "fidelity",
@@ -52,6 +54,7 @@ _HOME = {
     "Trace": "tracekit.trace",
     "TracekitError": "tracekit.errors",
     "analyze": "tracekit.analysis",
+    "calibrate": "tracekit.calibration.api",
     "compare": "tracekit.comparison",
     "fidelity": "tracekit.replay.fidelity",
     "generate": "tracekit.fit.generate",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
+from tracekit.calibration.rules import Rules
 from tracekit.calibration.score import Score, score
 from tracekit.calibration.search import Settings, Workbench, search
 from tracekit.calibration.twin import ClusterTwin, Delays, Scores, Twin, digest_of_jobs
@@ -18,6 +19,7 @@ from tracekit.progress import Progress
 from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
 from tracekit.replay.native import kernel
 from tracekit.replay.workload.from_trace import jobs_of_trace
+from tracekit.text import counted, percent, shorten
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -66,13 +68,30 @@ class ClusterCalibration:
         """Its table in twin.toml."""
         whole = {k: v for k, v in self.score.whole.items() if k in {f.name for f in fields(Scores)}}
         return ClusterTwin(
-            **asdict(self.settings.rules),
+            **{f.name: getattr(self.settings.rules, f.name) for f in fields(Rules)},
             capacity=self.settings.capacity,  # type: ignore[arg-type]  # the keys of `workbench_of`
             jobs=len(self.bench.jobs),
             delays=Delays(self.bench.held_ms is not None, self.bench.startup if self.settings.delays else {}),
             grade=self.score.grade,
             scores=Scores(**whole, queue_correlation=self.score.queue_correlation),
         )
+
+    @property
+    def sentences(self) -> list[str]:
+        """What was found, for people."""
+        whole = self.score.whole
+        share = "" if self.waiting_share is None else f", with {percent(self.waiting_share)} of the hours waited"
+        means = f"{whole['twin_mean_s']:,.0f} s in the mean, the log {whole['recorded_mean_s']:,.0f} s"
+        lines = [
+            f"{shorten(self.name, 40)}{share}: behaves like {self.settings.rules.words}",
+            (
+                f"grade {self.score.grade}: over {counted(whole['jobs'], 'jobs')} by which the settings were not chosen, "
+                f"the twin waits {means}; {percent(whole['agreeing_share'])} of them wait alike (within 5 min or 25 %)"
+            ),
+        ]
+        if not self.score.carries:
+            lines.append("no effect of a change can be told from it: something else than these rules decided who waits")
+        return lines
 
     def candidates(self) -> pl.DataFrame:
         """Return what was tried, the nearest first: stage, rules, capacity, delays, distance, mean_wait_s, why_not."""

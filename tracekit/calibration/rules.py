@@ -10,7 +10,7 @@ from tracekit.decode import Count, Range
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Rules"]
+__all__ = ["Backfill", "Estimates", "Limits", "Order", "Quotas", "Rules", "Scan", "Seconds"]
 
 Seconds = Annotated[float, Range(0, 1e9)]
 
@@ -36,26 +36,47 @@ _QUOTAS = {
 }
 
 
+_POOLED = {"limits": "never", "idle": "idle", "reclaim": "reclaim"}
+"""Quotas on nodes that all VCs share, and how the policy 'limits' calls their lending."""
+
+Order = Literal["arrival", "priority", "fair-share-vc", "fair-share-user", "shortest", "smallest"]
+Scan = Literal["stop", "skip"]
+Backfill = Literal["none", "easy", "conservative"]
+Estimates = Literal["oracle", "limit"]
+Quotas = Literal["none", "partitions", "limits", "idle", "reclaim"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one may hold at once; 0 any number of GPUs."""
+
+    user_gpus: Count = 0
+    """Most GPUs of a user."""
+    vc_gpus: Count = 0
+    """Most GPUs of a VC, the same for all."""
+
+    def __bool__(self) -> bool:
+        return bool(self.user_gpus or self.vc_gpus)
+
+
 @dataclass(frozen=True)
 class Rules:
     """How jobs are ordered, what holds them back, and where they go."""
 
-    order: Literal["arrival", "priority", "fair-share-vc", "fair-share-user", "shortest", "smallest"] = "arrival"
+    order: Order = "arrival"
     """Which job goes next."""
-    scan: Literal["stop", "skip"] = "stop"
+    scan: Scan = "stop"
     """What happens at a job that cannot start: all later ones wait, or they may pass it."""
-    backfill: Literal["none", "easy", "conservative"] = "none"
+    backfill: Backfill = "none"
     """By which rule later jobs go ahead, in place of `scan`."""
-    estimates: Literal["oracle", "limit"] = "oracle"
+    estimates: Estimates = "oracle"
     """What backfilling and the orders 'shortest' and 'smallest' believe jobs run: the truth, or their time limits."""
     half_life_s: Seconds = 0.0
     """With fair share: time after which past use counts half; 0 counts only what is held now [s]."""
-    quotas: Literal["none", "partitions", "limits", "idle", "reclaim"] = "none"
+    quotas: Quotas = "none"
     """What the quotas of VCs do."""
-    user_gpus: Count = 0
-    """Most GPUs that a user may hold; 0 any number."""
-    vc_gpus: Count = 0
-    """Most GPUs that a VC may hold, the same for all; 0 any number."""
+    limits: Limits = Limits()
+    """What a user or a VC may hold."""
     placement: str = "consolidate"
     """Which nodes a gang takes (see `tracekit replay --placement`)."""
     fit: Literal["place", "count"] = "place"
@@ -70,14 +91,15 @@ class Rules:
 
     def fault(self) -> str | None:
         """Return why these rules cannot be replayed together; None where they can."""
-        limited = self.quotas in {"limits", "idle", "reclaim"}
-        if limited + (self.user_gpus > 0) + (self.vc_gpus > 0) > 1:
+        quotas, limits = self.quotas in _POOLED, self.limits
+        if quotas + (limits.user_gpus > 0) + (limits.vc_gpus > 0) > 1:
             return "one of quotas, user_gpus and vc_gpus limits what may be held, not two of them"
-        if (limited or self.user_gpus or self.vc_gpus) and (self.order, self.backfill) != ("arrival", "none"):
+        limited = quotas or bool(limits)
+        if limited and (self.order, self.backfill) != ("arrival", "none"):
             return "limits go with order = 'arrival' and backfill = 'none'"
         if self.backfill != "none" and self.order not in {"arrival", "priority"}:
             return f"backfill = '{self.backfill}' goes with order = 'arrival' or 'priority'"
-        if self.relax_s and (self.order not in {"arrival", "priority"} or limited or self.user_gpus or self.vc_gpus):
+        if self.relax_s and (self.order not in {"arrival", "priority"} or limited):
             return "relax_s goes with order = 'arrival' or 'priority', without limits"
         return None
 
@@ -85,11 +107,10 @@ class Rules:
     def policy(self) -> str:
         """The policy that does this, as `tracekit replay -p` takes it."""
         given: dict[str, Any] = {"scan": self.scan, "fit": self.fit}
-        lend = {"limits": "never", "idle": "idle", "reclaim": "reclaim"}.get(self.quotas)
-        if lend or self.user_gpus or self.vc_gpus:
+        user, vc = self.limits.user_gpus, self.limits.vc_gpus
+        if self.quotas in _POOLED or self.limits:
             name = "limits"
-            given |= {"of": "user" if self.user_gpus else "vc", "gpus": self.user_gpus or self.vc_gpus}
-            given |= {"lend": lend or "never"}
+            given |= {"of": "user" if user else "vc", "gpus": user or vc, "lend": _POOLED.get(self.quotas, "never")}
         elif self.order == "priority":
             name = "priority"
             given |= {"backfill": self.backfill, "noise": self.estimates, "relax": self.relax_s}
@@ -117,8 +138,7 @@ class Rules:
             return _BACKFILLS[self.backfill] + ("" if self.estimates == "oracle" else ", by the log's time limits")
         if self.scan == "skip":
             return "jobs may pass one that cannot start"
-        apart = self.quotas in {"limits", "idle", "reclaim"} or self.user_gpus or self.vc_gpus
-        if apart or self.order.startswith("fair-share"):
+        if self.quotas in _POOLED or self.limits or self.order.startswith("fair-share"):
             return "a job that cannot start holds up those of the same VC or user"
         return "a job that cannot start holds up all later ones"
 
@@ -127,10 +147,10 @@ class Rules:
             yield f"past use counts half after {self.half_life_s / 3600:g} h"
         if self.quotas != "none":
             yield _QUOTAS[self.quotas]
-        if self.user_gpus:
-            yield f"a user holds at most {self.user_gpus:,} GPUs"
-        if self.vc_gpus:
-            yield f"a VC holds at most {self.vc_gpus:,} GPUs"
+        if self.limits.user_gpus:
+            yield f"a user holds at most {self.limits.user_gpus:,} GPUs"
+        if self.limits.vc_gpus:
+            yield f"a VC holds at most {self.limits.vc_gpus:,} GPUs"
 
     def _places(self) -> Iterator[str]:
         if self.placement != "consolidate":

@@ -14,7 +14,7 @@ import numpy as np
 
 from tracekit.calibration.delays import delays_of_jobs, startup_delays
 from tracekit.calibration.limits import most_held_while_waiting
-from tracekit.calibration.rules import Rules
+from tracekit.calibration.rules import Estimates, Limits, Order, Quotas, Rules, Scan
 from tracekit.calibration.waits import distance
 from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
@@ -41,6 +41,9 @@ _GAIN = 0.02
 """A candidate has to be nearer to the log by so much of the distance, and by `_LEAST`, to replace a simpler one."""
 _LEAST = 0.002
 _ROUNDS = 3
+_SCANS: tuple[Scan, ...] = ("stop", "skip")
+_QUOTAS: tuple[Quotas, ...] = ("limits", "idle", "reclaim")
+_ORACLE: tuple[Estimates, ...] = ("oracle",)
 
 
 class Settings(NamedTuple):
@@ -210,10 +213,10 @@ def _complexity(settings: Settings) -> int:
 
 
 def _orders(bench: Workbench, best: Settings) -> Iterator[Settings]:
-    jobs, rules = bench.jobs, replace(best.rules, backfill="none", user_gpus=0, vc_gpus=0)
+    jobs, rules = bench.jobs, replace(best.rules, backfill="none", limits=Limits())
     if not rules.partitioned:
         rules = replace(rules, quotas="none")
-    orders = ["arrival"]
+    orders: list[Order] = ["arrival"]
     if len(np.unique(jobs.priority)) > 1:
         orders.append("priority")
     if len(jobs.tenants) > 1:
@@ -222,8 +225,8 @@ def _orders(bench: Workbench, best: Settings) -> Iterator[Settings]:
         orders.append("fair-share-user")
     orders += ["shortest", "smallest"]
     for order in orders:
-        for scan in ("stop", "skip"):
-            for estimates in _estimates(jobs) if order in {"shortest", "smallest"} else ("oracle",):
+        for scan in _SCANS:
+            for estimates in _estimates(jobs) if order in {"shortest", "smallest"} else _ORACLE:
                 halves = (0.0, 86_400.0, 604_800.0) if order.startswith("fair-share") else (0.0,)
                 for half in halves:
                     yield best._replace(
@@ -236,13 +239,13 @@ def _clean(rules: Rules) -> Rules:
     return replace(rules, relax_s=0.0) if rules.fault() else rules
 
 
-def _estimates(jobs: Jobs) -> tuple[str, ...]:
+def _estimates(jobs: Jobs) -> tuple[Estimates, ...]:
     return ("limit", "oracle") if (jobs.limit_ms >= 0).any() else ("oracle",)
 
 
 def _backfilling(bench: Workbench, best: Settings) -> Iterator[Settings]:
     rules = best.rules
-    if rules.user_gpus or rules.vc_gpus or rules.quotas not in {"none", "partitions"}:
+    if rules.limits or rules.quotas not in {"none", "partitions"}:
         return
     plain = replace(rules, order="arrival", scan="stop", half_life_s=0.0)
     bases = [plain, replace(plain, order="priority")] if len(np.unique(bench.jobs.priority)) > 1 else [plain]
@@ -254,28 +257,28 @@ def _backfilling(bench: Workbench, best: Settings) -> Iterator[Settings]:
 
 def _limits(bench: Workbench, best: Settings) -> Iterator[Settings]:
     jobs, rules = bench.jobs, best.rules
-    unlimited = replace(rules, quotas="none", user_gpus=0, vc_gpus=0)
+    unlimited = replace(rules, quotas="none", limits=Limits())
     if rules != unlimited:
         yield best._replace(rules=unlimited)
     if len(jobs.tenants) > 1:
-        for scan in ("stop", "skip"):
+        for scan in _SCANS:
             yield best._replace(rules=replace(unlimited, quotas="partitions", scan=scan, backfill="none"))
         yield best._replace(rules=replace(unlimited, quotas="partitions"))
     plain = replace(
         unlimited, order="arrival", backfill="none", estimates="oracle", half_life_s=0.0, relax_s=0.0, scan="skip"
     )
-    for scan in ("skip", "stop"):
+    for scan in _SCANS:
         base = replace(plain, scan=scan)
         if len(jobs.tenants) > 1:
-            for quotas in ("limits", "idle", "reclaim"):
+            for quotas in _QUOTAS:
                 yield best._replace(rules=replace(base, quotas=quotas))
             most = most_held_while_waiting(jobs, jobs.tenant, bench.among)
             if most:
-                yield best._replace(rules=replace(base, vc_gpus=most))
+                yield best._replace(rules=replace(base, limits=Limits(vc_gpus=most)))
         if len(jobs.users) > 1:
             most = most_held_while_waiting(jobs, jobs.user, bench.among)
             if most:
-                yield best._replace(rules=replace(base, user_gpus=most))
+                yield best._replace(rules=replace(base, limits=Limits(user_gpus=most)))
 
 
 def _placements(_: Workbench, best: Settings) -> Iterator[Settings]:

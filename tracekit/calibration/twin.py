@@ -183,4 +183,6 @@ def _value(value: Any) -> str:
     """Return a value as TOML writes it; its basic strings are those of JSON, but for the sign DEL."""
     if isinstance(value, float):
         return repr(value)
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -15,6 +15,7 @@ import typer
 from tracekit import __version__
 from tracekit.cli import (
     analyze,
+    calibrate,
     classify_logs,
     compare,
     datasets,
@@ -59,8 +60,9 @@ app = typer.Typer(
         "The steps one by one: **ingest** makes a Trace (a folder of Parquet tables) from raw logs, **info** and "
         "**validate** look at it, **queries** lists the questions it can answer, **query** answers one. "
         "**compare** puts several traces side by side, with the published numbers of the public ones.\n\n"
-        "**replay** asks what would have been: the same jobs under another policy or on another cluster. **policies** "
-        "lists the policies, **fidelity** tells how far to trust a replay, **sweep** tries many combinations. "
+        "**calibrate** finds the replay that comes nearest to the log, and says how near. **replay** asks what would "
+        "have been: the same jobs under another policy or on another cluster. **policies** lists the policies, "
+        "**fidelity** tells how far to trust a replay, **sweep** tries many combinations. "
         "**guidelines** says what to change, where the trace carries the evidence. "
         "**fit** makes a model of the workload, **plot** draws pictures of it, **generate** synthetic traces from it, "
         "**export** writes the jobs as other simulators read them."
@@ -76,6 +78,7 @@ for _verb in (
     validate,
     queries,
     query,
+    calibrate,
     replay,
     policies,
     fidelity,

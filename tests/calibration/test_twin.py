@@ -1,0 +1,107 @@
+"""twin.toml: what is written is what is read, and what cannot be used is refused with its line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tracekit
+from tests.command import run
+from tracekit.calibration.api import calibrate
+from tracekit.calibration.twin import read_twin, twin_text, write_twin
+from tracekit.errors import UsageError
+from tracekit.trace import Trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tracekit.calibration.api import Calibration
+
+
+@pytest.fixture(scope="module")
+def helios(tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    return tracekit.ingest_logs("sample_traces/helios", tmp_path_factory.mktemp("twin") / "helios")
+
+
+@pytest.fixture(scope="module")
+def found(helios: Trace) -> Calibration:
+    return calibrate(helios)
+
+
+def test_every_cluster_has_a_twin_the_one_with_most_waiting_hours_first(found: Calibration) -> None:
+    assert [one.name for one in found.clusters] == ["Venus", "Earth"]
+    venus = found.clusters[0]
+    assert venus.waiting_share == pytest.approx(0.8875, abs=0.0001)
+    assert (venus.settings.rules.quotas, venus.score.grade) == ("limits", "close")
+    assert found.left_out == {}
+
+
+def test_a_twin_that_is_written_is_read_back(found: Calibration, helios: Trace, tmp_path: Path) -> None:
+    file = tmp_path / "twin.toml"
+    write_twin(found.twin, file)
+    assert read_twin(file, helios) == found.twin
+
+
+def test_names_in_a_twin_cannot_break_out_of_their_strings(found: Calibration, helios: Trace, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    name = 'a"]\n[cluster."b\\\x7f\x01'
+    twin = replace(found.twin, cluster={name: found.twin.cluster["Venus"]}, name=name)
+    file = tmp_path / "twin.toml"
+    write_twin(twin, file)
+    assert read_twin(file, helios) == twin
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "line", "says"),
+    [
+        ('order = "arrival"', 'order = "random"', 8, "order"),
+        ('order = "arrival"', 'ordre = "arrival"', 8, "ordre"),
+        ('quotas = "limits"', 'quotas = "limits"\nlimits = { user_gpus = -1, vc_gpus = 0 }', None, "out of range"),
+        ('backfill = "none"', 'backfill = "easy"', 6, "limits go with"),
+        ('placement = "consolidate"', 'placement = "scatter"', None, "not a placement"),
+        ("holds = false", "holds = 1", None, "holds"),
+        ('trace = "sha256:', 'trace = "sha256:0', 3, "is the twin of the Trace"),
+    ],
+)
+def test_an_edited_twin_is_refused_with_line_and_key(
+    found: Calibration, helios: Trace, tmp_path: Path, was: str, becomes: str, line: int | None, says: str
+) -> None:
+    text = twin_text(found.twin)
+    if "limits = {" in becomes:
+        text = text.replace("limits = { user_gpus = 0, vc_gpus = 0 }\n", "", 1)
+    assert was in text
+    file = tmp_path / "twin.toml"
+    file.write_text(text.replace(was, becomes, 1), encoding="utf-8")
+    with pytest.raises(UsageError) as error:
+        read_twin(file, helios)
+    assert says in str(error.value)
+    if line is not None:
+        assert error.value.line == line
+
+
+def test_a_twin_of_another_trace_is_refused_by_name(found: Calibration, tmp_path: Path) -> None:
+    other = tracekit.ingest_logs("sample_traces/slurm", tmp_path / "slurm")
+    file = tmp_path / "twin.toml"
+    write_twin(found.twin, file)
+    with pytest.raises(UsageError, match=r"is the twin of the Trace 'helios' \(sha256:[0-9a-f]{32}\), not of 'slurm'"):
+        read_twin(file, other)
+
+
+def test_a_log_without_starts_or_too_short_says_so(tmp_path: Path) -> None:
+    spot = tracekit.ingest_logs("sample_traces/alibaba-spot", tmp_path / "spot")
+    with pytest.raises(UsageError, match="0 jobs of the first part of the log have a known start"):
+        calibrate(spot)
+
+
+def test_the_command_writes_the_twin_and_says_how_near_it_is(helios: Trace, tmp_path: Path) -> None:
+    done = run("calibrate", helios.path, "-o", tmp_path / "twin.toml", "--cluster-name", "Venus")
+    assert done.returncode == 0, done.stderr
+    assert "Venus, with 88.8 % of the hours waited: behaves like first in, first out" in done.stdout
+    assert "grade close: over 295 jobs" in done.stdout
+    assert (tmp_path / "twin.toml").read_text().count("[cluster.") == 3
+    wrong = run("calibrate", helios.path, "-o", tmp_path / "x.toml", "--cluster-name", "Mars")
+    assert wrong.returncode == 2
+    assert "no cluster 'Mars'" in wrong.stderr
+    assert not (tmp_path / "x.toml").exists()

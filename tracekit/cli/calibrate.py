@@ -1,0 +1,66 @@
+"""tracekit calibrate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tracekit.cli.options import TraceFolder
+
+__all__ = ["register"]
+
+_SHOWN = 8
+"""Candidates of each cluster that the terminal shows."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(calibrate)
+
+
+def calibrate(
+    trace: TraceFolder,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE.toml", help="Where the twin is written.")],
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option("--cluster-name", metavar="NAME", help="Only this cluster; may be repeated. All by default."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="Look at the first N jobs of each cluster only.")
+    ] = 100_000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the start-up delays drawn.")] = 0,
+) -> None:
+    """Find the replay settings that come nearest to what the log recorded: the twin of each cluster.
+
+    Settings are chosen by the first 60 % of the time, and graded by how near the replay comes to the waits of the rest:
+    close, fair, rough or poor. Effects of changes can be told from a close or fair twin. FILE.toml is a scenario to
+    read, to edit, and to give to replay, sweep, guidelines, plan and analyze with --twin.
+
+    Example: tracekit calibrate my-trace -o twin.toml
+    """
+    from tracekit.calibration.api import calibrate as search
+    from tracekit.calibration.twin import write_twin
+    from tracekit.cli.display import TerminalProgress, print_table
+
+    progress = TerminalProgress()
+    try:
+        found = search(trace, clusters=cluster or None, limit=limit, seed=seed, progress=progress)
+        write_twin(found.twin, out)
+    finally:
+        progress.close()
+    for one in found.clusters:
+        table = one.candidates().drop_nulls("distance").head(_SHOWN)
+        headers = ["", "distance", "mean wait [s]", "capacity", "rules"]
+        rows = [
+            ["chosen" if r["chosen"] else "", r["distance"], r["mean_wait_s"], r["capacity"], r["rules"]]
+            for r in table.iter_rows(named=True)
+        ]
+        typer.echo("")
+        print_table(headers, rows)
+        for line in one.sentences:
+            typer.echo(line)
+    for name, why in found.left_out.items():
+        typer.echo(f"{name}: no twin: {why}")
+    typer.echo(f"twin: {out}")
