@@ -11,12 +11,12 @@ from tests.command import run
 from tracekit.calibration.api import calibrate
 from tracekit.calibration.twin import read_twin, twin_text, write_twin
 from tracekit.errors import UsageError
-from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.calibration.api import Calibration
+    from tracekit.trace import Trace
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from tests.calibration.benches import bench_of
 from tests.calibration.worlds import KINDS, World, make_world, simulate
 from tracekit.calibration.api import ClusterCalibration, calibrate_jobs
 from tracekit.calibration.effect import Effect, effect_of_change
-from tracekit.calibration.rules import Rules
+
+if TYPE_CHECKING:
+    from tracekit.calibration.rules import Rules
 
 LOADS = (0.7, 0.85, 1.0, 1.1, 0.6)
 EXACT = ("strict", "passing", "priority", "fair-share", "partitions", "user-limit", "quotas", "shortest")
