@@ -35,7 +35,15 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
 
-__all__ = ["Calibration", "ClusterCalibration", "calibrate", "calibrate_jobs", "clusters_by_waiting", "workbench_of"]
+__all__ = [
+    "Calibration",
+    "ClusterCalibration",
+    "calibrate",
+    "calibrate_jobs",
+    "clusters_by_waiting",
+    "recall",
+    "workbench_of",
+]
 
 _SEEN_SHARE = 0.6
 """Settings are chosen by the jobs of the first part of the time, and scored by the rest [1]; our choice."""
@@ -174,6 +182,46 @@ def calibrate(
     return Calibration(twin, tuple(found), left_out)
 
 
+@damage_told()
+def recall(
+    trace: Trace | str | Path, twin: Twin, *, clusters: Sequence[str] | None = None, seed: int = 0
+) -> Calibration:
+    """Return the calibration that a twin states, its settings replayed and graded anew and nothing searched.
+
+    Parameters
+    ----------
+    trace : Trace or path
+        Of which the twin is (see `read_twin`).
+    twin : Twin
+        As read, and perhaps edited.
+    clusters : sequence of str, optional
+        Which of its clusters; all by default.
+    seed : int
+        Of the delays drawn.
+
+    Raises
+    ------
+    TracekitError
+        The Trace cannot be used, or the twin cannot be replayed on it.
+    """
+    kernel()
+    opened = Trace.of(trace)
+    shares = clusters_by_waiting(opened)
+    found = []
+    for name in twin.cluster if clusters is None else clusters:
+        if name not in twin.cluster or name not in shares:
+            where = "the twin" if name not in twin.cluster else "the Trace"
+            raise UsageError(f"{where} has no cluster '{name[:60]}'", where=opened.path)
+        one = twin.cluster[name]
+        bench = workbench_of(opened, None if name == UNNAMED else name, limit=one.jobs, seed=seed)
+        bench.delays = dict(one.delays.startup)
+        if not one.delays.holds:
+            bench.held_ms = None
+        settings = Settings(one.rules, one.capacity, bool(one.delays.startup))
+        found.append(_graded(bench, name, shares[name], settings, ()))
+    return Calibration(twin, tuple(found), {})
+
+
 def clusters_by_waiting(trace: Trace) -> dict[str, float | None]:
     """Return the clusters of a Trace, each with its part of all hours waited, the largest first.
 
@@ -252,18 +300,15 @@ def calibrate_jobs(
         Nothing can be replayed.
     """
     found = search(bench, progress)
-    recorded, twin = bench.recorded_s, bench.waits_s(found.best)
+    return _graded(bench, name, waiting_share, found.best, found.tried)
+
+
+def _graded(
+    bench: Workbench, name: str, waiting_share: float | None, settings: Settings, tried: tuple[Tried, ...]
+) -> ClusterCalibration:
+    recorded, twin = bench.recorded_s, bench.waits_s(settings)
     unseen = ~bench.among & ~np.isnan(recorded) & ~np.isnan(twin)
     if not unseen.any():
         raise UsageError("no job of the last part of the log starts in a replay")
-    return ClusterCalibration(
-        name,
-        waiting_share,
-        bench,
-        found.best,
-        score(bench.jobs, recorded, twin, unseen),
-        found.tried,
-        recorded,
-        twin,
-        unseen,
-    )
+    graded = score(bench.jobs, recorded, twin, unseen)
+    return ClusterCalibration(name, waiting_share, bench, settings, graded, tried, recorded, twin, unseen)

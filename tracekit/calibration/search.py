@@ -3,6 +3,9 @@
 Candidates are tried in stages, each from the best found so far: the order of jobs, backfilling, quotas and limits,
 placement, capacity, and whether jobs start up with a delay. The stages are gone through again until a whole round finds
 nothing better. A candidate replaces the best only where it is clearly nearer to the log, or as near and simpler.
+
+Of a long log the candidates of a stage are tried on an excerpt first, the run of submissions with most of the waiting,
+and only the nearest of them on the whole.
 """
 
 from __future__ import annotations
@@ -41,6 +44,10 @@ _GAIN = 0.02
 """A candidate has to be nearer to the log by so much of the distance, and by `_LEAST`, to replace a simpler one."""
 _LEAST = 0.002
 _ROUNDS = 3
+_EXCERPT = 20_000
+"""Jobs of an excerpt; a log of fewer jobs to learn from has none."""
+_FINALISTS = 3
+"""Candidates of a stage that are tried on the whole log, where there is an excerpt."""
 _SCANS: tuple[Scan, ...] = ("stop", "skip")
 _QUOTAS: tuple[Quotas, ...] = ("limits", "idle", "reclaim")
 _ORACLE: tuple[Estimates, ...] = ("oracle",)
@@ -71,8 +78,9 @@ class Workbench:
     """From submission to eligibility by the log [ms]; None where it tells no holds (n,)."""
     models: Models = field(default_factory=lambda: load_models(None))
     seed: int = 0
+    delays: dict[str, tuple[float, ...]] | None = None
+    """Start-up delays by size of gang [s]; None reads them from the jobs to learn from."""
     _clusters: dict[tuple[str, bool], Cluster] = field(default_factory=dict)
-    _startup: dict[str, tuple[float, ...]] | None = None
 
     def cluster(self, settings: Settings) -> Cluster:
         """Return the cluster of a candidate."""
@@ -83,11 +91,25 @@ class Workbench:
 
     @property
     def startup(self) -> dict[str, tuple[float, ...]]:
-        """Start-up delays by size of gang, from the jobs to learn from [s]."""
-        if self._startup is None:
+        """Start-up delays by size of gang [s]."""
+        if self.delays is None:
             gpus = next(iter(self.clusters.values()))(False).total_gpus
-            self._startup = startup_delays(self.jobs, gpus, self.among)
-        return self._startup
+            self.delays = startup_delays(self.jobs, gpus, self.among)
+        return self.delays
+
+    def excerpt(self) -> Workbench | None:
+        """Return the run of jobs to learn from with most of the waiting; None where the log is short."""
+        learn = np.flatnonzero(self.among)
+        if len(learn) <= _EXCERPT:
+            return None
+        waits = np.nan_to_num(self.recorded_s[learn])
+        total = np.concatenate([[0.0], np.cumsum(waits)])
+        begin = int(np.argmax(total[_EXCERPT:] - total[:-_EXCERPT]))
+        rows = np.arange(learn[begin], learn[begin + _EXCERPT - 1] + 1)
+        held = None if self.held_ms is None else self.held_ms[rows]
+        part = replace(self, jobs=self.jobs.rows(rows), among=self.among[rows], held_ms=held, delays=self.startup)
+        part._clusters = self._clusters
+        return part
 
     def held_back(self, *, delays: bool) -> tuple[Jobs, Ints]:
         """Return the jobs as they compete for GPUs, and the place of each in `jobs`."""
@@ -160,6 +182,19 @@ def search(bench: Workbench, progress: Progress | None = None) -> Found:
         No candidate can be replayed.
     """
     known: dict[Settings, Tried] = {}
+    excerpt = bench.excerpt()
+    screened: dict[Settings, Tried] = {}
+
+    def finalists(stage: str, candidates: list[Settings]) -> list[Settings]:
+        if excerpt is None:
+            return candidates
+        for settings in candidates:
+            if settings not in screened:
+                if progress is not None:
+                    progress.stage(f"trying {stage} on an excerpt: {settings.rules.words}")
+                screened[settings] = _try(excerpt, stage, settings)
+        order = sorted(range(len(candidates)), key=lambda k: (screened[candidates[k]].distance, k))
+        return [candidates[k] for k in sorted(order[:_FINALISTS])]
 
     def tried(stage: str, settings: Settings) -> Tried:
         if settings not in known:
@@ -173,7 +208,7 @@ def search(bench: Workbench, progress: Progress | None = None) -> Found:
     for _ in range(_ROUNDS):
         before = best.settings
         for stage, make in _STAGES.items():
-            for settings in make(bench, best.settings):
+            for settings in finalists(stage, list(make(bench, best.settings))):
                 candidate = tried(stage, settings)
                 if _better(candidate, best):
                     best = candidate

@@ -103,12 +103,12 @@ class Jobs:
             At least 0 [ms].
         """
         order = np.argsort(self.submit_ms + held_ms, kind="stable")
-        moved = {
-            f.name: value[order]
-            for f in fields(self)
-            if isinstance(value := getattr(self, f.name), np.ndarray) and f.name != "held_ms"
-        }
-        return replace(self, job_id=self.job_id.gather(order), held_ms=held_ms[order], **moved), order
+        return replace(self, held_ms=held_ms).rows(order), order
+
+    def rows(self, chosen: NDArray[np.int64]) -> Jobs:
+        """Return some of the jobs, or all, in the order given; what was left out of the trace stays as it was."""
+        arrays = {f.name: value[chosen] for f in fields(self) if isinstance(value := getattr(self, f.name), np.ndarray)}
+        return replace(self, job_id=self.job_id.gather(chosen), **arrays)
 
     def shares_left_out(self) -> list[tuple[LeftOut, float | None]]:
         """Return what is left out, each with its share of all GPU-hours that the log tells of [1]."""

@@ -1,0 +1,171 @@
+"""How far to trust a replay of a log: its twin, or a policy in place of the twin's rules, beside what was recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import polars as pl
+
+from tracekit.calibration.score import queued_gpus, score
+from tracekit.outputs import StagedFolder, output_errors
+from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tracekit.calibration.api import Calibration, ClusterCalibration
+    from tracekit.calibration.score import Score
+
+__all__ = ["FIDELITY_NAME", "Fidelity", "fidelity_of", "write_fidelity"]
+
+FIDELITY_NAME = "fidelity.json"
+QUANTILES = (0.01, 0.05, *(round(0.1 * i, 1) for i in range(1, 10)), 0.95, 0.99, 1.0)
+_MOMENTS = 500
+"""Instants at which the queue is shown, at most."""
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """A replay of one cluster beside its log, over the jobs by which the twin's settings were not chosen."""
+
+    cluster: str
+    policy: str
+    """What was replayed, as `tracekit replay -p` takes it."""
+    rules: str
+    """The same for people."""
+    score: Score
+    quantiles: pl.DataFrame
+    """scope ('all' or 'gpu_class'), name, quantile [0..1], recorded_s, replayed_s: waits, linearly interpolated."""
+    queue: pl.DataFrame
+    """time, recorded_gpus, replayed_gpus: what waiting jobs ask for, at evenly spaced instants."""
+    candidates: pl.DataFrame
+    """What the calibration tried (see `ClusterCalibration.candidates`); empty for a twin that was given."""
+    sentences: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its part of fidelity.json."""
+        return {
+            "cluster": self.cluster,
+            "policy": self.policy,
+            "rules": self.rules,
+            "grade": self.score.grade,
+            "carries_effects": self.score.carries,
+            "queue_correlation": self.score.queue_correlation,
+            "groups": self.score.table.to_dicts(),
+            "candidates": self.candidates.to_dicts(),
+            "sentences": list(self.sentences),
+        }
+
+
+def fidelity_of(found: ClusterCalibration, policy: str | None = None) -> Fidelity:
+    """Return how near the twin of a cluster comes to its log, or a policy in place of the twin's rules.
+
+    Raises
+    ------
+    UsageError
+        The policy cannot run here.
+    """
+    bench, rules = found.bench, found.settings.rules
+    if policy is None:
+        replayed, unseen, graded = found.twin_s, found.unseen, found.score
+        sentences = tuple(found.sentences)
+    else:
+        replayed = bench.waits_s(found.settings, policy)
+        unseen = found.unseen & ~np.isnan(replayed)
+        graded = score(bench.jobs, found.recorded_s, replayed, unseen)
+        whole = graded.whole
+        sentences = (
+            (
+                f"{policy} waits {whole['twin_mean_s']:,.0f} s in the mean, the log {whole['recorded_mean_s']:,.0f} s, "
+                f"the twin {found.score.whole['twin_mean_s']:,.0f} s"
+            ),
+        )
+    return Fidelity(
+        found.name,
+        policy or rules.policy,
+        rules.words if policy is None else policy,
+        graded,
+        _quantiles(found, replayed, unseen),
+        _queue(found, replayed, unseen),
+        found.candidates(),
+        sentences,
+    )
+
+
+def _quantiles(found: ClusterCalibration, replayed: NDArray[np.float64], among: NDArray[np.bool_]) -> pl.DataFrame:
+    classes = gpu_class(gpus_of(found.bench.jobs))
+    groups = [("all", "all", among)]
+    groups += [("gpu_class", name, among & (classes == code)) for code, name in enumerate(GPU_CLASSES)]
+    rows = []
+    for scope, name, which in groups:
+        if not which.any():
+            continue
+        log, replay = (np.quantile(waits[which], QUANTILES) for waits in (found.recorded_s, replayed))
+        rows += [(scope, name, *row) for row in zip(QUANTILES, log.tolist(), replay.tolist(), strict=True)]
+    return pl.DataFrame(rows, schema=["scope", "name", "quantile", "recorded_s", "replayed_s"], orient="row")
+
+
+def _queue(found: ClusterCalibration, replayed: NDArray[np.float64], among: NDArray[np.bool_]) -> pl.DataFrame:
+    jobs = found.bench.jobs
+    at = np.linspace(int(jobs.submit_ms[among].min()), int(jobs.submit_ms[among].max()), _MOMENTS).astype(np.int64)
+    return pl.DataFrame(
+        {
+            "time": pl.Series([jobs.origin.replace(tzinfo=None)] * len(at)) + pl.Series(at).cast(pl.Duration("ms")),
+            "recorded_gpus": queued_gpus(jobs, found.recorded_s, among, at),
+            "replayed_gpus": queued_gpus(jobs, replayed, among, at),
+        }
+    )
+
+
+def write_fidelity(
+    found: list[Fidelity],
+    calibration: Calibration,
+    out: Path,
+    *,
+    force: bool = False,
+    draw: Callable[[Fidelity], dict[str, str]] | None = None,
+) -> None:
+    """Write OUT, whole or not at all.
+
+    OUT holds fidelity.json; fidelity.parquet (scores), quantiles.parquet and queue.parquet with a column cluster; the
+    twin as twin.toml; and the pictures that `draw` makes, by name, in a folder for each cluster.
+
+    Raises
+    ------
+    OutputError
+        OUT exists or cannot be written.
+    """
+    from tracekit.calibration.twin import twin_text
+    from tracekit.replay.study import folder_names
+
+    staged = StagedFolder(out, force=force, marker=FIDELITY_NAME, kind="a fidelity study")
+    try:
+        with output_errors(out):
+            for name, tables in (
+                ("fidelity", [one.score.table for one in found]),
+                ("quantiles", [one.quantiles for one in found]),
+                ("queue", [one.queue for one in found]),
+            ):
+                named = [
+                    table.select(pl.lit(one.cluster).alias("cluster"), pl.all())
+                    for one, table in zip(found, tables, strict=True)
+                ]
+                pl.concat(named).write_parquet(staged.path / f"{name}.parquet")
+            (staged.path / "twin.toml").write_text(twin_text(calibration.twin), encoding="utf-8")
+            folders = folder_names([one.cluster for one in found])
+            for one, folder in zip(found, folders, strict=True) if draw is not None else ():
+                (staged.path / folder).mkdir()
+                for name, picture in draw(one).items():
+                    (staged.path / folder / name).write_text(picture, encoding="utf-8")
+            document = {"clusters": [one.to_dict() for one in found], "left_out": calibration.left_out}
+            text = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+            (staged.path / FIDELITY_NAME).write_bytes(text)
+        staged.commit()
+    finally:
+        staged.discard()
