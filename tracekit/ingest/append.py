@@ -141,7 +141,7 @@ class Earlier:
         with sink.connect() as con, self._join_errors():
             attach(con, {t: self.trace.file(t) for t in self.trace.tables}, fresh, by_cluster=form.nodes_from_jobs)
             self._require_one_cluster(con)
-            self._tell_clusters(con, sink)
+            self._note_clusters(con, sink)
             form.merge_jobs(con, sink.options)
             write_tables(con, sink.writer, nodes_from_jobs=form.nodes_from_jobs)
             write_listed_records(con, sink.writer, shown)
@@ -180,7 +180,7 @@ class Earlier:
                     hint="keep a Trace for each cluster, or make the ids differ",
                 )
 
-    def _tell_clusters(self, con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
+    def _note_clusters(self, con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
         before, now = (
             con.execute(f"SELECT coalesce(list(DISTINCT cluster ORDER BY cluster), []) FROM {side}_jobs").fetchall()[0][
                 0

@@ -17,13 +17,13 @@ from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, cast
 
 from tracekit.errors import SourceError
-from tracekit.ingest.streams import Inflated, Marks, Window, decoder_of
+from tracekit.streams import Inflated, Marks, Window, decoder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from tracekit.ingest.streams import ByteStream
+    from tracekit.streams import ByteStream
 
 __all__ = ["INFLATION_FLOOR", "Container", "Member", "tar_members", "zip_members"]
 

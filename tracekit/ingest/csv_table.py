@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import SourceError
-from tracekit.ingest.ahead import ahead
 from tracekit.ingest.cells import typed_cells
 from tracekit.ingest.fields import parse_block
 from tracekit.ingest.keys import SeenKeys
+from tracekit.ingest.prefetch import prefetch
 from tracekit.ingest.records import RecordReader
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def read_table(
         The file is empty where a header is due, or lacks a column.
     """
     # A block is parsed while the caller works on the one before.
-    return ahead(_frames(sink, file, schema, delimiter, columns, adapt, inspect))
+    return prefetch(_frames(sink, file, schema, delimiter, columns, adapt, inspect))
 
 
 def _frames(
@@ -87,7 +87,7 @@ def _frames(
         if adapt is not None:
             schema = adapt(schema, header)
         used = _used_columns(header, schema, opened.path)
-        _tell_unused(sink, header, schema, opened.path)
+        _note_unused(sink, header, schema, opened.path)
         seen = SeenKeys(schema.primary_key)
         trailing = bool(schema.dialect.get("trailingDelimiter"))
         width = len(header) + trailing
@@ -172,7 +172,7 @@ def _used_columns(header: list[str], schema: TableSchema, path: str) -> dict[str
     return used
 
 
-def _tell_unused(sink: Sink, header: list[str], schema: TableSchema, path: str) -> None:
+def _note_unused(sink: Sink, header: list[str], schema: TableSchema, path: str) -> None:
     unused = [name[:60] for name in header if name and name not in schema.names]
     if unused:
         shown = ", ".join(unused[:8]) + (" ..." if len(unused) > 8 else "")

@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from tracekit.errors import SourceError, UnknownFormatError, nearest
-from tracekit.ingest.interface import Format, Found
+from tracekit.ingest.interface import Format, FoundFiles
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ class Detection:
     """The format of a source, its files, and the reasons."""
 
     format: Format
-    found: Found
+    found: FoundFiles
     reasons: tuple[str, ...]
 
 
@@ -120,11 +120,11 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
     )
 
 
-def _by_name(member: Format, files: list[SourceFile]) -> Found | None:
+def _by_name(member: Format, files: list[SourceFile]) -> FoundFiles | None:
     return _found(member, [(f, kind.key) for f in files for kind in member.raw_files if kind.named(f.name)])
 
 
-def _by_content(member: Format, files: list[SourceFile]) -> Found | None:
+def _by_content(member: Format, files: list[SourceFile]) -> FoundFiles | None:
     matches = []
     for file in files[:64]:
         try:
@@ -135,15 +135,15 @@ def _by_content(member: Format, files: list[SourceFile]) -> Found | None:
     return _found(member, matches)
 
 
-def _found(member: Format, matches: list[tuple[SourceFile, str]]) -> Found | None:
+def _found(member: Format, matches: list[tuple[SourceFile, str]]) -> FoundFiles | None:
     by_key: dict[str, list[SourceFile]] = {kind.key: [] for kind in member.raw_files}
     for file, key in matches:
         by_key[key].append(file)
     kept = {key: files for key, files in by_key.items() if files}
-    return Found(kept) if kept else None
+    return FoundFiles(kept) if kept else None
 
 
-def _listing(found: Found) -> str:
+def _listing(found: FoundFiles) -> str:
     names = [f.path for files in found.files.values() for f in files]
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 

@@ -29,7 +29,7 @@ from typing import IO, TYPE_CHECKING
 from tracekit.errors import SourceError, TracekitError, UsageError
 from tracekit.ingest.archives import Container, tar_members, zip_members
 from tracekit.ingest.parts import Parts, find_parts, find_pieces
-from tracekit.ingest.streams import Inflated, joined
+from tracekit.streams import Inflated, joined
 from tracekit.text import readable_name
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from contextlib import AbstractContextManager
 
-    from tracekit.ingest.streams import ByteStream
+    from tracekit.streams import ByteStream
 
 __all__ = ["MAX_INFLATION", "HashingReader", "SourceFile", "source_files"]
 

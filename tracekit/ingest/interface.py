@@ -53,7 +53,7 @@ class TimeFrame:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundFiles:
     """The raw files of one format in a source."""
 
     files: Mapping[str, list[SourceFile]] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Format(ABC):
     as there are several clusters."""
 
     @abstractmethod
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read the raw files into the sink.
 
         Raises

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tracekit.errors import SourceError
-from tracekit.ingest.ahead import ahead
+from tracekit.ingest.prefetch import prefetch
 from tracekit.ingest.records import MAX_RECORD, BadRecord
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.ingest.records import Readable
+    from tracekit.ingest.records import ByteReader
 
 __all__ = ["JsonRun", "json_runs"]
 
@@ -39,7 +39,7 @@ class JsonRun(NamedTuple):
     """What stands between the objects or behind the array and should not."""
 
 
-def json_runs(stream: Readable, path: str) -> Iterator[JsonRun]:
+def json_runs(stream: ByteReader, path: str) -> Iterator[JsonRun]:
     """Return the objects of a JSON array in runs, with what stands between them and should not.
 
     Parameters
@@ -54,10 +54,10 @@ def json_runs(stream: Readable, path: str) -> Iterator[JsonRun]:
     SourceError
         The file is no JSON array, or ends inside a record.
     """
-    return ahead(_runs(stream, path))
+    return prefetch(_runs(stream, path))
 
 
-def _runs(stream: Readable, path: str) -> Iterator[JsonRun]:
+def _runs(stream: ByteReader, path: str) -> Iterator[JsonRun]:
     before, rest = _after_bracket(stream, path)
     line = 1 + before.count(b"\n")
     while True:
@@ -80,7 +80,7 @@ def _runs(stream: Readable, path: str) -> Iterator[JsonRun]:
     yield from _tail(rest, line, path)
 
 
-def _after_bracket(stream: Readable, path: str) -> tuple[bytes, bytes]:
+def _after_bracket(stream: ByteReader, path: str) -> tuple[bytes, bytes]:
     """Return what stands before and after the opening bracket."""
     head = b""
     while chunk := stream.read(_CHUNK):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.sink import Sink
 
-__all__ = ["CHECKS", "FAR", "RecordTimes", "Sequence", "clipped_seconds"]
+__all__ = ["CHECKS", "FAR", "RecordTimes", "TimeColumns", "clipped_seconds"]
 
 FAR = timedelta(days=20 * 365.25)
 """A time further than this from the middle of the log is not of the log: no cluster has run for so long."""
@@ -55,7 +55,7 @@ CHECKS = {
 """What a count above zero says, by the name of the check."""
 
 
-class Sequence(NamedTuple):
+class TimeColumns(NamedTuple):
     """Columns of a frame whose times follow each other."""
 
     columns: Mapping[str, str]
@@ -85,7 +85,7 @@ class RecordTimes:
     def from_wall_clock(
         self,
         frame: pl.DataFrame,
-        sequence: Sequence,
+        sequence: TimeColumns,
         zone: str,
         doubled_hour: str = "bounded",
         *,
@@ -98,7 +98,7 @@ class RecordTimes:
         ----------
         frame : polars.DataFrame
             Has the columns of the sequence and `line`.
-        sequence : Sequence
+        sequence : TimeColumns
             The columns.
         zone : str
             IANA name.
@@ -124,21 +124,21 @@ class RecordTimes:
         if doubled_hour == "bounded":
             choices = _in_order(choices, before)
         for name, column in sequence.columns.items():
-            self._tell_doubtful(shown, sequence, name, column, choices[name])
+            self._list_doubtful(shown, sequence, name, column, choices[name])
         return frame.with_columns(decided(found, doubled_hour).alias(name) for name, found in choices.items())
 
-    def possible(self, frame: pl.DataFrame, sequence: Sequence) -> pl.DataFrame:
+    def possible(self, frame: pl.DataFrame, sequence: TimeColumns) -> pl.DataFrame:
         """Return `frame` with the times of the sequence NULL where they cannot be: `dated`, then `ordered`."""
         return self.ordered(self.dated(frame, sequence), sequence)
 
-    def ordered(self, frame: pl.DataFrame, sequence: Sequence, before: pl.Series | None = None) -> pl.DataFrame:
+    def ordered(self, frame: pl.DataFrame, sequence: TimeColumns, before: pl.Series | None = None) -> pl.DataFrame:
         """Return `frame` with times NULL that lie before an earlier one of their record.
 
         Parameters
         ----------
         frame : polars.DataFrame
             Has the columns of the sequence, naive UTC, and `line`.
-        sequence : Sequence
+        sequence : TimeColumns
             The columns.
         before : Series of Datetime, optional
             The latest time of each record that comes before the sequence.
@@ -181,13 +181,13 @@ class RecordTimes:
             check = "ends_before_start" if column == "run_s" else "starts_before_queued"
             stated = frame.height - frame[name].null_count()
             self._sink.check(check, int(below.sum()), stated, CHECKS[check], frame[names].filter(below))
-            self._list(frame, Sequence({}, names), name, column, below, "is below zero")
+            self._list(frame, TimeColumns({}, names), name, column, below, "is below zero")
             frame = frame.with_columns(_without(frame[name], below))
         return frame
 
-    def dated(self, frame: pl.DataFrame, sequence: Sequence) -> pl.DataFrame:
+    def dated(self, frame: pl.DataFrame, sequence: TimeColumns) -> pl.DataFrame:
         """Return `frame` with the times of the sequence NULL that are no dates of the log; part of `possible`."""
-        self._see(frame, list(sequence.columns))
+        self._learn_middle(frame, list(sequence.columns))
         columns = []
         for name, column in sequence.columns.items():
             times = frame[name]
@@ -203,7 +203,7 @@ class RecordTimes:
             columns.append(_without(times, wrong).alias(name))
         return frame.with_columns(columns)
 
-    def _see(self, frame: pl.DataFrame, columns: list[str]) -> None:
+    def _learn_middle(self, frame: pl.DataFrame, columns: list[str]) -> None:
         """Learn where the middle of the log is."""
         if self._middle is not None and frame.height < _MANY:
             return
@@ -223,14 +223,14 @@ class RecordTimes:
                 wrong |= (times - _LAST_32_BITS).abs() < _NEAR
         return wrong.fill_null(value=False)
 
-    def _count_order(self, frame: pl.DataFrame, sequence: Sequence, column: str, early: pl.Series, of: int) -> None:
+    def _count_order(self, frame: pl.DataFrame, sequence: TimeColumns, column: str, early: pl.Series, of: int) -> None:
         check = "ends_before_start" if column == "end_time" else "starts_before_queued"
         self._sink.check(check, int(early.sum()), of, CHECKS[check], frame[sequence.names].filter(early))
 
     def _list(
         self,
         frame: pl.DataFrame,
-        sequence: Sequence,
+        sequence: TimeColumns,
         name: str,
         column: str,
         where: pl.Series,
@@ -253,7 +253,9 @@ class RecordTimes:
             ),
         )
 
-    def _tell_doubtful(self, frame: pl.DataFrame, sequence: Sequence, name: str, column: str, found: Instants) -> None:
+    def _list_doubtful(
+        self, frame: pl.DataFrame, sequence: TimeColumns, name: str, column: str, found: Instants
+    ) -> None:
         doubtful = frame[name].is_not_null() & (found.doubtful | found.earliest.is_null())
         self._sink.check(
             "ambiguous_local_time",

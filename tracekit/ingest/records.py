@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from tracekit.ingest.ahead import ahead
+from tracekit.ingest.prefetch import prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 _UTF8_BOM = b"\xef\xbb\xbf"
 
 
-class Readable(Protocol):
+class ByteReader(Protocol):
     """What a stream of bytes must offer."""
 
     def read(self, size: int, /) -> bytes:
@@ -122,7 +122,7 @@ class RecordReader:
         Whether a field in quotes may hold delimiters and line ends; else a quote is a letter like any other.
     """
 
-    def __init__(self, stream: Readable, delimiter: bytes = b",", *, quoting: bool = True) -> None:
+    def __init__(self, stream: ByteReader, delimiter: bytes = b",", *, quoting: bool = True) -> None:
         self._stream = stream
         self._delimiter = delimiter[0]
         self._quoting = quoting
@@ -159,7 +159,7 @@ class RecordReader:
             Give blocks of which only the number of all delimiters was counted, where that fits, with `examine`. The
             caller has to show that no record has too few fields: then none has too many either.
         """
-        return ahead(self._blocks(fields, trailing, loosely))
+        return prefetch(self._blocks(fields, trailing, loosely))
 
     def _blocks(self, fields: int, trailing: bool, loosely: bool) -> Iterator[tuple[Block, list[BadRecord]]]:
         while True:

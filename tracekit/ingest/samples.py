@@ -33,7 +33,7 @@ class RepeatProof:
         self.holds = True
         self._last = pl.DataFrame(schema={"node_id": pl.String, "last": pl.Datetime("us")})
 
-    def see(self, samples: pl.DataFrame) -> None:
+    def add(self, samples: pl.DataFrame) -> None:
         """Look at the next block of rows: `time` and `node_id`, one row for each moment of a machine."""
         if not self.holds:
             return

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
-import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -205,8 +203,8 @@ class _Reader:
                 return None
             with stream:
                 finding = self._classifier.classify(stream)
-        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            what = (error.strerror if isinstance(error, OSError) else None) or str(error) or "is damaged"
+        except (OSError, SourceError) as error:
+            what = error.what if isinstance(error, SourceError) else error.strerror or str(error)
             if self._alone:
                 raise SourceError(f"cannot be read: {what}", where=file.path) from error
             self._result.damaged.append(f"{file.name}: {what}")

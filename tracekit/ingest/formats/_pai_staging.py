@@ -11,7 +11,7 @@ from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import LAST_SECOND, limited
 from tracekit.ingest.csv_table import header_columns, read_table
-from tracekit.ingest.record_times import RecordTimes, Sequence, clipped_seconds
+from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
 from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
+    from tracekit.ingest.interface import FoundFiles
     from tracekit.ingest.sink import Sink
     from tracekit.schema import TableSchema
 
@@ -64,7 +64,7 @@ class PaiTables:
 
     Parameters
     ----------
-    found : Found
+    found : FoundFiles
         The raw files.
     sink : Sink
         Gets their accounts, rejects and staged rows.
@@ -75,7 +75,7 @@ class PaiTables:
         Two files hold the same table, or a .header file lacks a column.
     """
 
-    def __init__(self, found: Found, sink: Sink) -> None:
+    def __init__(self, found: FoundFiles, sink: Sink) -> None:
         self._found = found
         self._sink = sink
         self._orders = dict(self._header(file) for file in found.get("header"))
@@ -136,7 +136,7 @@ def _possible(rows: pl.DataFrame, times: RecordTimes, columns: dict[str, str], *
         pl.format("{}/{}", "job_name", "task_name") if by_task and "task_name" in rows.columns else pl.col("job_name")
     )
     dated = known.select(name.alias("job_id"), "line", *(clipped_seconds(pl.col(c)) for c in columns))
-    found = times.possible(dated, Sequence(columns)).select(list(columns))
+    found = times.possible(dated, TimeColumns(columns)).select(list(columns))
     return known.with_columns(known[c].set(found[c].is_null(), None) for c in columns)
 
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.ingest.ahead import ahead
 from tracekit.ingest.formats._philly_records import read_records
 from tracekit.ingest.json_array import json_runs
 from tracekit.ingest.localtime import instants
-from tracekit.ingest.record_times import RecordTimes, Sequence
+from tracekit.ingest.prefetch import prefetch
+from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.formats._philly_records import Records, Refusal
+    from tracekit.ingest.formats._philly_records import PhillyRecords, Refusal
     from tracekit.ingest.json_array import JsonRun
     from tracekit.ingest.sink import OpenedFile, Sink
 
@@ -29,8 +29,8 @@ TIMEZONE = "America/Los_Angeles"
 _STATUS = {"Pass": "completed", "Killed": "cancelled", "Failed": "failed"}
 _ATTEMPT_BITS = 32
 _TIME = "%Y-%m-%d %H:%M:%S"
-_SUBMITTED = Sequence({"submitted": "submit_time"})
-_RUN = Sequence({"start": "start_time", "end": "end_time"}, attempt="attempt")
+_SUBMITTED = TimeColumns({"submitted": "submit_time"})
+_RUN = TimeColumns({"start": "start_time", "end": "end_time"}, attempt="attempt")
 
 
 def read_jobs(file: SourceFile, sink: Sink) -> None:
@@ -39,7 +39,7 @@ def read_jobs(file: SourceFile, sink: Sink) -> None:
     times = RecordTimes(sink, file.path)
     with sink.opened(file) as opened:
         # One thread finds the objects, another takes them apart.
-        for run, records, refused in ahead((r, *read_records(r, seen)) for r in json_runs(opened.stream, file.path)):
+        for run, records, refused in prefetch((r, *read_records(r, seen)) for r in json_runs(opened.stream, file.path)):
             opened.count(len(run.texts) + len(run.bad))
             for stray in run.bad:
                 opened.reject(stray.line, None, stray.reason, stray.raw)
@@ -47,7 +47,7 @@ def read_jobs(file: SourceFile, sink: Sink) -> None:
 
 
 def _write_jobs(
-    records: Records, refused: list[Refusal], run: JsonRun, opened: OpenedFile, times: RecordTimes, sink: Sink
+    records: PhillyRecords, refused: list[Refusal], run: JsonRun, opened: OpenedFile, times: RecordTimes, sink: Sink
 ) -> None:
     job, attempt, detail = records
     bad: dict[int, tuple[str, str]] = {}

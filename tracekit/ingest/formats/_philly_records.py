@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.json_array import JsonRun
 
-__all__ = ["Records", "Refusal", "read_records"]
+__all__ = ["PhillyRecords", "Refusal", "read_records"]
 
 _UNKNOWN = (None, "", "None")
 _GPUS = {f"gpu{number:0{width}}": number for width in (1, 2, 3) for number in range(10**width)}
@@ -31,7 +31,7 @@ _DOCUMENTED = pa.schema([*((name, _TEXT) for name in _FIELDS.values()), ("attemp
 """What the objects of the log look like by its documentation."""
 
 
-class Records(NamedTuple):
+class PhillyRecords(NamedTuple):
     """The usable objects of a run, their times still text.
 
     `row` is the number of an object in its run, from 0.
@@ -57,7 +57,7 @@ class _Unusable(Exception):  # noqa: N818 -- not an error but a verdict on one r
     """A record cannot be used as it stands; its arguments are the column and the reason."""
 
 
-def read_records(run: JsonRun, seen: set[str]) -> tuple[Records, list[Refusal]]:
+def read_records(run: JsonRun, seen: set[str]) -> tuple[PhillyRecords, list[Refusal]]:
     """Take the objects of a run apart, and tell which cannot be used.
 
     Parameters
@@ -84,7 +84,7 @@ def read_records(run: JsonRun, seen: set[str]) -> tuple[Records, list[Refusal]]:
     return found, refused
 
 
-def _records(texts: Sequence[bytes], rows: Sequence[int], seen: set[str]) -> Records:
+def _records(texts: Sequence[bytes], rows: Sequence[int], seen: set[str]) -> PhillyRecords:
     """Read objects that are as documented; fail if one is not."""
     jobs = _frame(texts).with_columns(pl.Series("row", rows, dtype=pl.Int64))
     ids = jobs["job_id"]
@@ -96,7 +96,7 @@ def _records(texts: Sequence[bytes], rows: Sequence[int], seen: set[str]) -> Rec
     if held["ip"].null_count() or indices.explode(empty_as_null=False, keep_nulls=False).null_count():
         raise _Unusable("detail", "lacks a node, or names no GPU like gpu0")
     gpus = pl.col("detail").list.eval(pl.element().struct.field("gpus").list.len()).list.sum()
-    return Records(
+    return PhillyRecords(
         jobs.select("row", *_FIELDS, pl.col("attempts").list.len().fill_null(0).cast(pl.Int64)),
         tried.select(
             "row",

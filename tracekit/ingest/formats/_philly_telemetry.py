@@ -11,7 +11,7 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.ingest.csv_table import read_table
-from tracekit.ingest.record_times import RecordTimes, Sequence
+from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.ingest.samples import RepeatProof
 from tracekit.trace import sql_text
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
+    from tracekit.ingest.interface import FoundFiles
     from tracekit.ingest.sink import Sink
     from tracekit.schema import TableSchema
 
@@ -56,8 +56,8 @@ def read_gpu_samples(file: SourceFile, sink: Sink) -> None:
     proof = RepeatProof()
     times = RecordTimes(sink, file.path)
     for found in read_table(sink, file, spec, inspect=count_offline):
-        raw = times.dated(found, Sequence({"time": "time"}, names="machineId")).drop_nulls("time")
-        proof.see(raw.select("time", node_id="machineId"))
+        raw = times.dated(found, TimeColumns({"time": "time"}, names="machineId")).drop_nulls("time")
+        proof.add(raw.select("time", node_id="machineId"))
         samples = _long(raw, cells)
         odd = (samples["utilization_pct"] < 0) | (samples["utilization_pct"] > 100)
         sink.check(
@@ -93,7 +93,7 @@ def _count_not_available(text: bytes) -> int:
     return len(_NOT_AVAILABLE.findall(text))
 
 
-def read_host_samples(found: Found, sink: Sink) -> None:
+def read_host_samples(found: FoundFiles, sink: Sink) -> None:
     """Join the CPU and memory files on time and machine; a sample that only one of them has is kept.
 
     Of repeated samples the last in the file stands. With times=naive all of them stand, as in the published notebook:
@@ -135,7 +135,7 @@ def _stage(files: list[SourceFile], key: str, sink: Sink) -> Path | None:
         for file in files:
             times = RecordTimes(sink, file.path)
             for rows in read_table(sink, file, spec):
-                yield times.dated(rows, Sequence({"time": "time"}, names="machine_id")).drop_nulls("time")
+                yield times.dated(rows, TimeColumns({"time": "time"}, names="machine_id")).drop_nulls("time")
 
     return sink.stage(key, dated())
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile, Sink
     from tracekit.schema import TableSchema
 
-__all__ = ["VC_COLUMNS", "Layout", "Records", "header_names", "read_records"]
+__all__ = ["VC_COLUMNS", "SacctLayout", "SacctRecords", "header_names", "read_records"]
 
 VC_COLUMNS = {"account": "Account", "partition": "Partition", "qos": "QOS"}
 """Column of the tenant unit by the option's value."""
@@ -38,7 +38,7 @@ _FREE_TEXT = frozenset(
 
 
 @dataclass(frozen=True)
-class Layout:
+class SacctLayout:
     """How the lines of one file are laid out."""
 
     columns: dict[str, int]
@@ -52,7 +52,7 @@ class Layout:
 
 
 @dataclass
-class Records:
+class SacctRecords:
     """Records of one block, as text by column, with what is needed to tell their faults."""
 
     text: pl.DataFrame
@@ -74,7 +74,7 @@ def header_names(line: bytes) -> list[str]:
     return names if {"jobid", "state"} & set(names) else []
 
 
-def read_records(opened: OpenedFile, sink: Sink) -> Iterator[tuple[Layout, Records]]:
+def read_records(opened: OpenedFile, sink: Sink) -> Iterator[tuple[SacctLayout, SacctRecords]]:
     """Yield the records of one export in blocks, as text; what cannot be split into columns is set aside.
 
     Raises
@@ -91,7 +91,7 @@ def read_records(opened: OpenedFile, sink: Sink) -> Iterator[tuple[Layout, Recor
             yield layout, part
 
 
-def _layout(line: bytes | None, path: str, sink: Sink) -> Layout:
+def _layout(line: bytes | None, path: str, sink: Sink) -> SacctLayout:
     names = header_names(line) if line else []
     if not names:
         what = "has no header line that names the columns" if line else "is empty"
@@ -121,10 +121,10 @@ def _layout(line: bytes | None, path: str, sink: Sink) -> Layout:
         sink.note(f"{path}: columns without a place in the Trace are not read: {shown}")
     free = [position for position, name in enumerate(names) if name in _FREE_TEXT]
     used = replace(spec, columns=tuple(spec.column(name) for name in columns))
-    return Layout(columns, len(names), trailing, free[0] if len(free) == 1 else None, used)
+    return SacctLayout(columns, len(names), trailing, free[0] if len(free) == 1 else None, used)
 
 
-def _part(block: Block, bad: list[BadRecord], layout: Layout, opened: OpenedFile, sink: Sink) -> Records:
+def _part(block: Block, bad: list[BadRecord], layout: SacctLayout, opened: OpenedFile, sink: Sink) -> SacctRecords:
     """Return the block's records with those that could be split after all; the others are set aside."""
     mended: list[list[str | None]] = []
     whole: list[BadRecord] = []
@@ -156,10 +156,10 @@ def _part(block: Block, bad: list[BadRecord], layout: Layout, opened: OpenedFile
     def raw(row: int) -> bytes:
         return block.raw(row) if row < count else whole[row - count].raw
 
-    return Records(text, [*block.lines.tolist(), *(record.line for record in whole)], raw)
+    return SacctRecords(text, [*block.lines.tolist(), *(record.line for record in whole)], raw)
 
 
-def _mend(record: BadRecord, layout: Layout) -> list[str] | None:
+def _mend(record: BadRecord, layout: SacctLayout) -> list[str] | None:
     """Split a record from both ends, when only one column can hold the delimiters too many; else None."""
     if not record.reason.startswith("expected "):
         return None

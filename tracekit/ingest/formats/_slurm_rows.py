@@ -12,19 +12,19 @@ from tracekit.ingest.cells import typed_cells
 from tracekit.ingest.derived import disagrees
 from tracekit.ingest.formats import _slurm_text as text_of
 from tracekit.ingest.formats._slurm_records import VC_COLUMNS, read_records
-from tracekit.ingest.record_times import RecordTimes, Sequence
+from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.formats._slurm_records import Layout, Records
+    from tracekit.ingest.formats._slurm_records import SacctLayout, SacctRecords
     from tracekit.ingest.sink import OpenedFile, Sink
 
 __all__ = ["read_rows"]
 
-_LIFE = Sequence({"Submit": "submit_time", "Start": "start_time", "End": "end_time"}, names="JobID")
-_ALL = Sequence(
+_LIFE = TimeColumns({"Submit": "submit_time", "Start": "start_time", "End": "end_time"}, names="JobID")
+_ALL = TimeColumns(
     {"Submit": "submit_time", "Eligible": "eligible_time", "Start": "start_time", "End": "end_time"}, names="JobID"
 )
 _LINES_PER_FILE = 1 << 40
@@ -67,7 +67,7 @@ def read_rows(files: list[SourceFile], sink: Sink) -> Iterator[pl.DataFrame]:
 
 
 def _rows(
-    records: Records, layout: Layout, number: int, opened: OpenedFile, times: RecordTimes, sink: Sink
+    records: SacctRecords, layout: SacctLayout, number: int, opened: OpenedFile, times: RecordTimes, sink: Sink
 ) -> pl.DataFrame:
     frame, bad = typed_cells(records.text, layout.spec)
     for cell in bad:
@@ -94,13 +94,13 @@ def _rows(
     return _normal(frame.filter(pl.Series(good)), layout, times, sink)
 
 
-def _read_cell(records: Records, frame: pl.DataFrame, name: str) -> pl.Series:
+def _read_cell(records: SacctRecords, frame: pl.DataFrame, name: str) -> pl.Series:
     parse, kind = _CELLS[name]
     return _read_series(records, frame[name], name, parse, kind)
 
 
 def _read_series(
-    records: Records, texts: pl.Series, column: str, parse: Callable[[str], Any], kind: pl.DataType
+    records: SacctRecords, texts: pl.Series, column: str, parse: Callable[[str], Any], kind: pl.DataType
 ) -> pl.Series:
     """Return the cells read by `parse`, each distinct text once; what cannot be read is entered as a fault."""
     distinct = texts.drop_nulls().unique().to_list()
@@ -132,7 +132,7 @@ def _identity() -> Iterable[pl.Expr]:
     yield raw.struct[0].alias("raw_id")
 
 
-def _normal(frame: pl.DataFrame, layout: Layout, times: RecordTimes, sink: Sink) -> pl.DataFrame:
+def _normal(frame: pl.DataFrame, layout: SacctLayout, times: RecordTimes, sink: Sink) -> pl.DataFrame:
     frame = times.dated(frame, _ALL)
     frame = frame.with_columns(
         word=pl.col("State").struct["word"],
@@ -179,7 +179,7 @@ def _normal(frame: pl.DataFrame, layout: Layout, times: RecordTimes, sink: Sink)
     )
 
 
-def _resources(layout: Layout, sink: Sink) -> Iterable[pl.Expr]:
+def _resources(layout: SacctLayout, sink: Sink) -> Iterable[pl.Expr]:
     """Return `nodes`, `cpus`, `memory`, `gpus`, `model`, and what the checks need."""
     listed = pl.coalesce("AllocTRES", "ReqTRES").struct
     held = pl.coalesce("AllocGRES", "ReqGRES").struct
@@ -213,7 +213,7 @@ def _resources(layout: Layout, sink: Sink) -> Iterable[pl.Expr]:
     yield (listed["typed_gpus"] != listed["gpus"]).alias("typed_differ")
 
 
-def _no_gres(layout: Layout) -> pl.Expr:
+def _no_gres(layout: SacctLayout) -> pl.Expr:
     """Return where an empty GRES cell of an older version means that there are no GPUs."""
     have = layout.columns.keys()
     if {"AllocTRES", "ReqTRES"} & have:
@@ -228,7 +228,7 @@ def _positive(name: str) -> pl.Expr:
     return pl.when(pl.col(name) > 0).then(name)
 
 
-def _life(layout: Layout) -> Iterable[pl.Expr]:
+def _life(layout: SacctLayout) -> Iterable[pl.Expr]:
     """Return whether a row `started` and `ended`, and the stated run time."""
     stated = pl.coalesce(pl.col("ElapsedRaw").cast(pl.Float64), "Elapsed")
     if "NodeList" in layout.columns:

@@ -25,13 +25,13 @@ from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.derived import disagrees, single_attempts
 from tracekit.ingest.formats._slurm_status import has_ended, slurm_status
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
-from tracekit.ingest.record_times import RecordTimes, Sequence
+from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
+    from tracekit.ingest.interface import FoundFiles
     from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT", "TIMEZONE"]
@@ -47,7 +47,7 @@ _WORKLOAD = {
     "Eval": "inference",
     "Other": "other",
 }
-_TIMES = Sequence({name: name for name in ("submit_time", "start_time", "end_time")})
+_TIMES = TimeColumns({name: name for name in ("submit_time", "start_time", "end_time")})
 
 
 def _is_log(*, kalos: bool) -> Callable[[bytes], bool]:
@@ -58,7 +58,7 @@ def _is_log(*, kalos: bool) -> Callable[[bytes], bool]:
     return looks_right
 
 
-class Acme(Format):
+class AcmeFormat(Format):
     """Job logs of the Acme clusters."""
 
     name = "acme"
@@ -68,7 +68,7 @@ class Acme(Format):
         RawFile("trace_kalos", "job log of Kalos", r"(?i:trace_kalos\.csv)", _is_log(kalos=True)),
     )
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read the logs of both clusters."""
         for key, cluster in _CLUSTERS.items():
             files = found.get(key)
@@ -78,13 +78,13 @@ class Acme(Format):
                     hint="keep one file for each cluster",
                 )
             for file in files:
-                _tell_cluster(file, cluster, sink)
+                _note_cluster(file, cluster, sink)
                 _read_log(file, key, cluster, sink)
         sink.note("utilization files and memory per pod are not read; the source has neither tenants nor nodes")
         return TimeFrame("absolute", TIMEZONE)
 
 
-def _tell_cluster(file: SourceFile, cluster: str, sink: Sink) -> None:
+def _note_cluster(file: SourceFile, cluster: str, sink: Sink) -> None:
     if not re.search(cluster, file.name, re.IGNORECASE):
         sink.note(f"{file.path} is taken for the cluster {cluster} by its columns; its name does not say")
 
@@ -174,4 +174,4 @@ _MEANINGS = {
     "stop_time_disagrees": "jobs whose time of cancellation is not their end; the end is used",
 }
 
-FORMAT = Acme()
+FORMAT = AcmeFormat()

@@ -21,11 +21,11 @@ from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.derived import single_attempts
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
-from tracekit.ingest.record_times import RecordTimes, Sequence, clipped_seconds
+from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
 
 if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
+    from tracekit.ingest.interface import FoundFiles
     from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT"]
@@ -35,10 +35,10 @@ _FILE = "disaggregated_DLRM_trace"
 _GPUS = {"CN": 0, "HN": 1}
 """GPUs of an instance by its role."""
 _TIMES = ("creation_time", "scheduled_time", "deletion_time")
-_SEQUENCE = Sequence(dict(zip(_TIMES, ("submit_time", "start_time", "end_time"), strict=True)), names="instance_sn")
+_SEQUENCE = TimeColumns(dict(zip(_TIMES, ("submit_time", "start_time", "end_time"), strict=True)), names="instance_sn")
 
 
-class AlibabaDlrm(Format):
+class AlibabaDlrmFormat(Format):
     """Instances of recommendation models that Alibaba serves."""
 
     name = "alibaba-dlrm"
@@ -53,7 +53,7 @@ class AlibabaDlrm(Format):
     )
     no_append: ClassVar[str] = "its times count from the start of the release"
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read the instances."""
         for file in found.get(_FILE):
             _read_instances(file, sink)
@@ -140,4 +140,4 @@ _MEANINGS = {
     "the request is used",
 }
 
-FORMAT = AlibabaDlrm()
+FORMAT = AlibabaDlrmFormat()

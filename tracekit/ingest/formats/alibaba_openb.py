@@ -21,13 +21,13 @@ from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.derived import single_attempts
 from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
-from tracekit.ingest.record_times import RecordTimes, Sequence, clipped_seconds
+from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
+    from tracekit.ingest.interface import FoundFiles
     from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT", "TRACE_END_S"]
@@ -37,13 +37,13 @@ TRACE_END_S = 12_902_960
 
 _STATUS = {"Running": "unknown", "Failed": "failed", "Pending": "pending", "Succeeded": "completed"}
 _CLUSTER = "openb"
-_TIMES = Sequence(
+_TIMES = TimeColumns(
     {"creation_time": "submit_time", "scheduled_time": "start_time", "deletion_time": "end_time"}, names="name"
 )
 _POD_LIST = r"openb_pod_list_(\w+)\.csv"
 
 
-class AlibabaOpenb(Format):
+class AlibabaOpenbFormat(Format):
     """Pods and nodes of Alibaba's GPU-sharing cluster."""
 
     name = "alibaba-openb"
@@ -72,7 +72,7 @@ class AlibabaOpenb(Format):
     }
     no_append: ClassVar[str] = "its times count from the start of the release"
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read one pod list and one node list."""
         if found.get("openb_pod_list"):
             _read_pods(_chosen_pods(found.get("openb_pod_list"), sink), sink)
@@ -215,4 +215,4 @@ def _read_nodes(file: SourceFile, sink: Sink) -> None:
         )
 
 
-FORMAT = AlibabaOpenb()
+FORMAT = AlibabaOpenbFormat()

@@ -38,7 +38,7 @@ from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.ingest.interface import Found
+    from tracekit.ingest.interface import FoundFiles
     from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT", "TIMEZONE"]
@@ -57,7 +57,7 @@ def _raw_table(key: str, title: str) -> RawFile:
     return RawFile(key, f"{title}, no header line", rf"{key}(\.csv)?", _never)
 
 
-class AlibabaPai(Format):
+class AlibabaPaiFormat(Format):
     """The seven tables of the PAI release."""
 
     name = "alibaba-pai"
@@ -76,7 +76,7 @@ class AlibabaPai(Format):
         "unit": Option("job", "what becomes a job: a PAI job, or each of its tasks", ("job", "task"))
     }
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Copy the machines and their use, then join the other tables into jobs, attempts, placements and usage."""
         tables = PaiTables(found, sink)
         machines = write_machines(tables, sink)
@@ -103,4 +103,4 @@ def _read_for_the_account(tables: PaiTables, sink: Sink) -> None:
         sink.note(f"there is no pai_job_table, so {', '.join(alone)} is read and checked but gives no jobs")
 
 
-FORMAT = AlibabaPai()
+FORMAT = AlibabaPaiFormat()

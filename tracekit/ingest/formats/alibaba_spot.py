@@ -19,19 +19,19 @@ from tracekit import schema
 from tracekit.ingest.cells import LAST_SECOND, limited
 from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
-from tracekit.ingest.record_times import RecordTimes, Sequence, clipped_seconds
+from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
+    from tracekit.ingest.interface import FoundFiles
     from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT"]
 
 _CLUSTER = "spot"
-_TIMES = Sequence({"submit_time": "submit_time"}, names="job_name")
+_TIMES = TimeColumns({"submit_time": "submit_time"}, names="job_name")
 _PRIORITY = {"HP": 1, "Spot": 0}
 """Priority by job type, larger first."""
 
@@ -43,7 +43,7 @@ def _has_columns(*names: str) -> Callable[[bytes], bool]:
     return lambda head: set(names) <= set(header_columns(head.partition(b"\n")[0]))
 
 
-class AlibabaSpot(Format):
+class AlibabaSpotFormat(Format):
     """Jobs and nodes of a cluster that sells its idle GPUs as spot jobs."""
 
     name = "alibaba-spot"
@@ -59,7 +59,7 @@ class AlibabaSpot(Format):
     )
     no_append: ClassVar[str] = "its times count from the first job of the release"
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read the jobs and the nodes."""
         for file in found.get("job_info_df"):
             _read_jobs(file, sink)
@@ -131,4 +131,4 @@ def _read_nodes(file: SourceFile, sink: Sink) -> None:
         )
 
 
-FORMAT = AlibabaSpot()
+FORMAT = AlibabaSpotFormat()

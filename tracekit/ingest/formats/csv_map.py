@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
+    from tracekit.ingest.interface import FoundFiles
     from tracekit.ingest.mapping.model import LogMap, Reading
     from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT"]
 
 
-class MappedLog(Format):
+class MappedLogFormat(Format):
     """A log in a layout of its own, read by a mapping file."""
 
     name = "csv"
@@ -51,7 +51,7 @@ class MappedLog(Format):
         load_mapping(filled["map"])
         return filled
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read the files that the mapping names."""
         log_map = load_mapping(sink.options["map"])
         files = _chosen(log_map, found.get("table"), sink)
@@ -96,4 +96,4 @@ def _named(file: SourceFile, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns for name in (file.name, file.path))
 
 
-FORMAT = MappedLog()
+FORMAT = MappedLogFormat()

@@ -27,11 +27,11 @@ from tracekit.ingest.derived import disagrees, single_attempts
 from tracekit.ingest.formats._slurm_status import has_ended, slurm_status
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
 from tracekit.ingest.localtime import to_utc
-from tracekit.ingest.record_times import RecordTimes, Sequence
+from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
+    from tracekit.ingest.interface import FoundFiles
     from tracekit.ingest.sink import Sink
     from tracekit.schema import Column, TableSchema
 
@@ -42,10 +42,10 @@ TIMEZONE = "Asia/Shanghai"
 _LOG = r"(?:(\w+?)_)?cluster_log\.csv"
 _QUOTA = r"(?:(\w+?)_)?cluster_gpu_number\.csv"
 _SUSPENDED = "SUSPENDED"
-_TIMES = Sequence({name: name for name in ("submit_time", "start_time", "end_time")})
+_TIMES = TimeColumns({name: name for name in ("submit_time", "start_time", "end_time")})
 
 
-class Helios(Format):
+class HeliosFormat(Format):
     """Job logs and quota tables of one or several Helios clusters."""
 
     name = "helios"
@@ -68,7 +68,7 @@ class Helios(Format):
         ),
     )
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read every cluster of the source."""
         for key, read in (("cluster_log", _read_log), ("cluster_gpu_number", _read_quota)):
             by_cluster: dict[str, SourceFile] = {}
@@ -231,4 +231,4 @@ def _vc_column(name: str, total: Column) -> Column:
     return replace(total, name=name, description=f"GPUs of the VC {name}.", required=False)
 
 
-FORMAT = Helios()
+FORMAT = HeliosFormat()

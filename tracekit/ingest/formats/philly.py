@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
+    from tracekit.ingest.interface import FoundFiles
     from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT"]
 
 
-class Philly(Format):
+class PhillyFormat(Format):
     """The five files of the Philly release."""
 
     name = "philly"
@@ -79,7 +79,7 @@ class Philly(Format):
         ),
     }
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read whichever of the five files are there."""
         sink.retries = True
         for key, files in found.files.items():
@@ -110,4 +110,4 @@ def _read_machines(file: SourceFile, sink: Sink) -> None:
         )
 
 
-FORMAT = Philly()
+FORMAT = PhillyFormat()

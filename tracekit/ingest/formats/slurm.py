@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from tracekit.ingest.interface import Found
+    from tracekit.ingest.interface import FoundFiles
     from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT"]
 
 
-class Slurm(Format):
+class SlurmFormat(Format):
     """Exports of one or several clusters' accounting."""
 
     name = "slurm"
@@ -68,7 +68,7 @@ class Slurm(Format):
         """Put the runs that both exports tell together, as if they were read at once."""
         merge_runs(con, options)
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read every export of the source as one."""
         zone = sink.options["timezone"]
         _check_zone(zone)
@@ -106,4 +106,4 @@ def _check_shards(text: str) -> None:
         raise UsageError(f"'{text}' is not a number of shards", where="--option shards_per_gpu", hint="give it like 4")
 
 
-FORMAT = Slurm()
+FORMAT = SlurmFormat()

@@ -25,7 +25,7 @@ from tracekit.errors import SourceError
 from tracekit.ingest.cells import limited, typed_cells
 from tracekit.ingest.derived import disagrees, single_attempts
 from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
-from tracekit.ingest.record_times import RecordTimes, Sequence
+from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.ingest.files import HashingReader, SourceFile
-    from tracekit.ingest.interface import Found
+    from tracekit.ingest.interface import FoundFiles
     from tracekit.ingest.sink import OpenedFile, Sink
 
 __all__ = ["FORMAT", "MAX_LINE"]
@@ -49,7 +49,7 @@ _CANCELLED = 5
 _LATEST_START = 4_000_000_000
 """Latest start of a log [s since 1970]; later ones would take its last times out of range."""
 _LARGEST = {"processors": 1e9, "requested_processors": 1e9, "requested_memory": 1e15}
-_SUBMITTED = Sequence({"date": "submit_time"}, names="job")
+_SUBMITTED = TimeColumns({"date": "submit_time"}, names="job")
 _KEY = re.compile(r";\s*([A-Za-z]+)\s*:\s*(.*?)\s*")
 _HEADER_LINES = 10_000
 
@@ -62,7 +62,7 @@ def _looks_right(head: bytes) -> bool:
     return re.search(rb"(?m)^;\s*(UnixStartTime|MaxJobs|MaxProcs)\s*:", head) is not None
 
 
-class Swf(Format):
+class SwfFormat(Format):
     """One log in the Standard Workload Format."""
 
     name = "swf"
@@ -74,20 +74,20 @@ class Swf(Format):
     }
     no_append: ClassVar[str] = "each log numbers its jobs from 1"
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read one log."""
         files = found.get("swf")
         if len(files) > 1:
             raise SourceError(
                 f"holds several logs: {', '.join(f.path for f in files[:4])}", hint="job numbers repeat; name one file"
             )
-        header = _Header()
+        header = _SwfHeader()
         _read_log(files[0], header, sink)
-        header.tell(sink)
+        header.add_notes(sink)
         return header.frame()
 
 
-class _Header:
+class _SwfHeader:
     """The keys in the comments that stand before the first job."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class _Header:
         given = list(named.values())
         return {number: name for number, name in named.items() if given.count(name) == 1}
 
-    def tell(self, sink: Sink) -> None:
+    def add_notes(self, sink: Sink) -> None:
         for key in ("MaxNodes", "MaxProcs"):
             if self.text(key):
                 sink.note(f"the header states {key}: {self.text(key)}; a total without machines, so not a table")
@@ -144,7 +144,7 @@ class _Header:
         return TimeFrame("absolute", self.zone or "UTC", hour_of_day=self.zone is not None, note=note)
 
 
-def _read_log(file: SourceFile, header: _Header, sink: Sink) -> None:
+def _read_log(file: SourceFile, header: _SwfHeader, sink: Sink) -> None:
     held: pl.DataFrame | None = None
     seen = _SeenNumbers()
     with sink.opened(file) as opened:
@@ -186,7 +186,7 @@ def _lines(stream: HashingReader) -> Iterator[list[bytes]]:
         yield [carry]
 
 
-def _typed_lines(opened: OpenedFile, header: _Header) -> Iterator[pl.DataFrame]:
+def _typed_lines(opened: OpenedFile, header: _SwfHeader) -> Iterator[pl.DataFrame]:
     """Yield the usable records with `line` and `raw`, and collect the header."""
     spec = limited(schema.source("swf", "swf"), _LARGEST)
     number = 1
@@ -282,7 +282,7 @@ class _SeenNumbers:
         return new
 
 
-def _write(rows: pl.DataFrame, header: _Header, seen: _SeenNumbers, opened: OpenedFile, sink: Sink) -> None:
+def _write(rows: pl.DataFrame, header: _SwfHeader, seen: _SeenNumbers, opened: OpenedFile, sink: Sink) -> None:
     heads = rows.group_by("bundle", maintain_order=True).first()
     fresh = heads.filter(seen.fresh(heads["job"]))
     repeated = rows.join(fresh, on="bundle", how="anti", maintain_order="left")
@@ -360,7 +360,7 @@ def _never_started() -> pl.Expr:
     return (pl.col("status") == _CANCELLED).fill_null(value=False) & idle & ~pl.col("part")
 
 
-def _jobs(heads: pl.DataFrame, header: _Header, sink: Sink) -> pl.DataFrame:
+def _jobs(heads: pl.DataFrame, header: _SwfHeader, sink: Sink) -> pl.DataFrame:
     base = header.start_s or 0
     split, waiting = pl.col("parts").is_not_null(), _never_started()
     start = pl.col("submit") + pl.col("wait")
@@ -401,7 +401,7 @@ def _jobs(heads: pl.DataFrame, header: _Header, sink: Sink) -> pl.DataFrame:
     )
 
 
-def _count_contradictions(heads: pl.DataFrame, attempts: pl.DataFrame, header: _Header, sink: Sink) -> None:
+def _count_contradictions(heads: pl.DataFrame, attempts: pl.DataFrame, header: _SwfHeader, sink: Sink) -> None:
     ran = attempts.group_by("bundle").agg(parts_s=pl.when(pl.col("run").is_not_null().all()).then(pl.col("run").sum()))
     limit = header.number("MaxProcs")
     word = pl.col("status")
@@ -439,4 +439,4 @@ _MEANINGS = {
     "no_processors": "jobs whose processors are unknown, both allocated and asked for",
 }
 
-FORMAT = Swf()
+FORMAT = SwfFormat()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.mapping.blocks import RawRows
     from tracekit.ingest.mapping.model import Reading
-    from tracekit.ingest.mapping.rules import Rule
+    from tracekit.ingest.mapping.rules import ColumnRule
     from tracekit.ingest.sink import OpenedFile
 
 __all__ = ["Converted", "cell_text", "converted", "reject_rows"]
@@ -51,12 +51,12 @@ class _Cells(NamedTuple):
     local: pl.Series | None = None
 
 
-def converted(rules: Iterable[Rule], rows: RawRows, reading: Reading, prefix: str = "") -> Converted:
+def converted(rules: Iterable[ColumnRule], rows: RawRows, reading: Reading, prefix: str = "") -> Converted:
     """Apply rules to records.
 
     Parameters
     ----------
-    rules : iterable of Rule
+    rules : iterable of ColumnRule
         The columns to fill.
     rows : RawRows
         The records.
@@ -103,7 +103,7 @@ def cell_text(name: str, rows: RawRows, reading: Reading, regex: str | None = No
     return cells.to_frame(name).select(known.alias(name)).to_series()
 
 
-def _cells(rule: Rule, rows: RawRows, reading: Reading, prefix: str) -> _Cells:  # noqa: PLR0911 -- one a kind of rule
+def _cells(rule: ColumnRule, rows: RawRows, reading: Reading, prefix: str) -> _Cells:  # noqa: PLR0911 -- one a kind of rule
     height, target = rows.frame.height, rule.target
     if rule.line:
         lines = pl.Series(rows.lines, dtype=pl.Int64)
@@ -130,7 +130,7 @@ def _cells(rule: Rule, rows: RawRows, reading: Reading, prefix: str) -> _Cells: 
     return _finish(rule, _number(rule, text), text.is_not_null())
 
 
-def _number(rule: Rule, cells: pl.Series) -> pl.Series:
+def _number(rule: ColumnRule, cells: pl.Series) -> pl.Series:
     unit = rule.target.unit
     if rule.unit == "clock":
         return clock_seconds(cells.cast(pl.String))
@@ -140,7 +140,7 @@ def _number(rule: Rule, cells: pl.Series) -> pl.Series:
     return number * FACTORS[unit][rule.unit] if unit and rule.unit else number
 
 
-def _finish(rule: Rule, number: pl.Series, stated: pl.Series) -> _Cells:
+def _finish(rule: ColumnRule, number: pl.Series, stated: pl.Series) -> _Cells:
     """Add faults and the default to a column of numbers, and make it whole where its target is."""
     whole = rule.target.kind == "integer"
     word = (
@@ -162,7 +162,7 @@ def _finish(rule: Rule, number: pl.Series, stated: pl.Series) -> _Cells:
     return _Cells(number, faults)
 
 
-def _expression(rule: Rule, rows: RawRows, reading: Reading) -> _Cells:
+def _expression(rule: ColumnRule, rows: RawRows, reading: Reading) -> _Cells:
     assert rule.expression is not None  # noqa: S101 -- the caller looked
     faults, columns = [], []
     for name in rule.expression.names:
@@ -180,7 +180,7 @@ def _expression(rule: Rule, rows: RawRows, reading: Reading) -> _Cells:
     return _Cells(finished.values, [*faults, *finished.faults])
 
 
-def _words(rule: Rule, text: pl.Series) -> _Cells:
+def _words(rule: ColumnRule, text: pl.Series) -> _Cells:
     faults = []
     if rule.words:
         words = text.replace_strict(rule.words, default=None, return_dtype=pl.String)
@@ -190,14 +190,14 @@ def _words(rule: Rule, text: pl.Series) -> _Cells:
     return _Cells(text if rule.default is None else text.fill_null(rule.default), faults)
 
 
-def _boolean(rule: Rule, text: pl.Series) -> _Cells:
+def _boolean(rule: ColumnRule, text: pl.Series) -> _Cells:
     words = {**{w.lower(): v == "true" for w, v in rule.words.items()}}
     value = text.str.to_lowercase().replace_strict(words, default=None, return_dtype=pl.Boolean)
     fault = (text.is_not_null() & value.is_null(), f"is not one of {', '.join(rule.words)}")
     return _Cells(value if rule.default is None else value.fill_null(rule.default), [fault])
 
 
-def _limits(rule: Rule, values: pl.Series) -> list[tuple[pl.Series, str]]:
+def _limits(rule: ColumnRule, values: pl.Series) -> list[tuple[pl.Series, str]]:
     target = rule.target
     faults = []
     # A wall clock that names no instant is a time all the same: it is unknown, and does not reject its record.

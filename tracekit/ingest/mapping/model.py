@@ -10,7 +10,7 @@ from tracekit import resources, schema
 from tracekit.decode import dotted
 from tracekit.ingest.localtime import DOUBLED_HOUR
 from tracekit.ingest.mapping.document import Document, JobKeys, Spot
-from tracekit.ingest.mapping.rules import Rule, checked_format, checked_regex, parse_rule, word_table
+from tracekit.ingest.mapping.rules import ColumnRule, checked_format, checked_regex, parse_rule, word_table
 from tracekit.ingest.mapping.times import zone_fault
 from tracekit.schema import Column
 from tracekit.toml_text import TomlText
@@ -86,7 +86,7 @@ class Reading:
 class StatusWords:
     """How the source's status words are to be read."""
 
-    rule: Rule
+    rule: ColumnRule
     words: dict[str, str]
     when_missing: str | None
 
@@ -95,7 +95,7 @@ class StatusWords:
 class NodeList:
     """How a column names the nodes of a job."""
 
-    rule: Rule
+    rule: ColumnRule
     separator: str
     pattern: str | None
 
@@ -107,11 +107,11 @@ class TableMap:
     table: str
     key: str
     reading: Reading
-    rules: tuple[Rule, ...]
+    rules: tuple[ColumnRule, ...]
     status: StatusWords | None = None
     nodes: NodeList | None = None
 
-    def rule(self, name: str) -> Rule | None:
+    def rule(self, name: str) -> ColumnRule | None:
         """Return the rule of a column, None when it is not filled."""
         return next((rule for rule in self.rules if rule.target.name == name), None)
 
@@ -124,9 +124,9 @@ class TelemetryMap:
     key: str
     reading: Reading
     layout: Literal["long", "wide", "row"]
-    rules: tuple[Rule, ...]
+    rules: tuple[ColumnRule, ...]
     """Long and row: time, node_id, gpu_index or uuid; long also metric and value."""
-    metrics: tuple[Rule, ...]
+    metrics: tuple[ColumnRule, ...]
     """One for each metric; its column is the source's name of the metric."""
     of_gpu: tuple[bool, ...]
     """Whether each metric belongs to a GPU or to a host."""
@@ -140,7 +140,7 @@ class GpuTable:
 
     key: str
     reading: Reading
-    rules: tuple[Rule, ...]
+    rules: tuple[ColumnRule, ...]
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def _status(spot: Spot, keys: Mapping[str, str | tuple[str, ...]]) -> StatusWord
     column, regex, when_missing = (_single(spot, name, keys.get(name)) for name in named)
     if column is None:
         raise spot.error("does not say which column holds the status", hint='add column = "..."')
-    rule = Rule(
+    rule = ColumnRule(
         Column("source_status", "string", ""),
         dotted(spot.place),
         spot.text.path,
@@ -269,7 +269,7 @@ def _single(spot: Spot, name: str, given: str | tuple[str, ...] | None) -> str |
 
 
 def _nodes(spot: Spot, keys: NodeKeys) -> NodeList:
-    rule = Rule(Column("nodes", "string", ""), dotted(spot.place), spot.text.path, column=keys.column)
+    rule = ColumnRule(Column("nodes", "string", ""), dotted(spot.place), spot.text.path, column=keys.column)
     pattern = checked_regex(spot, "pattern", keys.pattern, ("node", "gpu_index", "gpu_count"))
     return NodeList(rule, keys.separator, pattern)
 
@@ -322,7 +322,7 @@ def _telemetry(  # noqa: C901 -- one look at each key
     )
 
 
-def _metrics(spot: Spot, given: Mapping[str, str | Entry], table: str) -> list[Rule]:
+def _metrics(spot: Spot, given: Mapping[str, str | Entry], table: str) -> list[ColumnRule]:
     names = GPU_METRICS if table == "gpu_utilization" else HOST_METRICS
     spot.only(given, names)
     spec = schema.common(table)

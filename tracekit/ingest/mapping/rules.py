@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.mapping.document import Spot
     from tracekit.schema import Column
 
-__all__ = ["Rule", "checked_format", "checked_regex", "parse_rule", "word_table"]
+__all__ = ["ColumnRule", "checked_format", "checked_regex", "parse_rule", "word_table"]
 
 _SOURCES = ("column", "expression", "line", "value")
 _BOOLEAN = {"true": "true", "yes": "true", "1": "true", "false": "false", "no": "false", "0": "false"}
@@ -34,7 +34,7 @@ _PYTHON = {
 
 
 @dataclass(frozen=True)
-class Rule:
+class ColumnRule:
     """Where the values of one column come from."""
 
     target: Column
@@ -71,7 +71,7 @@ class Rule:
         return ", ".join(self.sources) or self.target.name
 
 
-def parse_rule(spot: Spot, given: str | Entry, target: Column, *, relative: bool = False) -> Rule:
+def parse_rule(spot: Spot, given: str | Entry, target: Column, *, relative: bool = False) -> ColumnRule:
     """Return the rule that stands at a place of the file.
 
     Raises
@@ -86,7 +86,7 @@ def parse_rule(spot: Spot, given: str | Entry, target: Column, *, relative: bool
     if entry.line is False or (entry.line and target.kind not in ("string", "integer")):
         raise spot.error("line = true numbers records, for a column of names or whole numbers", "line")
     _refuse_idle(spot, entry, sources[0], target)
-    return Rule(
+    return ColumnRule(
         target=target,
         key=dotted(spot.place),
         file=spot.text.path,

@@ -15,7 +15,7 @@ from tracekit.ingest.keys import SeenKeys
 from tracekit.ingest.mapping.blocks import read_rows
 from tracekit.ingest.mapping.convert import cell_text, converted, reject_rows
 from tracekit.ingest.mapping.units import FACTORS
-from tracekit.ingest.record_times import RecordTimes, Sequence
+from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.mapping.blocks import RawRows
     from tracekit.ingest.mapping.model import LogMap, NodeList, StatusWords, TableMap
-    from tracekit.ingest.mapping.rules import Rule
+    from tracekit.ingest.mapping.rules import ColumnRule
     from tracekit.ingest.sink import OpenedFile, Sink
 
 __all__ = ["chooser", "read_mapped_table"]
 
 _UNFINISHED = ("running", "pending")
-_TIMES = Sequence({name: name for name in ("submit_time", "start_time", "end_time")})
+_TIMES = TimeColumns({name: name for name in ("submit_time", "start_time", "end_time")})
 
 
-def chooser(rules: Iterable[Rule], path: str, sink: Sink) -> Callable[[list[str] | None], list[str]]:
+def chooser(rules: Iterable[ColumnRule], path: str, sink: Sink) -> Callable[[list[str] | None], list[str]]:
     """Return a function that picks the columns of the rules from a file's header, and refuses a missing one."""
     needed = {name: rule for rule in reversed(list(rules)) for name in rule.sources}
 

@@ -15,10 +15,10 @@ from tracekit import schema
 from tracekit.errors import UsageError
 from tracekit.ingest.mapping.blocks import read_rows
 from tracekit.ingest.mapping.convert import converted, reject_rows
-from tracekit.ingest.mapping.rules import Rule
+from tracekit.ingest.mapping.rules import ColumnRule
 from tracekit.ingest.mapping.tables import chooser
 from tracekit.ingest.mapping.units import FACTORS
-from tracekit.ingest.record_times import RecordTimes, Sequence
+from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.schema import Column
 from tracekit.trace import sql_text
 
@@ -66,7 +66,7 @@ def read_telemetry(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink:
                         if section.layout == "wide"
                         else _narrow(section, gpus, opened, sink)
                     ):
-                        dated = times.dated(frame, Sequence({"time": "time"}, names="node_id")).drop_nulls("time")
+                        dated = times.dated(frame, TimeColumns({"time": "time"}, names="node_id")).drop_nulls("time")
                         yield dated.select(pl.col(name).cast(kind) for name, kind in _STAGED.items())
 
     staged = sink.stage("mapped_telemetry", samples())
@@ -120,7 +120,7 @@ def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile
         yield kept
 
 
-def _of_table(section: TelemetryMap) -> dict[str, Rule]:
+def _of_table(section: TelemetryMap) -> dict[str, ColumnRule]:
     """Return the metrics by table and column: 'gpu_utilization.power_w'."""
     return {
         f"{_GPU if gpu else _HOST}.{rule.target.name}": rule
@@ -128,7 +128,7 @@ def _of_table(section: TelemetryMap) -> dict[str, Rule]:
     }
 
 
-def _long_values(metrics: Mapping[str, Rule], frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, str]]:
+def _long_values(metrics: Mapping[str, ColumnRule], frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, str]]:
     """Return the frame with metrics named as in the Trace and values as numbers in its units."""
     names = {rule.column or "": name for name, rule in metrics.items()}
     factors = {
@@ -167,7 +167,7 @@ def _count_unmapped(frame: pl.DataFrame, sink: Sink) -> None:
 def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.DataFrame]:
     """Yield samples of a matrix: times down, servers across."""
     ((name, metric),) = _of_table(section).items()
-    rules: list[Rule] = []
+    rules: list[ColumnRule] = []
     servers: list[str] = []
 
     def choose(header: list[str] | None) -> list[str]:
@@ -180,7 +180,7 @@ def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.
         time = section.rules[0] if section.rules else None
         first = header[0] if time is None or time.column is None else time.column
         spec = Column("time", "datetime", "", required=True)
-        rules.append(time or Rule(spec, f"{section.key}.time", metric.file, column=first))
+        rules.append(time or ColumnRule(spec, f"{section.key}.time", metric.file, column=first))
         chooser(rules, opened.path, sink)([first] if first in header else header)
         servers.extend(c for c in dict.fromkeys(header) if c and c != first and _is_server(c, section.server))
         if not servers:
