@@ -280,7 +280,7 @@ class HashingReader:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tracekit-hash")
         self._job: Future[None] | None = None
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = _BUFFER) -> bytes:
         """Return the next bytes, b'' at the end."""
         chunk = self._stream.read(size)
         if self._job is not None:
@@ -292,7 +292,7 @@ class HashingReader:
 
     def finish(self) -> str:
         """Read what is left, and return the SHA-256 of the whole content as hexadecimal text."""
-        while self.read(1 << 20):
+        while self.read():
             pass
         self._pool.shutdown(wait=True)
         return self._hash.hexdigest()

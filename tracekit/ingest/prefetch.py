@@ -1,4 +1,4 @@
-"""Make the next item while the one before is used."""
+"""Compute the next item of an iterator while the caller uses the current one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 
 def prefetch(items: Iterator[T]) -> Iterator[T]:
-    """Yield the items of an iterator, each made by a second thread while the caller works on the one before.
+    """Yield the items of an iterator, each computed by a second thread while the caller works on the one before.
 
-    An exception in the making is raised where the item would have come. When the caller stops early, the item in
-    the making is waited for, so that no thread outlives the iteration.
+    An exception is raised where its item would have come. When the caller stops early, the thread is waited for, so
+    that it does not outlive the iteration.
     """
-    nothing = object()
+    end = object()
     with ThreadPoolExecutor(1, thread_name_prefix="tracekit-prefetch") as thread:
-        coming = thread.submit(next, items, nothing)
-        while (item := coming.result()) is not nothing:
-            coming = thread.submit(next, items, nothing)
+        future = thread.submit(next, items, end)
+        while (item := future.result()) is not end:
+            future = thread.submit(next, items, end)
             yield item  # type: ignore[misc]  # the only other type is that of the sentinel

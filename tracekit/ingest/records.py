@@ -2,8 +2,8 @@
 
 A record is a line, or several where a quoted field holds line breaks. Blocks of whole records with the
 right number of fields go on to the CSV parser; everything else is reported with its line and its text.
-The common case - no quotes, no stray bytes, every line complete - is decided with a few passes over
-the bytes in NumPy; only what deviates is looked at one by one.
+In the common case (no quotes, no stray bytes, every line complete) a few passes of NumPy over the bytes suffice;
+only blocks that deviate are examined record by record.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
-__all__ = ["MAX_RECORD", "BadRecord", "Block", "RecordReader"]
+__all__ = ["MAX_RECORD", "BadRecord", "Block", "ByteReader", "RecordReader", "line_blocks"]
 
 MAX_RECORD = 32 * 1024 * 1024
 """Longest record that is read [bytes]; a longer one is set aside."""
@@ -35,7 +35,7 @@ _UTF8_BOM = b"\xef\xbb\xbf"
 
 
 class ByteReader(Protocol):
-    """What a stream of bytes must offer."""
+    """A stream of bytes that can be read."""
 
     def read(self, size: int, /) -> bytes:
         """Return up to `size` bytes, b'' at the end."""
@@ -54,7 +54,7 @@ class Block:
     spans : tuple of two int64 arrays, shape (records,), optional
         Where each record starts and ends in `text`, line end excluded; by default each line is a record.
     examine : function () -> (Block, list of BadRecord), optional
-        For a block of which only the number of all delimiters was counted: looks at each record.
+        For a block of which only the total number of delimiters was counted: examines each record.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Block:
         return self.text[starts[row] : ends[row]]
 
     def kept(self, good: Bools) -> Block:
-        """Return the block with some of its records only; `text` stays whole."""
+        """Return the block with only some of its records; `text` is not cut."""
         starts, ends = self.spans
         return Block(self.text, self.lines[good], (starts[good], ends[good]))
 
@@ -156,8 +156,8 @@ class RecordReader:
         trailing : bool
             Whether a delimiter may end a record.
         loosely : bool
-            Give blocks of which only the number of all delimiters was counted, where that fits, with `examine`. The
-            caller has to show that no record has too few fields: then none has too many either.
+            Where the total number of delimiters is right, yield the block without examining each record, with `examine`
+            set. The caller has to check that no record has too few fields: then none has too many either.
         """
         return prefetch(self._blocks(fields, trailing, loosely))
 
@@ -188,7 +188,7 @@ class RecordReader:
         if not cut and len(data) > MAX_RECORD:
             if whole:  # a quote is open since the first line, for longer than a record may be
                 return data[:whole], data[whole:]
-            # What is kept of a line without end is set aside later, for its length.
+            # A line without end is set aside later, for its length.
             return data + b"\n", self._skip_line()
         return data[:cut], data[cut:]
 
@@ -247,6 +247,21 @@ class RecordReader:
         sizes = (stops + 1 - starts)[good]
         new_starts = np.concatenate(([0], np.cumsum(sizes)[:-1])) if len(sizes) else np.empty(0, dtype=np.int64)
         return Block(kept, lines[good], (new_starts, new_starts + (ends - starts)[good])), bad
+
+
+def line_blocks(stream: ByteReader, longest: int) -> Iterator[list[bytes]]:
+    """Yield all lines of a stream in blocks; of a longer line only one byte more than `longest` is kept."""
+    carry = b""
+    while chunk := stream.read(_CHUNK):
+        head, found, tail = chunk.rpartition(b"\n")
+        if found:
+            yield (carry + head).split(b"\n")
+            carry = tail
+        else:
+            carry += tail
+        carry = carry[: longest + 1]
+    if carry:
+        yield [carry]
 
 
 def _before_open_quote(data: bytes, cut: int) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.ingest.derived import in_seconds
 from tracekit.ingest.formats._philly_records import read_records
 from tracekit.ingest.json_array import json_runs
 from tracekit.ingest.localtime import instants
@@ -123,8 +124,8 @@ def _attempts(job: pl.DataFrame, attempt: pl.DataFrame) -> pl.DataFrame:
         "attempt",
         start_time="start",
         end_time="end",
-        run_s=_seconds(pl.col("end") - pl.col("start")),
-        wait_s=_seconds(pl.col("start") - previous),
+        run_s=in_seconds(pl.col("end") - pl.col("start")),
+        wait_s=in_seconds(pl.col("start") - previous),
         gpu_count="gpus",
         node_count="nodes",
         status=pl.when(last & pl.col("status").is_not_null()).then(_status(pl.col("status"))),
@@ -153,8 +154,8 @@ def _jobs(job: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
         submit_time="submitted",
         start_time="start_time",
         end_time="end_time",
-        queue_s=_seconds(pl.col("start_time") - pl.col("submitted")),
-        run_s=_seconds(pl.col("end_time") - pl.col("start_time")),
+        queue_s=in_seconds(pl.col("start_time") - pl.col("submitted")),
+        run_s=in_seconds(pl.col("end_time") - pl.col("start_time")),
         gpu_count="gpu_count",
         node_count="node_count",
         attempt_count="attempts",
@@ -183,51 +184,34 @@ def _status(source: pl.Expr) -> pl.Expr:
     return source.replace_strict(_STATUS, default="unknown", return_dtype=pl.String)
 
 
-def _seconds(duration: pl.Expr) -> pl.Expr:
-    return duration.dt.total_microseconds() / 1e6
-
-
 def _count_contradictions(jobs: pl.DataFrame, attempts: pl.DataFrame, sink: Sink) -> None:
-    ended = jobs["status"].is_in(["completed", "cancelled", "failed"]).fill_null(value=False)
-    open_end = ended & (jobs["attempt_count"] > 0) & jobs["end_time"].is_null()
-    sink.check(
-        "ended_status_without_end",
-        int(open_end.sum()),
-        jobs.height,
-        "jobs with a final status whose last attempt has no end; the status stands, the end is unknown",
-        jobs["job_id"].filter(open_end),
-    )
-    unknown = (jobs["status"] == "unknown").fill_null(value=False)
-    sink.check(
-        "unknown_status_word",
-        int(unknown.sum()),
-        jobs.height,
-        "records whose status word is not in the format's description; their status is 'unknown'",
-        jobs["job_id"].filter(unknown),
-    )
-    without = (jobs["attempt_count"] == 0).fill_null(value=False)
-    sink.check(
-        "jobs_without_attempts",
-        int(without.sum()),
-        jobs.height,
-        "jobs that never got resources by the log; they count in statuses and in no time or size",
-        jobs["job_id"].filter(without),
-    )
-    for column, name in (("start_time", "attempts_without_start"), ("end_time", "attempts_without_end")):
-        absent = attempts[column].is_null()
-        sink.check(
-            name,
-            int(absent.sum()),
-            attempts.height,
-            f"attempts whose {column.split('_')[0]} is unknown; times that need it are unknown too",
-            attempts["job_id"].filter(absent),
-        )
-    sizes = attempts.filter(pl.col("gpu_count").is_not_null()).group_by("job_id").agg(n=pl.col("gpu_count").n_unique())
-    changed = sizes.filter(pl.col("n") > 1)["job_id"].sort()
-    sink.check(
+    ended = jobs["status"].is_in(["completed", "cancelled", "failed"])
+    for name, found, meaning in (
+        (
+            "ended_status_without_end",
+            ended & (jobs["attempt_count"] > 0) & jobs["end_time"].is_null(),
+            "jobs with a final status whose last attempt has no end; the status stands, the end is unknown",
+        ),
+        (
+            "unknown_status_word",
+            jobs["status"] == "unknown",
+            "records whose status word is not in the format's description; their status is 'unknown'",
+        ),
+        (
+            "jobs_without_attempts",
+            jobs["attempt_count"] == 0,
+            "jobs that never got resources by the log; they count in statuses and in no time or size",
+        ),
+    ):
+        sink.check_rows(name, found, meaning, jobs["job_id"])
+    for side in ("start", "end"):
+        meaning = f"attempts whose {side} is unknown; times that need it are unknown too"
+        sink.check_rows(f"attempts_without_{side}", attempts[f"{side}_time"].is_null(), meaning, attempts["job_id"])
+    known = attempts.drop_nulls("gpu_count")
+    sizes = known.group_by("job_id").agg(n=pl.col("gpu_count").n_unique()).sort("job_id")
+    sink.check_rows(
         "size_changes_between_attempts",
-        len(changed),
-        sizes.height,
+        sizes["n"] > 1,
         "jobs whose attempts hold different numbers of GPUs; the first attempt's number is the job's",
-        changed,
+        sizes["job_id"],
     )

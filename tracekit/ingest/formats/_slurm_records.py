@@ -9,6 +9,7 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.errors import SourceError
+from tracekit.ingest.csv_table import note_unused
 from tracekit.ingest.records import RecordReader
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _COMMAND = (
     "sacct --parsable2 --allusers --duplicates --format=JobID,JobIDRaw,Cluster,Submit,Eligible,Start,End,State,"
     "Elapsed,Timelimit,AllocTRES,ReqTRES,NNodes,NodeList,Account,Partition,QOS,User,Priority"
 )
-"""What gives a file that this format reads, for messages."""
+"""A command whose output this format reads, for messages."""
 
 _NEEDED = ("JobID", "Submit", "Start", "End", "State")
 # Columns in which anybody may write anything, the delimiter included.
@@ -53,7 +54,7 @@ class SacctLayout:
 
 @dataclass
 class SacctRecords:
-    """Records of one block, as text by column, with what is needed to tell their faults."""
+    """Records of one block as text by column, with their lines, their text and their faults."""
 
     text: pl.DataFrame
     lines: list[int]
@@ -61,14 +62,14 @@ class SacctRecords:
     faults: dict[int, tuple[str | None, str]] = field(default_factory=dict)
     """First fault of a row: column and reason."""
 
-    def blame(self, rows: pl.Series, column: str, reason: str) -> None:
-        """Enter a fault for the rows of a mask."""
+    def add_fault(self, rows: pl.Series, column: str, reason: str) -> None:
+        """Record a fault of the rows of a mask."""
         for row in rows.fill_null(value=False).arg_true().to_list():
             self.faults.setdefault(row, (column, reason))
 
 
 def header_names(line: bytes) -> list[str]:
-    """Return the names in a header line, in lower case; empty when it is none of `sacct`."""
+    """Return the names in a header line, in lower case; empty when it is not a header of `sacct`."""
     text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip("\r\n ")
     names = [name.strip().lower() for name in text.split("|")]
     return names if {"jobid", "state"} & set(names) else []
@@ -115,10 +116,7 @@ def _layout(line: bytes | None, path: str, sink: Sink) -> SacctLayout:
             hint = f"add {column} to --format, or leave {option}={sink.options[option]} away"
             raise SourceError(f"the column '{column}' is missing", where=path, line=1, hint=hint)
     known = {name.lower() for name in spec.names}
-    unused = [name for name in names if name not in known]
-    if unused:
-        shown = ", ".join(name[:60] for name in unused[:8]) + (" ..." if len(unused) > 8 else "")
-        sink.note(f"{path}: columns without a place in the Trace are not read: {shown}")
+    note_unused(sink, path, [name for name in names if name not in known])
     free = [position for position, name in enumerate(names) if name in _FREE_TEXT]
     used = replace(spec, columns=tuple(spec.column(name) for name in columns))
     return SacctLayout(columns, len(names), trailing, free[0] if len(free) == 1 else None, used)
@@ -160,7 +158,7 @@ def _part(block: Block, bad: list[BadRecord], layout: SacctLayout, opened: Opene
 
 
 def _mend(record: BadRecord, layout: SacctLayout) -> list[str] | None:
-    """Split a record from both ends, when only one column can hold the delimiters too many; else None."""
+    """Split a record from both ends, when only one column can hold the extra delimiters; else None."""
     if not record.reason.startswith("expected "):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Read `sacct` text into rows of one shape, whatever columns it has and in whatever order they stand."""
+"""Read `sacct` text into rows with fixed columns, whatever columns it has and in whatever order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.ingest.cells import typed_cells
-from tracekit.ingest.derived import disagrees
+from tracekit.ingest.derived import disagrees, in_seconds
 from tracekit.ingest.formats import _slurm_text as text_of
 from tracekit.ingest.formats._slurm_records import VC_COLUMNS, read_records
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
@@ -50,13 +50,13 @@ _CELLS: dict[str, tuple[Callable[[str], Any], pl.DataType]] = {
     "MaxRSS": (text_of.used_gib, pl.Float64()),
     **dict.fromkeys(("TRESUsageInAve", "TRESUsageInTot"), (text_of.usage, _USAGE)),
 }
-"""How the text of a column is read, and what it becomes."""
+"""How the text of each column is parsed, and the type of the result."""
 
 
 def read_rows(files: list[SourceFile], sink: Sink) -> Iterator[pl.DataFrame]:
     """Yield the usable rows of `sacct` files, steps included, in frames of one shape.
 
-    Times are UTC; the columns named `_local` keep the wall clock, which is never unknown, to tell and order the
+    Times are UTC; the columns named `_local` keep the wall clock, which is never ambiguous, to match and order the
     rows of a job. `ord` rises with the file and the line.
     """
     for number, file in enumerate(files):
@@ -83,9 +83,9 @@ def _rows(
     frame = frame.with_columns(
         pl.Series("ord", lines + number * _LINES_PER_FILE), pl.Series("line", lines), *_identity()
     )
-    records.blame(frame["job"].is_null() & frame["JobID"].is_not_null(), "JobID", "is not a job id")
-    records.blame(frame["raw_id"].is_null() & frame["JobIDRaw"].is_not_null(), "JobIDRaw", "is not a job id")
-    records.blame(frame["step"].is_null() & frame["Submit"].is_null(), "Submit", "is missing")
+    records.add_fault(frame["job"].is_null() & frame["JobID"].is_not_null(), "JobID", "is not a job id")
+    records.add_fault(frame["raw_id"].is_null() & frame["JobIDRaw"].is_not_null(), "JobIDRaw", "is not a job id")
+    records.add_fault(frame["step"].is_null() & frame["Submit"].is_null(), "Submit", "is missing")
     frame = frame.with_columns(_read_series(records, frame["tasks"], "JobID", text_of.array_size, pl.Int64()))
     for row in sorted(records.faults):
         opened.reject(records.lines[row], *records.faults[row], records.raws(row))
@@ -102,7 +102,7 @@ def _read_cell(records: SacctRecords, frame: pl.DataFrame, name: str) -> pl.Seri
 def _read_series(
     records: SacctRecords, texts: pl.Series, column: str, parse: Callable[[str], Any], kind: pl.DataType
 ) -> pl.Series:
-    """Return the cells read by `parse`, each distinct text once; what cannot be read is entered as a fault."""
+    """Return the cells parsed, each distinct text once; cells that cannot be parsed are recorded as faults."""
     distinct = texts.drop_nulls().unique().to_list()
     values: list[Any] = []
     wrong: dict[str, str] = {}
@@ -113,7 +113,7 @@ def _read_series(
             wrong[text], value = str(error), None
         values.append(value._asdict() if hasattr(value, "_asdict") else value)
     for text, reason in wrong.items():
-        records.blame(texts == text, column, reason)
+        records.add_fault(texts == text, column, reason)
     table = pl.DataFrame({"text": distinct, "value": values}, schema={"text": pl.String, "value": kind}, strict=False)
     keyed = pl.DataFrame({"text": texts})
     return keyed.join(table, on="text", how="left", maintain_order="left")["value"].alias(texts.name)
@@ -260,7 +260,7 @@ def _usage() -> dict[str, pl.Expr]:
 def _count_contradictions(frame: pl.DataFrame, sink: Sink) -> None:
     jobs = frame.filter(pl.col("step").is_null())
     ours = pl.when(pl.col("started") & pl.col("ended")).then(
-        (pl.col("End") - pl.col("Start")).dt.total_microseconds() / 1e6 - pl.col("Suspended").fill_null(0.0)
+        in_seconds(pl.col("End") - pl.col("Start")) - pl.col("Suspended").fill_null(0.0)
     )
     listed = pl.col("NodeList").list.len()
     unfinished = ~pl.col("ended") & pl.col("EndLocal").is_not_null()
@@ -302,6 +302,5 @@ def _count_contradictions(frame: pl.DataFrame, sink: Sink) -> None:
             "rows with parts of GPUs of unknown size (gres/shard, gres/mps); option shards_per_gpu tells the former",
         ),
     ):
-        counted = jobs.select(found=found.fill_null(value=False), of=of, name="JobID")
-        sink.check(name, int(counted["found"].sum()), int(counted["of"].sum()), meaning,
-                   counted.filter("found")["name"])  # fmt: skip
+        rows = jobs.select(found=found, of=of)
+        sink.check_rows(name, rows["found"], meaning, jobs["JobID"], int(rows["of"].sum()))

@@ -1,4 +1,4 @@
-"""What the cells of `sacct` spell: durations, counts, memory, TRES and GRES lists, states, arrays and node lists.
+"""Parsers for the cells of `sacct`: durations, counts, memory, TRES and GRES lists, states, arrays and node lists.
 
 Each function takes the text of one cell and raises ValueError, with the reason, when it cannot be read.
 """

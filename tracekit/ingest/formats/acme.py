@@ -22,7 +22,7 @@ from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_columns, read_table
-from tracekit.ingest.derived import disagrees, single_attempts
+from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
 from tracekit.ingest.formats._slurm_status import has_ended, slurm_status
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
@@ -114,8 +114,8 @@ def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
         submit_time="submit_time",
         start_time="start_time",
         end_time=end,
-        queue_s=_seconds(pl.col("start_time") - pl.col("submit_time")),
-        run_s=_seconds(end - pl.col("start_time")),
+        queue_s=in_seconds(pl.col("start_time") - pl.col("submit_time")),
+        run_s=in_seconds(end - pl.col("start_time")),
         gpu_count=pl.col("gpu_num").cast(pl.Float64),
         cpu_count="cpu_num",
         node_count="node_num",
@@ -123,14 +123,10 @@ def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
     )
 
 
-def _seconds(span: pl.Expr) -> pl.Expr:
-    return span.dt.total_microseconds() / 1e6
-
-
 def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> None:
     start, end, gpus = pl.col("start_time"), pl.col("end_time"), pl.col("gpu_num")
-    run_s, queue_s = _seconds(end - start), _seconds(start - pl.col("submit_time"))
-    sojourn_s = _seconds(end - pl.col("submit_time"))
+    run_s, queue_s = in_seconds(end - start), in_seconds(start - pl.col("submit_time"))
+    sojourn_s = in_seconds(end - pl.col("submit_time"))
     stated_s = pl.col("duration")
     spans = log.select(
         duration_disagrees=disagrees(stated_s, run_s),
@@ -155,9 +151,8 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
     )
     for frame, compared in ((spans, True), (words, False)):
         for column in frame:
-            found = column.fill_null(value=False)
-            of = len(column) - column.null_count() if compared else len(column)
-            sink.check(column.name, int(found.sum()), of, _MEANINGS[column.name], jobs["job_id"].filter(found))
+            of = column.count() if compared else len(column)
+            sink.check_rows(column.name, column, _MEANINGS[column.name], jobs["job_id"], of)
 
 
 _MEANINGS = {

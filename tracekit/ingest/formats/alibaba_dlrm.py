@@ -18,8 +18,8 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.ingest.cells import limited
-from tracekit.ingest.csv_table import header_columns, read_table
-from tracekit.ingest.derived import single_attempts
+from tracekit.ingest.csv_table import header_begins, read_table
+from tracekit.ingest.derived import in_seconds, single_attempts
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
 from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
 
@@ -48,7 +48,7 @@ class AlibabaDlrmFormat(Format):
             _FILE,
             "inference instances",
             r"disaggregated_DLRM_trace\.csv",
-            lambda head: header_columns(head.partition(b"\n")[0])[:3] == ["instance_sn", "role", "app_name"],
+            header_begins("instance_sn", "role", "app_name"),
         ),
     )
     no_append: ClassVar[str] = "its times count from the start of the release"
@@ -75,7 +75,7 @@ def _read_instances(file: SourceFile, sink: Sink) -> None:
         jobs = _jobs(times.possible(timed, _SEQUENCE))
         _count_contradictions(raw, sink)
         sink.write("jobs", jobs)
-        # An instance from before the trace ran, so it has an attempt, although nobody knows since when.
+        # An instance from before the trace ran, so it has an attempt, although its start is unknown.
         sink.write("attempts", single_attempts(jobs.filter(pl.col("attempt_count") > 0)))
 
 
@@ -97,8 +97,8 @@ def _jobs(instances: pl.DataFrame) -> pl.DataFrame:
         submit_time=created,
         start_time=scheduled,
         end_time=deleted,
-        queue_s=_seconds(scheduled - created),
-        run_s=_seconds(deleted - scheduled),
+        queue_s=in_seconds(scheduled - created),
+        run_s=in_seconds(deleted - scheduled),
         gpu_count="gpu_request",
         cpu_count="cpu_request",
         memory_gib="memory_request",
@@ -106,16 +106,11 @@ def _jobs(instances: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _seconds(span: pl.Expr) -> pl.Expr:
-    return span.dt.total_microseconds() / 1e6
-
-
 def _count_contradictions(instances: pl.DataFrame, sink: Sink) -> None:
     created, scheduled, deleted = (pl.col(name).is_not_null() for name in _TIMES)
     role = pl.col("role")
     limits = ("cpu", "gpu", "rdma", "memory")
     odd = instances.select(
-        "instance_sn",
         began_before_window=~created & ~scheduled,
         cut_by_window_end=~deleted,
         created_without_schedule=created & ~scheduled,
@@ -123,9 +118,8 @@ def _count_contradictions(instances: pl.DataFrame, sink: Sink) -> None:
         unknown_role=role.is_not_null() & ~role.is_in(list(_GPUS)),
         gpus_against_role=role.replace_strict(_GPUS, default=None, return_dtype=pl.Float64) != pl.col("gpu_request"),
         request_against_limit=pl.any_horizontal(pl.col(f"{c}_request") != pl.col(f"{c}_limit") for c in limits),
-    ).fill_null(value=False)
-    for name, meaning in _MEANINGS.items():
-        sink.check(name, int(odd[name].sum()), odd.height, meaning, odd["instance_sn"].filter(odd[name]))
+    )
+    sink.check_flags(odd, _MEANINGS, instances["instance_sn"])
 
 
 _MEANINGS = {

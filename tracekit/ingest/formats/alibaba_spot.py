@@ -17,13 +17,11 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.ingest.cells import LAST_SECOND, limited
-from tracekit.ingest.csv_table import header_columns, read_table
+from tracekit.ingest.csv_table import header_has, read_table
 from tracekit.ingest.interface import Format, RawFile, TimeFrame
 from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import FoundFiles
     from tracekit.ingest.sink import Sink
@@ -39,10 +37,6 @@ _LARGEST = {"duration": LAST_SECOND} | dict.fromkeys(("cpu_request", "gpu_reques
 """Largest values that are computed with; their products stay finite."""
 
 
-def _has_columns(*names: str) -> Callable[[bytes], bool]:
-    return lambda head: set(names) <= set(header_columns(head.partition(b"\n")[0]))
-
-
 class AlibabaSpotFormat(Format):
     """Jobs and nodes of a cluster that sells its idle GPUs as spot jobs."""
 
@@ -53,9 +47,9 @@ class AlibabaSpotFormat(Format):
             "job_info_df",
             "jobs: requests, submission and work",
             r"job_info_df\.csv",
-            _has_columns("job_name", "organization", "worker_num", "job_type"),
+            header_has("job_name", "organization", "worker_num", "job_type"),
         ),
-        RawFile("node_info_df", "nodes", r"node_info_df\.csv", _has_columns("gpu_capacity_num", "node_name")),
+        RawFile("node_info_df", "nodes", r"node_info_df\.csv", header_has("gpu_capacity_num", "node_name")),
     )
     no_append: ClassVar[str] = "its times count from the first job of the release"
 
@@ -101,13 +95,11 @@ def _jobs(raw: pl.DataFrame) -> pl.DataFrame:
 def _count_contradictions(raw: pl.DataFrame, sink: Sink) -> None:
     kind = pl.col("job_type")
     odd = raw.select(
-        "job_name",
         unknown_job_type=kind.is_not_null() & ~kind.is_in(list(_PRIORITY)),
         job_without_workers=pl.col("worker_num") == 0,
         model_without_gpu=(pl.col("gpu_request") == 0) & pl.col("gpu_model").is_not_null(),
-    ).fill_null(value=False)
-    for name, meaning in _MEANINGS.items():
-        sink.check(name, int(odd[name].sum()), odd.height, meaning, odd["job_name"].filter(odd[name]))
+    )
+    sink.check_flags(odd, _MEANINGS, raw["job_name"])
 
 
 _MEANINGS = {

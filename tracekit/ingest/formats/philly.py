@@ -17,7 +17,7 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.errors import SourceError
-from tracekit.ingest.csv_table import header_columns, read_table
+from tracekit.ingest.csv_table import header_begins, read_table
 from tracekit.ingest.formats._philly_jobs import CLUSTER, TIMEZONE, read_jobs
 from tracekit.ingest.formats._philly_telemetry import read_gpu_samples, read_host_samples
 from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
@@ -49,25 +49,25 @@ class PhillyFormat(Format):
             "cluster_machine_list",
             "machines",
             r"cluster_machine_list(\.csv)?",
-            lambda head: header_columns(head.partition(b"\n")[0])[:2] == ["machineId", "number of GPUs"],
+            header_begins("machineId", "number of GPUs"),
         ),
         RawFile(
             "cluster_gpu_util",
             "GPU utilization by minute",
             r"cluster_gpu_util(\.csv)?",
-            lambda head: header_columns(head.partition(b"\n")[0])[:3] == ["time", "machineId", "gpu0_util"],
+            header_begins("time", "machineId", "gpu0_util"),
         ),
         RawFile(
             "cluster_cpu_util",
             "CPU utilization by minute",
             r"cluster_cpu_util(\.csv)?",
-            lambda head: header_columns(head.partition(b"\n")[0])[:3] == ["time", "machine_id", "cpu_util"],
+            header_begins("time", "machine_id", "cpu_util"),
         ),
         RawFile(
             "cluster_mem_util",
             "host memory by minute",
             r"cluster_mem_util(\.csv)?",
-            lambda head: header_columns(head.partition(b"\n")[0])[:3] == ["time", "machine_id", "mem_total"],
+            header_begins("time", "machine_id", "mem_total"),
         ),
     )
     options: ClassVar[Mapping[str, Option]] = {

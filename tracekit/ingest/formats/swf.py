@@ -25,14 +25,14 @@ from tracekit.errors import SourceError
 from tracekit.ingest.cells import limited, typed_cells
 from tracekit.ingest.derived import disagrees, single_attempts
 from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
+from tracekit.ingest.keys import SeenKeys
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
+from tracekit.ingest.records import line_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from numpy.typing import NDArray
-
-    from tracekit.ingest.files import HashingReader, SourceFile
+    from tracekit.ingest.files import SourceFile
     from tracekit.ingest.interface import FoundFiles
     from tracekit.ingest.sink import OpenedFile, Sink
 
@@ -41,7 +41,6 @@ __all__ = ["FORMAT", "MAX_LINE"]
 MAX_LINE = 65_536
 """Longest line that is read [bytes]; a longer one is set aside."""
 
-_CHUNK = 4 * 1024 * 1024
 _UNKNOWN = ["-1", "-1.0", "-1.00"]
 _STATUS = {0: "failed", 1: "completed", 5: "cancelled"}
 _PART_STATUS = {2: "preempted", 3: "completed", 4: "failed"}
@@ -145,19 +144,19 @@ class _SwfHeader:
 
 
 def _read_log(file: SourceFile, header: _SwfHeader, sink: Sink) -> None:
-    held: pl.DataFrame | None = None
-    seen = _SeenNumbers()
+    unfinished: pl.DataFrame | None = None
+    seen = SeenKeys(("job",))
     with sink.opened(file) as opened:
         times = RecordTimes(sink, file.path)
         for found in _typed_lines(opened, header):
             typed = _possible(found, times, header.start_s or 0)
-            rows = _grouped(typed if held is None else pl.concat([held, typed]))
+            rows = _grouped(typed if unfinished is None else pl.concat([unfinished, typed]))
             # The parts of a job may go on in the next block.
             last = rows["bundle"] == rows["bundle"].max()
-            held = rows.filter(last).drop("bundle", "part")
+            unfinished = rows.filter(last).drop("bundle", "part")
             _write(rows.filter(~last), header, seen, opened, sink)
-        if held is not None:
-            _write(_grouped(held), header, seen, opened, sink)
+        if unfinished is not None:
+            _write(_grouped(unfinished), header, seen, opened, sink)
         stated = header.number("MaxRecords")
         if stated is not None:
             sink.check(
@@ -175,24 +174,13 @@ def _possible(rows: pl.DataFrame, times: RecordTimes, base: int) -> pl.DataFrame
     return times.spans(known, {"wait": "queue_s", "run": "run_s"}, "job")
 
 
-def _lines(stream: HashingReader) -> Iterator[list[bytes]]:
-    """Yield all lines in blocks; of a line without end only the first bytes are kept."""
-    carry = b""
-    while chunk := stream.read(_CHUNK):
-        *whole, carry = (carry + chunk).split(b"\n")
-        carry = carry[: MAX_LINE + 1]
-        yield whole
-    if carry:
-        yield [carry]
-
-
 def _typed_lines(opened: OpenedFile, header: _SwfHeader) -> Iterator[pl.DataFrame]:
     """Yield the usable records with `line` and `raw`, and collect the header."""
     spec = limited(schema.source("swf", "swf"), _LARGEST)
     number = 1
     begun = False
-    for lines in _lines(opened.stream):
-        if number == 1 and lines:
+    for lines in line_blocks(opened.stream, MAX_LINE):
+        if number == 1:
             lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
         raw = pl.DataFrame({"raw": lines}, schema={"raw": pl.Binary}).with_row_index("line", number)
         number += len(lines)
@@ -263,28 +251,11 @@ def _grouped(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(bundle=begins.cast(pl.Int64).cum_sum())
 
 
-class _SeenNumbers:
-    """Finds job numbers that came before; numbers that only rise need no search."""
-
-    def __init__(self) -> None:
-        self._blocks: list[NDArray[np.int64]] = []
-        self._largest = -1
-
-    def fresh(self, jobs: pl.Series) -> pl.Series:
-        """Return where a number comes for the first time."""
-        new = jobs.is_first_distinct()
-        numbers = jobs.to_numpy()
-        if len(numbers) and numbers.min() <= self._largest:
-            new &= pl.Series(~np.isin(numbers, np.concatenate(self._blocks)))
-        if len(numbers):
-            self._blocks.append(numbers)
-            self._largest = max(self._largest, int(numbers.max()))
-        return new
-
-
-def _write(rows: pl.DataFrame, header: _SwfHeader, seen: _SeenNumbers, opened: OpenedFile, sink: Sink) -> None:
+def _write(rows: pl.DataFrame, header: _SwfHeader, seen: SeenKeys, opened: OpenedFile, sink: Sink) -> None:
     heads = rows.group_by("bundle", maintain_order=True).first()
-    fresh = heads.filter(seen.fresh(heads["job"]))
+    new = np.ones(heads.height, dtype=bool)
+    new[seen.repeats(heads, new)] = False
+    fresh = heads.filter(pl.Series(new))
     repeated = rows.join(fresh, on="bundle", how="anti", maintain_order="left")
     for line, raw in repeated.select("line", "raw").iter_rows():
         opened.reject(line, "job", "repeats the key of an earlier record", raw.removesuffix(b"\r"))
@@ -414,20 +385,12 @@ def _count_contradictions(heads: pl.DataFrame, attempts: pl.DataFrame, header: _
         processors_over_header=pl.col("processors") > pl.lit(limit, dtype=pl.Int64),
         no_processors=_processors().is_null(),
     )
-    for name, meaning in _MEANINGS.items():
-        found = odd[name].fill_null(value=False)
-        sink.check(name, int(found.sum()), odd.height, meaning, odd["job"].filter(found))
+    sink.check_flags(odd, _MEANINGS, odd["job"])
     dated = attempts.join(
         heads.filter(~pl.col("part")).select("bundle"), on="bundle", how="semi", maintain_order="left"
     )
-    with_submit = dated["submit"].is_not_null()
-    sink.check(
-        "part_with_submission",
-        int(with_submit.sum()),
-        dated.height,
-        "parts of a job that state a submission of their own; it is not used",
-        dated["job"].cast(pl.String).filter(with_submit),
-    )
+    meaning = "parts of a job that state a submission of their own; it is not used"
+    sink.check_rows("part_with_submission", dated["submit"].is_not_null(), meaning, dated["job"].cast(pl.String))
 
 
 _MEANINGS = {

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import polars as pl
 from tracekit.errors import SourceError
 from tracekit.ingest.csv_table import header_columns
 from tracekit.ingest.fields import parse_block
-from tracekit.ingest.records import MAX_RECORD, RecordReader
+from tracekit.ingest.records import MAX_RECORD, RecordReader, line_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RawRows", "kind_of", "read_rows"]
 
-_CHUNK = 8 * 1024 * 1024
 _BATCH = 65_536
 
 
@@ -116,7 +116,7 @@ def _csv_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[
 def _json_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
     wanted = choose(None)
     line = 1
-    for block in _line_blocks(opened):
+    for block in line_blocks(opened.stream, MAX_RECORD):
         columns: dict[str, list[str | None]] = {name: [] for name in wanted}
         lines, raws = [], []
         for raw in block:
@@ -135,20 +135,6 @@ def _json_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
         if lines:
             frame = pl.DataFrame(columns, schema=dict.fromkeys(wanted, pl.String))
             yield RawRows(frame, np.array(lines, dtype=np.int64), raws.__getitem__)
-
-
-def _line_blocks(opened: OpenedFile) -> Iterator[list[bytes]]:
-    carry = b""
-    while chunk := opened.stream.read(_CHUNK):
-        head, found, tail = chunk.rpartition(b"\n")
-        if found:
-            yield (carry + head).split(b"\n")
-            carry = tail
-        else:
-            # One byte more than a record may have is enough to reject it.
-            carry = (carry + tail)[: MAX_RECORD + 1]
-    if carry:
-        yield [carry]
 
 
 def _json_record(raw: bytes) -> tuple[dict[str, Any] | None, str]:
@@ -194,7 +180,7 @@ def _parquet_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
 
     with tempfile.TemporaryFile() as copy:
         # Parquet starts at its end, and the source may be a stream inside an archive.
-        shutil.copyfileobj(_Stream(opened), copy, _CHUNK)
+        shutil.copyfileobj(opened.stream, copy)
         copy.seek(0)
         with _parquet_errors(opened.path):
             file = pq.ParquetFile(copy)
@@ -213,7 +199,7 @@ def _parquet_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
             opened.count(frame.height)
             lines = np.arange(row + 1, row + 1 + frame.height)
             row += frame.height
-            yield RawRows(frame, lines, _RowText(frame))
+            yield RawRows(frame, lines, partial(_row_text, frame))
 
 
 @contextmanager
@@ -224,29 +210,13 @@ def _parquet_errors(path: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, pl.exceptions.PolarsError, OSError, ValueError) as error:
-        # What follows a colon is the reader's own talk.
+        # What follows a colon is internal to the library.
         what = str(error).splitlines()[0].partition(":")[0][:200]
         raise SourceError(f"cannot be read as Parquet: {what}", where=path, hint="fetch it again") from error
 
 
-class _Stream:
-    """The reader of an opened file, as copyfileobj takes it."""
-
-    def __init__(self, opened: OpenedFile) -> None:
-        self._opened = opened
-
-    def read(self, size: int = _CHUNK) -> bytes:
-        return self._opened.stream.read(size)
-
-
-class _RowText:
-    """The text of a Parquet row."""
-
-    def __init__(self, frame: pl.DataFrame) -> None:
-        self._frame = frame
-
-    def __call__(self, row: int) -> bytes:
-        return ", ".join(f"{k}={v}" for k, v in self._frame.row(row, named=True).items()).encode()
+def _row_text(frame: pl.DataFrame, row: int) -> bytes:
+    return ", ".join(f"{k}={v}" for k, v in frame.row(row, named=True).items()).encode()
 
 
 def _plain(frame: pl.DataFrame) -> pl.DataFrame:

@@ -10,7 +10,7 @@ import polars as pl
 from tracekit import schema
 from tracekit.errors import UsageError, nearest
 from tracekit.ingest.cells import LAST_TIME
-from tracekit.ingest.derived import disagrees, single_attempts
+from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
 from tracekit.ingest.keys import SeenKeys
 from tracekit.ingest.mapping.blocks import read_rows
 from tracekit.ingest.mapping.convert import cell_text, converted, reject_rows
@@ -180,12 +180,8 @@ def _seconds(value: pl.Expr) -> pl.Expr:
     return pl.duration(microseconds=(value * 1e6).round().cast(pl.Int64))
 
 
-def _difference(later: str, earlier: str) -> pl.Expr:
-    return (pl.col(later) - pl.col(earlier)).dt.total_microseconds() / 1e6
-
-
 def _with_times(frame: pl.DataFrame, table: TableMap, times: RecordTimes) -> pl.DataFrame:
-    """Derive what the log states otherwise: a start from the wait, an end from the run, both spans from times."""
+    """Derive missing columns: a start from the wait, an end from the run time, both durations from the times."""
     unfinished = pl.col("status").is_in(_UNFINISHED).fill_null(value=False)
     ran = (pl.col("run_s") > 0).fill_null(value=False)
     if table.rule("start_time") is None:
@@ -197,8 +193,9 @@ def _with_times(frame: pl.DataFrame, table: TableMap, times: RecordTimes) -> pl.
         end = pl.col("start_time") + _seconds(pl.col("run_s"))
         end = pl.when(end <= LAST_TIME).then(end)
     frame = times.possible(frame.with_columns(end_time=pl.when(~unfinished).then(end)), _TIMES)
-    run, queue = _difference("end_time", "start_time"), _difference("start_time", "submit_time")
-    # What a record states of a span beside times that contradict each other is no better than they are.
+    run = in_seconds(pl.col("end_time") - pl.col("start_time"))
+    queue = in_seconds(pl.col("start_time") - pl.col("submit_time"))
+    # A stated duration is not trusted where the times of its record contradict each other.
     no_start = pl.col("began") & pl.col("start_time").is_null()
     no_end = pl.col("finished") & pl.col("end_time").is_null()
     return frame.with_columns(
@@ -217,18 +214,12 @@ def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: TableM
         if rule is None:
             continue
         unit_s = max(1.0, FACTORS["s"].get(rule.unit or "s", 1.0))
-        compared = frame[column].is_not_null() & jobs[column].is_not_null()
-        differ = disagrees(frame[column], jobs[column], unit_s).fill_null(value=False)
-        sink.check(name, int(differ.sum()), int(compared.sum()), meaning, jobs["job_id"].filter(differ))
+        differ = disagrees(frame[column], jobs[column], unit_s)
+        sink.check_rows(name, differ, meaning, jobs["job_id"], differ.count())
     if table.rule("end_time") is not None:
-        ended = frame["end_time"].is_not_null() & frame["status"].is_in(_UNFINISHED).fill_null(value=False)
-        sink.check(
-            "end_of_unfinished_job",
-            int(ended.sum()),
-            frame.height,
-            "jobs that carry an end although their state says that they have not ended; the end is not used",
-            jobs["job_id"].filter(ended),
-        )
+        ended = frame["end_time"].is_not_null() & frame["status"].is_in(_UNFINISHED)
+        meaning = "jobs that carry an end although their state says that they have not ended; the end is not used"
+        sink.check_rows("end_of_unfinished_job", ended, meaning, jobs["job_id"])
 
 
 def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
