@@ -1,8 +1,8 @@
 """Add a newer export to a Trace, so that daily dumps build a history.
 
-What both tell is told once: a job, a machine, a quota or a sample of the newer export takes the place of the
-older one's, in the same row of the table; what only one of them tells is kept. The merged tables are written beside the
-Trace and take its place in one step. Appending files that the Trace already holds changes nothing.
+A job, a machine, a quota or a sample that is in both replaces the older one, in the same row of the table; what is in
+only one of them stays. The merged tables are written beside the Trace and replace it in one step. Appending files that
+the Trace already holds changes nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Earlier:
     trace : Trace
         What it holds.
     stamp : bytes
-        Its manifest.json, to notice when somebody else changes it meanwhile.
+        Its manifest.json, to notice when another run changes it meanwhile.
     """
 
     trace: Trace
@@ -55,7 +55,7 @@ class Earlier:
         Raises
         ------
         UsageError
-            The Trace was read otherwise, or the format's ids say nothing from one export to the next.
+            The Trace was read with another format or option, or ids of the format change from export to export.
         """
         found, where = self.trace.manifest, self.trace.path
         if form.no_append:
@@ -80,7 +80,7 @@ class Earlier:
                 )
 
     def require_same_times(self, frame: TimeFrame, source: Path) -> None:
-        """Refuse times that do not count from where those of the Trace do.
+        """Refuse times with another origin than those of the Trace.
 
         Raises
         ------
@@ -109,21 +109,21 @@ class Earlier:
         return all((a.path, a.sha256) in known for a in accounts)
 
     def require_unchanged(self) -> None:
-        """Refuse to replace a Trace that is another one by now.
+        """Refuse to replace a Trace that has changed.
 
         Raises
         ------
         OutputError
-            Somebody replaced it since the ingest began.
+            Another run replaced it since the ingest began.
         """
         path = self.trace.path / MANIFEST_NAME
         if not path.is_file() or path.read_bytes() != self.stamp:
             raise OutputError("was changed while this append ran", where=self.trace.path, hint="append again")
 
     def merge(self, manifest: Manifest, form: Format, sink: Sink) -> None:
-        """Turn the staged tables, and the manifest, of the new export into those of both.
+        """Merge the staged tables and the manifest of the new export with those of the Trace.
 
-        The checks of the format are summed up in `sink`; the common checks and the capabilities are left to the caller.
+        The checks of the format are summed up in `sink`; the caller runs the common checks and measures capabilities.
 
         Raises
         ------
@@ -181,12 +181,8 @@ class Earlier:
                 )
 
     def _note_clusters(self, con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-        before, now = (
-            con.execute(f"SELECT coalesce(list(DISTINCT cluster ORDER BY cluster), []) FROM {side}_jobs").fetchall()[0][
-                0
-            ]
-            for side in ("old", "new")
-        )
+        listed = "SELECT coalesce(list(DISTINCT cluster ORDER BY cluster), []) FROM"
+        before, now = (con.execute(f"{listed} {side}_jobs").fetchall()[0][0] for side in ("old", "new"))
         if before and now and not set(before) & set(now):
             sink.note(
                 f"the clusters of the appended export ({', '.join(now[:6])}) are none of those before "
@@ -194,8 +190,8 @@ class Earlier:
             )
 
     def _count(self, con: duckdb.DuckDBPyConnection, shown: Mapping[str, str], manifest: Manifest, sink: Sink) -> None:
-        """Enter what was added, and the checks of both exports."""
-        alone = con.execute("SELECT count(*) FROM new_jobs ANTI JOIN home USING (side, job_id)").fetchall()[0][0]
+        """Record what was added, and sum up the checks of both exports."""
+        alone = con.execute("SELECT count(*) FROM new_jobs ANTI JOIN identity USING (side, job_id)").fetchall()[0][0]
         added, seen, older, reopened = con.execute(
             """SELECT count(*) FILTER (WHERE NOT old), count(*) FILTER (WHERE old AND new),
                       count(*) FILTER (WHERE old AND new AND NOT newer), count(*) FILTER (WHERE reopened)
@@ -239,7 +235,7 @@ def open_earlier(out: Path) -> Earlier | None:
 
 
 def _known(files: Iterable[FileAccount]) -> set[tuple[str, str]]:
-    """Return the names and contents of files read before; a name may have got a number."""
+    """Return names and checksums of the files read before, each also without the number that made its name unique."""
     return {(path, f.sha256) for f in files for path in (f.path, re.sub(r"#[0-9]+$", "", f.path))}
 
 
@@ -263,7 +259,7 @@ def _shown_names(before: Iterable[FileAccount], now: Iterable[FileAccount]) -> d
 
 
 def _sum_checks(before: Mapping[str, Check], checks: dict[str, Check]) -> None:
-    """Add the counts of earlier exports to those of the newest; those that the caller counts anew are left out."""
+    """Add the counts of earlier exports to those of the newest; the common checks, which run again, are left out."""
     now = dict(checks)
     checks.clear()
     for name in dict.fromkeys([*before, *now]):

@@ -1,4 +1,4 @@
-"""What a Trace can answer, measured on its tables: each capability with its coverage and usable window."""
+"""The capabilities of a Trace, measured on its tables: what it can answer, with coverage and usable window."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def measure_capabilities(
     tables : set of str
         The common tables that exist.
     frame : TimeFrame
-        How the source's times are to be read.
+        What the times of the source mean.
     retries : bool
         Whether the source records every attempt.
     """
     found = {name: _measured(con, measure, tables) for name, measure in _MEASURES.items()}
-    told = "attempts" in tables and retries
+    recorded = "attempts" in tables and retries
     found["retries"] = Capability(
-        told, note="" if told else "the source records no attempts; one is derived for each started job"
+        recorded, note="" if recorded else "the source records no attempts; one is derived for each started job"
     )
     dated = frame.base == "absolute"
     found["calendar"] = Capability(dated, note="" if dated else frame.note)

@@ -1,4 +1,4 @@
-"""Find out which format a source is in, and say why."""
+"""Detect the format of a source."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def find_format(name: str) -> Format:
 
 
 def _own_format(name: str) -> Format | None:
-    """Return the format whose module is called like it, without importing all the others; None when there is none."""
+    """Return the format whose module has its name, without importing all the others; None when there is none."""
     from tracekit.ingest import formats
 
     module = name.replace("-", "_")

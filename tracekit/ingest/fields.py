@@ -1,4 +1,4 @@
-"""Cut the records of a block into fields."""
+"""Split the records of a block into fields."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def parse_block(block: Block, opened: OpenedFile, width: int, delimiter: str) ->
     block : Block
         The records.
     opened : OpenedFile
-        Gets those that cannot be parsed.
+        Receives those that cannot be parsed.
     width : int
         Number of fields; they become columns named '0', '1', ...
     delimiter : str

@@ -1,7 +1,7 @@
 """The raw files of a source: a folder, a file, or an archive, read as streams and never unpacked to disk.
 
-Files that were cut in parts are joined under the name of the whole; .gz, .bz2, .xz and .zst files go under
-the name that they would be unpacked to, also inside an archive. An archive inside an archive is not opened.
+The parts of a split file are joined under the name of the whole; .gz, .bz2, .xz and .zst files have the name of the
+unpacked file, also inside an archive. An archive inside an archive is not opened.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class SourceFile:
     opener : function
         Opens the content, unbuffered.
     note : str
-        What the user should know about where it came from, '' when that is plain.
+        What the user should know about its origin, '' for nothing.
     """
 
     path: str
@@ -121,7 +121,7 @@ class SourceFile:
 
 
 class _Checked(io.RawIOBase):
-    """Hand a stream on, its failures turned into SourceErrors; those of whoever reads it are not touched."""
+    """A stream whose failures are SourceErrors; errors of the code that reads it pass unchanged."""
 
     def __init__(self, stream: ByteStream, path: str) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class _Checked(io.RawIOBase):
 
 @contextmanager
 def read_errors(path: str | Path) -> Iterator[None]:
-    """Turn the failures of reading `path` into one clear SourceError."""
+    """Raise one clear SourceError when reading `path` fails."""
     try:
         yield
     except TracekitError:
@@ -150,7 +150,7 @@ def read_errors(path: str | Path) -> Iterator[None]:
     except PermissionError as error:
         raise SourceError("cannot be read: permission denied", where=path, hint="check its permissions") from error
     except _DAMAGE as error:
-        # Some libraries put the bytes in question into their message.
+        # Some libraries put damaged bytes into their message.
         raise SourceError(f"the archive is damaged: {str(error)[:200]}", where=path, hint="fetch it again") from error
     except NotImplementedError as error:
         raise SourceError(f"the archive cannot be read: {error}", where=path, hint="unpack it by hand") from error
@@ -167,7 +167,7 @@ def source_files(source: Path, max_inflation: float = MAX_INFLATION) -> list[Sou
     Parameters
     ----------
     source : Path
-        A folder, a file, an archive, or one part of any file: the other parts are taken along.
+        A folder, a file, an archive, or one part of a split file: the other parts are read too.
     max_inflation : float
         Most bytes that one compressed byte may become; what stays below 64 MiB is read in any case.
 
@@ -234,7 +234,7 @@ def _joined(parts: Parts, folder: str, max_inflation: float) -> list[SourceFile]
 
 
 def _whole(shown: str, pieces: list[Path], max_inflation: float) -> list[SourceFile]:
-    """Return what a file holds, whole or in pieces: the members of an archive, or itself."""
+    """Return the members of an archive, or the file itself; both may be in pieces."""
     with read_errors(shown):
         size = sum(path.stat().st_size for path in pieces)
     opener = partial(joined, pieces) if len(pieces) > 1 else lambda: pieces[0].open("rb", buffering=0)
@@ -250,7 +250,7 @@ def _whole(shown: str, pieces: list[Path], max_inflation: float) -> list[SourceF
 
 
 def _unpacked(file: SourceFile, limit: float) -> SourceFile:
-    """Return a compressed file as its content, under the name without the ending; any other file as it is."""
+    """Return a compressed file as its content, under the name without the suffix; any other file unchanged."""
     stem, dot, ending = file.path.rpartition(".")
     if dot + ending.lower() not in _COMPRESSED or file.path.lower().endswith(_TAR):
         return file

@@ -17,7 +17,7 @@ __all__ = ["starts_over_capacity"]
 def starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
     """Return the jobs that started while the GPUs running in their cluster exceeded its stated total.
 
-    What ends at a moment no longer runs then, and everything that starts at that moment does.
+    A job that ends at a moment no longer counts then; one that starts at that moment does.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def _over(held: pl.DataFrame, total: pl.DataFrame) -> NDArray[np.bool_]:
     times = np.concatenate([start, end])
     order = np.argsort(times)
     running = np.cumsum(np.concatenate([gpus, -gpus])[order])
-    # What counts is the sum after all that happens at one moment.
+    # The sum counts after everything that happens at one moment.
     rising = times[order]
     last = np.flatnonzero(np.append(rising[1:] != rising[:-1], True))
     after = np.empty(len(times))

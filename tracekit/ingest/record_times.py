@@ -1,16 +1,16 @@
-"""The times of a record: each is an instant that can be, or unknown.
+"""Impossible and ambiguous times of a record.
 
 Three rules, for the records of every source:
 
-- The epoch, the last second that 32 bits hold and dates more than FAR from the rest of the log are no times: logs write
-  them where there is none.
-- Times that follow each other (submission, start, end) do not go back: one that lies before an earlier one of its
-  record is no time either. Which of the two is wrong cannot be told, so the order decides.
+- The epoch, the last second of 32 bits and dates more than FAR from the rest of the log are impossible: logs write them
+  where a time is unknown.
+- Times that follow each other (submission, start, end) do not go back: one before an earlier one of its record is
+  impossible. Which of the two is wrong is not known, so the order decides.
 - A wall clock inside the hour that a clock change doubles or skips means one of two instants an hour apart: it is kept
   with its bounds.
 
-The record stays. A time that cannot be is NULL; each doubtful time is counted in the manifest's checks and listed by
-file and line in the table doubtful_times. `tracekit.ingest.table_times` holds the second rule between records.
+The record stays. An impossible time is NULL; each doubtful time is counted in the checks of the manifest and listed by
+file and line in the table doubtful_times. `tracekit.ingest.table_times` applies the second rule between records.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 __all__ = ["CHECKS", "FAR", "RecordTimes", "TimeColumns", "clipped_seconds"]
 
 FAR = timedelta(days=20 * 365.25)
-"""A time further than this from the middle of the log is not of the log: no cluster has run for so long."""
+"""Times further than this from the middle of the log are impossible: no cluster has run for so long."""
 
 _NEAR = timedelta(days=2)
-"""A wall clock of any zone lies within this of UTC."""
+"""Wall clocks of all zones are within this of UTC."""
 _FUTURE = datetime(2100, 1, 1)
-"""Later times do not tell when a log was written."""
+"""Later times are ignored when the middle of the log is estimated."""
 _LAST_32_BITS = datetime(2038, 1, 19, 3, 14, 7)
 _MANY = 1_000
-"""As many rows tell where the middle of the log is; fewer do so only at the beginning."""
+"""A block of at least so many rows updates the estimated middle of the log; the first block always sets it."""
 
 _STATED = {"start_time": "began", "end_time": "finished"}
 
@@ -52,7 +52,7 @@ CHECKS = {
     "ambiguous_local_time": "wall-clock times inside the hour that a clock change doubles or skips; each may be an "
     "hour off, or is unknown, as doubtful_times states",
 }
-"""What a count above zero says, by the name of the check."""
+"""Meaning of a count above zero, by the name of the check."""
 
 
 class TimeColumns(NamedTuple):
@@ -67,12 +67,12 @@ class TimeColumns(NamedTuple):
 
 
 class RecordTimes:
-    """Looks at the times of one raw file, block by block.
+    """Checks the times of one raw file, block by block.
 
     Parameters
     ----------
     sink : Sink
-        Gets the checks, and the rows of doubtful_times.
+        Receives the checks, and the rows of doubtful_times.
     path : str
         The raw file.
     """
@@ -92,7 +92,7 @@ class RecordTimes:
         clocks: pl.DataFrame | None = None,
         before: pl.Series | None = None,
     ) -> pl.DataFrame:
-        """Return `frame` with the wall clocks of the sequence turned into UTC, as far as they can be.
+        """Return `frame` with the wall clocks of the sequence converted to UTC.
 
         Parameters
         ----------
@@ -128,11 +128,11 @@ class RecordTimes:
         return frame.with_columns(decided(found, doubled_hour).alias(name) for name, found in choices.items())
 
     def possible(self, frame: pl.DataFrame, sequence: TimeColumns) -> pl.DataFrame:
-        """Return `frame` with the times of the sequence NULL where they cannot be: `dated`, then `ordered`."""
+        """Return `frame` with impossible times of the sequence NULL: `dated`, then `ordered`."""
         return self.ordered(self.dated(frame, sequence), sequence)
 
     def ordered(self, frame: pl.DataFrame, sequence: TimeColumns, before: pl.Series | None = None) -> pl.DataFrame:
-        """Return `frame` with times NULL that lie before an earlier one of their record.
+        """Return `frame` with times NULL that are before an earlier one of their record.
 
         Parameters
         ----------
@@ -146,8 +146,8 @@ class RecordTimes:
         Returns
         -------
         polars.DataFrame
-            `began` and `finished` (Boolean) are added: where the source states a start and an end, though it may be
-            unknown when.
+            `began` and `finished` (Boolean) are added: whether the source states a start and an end, even an impossible
+            one.
         """
         columns = []
         for name, column in sequence.columns.items():
@@ -186,7 +186,7 @@ class RecordTimes:
         return frame
 
     def dated(self, frame: pl.DataFrame, sequence: TimeColumns) -> pl.DataFrame:
-        """Return `frame` with the times of the sequence NULL that are no dates of the log; part of `possible`."""
+        """Return `frame` with the times of the sequence NULL that are no dates of the log."""
         self._learn_middle(frame, list(sequence.columns))
         columns = []
         for name, column in sequence.columns.items():
@@ -204,7 +204,7 @@ class RecordTimes:
         return frame.with_columns(columns)
 
     def _learn_middle(self, frame: pl.DataFrame, columns: list[str]) -> None:
-        """Learn where the middle of the log is."""
+        """Estimate the middle of the log."""
         if self._middle is not None and frame.height < _MANY:
             return
         times = pl.concat([frame[name].alias("time").cast(pl.Datetime("us")) for name in columns]).drop_nulls()
@@ -276,17 +276,17 @@ def _shown(kind: pl.DataType, name: str) -> pl.Expr:
 
 
 def clipped_seconds(seconds: pl.Expr) -> pl.Expr:
-    """Lay seconds on 1970-01-01, to the microsecond; those beyond any date become one that is far off.
+    """Return seconds as times from 1970-01-01 on; those beyond any date become a date that is out of range.
 
-    Microseconds drop the noise that floating-point sums leave in the last digits.
+    Rounding to microseconds drops the noise that floating-point sums leave in the last digits.
     """
     return (seconds.cast(pl.Float64).clip(-1e11, 1e11) * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us"))
 
 
 def _in_order(choices: Mapping[str, Instants], before: pl.Series | None) -> dict[str, Instants]:
-    """Narrow what wall clocks can mean: each time comes after those before it in its record, and before those behind.
+    """Narrow what wall clocks can mean: each time is between the earlier and the later ones of its record.
 
-    Where no instant fits, both stand; `possible` then finds the contradiction.
+    Where no instant fits, both remain; `possible` then finds the contradiction.
     """
     if not any(found.doubtful.any() for found in choices.values()):
         return dict(choices)

@@ -1,4 +1,4 @@
-"""Ingest: from a raw source to a Trace."""
+"""Ingest raw logs into a Trace."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def ingest_logs(
     force : bool
         Replace a Trace that stands at `out`.
     append : bool
-        Add a newer export to the Trace at `out`: jobs seen again are replaced by their newer record, files read before
-        change nothing. Where no Trace is yet, it is made.
+        Add a newer export to the Trace at `out`: jobs in both are replaced by their newer record, files read before
+        change nothing. Without a Trace there, make one.
     progress : Progress, optional
-        Told what is being done.
+        Receives the steps.
     **changes
         Settings by name, such as ``format_name="slurm"``.
 
@@ -80,7 +80,7 @@ def ingest_logs(
     ------
     SourceError
         The source cannot be read, or its format is unknown (UnknownFormatError), or too much of it is
-        unusable (TooManyRejectsError), or it does not go with the Trace to which it is appended.
+        unusable (TooManyRejectsError), or it cannot be appended to the Trace.
     OutputError
         `out` exists, lies inside the source, or cannot be written.
     UsageError
@@ -138,7 +138,7 @@ def ingest_logs(
 
 @contextmanager
 def _join_errors(out: Path) -> Iterator[None]:
-    """Turn what stops a join that spills to disk into one clear error."""
+    """Raise one clear error when a join runs out of memory or disk."""
     import duckdb
 
     try:

@@ -39,7 +39,7 @@ def read_jobs(file: SourceFile, sink: Sink) -> None:
     seen: set[str] = set()
     times = RecordTimes(sink, file.path)
     with sink.opened(file) as opened:
-        # One thread finds the objects, another takes them apart.
+        # One thread finds the objects, another parses them.
         for run, records, refused in prefetch((r, *read_records(r, seen)) for r in json_runs(opened.stream, file.path)):
             opened.count(len(run.texts) + len(run.bad))
             for stray in run.bad:
@@ -74,7 +74,7 @@ def _write_jobs(
 
 
 def _timed(frame: pl.DataFrame, columns: list[str], bad: dict[int, tuple[str, str]]) -> pl.DataFrame:
-    """Parse the columns as times; rows of unusable ones are entered in `bad` with column and reason."""
+    """Parse the columns as times; rows with unusable ones are added to `bad` with column and reason."""
     parsed = frame.with_columns(
         pl.col(c).str.to_datetime(_TIME, strict=False, time_unit="us", cache=False) for c in columns
     )
@@ -91,7 +91,7 @@ def _timed(frame: pl.DataFrame, columns: list[str], bad: dict[int, tuple[str, st
 def _possible(
     job: pl.DataFrame, attempt: pl.DataFrame, times: RecordTimes, sink: Sink
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return both frames, times in UTC, NULL where they cannot be: the attempts of a job follow each other."""
+    """Return both frames with times in UTC, impossible ones NULL: the attempts of a job follow each other."""
     utc, doubled_hour = sink.options["times"] == "utc", sink.options["doubled_hour"]
     job = times.dated(job, _SUBMITTED)
     if utc:
@@ -106,7 +106,7 @@ def _possible(
 
 
 def _latest_before(attempt: pl.DataFrame, submitted: pl.Series) -> pl.Series:
-    """Return the latest time that a job's record has before each of its attempts."""
+    """Return the latest time in the record of a job before each of its attempts."""
     own = pl.max_horizontal("start", "end")
     previous = own.cum_max().forward_fill().shift(1).over("row")
     return attempt.select(pl.max_horizontal(previous, submitted)).to_series()

@@ -1,7 +1,7 @@
 """Philly's job log: JSON objects to frames of jobs, attempts and what they held.
 
-A run of objects is read at once. Where one of them is not as documented, each is looked at first: what tells the same
-in other words is put into the documented ones, and what cannot be used is set aside.
+A run of objects is parsed at once. Where one of them is not as documented, each is examined first: equivalent spellings
+are rewritten as the documented ones, and objects that cannot be used are set aside.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TEXT = pa.string()
 _HELD = pa.list_(pa.struct([("ip", _TEXT), ("gpus", pa.list_(_TEXT))]))
 _TRIED = pa.list_(pa.struct([("start_time", _TEXT), ("end_time", _TEXT), ("detail", _HELD)]))
 _DOCUMENTED = pa.schema([*((name, _TEXT) for name in _FIELDS.values()), ("attempts", _TRIED)])
-"""What the objects of the log look like by its documentation."""
+"""The objects of the log as documented."""
 
 
 class PhillyRecords(NamedTuple):
@@ -54,18 +54,18 @@ class Refusal(NamedTuple):
 
 
 class _Unusable(Exception):  # noqa: N818 -- not an error but a verdict on one record, or on a run
-    """A record cannot be used as it stands; its arguments are the column and the reason."""
+    """A record that cannot be used as it is; the arguments are the column and the reason."""
 
 
 def read_records(run: JsonRun, seen: set[str]) -> tuple[PhillyRecords, list[Refusal]]:
-    """Take the objects of a run apart, and tell which cannot be used.
+    """Parse the objects of a run; return the usable ones as frames, and why the others cannot be used.
 
     Parameters
     ----------
     run : JsonRun
         The objects.
     seen : set of str
-        Job ids met so far; those of this run are added.
+        Job ids so far; those of this run are added.
     """
     refused: list[Refusal] = []
     try:
@@ -111,7 +111,7 @@ def _records(texts: Sequence[bytes], rows: Sequence[int], seen: set[str]) -> Phi
 
 
 def _frame(texts: Sequence[bytes]) -> pl.DataFrame:
-    """Return documented objects as rows, their fields under our names; `attempts` as it stands."""
+    """Return documented objects as rows, their fields under our names; `attempts` is not changed."""
     text = b"\n".join(texts)
     if not text.isascii():
         text.decode("utf-8")  # Arrow does not look at it
@@ -150,7 +150,7 @@ def _unless_zero(number: pl.Expr) -> pl.Expr:
 
 
 def _as_documented(job: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-    """Return a job in the documented words; its id is added to `seen`.
+    """Return a job in the documented form; its id is added to `seen`.
 
     Raises
     ------

@@ -24,15 +24,11 @@ from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_columns, read_table
 from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
 from tracekit.ingest.formats._slurm_status import has_ended, slurm_status
-from tracekit.ingest.interface import Format, RawFile, TimeFrame
+from tracekit.ingest.interface import Format, FoundFiles, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import FoundFiles
-    from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT", "TIMEZONE"]
 

@@ -12,7 +12,7 @@ coupling of an application's two parts have no place in a Trace.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import polars as pl
 
@@ -20,13 +20,8 @@ from tracekit import schema
 from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_begins, read_table
 from tracekit.ingest.derived import in_seconds, single_attempts
-from tracekit.ingest.interface import Format, RawFile, TimeFrame
+from tracekit.ingest.interface import Format, FoundFiles, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
-
-if TYPE_CHECKING:
-    from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import FoundFiles
-    from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT"]
 

@@ -20,15 +20,11 @@ from tracekit.errors import SourceError, UsageError, nearest
 from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_begins, read_table
 from tracekit.ingest.derived import in_seconds, single_attempts
-from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
+from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import FoundFiles
-    from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT", "TRACE_END_S"]
 

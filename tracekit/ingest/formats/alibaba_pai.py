@@ -33,20 +33,17 @@ from tracekit.ingest.formats._pai_jobs import write_jobs
 from tracekit.ingest.formats._pai_machines import write_host_samples, write_machines
 from tracekit.ingest.formats._pai_staging import PaiTables
 from tracekit.ingest.formats._pai_usage import write_usage
-from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
+from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from tracekit.ingest.interface import FoundFiles
-    from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT", "TIMEZONE"]
 
 TIMEZONE = "Asia/Shanghai"
 
 _OF_JOBS = ("pai_task_table", "pai_instance_table", "pai_group_tag_table")
-"""Tables that say something only beside the job table."""
+"""Tables that give rows only together with the job table."""
 
 
 def _never(head: bytes) -> bool:  # noqa: ARG001 -- the files have no header to tell them by
@@ -94,7 +91,7 @@ class AlibabaPaiFormat(Format):
 
 
 def _read_for_the_account(tables: PaiTables, sink: Sink) -> None:
-    """Read the tables that say nothing without jobs, so that their records are counted."""
+    """Read the tables that give nothing without jobs, so that their records are counted."""
     alone = [key for key in _OF_JOBS if tables.has(key)]
     for key in alone:
         for _ in tables.rows(key):

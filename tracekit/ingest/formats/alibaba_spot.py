@@ -11,20 +11,15 @@ duration, but neither start, end nor outcome, so there are no attempts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import polars as pl
 
 from tracekit import schema
 from tracekit.ingest.cells import LAST_SECOND, limited
 from tracekit.ingest.csv_table import header_has, read_table
-from tracekit.ingest.interface import Format, RawFile, TimeFrame
+from tracekit.ingest.interface import Format, FoundFiles, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
-
-if TYPE_CHECKING:
-    from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import FoundFiles
-    from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT"]
 

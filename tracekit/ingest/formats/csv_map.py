@@ -1,7 +1,7 @@
 """Any tabular log with a mapping file: delimited text, JSON lines or Parquet.
 
 The mapping file (TOML, `tracekit.ingest.mapping`) says which columns fill which tables; docs/mapping.md explains it.
-Nothing in a file's name or first bytes tells such a source, so it is read on request only.
+Nothing in the name or the first bytes of a file identifies such a source, so it is read on request only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.errors import SourceError, UsageError
-from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
+from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.mapping import load_mapping
 from tracekit.ingest.mapping.tables import read_mapped_table
 from tracekit.ingest.mapping.telemetry import read_telemetry
@@ -18,16 +18,13 @@ from tracekit.ingest.mapping.telemetry import read_telemetry
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import FoundFiles
     from tracekit.ingest.mapping.model import LogMap, Reading
-    from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT"]
 
 
 class MappedLogFormat(Format):
-    """A log in a layout of its own, read by a mapping file."""
+    """A log in any layout, described by a mapping file."""
 
     name = "csv"
     title = "any CSV, TSV, JSON lines or Parquet log, with a mapping file"

@@ -1,7 +1,7 @@
 """Microsoft's Philly cluster (2017): job log, machine list, GPU, CPU and memory utilization.
 
 Origin: github.com/msr-fiddle/philly-traces, CC BY 4.0. Study: Jeon et al., ATC'19. Job-log times are naive US
-Pacific wall clock; telemetry times end in PST or PDT, which is honoured.
+Pacific wall clock; telemetry times end in PST or PDT.
 
 Known faults: the machine list contradicts the log and the telemetry (machines listed with 2 GPUs run 8-GPU jobs),
 so capacity needs a named source; wall-clock times between 01:00 and 02:00 on 2017-11-05 name two instants and
@@ -20,15 +20,11 @@ from tracekit.errors import SourceError
 from tracekit.ingest.csv_table import header_begins, read_table
 from tracekit.ingest.formats._philly_jobs import CLUSTER, TIMEZONE, read_jobs
 from tracekit.ingest.formats._philly_telemetry import read_gpu_samples, read_host_samples
-from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
+from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import FoundFiles
-    from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT"]
 

@@ -23,16 +23,13 @@ from tracekit.ingest.formats._slurm_append import merge_runs
 from tracekit.ingest.formats._slurm_records import header_names
 from tracekit.ingest.formats._slurm_rows import read_rows
 from tracekit.ingest.formats._slurm_tables import write_tables
-from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
+from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import duckdb
-
-    from tracekit.ingest.interface import FoundFiles
-    from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT"]
 
@@ -65,7 +62,7 @@ class SlurmFormat(Format):
     nodes_from_jobs: ClassVar[bool] = True
 
     def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:
-        """Put the runs that both exports tell together, as if they were read at once."""
+        """Combine the runs of both exports, as if they were read at once."""
         merge_runs(con, options)
 
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:

@@ -24,7 +24,7 @@ from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import limited, typed_cells
 from tracekit.ingest.derived import disagrees, single_attempts
-from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
+from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.keys import SeenKeys
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.ingest.records import line_blocks
@@ -32,9 +32,7 @@ from tracekit.ingest.records import line_blocks
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import FoundFiles
-    from tracekit.ingest.sink import OpenedFile, Sink
+    from tracekit.ingest.sink import OpenedFile
 
 __all__ = ["FORMAT", "MAX_LINE"]
 
@@ -168,7 +166,7 @@ def _read_log(file: SourceFile, header: _SwfHeader, sink: Sink) -> None:
 
 
 def _possible(rows: pl.DataFrame, times: RecordTimes, base: int) -> pl.DataFrame:
-    """Return the rows without submissions, waits and run times that cannot be."""
+    """Return the rows with impossible submissions, waits and run times NULL."""
     dated = times.dated(rows.with_columns(date=_instant(pl.col("submit"), base)), _SUBMITTED)
     known = dated.with_columns(submit=pl.when(pl.col("date").is_not_null()).then("submit")).drop("date")
     return times.spans(known, {"wait": "queue_s", "run": "run_s"}, "job")
@@ -306,7 +304,7 @@ def _parts(parts: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
         .with_columns(wait=pl.when(first).then(pl.coalesce("wait", "head_wait")).otherwise("wait"))
         .with_columns(step=pl.col("wait") + pl.col("run"))
     )
-    # After a part of unknown length nobody knows when the next ones ran.
+    # After a part of unknown length the times of the next ones are unknown.
     lost = pl.col("step").is_null().cast(pl.Int64).cum_sum().over("bundle") > 0
     ended = steps.with_columns(end=pl.when(~lost).then(pl.col("head_submit") + pl.col("step").cum_sum().over("bundle")))
     before = pl.when(first).then("head_submit").otherwise(pl.col("end").shift(1).over("bundle"))
@@ -314,7 +312,7 @@ def _parts(parts: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_parts(heads: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
-    """Add to the jobs what follows from their parts."""
+    """Add the columns that follow from the parts of each job."""
     summed = attempts.group_by("bundle").agg(
         parts=pl.len().cast(pl.Int64),
         first_start=pl.col("start").first(),
@@ -326,7 +324,7 @@ def _with_parts(heads: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _never_started() -> pl.Expr:
-    """Whether a job was cancelled in the queue: it ran for no time on no processor."""
+    """Return whether a job was cancelled in the queue: it ran for no time on no processor."""
     idle = pl.col("run").is_null() | ((pl.col("run") == 0) & ~(pl.col("processors") > 0).fill_null(value=False))
     return (pl.col("status") == _CANCELLED).fill_null(value=False) & idle & ~pl.col("part")
 

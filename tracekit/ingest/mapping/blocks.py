@@ -1,4 +1,4 @@
-"""Raw files of a mapped log as blocks of cells: delimited text, JSON lines and Parquet."""
+"""Read the raw files of a mapped log (delimited text, JSON lines, Parquet) as blocks of cells."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _json_record(raw: bytes) -> tuple[dict[str, Any] | None, str]:
 
 
 def _dig(value: Any, path: str) -> Any:
-    """Return what stands at a dotted path; keys may hold dots themselves, and a number picks from a list."""
+    """Return the value at a dotted path; keys may contain dots, and a number picks from a list."""
     if isinstance(value, dict):
         if path in value:
             return value[path]

@@ -1,4 +1,4 @@
-"""Cells of a raw file to typed columns, by the rules of a mapping file; what does not fit rejects its record."""
+"""Convert cells of a raw file to typed columns by the rules of a mapping file; a bad cell rejects its record."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Converted", "cell_text", "converted", "reject_rows"]
 
 _LARGEST = 1e15
-"""Most that a number may be: what is computed from it must stay finite."""
+"""Largest number: what is computed from it must stay finite."""
 
 
 class Converted(NamedTuple):
@@ -63,7 +63,7 @@ def converted(rules: Iterable[ColumnRule], rows: RawRows, reading: Reading, pref
     reading : Reading
         Missing words, time format and zone.
     prefix : str
-        Stands before line numbers that are names, where a source has several files.
+        Put before line numbers that serve as ids, where a source has several files.
     """
     columns, clocks = [], []
     bad: dict[int, tuple[str, str]] = {}
@@ -89,7 +89,7 @@ def reject_rows(opened: OpenedFile, rows: RawRows, bad: dict[int, tuple[str, str
 
 
 def cell_text(name: str, rows: RawRows, reading: Reading, regex: str | None = None) -> pl.Series:
-    """Return a column's cells, blanks around text removed, NULL where unknown; cut to what a regex finds."""
+    """Return the cells of a column, stripped, NULL where unknown; with a regex, what it matches."""
     cells = rows.frame[name]
     if regex is not None and cells.dtype != pl.String:
         cells = cells.cast(pl.String)
@@ -200,13 +200,13 @@ def _boolean(rule: ColumnRule, text: pl.Series) -> _Cells:
 def _limits(rule: ColumnRule, values: pl.Series) -> list[tuple[pl.Series, str]]:
     target = rule.target
     faults = []
-    # A wall clock that names no instant is a time all the same: it is unknown, and does not reject its record.
+    # A wall clock that names no instant gives an unknown time, and does not reject its record.
     if target.required and target.kind != "datetime":
         faults.append((values.is_null(), "is missing"))
     if target.minimum is not None:
         faults.append((values < target.minimum, f"is below {target.minimum:g}"))
     if target.unit == "s":
-        # Durations are added to times, which must not overflow; a negative one is a spelling of unknown.
+        # Durations are added to times, which must not overflow; a negative one is unusable.
         faults += [(values < 0, "is below 0"), (values > LAST_SECOND, f"is above {LAST_SECOND}")]
     if target.maximum is not None:
         faults.append((values > target.maximum, f"is above {target.maximum:g}"))

@@ -1,4 +1,4 @@
-"""The keys of a mapping file, as docs/mapping.md explains them, and the errors that name them."""
+"""The keys of a mapping file (docs/mapping.md explains them), and the errors that name them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Document", "Entry", "GpuKeys", "JobKeys", "NodeKeys", "ReadingKeys", "SampleKeys", "Spot", "TableKeys"]
 
 Texts = Text | Annotated[tuple[str, ...], Filled()]
-"""A single text stands for a list of one."""
+"""A single text means a list of one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class ReadingKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceKeys(ReadingKeys):
-    """[source]: what holds for all files."""
+    """[source]: the defaults of all files."""
 
     cluster: Text | None = None
     time_base: Literal["absolute", "relative"] = "absolute"
@@ -101,7 +101,7 @@ class SampleKeys(ReadingKeys):
 
 @dataclass(frozen=True, kw_only=True)
 class GpuKeys(ReadingKeys):
-    """[gpus]: where UUIDs are told."""
+    """[gpus]: the table of UUIDs."""
 
     uuid: Text | Entry
     node: Text | Entry

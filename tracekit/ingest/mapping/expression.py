@@ -1,4 +1,4 @@
-"""Arithmetic over columns, parsed into a tree that holds nothing else and compiled to Polars."""
+"""Arithmetic over columns, parsed and compiled to Polars; anything else in the text is refused."""
 
 from __future__ import annotations
 

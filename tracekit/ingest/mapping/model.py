@@ -1,4 +1,4 @@
-"""What a mapping file says, read and checked as a whole before any log is opened."""
+"""The content of a mapping file, checked as a whole before any log is opened."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TABLES = ("jobs", "nodes", "capacity", "job_usage")
 GPU_METRICS = ("utilization_pct", "memory_used_gib", "power_w")
 HOST_METRICS = ("cpu_pct", "memory_used_gib", "memory_total_gib")
 
-# What the file derives itself is not to be filled from a column.
+# These columns are derived, and not filled from a column of the log.
 _DERIVED = ("status", "source_status", "attempt_count")
 _SAMPLED = {
     "time": Column("time", "datetime", "", required=True),
@@ -49,7 +49,7 @@ _SAMPLED = {
     "metric": Column("metric", "string", "", required=True),
     "value": Column("value", "string", ""),
 }
-"""What a key of telemetry is a column of."""
+"""The column that each key of telemetry fills."""
 _LAYOUTS = {
     "long": ("time", "node", "gpu", "uuid", "metric", "value"),
     "row": ("time", "node", "gpu", "uuid"),
@@ -84,7 +84,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class StatusWords:
-    """How the source's status words are to be read."""
+    """The status that each status word of the source means."""
 
     rule: ColumnRule
     words: dict[str, str]
@@ -136,7 +136,7 @@ class TelemetryMap:
 
 @dataclass(frozen=True)
 class GpuTable:
-    """Where UUIDs of GPUs are told: uuid, node_id, gpu_index."""
+    """The table of UUIDs: uuid, node_id, gpu_index of each GPU."""
 
     key: str
     reading: Reading
@@ -167,7 +167,7 @@ def load_mapping(file: Path | str) -> LogMap:
     Raises
     ------
     UsageError
-        The file cannot be read, is not TOML, or says something that cannot be; one line with the key.
+        The file cannot be read, is not TOML, or has an unusable value; the error names the key.
     """
     text = TomlText(Path(file), "mapping", "see docs/mapping.md")
     document, top = text.decode(Document), Spot(text)

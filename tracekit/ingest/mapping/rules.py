@@ -1,4 +1,4 @@
-"""How one column of a Trace is filled: the entries of a mapping file's `columns` tables."""
+"""How a column of a Trace is filled: the entries of the `columns` tables of a mapping file."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class ColumnRule:
 
     @property
     def shown(self) -> str:
-        """What to call the column in a reject."""
+        """How a reject names the column."""
         return ", ".join(self.sources) or self.target.name
 
 
 def parse_rule(spot: Spot, given: str | Entry, target: Column, *, relative: bool = False) -> ColumnRule:
-    """Return the rule that stands at a place of the file.
+    """Return the rule at a place of the file.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def checked_format(spot: Spot, key: str, form: str | None, *, relative: bool) ->
 
 def _words(spot: Spot, entry: Entry, target: Column) -> dict[str, str]:
     if entry.words is None:
-        # Without a list the source's words must be the Trace's own.
+        # Without a list the words of the source must be those of the Trace.
         return _BOOLEAN if target.kind == "boolean" else {word: word for word in target.enum}
     allowed = ("false", "true") if target.kind == "boolean" else target.enum
     if allowed:

@@ -33,7 +33,7 @@ _TIMES = TimeColumns({name: name for name in ("submit_time", "start_time", "end_
 
 
 def chooser(rules: Iterable[ColumnRule], path: str, sink: Sink) -> Callable[[list[str] | None], list[str]]:
-    """Return a function that picks the columns of the rules from a file's header, and refuses a missing one."""
+    """Return a function that picks the columns of the rules from the header of a file, and refuses a missing one."""
     needed = {name: rule for rule in reversed(list(rules)) for name in rule.sources}
 
     def choose(header: list[str] | None) -> list[str]:
@@ -223,7 +223,7 @@ def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: TableM
 
 
 def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
-    """Return one row a listed node: row, node (NULL where the text is none), gpu_index text, gpu_count text."""
+    """Return one row for each listed node: row, node (NULL where it cannot be read), gpu_index and gpu_count (text)."""
     parts = (
         cells.cast(pl.String)
         .alias("cell")
@@ -240,7 +240,7 @@ def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
     text = pl.lit(None, dtype=pl.String)
     if nodes.pattern is None:
         return parts.select("row", node="part", gpu_index=text, gpu_count=text)
-    # The whole part must match: a leftover is a sign of another layout.
+    # The whole part must match: text left over is a sign of another layout.
     groups = parts["part"].str.extract_groups(f"^(?:{nodes.pattern})$").struct.unnest()
     have = groups.columns
     return pl.concat([parts.select("row"), groups], how="horizontal").select(
@@ -258,7 +258,7 @@ def _of_kept(nodes: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
 
 
 def _placements(jobs: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return one row a node of each started job; a node that is listed twice is one."""
+    """Return one row for each node of each started job; a node that is listed twice gives one row."""
     spans = r"(\d+)(?:\s*-\s*(\d+))?"
     named = nodes.with_row_index("part").with_columns(
         low=pl.col("gpu_index").str.extract_all(r"\d+(?:\s*-\s*\d+)?"),

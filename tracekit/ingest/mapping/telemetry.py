@@ -1,7 +1,7 @@
 """Fill gpu_utilization and host_utilization from samples of any layout.
 
-Samples are first brought to one shape - time, node, GPU, metric, value - and kept in a Parquet file; DuckDB then
-joins the metrics of a GPU or host at a time into one row, with its own limit of memory.
+Samples are first converted to rows of time, node, GPU, metric and value in a Parquet file; DuckDB, which spills to
+disk, then joins the metrics of a GPU or host at a time into one row.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def read_telemetry(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink:
 
 
 def _read_gpus(table: GpuTable, files: list[SourceFile], sink: Sink) -> pl.DataFrame:
-    """Return where each UUID is; of a repeated one the first stands."""
+    """Return the node and index of each UUID; of a repeated one the first is used."""
     found = [pl.DataFrame(schema={"uuid": pl.String, "node_id": pl.String, "gpu_index": pl.Int64})]
     for file in files:
         with sink.opened(file) as opened:
@@ -102,7 +102,7 @@ def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile
             frame = frame.with_columns(gpu_index=pl.lit(None, dtype=pl.Int64))
         if in_row:
             wide = frame.filter(pl.Series(reject_rows(opened, rows, bad)))
-            # Unpivoting hides which metric is a GPU's, so it carries the table in its name.
+            # Two tables have metrics of the same name, so the name includes the table.
             wide = wide.rename({rule.target.name: name for name, rule in metrics.items()})
             kept = wide.unpivot(
                 list(metrics),
@@ -139,7 +139,7 @@ def _long_values(metrics: Mapping[str, ColumnRule], frame: pl.DataFrame) -> tupl
     number = frame["value"].cast(pl.Float64, strict=False)
     # A metric of no interest may hold anything.
     unread = metric.is_not_null() & frame["value"].is_not_null() & ~number.is_finite().fill_null(value=False)
-    # As in the other layouts, only what the Trace holds to be non-negative is refused below 0.
+    # As in the other layouts, only metrics with a minimum in the schema are refused below 0.
     bounded = [name for name, rule in metrics.items() if rule.target.minimum is not None]
     least = metric.is_in(bounded) & (number < 0).fill_null(value=False)
     bad = dict.fromkeys(unread.arg_true().to_list(), "is not a finite number")
@@ -165,7 +165,7 @@ def _count_unmapped(frame: pl.DataFrame, sink: Sink) -> None:
 
 
 def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.DataFrame]:
-    """Yield samples of a matrix: times down, servers across."""
+    """Yield samples of a matrix with a row for each time and a column for each server."""
     ((name, metric),) = _of_table(section).items()
     rules: list[ColumnRule] = []
     servers: list[str] = []

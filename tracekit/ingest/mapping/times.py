@@ -38,7 +38,7 @@ class Times(NamedTuple):
     unread : polars.Series
         Whether a cell is there but is no time.
     out_of_range : polars.Series
-        Whether a time is one that no log holds.
+        Whether a time is outside the range of any log.
     """
 
     utc: pl.Series
@@ -53,7 +53,7 @@ def read_times(cells: pl.Series, form: str, reading: Reading) -> Times:
     Parameters
     ----------
     cells : polars.Series
-        Text with NULL for unknown, or times of a Parquet file, whose own type stands above `form`.
+        Text with NULL for unknown, or times of a Parquet file, whose own type overrides `form`.
     form : str
         epoch_s, epoch_ms, epoch_us, iso8601, or a strptime format.
     reading : Reading
@@ -92,7 +92,7 @@ def _outside(moments: pl.Series) -> pl.Series:
 
 
 def _from_epoch(cells: pl.Series, factor: float) -> pl.Series:
-    """Return the times; those beyond what Datetime holds become its ends, which are out of range."""
+    """Return the times; those beyond the range of Datetime become its limits, which are out of range."""
     micros = cells.cast(pl.Float64, strict=False) * factor
     known = micros.is_finite()
     whole = micros.clip(-1e15, 1e17).round().cast(pl.Int64, strict=False)
@@ -142,7 +142,7 @@ def zone_fault(zone: str) -> str | None:
 def format_fault(form: str) -> str | None:
     """Return what is wrong with a time format, None when nothing is.
 
-    A format that cannot give back a time that it wrote itself would turn every record into a reject.
+    A format that cannot parse a time that it wrote itself would reject every record.
     """
     if form in EPOCHS or form == "iso8601":
         return None

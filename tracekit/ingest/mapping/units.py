@@ -1,4 +1,4 @@
-"""Units that a column may be stated in, and numbers that carry their unit with them."""
+"""Units that a column may be stated in, and numbers with a unit, such as 16Gi."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FACTORS: dict[str, dict[str, float]] = {
 """Factor to the unit of a Trace, by that unit and by the unit stated."""
 
 TEXT_UNITS = {"s": "clock", "GiB": "quantity", "GPUs": "quantity", "cores": "quantity"}
-"""Notations that are text: 1-02:03:04 for durations, 16Gi or 500m for amounts."""
+"""Notations that are text: clock is 1-02:03:04 for durations, quantity is 16Gi or 500m for amounts."""
 
 _BYTES = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 _BINARY = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40, "pi": 2.0**50}
