@@ -14,9 +14,9 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
 
-    from tracekit.interruption import watched
+    from tracekit.interruption import handle_signals
 
-    with watched():
+    with handle_signals():
         from tracekit.cli import main as run
 
         run()

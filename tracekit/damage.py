@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["Readable", "damage_told", "watch"]
+__all__ = ["Readable", "explain_damage", "register_trace"]
 
 
 class Readable(Protocol):
@@ -33,14 +33,14 @@ class Readable(Protocol):
 
 
 _watched: ContextVar[list[Readable] | None] = ContextVar("tracekit_watched", default=None)
-"""The Traces that were opened inside the outermost `damage_told`."""
+"""The Traces that were opened inside the outermost `explain_damage`."""
 
 
 _CLEARED = "(nothing is wrong with the files of the Trace)"
 """Note of an error for which the Traces were looked at already."""
 
 
-def watch(trace: Readable) -> None:
+def register_trace(trace: Readable) -> None:
     """Say that what follows reads this Trace."""
     traces = _watched.get()
     if traces is not None and all(known.path != trace.path for known in traces):
@@ -48,7 +48,7 @@ def watch(trace: Readable) -> None:
 
 
 @contextmanager
-def damage_told(*, by_warnings: bool = False) -> Iterator[None]:
+def explain_damage(*, by_warnings: bool = False) -> Iterator[None]:
     """Raise DamagedTraceError for a failure in the block if a Trace that the block read is damaged.
 
     Every other failure is raised as it is. Serves as a decorator too.

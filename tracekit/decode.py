@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args
 
 from tracekit.errors import nearest
 
-__all__ = ["Count", "Filled", "MisfitError", "Place", "Range", "Text", "decode", "dotted", "shown"]
+__all__ = ["Count", "MisfitError", "NonEmpty", "Place", "Range", "Text", "abbreviated", "decode", "dotted"]
 
 T = TypeVar("T")
 
@@ -54,21 +54,24 @@ class Range:
         """Return what is wrong with a number, and what to write."""
         if self.minimum <= value <= self.maximum:
             return None
-        return f"{shown(value)} is out of range", f"it may be from {_plain(self.minimum)} to {_plain(self.maximum)}"
+        return (
+            f"{abbreviated(value)} is out of range",
+            f"it may be from {_plain(self.minimum)} to {_plain(self.maximum)}",
+        )
 
 
-class Filled:
+class NonEmpty:
     """What a text or a list has to be: not empty, and without the sign that no path can hold."""
 
     def fault(self, value: Any) -> tuple[str, str] | None:
         """Return what is wrong with a text or a list, and what to write."""
         if isinstance(value, str) and "\0" in value:
-            return f"{shown(value)} holds a zero byte", "remove it"
+            return f"{abbreviated(value)} holds a zero byte", "remove it"
         return None if value else ("is empty", "write something, or leave the key out")
 
 
 Count = Annotated[int, Range(0, 2**63 - 1)]
-Text = Annotated[str, Filled()]
+Text = Annotated[str, NonEmpty()]
 
 _FORMS: dict[Any, tuple[tuple[type, ...], tuple[str, ...]]] = {
     bool: ((bool,), ("true", "false")),
@@ -94,7 +97,7 @@ class _Kind(NamedTuple):
     """Which of `_FORMS` it comes as."""
     inner: tuple[Any, ...]
     """What stands inside of lists and tables, or the words."""
-    bounds: tuple[Range | Filled, ...]
+    bounds: tuple[Range | NonEmpty, ...]
 
 
 def decode(kind: type[T], value: object) -> T:
@@ -115,7 +118,7 @@ def _of(hint: Any, value: Any, place: Place) -> Any:
     kinds = _kinds(hint)
     kind = next((one for one in kinds if _is_form(one.form, value)), None)
     if kind is None:
-        raise MisfitError(place, f"{shown(value)} is {_other_than(kinds)}", _advice(kinds[0], place))
+        raise MisfitError(place, f"{abbreviated(value)} is {_other_than(kinds)}", _advice(kinds[0], place))
     for bound in kind.bounds:
         fault = bound.fault(value)
         if fault is not None:
@@ -128,7 +131,7 @@ def _of(hint: Any, value: Any, place: Place) -> Any:
         return get_origin(kind.type)(_entries(kind.inner, value, place))
     if kind.inner and value not in kind.inner:
         hint = nearest(str(value)[:80], map(str, kind.inner))
-        raise MisfitError(place, f"{shown(value)} is not one of its values", hint)
+        raise MisfitError(place, f"{abbreviated(value)} is not one of its values", hint)
     return float(value) if kind.form is float else value
 
 
@@ -212,7 +215,7 @@ def dotted(place: Place) -> str:
     return text
 
 
-def shown(value: object) -> str:
+def abbreviated(value: object) -> str:
     """Return a value short enough for a message."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**18:
         return "a number of too many digits"

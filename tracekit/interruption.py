@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from types import FrameType
 
 __all__ = [
+    "cleanup_on_interrupt",
     "end_process",
-    "forget",
-    "remember",
-    "remember_once",
+    "handle_signals",
+    "register_cleanup",
     "remove_folder",
-    "undivided",
-    "undoing",
-    "watched",
+    "remove_when_interrupted",
+    "uninterrupted",
+    "unregister_cleanup",
 ]
 
 _PARKED_S = 0.2
@@ -49,7 +49,7 @@ _told = threading.Event()
 _parked = threading.Event()
 
 
-def remember(undo: Callable[[], None]) -> object:
+def register_cleanup(undo: Callable[[], None]) -> object:
     """Have `undo` called when the run is interrupted, until its key, which is returned, is forgotten.
 
     It runs in a thread of its own while the main thread stands still anywhere, so it must not wait for a lock.
@@ -59,28 +59,28 @@ def remember(undo: Callable[[], None]) -> object:
     return key
 
 
-def remember_once(folder: Path) -> None:
+def remove_when_interrupted(folder: Path) -> None:
     """Have a folder of intermediate files removed when the run is interrupted."""
     _undo[folder] = partial(remove_folder, folder)
 
 
-def forget(key: object) -> None:
+def unregister_cleanup(key: object) -> None:
     """Take back what `remember` was told."""
     _undo.pop(key, None)
 
 
 @contextlib.contextmanager
-def undoing(undo: Callable[[], None]) -> Iterator[None]:
+def cleanup_on_interrupt(undo: Callable[[], None]) -> Iterator[None]:
     """Have `undo` called when the run is interrupted inside the block."""
-    key = remember(undo)
+    key = register_cleanup(undo)
     try:
         yield
     finally:
-        forget(key)
+        unregister_cleanup(key)
 
 
 @contextlib.contextmanager
-def undivided() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """Keep a block of few and short steps whole: an interruption waits for its end."""
     _within.set()  # first: the main thread must not be parked with the lock
     try:
@@ -93,7 +93,7 @@ def undivided() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[None]:
+def handle_signals() -> Iterator[None]:
     """End the run, with exit code 130 and one line, when a signal tells it to stop inside the block.
 
     Behind the block signals have no effect any more: the work is done. A block inside another changes nothing.

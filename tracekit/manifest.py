@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
-from tracekit.decode import Count, MisfitError, decode, shown
+from tracekit.decode import Count, MisfitError, abbreviated, decode
 from tracekit.errors import TraceError
 
 if TYPE_CHECKING:
@@ -189,4 +189,4 @@ def _require_time(text: str, place: Place) -> None:
     try:
         datetime.fromisoformat(text)
     except ValueError:
-        raise MisfitError(place, f"{shown(text)} is not a time") from None
+        raise MisfitError(place, f"{abbreviated(text)} is not a time") from None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tracekit.errors import OutputError
-from tracekit.interruption import forget, remember, remove_folder, undivided
+from tracekit.interruption import register_cleanup, remove_folder, uninterrupted, unregister_cleanup
 from tracekit.text import is_text
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ __all__ = [
     "StagedFiles",
     "StagedFolder",
     "check_files",
-    "held_by_this_run",
+    "lock_folder",
     "output_errors",
     "place_files",
     "real_path",
@@ -97,9 +97,9 @@ class StagedFolder:
                 self.target = Path(os.path.realpath(self.target))  # the link stays, the folder appears behind it
             self.target.parent.mkdir(parents=True, exist_ok=True)
             _clear_partials(self.target)
-            with undivided():  # an interruption finds no folder, or one that it can remove
+            with uninterrupted():  # an interruption finds no folder, or one that it can remove
                 self.path, self._lock = _make_held_folder(_hidden(self.target, "partial"))
-                self._key = remember(lambda: remove_folder(self.path))
+                self._key = register_cleanup(lambda: remove_folder(self.path))
 
     def _check_target(self, force: bool) -> None:
         if not os.path.lexists(self.target) or _is_empty(self.target):
@@ -119,7 +119,7 @@ class StagedFolder:
         OutputError
             Another run wrote the target meanwhile and `force` is not given, or the place cannot be written.
         """
-        with output_errors(self.target), undivided():
+        with output_errors(self.target), uninterrupted():
             if self._force:
                 self._replace()
             elif not _renamed(self.path, self.target):
@@ -149,7 +149,7 @@ class StagedFolder:
         self._let_go()
 
     def _let_go(self) -> None:
-        forget(self._key)
+        unregister_cleanup(self._key)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -177,7 +177,7 @@ class StagedFiles:
         self._targets, self._force = targets, force
         self._parts: dict[Path, Path] = {}
         self._locks: list[int] = []
-        self._key = remember(self._remove_parts)
+        self._key = register_cleanup(self._remove_parts)
         try:
             check_files(*targets, force=force)
             for target in targets:
@@ -216,7 +216,7 @@ class StagedFiles:
 
     def _end(self) -> None:
         self._remove_parts()
-        forget(self._key)
+        unregister_cleanup(self._key)
         for lock in self._locks:
             os.close(lock)
         self._locks.clear()
@@ -262,7 +262,7 @@ def place_files(pairs: list[tuple[Path, Path]], *, force: bool) -> None:
         A name is in use and `force` is not given, or the place cannot be written.
     """
     placed: list[Path] = []
-    with undivided():
+    with uninterrupted():
         for part, target in pairs:
             try:
                 with output_errors(target):
@@ -310,7 +310,7 @@ def recover(target: Path, *markers: str) -> None:
 
 
 @contextlib.contextmanager
-def held_by_this_run(folder: Path, *, shown: Path) -> Iterator[None]:
+def lock_folder(folder: Path, *, shown: Path) -> Iterator[None]:
     """Give a folder that runs add to, `shown` in messages, to one run at a time.
 
     Raises

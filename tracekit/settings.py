@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-__all__ = ["AnalysisSettings", "Flag", "IngestSettings", "ReplaySettings", "flags_of", "settled"]
+__all__ = ["AnalysisSettings", "Flag", "IngestSettings", "ReplaySettings", "flags_of", "merge_settings"]
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ def flags_of(kind: type) -> dict[str, tuple[Any, Flag]]:
     return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Annotated}
 
 
-def settled(kind: type[T], given: T | None, changes: Mapping[str, Any]) -> T:
+def merge_settings(kind: type[T], given: T | None, changes: Mapping[str, Any]) -> T:
     """Return settings, the defaults where none are given, with some of them changed.
 
     Raises

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import schema
-from tracekit.damage import watch
+from tracekit.damage import register_trace
 from tracekit.errors import DamagedTraceError, MissingTableError, TraceError, UsageError, nearest
-from tracekit.interruption import remember_once
+from tracekit.interruption import remove_when_interrupted
 from tracekit.manifest import Capability, Manifest
 from tracekit.outputs import recover
 from tracekit.tables.parquet import HINT, read_through, require_columns, scan_table
@@ -82,7 +82,7 @@ class Trace:
                         f"the table {table} is missing", where=folder, hint="ingest the source again"
                     )
                 require_columns(table, found.file(table))
-        watch(found)
+        register_trace(found)
         return found
 
     @classmethod
@@ -96,7 +96,7 @@ class Trace:
         """
         if not isinstance(trace, Trace):
             return cls.open(trace)
-        watch(trace)
+        register_trace(trace)
         return trace
 
     @property
@@ -258,7 +258,7 @@ def connect_duckdb(memory_limit: str | None = None) -> duckdb.DuckDBPyConnection
 
     con = duckdb.connect()
     spill = Path(tempfile.gettempdir()) / f"tracekit-spill-{os.getpid()}"
-    remember_once(spill)
+    remove_when_interrupted(spill)
     con.execute(f"SET temp_directory = {sql_text(spill)}")
     # Nothing in a query may reach the network, and stored times carry no zone.
     con.execute("SET autoinstall_known_extensions = false")

@@ -15,7 +15,7 @@ from tracekit.datasets.catalog import find_dataset
 from tracekit.datasets.mirrors import fetch_file
 from tracekit.datasets.record import RECORD_NAME, FileRecord, Record
 from tracekit.errors import OutputError, UsageError
-from tracekit.interruption import undoing
+from tracekit.interruption import cleanup_on_interrupt
 from tracekit.outputs import output_errors
 from tracekit.progress import Progress
 
@@ -196,7 +196,7 @@ def _staging(folder: Path) -> Iterator[Path]:
             if path.name.startswith("tmp") or path.name == RECORD_NAME:
                 path.unlink()
         try:
-            with undoing(lambda: _leave(staging, made)):
+            with cleanup_on_interrupt(lambda: _leave(staging, made)):
                 yield staging
         finally:
             _leave(staging, made)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit.damage import damage_told
+from tracekit.damage import explain_damage
 from tracekit.errors import TraceError, UsageError
 from tracekit.export.export_log import ExportLog
 from tracekit.export.output import Output
@@ -59,7 +59,7 @@ class Exported:
         return self.log.written
 
 
-@damage_told()
+@explain_damage()
 def export(
     trace: Trace | str | Path,
     to: str,

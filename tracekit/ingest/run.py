@@ -23,7 +23,7 @@ from tracekit.manifest import Manifest
 from tracekit.outputs import real_path
 from tracekit.progress import Progress
 from tracekit.schema import SCHEMA_VERSION
-from tracekit.settings import IngestSettings, settled
+from tracekit.settings import IngestSettings, merge_settings
 from tracekit.trace import is_trace, sql_text
 from tracekit.trace_writer import TraceWriter
 
@@ -88,7 +88,7 @@ def ingest_logs(
     TraceError
         The Trace to which the source is appended is damaged.
     """
-    chosen = settled(IngestSettings, settings, changes)
+    chosen = merge_settings(IngestSettings, settings, changes)
     if append and force:
         raise UsageError("does not go with --force", where="--append", hint="add to the Trace, or replace it")
     if not 0 <= chosen.max_reject_share <= 1:

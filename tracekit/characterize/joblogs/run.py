@@ -10,7 +10,7 @@ from tracekit.characterize.joblogs.classify import Classifier, Hit
 from tracekit.characterize.joblogs.logs import LogNames, find_logs, open_log
 from tracekit.characterize.joblogs.rules import NO_SIGNATURE, Reason, load_rules
 from tracekit.characterize.joblogs.trials import KnownJobs, Trial, trials_by_name
-from tracekit.damage import damage_told
+from tracekit.damage import explain_damage
 from tracekit.errors import SourceError
 from tracekit.progress import Progress
 from tracekit.trace import Trace
@@ -103,7 +103,7 @@ class Classification:
         return pl.DataFrame(rows, schema=types, orient="row")
 
 
-@damage_told()
+@explain_damage()
 def classify_logs(
     sources: Iterable[Path],
     *,

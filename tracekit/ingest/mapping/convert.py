@@ -74,7 +74,7 @@ def converted(rules: Iterable[ColumnRule], rows: RawRows, reading: Reading, pref
             clocks.append(cells.local.alias(rule.target.name))
         for mask, reason in [*cells.faults, *_limits(rule, cells.values)]:
             for row in mask.fill_null(value=False).arg_true().to_list():
-                bad.setdefault(row, (rule.shown, reason))
+                bad.setdefault(row, (rule.label, reason))
     return Converted(pl.DataFrame(columns), pl.DataFrame(clocks), bad)
 
 

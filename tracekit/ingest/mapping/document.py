@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from tracekit.decode import Filled, Text
+from tracekit.decode import NonEmpty, Text
 from tracekit.errors import nearest
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Document", "Entry", "GpuKeys", "JobKeys", "NodeKeys", "ReadingKeys", "SampleKeys", "Spot", "TableKeys"]
 
-Texts = Text | Annotated[tuple[str, ...], Filled()]
+Texts = Text | Annotated[tuple[str, ...], NonEmpty()]
 """A single text means a list of one."""
 
 

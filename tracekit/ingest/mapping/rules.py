@@ -66,7 +66,7 @@ class ColumnRule:
         return () if self.column is None else (self.column,)
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """How a reject names the column."""
         return ", ".join(self.sources) or self.target.name
 

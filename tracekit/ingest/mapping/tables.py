@@ -93,7 +93,7 @@ def _write(
     if table.nodes is not None:
         nodes = _node_parts(table.nodes, cell_text(table.nodes.rule.column or "", rows, table.reading))
         for row in nodes.filter(pl.col("node").is_null())["row"].unique().to_list():
-            bad.setdefault(row, (table.nodes.rule.shown, f"is no list of nodes like {table.nodes.pattern or '...'}"))
+            bad.setdefault(row, (table.nodes.rule.label, f"is no list of nodes like {table.nodes.pattern or '...'}"))
     frame = schema.common(table.table).conform(cells.frame)
     frame = _with_cluster(table, frame, log_map)
     usable = np.ones(frame.height, dtype=bool)
