@@ -1,4 +1,4 @@
-"""A Trace: a folder of Parquet tables in the common schema, and the manifest that tells where they come from.
+"""A Trace: a folder of Parquet tables in the common schema, and their manifest.
 
 trace = Trace.open("my-trace")
 trace.scan("jobs").filter(pl.col("gpu_count") > 0).collect()
@@ -31,7 +31,7 @@ __all__ = ["MANIFEST_NAME", "Trace", "connect_duckdb", "is_trace", "sql_text"]
 
 MANIFEST_NAME = "manifest.json"
 _REPORT = "report.json"
-"""What tells the folder of a report, which holds a Trace too."""
+"""File that identifies the folder of a report, which contains a Trace too."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class Trace:
     def open(cls, path: str | Path, *, check: bool = True) -> Trace:
         """Open the Trace in the folder `path`.
 
-        The manifest is read, and the names and types of each table's columns; no row is.
+        Only the manifest and the names and types of the columns are read.
 
         Parameters
         ----------
         path : str or Path
             The folder.
         check : bool
-            Refuse a table that is missing or has other columns than its schema; `validate` tells these too.
+            Refuse a table that is missing or has other columns than its schema; `validate` reports these too.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class Trace:
         return scan_table(table, self.file(table))
 
     def read_through(self) -> None:
-        """Decode every column of every row, so that what comes later cannot meet a damaged part of a file.
+        """Decode every column of every row, so that later work cannot fail at a damaged part of a file.
 
         Raises
         ------
@@ -185,15 +185,15 @@ class Trace:
     def validate(self, *, deep: bool = False, memory_limit: str | None = None) -> list[str]:
         """Return what is wrong with this Trace, one sentence a problem; empty when nothing is.
 
-        Every table is compared with its schema and with the row count of the manifest. In its rows, ranges, the order
-        of times, the sums that durations are, keys and references have to hold (`tracekit.tables.rules`), and in the
-        manifest the accounting law (records = kept + rejected) for every source file.
+        Every table is compared with its schema and with the row count of the manifest. Rows are
+        checked for ranges, the order of times, durations, keys and references (`tracekit.tables.rules`), and the
+        manifest for the accounting law (records = kept + rejected) of every source file.
 
         Parameters
         ----------
         deep : bool
-            Compare the SHA-256 of each table's file with the one in the manifest too, and decode every column of every
-            row; otherwise only the columns that a rule speaks of are read.
+            Compare the SHA-256 of each file with the manifest too, and decode every column of every row; otherwise
+            only the columns of the rules are read.
         memory_limit : str, optional
             Most memory for keys and joins before they spill to disk, such as '2GB'.
         """
@@ -204,7 +204,7 @@ class Trace:
 
 
 def _manifest_of(folder: Path) -> Manifest:
-    """Return the manifest of the Trace in a folder, whose tables are those of this version."""
+    """Return the manifest of the Trace in a folder, checked for the schema version."""
     if not is_trace(folder):
         what = "is not a Trace: it has no manifest.json" if folder.is_dir() else "no such Trace"
         raise TraceError(what, where=folder, hint="make one with 'tracekit ingest SRC -o TRACE'")
@@ -229,7 +229,7 @@ def _manifest_of(folder: Path) -> Manifest:
 
 
 def is_trace(path: Path) -> bool:
-    """Return whether `path` is a folder with a manifest.json; what a killed run set aside is put back before."""
+    """Return whether `path` is a folder with a manifest.json, after restoring one that a killed run was replacing."""
     recover(path, MANIFEST_NAME, _REPORT)
     if not path.parent.exists():
         recover(path.parent, _REPORT)
