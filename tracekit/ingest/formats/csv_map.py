@@ -18,7 +18,8 @@ from tracekit.ingest.mapping.telemetry import read_telemetry
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.ingest.mapping.model import LogMap, Reading
+    from tracekit.ingest.mapping.model import LogMap
+    from tracekit.ingest.mapping.reading import Reading
 
 __all__ = ["FORMAT"]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.ingest.mapping.model import Reading
+    from tracekit.ingest.mapping.reading import Reading
     from tracekit.ingest.sink import OpenedFile
 
     Choose = Callable[[list[str] | None], list[str]]

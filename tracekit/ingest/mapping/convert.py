@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.ingest.mapping.blocks import RawRows
-    from tracekit.ingest.mapping.model import Reading
+    from tracekit.ingest.mapping.reading import Reading
     from tracekit.ingest.mapping.rules import ColumnRule
     from tracekit.ingest.sink import OpenedFile
 

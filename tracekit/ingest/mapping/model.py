@@ -10,6 +10,7 @@ from tracekit import resources, schema
 from tracekit.decode import dotted
 from tracekit.ingest.localtime import DOUBLED_HOUR
 from tracekit.ingest.mapping.document import Document, JobKeys, Spot
+from tracekit.ingest.mapping.reading import Reading
 from tracekit.ingest.mapping.rules import ColumnRule, checked_format, checked_regex, parse_rule, word_table
 from tracekit.ingest.mapping.times import zone_fault
 from tracekit.schema import Column
@@ -25,7 +26,6 @@ __all__ = [
     "GpuTable",
     "LogMap",
     "NodeList",
-    "Reading",
     "StatusWords",
     "TableMap",
     "TelemetryMap",
@@ -61,25 +61,6 @@ _REQUIRED = {
     "capacity": ("time", "gpu_count"),
     "job_usage": ("job_id",),
 }
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How the raw files of one table are laid out."""
-
-    files: tuple[str, ...] = ("*",)
-    """Name patterns such as jobs*.csv."""
-    type: str | None = None
-    """csv, jsonl or parquet; from the file's name by default."""
-    delimiter: str | None = None
-    """By default a tab for .tsv files, else a comma."""
-    header: tuple[str, ...] = ()
-    """Column names of files without header line."""
-    time_format: str = "iso8601"
-    missing: tuple[str, ...] = ()
-    """Spellings of an unknown value, besides nothing at all."""
-    doubled_hour: str = "bounded"
-    timezone: str = "UTC"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tracekit.ingest.cells import FIRST_TIME, LAST_TIME
 from tracekit.ingest.localtime import to_utc
 
 if TYPE_CHECKING:
-    from tracekit.ingest.mapping.model import Reading
+    from tracekit.ingest.mapping.reading import Reading
 
 __all__ = ["EPOCHS", "Times", "format_fault", "read_times", "zone_fault"]
 
