@@ -36,18 +36,12 @@ _REPORT = "report.json"
 
 @dataclass(frozen=True)
 class Trace:
-    """A Trace on disk.
-
-    Attributes
-    ----------
-    path : Path
-        The folder.
-    manifest : Manifest
-        Origin, accounting, checks and capabilities.
-    """
+    """A Trace on disk."""
 
     path: Path
+    """The folder."""
     manifest: Manifest
+    """Origin, accounting, checks and capabilities."""
 
     @classmethod
     def open(cls, path: str | Path, *, check: bool = True) -> Trace:

@@ -94,19 +94,14 @@ def _retrieve(url: str, file: RemoteFile, staging: Path, timeout: float, progres
 
 @dataclass
 class _Downloader:
-    """The downloader that pooch calls; pooch checks the checksum.
-
-    Attributes
-    ----------
-    resumed : bool
-        Whether the last download contains bytes of an earlier request.
-    """
+    """The downloader that pooch calls; pooch checks the checksum."""
 
     file: RemoteFile
     staging: Path
     timeout: float
     progress: Progress
     resumed: bool = False
+    """Whether the last download contains bytes of an earlier request."""
 
     def __call__(self, url: str, output_file: str, pooch: object) -> None:  # noqa: ARG002 -- pooch's signature
         """Download a URL, or all parts of one that ends in *, to `output_file`."""

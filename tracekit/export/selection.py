@@ -81,27 +81,18 @@ class JobFilter:
 
 @dataclass(frozen=True)
 class JobSelection:
-    """Jobs in order of submission, ties by job_id.
-
-    Parameters
-    ----------
-    con : DuckDB connection
-        Has the tables of the Trace, and the jobs as the view `chosen`.
-    file : Path
-        Parquet with the jobs.
-    trace : Trace
-        Where they come from.
-    count : int
-        How many there are.
-    origin_us : int
-        What the times `submit_s` count from [us since 1970].
-    """
+    """Jobs in order of submission, ties by job_id."""
 
     con: duckdb.DuckDBPyConnection
+    """Has the tables of the Trace, and the jobs as the view `chosen`."""
     file: Path
+    """Parquet with the jobs."""
     trace: Trace
+    """Where they come from."""
     count: int
+    """How many there are."""
     origin_us: int
+    """What the times `submit_s` count from [us since 1970]."""
 
     def blocks(self, *columns: str) -> Iterator[pl.DataFrame]:
         """Yield the jobs in blocks, with `n` (1..) and the columns named, all by default.

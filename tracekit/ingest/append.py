@@ -36,18 +36,12 @@ _AGAIN = "; summed over the exports, so a row seen again counts again"
 
 @dataclass(frozen=True)
 class Earlier:
-    """The Trace that is appended to, as it was when the ingest began.
-
-    Attributes
-    ----------
-    trace : Trace
-        What it holds.
-    stamp : bytes
-        Its manifest.json, to notice when another run changes it meanwhile.
-    """
+    """The Trace that is appended to, as it was when the ingest began."""
 
     trace: Trace
+    """What it holds."""
     stamp: bytes
+    """Its manifest.json, to notice when another run changes it meanwhile."""
 
     def require_same_reading(self, form: Format, options: Mapping[str, str]) -> None:
         """Refuse a format or an option that gives another meaning to the same columns.

@@ -36,24 +36,16 @@ _ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zip
 
 @dataclass(frozen=True)
 class Container:
-    """A file on disk, or several joined, that may hold compressed content.
-
-    Attributes
-    ----------
-    path : str
-        For messages.
-    size : int
-        Bytes on disk.
-    max_inflation : float
-        Most bytes that one byte on disk may become.
-    opener : function
-        Opens the bytes on disk, unbuffered and seekable.
-    """
+    """A file on disk, or several joined, that may hold compressed content."""
 
     path: str
+    """For messages."""
     size: int
+    """Bytes on disk."""
     max_inflation: float
+    """Most bytes that one byte on disk may become."""
     opener: Callable[[], ByteStream]
+    """Opens the bytes on disk, unbuffered and seekable."""
 
     @property
     def limit(self) -> float:

@@ -61,28 +61,19 @@ _DAMAGE = (
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One raw file of a source.
-
-    Attributes
-    ----------
-    path : str
-        POSIX path relative to the source; a member of an archive follows the archive's name. Bytes that are not UTF-8
-        are spelled out as `tracekit.text.readable_name` says.
-    size : int
-        Bytes, of the content where that is known, else of the compressed file.
-    origin : Path
-        The file on disk that holds it, or the first part of it.
-    opener : function
-        Opens the content, unbuffered.
-    note : str
-        What the user should know about its origin, '' for nothing.
-    """
+    """One raw file of a source."""
 
     path: str
+    """POSIX path relative to the source; a member of an archive follows the archive's name. Bytes that are not UTF-8
+    are spelled out as `tracekit.text.readable_name` says."""
     size: int
+    """Bytes, of the content where that is known, else of the compressed file."""
     origin: Path
+    """The file on disk that holds it, or the first part of it."""
     opener: Callable[[], AbstractContextManager[ByteStream]]
+    """Opens the content, unbuffered."""
     note: str = ""
+    """What the user should know about its origin, '' for nothing."""
 
     @property
     def name(self) -> str:

@@ -29,18 +29,12 @@ _ARCHIVE = re.compile(r".+\.(?:gz|tgz|zip|bz2|xz|tar)")
 
 @dataclass(frozen=True)
 class Parts:
-    """A split file.
-
-    Attributes
-    ----------
-    path : Path
-        Where the whole file would be.
-    pieces : list of Path
-        Its parts in order.
-    """
+    """A split file."""
 
     path: Path
+    """Where the whole file would be."""
     pieces: list[Path]
+    """Its parts in order."""
 
 
 @dataclass(frozen=True)

@@ -92,21 +92,14 @@ class Block:
 
 @dataclass(frozen=True)
 class BadRecord:
-    """A record that cannot be parsed.
-
-    Attributes
-    ----------
-    line : int
-        Line on which it starts, from 1.
-    raw : bytes
-        Its text.
-    reason : str
-        What is wrong with it.
-    """
+    """A record that cannot be parsed."""
 
     line: int
+    """Line on which it starts, from 1."""
     raw: bytes
+    """Its text."""
     reason: str
+    """What is wrong with it."""
 
 
 class RecordReader:

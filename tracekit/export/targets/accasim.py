@@ -12,17 +12,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, ClassVar
 
-from tracekit.export.interface import (
-    CPU_JOBS,
-    FRACTIONS,
-    ExportLog,
-    Field,
-    JobSelection,
-    Option,
-    Options,
-    Output,
-    Target,
-)
+from tracekit.export.interface import ExportLog, Field, JobSelection, Option, Output, Target
+from tracekit.export.options import CPU_JOBS, FRACTIONS, Options
 from tracekit.export.targets._cluster import GPUS_PER_NODE, NODES, cluster_size
 from tracekit.export.targets._swf_lines import FIELDS, SwfLayout, header_lines, numbered, write_lines
 

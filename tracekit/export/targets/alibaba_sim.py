@@ -11,17 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from tracekit.export.interface import (
-    CPU_JOBS,
-    GUARD,
-    ExportLog,
-    Field,
-    JobSelection,
-    Option,
-    Options,
-    Output,
-    Target,
-)
+from tracekit.export.interface import ExportLog, Field, JobSelection, Option, Output, Target
+from tracekit.export.options import CPU_JOBS, GUARD, Options
 from tracekit.export.targets._alibaba_openb import NODE_FIELDS, POD_FIELDS, node_rows, pod_rows
 from tracekit.export.targets._alibaba_pai import FIELDS, job_rows
 from tracekit.export.targets._cluster import GPUS_PER_NODE, NODES

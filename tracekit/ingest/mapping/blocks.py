@@ -35,21 +35,14 @@ _BATCH = 65_536
 
 @dataclass(frozen=True)
 class RawRows:
-    """Some records of a file.
-
-    Attributes
-    ----------
-    frame : polars.DataFrame
-        The columns chosen, under their own names: text, or the types of a Parquet file.
-    lines : int64 array, shape (records,)
-        Line (Parquet: row) of each record, from 1.
-    raw : function (row) -> bytes
-        The text of a record.
-    """
+    """Some records of a file."""
 
     frame: pl.DataFrame
+    """The columns chosen, under their own names: text, or the types of a Parquet file."""
     lines: NDArray[np.int64]
+    """Line (Parquet: row) of each record, from 1."""
     raw: Callable[[int], bytes]
+    """The text of a record."""
 
 
 def kind_of(name: str, reading: Reading) -> str:

@@ -28,21 +28,14 @@ _LARGEST = 1e15
 
 
 class Converted(NamedTuple):
-    """The columns that rules give for some records.
-
-    Attributes
-    ----------
-    frame : polars.DataFrame
-        One column a rule, under the name of its target.
-    local : polars.DataFrame
-        Wall clocks of the times that were given without zone.
-    bad : dict of row to (column, reason)
-        Records that cannot be used, with the first thing wrong in them.
-    """
+    """The columns that rules give for some records."""
 
     frame: pl.DataFrame
+    """One column a rule, under the name of its target."""
     local: pl.DataFrame
+    """Wall clocks of the times that were given without zone."""
     bad: dict[int, tuple[str, str]]
+    """Records that cannot be used, with the first thing wrong in them."""
 
 
 class _Cells(NamedTuple):

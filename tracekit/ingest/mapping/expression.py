@@ -16,21 +16,14 @@ _LONGEST = 300
 
 @dataclass(frozen=True)
 class Expression:
-    """A compiled expression.
-
-    Attributes
-    ----------
-    text : str
-        As written.
-    names : tuple of str
-        The columns that it needs.
-    polars : polars.Expr
-        Its value, over Float64 columns of these names.
-    """
+    """A compiled expression."""
 
     text: str
+    """As written."""
     names: tuple[str, ...]
+    """The columns that it needs."""
     polars: pl.Expr
+    """Its value, over Float64 columns of these names."""
 
 
 def parse_expression(text: str) -> Expression:

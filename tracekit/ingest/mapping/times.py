@@ -27,24 +27,16 @@ _ISO = (
 
 
 class Times(NamedTuple):
-    """A column of times.
-
-    Attributes
-    ----------
-    utc : polars.Series
-        Naive UTC, microseconds.
-    local : polars.Series or None
-        The wall clock where the text gave one without zone; None for other formats.
-    unread : polars.Series
-        Whether a cell is there but is no time.
-    out_of_range : polars.Series
-        Whether a time is outside the range of any log.
-    """
+    """A column of times."""
 
     utc: pl.Series
+    """Naive UTC, microseconds."""
     local: pl.Series | None
+    """The wall clock where the text gave one without zone; None for other formats."""
     unread: pl.Series
+    """Whether a cell is there but is no time."""
     out_of_range: pl.Series
+    """Whether a time is outside the range of any log."""
 
 
 def read_times(cells: pl.Series, form: str, reading: Reading) -> Times:
