@@ -25,17 +25,7 @@ Place = tuple[str | int, ...]
 
 
 class MisfitError(ValueError):
-    """A value of another shape than its type allows.
-
-    Parameters
-    ----------
-    place : Place
-        Where it is.
-    what : str
-        What is wrong with it.
-    hint : str, optional
-        What to write instead.
-    """
+    """A value of another shape than its type allows; the hint says what to write instead."""
 
     def __init__(self, place: Place, what: str, hint: str | None = None) -> None:
         self.place, self.what, self.hint = place, what, hint

@@ -146,13 +146,6 @@ class OutputError(TracekitError, OSError):
 def nearest(name: str, choices: Iterable[str]) -> str:
     """Return a hint that names the likely choice, or all of them.
 
-    Parameters
-    ----------
-    name : str
-        What the user wrote.
-    choices : iterable of str
-        What would have been valid.
-
     Examples
     --------
     >>> nearest("heliso", ["helios", "philly"])

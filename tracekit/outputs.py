@@ -285,8 +285,6 @@ def recover(target: Path, *markers: str) -> None:
 
     Parameters
     ----------
-    target : Path
-        The folder.
     *markers : str
         Files of which a complete folder has one.
     """

@@ -72,6 +72,7 @@ class IngestSettings:
     max_reject_share: Annotated[
         float, Flag("--max-reject-share", "Refuse a file when more than this share of its records is unusable.", 0, 1)
     ] = 0.5
+    # Text logs inflate far less, bombs far more.
     max_inflation: Annotated[
         float, Flag("--max-inflation N", "Most bytes that one byte of a compressed file may become.", 1)
     ] = 200

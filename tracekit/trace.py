@@ -51,8 +51,6 @@ class Trace:
 
         Parameters
         ----------
-        path : str or Path
-            The folder.
         check : bool
             Refuse a table that is missing or has other columns than its schema; `validate` reports these too.
 

@@ -39,12 +39,7 @@ class TraceWriter:
 
     Use it as a context: leaving it without `commit` removes everything.
 
-    Parameters
-    ----------
-    path : Path
-        Folder of the new Trace.
-    force : bool
-        Replace an existing Trace.
+    With `force` it replaces an existing Trace.
     """
 
     def __init__(self, path: Path, *, force: bool = False) -> None:
@@ -109,12 +104,6 @@ class TraceWriter:
 
         Parameters
         ----------
-        table : str
-            The common table.
-        con : DuckDB connection
-            Runs the query.
-        query : str
-            The rows, in order.
         target : Path, optional
             Another file than that of the table, for a query that reads the table itself.
 

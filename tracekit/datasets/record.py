@@ -35,13 +35,6 @@ class FileRecord:
 class DatasetRecord:
     """The record of the files in one folder.
 
-    Parameters
-    ----------
-    folder : Path
-        The folder with the fetched files.
-    dataset : Dataset
-        What they belong to.
-
     Raises
     ------
     UsageError

@@ -97,12 +97,8 @@ class Target(ABC):
         ----------
         jobs : JobSelection
             The jobs to write, in order of submission.
-        out : Output
-            Where the files go.
         log : ExportLog
             Receives what was filled in, and every other choice.
-        options : Options
-            Values of all options.
         """
 
     def fill_options(self, given: Mapping[str, str]) -> Options:

@@ -24,13 +24,7 @@ GUARD = Option("yes", "put a quote before a text that a spreadsheet would run as
 
 
 class Options:
-    """The options of a target, each with a value.
-
-    Parameters
-    ----------
-    values : mapping
-        Name to value, complete.
-    """
+    """The options of a target, each with a value."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self.values = dict(values)

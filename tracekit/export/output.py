@@ -96,10 +96,7 @@ class Output:
     def commit(self, facts: dict[str, Any]) -> list[Path]:
         """Let the files appear and return them; the main file comes last.
 
-        Parameters
-        ----------
-        facts : dict
-            What is kept in a folder as export.json.
+        `facts` become export.json in a folder.
 
         Raises
         ------

@@ -185,19 +185,6 @@ def select_jobs(
 ) -> JobSelection:
     """Select the jobs that a target takes, and log how many of the others there are and why.
 
-    Parameters
-    ----------
-    con : DuckDB connection
-        From `trace.connect`.
-    trace : Trace
-        The Trace.
-    job_filter : JobFilter
-        What the target takes.
-    scratch : Path
-        Folder for an intermediate file.
-    log : ExportLog
-        Receives the counts.
-
     Raises
     ------
     UsageError

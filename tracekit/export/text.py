@@ -42,12 +42,6 @@ def write_csv(path: Path, blocks: Iterable[pl.DataFrame], log: ExportLog, *, gua
 
     Parameters
     ----------
-    path : Path
-        The file.
-    blocks : iterable of DataFrame
-        At least one.
-    log : ExportLog
-        Receives how many texts the guard changed.
     guard : bool
         Whether texts that begin like a formula get a quote in front.
     header : bool

@@ -51,14 +51,7 @@ _BATCH_SIZES = 500
 def fit_arrivals(jobs: pl.DataFrame, timezone: str, rng: np.random.Generator) -> dict[str, Any]:
     """Return what workload.json says about arrivals.
 
-    Parameters
-    ----------
-    jobs : DataFrame
-        submit_us, user and gpu_count, in order of submission.
-    timezone : str
-        Zone in which hours of the week are read.
-    rng : Generator
-        For the simulated processes of the p-values.
+    `jobs` are in order of submission; hours of the week are read in `timezone`.
     """
     timed = jobs.filter(jobs["submit_us"].is_not_null())
     if timed.height < 2 or timed["submit_us"][0] == timed["submit_us"][-1]:

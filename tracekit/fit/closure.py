@@ -63,15 +63,7 @@ class ModelDifference(NamedTuple):
 
 
 def closure(model: WorkloadModel, again: WorkloadModel) -> list[ModelDifference]:
-    """Return every quantity of two models side by side, with its difference and tolerance.
-
-    Parameters
-    ----------
-    model : WorkloadModel
-        What was drawn from.
-    again : WorkloadModel
-        The fit of the synthetic Trace.
-    """
+    """Return every quantity of a model and of the fit of a Trace drawn from it, with difference and tolerance."""
     return [*_arrivals(model, again), *_shares(model, again), *_run_times(model, again)]
 
 

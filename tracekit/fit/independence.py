@@ -62,17 +62,7 @@ class Clock:
 
     @classmethod
     def make(cls, times: Floats, step: float, rate: Rate, hours: Hours) -> Clock:
-        """Return the clock of a fitted rate.
-
-        Parameters
-        ----------
-        times : array
-            Begins of the ticks with an arrival, rising [s].
-        step : float
-            Length of a tick [s].
-        rate, hours
-            The rate that was fitted to the times, and the hours of its window.
-        """
+        """Return the clock of a rate fitted to `times`, the rising beginnings [s] of ticks of `step` seconds."""
         edges = hours.start_s + HOUR_S * np.arange(hours.of_week.size + 1, dtype=float)
         edges[0], edges[-1] = times[0], times[-1] + step
         return cls(step, edges, hours.of_week % rate.profile.size, rate.expected(hours), np.diff(edges) / step)
@@ -110,16 +100,7 @@ def counts_test(
 ) -> IndependenceResult:
     """Test whether hourly counts are more dispersed than those of a Poisson process, whose rate is fitted to each draw.
 
-    Parameters
-    ----------
-    dispersion : float
-        Pearson's, of the log.
-    clock : Clock
-        Its rate.
-    factors, fitted : int
-        Factors of the profile; numbers that were fitted to the counts.
-    rng : Generator
-        Draws the processes.
+    `dispersion` is that of Pearson, `factors` of the profile, `fitted` the numbers that were fitted to the counts.
     """
     order = np.argsort(clock.cells, kind="stable")
     cells = clock.cells[order]
@@ -142,16 +123,7 @@ def counts_test(
 def gaps_test(times: Floats, clock: Clock, factors: int, rng: np.random.Generator) -> IndependenceResult:
     """Test whether gaps vary more or less than those of a Poisson process observed in ticks (two-sided).
 
-    Parameters
-    ----------
-    times : array
-        Begins of successive ticks with an arrival [s].
-    clock : Clock
-        Their rate.
-    factors : int
-        Factors of the profile.
-    rng : Generator
-        Draws the processes.
+    `times` are the beginnings of successive ticks with an arrival [s], `factors` those of the profile.
     """
     part = clock.between(times[0], times[-1] + clock.step_s)
     outside = np.bincount(clock.cells, clock.hits, factors) - np.bincount(part.cells, part.hits, factors)

@@ -64,15 +64,7 @@ class _Group:
 
 
 def fit_run_times(table: JobTable, seed: int, effort: Effort, *, workers: int = 2) -> list[dict[str, Any]]:
-    """Return the fit of every group of jobs.
-
-    Parameters
-    ----------
-    seed : int
-        For goodness and bootstrap; each group has its own stream.
-    workers : int
-        Threads; the result does not depend on them.
-    """
+    """Return the fit of every group of jobs; the result does not depend on the number of threads (`workers`)."""
     known = table.frame.filter(pl.col("held_s").is_not_null()).select(
         "held_s", "known", "cluster", "vc", "status", "gpu_class"
     )

@@ -68,19 +68,7 @@ _MEASURES = {
 def measure_capabilities(
     con: duckdb.DuckDBPyConnection, tables: set[str], frame: TimeFrame, *, retries: bool
 ) -> dict[str, Capability]:
-    """Return every capability of a Trace.
-
-    Parameters
-    ----------
-    con : DuckDB connection
-        Has the tables as views.
-    tables : set of str
-        The common tables that exist.
-    frame : TimeFrame
-        What the times of the source mean.
-    retries : bool
-        Whether the source records every attempt.
-    """
+    """Return every capability of a Trace; `con` has its tables as views, `retries` is whether it has all attempts."""
     found = {name: _measured(con, measure, tables) for name, measure in _MEASURES.items()}
     recorded = "attempts" in tables and retries
     found["retries"] = Capability(

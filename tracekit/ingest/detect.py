@@ -81,14 +81,7 @@ def _own_format(name: str) -> Format | None:
 def detect(source: Path, files: list[SourceFile], format_name: str | None = None) -> Detection:
     """Return the format of a source with its files.
 
-    Parameters
-    ----------
-    source : Path
-        For messages.
-    files : list of SourceFile
-        The source's raw files.
-    format_name : str, optional
-        The format to use; without it names decide, then first bytes.
+    Without `format_name`, names of files decide, then first bytes.
 
     Raises
     ------

@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 
     from tracekit.streams import ByteStream
 
-__all__ = ["MAX_INFLATION", "HashingReader", "SourceFile", "source_files"]
-
-MAX_INFLATION = 200.0
-"""Most bytes that one compressed byte may become; text logs stay far below, bombs do not."""
+__all__ = ["HashingReader", "SourceFile", "source_files"]
 
 _TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -152,7 +149,7 @@ def read_errors(path: str | Path) -> Iterator[None]:
         raise SourceError(f"cannot be read: {error.strerror or error}", where=path, hint="check the disk") from error
 
 
-def source_files(source: Path, max_inflation: float = MAX_INFLATION) -> list[SourceFile]:
+def source_files(source: Path, max_inflation: float = IngestSettings.max_inflation) -> list[SourceFile]:
     """Return the raw files of a source, ordered by path; archives are listed by their members.
 
     Parameters

@@ -42,13 +42,6 @@ class JsonRun(NamedTuple):
 def json_runs(stream: ByteReader, path: str) -> Iterator[JsonRun]:
     """Return the objects of a JSON array in runs, with the text between them that should not be there.
 
-    Parameters
-    ----------
-    stream : object with read(size) -> bytes
-        The file's content.
-    path : str
-        For messages.
-
     Raises
     ------
     SourceError

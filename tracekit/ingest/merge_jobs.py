@@ -31,15 +31,7 @@ _LEVEL = """CASE WHEN NOT open OR (m.start_time IS NOT NULL AND count(r.attempt)
 
 
 def pair_jobs(con: duckdb.DuckDBPyConnection, base: str = "job_id") -> None:
-    """Create the tables member, run and snapshot: the jobs whose `base` is on both sides.
-
-    Parameters
-    ----------
-    con : DuckDB connection
-        Has the views.
-    base : str
-        SQL expression over jobs; rows with the same value may be the same job.
-    """
+    """Create the tables member, run and snapshot: jobs whose `base` (an SQL expression over jobs) is on both sides."""
     con.execute(
         f"""CREATE TABLE again AS
         SELECT base FROM (SELECT DISTINCT {base} AS base FROM new_jobs)

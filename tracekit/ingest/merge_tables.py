@@ -34,12 +34,6 @@ def attach(con: duckdb.DuckDBPyConnection, old: Mapping[str, Path], new: Path, *
 
     Parameters
     ----------
-    con : DuckDB connection
-        Gets the views.
-    old : mapping of str to Path
-        The Parquet files of the Trace by table.
-    new : Path
-        Folder with the Parquet files of the newer export.
     by_cluster : bool
         Whether machines are named CLUSTER/NAME as soon as there are several clusters; then they are renamed where only
         both exports together have several.
@@ -95,10 +89,6 @@ def write_tables(con: duckdb.DuckDBPyConnection, writer: TraceWriter, *, nodes_f
 
     Parameters
     ----------
-    con : DuckDB connection
-        Has the views, and the tables of the rule for jobs.
-    writer : TraceWriter
-        Gets the tables.
     nodes_from_jobs : bool
         Whether the GPUs of a machine are the most that its jobs used at once: then they are counted over both.
     """
@@ -117,14 +107,7 @@ def write_tables(con: duckdb.DuckDBPyConnection, writer: TraceWriter, *, nodes_f
 def write_listed_records(con: duckdb.DuckDBPyConnection, writer: TraceWriter, shown: Mapping[str, str]) -> None:
     """Write the rejects and the doubtful times of both, whose rows name a file.
 
-    Parameters
-    ----------
-    con : DuckDB connection
-        Has the views.
-    writer : TraceWriter
-        Gets the tables.
-    shown : mapping of str to str
-        The names of the new files; those read before are not in it.
+    `shown` has the names of the new files; those read before are not in it.
     """
     con.execute("CREATE TABLE shown (source_file VARCHAR, name VARCHAR)")
     if shown:

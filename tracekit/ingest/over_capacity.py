@@ -19,10 +19,7 @@ def starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
 
     A job that ends at a moment no longer counts then; one that starts at that moment does.
 
-    Parameters
-    ----------
-    con : DuckDB connection
-        Has the tables jobs, attempts and capacity; the total of a cluster is its row without a VC.
+    The total of a cluster is its row of the table capacity without a VC.
     """
     totals = con.sql(
         "SELECT cluster, time, gpu_count FROM capacity WHERE vc IS NULL AND gpu_count IS NOT NULL ORDER BY time"

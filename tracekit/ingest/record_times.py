@@ -67,15 +67,7 @@ class TimeColumns(NamedTuple):
 
 
 class RecordTimes:
-    """Checks the times of one raw file, block by block.
-
-    Parameters
-    ----------
-    sink : Sink
-        Receives the checks, and the rows of doubtful_times.
-    path : str
-        The raw file.
-    """
+    """Checks the times of one raw file, block by block; its checks and the table doubtful_times go to the sink."""
 
     def __init__(self, sink: Sink, path: str) -> None:
         self._sink = sink
@@ -96,12 +88,6 @@ class RecordTimes:
 
         Parameters
         ----------
-        frame : polars.DataFrame
-            Has the columns of the sequence and `line`.
-        sequence : TimeColumns
-            The columns.
-        zone : str
-            IANA name.
         doubled_hour : {'bounded', 'null', 'first', 'second'}
             See `tracekit.ingest.localtime.DOUBLED_HOUR_MEANING`.
         clocks : polars.DataFrame, optional
@@ -136,10 +122,6 @@ class RecordTimes:
 
         Parameters
         ----------
-        frame : polars.DataFrame
-            Has the columns of the sequence, naive UTC, and `line`.
-        sequence : TimeColumns
-            The columns.
         before : Series of Datetime, optional
             The latest time of each record that comes before the sequence.
 
@@ -165,17 +147,7 @@ class RecordTimes:
         return frame.with_columns(columns)
 
     def spans(self, frame: pl.DataFrame, columns: Mapping[str, str], names: str) -> pl.DataFrame:
-        """Return `frame` with waits and run times below zero NULL.
-
-        Parameters
-        ----------
-        frame : polars.DataFrame
-            Has the columns [s] and `line`.
-        columns : mapping of str to str
-            The Trace's column, queue_s or run_s, by the frame's.
-        names : str
-            Column with the job ids.
-        """
+        """Return `frame` with negative waits and run times [s] NULL; `columns` has the Trace's column by the frame's."""
         for name, column in columns.items():
             below = (frame[name] < 0).fill_null(value=False)
             check = "ends_before_start" if column == "run_s" else "starts_before_queued"

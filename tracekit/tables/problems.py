@@ -27,19 +27,7 @@ __all__ = ["find_problems"]
 
 
 def find_problems(con: duckdb.DuckDBPyConnection, folder: Path, manifest: Manifest, *, deep: bool) -> list[str]:
-    """Return the problems of the Trace in `folder`, one sentence each.
-
-    Parameters
-    ----------
-    con : DuckDB connection
-        Gets a view of each table.
-    folder : Path
-        Where the tables are.
-    manifest : Manifest
-        The manifest to compare with.
-    deep : bool
-        Compare the SHA-256 of each file with the manifest, and decode every column of every row.
-    """
+    """Return the problems of the Trace in `folder`, one sentence each; see `tracekit.trace.Trace.validate`."""
     return _Inspection(con, folder, manifest).problems(deep=deep)
 
 

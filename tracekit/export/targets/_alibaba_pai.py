@@ -41,19 +41,7 @@ FIELDS = (
 
 
 def job_rows(jobs: JobSelection, log: ExportLog, cpus: float, scratch: Path) -> Iterator[pl.DataFrame]:
-    """Yield the rows of the jobs.
-
-    Parameters
-    ----------
-    jobs : JobSelection
-        The jobs.
-    log : ExportLog
-        Receives what was filled in.
-    cpus : float
-        CPU cores of a job that states none.
-    scratch : Path
-        Folder for an intermediate file.
-    """
+    """Yield the rows of the jobs; `cpus` are the CPU cores of a job that states none."""
     log.filled("user", "unknown", jobs.unknown("user"))
     log.filled("group", "the user", jobs.unknown("group"))
     unknown = jobs.count_where("size > 0 AND (gpu_model IS NULL OR contains(gpu_model, '|'))")

@@ -28,18 +28,7 @@ def quota_table(
 
     From the table capacity; without rows for the cluster, from what its jobs held at once, as whole nodes of 8 GPUs.
 
-    Parameters
-    ----------
-    jobs : JobSelection
-        The jobs.
-    cluster : str or None
-        The cluster; None for the jobs that name none.
-    zone : ZoneInfo
-        Zone in which days begin.
-    unknown_vc : str
-        VC of the jobs that name none.
-    log : ExportLog
-        Receives how the quotas came about.
+    `cluster` is None for jobs that name none, `unknown_vc` the VC of jobs that name none; days begin in `zone`.
     """
     changes: dict[str | None, list[tuple[dt.date, int]]]
     first: dt.date | None

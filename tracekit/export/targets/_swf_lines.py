@@ -168,16 +168,10 @@ def header_lines(jobs: JobSelection, numbers: Numbers, *, processors: str, total
 
     Parameters
     ----------
-    jobs : JobSelection
-        The jobs.
-    numbers : Numbers
-        How VCs and clusters are numbered.
     processors : str
         What a processor is: 'GPU'.
     total : int
         Processors of the machine; 0 is unknown.
-    notes : list of str
-        Remarks.
     """
     base = jobs.trace.manifest.time_base
     keys = [("Version", "2.2")]

@@ -35,10 +35,6 @@ def write_jobs(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) ->
     con : DuckDB connection
         Receives the views job, task, instance and tag_row (raw rows), try (instance rows, unknown times NULL), worker
         (one row for each worker) and tag (one row for each alias), and the table unit (one row for each job).
-    tables : PaiTables
-        The raw tables, the job table among them.
-    sink : Sink
-        Gets the tables and the checks.
     """
     tables.stage(con, "job", "pai_job_table")
     tables.stage(con, "task", "pai_task_table")

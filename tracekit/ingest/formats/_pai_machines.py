@@ -38,14 +38,7 @@ def write_machines(tables: PaiTables, sink: Sink) -> pl.Series:
 def write_host_samples(tables: PaiTables, sink: Sink, machines: pl.Series) -> None:
     """Write host_utilization: one DERIVED sample for each worker's interval, at its start.
 
-    Parameters
-    ----------
-    tables : PaiTables
-        The raw tables.
-    sink : Sink
-        Gets the table and the checks.
-    machines : polars.Series
-        The machines of the specification; empty where there is none.
+    `machines` are those of the specification; empty where there is none.
     """
     with sink.connect() as con:
         tables.stage(con, "metric", "pai_machine_metric")

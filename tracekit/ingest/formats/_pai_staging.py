@@ -62,13 +62,6 @@ _READ = {
 class PaiTables:
     """The raw tables of one source, read once each.
 
-    Parameters
-    ----------
-    found : FoundFiles
-        The raw files.
-    sink : Sink
-        Gets their accounts, rejects and staged rows.
-
     Raises
     ------
     SourceError

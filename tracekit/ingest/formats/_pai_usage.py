@@ -22,14 +22,7 @@ def write_usage(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -
     under that name. Its instance is the one of the same worker in the instance table, else NULL: a worker's name is no
     instance's name.
 
-    Parameters
-    ----------
-    con : DuckDB connection
-        Has what `write_jobs` defines where there is a job table; gets the view sensor and the table named.
-    tables : PaiTables
-        The raw tables.
-    sink : Sink
-        Gets the table and the checks.
+    With a job table, `con` has the views that `write_jobs` creates.
     """
     tables.stage(con, "sensor", "pai_sensor_table")
     of_task = sink.options["unit"] == "task"

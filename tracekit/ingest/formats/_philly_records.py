@@ -60,12 +60,7 @@ class _Unusable(Exception):  # noqa: N818 -- not an error but a verdict on one r
 def read_records(run: JsonRun, seen: set[str]) -> tuple[PhillyRecords, list[Refusal]]:
     """Parse the objects of a run; return the usable ones as frames, and why the others cannot be used.
 
-    Parameters
-    ----------
-    run : JsonRun
-        The objects.
-    seen : set of str
-        Job ids so far; those of this run are added.
+    `seen` has the job ids so far; those of this run are added.
     """
     refused: list[Refusal] = []
     try:

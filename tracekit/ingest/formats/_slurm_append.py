@@ -163,15 +163,7 @@ FROM used WHERE side = front OR own_rows = 0 OR (runs < behind AND newest > leas
 
 
 def merge_runs(con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:
-    """Combine the runs of the jobs that are in both exports; `tracekit.ingest.merge_jobs` lists the tables it creates.
-
-    Parameters
-    ----------
-    con : DuckDB connection
-        Has the views of both exports.
-    options : mapping
-        The options of the format that both were read with.
-    """
+    """Combine the runs of the jobs in both exports; `tracekit.ingest.merge_jobs` lists the tables it creates."""
     pair_jobs(con, "regexp_replace(job_id, '#[0-9]+$', '')")
     for statement in (_LIFE, _HOME, _LATEST, _OUTCOME, _KEPT):
         con.execute(statement)

@@ -104,17 +104,7 @@ def _seconds(later: str, earlier: str) -> str:
 
 
 def write_tables(con: duckdb.DuckDBPyConnection, rows: Path, sink: Sink) -> int:
-    """Write every table that the rows allow; return the number of jobs with several attempts.
-
-    Parameters
-    ----------
-    con : DuckDB connection
-        Gets the intermediate tables.
-    rows : Path
-        Parquet file of the frames of `read_rows`.
-    sink : Sink
-        Gets the tables and the checks.
-    """
+    """Write every table that the rows of `read_rows` allow; return the number of jobs with several attempts."""
     con.execute(f"CREATE VIEW sacct AS SELECT * FROM read_parquet({sql_text(rows)})")
     for statement in (_ALLOCATIONS, _NUMBERED, _PART, _RUN):
         con.execute(statement)

@@ -60,10 +60,6 @@ def read_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[
 
     Parameters
     ----------
-    opened : OpenedFile
-        The file; its records are counted here.
-    reading : Reading
-        Its layout.
     choose : function (header or None) -> list of str
         Given the file's columns (None for JSON lines, where each record has its own), returns those to read.
 

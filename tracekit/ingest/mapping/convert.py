@@ -49,12 +49,6 @@ def converted(rules: Iterable[ColumnRule], rows: RawRows, reading: Reading, pref
 
     Parameters
     ----------
-    rules : iterable of ColumnRule
-        The columns to fill.
-    rows : RawRows
-        The records.
-    reading : Reading
-        Missing words, time format and zone.
     prefix : str
         Put before line numbers that serve as ids, where a source has several files.
     """

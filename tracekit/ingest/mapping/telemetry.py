@@ -45,14 +45,7 @@ _GPU, _HOST = "gpu_utilization", "host_utilization"
 def read_telemetry(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink: Sink) -> None:
     """Read every telemetry section into the sink.
 
-    Parameters
-    ----------
-    log_map : LogMap
-        The mapping.
-    files : mapping of str to list of SourceFile
-        Files by the dotted key of their section.
-    sink : Sink
-        Gets the rows.
+    `files` are by the dotted key of their section.
     """
     gpus = None if log_map.gpus is None else _read_gpus(log_map.gpus, files[log_map.gpus.key], sink)
 
