@@ -29,6 +29,7 @@ from typing import IO, TYPE_CHECKING
 from tracekit.errors import SourceError, TracekitError, UsageError
 from tracekit.ingest.archives import Container, tar_members, zip_members
 from tracekit.ingest.parts import Parts, find_parts, find_pieces
+from tracekit.settings import IngestSettings
 from tracekit.streams import Inflated, joined
 from tracekit.text import readable_name
 

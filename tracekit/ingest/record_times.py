@@ -147,7 +147,7 @@ class RecordTimes:
         return frame.with_columns(columns)
 
     def spans(self, frame: pl.DataFrame, columns: Mapping[str, str], names: str) -> pl.DataFrame:
-        """Return `frame` with negative waits and run times [s] NULL; `columns` has the Trace's column by the frame's."""
+        """Return `frame` with negative waits and run times [s] NULL; `columns` maps to the columns of the Trace."""
         for name, column in columns.items():
             below = (frame[name] < 0).fill_null(value=False)
             check = "ends_before_start" if column == "run_s" else "starts_before_queued"
