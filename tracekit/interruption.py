@@ -97,7 +97,7 @@ def handle_signals() -> Iterator[None]:
 
     After the block signals are ignored: the work is done. A nested block has no effect.
     """
-    if signal.getsignal(signal.SIGINT) is _stand_still:
+    if signal.getsignal(signal.SIGINT) is _park_on_signal:
         yield
         return
     listening, waking = socket.socketpair()
@@ -107,7 +107,7 @@ def handle_signals() -> Iterator[None]:
     thread = threading.Thread(target=_wait, args=(listening,), name="tracekit-interruption", daemon=True)
     thread.start()
     for number in _SIGNALS:
-        signal.signal(number, _stand_still)
+        signal.signal(number, _park_on_signal)
     try:
         yield
     finally:
@@ -146,7 +146,7 @@ def _end() -> None:
     os._exit(130)
 
 
-def _stand_still(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- the signature of a handler
+def _park_on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- the signature of a handler
     _interrupted.set()
     if not _within.is_set():
         _park()

@@ -121,7 +121,7 @@ class StagedFolder:
                 self._replace()
             elif not _renamed(self.path, self.target):
                 raise OutputError("another run wrote it meanwhile", where=self.target, hint=_FORCE)
-        self._let_go()
+        self._release()
 
     def _replace(self) -> None:
         for _ in range(_TRIES):
@@ -143,9 +143,9 @@ class StagedFolder:
     def discard(self) -> None:
         """Remove what was written."""
         shutil.rmtree(self.path, ignore_errors=True)
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         unregister_cleanup(self._key)
         if self._lock is not None:
             os.close(self._lock)

@@ -131,7 +131,7 @@ class Earlier:
         fresh.mkdir()
         for table in manifest.tables:
             (sink.folder / f"{table}.parquet").replace(fresh / f"{table}.parquet")
-        shown = _shown_names(self.trace.manifest.files, manifest.files)
+        shown = _manifest_names(self.trace.manifest.files, manifest.files)
         with sink.connect() as con, self._join_errors():
             attach(con, {t: self.trace.file(t) for t in self.trace.tables}, fresh, by_cluster=form.nodes_from_jobs)
             self._require_one_cluster(con)
@@ -233,7 +233,7 @@ def _known(files: Iterable[FileAccount]) -> set[tuple[str, str]]:
     return {(path, f.sha256) for f in files for path in (f.path, re.sub(r"#[0-9]+$", "", f.path))}
 
 
-def _shown_names(before: Iterable[FileAccount], now: Iterable[FileAccount]) -> dict[str, str]:
+def _manifest_names(before: Iterable[FileAccount], now: Iterable[FileAccount]) -> dict[str, str]:
     """Return the name of each new file in the manifest; files that were read before are left out.
 
     Another file of the same name gets a number, so that its records and rejects stay its own.

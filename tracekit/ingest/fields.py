@@ -49,4 +49,4 @@ def _parse_one_by_one(block: Block, opened: OpenedFile, width: int, delimiter: s
         rows.append(cells + [None] * (width - len(cells)))
         good[row] = True
     text = pl.DataFrame(rows, schema={str(i): pl.String for i in range(width)}, orient="row")
-    return text, block.kept(good)
+    return text, block.filter(good)

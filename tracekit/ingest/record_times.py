@@ -220,7 +220,7 @@ class RecordTimes:
                 job_id=pl.col(sequence.names).cast(pl.String),
                 attempt=pl.lit(None, dtype=pl.Int64) if sequence.attempt is None else pl.col(sequence.attempt),
                 column=pl.lit(column),
-                value=_shown(frame.schema[name], name),
+                value=_as_text(frame.schema[name], name),
                 reason=pl.lit(reason),
             ),
         )
@@ -241,7 +241,7 @@ class RecordTimes:
         self._list(bounded, sequence, name, column, doubtful, reason, "earliest", "latest")
 
 
-def _shown(kind: pl.DataType, name: str) -> pl.Expr:
+def _as_text(kind: pl.DataType, name: str) -> pl.Expr:
     if kind == pl.Datetime:
         return pl.col(name).dt.to_string("%Y-%m-%d %H:%M:%S%.f")
     return pl.col(name).cast(pl.String) + pl.lit(" s")

@@ -84,7 +84,7 @@ class Block:
         starts, ends = self.spans
         return self.text[starts[row] : ends[row]]
 
-    def kept(self, good: Bools) -> Block:
+    def filter(self, good: Bools) -> Block:
         """Return the block with only some of its records; `text` is not cut."""
         starts, ends = self.spans
         return Block(self.text, self.lines[good], (starts[good], ends[good]))

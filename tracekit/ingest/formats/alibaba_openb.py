@@ -66,7 +66,7 @@ class AlibabaOpenbFormat(Format):
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read one pod list and one node list."""
         if found.get("openb_pod_list"):
-            _read_pods(_chosen_pods(found.get("openb_pod_list"), sink), sink)
+            _read_pods(_selected_pods(found.get("openb_pod_list"), sink), sink)
         if found.get("openb_node_list"):
             _read_nodes(_larger_nodes(found.get("openb_node_list"), sink), sink)
         return TimeFrame(
@@ -82,7 +82,7 @@ def _list_name(file: SourceFile) -> str:
     return match[1] if match else file.name
 
 
-def _chosen_pods(files: list[SourceFile], sink: Sink) -> SourceFile:
+def _selected_pods(files: list[SourceFile], sink: Sink) -> SourceFile:
     if len(files) == 1:
         return files[0]
     wanted = sink.options["list"]

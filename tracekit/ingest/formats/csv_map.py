@@ -52,7 +52,7 @@ class MappedLogFormat(Format):
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read the files that the mapping names."""
         log_map = load_mapping(sink.options["map"])
-        files = _chosen(log_map, found.get("table"), sink)
+        files = _files_by_section(log_map, found.get("table"), sink)
         for table in log_map.tables:
             read_mapped_table(table, files[table.table], log_map, sink)
         if log_map.telemetry:
@@ -63,7 +63,7 @@ class MappedLogFormat(Format):
         return TimeFrame("absolute", log_map.timezone)
 
 
-def _chosen(log_map: LogMap, files: list[SourceFile], sink: Sink) -> dict[str, list[SourceFile]]:
+def _files_by_section(log_map: LogMap, files: list[SourceFile], sink: Sink) -> dict[str, list[SourceFile]]:
     """Return the files of each section of the mapping by its key."""
     readings: dict[str, Reading] = {table.table: table.reading for table in log_map.tables}
     readings |= {section.key: section.reading for section in log_map.telemetry}

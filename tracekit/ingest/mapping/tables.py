@@ -115,7 +115,7 @@ def _write(
     frame = frame.with_columns(pl.Series("line", rows.lines, dtype=pl.Int64).filter(kept))
     clocks = cells.local.filter(kept) if cells.local.width else cells.local
     frame = times.from_wall_clock(frame, _TIMES, table.reading.timezone, table.reading.doubled_hour, clocks=clocks)
-    _write_jobs(table, frame, source, None if nodes is None else _of_kept(nodes, kept), times, sink)
+    _write_jobs(table, frame, source, None if nodes is None else _nodes_of_rows(nodes, kept), times, sink)
 
 
 def _with_cluster(table: TableMap, frame: pl.DataFrame, log_map: LogMap) -> pl.DataFrame:
@@ -251,7 +251,7 @@ def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
     )
 
 
-def _of_kept(nodes: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
+def _nodes_of_rows(nodes: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
     """Return the nodes of the kept rows, rows counted anew."""
     old = pl.DataFrame({"row": kept.arg_true().cast(pl.Int64)}).with_row_index("new")
     return nodes.join(old, on="row", how="inner", maintain_order="left").with_columns(row=pl.col("new").cast(pl.Int64))
