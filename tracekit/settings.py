@@ -92,7 +92,7 @@ class AnalysisSettings(IngestSettings):
     fit: Annotated[bool, Flag("--no-fit", "Do not fit the workload.")] = True
     # So many jobs take seconds with the policies compared by default, and are months of most clusters.
     replay_jobs: Annotated[
-        int, Flag("--replay-jobs N", "Replay the first N jobs under other policies, to tell what changes would do.", 0)
+        int, Flag("--replay-jobs N", "Replay the first N jobs under other policies, to show what changes would do.", 0)
     ] = 100_000
     compare: Annotated[
         str | None,

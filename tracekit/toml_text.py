@@ -45,7 +45,7 @@ class TomlText:
         self.path = path
         try:
             if path.is_file() and path.stat().st_size > _LARGEST:
-                raise UsageError(f"is too large to tell the {subject}", where=path, hint="give a TOML file")
+                raise UsageError(f"is too large to describe the {subject}", where=path, hint="give a TOML file")
             self._text = path.read_bytes().decode("utf-8-sig")
         except OSError as error:
             what = f"cannot read the {subject}: {error.strerror or error}"

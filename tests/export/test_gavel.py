@@ -73,7 +73,7 @@ def test_jobs_run_for_as_long_as_in_the_trace(small: Trace, run: Run) -> None:
     # A policy that shares GPUs looks up every pair.
     pairs = {(kind, other) for kind, found in rates["v100"].items() for other in found if other != "null"}
     assert len(pairs) == 9
-    assert "job type: tracekit, for 3 jobs of which the Trace does not tell it (option job_type)" in done.log.sentences
+    assert "job type: tracekit, for 3 jobs where the Trace does not have it (option job_type)" in done.log.sentences
 
 
 def throughputs(folder: Path) -> Path:

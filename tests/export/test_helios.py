@@ -38,7 +38,7 @@ def test_the_log_has_the_released_columns_in_local_time(small: Trace, run: Run) 
     ]
     # Each VC held 4 or 8 GPUs at once: one node of 8 for both.
     assert (folder / "Earth" / "cluster_gpu_number.csv").read_text() == "date,blue,red,total\n2020-04-02,8,8,16\n"
-    assert "user: 'unknown', for 1 job of which the Trace does not tell it (option user)" in done.log.sentences
+    assert "user: 'unknown', for 1 job where the Trace does not have it (option user)" in done.log.sentences
     assert "1 job: times lost parts of a second" in done.log.notes
     assert json.loads((folder / "export.json").read_text())["left_out"] == done.log.left_out
 

@@ -98,7 +98,7 @@ def test_opendc_has_the_types_that_its_reader_wants(small: Trace, run: Run) -> N
         (2, 75_000, 1_000.0, 4_000.0),
         (3, 12_400, 1_000.0, 500.0),
     ]
-    assert done.log.fills[0].sentence == "CPU cores: 1, for 2 jobs of which the Trace does not tell it (option cpus)"
+    assert done.log.fills[0].sentence == "CPU cores: 1, for 2 jobs where the Trace does not have it (option cpus)"
 
 
 def test_pai_gets_instances_and_predictions_from_earlier_jobs(make_trace: Callable[..., Trace], run: Run) -> None:
@@ -131,7 +131,7 @@ def test_pai_gets_instances_and_predictions_from_earlier_jobs(make_trace: Callab
         ("20.0", "10.0", "26.67", "26.67"),
         ("37.5", "37.5", "37.5", "37.5"),
     ]
-    assert "gpu_type: MISC, for 2 jobs of which the Trace does not tell it" in done.log.sentences
+    assert "gpu_type: MISC, for 2 jobs where the Trace does not have it" in done.log.sentences
 
 
 def test_openb_gets_pods_and_nodes(make_trace: Callable[..., Trace], run: Run) -> None:

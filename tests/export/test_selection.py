@@ -141,7 +141,9 @@ def test_numbers_that_are_none_are_unknown_and_counted(make_trace: Callable[...,
     for target in ("swf", "accasim", "batsim", "helios", "opendc", "alibaba-sim"):
         _, done = run(trace, target)
         assert done.jobs == 5, target
-        assert "3 jobs: a number of cores, a memory or a time limit is none; unknown" in done.log.notes, target
+        assert "3 jobs: cores, memory or time limit are no usable numbers, so they are unknown" in done.log.notes, (
+            target
+        )
 
 
 def test_too_little_memory_is_one_line(small: Trace, tmp_path: Path) -> None:

@@ -152,8 +152,8 @@ def test_accasim_gets_no_unknown_numbers_and_its_system(small: Trace, run: Run) 
         "resources": {"g0": 3},
     }
     assert [fill.sentence for fill in done.log.fills] == [
-        "memory: 0 KB, for 2 jobs of which the Trace does not tell it",
-        "requested time: the run time, for 2 jobs of which the Trace does not tell it (option requested_time)",
+        "memory: 0 KB, for 2 jobs where the Trace does not have it",
+        "requested time: the run time, for 2 jobs where the Trace does not have it (option requested_time)",
     ]
     path, _ = run(small, "accasim", "other.swf", requested_time="-1")
     assert [job["asked_time"] for job in read_swf(path)[1]] == [3600, -1, -1]

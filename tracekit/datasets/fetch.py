@@ -144,7 +144,7 @@ def _already(
     if force:
         return None
     raise OutputError(
-        "exists with other content" if known else "exists, and nothing tells whether it is whole",
+        "exists with other content" if known else "exists, and there is no checksum to compare it with",
         where=path,
         hint="--force replaces it, or choose another folder with -o",
     )

@@ -38,7 +38,7 @@ def _reading(trace: Trace) -> Iterator[None]:
     except duckdb.Error as error:
         reason = str(error).splitlines()[0]
         raise TraceError(
-            f"cannot be read: {reason}", where=trace.path, hint="'tracekit validate' tells more"
+            f"cannot be read: {reason}", where=trace.path, hint="run 'tracekit validate' for details"
         ) from error
 
 
@@ -83,7 +83,7 @@ def export(
     options : mapping, optional
         Options of the target.
     force : bool
-        Replace what stands there.
+        Replace an existing export.
     memory_limit : str, optional
         Most memory for joins and sorting before they spill to disk, such as '2GB'.
     progress : Progress, optional
@@ -100,7 +100,7 @@ def export(
     TraceError
         The Trace cannot be read.
     OutputError
-        The output stands there already, or cannot be written.
+        The output exists already, or cannot be written.
     """
     target = find_target(to)
     chosen_options = target.fill_options(options or {})

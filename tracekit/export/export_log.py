@@ -27,7 +27,7 @@ class FilledField:
         """One sentence for the user."""
         change = f" (option {self.option})" if self.option else ""
         jobs = counted(self.jobs, "jobs")
-        return f"{self.field}: {self.value}, for {jobs} of which the Trace does not tell it{change}"
+        return f"{self.field}: {self.value}, for {jobs} where the Trace does not have it{change}"
 
 
 @dataclass

@@ -52,7 +52,7 @@ class Options:
         Raises
         ------
         UsageError
-            It is none, or outside the bounds.
+            It is not a number, or outside the bounds.
         """
         try:
             value = float(self.values[name])
@@ -70,7 +70,7 @@ class Options:
         Raises
         ------
         UsageError
-            It is none.
+            It is not.
         """
         return self.number(name, least=1e-9)
 
@@ -80,7 +80,7 @@ class Options:
         Raises
         ------
         UsageError
-            It is none, or below `least`.
+            It is not, or is below `least`.
         """
         value = self.values[name]
         if not value:

@@ -32,14 +32,14 @@ class Output:
     folder : bool
         Whether it is a folder.
     companions : iterable of str
-        Ends of the names of files beside the main one, which must not stand there either.
+        Ends of the names of files beside the main one, which must not exist either.
     force : bool
         Replace what an earlier export wrote.
 
     Raises
     ------
     OutputError
-        Something stands there already, or the place cannot be written.
+        The output exists already, or cannot be written.
     """
 
     def __init__(self, target: Path, *, folder: bool, companions: Iterable[str] = (), force: bool = False) -> None:

@@ -217,7 +217,7 @@ def select_jobs(
     con.execute(f"CREATE OR REPLACE VIEW chosen AS SELECT * FROM read_parquet({sql_text(file)})")
     odd = " OR ".join(f"NOT ({_usable(name)})" for name in _NUMBERS)
     unusable = con.execute(f"SELECT count(*) FILTER ({odd}) FROM jobs").fetchall()[0][0]
-    log.changed(unusable, "a number of cores, a memory or a time limit is none; unknown")
+    log.changed(unusable, "cores, memory or time limit are no usable numbers, so they are unknown")
     jobs = JobSelection(con, file, trace, log.written, origin_us)
     if job_filter.fractions == "up":
         changed = jobs.count_where(f'size <> "{job_filter.size}"')

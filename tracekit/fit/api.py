@@ -144,7 +144,7 @@ def _notes(document: dict[str, Any]) -> list[str]:
             f" is not known ({document['correlation']['reason']})"
         )
     if document["utilization"]["source"] is None:
-        found.append(f"the model tells no GPU utilization: {document['utilization']['reason']}")
+        found.append(f"the model has no GPU utilization: {document['utilization']['reason']}")
     return found
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["HOURS_UNKNOWN", "PROCESS_WORDS", "fit_arrivals"]
 
 HOURS_UNKNOWN = (
-    "the log does not tell the hour of the day: the hours of the arrival rate are those of the Trace's own clock, whose"
-    " hour 0 need not be midnight"
+    "the log does not state the hour of the day: the hours of the arrival rate are those of the Trace's own clock,"
+    " whose hour 0 need not be midnight"
 )
 """Note of a model whose log does not state the hour of the day."""
 
@@ -87,13 +87,13 @@ def fit_arrivals(jobs: pl.DataFrame, timezone: str, rng: np.random.Generator) ->
 
 def _process(times: Floats, step: float, rate: Rate, hours: Hours, rng: np.random.Generator) -> dict[str, Any]:
     if times.size < _LEAST:
-        why = f"{times.size} arrivals cannot tell one process from another, {_LEAST} are needed"
+        why = f"{times.size} arrivals cannot distinguish the processes, {_LEAST} are needed"
         return {"process": "poisson", "why": why, "tests": None, "candidates": []}
     clock = Clock.make(times, step, rate, hours)
     if clock.room < _LEAST_ROOM:
         why = (
             f"the log's clock goes in steps of {duration(step)}, and where batches come only {percent(clock.room)} of"
-            " them are without one: that does not tell bursts from independent arrivals"
+            " them are without one: that does not distinguish bursts from independent arrivals"
         )
         return {"process": "poisson", "why": why, "tests": None, "candidates": []}
     first = max(0, (times.size - 1 - GAPS) // 2)

@@ -52,7 +52,7 @@ def fit_families(sample: Sample, families: Iterable[Family]) -> tuple[list[Fitte
 
 
 def best(fitted: list[Fitted], criterion: str) -> Fitted:
-    """Return the fit with the least AIC or BIC; of equal ones the simpler, which stands first."""
+    """Return the fit with the least AIC or BIC; of equal ones the simpler, which comes first."""
     return min(fitted, key=lambda one: getattr(one, criterion))
 
 

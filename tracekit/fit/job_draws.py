@@ -37,7 +37,7 @@ class DrawnTenants:
 
 
 def _pick(shares: Floats, u: Floats) -> Whole:
-    """Return the place that each number in [0, 1) falls on when shares are laid end to end."""
+    """Return the index of the share that each number in [0, 1) falls into, in their cumulative sum."""
     edges = shares.cumsum()
     found: Whole = np.searchsorted(edges[:-1] / edges[-1], u, side="right")
     return found

@@ -149,7 +149,7 @@ def maximize(family: Family, sample: Sample) -> Fitted:
     if distinct < 2:
         raise FitFailure("all durations are the same")
     if distinct <= family.free:
-        raise FitFailure(f"{distinct} distinct durations cannot tell {family.free} parameters")
+        raise FitFailure(f"{distinct} distinct durations cannot determine {family.free} parameters")
     grouped = sample.coarse(_GROUPED)
     rough = Likelihood(family, grouped)
     theta = _best_start(family, rough, grouped)

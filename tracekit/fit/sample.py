@@ -123,7 +123,7 @@ class Sample:
         return np.concatenate([self.interval_n, self.exact_n])
 
     def coarse(self, size: int) -> Sample:
-        """Return about `size` grouped values that stand for the sample, for starting values only."""
+        """Return the sample with about `size` grouped values, for starting points only."""
         exact, exact_n = _grouped(self.exact, self.exact_n, size)
         right, right_n = _grouped(self.right, self.right_n, size)
         return Sample(exact, exact_n, right, right_n, self.low, self.high, self.interval_n, self.resolution_s)

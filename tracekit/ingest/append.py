@@ -158,7 +158,7 @@ class Earlier:
             raise TraceError(
                 f"cannot be joined with the source: {str(error).splitlines()[0]}",
                 where=self.trace.path,
-                hint="'tracekit validate TRACE' tells more",
+                hint="run 'tracekit validate TRACE' for details",
             ) from error
 
     def _require_one_cluster(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -193,7 +193,7 @@ class Earlier:
         ).fetchall()[0]
         for name, count, condition, meaning in (
             ("older_records", older, "old AND new AND NOT newer",
-             "jobs whose record in an appended export tells an earlier moment; what the Trace knew stands"),
+             "jobs whose record in an appended export shows an earlier state; the record of the Trace is kept"),
             ("reopened_jobs", reopened, "reopened", "jobs that had ended and run or wait again in an appended export"),
         ):  # fmt: skip
             examples = con.execute(f"SELECT min(final_id, 5) FROM outcome WHERE {condition}").fetchall()[0][0]

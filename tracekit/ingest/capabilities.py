@@ -83,9 +83,9 @@ def measure_capabilities(
 def _measured(con: duckdb.DuckDBPyConnection, measure: _Measure, tables: set[str]) -> Capability:
     missing = [t for t in measure.tables if t not in tables]
     if missing:
-        return Capability(available=False, note=f"the source does not tell {measure.meaning}")
+        return Capability(available=False, note=f"the source does not state {measure.meaning}")
     share, first, last = con.execute(measure.query).fetchall()[0]
     if not share:
-        return Capability(available=False, coverage=0.0, note=f"the source does not tell {measure.meaning}")
+        return Capability(available=False, coverage=0.0, note=f"the source does not state {measure.meaning}")
     window = None if first is None or last is None else (first.isoformat(), last.isoformat())
     return Capability(available=True, coverage=min(1.0, round(float(share), 6)), window=window, note=measure.meaning)

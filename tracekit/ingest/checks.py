@@ -28,7 +28,7 @@ class SqlCheck(NamedTuple):
     query: str | Callable[[duckdb.DuckDBPyConnection], list[str]]
     """Gives one text column, the rows found; or a function that returns them."""
     of: str
-    """The rows looked at, as what stands after FROM."""
+    """The rows that were checked, as the text after FROM."""
     tables: tuple[str, ...] = ()
     """Common tables that it needs."""
 

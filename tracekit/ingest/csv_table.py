@@ -45,7 +45,7 @@ def read_table(
     file : SourceFile
         The raw file.
     schema : TableSchema
-        Its columns; the dialect says whether a header line stands first. Records that repeat its primary key
+        Its columns; the dialect says whether there is a header line. Records that repeat its primary key
         are set aside.
     delimiter : str
         One character.

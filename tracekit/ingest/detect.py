@@ -109,7 +109,7 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
     raise UnknownFormatError(
         f"no known format fits its files ({shown})",
         where=source,
-        hint=f"name one with --format: {', '.join(all_formats())}; 'tracekit formats' tells their files",
+        hint=f"name one with --format: {', '.join(all_formats())}; 'tracekit formats' lists their files",
     )
 
 

@@ -87,7 +87,7 @@ def to_utc(local: pl.Series, zone: str, doubled_hour: str = "null") -> pl.Series
     zone : str
         IANA name.
     doubled_hour : {'bounded', 'null', 'first', 'second'}
-        See `DOUBLED_HOUR_MEANING`; 'bounded' is unknown here, since no other times tell what fits.
+        See `DOUBLED_HOUR_MEANING`; 'bounded' gives NULL here, since there are no other times of the record.
     """
     return decided(instants(local, zone), "null" if doubled_hour == "bounded" else doubled_hour)
 

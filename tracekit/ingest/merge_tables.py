@@ -80,7 +80,7 @@ def _attach_side(con: duckdb.DuckDBPyConnection, side: int, files: Mapping[str, 
             raise TraceError(
                 f"the table {table} cannot be read: {str(error).splitlines()[0]}",
                 where=files[table].parent,
-                hint="'tracekit validate TRACE' tells more",
+                hint="run 'tracekit validate TRACE' for details",
             ) from error
 
 

@@ -271,7 +271,7 @@ def _before_open_quote(data: bytes, cut: int) -> int:
 
 
 def _all_closed(array: NDArray[np.uint8], ends: Ints, delimiter: int) -> bool:
-    """Return whether a delimiter stands before every line end, or before the carriage return there."""
+    """Return whether a delimiter is before every line end, or before the carriage return there."""
     last = array[ends - 1]
     return bool(((last == delimiter) | ((last == _RETURN) & (array[ends - 2] == delimiter))).all())
 
@@ -301,8 +301,8 @@ def _join_quoted_lines(
 ) -> tuple[Ints, Ints]:
     """Return the first and last line of each record.
 
-    A line with an odd number of quotes goes on until the next such line, if that makes a record with the right
-    number of fields; otherwise its quote is a stray one and the line stands alone.
+    A line with an odd number of quotes continues to the next such line, if that makes a record with the right
+    number of fields; otherwise its quote is a stray one and the line is a record of its own.
     """
     count = len(newlines)
     alone = np.arange(count)

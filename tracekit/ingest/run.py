@@ -62,7 +62,7 @@ def ingest_logs(
     settings : IngestSettings, optional
         How the logs are read.
     force : bool
-        Replace a Trace that stands at `out`.
+        Replace an existing Trace at `out`.
     append : bool
         Add a newer export to the Trace at `out`: jobs in both are replaced by their newer record, files read before
         change nothing. Without a Trace there, make one.

@@ -180,7 +180,7 @@ class Sink:
         name : str
             Identifies the check in the manifest.
         count, of : int
-            Rows found, and rows looked at (None where rows are not what is counted).
+            Rows found, and rows checked (None where the count is not of rows).
         meaning : str
             What a count above zero says, one sentence.
         examples : Series or list of str, optional
@@ -206,7 +206,7 @@ class Sink:
         ids : Series
             What to name each row by.
         of : int, optional
-            Rows looked at; all rows of the mask by default.
+            Rows checked; all rows of the mask by default.
         """
         mask = found.fill_null(value=False)
         self.check(name, int(mask.sum()), len(mask) if of is None else of, meaning, ids.filter(mask))

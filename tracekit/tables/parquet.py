@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HINT", "checksum", "columns_fault", "read_through", "require_columns", "scan_table"]
 
-HINT = "'tracekit validate TRACE' tells more; ingest the source again"
+HINT = "run 'tracekit validate TRACE' for details; ingest the source again"
 
 _BATCH = 65_536
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999

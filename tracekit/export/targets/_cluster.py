@@ -1,4 +1,4 @@
-"""The cluster that stands beside the jobs: what the options say, else the Trace's machines, else a guess."""
+"""The size of the cluster: from the options, else from the machines of the Trace, else assumed."""
 
 from __future__ import annotations
 

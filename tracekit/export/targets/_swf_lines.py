@@ -44,7 +44,7 @@ FIELDS = (
     Field("12 user", "number", "user, numbered in the order of names"),
     Field("13 group", "number", "group, numbered in the order of names"),
     Field("14 executable", "number", "-1: not in a Trace"),
-    Field("15 queue", "number", "vc, numbered in the order of names; the header tells the names"),
+    Field("15 queue", "number", "vc, numbered in the order of names; the header has the names"),
     Field("16 partition", "number", "cluster, numbered in the order of names"),
     Field("17 preceding job", "number", "-1: not in a Trace"),
     Field("18 think time", "s", "-1: not in a Trace"),

@@ -57,7 +57,7 @@ class AccaSimTarget(Target):
     sources = ("github.com/cgalleguillosm/accasim",)
 
     def check(self, options: Options) -> None:
-        """Refuse a memory that is no number."""
+        """Refuse a memory size that is not a number."""
         if options.values["node_memory_gib"]:
             options.positive("node_memory_gib")
 

@@ -56,7 +56,7 @@ class AlibabaSimTarget(Target):
     )
 
     def check(self, options: Options) -> None:
-        """Refuse numbers that are none."""
+        """Refuse options that are not numbers."""
         options.number("cpus")
         options.text("gpu_model")
         for name in ("nodes", "gpus_per_node"):

@@ -54,7 +54,7 @@ class BatsimTarget(Target):
     sources = ("github.com/oar-team/batsim, docs/input-workload.rst",)
 
     def check(self, options: Options) -> None:
-        """Refuse a number of resources that is none."""
+        """Refuse a number of resources that is not a number."""
         options.count("resources", least=1)
 
     def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:

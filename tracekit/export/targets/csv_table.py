@@ -113,7 +113,7 @@ def _rows(jobs: JobSelection, stated: list[str], *, bare: bool) -> Iterator[pl.D
 
 
 def _words(jobs: JobSelection) -> tuple[str, dict[str, list[str]]]:
-    """Return the column of status words, and the words of each status: the source's own where they tell the status."""
+    """Return the column of status words, and the words of each status, those of the source where they determine it."""
     rows = jobs.rows("SELECT DISTINCT source_status, status FROM chosen ORDER BY ALL")
     own = [row[0] for row in rows]
     column = "source_status" if None not in own and len(set(own)) == len(own) else "status"

@@ -62,7 +62,7 @@ class GavelTarget(Target):
     sources = ("github.com/stanford-futuredata/gavel, scheduler/utils.py, scheduler/job.py, scheduler/traces",)
 
     def check(self, options: Options) -> None:
-        """Refuse texts that do not fit one field, and numbers that are none."""
+        """Refuse texts that do not fit one field, and a weight that is not a number."""
         for name in ("job_type", "command", "worker"):
             if not options.text(name):
                 raise UsageError("is empty", where=f"--option {name}")

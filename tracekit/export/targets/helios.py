@@ -194,7 +194,7 @@ def _with_parts() -> pl.Expr:
 def _rows(part: pl.DataFrame, cluster: str | None, count: bool, before: int, options: Options) -> pl.DataFrame:
     own = pl.col("job_id") if cluster is None else pl.col("job_id").str.strip_prefix(f"{cluster}/")
     zone = options.values["timezone"]
-    # The seconds between times that are cut are those of the times that stand in the file.
+    # The difference of truncated times is that of the times in the file.
     cut = {name: pl.col(name).dt.truncate("1s") for name in ("submit_time", "start_time", "end_time")}
     instead = {name: pl.lit(options.values[name] or None, dtype=pl.String) for name in ("user", "vc")}
     texts = {name: pl.coalesce(name, value) for name, value in instead.items()}

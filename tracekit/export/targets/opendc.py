@@ -71,7 +71,7 @@ class OpenDCTarget(Target):
     sources = ("github.com/atlarge-research/opendc, opendc-trace/opendc-trace-api and site/docs",)
 
     def check(self, options: Options) -> None:
-        """Refuse numbers that are none."""
+        """Refuse options that are not numbers."""
         if not options.count("cpus", least=1):
             options.number("cpus", least=1)
         for name in ("cpu_mhz", "gpu_mhz"):

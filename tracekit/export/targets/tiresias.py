@@ -59,7 +59,7 @@ class TiresiasTarget(Target):
     sources = ("github.com/SymbioticLab/Tiresias, simulator/README.md, run_sim.py, jobs.py, models.py",)
 
     def check(self, options: Options) -> None:
-        """Refuse numbers that are none."""
+        """Refuse options that are not numbers."""
         options.positive("iterations_per_second")
         for name in ("nodes", "gpus_per_node", "nodes_per_switch", "cpus_per_node", "memory_per_node"):
             if options.count(name, least=1) is None and name.endswith("per_node") and name != "gpus_per_node":
@@ -71,7 +71,7 @@ class TiresiasTarget(Target):
             raise UsageError(
                 f"'{out.target.name}' does not end in .csv",
                 where="-o",
-                hint="Tiresias tells the delimiter from the name",
+                hint="Tiresias takes the delimiter from the name",
             )
         log.filled("model_name", options.values["model"], jobs.count, "model")
         rate = options.positive("iterations_per_second")

@@ -71,7 +71,7 @@ def _note_tags(sink: Sink) -> None:
     place = (
         "with unit=task they have no place"
         if sink.options["unit"] == "task"
-        else "they stand as the job's name, which the source does not tell"
+        else "they stand as the job's name, which the source does not state"
     )
     sink.note(
         "workload tags name models (bert, ctr), not what a job is for: workload is known only where the tag is "
@@ -283,7 +283,7 @@ _TAG_CHECKS = (
     ),
     SqlCheck(
         "repeated_group_tags",
-        "group tags whose inst_id an earlier row tags; the first in the file stands",
+        "group tags whose inst_id an earlier row tags; the first in the file is used",
         "SELECT inst_id FROM tag_superseded",
         "tag_row",
     ),

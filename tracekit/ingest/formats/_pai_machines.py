@@ -61,7 +61,7 @@ def write_host_samples(tables: PaiTables, sink: Sink, machines: pl.Series) -> No
             )
         sink.note(
             "host_utilization is DERIVED: each sample is a machine's mean CPU use over the life of one of its workers, "
-            "laid at that worker's start; the lives overlap and differ in length, so it is no regular series"
+            "laid at that worker's start; the lives overlap and differ in length, so it is not a regular series"
         )
         run_checks(con, sink, _CHECKS)
         if len(machines):
@@ -79,7 +79,7 @@ _CHECKS = (
     ),
     SqlCheck(
         "repeated_machine_metrics",
-        "intervals of machine use that another with the same start and machine follows; the last in the file stands",
+        "intervals of machine use that another with the same start and machine follows; the last in the file is used",
         """SELECT machine || ' at ' || start_s::BIGINT || ' s'
         FROM standing, range(rows - 1) WHERE rows > 1""",
         "sample",

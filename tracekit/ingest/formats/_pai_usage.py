@@ -18,8 +18,8 @@ __all__ = ["write_usage"]
 def write_usage(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -> None:
     """Write job_usage from the sensor table, in file order.
 
-    A row belongs to the job (or task, with unit=task) that it names itself; without a job table every row stands
-    under that name. Its instance is the one of the same worker in the instance table, else NULL: a worker's name is no
+    A row belongs to the job (or task, with unit=task) that it names itself; without a job table every row
+    has that name. Its instance is the one of the same worker in the instance table, else NULL: a worker's name is no
     instance's name.
 
     With a job table, `con` has the views that `write_jobs` creates.

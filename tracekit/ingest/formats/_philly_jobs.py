@@ -133,7 +133,7 @@ def _attempts(job: pl.DataFrame, attempt: pl.DataFrame) -> pl.DataFrame:
 
 
 def _places(jobs: pl.DataFrame, others: pl.DataFrame) -> NDArray[np.intp]:
-    """Return where the job of each row of `others` stands in `jobs`; both are ordered by `row`."""
+    """Return the index in `jobs` of the job of each row of `others`; both are ordered by `row`."""
     return np.searchsorted(jobs["row"].to_numpy(), others["row"].to_numpy())
 
 

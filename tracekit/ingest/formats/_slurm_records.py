@@ -40,7 +40,7 @@ _FREE_TEXT = frozenset(
 
 @dataclass(frozen=True)
 class SacctLayout:
-    """How the lines of one file are laid out."""
+    """The layout of the lines of one file."""
 
     columns: dict[str, int]
     """Position of each column that is read, in schema order."""

@@ -299,7 +299,7 @@ def _count_contradictions(frame: pl.DataFrame, sink: Sink) -> None:
             "shared_gpus_unknown",
             pl.col("unknown_shares"),
             pl.lit(value=True),
-            "rows with parts of GPUs of unknown size (gres/shard, gres/mps); option shards_per_gpu tells the former",
+            "rows with parts of GPUs of unknown size (gres/shard, gres/mps); option shards_per_gpu states the former",
         ),
     ):
         rows = jobs.select(found=found, of=of)

@@ -219,7 +219,7 @@ def _write_usage(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 _CHECKS = (
     SqlCheck(
         "superseded_rows",
-        "rows that tell an earlier moment of a run which a later row tells too; the later one is used",
+        "rows that show an earlier state of a run than a later row; the later one is used",
         """SELECT s.cluster || '/' || s.key FROM sacct s ANTI JOIN allocation a ON s.ord = a.ord
         WHERE s.step IS NULL""",
         "sacct WHERE step IS NULL",

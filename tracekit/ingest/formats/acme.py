@@ -126,7 +126,7 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
     stated_s = pl.col("duration")
     spans = log.select(
         duration_disagrees=disagrees(stated_s, run_s),
-        # The wait must be long enough to tell the two readings of the duration apart.
+        # The wait must be long enough to distinguish the two meanings of the duration.
         duration_includes_queue=pl.when(disagrees(sojourn_s, run_s)).then(
             ~disagrees(stated_s, sojourn_s) & disagrees(stated_s, run_s)
         ),

@@ -9,9 +9,10 @@ tasks of instances times their plan; `--option unit=task` makes each task a job,
 
 A job's group comes from the group tag table; where it has none, the group is unknown, although the published notebook
 lets the user stand in. The same table tags about one instance in eleven with the model that it computes (bert, ctr,
-graphlearn). That does not tell training from inference, so `workload` is derived only from a tag that is one of the
-words training, inference and other; the tag itself is the job's `name`, which the source leaves free (with unit=task
-the name is the task's, and the tag has no place). Of several tags for one alias the first in the file stands.
+graphlearn). That does not distinguish training from inference, so `workload` is derived only from a tag that is one of
+the words training, inference and other; the tag itself is the job's `name`, which the source leaves free (with
+unit=task the name is the task's, and the tag has no place). Of several tags for one alias the first in the file is
+used.
 
 Measured use (job_usage) is each worker's average over its life, CPU and GPU in percent of one core and one GPU. The use
 of machines is stated over the lives of their workers only; it is offered as one DERIVED sample for each, at its start.
@@ -46,7 +47,7 @@ _OF_JOBS = ("pai_task_table", "pai_instance_table", "pai_group_tag_table")
 """Tables that give rows only together with the job table."""
 
 
-def _never(head: bytes) -> bool:  # noqa: ARG001 -- the files have no header to tell them by
+def _never(head: bytes) -> bool:  # noqa: ARG001 -- the files have no header to recognize
     return False
 
 

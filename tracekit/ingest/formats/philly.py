@@ -70,7 +70,7 @@ class PhillyFormat(Format):
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
         "times": Option(
             "utc",
-            "utc: honour zones; naive: take every wall clock as it stands, as the published notebook does",
+            "utc: honour zones; naive: take every wall clock unchanged, as the published notebook does",
             ("utc", "naive"),
         ),
     }
@@ -91,7 +91,7 @@ class PhillyFormat(Format):
         naive = sink.options["times"] == "naive"
         if naive:
             sink.note(
-                "wall-clock times are taken as they stand (times=naive): across the clock change they are an hour off; "
+                "wall-clock times are taken unchanged (times=naive): across the clock change they are an hour off; "
                 "of GPU samples that share a moment the last counts, CPU and memory samples all do, a microsecond apart"
             )
         return TimeFrame("absolute", "UTC" if naive else TIMEZONE)

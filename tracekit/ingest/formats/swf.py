@@ -85,7 +85,7 @@ class SwfFormat(Format):
 
 
 class _SwfHeader:
-    """The keys in the comments that stand before the first job."""
+    """The keys in the comments before the first job."""
 
     def __init__(self) -> None:
         self.keys: dict[str, list[str]] = {}
@@ -197,7 +197,7 @@ def _typed_lines(opened: OpenedFile, header: _SwfHeader) -> Iterator[pl.DataFram
 
 
 def _decoded(raw: pl.Series) -> pl.Series:
-    """Return lines as text, NULL where they are none; comments often hold other encodings."""
+    """Return lines as text, NULL where they are not UTF-8; comments often have other encodings."""
     try:
         return raw.cast(pl.String)
     except pl.exceptions.ComputeError:

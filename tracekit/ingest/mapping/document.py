@@ -23,7 +23,7 @@ Texts = Text | Annotated[tuple[str, ...], NonEmpty()]
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingKeys:
-    """How files are laid out."""
+    """The layout of files."""
 
     files: Texts | None = None
     type: Literal["csv", "jsonl", "parquet"] | None = None

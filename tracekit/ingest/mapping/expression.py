@@ -29,7 +29,7 @@ class Expression:
 def parse_expression(text: str) -> Expression:
     """Compile numbers, column names, + - * / and parentheses.
 
-    A name that is not a plain word stands in backquotes: `` `GPUs per node` * 2``.
+    A name that is not a plain word is written in backquotes: `` `GPUs per node` * 2``.
 
     Raises
     ------

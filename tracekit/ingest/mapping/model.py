@@ -99,7 +99,7 @@ class TableMap:
 
 @dataclass(frozen=True)
 class TelemetryMap:
-    """How samples are laid out in a kind of file."""
+    """The layout of the samples in a kind of file."""
 
     name: str
     key: str
@@ -286,14 +286,14 @@ def _telemetry(  # noqa: C901 -- one look at each key
             raise spot.error("a wide file holds one metric", hint="write one section for each file")
         server = checked_regex(spot, "server", keys.server, ("node", "gpu"))
         if of_gpu[0] and (server is None or "(?<gpu>" not in server.replace("(?P<", "(?<")):
-            raise spot.error("does not tell the GPUs apart", "server", "write a pattern with (?<node>...) (?<gpu>...)")
+            raise spot.error("does not name the GPUs", "server", "write a pattern with (?<node>...) (?<gpu>...)")
     else:
         needed = ["time", *(["metric", "value"] if keys.layout == "long" else []), *([] if keys.uuid else ["node"])]
         for key in needed:
             if key not in given:
                 raise spot.error(f"does not say which column is the {key}", hint=f'add {key} = "..."')
         if keys.uuid and (keys.gpu or keys.node):
-            raise spot.error("a UUID stands for node and gpu", "uuid", "keep either")
+            raise spot.error("a UUID replaces node and gpu", "uuid", "keep either")
         if any(of_gpu) and not (keys.gpu or keys.uuid):
             raise spot.error("does not say which column is the gpu", hint='add gpu = "..." or uuid = "..."')
         if not all(of_gpu) and (keys.gpu or keys.uuid):

@@ -9,7 +9,7 @@ __all__ = ["Reading"]
 
 @dataclass(frozen=True)
 class Reading:
-    """How the raw files of one table are laid out."""
+    """The layout of the raw files of one table."""
 
     files: tuple[str, ...] = ("*",)
     """Name patterns such as jobs*.csv."""

@@ -200,5 +200,5 @@ def word_table(spot: Spot, words: Mapping[str, str | tuple[str, ...]]) -> dict[s
     for name, given in words.items():
         for word in (given,) if isinstance(given, str) else given:
             if found.setdefault(word, name) != name:
-                raise spot.error(f"'{word}' also stands under {found[word]}", name, "keep one of them")
+                raise spot.error(f"'{word}' is also under {found[word]}", name, "keep one of them")
     return found

@@ -232,6 +232,6 @@ def _join(staged: Path, log_map: LogMap, sink: Sink) -> None:
                 f"repeated_{table}_values",
                 int(repeats),
                 int(groups + repeats),
-                "values of a metric that stands there twice for one time and place; the largest is used",
+                "values of a metric that occurs twice for one time and place; the largest is used",
             )
             sink.writer.copy(table, con, f"SELECT {key}, {values} {rows} GROUP BY {key} ORDER BY {key}")

@@ -56,14 +56,14 @@ def units_of(unit: str | None) -> list[str]:
 
 
 def clock_seconds(text: pl.Series) -> pl.Series:
-    """Return durations such as 1-02:03:04, 02:03:04 or 03:04.5 in seconds; NULL where a text is none."""
+    """Return durations such as 1-02:03:04, 02:03:04 or 03:04.5 in seconds; NULL for any other text."""
     parts = text.str.extract_groups(r"^\s*(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)\s*$").struct.unnest()
     days, hours, minutes, seconds = (parts.to_series(i).cast(pl.Float64) for i in range(4))
     return days.fill_null(0.0) * 86400 + hours.fill_null(0.0) * 3600 + minutes * 60 + seconds
 
 
 def quantity(text: pl.Series, unit: str) -> pl.Series:
-    """Return amounts such as 16Gi, 4096 MB or 500m in `unit`; NULL where a text is none.
+    """Return amounts such as 16Gi, 4096 MB or 500m in `unit`; NULL for any other text.
 
     For memory a bare number counts bytes, and K, M, G are powers of ten, as in Kubernetes. For GPUs and cores
     m is a thousandth and k a thousand.
