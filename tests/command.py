@@ -33,7 +33,7 @@ def run(*arguments: str | Path, cwd: Path | None = None, encoding: str = "utf-8"
         stack.enter_context(mock.patch.dict(os.environ, _PLAIN))
         stack.enter_context(mock.patch.object(sys, "argv", command))
         # Who interrupts the tests interrupts them, and not the command.
-        stack.enter_context(mock.patch.object(tracekit.cli, "watched", contextlib.nullcontext))
+        stack.enter_context(mock.patch.object(tracekit.cli, "handle_signals", contextlib.nullcontext))
         stack.enter_context(contextlib.redirect_stdout(out))
         stack.enter_context(contextlib.redirect_stderr(err))
         stack.enter_context(contextlib.chdir(cwd or Path.cwd()))

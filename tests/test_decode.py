@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.decode import Count, Filled, MisfitError, Range, Text, decode, dotted, shown
+from tracekit.decode import Count, MisfitError, NonEmpty, Range, Text, abbreviated, decode, dotted
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Outer:
     whole: int = 0
     on: bool = False
     any_: object = None
-    names: Annotated[tuple[str, ...], Filled()] = ("a",)
+    names: Annotated[tuple[str, ...], NonEmpty()] = ("a",)
     pair: tuple[int, str] | None = None
     items: list[Inner] = field(default_factory=list)
     by_name: dict[str, dict[str, Inner]] = field(default_factory=dict)
@@ -125,8 +125,8 @@ def test_a_part_that_is_missing_is_named_after_those_that_are_needed() -> None:
 
 def test_names_and_values_are_cut() -> None:
     assert len(dotted(("k" * 1000, 3, "v" * 1000))) == 80 + 3 + 1 + 80
-    assert len(shown("v" * 1000)) == 60
-    assert shown([1, "a"]) == "[1, 'a']"
+    assert len(abbreviated("v" * 1000)) == 60
+    assert abbreviated([1, "a"]) == "[1, 'a']"
 
 
 json = st.recursive(

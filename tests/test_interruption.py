@@ -24,7 +24,7 @@ PROGRAM = """
 import contextlib, subprocess, sys, threading, time
 from functools import partial
 from pathlib import Path
-from tracekit.interruption import end_process, remember, undivided, watched
+from tracekit.interruption import end_process, register_cleanup, uninterrupted, handle_signals
 from tracekit.outputs import StagedFiles, StagedFolder
 
 def ready():
@@ -71,20 +71,20 @@ def threads_that_write():
 
 def a_child():
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    remember(partial(end_process, child.pid))
+    register_cleanup(partial(end_process, child.pid))
     Path("child").write_text(str(child.pid))
     ready()
     child.wait()
 
 def a_commit():
-    with undivided():
+    with uninterrupted():
         ready()
         time.sleep(0.5)
         (folder.path / "x").write_text("whole")
         folder.path.rename("whole")
     time.sleep(60)
 
-with watched():
+with handle_signals():
     folder = StagedFolder(Path("out"), force=False, marker="mark", kind="a test")
     files = StagedFiles(Path("file"), force=False)
     globals()[sys.argv[1]]()

@@ -36,7 +36,7 @@ def test_every_common_table_has_a_schema_that_polars_and_duckdb_take(name: str) 
 
     table = schema.common(name)
     assert table.name == name
-    assert table.arrow.names == list(table.names)
+    assert list(table.polars) == list(table.names)
     assert set(table.primary_key) <= set(table.names)
     with duckdb.connect() as con:
         columns = ", ".join(f'"{c.name}" {c.sql}' for c in table.columns)

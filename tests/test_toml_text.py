@@ -126,4 +126,4 @@ def test_what_cannot_be_read_is_one_line(path: Path, monkeypatch: pytest.MonkeyP
         TomlText(path.parent, "cluster", "give a file")
     assert refusal(path, b"\xff") == (": is not UTF-8 text; save the cluster as UTF-8", None)
     monkeypatch.setattr(toml_text, "_LARGEST", 3)
-    assert refusal(path, b"a = 1") == (": is too large to tell the cluster; give a TOML file", None)
+    assert refusal(path, b"a = 1") == (": is too large to describe the cluster; give a TOML file", None)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOMS = (
     ("errors", "resources", "progress", "text", "interruption", "callable_package"),
-    ("options", "settings", "decode", "outputs", "answer"),
+    ("options", "settings", "decode", "outputs", "answer", "streams"),
     ("toml_text",),
     ("schema", "manifest", "datasets"),
     ("tables",),

@@ -10,20 +10,20 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line; an interruption is heard from here on, while the commands are still being loaded."""
+    """Run the command line; interruptions are handled while the commands are being imported too."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
 
-    from tracekit.interruption import watched
+    from tracekit.interruption import handle_signals
 
-    with watched():
+    with handle_signals():
         from tracekit.cli import main as run
 
         run()
 
 
 def _end(*_: object) -> NoReturn:
-    """End before anything has begun."""
+    """End the process before any work has begun."""
     os.write(2, b"tracekit: interrupted; nothing was left half-written\n")
     os._exit(130)
 

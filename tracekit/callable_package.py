@@ -1,7 +1,7 @@
 """Packages that are also the function they are named after.
 
 `tracekit.replay(trace)` is part of the API, and so is `from tracekit.replay.mechanisms import Ordered`. Python binds
-the name to the package as soon as any of its modules is imported, so that the package itself has to be what is called.
+the name to the package as soon as any of its modules is imported, so that the package itself has to be callable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["make_callable"]
 
 
 def make_callable(package: str, home: str) -> None:
-    """Make a call of a package that of the function of its name in the module `home`, imported when it is called."""
+    """Make a package callable: it calls the function of its name in the module `home`, imported at the first call."""
     name = package.rpartition(".")[2]
 
     class CallablePackage(ModuleType):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.answer import Answer, Unanswered
-from tracekit.damage import damage_told
+from tracekit.damage import explain_damage
 from tracekit.errors import DamagedTraceError, SourceError, TracekitError, UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
 from tracekit.progress import Progress
@@ -57,7 +57,7 @@ class ComparisonFiles:
     """Why a trace has no answer, by query name and trace."""
 
 
-@damage_told()
+@explain_damage()
 def compare(
     traces: Sequence[Trace | str | Path | tuple[str, Trace | str | Path]],
     out: str | Path,

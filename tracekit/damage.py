@@ -1,8 +1,8 @@
-"""Tell a failure that comes from a damaged Trace as one error, wherever in the work it shows.
+"""Report a failure that a damaged Trace causes as one error, wherever in the work it appears.
 
-Damage inside a file, or a value that no log can hold, may show late and anywhere: in a query of DuckDB, in an overflow
-of a date, in a panic of a library. What failed is no proof of damage, so that the Trace is looked at then: the
-error is that of the Trace only if `Trace.validate(deep=True)` finds something wrong with it.
+Damage inside a file, or an impossible value, may appear late and anywhere: in a query of DuckDB, in an overflow of a
+date, in a panic of a library. The failure itself does not prove damage, so that the Trace is validated then: only if
+`Trace.validate(deep=True)` finds a problem is the error a DamagedTraceError.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["Readable", "damage_told", "watch"]
+__all__ = ["OpenedTrace", "explain_damage", "register_trace"]
 
 
-class Readable(Protocol):
-    """What is known here of a Trace."""
+class OpenedTrace(Protocol):
+    """What this module needs of a Trace."""
 
     @property
     def path(self) -> Path:
@@ -32,40 +32,39 @@ class Readable(Protocol):
         """Return what is wrong with it."""
 
 
-_watched: ContextVar[list[Readable] | None] = ContextVar("tracekit_watched", default=None)
-"""The Traces that were opened inside the outermost `damage_told`."""
-
+_opened: ContextVar[list[OpenedTrace] | None] = ContextVar("tracekit_opened_traces", default=None)
+"""The Traces that were opened inside the outermost `explain_damage`."""
 
 _CLEARED = "(nothing is wrong with the files of the Trace)"
-"""Note of an error for which the Traces were looked at already."""
+"""Note of an error after which the Traces were validated already."""
 
 
-def watch(trace: Readable) -> None:
-    """Say that what follows reads this Trace."""
-    traces = _watched.get()
+def register_trace(trace: OpenedTrace) -> None:
+    """Record that the code that follows reads this Trace."""
+    traces = _opened.get()
     if traces is not None and all(known.path != trace.path for known in traces):
         traces.append(trace)
 
 
 @contextmanager
-def damage_told(*, by_warnings: bool = False) -> Iterator[None]:
+def explain_damage(*, by_warnings: bool = False) -> Iterator[None]:
     """Raise DamagedTraceError for a failure in the block if a Trace that the block read is damaged.
 
-    Every other failure is raised as it is. Serves as a decorator too.
+    Every other failure is raised unchanged. It is a decorator too.
 
     Parameters
     ----------
     by_warnings : bool
-        Look at the Traces, once each, when arithmetic of a library fails and it only warns, as NumPy does of infinite
-        numbers (RuntimeWarning): for a whole process only. Other warnings are no failures and pass.
+        Validate the Traces, once each, also at a RuntimeWarning, such as that of NumPy at infinite numbers. It is for
+        a whole process only. Other warnings pass.
     """
-    # A block inside another adds to the same list, so that the outer one sees a Trace while it is read.
-    traces = _watched.get()
+    # A nested block adds to the same list, so that the outer one knows the Trace too.
+    traces = _opened.get()
     if traces is None:
         traces = []
-    token = _watched.set(traces)
+    token = _opened.set(traces)
     try:
-        with _looked_at_by_warnings(traces) if by_warnings else nullcontext():
+        with _validated_at_warnings(traces) if by_warnings else nullcontext():
             yield
     except (SystemExit, KeyboardInterrupt, GeneratorExit):
         raise
@@ -74,30 +73,30 @@ def damage_told(*, by_warnings: bool = False) -> Iterator[None]:
             _raise_damage(traces, error)
         raise
     finally:
-        _watched.reset(token)
+        _opened.reset(token)
 
 
 @contextmanager
-def _looked_at_by_warnings(traces: list[Readable]) -> Iterator[None]:
+def _validated_at_warnings(traces: list[OpenedTrace]) -> Iterator[None]:
     show = warnings.showwarning
-    looked = 0
+    checked = 0
 
-    def look(message: Warning | str, *details: Any, **more: Any) -> None:
-        nonlocal looked
+    def check(message: Warning | str, *details: Any, **more: Any) -> None:
+        nonlocal checked
         if isinstance(message, RuntimeWarning):
-            new, looked = traces[looked:], len(traces)
+            new, checked = traces[checked:], len(traces)
             _raise_damage(new, message)
         show(message, *details, **more)
 
-    warnings.showwarning = look
+    warnings.showwarning = check
     try:
         yield
     finally:
         warnings.showwarning = show
 
 
-def _raise_damage(traces: list[Readable], error: BaseException) -> None:
-    """Raise the first problem of the first damaged Trace; return where there is none."""
+def _raise_damage(traces: list[OpenedTrace], error: BaseException) -> None:
+    """Raise the first problem of the first damaged Trace; return when there is none."""
     from tracekit.tables.parquet import HINT
 
     for trace in traces:
@@ -108,24 +107,24 @@ def _raise_damage(traces: list[Readable], error: BaseException) -> None:
 
 
 def _may_be_damage(error: BaseException) -> bool:
-    """Return whether a damaged Trace may be why: not of what a user or the machine is to blame for."""
+    """Return whether a damaged Trace may be the cause, rather than the user or the machine."""
     import duckdb
     from polars.exceptions import PanicException
 
     if _CLEARED in getattr(error, "__notes__", ()):
         return False
     if isinstance(error, TracekitError):
-        # What tracekit says on its own account is said; what it passes on from DuckDB may come from a file.
+        # Errors of tracekit itself are right already; one passed on from DuckDB may come from a file.
         cause = error.__cause__
         return not isinstance(error, DamagedTraceError) and isinstance(cause, duckdb.Error) and _may_be_damage(cause)
     if isinstance(error, duckdb.Error):
-        # Errors in the text of a query, and memory that does not suffice, are no matter of the files.
-        innocent = (
+        # Errors in the text of a query, and lack of memory, do not come from the files.
+        other_causes = (
             duckdb.ParserException,
             duckdb.BinderException,
             duckdb.CatalogException,
             duckdb.OutOfMemoryException,
             duckdb.InterruptException,
         )
-        return not isinstance(error, innocent)
+        return not isinstance(error, other_causes)
     return isinstance(error, Exception | PanicException) and not isinstance(error, MemoryError | OSError)

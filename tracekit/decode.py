@@ -1,9 +1,8 @@
-"""Turn what TOML and JSON files hold into dataclasses, and refuse any other shape.
+"""Decode the values of TOML and JSON files into dataclasses, and refuse any other shape.
 
-The type of a field says what may stand there: a text, a truth value, a number (`Annotated` with its `Range`), a date,
-one of some words (`Literal`), a list, a table with keys of the file's own (`dict`) or with fixed ones (a dataclass), or
-a choice (`|`) of these where they look different. Files come from anywhere: whatever else they hold ends in one
-sentence that names the place.
+The type of a field says what is allowed: a text, a truth value, a number (`Annotated` with its `Range`), a date, one of
+some words (`Literal`), a list, a table with free keys (`dict`) or fixed keys (a dataclass), or a choice (`|`) of these
+that differ in shape. Files come from anywhere: any other value gives an error of one sentence that names the place.
 """
 
 from __future__ import annotations
@@ -17,26 +16,16 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args
 
 from tracekit.errors import nearest
 
-__all__ = ["Count", "Filled", "MisfitError", "Place", "Range", "Text", "decode", "dotted", "shown"]
+__all__ = ["Count", "MisfitError", "NonEmpty", "Place", "Range", "Text", "abbreviated", "decode", "dotted"]
 
 T = TypeVar("T")
 
 Place = tuple[str | int, ...]
-"""Where a value is: names of keys and tables; numbers count the entries of a list from 0."""
+"""Path of a value: names of keys and tables, and indices of lists from 0."""
 
 
 class MisfitError(ValueError):
-    """A value of another shape than its place asks for.
-
-    Parameters
-    ----------
-    place : Place
-        Where it is.
-    what : str
-        What is wrong with it.
-    hint : str, optional
-        What to write instead.
-    """
+    """A value of another shape than its type allows; the hint says what to write instead."""
 
     def __init__(self, place: Place, what: str, hint: str | None = None) -> None:
         self.place, self.what, self.hint = place, what, hint
@@ -45,7 +34,7 @@ class MisfitError(ValueError):
 
 @dataclass(frozen=True)
 class Range:
-    """What a number may be, both ends included."""
+    """The range of a number, both ends included."""
 
     minimum: float
     maximum: float
@@ -54,21 +43,24 @@ class Range:
         """Return what is wrong with a number, and what to write."""
         if self.minimum <= value <= self.maximum:
             return None
-        return f"{shown(value)} is out of range", f"it may be from {_plain(self.minimum)} to {_plain(self.maximum)}"
+        return (
+            f"{abbreviated(value)} is out of range",
+            f"it may be from {_plain(self.minimum)} to {_plain(self.maximum)}",
+        )
 
 
-class Filled:
-    """What a text or a list has to be: not empty, and without the sign that no path can hold."""
+class NonEmpty:
+    """A text or a list that is not empty; a text without a zero byte, which no path can contain."""
 
     def fault(self, value: Any) -> tuple[str, str] | None:
         """Return what is wrong with a text or a list, and what to write."""
         if isinstance(value, str) and "\0" in value:
-            return f"{shown(value)} holds a zero byte", "remove it"
+            return f"{abbreviated(value)} holds a zero byte", "remove it"
         return None if value else ("is empty", "write something, or leave the key out")
 
 
 Count = Annotated[int, Range(0, 2**63 - 1)]
-Text = Annotated[str, Filled()]
+Text = Annotated[str, NonEmpty()]
 
 _FORMS: dict[Any, tuple[tuple[type, ...], tuple[str, ...]]] = {
     bool: ((bool,), ("true", "false")),
@@ -81,31 +73,31 @@ _FORMS: dict[Any, tuple[tuple[type, ...], tuple[str, ...]]] = {
     NoneType: ((NoneType,), ()),
     object: ((object,), ()),
 }
-"""The types as which a form comes out of a file, and what it is called."""
+"""The Python types of each form of value, and its names in messages."""
 
 _WIDEST = {int: Range(-(2**63), 2**63 - 1), float: Range(-sys.float_info.max, sys.float_info.max)}
 
 
 class _Kind(NamedTuple):
-    """One of the types that a place may have."""
+    """One of the types that are allowed at a place."""
 
     type: Any
     form: Any
-    """Which of `_FORMS` it comes as."""
+    """Its key in `_FORMS`."""
     inner: tuple[Any, ...]
-    """What stands inside of lists and tables, or the words."""
-    bounds: tuple[Range | Filled, ...]
+    """The types inside lists and tables, or the words."""
+    bounds: tuple[Range | NonEmpty, ...]
 
 
 def decode(kind: type[T], value: object) -> T:
     """Return `value`, as TOML or JSON gives it, as an instance of the dataclass `kind`.
 
-    A field whose name ends in '_' has the key without it.
+    The key of a field whose name ends in '_' is the name without it.
 
     Raises
     ------
     MisfitError
-        A part is missing, is not known, or is not what its type asks for.
+        A key is missing or unknown, or a value does not fit its type.
     """
     found: T = _of(kind, value, ())
     return found
@@ -115,7 +107,7 @@ def _of(hint: Any, value: Any, place: Place) -> Any:
     kinds = _kinds(hint)
     kind = next((one for one in kinds if _is_form(one.form, value)), None)
     if kind is None:
-        raise MisfitError(place, f"{shown(value)} is {_other_than(kinds)}", _advice(kinds[0], place))
+        raise MisfitError(place, f"{abbreviated(value)} is {_other_than(kinds)}", _advice(kinds[0], place))
     for bound in kind.bounds:
         fault = bound.fault(value)
         if fault is not None:
@@ -128,13 +120,13 @@ def _of(hint: Any, value: Any, place: Place) -> Any:
         return get_origin(kind.type)(_entries(kind.inner, value, place))
     if kind.inner and value not in kind.inner:
         hint = nearest(str(value)[:80], map(str, kind.inner))
-        raise MisfitError(place, f"{shown(value)} is not one of its values", hint)
+        raise MisfitError(place, f"{abbreviated(value)} is not one of its values", hint)
     return float(value) if kind.form is float else value
 
 
 @cache
 def _kinds(hint: Any) -> tuple[_Kind, ...]:
-    """Return the types that may stand where a field has the type `hint`."""
+    """Return the types that the type `hint` of a field allows."""
     found = []
     for one in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
         kind, *bounds = get_args(one) if get_origin(one) is Annotated else (one,)
@@ -160,7 +152,7 @@ def _record(kind: Any, value: dict[str, Any], place: Place) -> Any:
 
 @cache
 def _parts(kind: Any) -> dict[str, tuple[str, Any, bool]]:
-    """Return name and type of each field, and whether it has to be there, by key."""
+    """Return name and type of each field, and whether it is required, by key."""
     hints = get_type_hints(kind, include_extras=True)
     return {
         f.name.removesuffix("_"): (f.name, hints[f.name], f.default is MISSING and f.default_factory is MISSING)
@@ -201,7 +193,7 @@ def _plain(number: float) -> str:
 
 
 def dotted(place: Place) -> str:
-    """Return a place as a user reads it, entries of lists counted from 1.
+    """Return a place as text for the user, indices of lists from 1.
 
     >>> dotted(("pool", 1, "nodes"))
     'pool[2].nodes'
@@ -212,7 +204,7 @@ def dotted(place: Place) -> str:
     return text
 
 
-def shown(value: object) -> str:
+def abbreviated(value: object) -> str:
     """Return a value short enough for a message."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**18:
         return "a number of too many digits"

@@ -8,7 +8,7 @@
     |-- SchemaError (ValueError)          a table that does not fit its schema
     |-- TraceError (ValueError)           a folder that is not a usable Trace
     |   |-- MissingTableError (KeyError)  the Trace has no such table
-    |   `-- DamagedTraceError             a file of the Trace is not what was written, or was never right
+    |   `-- DamagedTraceError             a file of the Trace is damaged
     |-- QueryError (ValueError)           a query that cannot be found, read or run
     |-- EngineMissingError (ImportError)  an installation that cannot replay
     `-- OutputError (OSError)             an output place that cannot be written
@@ -52,7 +52,7 @@ class TracekitError(Exception):
     where : str or Path, optional
         The file, folder or option it happened at.
     line, column : int or str, optional
-        Place inside the file: line number from 1, column name or number.
+        Place in the file: line number from 1, column name or number.
     hint : str, optional
         What to do about it.
     """
@@ -82,11 +82,11 @@ class TracekitError(Exception):
         text = f"{place}: {self.what}" if place else self.what
         if self.hint:
             text += f"; {self.hint}"
-        # A hostile name may hold line breaks or terminal escapes: an error stays one printable line.
+        # A hostile name may contain line breaks or terminal escapes: an error is one printable line.
         return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by facts, since the constructor takes keywords."""
+        """Pickle the attributes, since the constructor takes keywords."""
         facts = {"where": self.where, "line": self.line, "column": self.column, "hint": self.hint}
         return _rebuild, (type(self), self.what, facts)
 
@@ -126,7 +126,7 @@ class MissingTableError(TraceError, KeyError):
 
 
 class DamagedTraceError(TraceError):
-    """A file of the Trace is not what was written, or was never right."""
+    """A file of the Trace is damaged."""
 
 
 class QueryError(TracekitError, ValueError):
@@ -145,13 +145,6 @@ class OutputError(TracekitError, OSError):
 
 def nearest(name: str, choices: Iterable[str]) -> str:
     """Return a hint that names the likely choice, or all of them.
-
-    Parameters
-    ----------
-    name : str
-        What the user wrote.
-    choices : iterable of str
-        What would have been valid.
 
     Examples
     --------

@@ -1,9 +1,8 @@
-"""An interrupted run: what it undoes before it ends, and what it never leaves half done.
+"""Clean up and end an interrupted run.
 
-A signal may come while a library is at work in compiled code, or where an exception would be swallowed. So a run of the
-command line is not stopped by an exception: the main thread is parked where it is, and a thread that waits for nothing
-else undoes what is unfinished and ends the process. The library itself installs nothing: there Python's own
-KeyboardInterrupt unwinds the work.
+A signal may come while a library runs compiled code, or where an exception would be swallowed. A run of the command
+line is therefore not stopped by an exception: the main thread is parked, and a second thread removes what is unfinished
+and ends the process. The library itself installs no handlers: there KeyboardInterrupt unwinds the work.
 """
 
 from __future__ import annotations
@@ -25,97 +24,97 @@ if TYPE_CHECKING:
     from types import FrameType
 
 __all__ = [
+    "cleanup_on_interrupt",
     "end_process",
-    "forget",
-    "remember",
-    "remember_once",
+    "handle_signals",
+    "register_cleanup",
     "remove_folder",
-    "undivided",
-    "undoing",
-    "watched",
+    "remove_when_interrupted",
+    "uninterrupted",
+    "unregister_cleanup",
 ]
 
 _PARKED_S = 0.2
-"""Longest time that the main thread is waited for; compiled code may keep it, which then writes nothing by itself."""
+"""Longest wait for the main thread to park [s]; it may be in compiled code, which does not write files meanwhile."""
 _GRACE_S = 5.0
-"""Time that a process of ours has to end by itself."""
+"""Time that a child process has to end after SIGTERM [s]."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-_undo: dict[object, Callable[[], None]] = {}
-_undivided = threading.Lock()
+_cleanups: dict[object, Callable[[], None]] = {}
+_uninterrupted = threading.Lock()
 _within = threading.Event()
-_told = threading.Event()
+_interrupted = threading.Event()
 _parked = threading.Event()
 
 
-def remember(undo: Callable[[], None]) -> object:
-    """Have `undo` called when the run is interrupted, until its key, which is returned, is forgotten.
+def register_cleanup(cleanup: Callable[[], None]) -> object:
+    """Have `cleanup` called when the run is interrupted; return the key with which to unregister it.
 
-    It runs in a thread of its own while the main thread stands still anywhere, so it must not wait for a lock.
+    It runs in another thread while the main thread is parked anywhere, so that it must not wait for a lock.
     """
     key = object()
-    _undo[key] = undo
+    _cleanups[key] = cleanup
     return key
 
 
-def remember_once(folder: Path) -> None:
+def remove_when_interrupted(folder: Path) -> None:
     """Have a folder of intermediate files removed when the run is interrupted."""
-    _undo[folder] = partial(remove_folder, folder)
+    _cleanups[folder] = partial(remove_folder, folder)
 
 
-def forget(key: object) -> None:
-    """Take back what `remember` was told."""
-    _undo.pop(key, None)
+def unregister_cleanup(key: object) -> None:
+    """Take back what `register_cleanup` registered."""
+    _cleanups.pop(key, None)
 
 
 @contextlib.contextmanager
-def undoing(undo: Callable[[], None]) -> Iterator[None]:
-    """Have `undo` called when the run is interrupted inside the block."""
-    key = remember(undo)
+def cleanup_on_interrupt(cleanup: Callable[[], None]) -> Iterator[None]:
+    """Have `cleanup` called when the run is interrupted inside the block."""
+    key = register_cleanup(cleanup)
     try:
         yield
     finally:
-        forget(key)
+        unregister_cleanup(key)
 
 
 @contextlib.contextmanager
-def undivided() -> Iterator[None]:
-    """Keep a block of few and short steps whole: an interruption waits for its end."""
+def uninterrupted() -> Iterator[None]:
+    """Let an interruption wait for the end of the block, which must be short."""
     _within.set()  # first: the main thread must not be parked with the lock
     try:
-        with _undivided:
+        with _uninterrupted:
             yield
     finally:
         _within.clear()
-    if _told.is_set() and threading.current_thread() is threading.main_thread():
+    if _interrupted.is_set() and threading.current_thread() is threading.main_thread():
         _park()
 
 
 @contextlib.contextmanager
-def watched() -> Iterator[None]:
-    """End the run, with exit code 130 and one line, when a signal tells it to stop inside the block.
+def handle_signals() -> Iterator[None]:
+    """End the run, with exit code 130 and one line, at SIGINT or SIGTERM inside the block.
 
-    Behind the block signals have no effect any more: the work is done. A block inside another changes nothing.
+    After the block signals are ignored: the work is done. A nested block has no effect.
     """
-    if signal.getsignal(signal.SIGINT) is _stand_still:
+    if signal.getsignal(signal.SIGINT) is _park_on_signal:
         yield
         return
     listening, waking = socket.socketpair()
     waking.setblocking(False)
-    # Python writes the signal's number there at once, whatever the main thread is doing.
+    # Python writes the number of a signal there at once, whatever the main thread is doing.
     signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
     thread = threading.Thread(target=_wait, args=(listening,), name="tracekit-interruption", daemon=True)
     thread.start()
     for number in _SIGNALS:
-        signal.signal(number, _stand_still)
+        signal.signal(number, _park_on_signal)
     try:
         yield
     finally:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
-        if _told.is_set():  # it came before all of this
+        if _interrupted.is_set():
             _park()
         waking.close()
         thread.join()
@@ -128,27 +127,27 @@ def _wait(listening: socket.socket) -> None:
             break
     else:
         return
-    _told.set()
+    _interrupted.set()
     try:
         _parked.wait(_PARKED_S)
-        _undivided.acquire()
-        for undo in reversed(list(_undo.values())):
+        _uninterrupted.acquire()
+        for cleanup in reversed(list(_cleanups.values())):
             with contextlib.suppress(Exception):
-                undo()
+                cleanup()
     finally:
         _end()
 
 
 def _end() -> None:
-    """End the process at once: threads of the libraries are at work, and the interpreter cannot be taken down."""
+    """End the process at once: threads of libraries still run, so that the interpreter cannot shut down."""
     with contextlib.suppress(OSError):
-        if select.select([], [2], [], 1)[1]:  # a pipe that nobody reads must not keep us
+        if select.select([], [2], [], 1)[1]:  # a pipe that nobody reads must not block
             os.write(2, b"tracekit: interrupted; nothing was left half-written\n")
     os._exit(130)
 
 
-def _stand_still(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- the signature of a handler
-    _told.set()
+def _park_on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 -- the signature of a handler
+    _interrupted.set()
     if not _within.is_set():
         _park()
 
@@ -161,7 +160,7 @@ def _park() -> None:
 
 def remove_folder(path: Path) -> None:
     """Remove a folder although threads may still be writing into it."""
-    # Under another name nobody adds to it; the number at its end still tells whose it is.
+    # Under another name nothing is added to it; the number at the end is still that of the process.
     stem, dash, number = path.name.rpartition("-")
     with contextlib.suppress(OSError):
         path = path.rename(path.with_name(f"{stem}{dash}0{number}"))
@@ -173,14 +172,14 @@ def remove_folder(path: Path) -> None:
 
 
 def end_process(number: int) -> None:
-    """End a process of ours by its number, and wait for it; the hard way when it takes too long."""
-    for way in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+    """End a child process and wait for it: SIGTERM first, SIGKILL after a grace period."""
+    for sent in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
         try:
-            os.kill(number, way)
+            os.kill(number, sent)
             until = time.monotonic() + _GRACE_S
             while time.monotonic() < until:
                 if os.waitpid(number, getattr(os, "WNOHANG", 0)) != (0, 0):
                     return
                 time.sleep(0.01)
-        except OSError:  # it has ended, and somebody asked for it already
+        except OSError:  # it has ended and was waited for already
             return

@@ -1,6 +1,6 @@
-"""The manifest of a Trace: where it came from, what it holds, what is doubtful about it.
+"""The manifest of a Trace: its origin, its tables, and its contradictions.
 
-manifest.json is the proof of the accounting law: for every source file, records = kept + rejected.
+manifest.json proves the accounting law: for every source file, records = kept + rejected.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
-from tracekit.decode import Count, MisfitError, decode, shown
+from tracekit.decode import Count, MisfitError, abbreviated, decode
 from tracekit.errors import TraceError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ TimeBase = Literal["absolute", "shifted", "relative"]
 
 @dataclass
 class FileAccount:
-    """What became of the records of one raw file."""
+    """How many records of one raw file were kept and rejected."""
 
     path: str
     """Relative to the source; a member of an archive follows the archive's name."""
@@ -64,14 +64,14 @@ class FileAccount:
 
 @dataclass
 class Check:
-    """A contradiction that was looked for in the source, and how often it was found."""
+    """A contradiction in the source, and how often it was found."""
 
     count: Count
     of: Count | None
-    """How many rows were looked at; None when that is not a number of rows."""
+    """How many rows were checked; None when that is not a number of rows."""
     meaning: str
     examples: list[str] = field(default_factory=list)
-    """A few of the rows found, to look them up."""
+    """A few of the rows found."""
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Capability:
 
     available: bool
     coverage: float | None = None
-    """Share of the rows concerned that carry the information [0..1]."""
+    """Share of the rows that have the information [0..1]."""
     window: tuple[str, str] | None = None
     """First and last time that the information covers [UTC, ISO 8601]."""
     note: str = ""
@@ -105,25 +105,25 @@ class Addition:
     """When it was added."""
     tracekit_version: str
     files: list[str]
-    """Paths of its files among the files of the source; those that were read before are left out."""
+    """Paths of its files among the files of the source; files read before are left out."""
     jobs_added: Count
-    """Jobs that the Trace did not know."""
+    """Jobs that were not in the Trace."""
     jobs_replaced: Count
-    """Jobs that the Trace knew, and whose newer record stands."""
+    """Jobs of the Trace that the newer record replaced."""
     jobs_older: Count
-    """Jobs that the Trace knew further than this export does; what it knew stands."""
+    """Jobs of the Trace that were kept, because this export has an earlier state of them."""
 
 
 @dataclass
 class Manifest:
-    """Everything that manifest.json states."""
+    """The content of manifest.json."""
 
     format: str
     files: list[FileAccount]
     tracekit_version: str
     schema_version: str
     time_base: TimeBase
-    """absolute: real dates; shifted: only hour and weekday hold; relative: seconds since the trace began."""
+    """absolute: real dates; shifted: only hour and weekday are real; relative: seconds since the trace began."""
     timezone: str
     """Zone in which hours of the day are read."""
     created: str
@@ -132,7 +132,7 @@ class Manifest:
     options: dict[str, str] = field(default_factory=dict)
     capabilities: dict[str, Capability] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    """Choices that the ingest made and assumptions that it rests on."""
+    """Choices and assumptions of the ingest."""
     additions: list[Addition] = field(default_factory=list)
     """Newer exports added since it was created, oldest first."""
 
@@ -147,7 +147,7 @@ class Manifest:
         return sum(f.rejected for f in self.files)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the manifest as the keys and values of manifest.json."""
+        """Return the keys and values of manifest.json."""
         raw = asdict(self)
         origin = {"format": raw.pop("format"), "files": raw.pop("files")}
         head = {"tracekit_version": raw.pop("tracekit_version"), "schema_version": raw.pop("schema_version")}
@@ -189,4 +189,4 @@ def _require_time(text: str, place: Place) -> None:
     try:
         datetime.fromisoformat(text)
     except ValueError:
-        raise MisfitError(place, f"{shown(text)} is not a time") from None
+        raise MisfitError(place, f"{abbreviated(text)} is not a time") from None

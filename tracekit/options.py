@@ -22,11 +22,11 @@ class Option:
     choices: tuple[str, ...] = ()
     """Values allowed; empty when any is."""
     file: bool = False
-    """Whether it names a file of the user's, so that another name says nothing about what it holds."""
+    """Whether it names a file of the user; another name may be the same content."""
 
 
 def fill_options(options: Mapping[str, Option], given: Mapping[str, str], owner: str) -> dict[str, str]:
-    """Return the value of every option: what is given, or its default.
+    """Return the value of every option: the one given, or its default.
 
     Parameters
     ----------

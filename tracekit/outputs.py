@@ -1,9 +1,9 @@
 """Files and folders that appear whole or not at all, and replace nothing unasked.
 
-Everything is written under a hidden name beside the target, `.NAME.partial-PID`, which the writing process holds by
-a lock of the operating system; the last step renames it. A folder that is replaced is first set aside as
-`.NAME.old-PID`, because no system replaces a folder that is not empty. What a killed run leaves is one of these: the
-next run on the same target, one that only reads it too, puts a folder back that was set aside, or removes it.
+Everything is written under a hidden name beside the target, `.NAME.partial-PID`, which the writing process locks; the
+last step renames it. A folder that is replaced is first renamed to `.NAME.old-PID`, because no system replaces a folder
+that is not empty. A killed run leaves one of these: the next run that writes or reads the same target restores the old
+folder, or removes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tracekit.errors import OutputError
-from tracekit.interruption import forget, remember, remove_folder, undivided
+from tracekit.interruption import register_cleanup, remove_folder, uninterrupted, unregister_cleanup
 from tracekit.text import is_text
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ __all__ = [
     "StagedFiles",
     "StagedFolder",
     "check_files",
-    "held_by_this_run",
+    "lock_folder",
     "output_errors",
     "place_files",
     "real_path",
@@ -39,28 +39,25 @@ __all__ = [
 _ANOTHER = "choose another -o"
 _FORCE = "choose another -o, or add --force to replace it"
 _TAKEN = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR}
-"""What systems say when a folder is renamed to a name that is in use."""
+"""Errors when a folder is renamed to a name that is in use."""
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
-"""What systems say where a file cannot have a second name."""
+"""Errors where a file cannot have a second name."""
 _TRIES = 100
 _SWAP_S = 2.0
-"""Longest time that a folder is away while a living run replaces it; it takes two renames."""
+"""Longest time that a folder is absent while another run replaces it by two renames [s]."""
 
 
 @contextlib.contextmanager
 def output_errors(path: Path) -> Iterator[None]:
-    """Turn the failures of writing below `path` into one clear OutputError."""
+    """Raise one clear OutputError when writing below `path` fails."""
     import duckdb
 
     try:
         yield
     except OutputError:
         raise
-    except OSError as error:
-        reason = error.strerror or str(error).splitlines()[0]
-        raise OutputError(f"cannot write: {reason}", where=path, hint="choose another -o, or free the place") from error
-    except duckdb.IOException as error:
-        reason = str(error).splitlines()[0]
+    except (OSError, duckdb.IOException) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise OutputError(f"cannot write: {reason}", where=path, hint="choose another -o, or free the place") from error
 
 
@@ -70,13 +67,13 @@ class StagedFolder:
     Parameters
     ----------
     target : Path
-        Where the folder shall appear.
+        Where the folder will appear.
     force : bool
         Replace an earlier folder of the same kind.
     marker : str
-        File whose presence tells a folder of this kind, so that `force` never removes anything else.
+        File that identifies a folder of this kind, so that `force` never removes any other.
     kind : str
-        What to call it in messages.
+        Its name in messages.
 
     Raises
     ------
@@ -94,12 +91,12 @@ class StagedFolder:
             recover(self.target, marker)
             self._check_target(force)
             if self.target.is_symlink() and _is_empty(self.target):
-                self.target = Path(os.path.realpath(self.target))  # the link stays, the folder appears behind it
+                self.target = Path(os.path.realpath(self.target))  # the link stays, its target becomes the folder
             self.target.parent.mkdir(parents=True, exist_ok=True)
             _clear_partials(self.target)
-            with undivided():  # an interruption finds no folder, or one that it can remove
-                self.path, self._lock = _make_held_folder(_hidden(self.target, "partial"))
-                self._key = remember(lambda: remove_folder(self.path))
+            with uninterrupted():  # an interruption finds no folder, or one that it can remove
+                self.path, self._lock = _make_locked_folder(_hidden(self.target, "partial"))
+                self._key = register_cleanup(lambda: remove_folder(self.path))
 
     def _check_target(self, force: bool) -> None:
         if not os.path.lexists(self.target) or _is_empty(self.target):
@@ -112,27 +109,27 @@ class StagedFolder:
             raise OutputError("exists already", where=self.target, hint=_FORCE)
 
     def commit(self) -> None:
-        """Let the folder appear under its name.
+        """Rename the folder to its final name.
 
         Raises
         ------
         OutputError
             Another run wrote the target meanwhile and `force` is not given, or the place cannot be written.
         """
-        with output_errors(self.target), undivided():
+        with output_errors(self.target), uninterrupted():
             if self._force:
                 self._replace()
             elif not _renamed(self.path, self.target):
                 raise OutputError("another run wrote it meanwhile", where=self.target, hint=_FORCE)
-        self._let_go()
+        self._release()
 
     def _replace(self) -> None:
         for _ in range(_TRIES):
             old = None
-            # It was looked at long ago: what stands there now may be something else.
+            # It was checked long ago, and may have changed since.
             self._check_target(force=True)
             try:
-                with contextlib.suppress(FileNotFoundError):  # or nothing stands there any more
+                with contextlib.suppress(FileNotFoundError):  # it may be gone
                     old = _set_aside(self.target)
                 if _renamed(self.path, self.target):
                     return
@@ -146,26 +143,26 @@ class StagedFolder:
     def discard(self) -> None:
         """Remove what was written."""
         shutil.rmtree(self.path, ignore_errors=True)
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
-        forget(self._key)
+    def _release(self) -> None:
+        unregister_cleanup(self._key)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
 
 class StagedFiles:
-    """Files that appear under their names when all of them are complete; the first one named comes last.
+    """Files that appear under their names when all of them are complete; the first one is renamed last.
 
     Use it as a context: leaving it without `commit` removes everything.
 
     Parameters
     ----------
     *targets : Path
-        Where the files shall appear, all in folders that exist.
+        Where the files will appear, all in folders that exist.
     force : bool
-        Replace files that stand there.
+        Replace existing files.
 
     Raises
     ------
@@ -177,7 +174,7 @@ class StagedFiles:
         self._targets, self._force = targets, force
         self._parts: dict[Path, Path] = {}
         self._locks: list[int] = []
-        self._key = remember(self._remove_parts)
+        self._key = register_cleanup(self._remove_parts)
         try:
             check_files(*targets, force=force)
             for target in targets:
@@ -186,7 +183,7 @@ class StagedFiles:
                     self._parts[target] = part = _hidden(target, "partial")
                     part.unlink(missing_ok=True)
                     part.touch(exist_ok=False)
-                    lock = _hold(part)
+                    lock = _lock_path(part)
                 self._locks += [] if lock is None else [lock]
         except BaseException:
             self._end()
@@ -205,7 +202,7 @@ class StagedFiles:
         return self._parts[target]
 
     def commit(self) -> None:
-        """Let the files appear under their names.
+        """Rename the files to their final names.
 
         Raises
         ------
@@ -216,7 +213,7 @@ class StagedFiles:
 
     def _end(self) -> None:
         self._remove_parts()
-        forget(self._key)
+        unregister_cleanup(self._key)
         for lock in self._locks:
             os.close(lock)
         self._locks.clear()
@@ -233,7 +230,7 @@ def check_files(*targets: Path, force: bool) -> None:
     Raises
     ------
     OutputError
-        Something stands there that is not to be replaced.
+        A target exists and is not to be replaced.
     """
     for path in targets:
         if path.is_dir():
@@ -247,14 +244,14 @@ def check_files(*targets: Path, force: bool) -> None:
 
 
 def place_files(pairs: list[tuple[Path, Path]], *, force: bool) -> None:
-    """Give complete files their names, in this order; without `force`, all or none.
+    """Rename complete files, in this order; without `force`, all or none.
 
     Parameters
     ----------
     pairs : list of (Path, Path)
-        A complete file, and its name to be, on one file system.
+        A complete file, and its final name on the same file system.
     force : bool
-        Replace what stands there.
+        Replace existing files.
 
     Raises
     ------
@@ -262,7 +259,7 @@ def place_files(pairs: list[tuple[Path, Path]], *, force: bool) -> None:
         A name is in use and `force` is not given, or the place cannot be written.
     """
     placed: list[Path] = []
-    with undivided():
+    with uninterrupted():
         for part, target in pairs:
             try:
                 with output_errors(target):
@@ -279,28 +276,26 @@ def place_files(pairs: list[tuple[Path, Path]], *, force: bool) -> None:
 
 
 def real_path(path: Path) -> Path:
-    """Return where links lead; a loop of links leads to itself, so that whoever opens it says what is wrong."""
+    """Return the path with links resolved; a loop of links stays, so that opening it raises the error."""
     return Path(os.path.realpath(path))
 
 
 def recover(target: Path, *markers: str) -> None:
-    """Put back what a killed run had set aside to replace it, or remove it where the target stands.
+    """Restore a folder that a killed run was about to replace, or remove it when the target exists.
 
     Parameters
     ----------
-    target : Path
-        The folder.
     *markers : str
-        Files one of which a whole folder has.
+        Files of which a complete folder has one.
     """
-    target = Path(os.path.abspath(target))  # noqa: PTH100 -- a link is looked at, not what it leads to
-    with contextlib.suppress(OSError):  # who may not write there sees the target as it is
+    target = Path(os.path.abspath(target))  # noqa: PTH100 -- a link itself, not its target
+    with contextlib.suppress(OSError):  # without permission to write the target stays as it is
         if not (aside := _leftovers(target, "old")):
             return
         until = time.monotonic() + _SWAP_S
-        while any(_held(part) for part in _leftovers(target, "partial")):
+        while any(_is_locked(part) for part in _leftovers(target, "partial")):
             if os.path.lexists(target) or time.monotonic() > until:
-                return  # a living run is replacing it
+                return  # another run is replacing it
             time.sleep(0.02)
         for old in sorted(aside, key=lambda path: path.lstat().st_mtime, reverse=True):
             if os.path.lexists(target):
@@ -310,16 +305,16 @@ def recover(target: Path, *markers: str) -> None:
 
 
 @contextlib.contextmanager
-def held_by_this_run(folder: Path, *, shown: Path) -> Iterator[None]:
-    """Give a folder that runs add to, `shown` in messages, to one run at a time.
+def lock_folder(folder: Path, *, shown: Path) -> Iterator[None]:
+    """Lock a folder that runs add to, `shown` in messages, for one run at a time.
 
     Raises
     ------
     OutputError
-        Another run has it.
+        Another run has locked it.
     """
-    lock = _hold(folder, wait=False)
-    if lock is None and _held(folder):
+    lock = _lock_path(folder, wait=False)
+    if lock is None and _is_locked(folder):
         raise OutputError("another run is writing it", where=shown, hint="wait for it, or choose another -o")
     try:
         yield
@@ -333,7 +328,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def _hidden(target: Path, what: str) -> Path:
-    """Return the hidden name beside a target; a long name is cut, since it must not become longer than names may be."""
+    """Return the hidden name beside a target; a long name is cut, so that it does not exceed the limit of names."""
     name = target.name
     while len(os.fsencode(name)) > 200:
         name = name[:-1]
@@ -341,7 +336,7 @@ def _hidden(target: Path, what: str) -> Path:
 
 
 def _leftovers(target: Path, what: str) -> list[Path]:
-    """Return what runs, living or not, have beside a target under the hidden name for `what`."""
+    """Return the paths that runs, alive or dead, have beside a target under the hidden name for `what`."""
     if not target.name or not target.parent.is_dir():
         return []
     pattern = re.compile(re.escape(_hidden(target, what).name.rpartition("-")[0]) + r"-\d+")
@@ -355,17 +350,17 @@ def _clear_partials(target: Path) -> None:
     Raises
     ------
     OutputError
-        A living run is writing the target.
+        Another run is writing the target.
     """
     for part in _leftovers(target, "partial"):
-        if _held(part):
+        if _is_locked(part):
             raise OutputError("another run is writing it", where=target, hint="wait for it, or choose another -o")
         if not _alive(part):
             _remove(part)
 
 
 def _renamed(path: Path, target: Path) -> bool:
-    """Rename a folder; return whether the name was free, or that of an empty folder."""
+    """Rename a folder; return False if the name is in use, other than by an empty folder."""
     try:
         path.rename(target)
     except OSError as error:
@@ -376,7 +371,7 @@ def _renamed(path: Path, target: Path) -> bool:
 
 
 def _linked(part: Path, target: Path) -> bool:
-    """Give a file a name that nothing has; return whether it was free."""
+    """Give a file a new name; return whether the name was free."""
     try:
         os.link(part, target)
     except FileExistsError:
@@ -385,7 +380,7 @@ def _linked(part: Path, target: Path) -> bool:
         if error.errno not in _NO_LINKS:
             raise
         try:
-            target.touch(exist_ok=False)  # the name is ours from here on
+            target.touch(exist_ok=False)
         except FileExistsError:
             return False
         part.replace(target)
@@ -402,7 +397,7 @@ def _set_aside(target: Path) -> Path:
 def _remove(path: Path) -> None:
     """Remove a hidden folder, link or file."""
     if path.is_dir() and not path.is_symlink():
-        # Half removed it must not look like a folder that can be put back.
+        # A partly removed folder must not look like one that can be restored.
         gone = path.with_name(path.name.replace(".old-", ".partial-")) if ".old-" in path.name else path
         with contextlib.suppress(OSError):
             path = path.rename(gone) if gone != path and not os.path.lexists(gone) else path
@@ -412,14 +407,14 @@ def _remove(path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _make_held_folder(path: Path) -> tuple[Path, int | None]:
-    """Make a folder that this process holds."""
+def _make_locked_folder(path: Path) -> tuple[Path, int | None]:
+    """Make a folder that this process has locked."""
     for _ in range(_TRIES):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         path.mkdir()
-        with contextlib.suppress(FileNotFoundError):  # another run saw it before it was held, and removed it
-            lock = _hold(path)
+        with contextlib.suppress(FileNotFoundError):  # another run may remove it before it is locked
+            lock = _lock_path(path)
             if path.is_dir():
                 return path, lock
             if lock is not None:
@@ -427,7 +422,7 @@ def _make_held_folder(path: Path) -> tuple[Path, int | None]:
     raise OSError(errno.EBUSY, "other runs remove what this one writes")
 
 
-def _hold(path: Path, *, wait: bool = True) -> int | None:
+def _lock_path(path: Path, *, wait: bool = True) -> int | None:
     """Lock a file or folder until the descriptor that is returned is closed; None where there are no such locks."""
     try:
         import fcntl
@@ -442,8 +437,8 @@ def _hold(path: Path, *, wait: bool = True) -> int | None:
     return lock
 
 
-def _held(path: Path) -> bool:
-    """Return whether a living run holds a file or folder; where there are no locks it does not show."""
+def _is_locked(path: Path) -> bool:
+    """Return whether a run has locked a file or folder; always False where there are no locks."""
     try:
         import fcntl
     except ImportError:
@@ -465,7 +460,7 @@ def _held(path: Path) -> bool:
 
 
 def _alive(path: Path) -> bool:
-    """Return whether another process of the number in a hidden name runs on this machine."""
+    """Return whether the process whose number is in a hidden name is running, and is not this one."""
     number = int(path.name.rpartition("-")[2])
     if number == os.getpid():
         return False
@@ -473,6 +468,6 @@ def _alive(path: Path) -> bool:
         os.kill(number, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # it runs, and belongs to somebody else
+    except OSError:  # it runs, and belongs to another user
         return True
     return True

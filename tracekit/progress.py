@@ -1,4 +1,4 @@
-"""What long work tells about itself; the library reports here and never prints."""
+"""Progress of long work; the library reports it here and never prints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """Receives the steps of long work; this one is silent, a subclass shows them."""
+    """Receives the steps of long work; this class ignores them, a subclass displays them."""
 
     def stage(self, what: str, total: int | None = None) -> None:
         """Begin a step.
@@ -16,14 +16,14 @@ class Progress:
         what : str
             What is being done, such as 'reading cluster_job_log'.
         total : int, optional
-            How much there is to do in the unit that `advance` counts; unknown by default.
+            Size of the step in the unit of `advance`; unknown by default.
         """
 
     def advance(self, amount: int) -> None:
-        """Say that `amount` more of the step is done."""
+        """Add `amount` to what is done of the step."""
 
     def note(self, text: str) -> None:
-        """Tell a choice or a finding that the user should see, one sentence."""
+        """Report a choice or a finding to the user, one sentence."""
 
     def close(self) -> None:
         """End the display."""

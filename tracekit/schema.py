@@ -2,9 +2,9 @@
 
 `schemas/common/<table>.json` describes the tables of a Trace, `schemas/sources/<format>/<file>.json`
 the raw files that a format reads. Both are Frictionless Table Schemas with five additions: `unit`
-(what a number counts), `arrayItem.type` (what a list holds), `zones` (zone suffixes of a time column
-and their hours from UTC), `dialect` (how the raw text is laid out) and `rules` (what the columns of one row
-owe each other).
+(of a number), `arrayItem.type` (of the entries of a list), `zones` (zone suffixes of a time column and
+their hours from UTC), `dialect` (the layout of the raw text) and `rules` (relations between the columns of
+one row).
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from tracekit.errors import SchemaError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import pyarrow as pa
 
 __all__ = ["COMMON_TABLES", "SCHEMA_VERSION", "Column", "RowRule", "TableSchema", "common", "source"]
 
@@ -104,21 +102,21 @@ class Column:
 
 @dataclass(frozen=True)
 class RowRule:
-    """What the columns of one row owe each other; where one of them is NULL, nothing."""
+    """A relation between the columns of one row; it does not apply where one of them is NULL."""
 
     holds: str
     """An SQL condition over the columns of the table."""
     broken: str
-    """What is wrong where it does not hold, before 'in N rows'."""
+    """The problem where it does not hold, before 'in N rows'."""
     unless: str = ""
-    """NAME=VALUE of an option of the ingest with which the rule does not hold."""
+    """NAME=VALUE of an option of the ingest with which the rule does not apply."""
     only: str = ""
-    """NAME=VALUE of an option of the ingest without which the rule does not hold."""
+    """NAME=VALUE of an option of the ingest without which the rule does not apply."""
 
 
 @dataclass(frozen=True)
 class TableSchema:
-    """The columns of a table and what holds for its rows."""
+    """The columns of a table and the rules for its rows."""
 
     name: str
     title: str
@@ -129,7 +127,7 @@ class TableSchema:
     missing: tuple[str, ...] = ("",)
     """Spellings of an unknown value in a raw file."""
     dialect: Mapping[str, Any] = field(default_factory=dict)
-    """How a raw file is laid out: header, skipInitialSpace, trailingDelimiter, optionalAfter."""
+    """Layout of a raw file: header, skipInitialSpace, trailingDelimiter, optionalAfter."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -140,11 +138,6 @@ class TableSchema:
     def polars(self) -> dict[str, pl.DataType]:
         """Polars type by column name, in order."""
         return {c.name: c.polars for c in self.columns}
-
-    @property
-    def arrow(self) -> pa.Schema:
-        """Arrow schema in column order."""
-        return pl.DataFrame(schema=self.polars).to_arrow().schema
 
     def column(self, name: str) -> Column:
         """Return the column called `name`.
@@ -162,8 +155,8 @@ class TableSchema:
     def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return `frame` with exactly this table's columns, types and order.
 
-        Columns that the frame lacks become NULL; a column that the schema lacks is an error, since it
-        would be lost in silence.
+        Columns that the frame lacks become NULL; a column that the schema lacks is an error, since it would be lost in
+        silence.
 
         Raises
         ------

@@ -1,7 +1,7 @@
-"""What the stages can be told: one list of settings each, with the options of the command line.
+"""The settings of the stages, one class each, with the options of the command line.
 
-`tracekit.analyze(source, out, fit=False)` takes a setting as a keyword, `tracekit analyze` as an option, and what they
-call gets the whole list as one object. A setting is added here and where it is used, nowhere else.
+`tracekit.analyze(source, out, fit=False)` takes a setting as a keyword, `tracekit analyze` as an option; the code that
+both call receives one object with all settings. A new setting is added here and where it is used, nowhere else.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-__all__ = ["AnalysisSettings", "Flag", "IngestSettings", "ReplaySettings", "flags_of", "settled"]
+__all__ = ["AnalysisSettings", "Flag", "IngestSettings", "ReplaySettings", "flags_of", "merge_settings"]
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Flag:
-    """The option of the command line that gives a setting."""
+    """The option of the command line for a setting."""
 
     option: str
-    """Its name, and what stands for its value, such as '--format NAME'; what is on by default it turns off."""
+    """Its name and the placeholder of its value, such as '--format NAME'; for a setting that is on by default, the name
+    turns it off."""
     meaning: str
     least: float | None = None
     most: float | None = None
@@ -35,18 +36,18 @@ class Flag:
 
     @property
     def metavar(self) -> str | None:
-        """What stands for the value in the help; None for the name of its type."""
+        """Placeholder of the value in the help; None for the name of its type."""
         return self.option.partition(" ")[2] or None
 
 
 def flags_of(kind: type) -> dict[str, tuple[Any, Flag]]:
-    """Return type and option of each setting, by name; those that commands give in their own way are left out."""
+    """Return type and option of each setting by name; settings without an option of their own are left out."""
     hints = get_type_hints(kind, include_extras=True)
     return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Annotated}
 
 
-def settled(kind: type[T], given: T | None, changes: Mapping[str, Any]) -> T:
-    """Return settings, the defaults where none are given, with some of them changed.
+def merge_settings(kind: type[T], given: T | None, changes: Mapping[str, Any]) -> T:
+    """Return the given settings, or the defaults, with some of them changed.
 
     Raises
     ------
@@ -71,6 +72,7 @@ class IngestSettings:
     max_reject_share: Annotated[
         float, Flag("--max-reject-share", "Refuse a file when more than this share of its records is unusable.", 0, 1)
     ] = 0.5
+    # Text logs inflate far less, bombs far more.
     max_inflation: Annotated[
         float, Flag("--max-inflation N", "Most bytes that one byte of a compressed file may become.", 1)
     ] = 200
@@ -81,16 +83,16 @@ class IngestSettings:
 
 @dataclass(frozen=True)
 class AnalysisSettings(IngestSettings):
-    """What an analysis is made with."""
+    """How logs are analyzed."""
 
     capacity: Annotated[
         str,
         Flag("--capacity SOURCE", "Where GPU counts come from: listed, observed, or a CSV file (node_id, gpu_count)."),
     ] = "listed"
     fit: Annotated[bool, Flag("--no-fit", "Do not fit the workload.")] = True
-    # So many jobs are a panel of policies in seconds, and months of most clusters.
+    # So many jobs take seconds with the policies compared by default, and are months of most clusters.
     replay_jobs: Annotated[
-        int, Flag("--replay-jobs N", "Replay the first N jobs under other policies, to tell what changes would do.", 0)
+        int, Flag("--replay-jobs N", "Replay the first N jobs under other policies, to show what changes would do.", 0)
     ] = 100_000
     compare: Annotated[
         str | None,
@@ -102,7 +104,7 @@ class AnalysisSettings(IngestSettings):
     pdf: Annotated[bool, Flag("--pdf", "Print the page to report.pdf too; needs Chromium or Chrome.")] = False
 
     def command(self, source: Path, out: Path) -> str:
-        """Return the command that makes the report again; settings left at their defaults are not told."""
+        """Return the command that makes the report again, without settings that have their default."""
         words = ["tracekit", "analyze", str(source), "-o", str(out)]
         defaults = AnalysisSettings()
         for name, (_, flag) in flags_of(AnalysisSettings).items():
@@ -120,7 +122,7 @@ class AnalysisSettings(IngestSettings):
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """Which jobs are replayed on what."""
+    """Which jobs are replayed, and on which cluster."""
 
     placement: Annotated[
         str, Flag("--placement NAME", "Where gangs go: consolidate, best-fit, worst-fit (spread), first-fit or buddy.")
@@ -161,4 +163,4 @@ class ReplaySettings:
         dt.datetime | None, Flag("--measure-to TIME", "Take the figures over jobs submitted before this time only.")
     ] = None
     force: bool = False
-    """Go on although most of the work can never run on this cluster."""
+    """Whether to replay although most of the work can never run on this cluster."""

@@ -1,7 +1,7 @@
 """Numbers and names as people read them.
 
-Numbers keep the precision that a reader can use; names from a log are made visible (control and direction
-characters spelled out) and shortened, so that no name can hide, reorder or flood what stands around it.
+Numbers have the precision that a reader can use; names from a log are made visible (control and direction characters
+spelled out) and shortened, so that no name can hide, reorder or flood the text around it.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ TITLE_LIMIT = 300
 """Most characters of a name kept in report.json, and so in the hover text."""
 
 RUN_BY_SPREADSHEETS = r"^(?:[\t\r\n]|[\s\p{Cc}\p{Cf}]*[=+\-@\x{FF1D}\x{FF0B}\x{FF0D}\x{FF20}])"
-"""What a text begins with that a spreadsheet takes for a formula, as a regular expression of Polars.
+"""How a text begins that a spreadsheet takes for a formula, as a regular expression of Polars.
 
-The signs = + - @, plain or full-width (which East Asian editions read alike), also behind blanks and characters that do
-not show; and a tab, carriage return or line feed, since cells behind it would begin anew.
+The signs = + - @, plain or full-width (which East Asian editions treat alike), also after blanks and invisible
+characters; and a tab, carriage return or line feed, after which a new cell would begin.
 """
 
 MISSING = "\N{EN DASH}"
@@ -65,14 +65,14 @@ def visible(text: str) -> str:
 
 
 def is_text(name: str) -> bool:
-    """Return whether a name can be written as UTF-8; that of a file may hold any bytes."""
+    """Return whether a name can be written as UTF-8; file names may contain any bytes."""
     return not re.search(r"[\ud800-\udfff]", name)
 
 
 def readable_name(name: str) -> str:
-    r"""Return a file's name as valid text: bytes that are not UTF-8 as \\xNN, which `original_name` takes back.
+    r"""Return the name of a file as valid text: bytes that are not UTF-8 as \\xNN, which `original_name` reverts.
 
-    Where a name has such bytes, or looks as if, its own backslashes are doubled; every other name stays as it is.
+    In a name with such bytes, or that looks like one, backslashes are doubled; every other name does not change.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def readable_name(name: str) -> str:
 
 
 def original_name(text: str) -> str:
-    r"""Return the name of which `readable_name` made `text`, as Python spells names of files.
+    r"""Return the file name that `readable_name` turned into `text`.
 
     Examples
     --------
@@ -104,14 +104,14 @@ def original_name(text: str) -> str:
 
 
 def shorten(text: str, limit: int = NAME_LIMIT) -> str:
-    """Return `text` made visible and cut to `limit` characters, the cut marked.
+    """Return `text` made visible and cut to `limit` characters; a cut ends in an ellipsis.
 
     Examples
     --------
     >>> shorten("abcdef", 4)
     'abc…'
     """
-    # Cutting first keeps a name of a megabyte cheap; spelling out never makes it shorter.
+    # Cutting first is cheap for a name of a megabyte; spelling out never makes it shorter.
     shown = visible(text[: limit + 1])
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
@@ -152,7 +152,7 @@ def count(value: float) -> str:
 
 
 def counted(value: float, what: str) -> str:
-    """Return a count with what is counted, given in the plural.
+    """Return a count with its noun, given in the plural.
 
     Examples
     --------
@@ -203,7 +203,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in the largest unit that it fills.
+    """Return a duration in the largest unit of which it has at least one.
 
     Examples
     --------
@@ -220,7 +220,7 @@ def duration(seconds: float) -> str:
 
 
 def size(number: float) -> str:
-    """Return a number of bytes in the unit that it fills.
+    """Return a number of bytes in the largest unit of which it has at least one.
 
     Examples
     --------
@@ -235,7 +235,7 @@ def size(number: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Return a duration as hours, minutes and seconds, which line up in a column.
+    """Return a duration as h:mm:ss, which aligns in a column.
 
     Examples
     --------
@@ -254,7 +254,7 @@ def clock(seconds: float) -> str:
 
 
 def quantity(value: object, unit: str | None, name: str = "") -> str:
-    """Return a table cell's text: the value in the unit that `heading` gives its column.
+    """Return the text of a table cell: the value in the unit that `heading` gives its column.
 
     Parameters
     ----------
@@ -307,9 +307,8 @@ def display_unit(unit: str | None, name: str = "") -> str:
 
 _SUFFIXES = ("_s", "_pct", "_share", "_gib", "_gpu_h", "_wh", "_w")
 
-
 _HEADINGS = {"avg": "mean", "jct": "completion", "diff": "change", "jain": "Jain"}
-"""What parts of the names of columns are called for people, where that is another word."""
+"""Words for people in place of parts of column names."""
 
 
 def heading(name: str, unit: str | None) -> tuple[str, str]:

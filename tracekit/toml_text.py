@@ -1,4 +1,4 @@
-"""TOML files of the user's: their values, and the line of each key, so that an error says where."""
+"""TOML files of the user: their values, and the line of each key for errors."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ class TomlText:
     path : Path
         The file.
     subject : str
-        What it tells, for errors, such as 'cluster'.
+        What it describes, for errors, such as 'cluster'.
     hint : str, optional
         What to do when the file is not TOML, or cannot be read.
 
     Raises
     ------
     UsageError
-        It cannot be read, is too large, or is not TOML; the line is told.
+        It cannot be read, is too large, or is not TOML; the error names the line.
     """
 
     def __init__(self, path: Path, subject: str, hint: str | None = None) -> None:
         self.path = path
         try:
             if path.is_file() and path.stat().st_size > _LARGEST:
-                raise UsageError(f"is too large to tell the {subject}", where=path, hint="give a TOML file")
+                raise UsageError(f"is too large to describe the {subject}", where=path, hint="give a TOML file")
             self._text = path.read_bytes().decode("utf-8-sig")
         except OSError as error:
             what = f"cannot read the {subject}: {error.strerror or error}"
@@ -62,12 +62,12 @@ class TomlText:
             raise UsageError(f"is not TOML: {what}", where=path, line=line, hint=hint) from error
 
     def decode(self, kind: type[T], data: dict[str, Any] | None = None) -> T:
-        """Return the file, or `data` that came of it, as a dataclass, see `tracekit.decode`.
+        """Return the file, or `data` taken from it, as a dataclass; see `tracekit.decode`.
 
         Raises
         ------
         UsageError
-            A key is missing or unknown, or its value cannot be used; file, line and key are told.
+            A key is missing or unknown, or its value cannot be used; the error names file, line and key.
         """
         try:
             return decode(kind, self.data if data is None else data)
@@ -88,7 +88,7 @@ class TomlText:
 
     @cached_property
     def _lines(self) -> dict[Place, int]:
-        """The line at which each key and table stands; keys of inline tables are left out."""
+        """The line of each key and table; keys of inline tables are left out."""
         known: dict[Place, int] = {}
         counts: dict[tuple[str, ...], int] = {}
         table: Place = ()
@@ -112,7 +112,7 @@ class TomlText:
         return known
 
     def _has_table(self, path: tuple[str, ...]) -> bool:
-        """Return whether a header may name `path`; a line such as ["a"] inside a list looks like one."""
+        """Return whether `path` is a table; a line such as ["a"] inside a list looks like a header."""
         found: Any = self.data
         for name in path:
             found = found.get(name) if isinstance(found, dict) else None
@@ -122,7 +122,7 @@ class TomlText:
 
 
 def _dotted(text: str) -> tuple[str, ...] | None:
-    """Return the parts of a dotted key; None where the text is none, such as a line inside a list."""
+    """Return the parts of a dotted key; None for other text, such as a line inside a list."""
     try:
         found: Any = tomllib.loads(f"{text} = 0")
     except (ValueError, RecursionError):

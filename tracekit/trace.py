@@ -1,4 +1,4 @@
-"""A Trace: a folder of Parquet tables in the common schema, and the manifest that tells where they come from.
+"""A Trace: a folder of Parquet tables in the common schema, and their manifest.
 
 trace = Trace.open("my-trace")
 trace.scan("jobs").filter(pl.col("gpu_count") > 0).collect()
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit import schema
-from tracekit.damage import watch
+from tracekit.damage import register_trace
 from tracekit.errors import DamagedTraceError, MissingTableError, TraceError, UsageError, nearest
-from tracekit.interruption import remember_once
+from tracekit.interruption import remove_when_interrupted
 from tracekit.manifest import Capability, Manifest
 from tracekit.outputs import recover
 from tracekit.tables.parquet import HINT, read_through, require_columns, scan_table
@@ -31,36 +31,28 @@ __all__ = ["MANIFEST_NAME", "Trace", "connect_duckdb", "is_trace", "sql_text"]
 
 MANIFEST_NAME = "manifest.json"
 _REPORT = "report.json"
-"""What tells the folder of a report, which holds a Trace too."""
+"""File that identifies the folder of a report, which contains a Trace too."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A Trace on disk.
-
-    Attributes
-    ----------
-    path : Path
-        The folder.
-    manifest : Manifest
-        Origin, accounting, checks and capabilities.
-    """
+    """A Trace on disk."""
 
     path: Path
+    """The folder."""
     manifest: Manifest
+    """Origin, accounting, checks and capabilities."""
 
     @classmethod
     def open(cls, path: str | Path, *, check: bool = True) -> Trace:
         """Open the Trace in the folder `path`.
 
-        The manifest is read, and the names and types of each table's columns; no row is.
+        Only the manifest and the names and types of the columns are read.
 
         Parameters
         ----------
-        path : str or Path
-            The folder.
         check : bool
-            Refuse a table that is missing or has other columns than its schema; `validate` tells these too.
+            Refuse a table that is missing or has other columns than its schema; `validate` reports these too.
 
         Raises
         ------
@@ -82,7 +74,7 @@ class Trace:
                         f"the table {table} is missing", where=folder, hint="ingest the source again"
                     )
                 require_columns(table, found.file(table))
-        watch(found)
+        register_trace(found)
         return found
 
     @classmethod
@@ -96,7 +88,7 @@ class Trace:
         """
         if not isinstance(trace, Trace):
             return cls.open(trace)
-        watch(trace)
+        register_trace(trace)
         return trace
 
     @property
@@ -145,7 +137,7 @@ class Trace:
         return scan_table(table, self.file(table))
 
     def read_through(self) -> None:
-        """Decode every column of every row, so that what comes later cannot meet a damaged part of a file.
+        """Decode every column of every row, so that later work cannot fail at a damaged part of a file.
 
         Raises
         ------
@@ -185,15 +177,15 @@ class Trace:
     def validate(self, *, deep: bool = False, memory_limit: str | None = None) -> list[str]:
         """Return what is wrong with this Trace, one sentence a problem; empty when nothing is.
 
-        Every table is compared with its schema and with the row count of the manifest. In its rows, ranges, the order
-        of times, the sums that durations are, keys and references have to hold (`tracekit.tables.rules`), and in the
-        manifest the accounting law (records = kept + rejected) for every source file.
+        Every table is compared with its schema and with the row count of the manifest. Rows are
+        checked for ranges, the order of times, durations, keys and references (`tracekit.tables.rules`), and the
+        manifest for the accounting law (records = kept + rejected) of every source file.
 
         Parameters
         ----------
         deep : bool
-            Compare the SHA-256 of each table's file with the one in the manifest too, and decode every column of every
-            row; otherwise only the columns that a rule speaks of are read.
+            Compare the SHA-256 of each file with the manifest too, and decode every column of every row; otherwise
+            only the columns of the rules are read.
         memory_limit : str, optional
             Most memory for keys and joins before they spill to disk, such as '2GB'.
         """
@@ -204,7 +196,7 @@ class Trace:
 
 
 def _manifest_of(folder: Path) -> Manifest:
-    """Return the manifest of the Trace in a folder, whose tables are those of this version."""
+    """Return the manifest of the Trace in a folder, checked for the schema version."""
     if not is_trace(folder):
         what = "is not a Trace: it has no manifest.json" if folder.is_dir() else "no such Trace"
         raise TraceError(what, where=folder, hint="make one with 'tracekit ingest SRC -o TRACE'")
@@ -229,7 +221,7 @@ def _manifest_of(folder: Path) -> Manifest:
 
 
 def is_trace(path: Path) -> bool:
-    """Return whether `path` is a folder with a manifest.json; what a killed run set aside is put back before."""
+    """Return whether `path` is a folder with a manifest.json, after restoring one that a killed run was replacing."""
     recover(path, MANIFEST_NAME, _REPORT)
     if not path.parent.exists():
         recover(path.parent, _REPORT)
@@ -258,7 +250,7 @@ def connect_duckdb(memory_limit: str | None = None) -> duckdb.DuckDBPyConnection
 
     con = duckdb.connect()
     spill = Path(tempfile.gettempdir()) / f"tracekit-spill-{os.getpid()}"
-    remember_once(spill)
+    remove_when_interrupted(spill)
     con.execute(f"SET temp_directory = {sql_text(spill)}")
     # Nothing in a query may reach the network, and stored times carry no zone.
     con.execute("SET autoinstall_known_extensions = false")

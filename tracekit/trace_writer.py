@@ -1,6 +1,6 @@
 """Write a Trace whole or not at all.
 
-Everything goes into a hidden folder beside the target; the last step renames it (`tracekit.outputs`).
+The files are written to a hidden folder beside the target; the last step renames it (`tracekit.outputs`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["TraceWriter"]
 _ROW_GROUP = 131_072
 
 _DISTINCT = frozenset({"job_id", "name", "instance", "raw"})
-"""Text columns whose values hardly repeat, so that a dictionary of them only costs time and space."""
+"""Text columns whose values hardly repeat, so that a dictionary costs time and space."""
 
 
 class TraceWriter:
@@ -39,12 +39,7 @@ class TraceWriter:
 
     Use it as a context: leaving it without `commit` removes everything.
 
-    Parameters
-    ----------
-    path : Path
-        Folder of the new Trace.
-    force : bool
-        Replace a Trace that stands there.
+    With `force` it replaces an existing Trace.
     """
 
     def __init__(self, path: Path, *, force: bool = False) -> None:
@@ -68,7 +63,7 @@ class TraceWriter:
 
     @property
     def folder(self) -> Path:
-        """Where the tables are while the Trace is being written."""
+        """Folder of the tables while the Trace is being written."""
         return self._staged.path
 
     @property
@@ -109,14 +104,8 @@ class TraceWriter:
 
         Parameters
         ----------
-        table : str
-            The common table.
-        con : DuckDB connection
-            Runs the query.
-        query : str
-            The rows, in order.
         target : Path, optional
-            Another file than the table's own, for a table that the query itself reads.
+            Another file than that of the table, for a query that reads the table itself.
 
         Raises
         ------
@@ -157,7 +146,7 @@ class TraceWriter:
         return found
 
     def commit(self, manifest: Manifest) -> Trace:
-        """Write the manifest, let the Trace appear under its name, and open it.
+        """Write the manifest, rename the Trace to its final name, and open it.
 
         Raises
         ------
@@ -168,7 +157,7 @@ class TraceWriter:
         shutil.rmtree(self.folder / "scratch", ignore_errors=True)
         with output_errors(self._staged.target):
             for table, info in manifest.tables.items():
-                # A table that was taken over as it stood keeps the sum of when it was written.
+                # A table that was copied unchanged keeps its checksum.
                 if info.sha256 is None:
                     info.sha256 = checksum(self.folder / f"{table}.parquet")
             (self.folder / MANIFEST_NAME).write_bytes(manifest.to_json())
@@ -206,7 +195,7 @@ class TraceWriter:
 def _encoding(column: Column) -> str | None:
     """Return the Parquet encoding of a column without a dictionary, None for the plain one.
 
-    Times hardly differ from row to row; durations do, and compress best byte by byte.
+    Times hardly differ from row to row; durations do, and compress best with BYTE_STREAM_SPLIT.
     """
     if column.kind == "datetime":
         return "DELTA_BINARY_PACKED"

@@ -46,8 +46,8 @@ def test_what_was_left_out_and_filled_in_is_printed(folder: str, tmp_path: Path)
     ]
     assert done.stderr.splitlines() == [
         "note: 1 job left out: how long they ran is unknown, or they never did",
-        "note: job type: tracekit, for 1 job of which the Trace does not tell it (option job_type)",
-        "note: priority weight: 3, for 1 job of which the Trace does not tell it (option weight)",
+        "note: job type: tracekit, for 1 job where the Trace does not have it (option job_type)",
+        "note: priority weight: 3, for 1 job where the Trace does not have it (option weight)",
         "note: throughputs are not in the Trace: one step a second on v100 (options throughputs, worker)",
     ]
 

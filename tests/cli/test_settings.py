@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import tracekit
 from tracekit.cli.settings import takes
-from tracekit.settings import AnalysisSettings, Flag, IngestSettings, ReplaySettings, settled
+from tracekit.settings import AnalysisSettings, Flag, IngestSettings, ReplaySettings, merge_settings
 
 
 def parsed(kind: type[Any], *words: str, without: tuple[str, ...] = ()) -> Any:
@@ -101,12 +101,12 @@ def test_one_line_adds_a_setting() -> None:
 
 def test_python_takes_settings_as_an_object_by_name_or_both() -> None:
     given = ReplaySettings(limit=5)
-    assert settled(ReplaySettings, None, {}) == ReplaySettings()
-    assert settled(ReplaySettings, given, {}) == given
-    assert settled(ReplaySettings, given, {"load": 2.0}) == ReplaySettings(limit=5, load=2.0)
+    assert merge_settings(ReplaySettings, None, {}) == ReplaySettings()
+    assert merge_settings(ReplaySettings, given, {}) == given
+    assert merge_settings(ReplaySettings, given, {"load": 2.0}) == ReplaySettings(limit=5, load=2.0)
     assert given == ReplaySettings(limit=5)
     with pytest.raises(TypeError, match="lod"):
-        settled(ReplaySettings, None, {"lod": 2.0})
+        merge_settings(ReplaySettings, None, {"lod": 2.0})
 
 
 def test_a_setting_that_does_not_exist_is_refused_before_any_work(tmp_path: Path) -> None:

@@ -266,7 +266,7 @@ def test_a_folder_holds_one_dataset_and_one_run(
     fetch_dataset(dataset, tmp_path)
     with pytest.raises(UsageError, match="holds the dataset toy already; give each dataset a folder of its own"):
         fetch_dataset(replace(dataset, name="other"), tmp_path)
-    with fetch._staging(tmp_path), pytest.raises(OutputError, match="another run is fetching into it"):
+    with fetch._staging(tmp_path), pytest.raises(OutputError, match="another run is writing it"):
         fetch_dataset(dataset, tmp_path)
     (tmp_path / "tracekit-dataset.json").write_text("[]", encoding="utf-8")
     with pytest.raises(OutputError, match="is not a record of fetched files"):

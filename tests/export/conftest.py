@@ -63,7 +63,7 @@ def small(make_trace: Callable[..., Trace]) -> Trace:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., tuple[Path, Exported]]:
-    """Return a function that exports, and gives the main file and what was told: `run(trace, "swf", jobs="all")`."""
+    """Return a function that exports, and gives the main file and the log: `run(trace, "swf", jobs="all")`."""
     numbers = itertools.count()
 
     def run_export(trace: Trace, to: str, name: str = "out.csv", **options: Any) -> tuple[Path, Exported]:

@@ -40,8 +40,8 @@ def test_every_column_of_a_job_is_there(small: Trace, run: Run) -> None:
         "run_s": "12.4",
         "gpu_count": "0.5",
     }
-    assert done.told.left_out == {}
-    assert "1 job: they had several attempts; a table of jobs holds one each" in done.told.notes
+    assert done.log.left_out == {}
+    assert "1 job: they had several attempts; a table of jobs holds one each" in done.log.notes
 
 
 def test_the_mapping_file_reads_the_table_back(small: Trace, run: Run) -> None:
@@ -81,7 +81,7 @@ def test_names_that_spreadsheets_run_come_back(make_trace: Callable[..., Trace],
     with path.open(newline="", encoding="utf-8") as file:
         cells = [cell for row in csv.reader(file) for cell in row]
     assert not [cell for cell in cells if cell[:1] in set("=+-@\t\r")]
-    assert "15 texts begin like a formula and got a quote in front (option guard)" in done.told.notes
+    assert "15 texts begin like a formula and got a quote in front (option guard)" in done.log.notes
     mapping = path.with_name("we[i]rd*.map.toml")
     back = ingest_logs(path, path.with_name("t"), format_name="csv", options={"map": str(mapping)})
     columns = ["job_id", "user", "vc"]

@@ -73,7 +73,7 @@ def test_jobs_run_for_as_long_as_in_the_trace(small: Trace, run: Run) -> None:
     # A policy that shares GPUs looks up every pair.
     pairs = {(kind, other) for kind, found in rates["v100"].items() for other in found if other != "null"}
     assert len(pairs) == 9
-    assert "job type: tracekit, for 3 jobs of which the Trace does not tell it (option job_type)" in done.told.sentences
+    assert "job type: tracekit, for 3 jobs where the Trace does not have it (option job_type)" in done.log.sentences
 
 
 def throughputs(folder: Path) -> Path:
@@ -100,7 +100,7 @@ def test_throughputs_of_gavel_turn_run_times_into_steps(small: Trace, run: Run, 
         GavelJob("LM (batch size 5)", 900, 4, 2.0, 0.0),
         GavelJob("LM (batch size 5)", 31, 1, 2.0, 240.0),
     ]
-    assert (done.jobs, done.told.left_out["the throughputs know no LM (batch size 5) on 8 GPUs"]) == (2, 1)
+    assert (done.jobs, done.log.left_out["the throughputs know no LM (batch size 5) on 8 GPUs"]) == (2, 1)
     assert done.files == (path,)
 
 

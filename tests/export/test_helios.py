@@ -38,24 +38,24 @@ def test_the_log_has_the_released_columns_in_local_time(small: Trace, run: Run) 
     ]
     # Each VC held 4 or 8 GPUs at once: one node of 8 for both.
     assert (folder / "Earth" / "cluster_gpu_number.csv").read_text() == "date,blue,red,total\n2020-04-02,8,8,16\n"
-    assert "user: 'unknown', for 1 job of which the Trace does not tell it (option user)" in done.told.sentences
-    assert "1 job: times lost parts of a second" in done.told.notes
-    assert json.loads((folder / "export.json").read_text())["left_out"] == done.told.left_out
+    assert "user: 'unknown', for 1 job where the Trace does not have it (option user)" in done.log.sentences
+    assert "1 job: times lost parts of a second" in done.log.notes
+    assert json.loads((folder / "export.json").read_text())["left_out"] == done.log.left_out
 
 
-def test_what_the_simulator_makes_of_a_right_log_is_told(make_trace: Callable[..., Trace], run: Run) -> None:
+def test_what_the_simulator_makes_of_a_valid_log_is_noted(make_trace: Callable[..., Trace], run: Run) -> None:
     # Midnight in UTC+8 is 16:00 of the day before: the first job comes a second before April.
     times = ("2020-03-31 15:59:59", "2020-03-31 16:00:00", "2020-04-02")
     jobs = [{**JOB, "job_id": str(n), "submit_time": t, "run_s": n * 0.3} for n, t in enumerate(times)]
     folder, done = run(make_trace(jobs=jobs), "helios", "out")
     assert [r["duration"] for r in rows(folder / "Cluster" / "cluster_log.csv")] == ["0", "0", "1"]
-    assert done.told.notes[:2] == [
+    assert done.log.notes[:2] == [
         "1 job: they came before 2020-04-01, where the simulator of the study begins, so it drops them",
         "2 jobs: they ran for 0 s, and the simulator of the study never ends such jobs (option least_s)",
     ]
     folder, done = run(make_trace(jobs=jobs), "helios", "other", least_s=1)
     assert [r["duration"] for r in rows(folder / "Cluster" / "cluster_log.csv")] == ["1", "1", "1"]
-    assert not any("0 s" in note for note in done.told.notes)
+    assert not any("0 s" in note for note in done.log.notes)
 
 
 def test_quotas_change_from_day_to_day(make_trace: Callable[..., Trace], run: Run) -> None:
@@ -89,7 +89,7 @@ def test_clusters_are_apart_and_job_ids_lose_their_cluster(make_trace: Callable[
     folder, done = run(make_trace(jobs=jobs), "helios", "out", cluster="Rest")
     ids = {f: [r["job_id"] for r in rows(folder / f / "cluster_log.csv")] for f in ("Earth", "Venus", "Rest")}
     assert ids == {"Earth": ["7"], "Venus": ["1", "2"], "Rest": ["7"]}
-    assert "job ids are not all whole numbers: jobs are numbered from 1 in 1 cluster" in done.told.notes
+    assert "job ids are not all whole numbers: jobs are numbered from 1 in 1 cluster" in done.log.notes
     assert rows(folder / "Rest" / "cluster_log.csv")[0]["vc"] == "default"
 
 
@@ -110,7 +110,7 @@ def test_texts_that_spreadsheets_run_get_a_quote(make_trace: Callable[..., Trace
     (row,) = rows(folder / "E" / "cluster_log.csv")
     assert (row["user"], row["vc"], row["jobname"]) == ("'=1+1", '\'@x,"y"', "'+a\nb")
     assert list(rows(folder / "E" / "cluster_gpu_number.csv")[0]) == ["date", '\'@x,"y"', "total"]
-    assert "3 texts begin like a formula and got a quote in front (option guard)" in done.told.notes
+    assert "3 texts begin like a formula and got a quote in front (option guard)" in done.log.notes
     folder, _ = run(make_trace(jobs=jobs), "helios", "out", guard="no")
     assert rows(folder / "E" / "cluster_log.csv")[0]["user"] == "=1+1"
 

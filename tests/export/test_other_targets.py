@@ -41,7 +41,7 @@ def test_batsim_has_jobs_and_a_profile_for_each_run_time(small: Trace, run: Run)
     ]
     assert workload["profiles"] == {str(s): {"type": "DelayProfile", "delay": s} for s in (12, 75, 100)}
     assert workload["nb_res"] == 12
-    assert "GPUs are not in the Trace: 12, the most that jobs held at once (option resources)" in done.told.notes
+    assert "GPUs are not in the Trace: 12, the most that jobs held at once (option resources)" in done.log.notes
 
 
 def test_batsim_4_spells_profiles_and_extra_data_differently(small: Trace, run: Run) -> None:
@@ -61,9 +61,7 @@ def test_batsim_keeps_hostile_names_inside_their_text(make_trace: Callable[..., 
     (job,) = json.loads(path.read_text())["jobs"]
     extra = json.loads(job["extra_data"])
     assert {k: v for k, v in extra.items() if v is not None} == {"job_id": name, "user": name}
-    assert (
-        "1 job: they ran for longer than their time limit, so Batsim kills them (option walltimes)" in done.told.notes
-    )
+    assert "1 job: they ran for longer than their time limit, so Batsim kills them (option walltimes)" in done.log.notes
 
 
 def test_blox_reads_numbers_between_commas(small: Trace, run: Run) -> None:
@@ -71,7 +69,7 @@ def test_blox_reads_numbers_between_commas(small: Trace, run: Run) -> None:
     assert path.read_text() == "0,gnmt,0.0,200,4\n1,gnmt,60.0,150,8\n2,gnmt,240.0,25,1\n"
     path, _ = run(small, "blox", "own.trace")  # an iteration of res50 takes 0.78 s in Blox' profile
     assert path.read_text() == "0,res50,0.0,128,4\n1,res50,60.0,96,8\n2,res50,240.0,16,1\n"
-    assert "1 job: Blox' own profiles know no jobs of their size, only (1, 2, 4, 12, 16) GPUs" in done.told.notes
+    assert "1 job: Blox' own profiles know no jobs of their size, only (1, 2, 4, 12, 16) GPUs" in done.log.notes
 
 
 def test_opendc_has_the_types_that_its_reader_wants(small: Trace, run: Run) -> None:
@@ -100,7 +98,7 @@ def test_opendc_has_the_types_that_its_reader_wants(small: Trace, run: Run) -> N
         (2, 75_000, 1_000.0, 4_000.0),
         (3, 12_400, 1_000.0, 500.0),
     ]
-    assert done.told.fills[0].sentence == "CPU cores: 1, for 2 jobs of which the Trace does not tell it (option cpus)"
+    assert done.log.fills[0].sentence == "CPU cores: 1, for 2 jobs where the Trace does not have it (option cpus)"
 
 
 def test_pai_gets_instances_and_predictions_from_earlier_jobs(make_trace: Callable[..., Trace], run: Run) -> None:
@@ -133,7 +131,7 @@ def test_pai_gets_instances_and_predictions_from_earlier_jobs(make_trace: Callab
         ("20.0", "10.0", "26.67", "26.67"),
         ("37.5", "37.5", "37.5", "37.5"),
     ]
-    assert "gpu_type: MISC, for 2 jobs of which the Trace does not tell it" in done.told.sentences
+    assert "gpu_type: MISC, for 2 jobs where the Trace does not have it" in done.log.sentences
 
 
 def test_openb_gets_pods_and_nodes(make_trace: Callable[..., Trace], run: Run) -> None:
@@ -162,7 +160,7 @@ def test_openb_gets_pods_and_nodes(make_trace: Callable[..., Trace], run: Run) -
         "n2,128000,804864,8,G2",
         "n3,96000,524288,2,V100M16",
     ]
-    assert "gpu_model is not in the Trace for 1 node: V100M16" in done.told.notes
+    assert "gpu_model is not in the Trace for 1 node: V100M16" in done.log.notes
     path, _ = run(make_trace(jobs=jobs), "alibaba-sim", "pods.csv", layout="openb", nodes=2, gpus_per_node=4)
     assert path.with_name("pods.nodes.csv").read_text().splitlines()[1:] == [
         "node-0000,96000,524288,4,V100M16",

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from tracekit.export.chosen import Chosen
+    from tracekit.export.export_log import ExportLog
     from tracekit.export.output import Output
-    from tracekit.export.told import Told
+    from tracekit.export.selection import JobSelection
     from tracekit.trace import Trace
 
 NAMES = ["accasim", "alibaba-sim", "batsim", "blox", "csv", "gavel", "helios", "opendc", "swf", "tiresias"]
@@ -34,7 +34,7 @@ class Plain(Target):
     options: ClassVar[Mapping[str, Option]] = {"end": Option("\n", "what stands after an id")}
     sources = ("none",)
 
-    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+    def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         with out.main.open("w") as file:
             for block in jobs.blocks("job_id"):
                 file.writelines(name + options.values["end"] for name in block["job_id"])
@@ -93,7 +93,7 @@ def test_a_target_of_another_package_is_used(small: Trace, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("plugins")
-def test_plug_ins_that_cannot_be_used_are_told() -> None:
+def test_plug_ins_that_cannot_be_used_are_reported() -> None:
     assert list(registry.all_targets()) == sorted([*NAMES, "plain"])
     assert sorted(registry.broken_plugins()) == ["gone", "nothing"]
     assert "is no instance of" in registry.broken_plugins()["nothing"]
@@ -102,5 +102,5 @@ def test_plug_ins_that_cannot_be_used_are_told() -> None:
 
 def test_an_export_from_python_tells_what_it_did(small: Trace, tmp_path: Path) -> None:
     done = tracekit.export(str(small.path), "gavel", str(tmp_path / "o.trace"))
-    assert (done.target, done.jobs, done.told.jobs) == ("gavel", 3, 7)
+    assert (done.target, done.jobs, done.log.jobs) == ("gavel", 3, 7)
     assert [p.name for p in done.files] == ["o.throughputs.json", "o.trace"]

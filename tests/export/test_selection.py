@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tracekit.errors import UsageError
-from tracekit.export import chosen
+from tracekit.export import selection
 from tracekit.export.api import export
 
 if TYPE_CHECKING:
@@ -29,26 +29,26 @@ def test_work_is_the_sum_of_attempts_and_parts_of_a_gpu_become_whole(small: Trac
     path, done = run(small, "blox", seconds_per_iteration=1)
     assert blox(path) == [(0, 0.0, 100, 4), (1, 60.0, 75, 8), (2, 240.0, 12, 1)]
     assert done.jobs == 3
-    assert done.told.jobs == 7
-    assert done.told.left_out == {
+    assert done.log.jobs == 7
+    assert done.log.left_out == {
         "what they ask for (gpus) is unknown": 1,
         "they ask for no GPU (option jobs=all takes them too)": 1,
         "they still wait or run when the trace ends": 1,
         "how long they ran is unknown, or they never did": 1,
     }
-    assert "1 job: a part of a GPU became a whole one (option fractions)" in done.told.sentences
+    assert "1 job: a part of a GPU became a whole one (option fractions)" in done.log.sentences
 
 
 def test_every_job_is_written_or_counted(small: Trace, run: Run) -> None:
     for target in ("swf", "batsim", "gavel", "tiresias", "helios", "alibaba-sim", "blox", "opendc", "accasim", "csv"):
-        told = run(small, target)[1].told
-        assert told.written + sum(told.left_out.values()) == told.jobs == 7, target
+        log = run(small, target)[1].log
+        assert log.written + sum(log.left_out.values()) == log.jobs == 7, target
 
 
 def test_parts_of_a_gpu_can_be_left_out(small: Trace, run: Run) -> None:
     path, done = run(small, "blox", fractions="leave-out")
     assert [row[0] for row in blox(path)] == [0, 1]
-    assert done.told.left_out["they ask for a part of a GPU (option fractions)"] == 2
+    assert done.log.left_out["they ask for a part of a GPU (option fractions)"] == 2
 
 
 def test_order_is_submission_then_id_however_the_table_is_ordered(make_trace: Callable[..., Trace], run: Run) -> None:
@@ -84,13 +84,13 @@ def test_impossible_run_times_and_sizes_are_left_out(make_trace: Callable[..., T
     for target in ("blox", "tiresias", "gavel", "batsim", "opendc", "accasim", "alibaba-sim", "helios"):
         options = {"jobs": "gpu"} if target == "helios" else {}
         _, done = run(make_trace(jobs=jobs), target, **options)
-        assert (done.jobs, sorted(done.told.left_out.values())) == (1, [1, 1, 1, 1, 2]), target
+        assert (done.jobs, sorted(done.log.left_out.values())) == (1, [1, 1, 1, 1, 2]), target
 
 
 def test_blocks_do_not_show_in_the_files(small: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     targets = ("swf", "batsim", "gavel", "tiresias", "helios", "alibaba-sim", "blox", "accasim", "csv")
     whole = {to: export(small, to, tmp_path / "whole" / f"{to}.csv").files for to in targets}
-    monkeypatch.setattr(chosen, "_BLOCK", 2)
+    monkeypatch.setattr(selection, "_BLOCK", 2)
     for to in targets:
         parts = export(small, to, tmp_path / "parts" / f"{to}.csv").files
         assert [p.read_bytes() for p in parts] == [p.read_bytes() for p in whole[to]], to
@@ -117,7 +117,7 @@ def test_the_cluster_is_as_large_as_what_jobs_held_at_once(make_trace: Callable[
     trace = make_trace(jobs=jobs)
     path, done = run(trace, "tiresias")
     assert path.with_name("out.cluster.csv").read_text().splitlines()[1] == "1,3,8,64,256"
-    assert "nodes are not in the Trace: 3, for the 18 GPUs held at once (option nodes)" in done.told.notes
+    assert "nodes are not in the Trace: 3, for the 18 GPUs held at once (option nodes)" in done.log.notes
     path, _ = run(trace, "tiresias", nodes=5, gpus_per_node=4, nodes_per_switch=2)
     assert path.with_name("out.cluster.csv").read_text().splitlines()[1] == "3,2,4,64,256"
 
@@ -127,7 +127,7 @@ def test_the_cluster_is_that_of_the_machine_list(make_trace: Callable[..., Trace
     trace = make_trace(jobs=[{"job_id": "a", "submit_time": "2020-01-01", "run_s": 9, "gpu_count": 1}], nodes=nodes)
     path, done = run(trace, "tiresias")
     assert path.with_name("out.cluster.csv").read_text().splitlines()[1] == "1,3,8,64,256"
-    assert "3 machines with 18 GPUs became 3 nodes with 8 each (option nodes)" in done.told.notes
+    assert "3 machines with 18 GPUs became 3 nodes with 8 each (option nodes)" in done.log.notes
 
 
 def test_numbers_that_are_none_are_unknown_and_counted(make_trace: Callable[..., Trace], run: Run) -> None:
@@ -141,7 +141,9 @@ def test_numbers_that_are_none_are_unknown_and_counted(make_trace: Callable[...,
     for target in ("swf", "accasim", "batsim", "helios", "opendc", "alibaba-sim"):
         _, done = run(trace, target)
         assert done.jobs == 5, target
-        assert "3 jobs: a number of cores, a memory or a time limit is none; unknown" in done.told.notes, target
+        assert "3 jobs: cores, memory or time limit are no usable numbers, so they are unknown" in done.log.notes, (
+            target
+        )
 
 
 def test_too_little_memory_is_one_line(small: Trace, tmp_path: Path) -> None:

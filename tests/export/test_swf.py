@@ -81,8 +81,8 @@ def test_each_job_becomes_one_line(small: Trace, run: Run) -> None:
         ("Note", "a processor is a GPU"),
         ("Note", "MaxProcs is the most that jobs held at once"),
     ]
-    assert done.told.left_out == {"they ask for no GPU (option jobs=all takes them too)": 1}
-    assert "1 job: times were rounded to whole seconds (option seconds)" in done.told.notes
+    assert done.log.left_out == {"they ask for no GPU (option jobs=all takes them too)": 1}
+    assert "1 job: times were rounded to whole seconds (option seconds)" in done.log.notes
 
 
 def test_run_times_may_leave_out_the_gaps_between_attempts(small: Trace, run: Run) -> None:
@@ -151,9 +151,9 @@ def test_accasim_gets_no_unknown_numbers_and_its_system(small: Trace, run: Run) 
         "groups": {"g0": {"core": 4, "mem": 1024**2}},
         "resources": {"g0": 3},
     }
-    assert [fill.sentence for fill in done.told.fills] == [
-        "memory: 0 KB, for 2 jobs of which the Trace does not tell it",
-        "requested time: the run time, for 2 jobs of which the Trace does not tell it (option requested_time)",
+    assert [fill.sentence for fill in done.log.fills] == [
+        "memory: 0 KB, for 2 jobs where the Trace does not have it",
+        "requested time: the run time, for 2 jobs where the Trace does not have it (option requested_time)",
     ]
     path, _ = run(small, "accasim", "other.swf", requested_time="-1")
     assert [job["asked_time"] for job in read_swf(path)[1]] == [3600, -1, -1]

@@ -65,7 +65,7 @@ def test_jobs_and_cluster_are_read_back(small: Trace, run: Run) -> None:
         "num_cpu_p_node": 64,
         "mem_p_node": 256,
     }
-    assert [f.field for f in done.told.fills] == ["model_name", "iterations"]
+    assert [f.field for f in done.log.fills] == ["model_name", "iterations"]
 
 
 def test_a_run_of_no_length_takes_a_second(make_trace: Callable[..., Trace], run: Run) -> None:
@@ -75,7 +75,7 @@ def test_a_run_of_no_length_takes_a_second(make_trace: Callable[..., Trace], run
     ]
     path, done = run(make_trace(jobs=jobs), "tiresias")
     assert [(j["submit_time"], j["duration"], j["interval"]) for j in read_jobs(path)] == [(0, 1, 3), (3, 2, 0)]
-    assert "1 job: they ran for less than half a second; the duration is 1 s" in done.told.notes
+    assert "1 job: they ran for less than half a second; the duration is 1 s" in done.log.notes
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tracekit.fit.rate import fit_rate, hours_between
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.fit.independence import Outcome
+    from tracekit.fit.independence import IndependenceResult
 
 
 def renewal(shape: float, a_step: float, events: int, seed: int) -> NDArray[np.float64]:
@@ -29,7 +29,7 @@ def fitted(times: NDArray[np.float64]) -> dict[str, Any]:
     return fit_arrivals(jobs_at(times), "UTC", np.random.default_rng(0))
 
 
-def outcomes(seconds: NDArray[np.float64], step: float, seed: int) -> tuple[Outcome, Outcome]:
+def outcomes(seconds: NDArray[np.float64], step: float, seed: int) -> tuple[IndependenceResult, IndependenceResult]:
     """Return both tests of times read in a step."""
     times = np.unique(np.floor(seconds / step) * step)
     hours = hours_between(int(times[0]), int(times[-1] + step), "UTC")

@@ -118,8 +118,8 @@ def test_the_error_of_an_exponential_is_its_scale_by_the_root_of_its_ends() -> N
         (Sample.make([60.0] * 500), "lognorm", "all durations are the same"),
         (Sample.make([], [60.0] * 500), "expon", "0 durations are known to the end, 10 are needed"),
         (Sample.make([3.0]), "expon", "1 durations are known to the end"),
-        (Sample.make([60.0, 600.0] * 50), "lognorm_mix_3", "2 distinct durations cannot tell 8 parameters"),
-        (Sample.make([0.0] * 50 + [400.0]), "lognorm", "2 distinct durations cannot tell 2 parameters"),
+        (Sample.make([60.0, 600.0] * 50), "lognorm_mix_3", "2 distinct durations cannot determine 8 parameters"),
+        (Sample.make([0.0] * 50 + [400.0]), "lognorm", "2 distinct durations cannot determine 2 parameters"),
     ],
 )
 def test_what_cannot_be_fitted_says_why(sample: Sample, family: str, said: str) -> None:

@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracekit import streams
 from tracekit.errors import SourceError
-from tracekit.ingest import archives, streams
+from tracekit.ingest import archives
 from tracekit.ingest.files import source_files
 
 if sys.version_info >= (3, 14):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tracekit.errors import SourceError
 from tracekit.ingest.files import source_files
-from tracekit.ingest.streams import joined
+from tracekit.streams import joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable

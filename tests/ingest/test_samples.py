@@ -22,7 +22,7 @@ def proof(rows: list[Row], block: int) -> bool:
     found = RepeatProof()
     for first in range(0, len(rows), block):
         part = rows[first : first + block]
-        found.see(
+        found.add(
             pl.DataFrame(
                 {"time": [NOON + dt.timedelta(minutes=m) for m, _ in part], "node_id": [node for _, node in part]}
             )

@@ -366,6 +366,6 @@ def test_independent_arrivals_are_told_as_such() -> None:
 
 
 def test_too_few_arrivals_for_a_test_are_a_reason() -> None:
-    why = "5 arrivals cannot tell one process from another, 20 are needed"
+    why = "5 arrivals cannot distinguish the processes, 20 are needed"
     found = process_answer(_model(process="poisson", tests=None, candidates=[], why=why))
     assert found == PROCESS.unanswered(f"Arrivals are taken as Poisson: {why}.")

@@ -13,7 +13,7 @@ import pytest
 
 from tests.command import run
 from tracekit import run_query
-from tracekit.damage import damage_told, watch
+from tracekit.damage import explain_damage, register_trace
 from tracekit.errors import DamagedTraceError, QueryError, TraceError
 from tracekit.tables.parquet import checksum
 from tracekit.trace import Trace
@@ -151,7 +151,7 @@ def test_text_that_is_no_text_is_found_before_anybody_reads_it(trace: Trace) -> 
         trace.scan("jobs").select("user").collect()
 
 
-@damage_told()
+@explain_damage()
 def fail(trace: Trace | Path, error: Exception) -> None:
     """Read a Trace, and fail for another reason."""
     Trace.of(trace)
@@ -180,7 +180,7 @@ def test_a_warning_of_a_library_is_a_reason_to_look_at_the_trace(trace: Trace) -
     whole.with_columns(gpu_count=pl.lit(float("-inf"))).write_parquet(path)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        with damage_told(by_warnings=True):
+        with explain_damage(by_warnings=True):
             Trace.of(trace)
             with pytest.raises(DamagedTraceError, match=r"the file of capacity is not the one that was written"):
                 warnings.warn("invalid value", RuntimeWarning, stacklevel=1)
@@ -194,7 +194,7 @@ def test_a_warning_inside_a_function_that_reads_the_trace_is_heard_outside(trace
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         # A command looks at warnings; the functions that it calls open the Trace themselves.
-        with damage_told(by_warnings=True), damage_told():
+        with explain_damage(by_warnings=True), explain_damage():
             Trace.of(trace)
             with pytest.raises(DamagedTraceError, match=r"the file of capacity is not the one that was written"):
                 warnings.warn("invalid value", RuntimeWarning, stacklevel=1)
@@ -207,7 +207,7 @@ def test_a_time_in_no_year_is_refused_before_it_is_converted(trace: Trace, value
     rows = pl.read_parquet(path)
     times = pl.Series("end_time", [value] * rows.height).cast(rows.schema["end_time"])
     rows.with_columns(times).write_parquet(path, statistics=told)
-    with pytest.raises(DamagedTraceError, match="end_time"), damage_told():
+    with pytest.raises(DamagedTraceError, match="end_time"), explain_damage():
         Trace.of(trace.path).scan("jobs").collect()
 
 
@@ -227,15 +227,15 @@ def test_a_trace_is_looked_at_once_and_only_for_arithmetic_that_failed(tmp_path:
     first, second = Counted(tmp_path / "a"), Counted(tmp_path / "b")
     with warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("always")
-        with damage_told(by_warnings=True):
-            watch(first)
+        with explain_damage(by_warnings=True):
+            register_trace(first)
             for kind in (DeprecationWarning, FutureWarning, ResourceWarning, UserWarning):
                 warnings.warn("of a library", kind, stacklevel=1)
             assert first.times == 0
             for _ in range(3):
                 warnings.warn("invalid value", RuntimeWarning, stacklevel=1)
             assert first.times == 1
-            watch(second)
+            register_trace(second)
             warnings.warn("divide by zero", RuntimeWarning, stacklevel=1)
     assert (first.times, second.times) == (1, 1)
     assert len(shown) == 4 + 3 + 1

@@ -158,7 +158,7 @@ def _ended(arguments: list[str], folder: Path) -> Ended:
     with (
         mock.patch.object(sys, "argv", ["tracekit", *arguments]),
         # A command leaves signals without effect behind it, as its process ends; this one goes on.
-        mock.patch.object(tracekit.cli, "watched", contextlib.nullcontext),
+        mock.patch.object(tracekit.cli, "handle_signals", contextlib.nullcontext),
         mock.patch.dict(os.environ, {"NO_COLOR": "1", "COLUMNS": "200", "TRACEKIT_DEBUG": ""}),
         contextlib.chdir(folder),
         _captured(1) as out,

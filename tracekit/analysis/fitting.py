@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Self
 import tracekit
 from tracekit.analysis.steps import said, written
 from tracekit.errors import DamagedTraceError, TracekitError
-from tracekit.interruption import end_process, forget, remember
+from tracekit.interruption import end_process, register_cleanup, unregister_cleanup
 from tracekit.outputs import output_errors
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Fitting:
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
             self._process.wait()
-        forget(self._key)
+        unregister_cleanup(self._key)
         if self._words is not None:
             self._words.close()
 
@@ -125,7 +125,7 @@ class Fitting:
             stdout=subprocess.DEVNULL,
             stderr=self._words,
         )
-        self._key = remember(partial(end_process, self._process.pid))
+        self._key = register_cleanup(partial(end_process, self._process.pid))
 
     def _fit(self) -> WorkloadModel:
         from tracekit.fit.api import fit

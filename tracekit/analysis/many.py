@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.analysis.one import analyze_into, keep_source
-from tracekit.damage import damage_told
+from tracekit.damage import explain_damage
 from tracekit.errors import OutputError, SourceError, TracekitError, UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
 from tracekit.progress import Progress
-from tracekit.settings import AnalysisSettings, settled
+from tracekit.settings import AnalysisSettings, merge_settings
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ __all__ = ["analyze_many"]
 _INDEX_MARKER = "index.json"
 
 
-@damage_told()
+@explain_damage()
 def analyze_many(
     sources: Sequence[Trace | str | Path],
     out: str | Path,
@@ -73,7 +73,7 @@ def analyze_many(
     from tracekit.report import render_index, write_json
 
     progress = progress or Progress()
-    chosen = settled(AnalysisSettings, settings, changes)
+    chosen = merge_settings(AnalysisSettings, settings, changes)
     paths, target = [s.path if isinstance(s, Trace) else Path(s) for s in sources], Path(out)
     if not paths:
         raise UsageError("no source was given", hint="name one or more sources")

@@ -13,11 +13,11 @@ from tracekit.analysis.compared import check_other, compared, reads_logs
 from tracekit.analysis.fitting import Fitting
 from tracekit.analysis.steps import advised, ask, capacity_of
 from tracekit.answer import Answer, Unanswered
-from tracekit.damage import damage_told
+from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
 from tracekit.progress import Progress
-from tracekit.settings import AnalysisSettings, settled
+from tracekit.settings import AnalysisSettings, merge_settings
 from tracekit.trace import MANIFEST_NAME, Trace, is_trace
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Analysis:
     """Why each other query has no answer, by query name."""
 
 
-@damage_told()
+@explain_damage()
 def analyze(
     source: Trace | str | Path,
     out: str | Path,
@@ -88,7 +88,7 @@ def analyze(
         An option cannot be used, or the output would replace the source.
     """
     place = Path(out)
-    chosen = settled(AnalysisSettings, settings, changes)
+    chosen = merge_settings(AnalysisSettings, settings, changes)
     given = source.path if isinstance(source, Trace) else Path(source)
     keep_source(given, place)
     return analyze_into(given, place, chosen, shown=place, force=force, progress=progress or Progress())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracekit.characterize.views import connect_with_views
-from tracekit.damage import damage_told
+from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.trace import Trace
 
@@ -45,7 +45,7 @@ class Capacity:
     """The same in a word or two: listed, stated, observed, or by which file."""
 
 
-@damage_told()
+@explain_damage()
 def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capacity:
     """Return the GPUs of the cluster that a trace comes from.
 

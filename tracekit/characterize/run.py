@@ -13,7 +13,7 @@ from tracekit.characterize.query import Query
 from tracekit.characterize.sandbox import lies_in_trace, lock
 from tracekit.characterize.sweep import sweeps_in
 from tracekit.characterize.views import connect_with_views
-from tracekit.damage import damage_told
+from tracekit.damage import explain_damage
 from tracekit.errors import QueryError
 from tracekit.trace import Trace
 
@@ -67,7 +67,7 @@ def run_query(
     return answer_query(trace, name_or_path, params, memory_limit=memory_limit, sandbox=sandbox).frame
 
 
-@damage_told()
+@explain_damage()
 def answer_query(
     trace: Trace | str | Path,
     question: Query | str | Path,

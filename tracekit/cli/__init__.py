@@ -37,9 +37,9 @@ from tracekit.cli import (
     validate,
 )
 from tracekit.cli.streams import ReaderGoneError, standard_streams
-from tracekit.damage import damage_told
+from tracekit.damage import explain_damage
 from tracekit.errors import TracekitError
-from tracekit.interruption import watched
+from tracekit.interruption import handle_signals
 from tracekit.text import visible
 
 __all__ = ["app", "main"]
@@ -120,7 +120,7 @@ def _global_options(
 
 def main() -> None:
     """Run the command line; a mistake of the user ends in one line and exit code 2."""
-    with watched(), standard_streams():
+    with handle_signals(), standard_streams():
         code = _exit_code()
     sys.exit(code)
 
@@ -129,7 +129,7 @@ def _exit_code() -> int:
     """Run the command, tell what was wrong, and return the exit code."""
     try:
         try:
-            with damage_told(by_warnings=True):
+            with explain_damage(by_warnings=True):
                 app()
         finally:
             sys.stdout.flush()

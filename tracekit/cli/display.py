@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tracekit.interruption import forget, remember
+from tracekit.interruption import register_cleanup, unregister_cleanup
 from tracekit.progress import Progress
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class TerminalProgress(Progress):
             columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
             self._bars = Bars(*columns, console=Console(stderr=True), transient=True)
             self._bars.start()
-            self._key = remember(_clear_line)
+            self._key = register_cleanup(_clear_line)
 
     def stage(self, what: str, total: int | None = None) -> None:
         """Begin a step."""
@@ -63,7 +63,7 @@ class TerminalProgress(Progress):
         if self._bars is not None:
             self._bars.stop()
             self._bars = None
-            forget(self._key)
+            unregister_cleanup(self._key)
 
 
 def _clear_line() -> None:

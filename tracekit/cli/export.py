@@ -81,7 +81,7 @@ def export(
         )
     finally:
         progress.close()
-    typer.echo(f"{done.jobs:,} of {done.told.jobs:,} jobs exported to {done.target}")
+    typer.echo(f"{done.jobs:,} of {done.log.jobs:,} jobs exported to {done.target}")
     for file in done.files:
         typer.echo(f"{done.target}: {file}")
 

@@ -35,10 +35,10 @@ def fit(
     """
     from tracekit.cli.display import TerminalProgress, print_table
     from tracekit.fit.api import fit as fit_trace
-    from tracekit.fit.model import check_target
     from tracekit.fit.summary import summary_rows
+    from tracekit.outputs import check_files
 
-    check_target(out, force=force)
+    check_files(out, force=force)
     progress = TerminalProgress()
     try:
         model = fit_trace(trace, seed=seed, replicates=bootstrap, progress=progress)

@@ -1,4 +1,4 @@
-"""The public traces: what each is and where it comes from, and fetching one.
+"""The catalog of public traces, and fetching them.
 
 from tracekit import datasets
 datasets.fetch_dataset("helios", "helios-raw")

@@ -1,4 +1,4 @@
-"""What is known of the public traces: catalog.toml as objects."""
+"""The catalog of public traces, catalog.toml, as objects."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class RemoteFile:
     """One file of a public trace."""
 
     name: str
-    """Name under which it is saved, without folders."""
+    """Name of the saved file, without folders."""
     urls: tuple[str, ...]
-    """Where it is, in the order to try; one that ends in * names the parts aa, ab, ... of a split file."""
+    """Its addresses, in the order to try; one that ends in * means the parts aa, ab, ... of a split file."""
     bytes: int | None = None
-    """Exact size, where it is known."""
+    """Exact size, where known."""
     about_bytes: int | None = None
-    """Size as a rough figure, only to be shown."""
+    """Approximate size, for display only."""
     sha256: str | None = None
-    """SHA-256 of the content, in hexadecimal, where it is known."""
+    """SHA-256 of the content in hexadecimal, where known."""
     sha256_from: str | None = None
-    """'publisher', 'git-lfs' or 'recorded'; the head of catalog.toml tells what they mean."""
+    """'publisher', 'git-lfs' or 'recorded'; the head of catalog.toml explains them."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Dataset:
     origin: str
     """Page of the publisher."""
     remark: str
-    """What to know before fetching it, '' for nothing."""
+    """A remark for users before they fetch it, or ''."""
     files: tuple[RemoteFile, ...]
 
     @property
     def bytes(self) -> int:
-        """Size of all files; rough where `size_is_exact` says so."""
+        """Size of all files; approximate where `size_is_exact` is False."""
         return sum(f.bytes or f.about_bytes or 0 for f in self.files)
 
     @property

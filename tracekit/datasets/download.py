@@ -24,7 +24,7 @@ __all__ = ["Partial", "download"]
 
 _CHUNK = 1 << 18
 _HEAD = 1 << 10
-"""Bytes that tell a file from a web page or a pointer."""
+"""Bytes that distinguish a file from a web page or a pointer."""
 _TRIES = 5
 
 
@@ -55,7 +55,7 @@ class _WebRedirects(HTTPRedirectHandler):
 
 @dataclass(frozen=True)
 class Partial:
-    """What has been downloaded of one URL so far, and beside it what the server said of the whole file."""
+    """A partly downloaded file, and beside it what the server stated about the whole file."""
 
     path: Path
 
@@ -68,7 +68,7 @@ class Partial:
         return self.path.stat().st_size if self.path.exists() else 0
 
     def start(self, total: int | None, validator: str | None) -> None:
-        """Begin anew with a file of `total` bytes whose content `validator` identifies, as far as the server told."""
+        """Begin anew with a file of `total` bytes whose content `validator` identifies, None where not stated."""
         self.path.unlink(missing_ok=True)
         self._facts.write_text(json.dumps({"total": total, "validator": validator}), encoding="utf-8")
 
@@ -101,7 +101,7 @@ def download(
 ) -> bool:
     """Download a URL into `partial`, resuming when the server still has the same file.
 
-    That is so when it confirms the entity tag or the date (If-Range) or, for a file whose checksum is known, the total
+    The server has to confirm the entity tag or the date (If-Range) or, for a file whose checksum is known, the total
     size. Otherwise the download starts from zero.
 
     Parameters
@@ -113,7 +113,7 @@ def download(
     timeout : float
         Longest silence of the server [s].
     advance : callable
-        Receives the number of bytes downloaded; a negative one takes back what was counted.
+        Receives the number of bytes downloaded; a negative number corrects the count.
 
     Returns
     -------
@@ -125,7 +125,7 @@ def download(
     RefusedError
         The server does not give the file.
     OSError
-        The disk does not take it.
+        The file cannot be written.
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise RefusedError("not an http or https address")
@@ -153,7 +153,7 @@ def _request(
     timeout: float,
     advance: Callable[[int], None],
 ) -> bool:
-    """Ask the server once for what is missing; return whether it resumed."""
+    """Request the missing bytes once; return whether the server resumed."""
     held, (total, validator) = partial.size(), partial.expected()
     if held and total == held and size in (None, held):
         return True
@@ -178,7 +178,7 @@ def _request(
 
 @contextmanager
 def _connection(gained: int = 0) -> Iterator[None]:
-    """Turn failures of the network, not of the disk, into one error."""
+    """Raise one error for failures of the network, not of the disk."""
     try:
         yield
     except (OSError, HTTPException, ValueError) as error:
@@ -208,7 +208,7 @@ def _open(url: str, headers: dict[str, str], timeout: float) -> HTTPResponse:
 
 
 def _remaining(response: HTTPResponse, held: int, total: int | None) -> int:
-    """Return the size of the whole file, of which the server sends what follows the `held` bytes."""
+    """Return the size of the whole file, of which the server sends the part after `held` bytes."""
     found = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
     if not held or not found or int(found[1]) != held or total not in (None, int(found[2])):
         raise _ChangedError
@@ -216,7 +216,7 @@ def _remaining(response: HTTPResponse, held: int, total: int | None) -> int:
 
 
 def _begin(response: HTTPResponse, partial: Partial, size: int | None, most: int | None) -> tuple[int | None, bytes]:
-    """Return the size of the file and its first bytes, once they show that it is the file and not something else."""
+    """Return the size of the file and its first bytes, after checking that they are not a web page or a pointer."""
     length = response.headers.get("Content-Length", "")
     total = int(length) if length.isdecimal() else None
     head = b""
@@ -241,12 +241,12 @@ def _begin(response: HTTPResponse, partial: Partial, size: int | None, most: int
 def _append(
     response: HTTPResponse, chunk: bytes, partial: Partial, limit: int | None, advance: Callable[[int], None]
 ) -> None:
-    """Append `chunk` and what the server sends, at most `limit` bytes in all."""
+    """Append `chunk` and the rest of the response, at most `limit` bytes in all."""
     start = partial.size()
     with partial.path.open("ab") as file:
         while chunk or (chunk := _read(response, file.tell() - start)):
             file.write(chunk)
-            file.flush()  # so that a killed run leaves every byte that was received
+            file.flush()  # a killed run leaves every byte that was received
             advance(len(chunk))
             chunk = b""
             if limit is not None and file.tell() > limit:

@@ -1,4 +1,4 @@
-"""Fetch a public trace into a folder: nothing unfinished under a final name, nothing replaced unasked."""
+"""Fetch a public trace into a folder: no unfinished file has a final name, nothing is replaced unasked."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tracekit.datasets.catalog import find_dataset
 from tracekit.datasets.mirrors import fetch_file
-from tracekit.datasets.record import RECORD_NAME, FileRecord, Record
+from tracekit.datasets.record import RECORD_NAME, DatasetRecord, FileRecord
 from tracekit.errors import OutputError, UsageError
-from tracekit.interruption import undoing
-from tracekit.outputs import output_errors
+from tracekit.interruption import cleanup_on_interrupt
+from tracekit.outputs import lock_folder, output_errors
 from tracekit.progress import Progress
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 __all__ = ["STAGING_NAME", "FetchedFile", "choose_files", "fetch_dataset"]
 
 STAGING_NAME = ".tracekit-fetch"
-"""Hidden folder inside the output for what is unfinished; readers of raw logs pass over it."""
+"""Hidden folder inside the output for unfinished files; readers of raw logs skip it."""
 
 
 @dataclass(frozen=True)
 class FetchedFile:
-    """A file of a dataset that is whole in its folder."""
+    """A complete file of a dataset."""
 
     path: Path
     bytes: int
@@ -62,11 +62,11 @@ def fetch_dataset(
     Parameters
     ----------
     dataset : str or Dataset
-        Which one, by name or as an entry of your own.
+        Its name, or an entry of your own.
     folder : path
-        Where to; made when absent.
+        The output folder; made when absent.
     only : sequence of str
-        Patterns such as '*.csv'; the files whose names fit one of them are fetched. All by default.
+        Patterns such as '*.csv' for the names of the files to fetch; all by default.
     mirror : str, optional
         Address of a folder that holds the files under their names; tried first.
     force : bool
@@ -86,7 +86,7 @@ def fetch_dataset(
     UsageError
         No such dataset, no file fits `only`, the mirror is no address, or the folder holds another dataset.
     SourceError
-        No source gave a file.
+        A file could not be fetched from any source.
     OutputError
         The folder cannot be written, or holds another file of that name.
     """
@@ -95,7 +95,7 @@ def fetch_dataset(
     if mirror is not None and (urlsplit(mirror).scheme not in ("http", "https") or not urlsplit(mirror).hostname):
         raise UsageError(f"'{mirror}' is not an http or https address", where="--mirror")
     with output_errors(folder), _staging(folder) as staging:
-        record = Record(folder, chosen)
+        record = DatasetRecord(folder, chosen)
         found = []
         for file in files:
             urls = ([f"{mirror.rstrip('/')}/{file.name}"] if mirror else []) + list(file.urls)
@@ -126,8 +126,10 @@ def choose_files(dataset: Dataset, only: Sequence[str] = ()) -> list[RemoteFile]
     return [file for file in dataset.files if not only or any(fnmatchcase(file.name, p) for p in only)]
 
 
-def _already(file: RemoteFile, folder: Path, record: Record, *, force: bool, progress: Progress) -> FetchedFile | None:
-    """Return the file when it exists and is known to be whole."""
+def _already(
+    file: RemoteFile, folder: Path, record: DatasetRecord, *, force: bool, progress: Progress
+) -> FetchedFile | None:
+    """Return the file when it exists and is known to be complete."""
     path, earlier = folder / file.name, record.files.get(file.name)
     if not path.exists():
         return None
@@ -142,7 +144,7 @@ def _already(file: RemoteFile, folder: Path, record: Record, *, force: bool, pro
     if force:
         return None
     raise OutputError(
-        "exists with other content" if known else "exists, and nothing tells whether it is whole",
+        "exists with other content" if known else "exists, and there is no checksum to compare it with",
         where=path,
         hint="--force replaces it, or choose another folder with -o",
     )
@@ -153,7 +155,7 @@ def _fetch(
     urls: Sequence[str],
     folder: Path,
     staging: Path,
-    record: Record,
+    record: DatasetRecord,
     timeout: float,
     progress: Progress,
 ) -> FetchedFile:
@@ -182,43 +184,28 @@ def _sha256(path: Path, progress: Progress) -> str:
 
 @contextmanager
 def _staging(folder: Path) -> Iterator[Path]:
-    """Give the hidden folder for what is unfinished to one run at a time; remove it when nothing is left in it."""
+    """Make and lock the hidden folder for unfinished files; remove it when it is empty."""
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     staging = folder / STAGING_NAME
     if staging.is_symlink():
         raise OutputError("is a link and may lead elsewhere", where=staging, hint="remove it")
     staging.mkdir(exist_ok=True)
-    with (staging / "lock").open("wb") as lock:
-        _lock(lock, folder)
+    with lock_folder(staging, shown=folder):
         for path in staging.iterdir():
-            # A killed run leaves the temporary file that pooch moves into place.
-            if path.name.startswith("tmp") or path.name == RECORD_NAME:
+            # A killed run leaves the temporary file that pooch moves into place; older versions left a lock.
+            if path.name.startswith("tmp") or path.name in (RECORD_NAME, "lock"):
                 path.unlink()
         try:
-            with undoing(lambda: _leave(staging, made)):
+            with cleanup_on_interrupt(lambda: _leave(staging, made)):
                 yield staging
         finally:
             _leave(staging, made)
 
 
 def _leave(staging: Path, made: bool) -> None:
-    """Remove the hidden folder when nothing is left in it, and its own folder when that was made for it."""
-    if {path.name for path in staging.iterdir()} == {"lock"}:
-        (staging / "lock").unlink()
+    """Remove the hidden folder when it is empty, and then the output folder if it is empty and new."""
+    if not any(staging.iterdir()):
         staging.rmdir()
         if made and not any(staging.parent.iterdir()):
             staging.parent.rmdir()
-
-
-def _lock(file: IO[bytes], folder: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # not on Windows: there two runs into one folder are not told apart
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise OutputError(
-            "another run is fetching into it", where=folder, hint="wait for it, or choose another folder"
-        ) from error

@@ -1,4 +1,4 @@
-"""Fetch one file from the first of its URLs that gives it: pooch checks and places what `download` brings."""
+"""Fetch one file from the first of its URLs that has it: `download` loads it, pooch checks and places it."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ __all__ = ["fetch_file"]
 def fetch_file(
     file: RemoteFile, urls: Sequence[str], staging: Path, *, timeout: float, progress: Progress
 ) -> tuple[str, RemoteFile]:
-    """Fetch a file into `staging`, whole and checked.
+    """Fetch a file into `staging`, complete and checked.
 
     Parameters
     ----------
     urls : sequence of str
-        Where to look, in this order.
+        Its addresses, in the order to try.
     timeout : float
         Longest silence of a server [s].
 
     Returns
     -------
     str, RemoteFile
-        The URL that gave it, and the file with the checksum that a Git-LFS pointer stated on the way.
+        The URL that had it, and the file with the checksum of a Git-LFS pointer, if another URL had one.
 
     Raises
     ------
     SourceError
-        No URL gave the file.
+        No URL has the file.
     OSError
-        The disk does not take it.
+        The file cannot be written.
     """
     failures = []
     for number, url in enumerate(urls, start=1):
@@ -58,7 +58,7 @@ def fetch_file(
             if number < len(urls):
                 progress.note(f"{url}: {error}; trying the next source")
             if isinstance(error, PointerError) and error.pointer.sha256 and file.sha256 is None:
-                # The pointer names the very content that the next source must have.
+                # The next source must have the content that the pointer names.
                 file = replace(
                     file, sha256=error.pointer.sha256, sha256_from="git-lfs", bytes=file.bytes or error.pointer.size
                 )
@@ -76,7 +76,7 @@ def fetch_file(
 def _retrieve(url: str, file: RemoteFile, staging: Path, timeout: float, progress: Progress) -> None:
     import pooch
 
-    # The library logs each step; here the progress and the errors tell them.
+    # The library logs each step, which progress and errors report here.
     pooch.get_logger().setLevel(logging.CRITICAL)
     downloader = _Downloader(file, staging, timeout, progress)
     known = f"sha256:{file.sha256}" if file.sha256 else None
@@ -86,7 +86,7 @@ def _retrieve(url: str, file: RemoteFile, staging: Path, timeout: float, progres
         except ValueError as error:
             if not downloader.resumed:
                 raise RefusedError(f"its SHA-256 is not {(file.sha256 or '')[:12]}...") from error
-            # The bytes of an earlier request may be the wrong ones: once more, from zero.
+            # The bytes of an earlier request may be wrong: download again from zero.
             downloader.resumed = False
         else:
             return
@@ -94,19 +94,14 @@ def _retrieve(url: str, file: RemoteFile, staging: Path, timeout: float, progres
 
 @dataclass
 class _Downloader:
-    """What pooch calls to download a URL; it leaves the checksum to pooch.
-
-    Attributes
-    ----------
-    resumed : bool
-        Whether the last download contains bytes of an earlier request.
-    """
+    """The downloader that pooch calls; pooch checks the checksum."""
 
     file: RemoteFile
     staging: Path
     timeout: float
     progress: Progress
     resumed: bool = False
+    """Whether the last download contains bytes of an earlier request."""
 
     def __call__(self, url: str, output_file: str, pooch: object) -> None:  # noqa: ARG002 -- pooch's signature
         """Download a URL, or all parts of one that ends in *, to `output_file`."""

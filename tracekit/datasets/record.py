@@ -1,4 +1,4 @@
-"""The record beside fetched files: what they are, under which licence, and their checksums."""
+"""The record beside fetched files: their dataset, licence and checksums."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tracekit.datasets.catalog import Dataset
 
-__all__ = ["RECORD_NAME", "FileRecord", "Record"]
+__all__ = ["RECORD_NAME", "DatasetRecord", "FileRecord"]
 
 RECORD_NAME = "tracekit-dataset.json"
 
@@ -29,18 +29,11 @@ class FileRecord:
     checked: str
     """What the SHA-256 was compared with: 'publisher', 'git-lfs', 'recorded', or 'nothing'."""
     fetched: str
-    """When that was found, in UTC."""
+    """When it was fetched, or first found in the folder, in UTC."""
 
 
-class Record:
-    """The record of one folder.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder with the fetched files.
-    dataset : Dataset
-        What they belong to.
+class DatasetRecord:
+    """The record of the files in one folder.
 
     Raises
     ------
@@ -70,13 +63,7 @@ class Record:
             )
 
     def add(self, name: str, file: FileRecord, staging: Path) -> None:
-        """Keep what is known of a file, at once on disk.
-
-        Parameters
-        ----------
-        staging : Path
-            Folder on the same disk for the unfinished record.
-        """
+        """Add a file and write the record at once, by way of a folder on the same disk."""
         self.files[name] = file
         facts: dict[str, Any] = {
             "dataset": self._dataset.name,

@@ -1,4 +1,4 @@
-"""Recognize what servers send instead of a file."""
+"""Recognize web pages and Git-LFS pointers that servers send instead of a file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _HTML = re.compile(rb"\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body)\b", re.
 
 
 class RefusedError(Exception):
-    """One URL did not give the file; the text is the reason, without the URL."""
+    """A URL does not have the file; the text is the reason, without the URL."""
 
 
 @dataclass(frozen=True)
 class LfsPointer:
-    """What a Git-LFS pointer says of the file that it stands for."""
+    """Checksum and size of the file that a Git-LFS pointer stands for."""
 
     sha256: str
     size: int
@@ -32,7 +32,7 @@ class PointerError(RefusedError):
 
 
 def lfs_pointer(head: bytes) -> LfsPointer | None:
-    """Return the pointer that a content begins with, or None for any other content."""
+    """Return the Git-LFS pointer in the first bytes of a content, or None for any other content."""
     if not head.startswith(_LFS):
         return None
     oid = re.search(rb"^oid sha256:([0-9a-f]{64})$", head, re.MULTILINE)
@@ -41,5 +41,5 @@ def lfs_pointer(head: bytes) -> LfsPointer | None:
 
 
 def is_html(head: bytes, content_type: str) -> bool:
-    """Return whether a content is a web page: what error and log-in pages are, and no raw log is."""
+    """Return whether a content is a web page, such as an error or log-in page; no raw log is one."""
     return content_type.partition(";")[0].strip().lower() == "text/html" or _HTML.match(head) is not None

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracekit.damage import damage_told
+from tracekit.damage import explain_damage
 from tracekit.errors import TraceError, UsageError
-from tracekit.export.chosen import choose
+from tracekit.export.export_log import ExportLog
 from tracekit.export.output import Output
 from tracekit.export.registry import find_target
-from tracekit.export.told import Told
+from tracekit.export.selection import select_jobs
 from tracekit.outputs import output_errors
 from tracekit.trace import Trace
 
@@ -26,7 +26,7 @@ __all__ = ["Exported", "export"]
 
 @contextlib.contextmanager
 def _reading(trace: Trace) -> Iterator[None]:
-    """Turn the failures of reading a Trace into one clear error."""
+    """Raise one clear error when reading the Trace fails."""
     import duckdb
 
     try:
@@ -36,8 +36,10 @@ def _reading(trace: Trace) -> Iterator[None]:
     except duckdb.IOException:
         raise
     except duckdb.Error as error:
-        first = str(error).splitlines()[0]
-        raise TraceError(f"cannot be read: {first}", where=trace.path, hint="'tracekit validate' tells more") from error
+        reason = str(error).splitlines()[0]
+        raise TraceError(
+            f"cannot be read: {reason}", where=trace.path, hint="run 'tracekit validate' for details"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,16 @@ class Exported:
     """Name of the target."""
     files: tuple[Path, ...]
     """The files; of several the main one is the last."""
-    told: Told
+    log: ExportLog
     """Jobs left out, fields filled in, choices made."""
 
     @property
     def jobs(self) -> int:
         """How many jobs were written."""
-        return self.told.written
+        return self.log.written
 
 
-@damage_told()
+@explain_damage()
 def export(
     trace: Trace | str | Path,
     to: str,
@@ -81,11 +83,11 @@ def export(
     options : mapping, optional
         Options of the target.
     force : bool
-        Replace what stands there.
+        Replace an existing export.
     memory_limit : str, optional
         Most memory for joins and sorting before they spill to disk, such as '2GB'.
     progress : Progress, optional
-        Receives everything that was left out, filled in or chosen, as notes.
+        Receives the sentences of the log as notes.
 
     Returns
     -------
@@ -98,12 +100,12 @@ def export(
     TraceError
         The Trace cannot be read.
     OutputError
-        The output stands there already, or cannot be written.
+        The output exists already, or cannot be written.
     """
     target = find_target(to)
     chosen_options = target.fill_options(options or {})
     opened = Trace.of(trace)
-    told = Told()
+    log = ExportLog()
     if progress is not None:
         progress.stage(f"exporting {opened.path.name} to {target.name}")
     with (
@@ -111,11 +113,11 @@ def export(
         opened.connect(memory_limit) as con,
     ):
         with output_errors(output.target), _reading(opened):
-            jobs = choose(con, opened, target.wanted(chosen_options), output.scratch, told)
-            target.write(jobs, output, told, chosen_options)
-        facts = {"target": target.name, "options": chosen_options.values, **told.to_dict()}
+            jobs = select_jobs(con, opened, target.job_filter(chosen_options), output.scratch, log)
+            target.write(jobs, output, log, chosen_options)
+        facts = {"target": target.name, "options": chosen_options.values, **log.to_dict()}
         files = output.commit(facts)
     if progress is not None:
-        for sentence in told.sentences:
+        for sentence in log.sentences:
             progress.note(sentence)
-    return Exported(target.name, tuple(files), told)
+    return Exported(target.name, tuple(files), log)

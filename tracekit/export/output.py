@@ -1,4 +1,4 @@
-"""Where an export's files go: they appear under their names when all of them are complete, and not before."""
+"""The output files of an export, which appear under their names only when all of them are complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["MARKER", "Output"]
 
 MARKER = "export.json"
-"""In a folder that an export made: what was exported, and how."""
+"""File in the folder of an export that says what was exported, and how."""
 
 
 class Output:
@@ -32,14 +32,14 @@ class Output:
     folder : bool
         Whether it is a folder.
     companions : iterable of str
-        Ends of the names of files beside the main one, which must not stand there either.
+        Ends of the names of files beside the main one, which must not exist either.
     force : bool
         Replace what an earlier export wrote.
 
     Raises
     ------
     OutputError
-        Something stands there already, or the place cannot be written.
+        The output exists already, or cannot be written.
     """
 
     def __init__(self, target: Path, *, folder: bool, companions: Iterable[str] = (), force: bool = False) -> None:
@@ -78,11 +78,11 @@ class Output:
         return self._staged(self.target)
 
     def companion(self, end: str) -> Path:
-        """Return where the file beside the main one is written whose name ends so."""
+        """Return where the companion file whose name ends in `end` is written."""
         return self._staged(self._beside(end))
 
     def member(self, name: str) -> Path:
-        """Return where a file of the folder is written; its own folder is made."""
+        """Return where a file of the folder is written; its parent folders are made."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
@@ -96,10 +96,7 @@ class Output:
     def commit(self, facts: dict[str, Any]) -> list[Path]:
         """Let the files appear and return them; the main file comes last.
 
-        Parameters
-        ----------
-        facts : dict
-            What is kept in a folder as export.json.
+        `facts` become export.json in a folder.
 
         Raises
         ------

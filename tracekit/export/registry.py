@@ -20,7 +20,7 @@ def all_targets() -> dict[str, Target]:
 
 
 def broken_plugins() -> dict[str, str]:
-    """Return what is wrong with each installed plug-in that cannot be used, one line, by its entry point's name."""
+    """Return one line for each installed plug-in that cannot be used, by the name of its entry point."""
     return dict(_known()[1])
 
 

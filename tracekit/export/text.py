@@ -1,4 +1,4 @@
-"""Text files of jobs: delimited lines, written block by block."""
+"""CSV files written block by block, and columns as the text that simulators read."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.text import RUN_BY_SPREADSHEETS
+from tracekit.text import RUN_BY_SPREADSHEETS, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from tracekit.export.told import Told
+    from tracekit.export.export_log import ExportLog
 
 __all__ = ["guarded", "local_time", "printable", "whole_seconds", "write_csv"]
 
 _FORMULA = rf"^'|{RUN_BY_SPREADSHEETS}"
-"""Begin of a text that a spreadsheet runs as a formula, or that has a quote of its own: one quote is always undone."""
+"""How a text begins that a spreadsheet runs as a formula, or that begins with a quote: both get a quote in front."""
 
 
 def guarded(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
@@ -37,17 +37,11 @@ def guarded(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     ), int(count)
 
 
-def write_csv(path: Path, blocks: Iterable[pl.DataFrame], told: Told, *, guard: bool, header: bool = True) -> None:
-    """Write blocks of alike columns as one CSV file with a header line.
+def write_csv(path: Path, blocks: Iterable[pl.DataFrame], log: ExportLog, *, guard: bool, header: bool = True) -> None:
+    """Write blocks with the same columns as one CSV file.
 
     Parameters
     ----------
-    path : Path
-        The file.
-    blocks : iterable of DataFrame
-        At least one.
-    told : Told
-        Receives how many texts the guard changed.
     guard : bool
         Whether texts that begin like a formula get a quote in front.
     header : bool
@@ -60,7 +54,7 @@ def write_csv(path: Path, blocks: Iterable[pl.DataFrame], told: Told, *, guard: 
             changed += count
             frame.write_csv(file, include_header=header and number == 0)
     if changed:
-        told.note(f"{changed:,} texts begin like a formula and got a quote in front (option guard)")
+        log.note(f"{changed:,} texts begin like a formula and got a quote in front (option guard)")
 
 
 def whole_seconds(column: str) -> pl.Expr:
@@ -74,12 +68,11 @@ def local_time(column: str, zone: str) -> pl.Expr:
 
 
 def printable(text: str, most: int = 200) -> str:
-    r"""Return a text that stands in one line: characters that would break it are spelled out, blanks made one.
+    r"""Return a text for a single line: characters that do not print are spelled out, blanks are merged.
 
     Examples
     --------
     >>> printable("a\nb  c")
     'a\\nb c'
     """
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-    return " ".join(shown.split())[:most]
+    return " ".join(visible(text).split())[:most]

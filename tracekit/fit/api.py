@@ -1,4 +1,4 @@
-"""Fit a Trace: everything that workload.json holds, in one call."""
+"""Fit a workload model to a Trace, from Python."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from threadpoolctl import threadpool_limits
 
 from tracekit import __version__
-from tracekit.damage import damage_told
+from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.fit.arrivals import HOURS_UNKNOWN, fit_arrivals
 from tracekit.fit.choice import Effort
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["fit"]
 
 
-@damage_told()
+@explain_damage()
 def fit(
     trace: Trace | str | Path,
     *,
@@ -43,13 +43,13 @@ def fit(
     trace : Trace, str or Path
         The Trace or its folder.
     seed : int
-        Of goodness and bootstrap; parameters do not depend on it.
+        For goodness and bootstrap; parameters do not depend on it.
     replicates : int
         Samples that each bootstrap draws; 0 leaves the p-values out.
     workers : int
         Threads; the result does not depend on them.
     progress : Progress, optional
-        Told what is being fitted.
+        Receives the steps.
 
     Returns
     -------
@@ -75,9 +75,9 @@ def fit(
     if replicates < 0:
         raise UsageError(f"must be at least 0, not {replicates}", where="--bootstrap")
     whole = Trace.of(trace)
-    told = progress or Progress()
+    progress = progress or Progress()
     effort = Effort(replicates=replicates)
-    told.stage("reading the jobs")
+    progress.stage("reading the jobs")
     table = read_jobs(whole)
     manifest = whole.manifest
     phase = manifest.capabilities.get("hour_of_day")
@@ -104,7 +104,7 @@ def fit(
             "longest_s": table.frame["held_s"].max(),
         },
     }
-    told.stage("fitting arrivals")
+    progress.stage("fitting arrivals")
     document["arrivals"] = fit_arrivals(table.frame, whole.timezone, seeded(seed, "arrivals"))
     document["sizes"] = fit_sizes(table.frame)
     document["users"] = fit_users(table.frame)
@@ -114,18 +114,18 @@ def fit(
     # L-BFGS-B has OpenBLAS solve systems of a handful of variables, which its threads make many times slower where
     # other programs run (scipy issue 22438); one thread also keeps the digits from depending on the processors.
     with threadpool_limits(limits=1, user_api="blas"):
-        told.stage("fitting run times")
+        progress.stage("fitting run times")
         document["run_times"] = fit_run_times(table, seed, effort, workers=workers)
-        told.stage("fitting failures")
+        progress.stage("fitting failures")
         document["failures"] = fit_failures(whole, seed, effort)
-    told.stage("reading utilization")
+    progress.stage("reading utilization")
     document["utilization"] = fit_utilization(whole)
     document["notes"] = _notes(document)
     return WorkloadModel(rounded(document))
 
 
 def _notes(document: dict[str, Any]) -> list[str]:
-    """Return what could not be fitted, and what a reader should know of the rest."""
+    """Return what could not be fitted, and what a reader should know about the rest."""
     found = _source_notes(document["source"])
     if not document["run_times"]:
         found.append("no run time could be fitted: no job has one")
@@ -144,7 +144,7 @@ def _notes(document: dict[str, Any]) -> list[str]:
             f" is not known ({document['correlation']['reason']})"
         )
     if document["utilization"]["source"] is None:
-        found.append(f"the model tells no GPU utilization: {document['utilization']['reason']}")
+        found.append(f"the model has no GPU utilization: {document['utilization']['reason']}")
     return found
 
 

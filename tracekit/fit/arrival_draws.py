@@ -11,10 +11,8 @@ from tracekit.errors import UsageError
 from tracekit.fit.rate import HOUR_S, with_hours
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from tracekit.fit.arrays import Floats, Whole
 
-    Floats = NDArray[np.float64]
-    Whole = NDArray[np.int64]
 
 __all__ = ["LONGEST_DAYS", "MOST_JOBS", "draw_arrivals"]
 
@@ -24,7 +22,7 @@ MOST_JOBS = 200_000_000
 LONGEST_DAYS = 36_500.0
 """Most days that a synthetic Trace may span."""
 _LEAST_ABOVE = 0.02
-"""Share of gaps above the least one from which on others are simply drawn again."""
+"""Share of gaps above `least` from which on rejection sampling is used."""
 
 
 def draw_arrivals(
@@ -37,23 +35,22 @@ def draw_arrivals(
     arrivals : dict
         The part of workload.json.
     jobs, days : optional
-        How many jobs, or how long; one of them is None.
+        Number of jobs, or days; one of them is None.
     load : float
-        Factor on the rate. Bursts keep their number of arrivals, and pass as much faster.
+        Factor on the rate. Bursts keep their number of arrivals, and are shorter by that factor.
 
     Raises
     ------
     UsageError
         The span would be longer than 100 years, or hold more than `MOST_JOBS`.
     """
-    rate = arrivals["rate"]
+    rate, mean = arrivals["rate"], arrivals["batch"]["mean"]
     fastest = load * rate["per_hour"] * max(1.0, float(np.exp(min(rate["trend_per_day"] * arrivals["days"], 700.0))))
-    if jobs is not None and jobs / arrivals["batch"]["mean"] / fastest / 24 > LONGEST_DAYS:
+    if jobs is not None and jobs / mean / fastest / 24 > LONGEST_DAYS:
         raise _too_long()
     hours, operational = _clock(arrivals, days, load)
-    mean = arrivals["batch"]["mean"]
     limit = float(operational[-1]) if days is not None else np.inf
-    if days is not None and limit * arrivals["batch"]["mean"] > MOST_JOBS:
+    if days is not None and limit * mean > MOST_JOBS:
         raise UsageError(f"would be more than {MOST_JOBS:,} jobs", where="--days", hint="ask for fewer days")
     wanted = int((jobs or 0) / mean) + 1 if jobs is not None else int(limit) + 1
     times = _operational_times(arrivals, rng, int(wanted * 1.02) + 50, limit)
@@ -92,7 +89,7 @@ def _clock(
             raise _too_long()
         whole = with_hours(int(first_hour), number, arrivals["timezone"])
         profile = np.asarray(rate["profile"], float)
-        # Beyond the days that were seen nothing is known of the trend: it stays where it was.
+        # Beyond the days of the log the trend is unknown: the rate stays constant.
         passed = np.minimum(np.arange(number) / 24, arrivals["days"])
         growth = np.exp(np.minimum(rate["trend_per_day"] * passed, 500.0))
         each = load * rate["per_hour"] * profile[whole.of_week % profile.size] * growth
@@ -141,7 +138,7 @@ def _gamma(rng: np.random.Generator, number: int, p: dict[str, float]) -> Floats
 
 
 def _modulated(rng: np.random.Generator, number: int, p: dict[str, float]) -> Floats:
-    """Return arrivals of a process that starts quiet or busy as likely as it is."""
+    """Return arrivals of a process that starts in a random state of its stationary distribution."""
     length = 1 / p["to_busy"], 1 / p["to_quiet"]
     rates = p["quiet_rate"], p["busy_rate"]
     mean = (length[0] * rates[0] + length[1] * rates[1]) / (length[0] + length[1])

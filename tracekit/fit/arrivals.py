@@ -1,19 +1,20 @@
-"""When jobs come: a rate that follows the week, what is left beyond it, and jobs submitted in one second.
+"""Fit arrivals: a rate that follows the week, batches submitted in one second, and bursts beyond both.
 
-Jobs of one second (or of one step, where the log's times are coarser) are a batch, and batches are what arrives. With
-the fitted rate the gaps between them are read in operational time, where a Poisson process has exponential gaps of
-mean 1. Poisson is rejected when hourly counts, or the gaps themselves, vary more (gaps: or less) than those of drawn
-Poisson processes, read in the same clock, in all but 1 % of the draws; then a gamma renewal process and a two-state
-Markov-modulated Poisson process are fitted to the same gaps, and of these the least BIC wins.
+Jobs of one second (or of one step, where the times of the log are coarser) are a batch, and batches are what arrives.
+With the fitted rate the gaps between batches are converted to operational time, in which a Poisson process has
+exponential gaps of mean 1. Poisson is rejected when hourly counts vary more, or gaps more or less, than those of 99 %
+of simulated Poisson processes observed through the same clock; then a gamma renewal process and a two-state
+Markov-modulated Poisson process are fitted to the same gaps, and the one with the least BIC is chosen.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.fit.independence import Clock, Outcome, counts_test, gaps_test
+from tracekit.fit.independence import Clock, IndependenceResult, counts_test, gaps_test
 from tracekit.fit.modulation import fit_gamma, fit_modulated
 from tracekit.fit.rate import Hours, Rate, fit_rate, hours_between, observed_week
 from tracekit.fit.sample import resolution_of
@@ -21,20 +22,20 @@ from tracekit.text import duration, percent
 
 if TYPE_CHECKING:
     import polars as pl
-    from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+    from tracekit.fit.arrays import Floats, Whole
+
 
 __all__ = ["HOURS_UNKNOWN", "PROCESS_WORDS", "fit_arrivals"]
 
 HOURS_UNKNOWN = (
-    "the log does not tell the hour of the day: the hours of the arrival rate are those of the Trace's own clock, whose"
-    " hour 0 need not be midnight"
+    "the log does not state the hour of the day: the hours of the arrival rate are those of the Trace's own clock,"
+    " whose hour 0 need not be midnight"
 )
-"""Note of a model whose log does not tell the hour of the day."""
+"""Note of a model whose log does not state the hour of the day."""
 
 PROCESS_WORDS = {"poisson": "Poisson", "gamma_renewal": "gamma renewal", "mmpp": "MMPP"}
-"""What people call a process."""
+"""Names of the processes in text."""
 
 LEVEL = 0.01
 """p-value below which Poisson is rejected."""
@@ -43,21 +44,14 @@ GAPS = 20_000
 _LEAST = 20
 """Arrivals that a process needs."""
 _LEAST_ROOM = 0.05
-"""Share of the clock's steps without a batch, where batches come, that the tests need."""
+"""Least share of steps without a batch, in the hours with batches, that the tests need."""
 _BATCH_SIZES = 500
 
 
 def fit_arrivals(jobs: pl.DataFrame, timezone: str, rng: np.random.Generator) -> dict[str, Any]:
     """Return what workload.json says about arrivals.
 
-    Parameters
-    ----------
-    jobs : DataFrame
-        submit_us, user and gpu_count, in order of submission.
-    timezone : str
-        Zone in which hours of the week are read.
-    rng : Generator
-        Draws the processes behind the p-values.
+    `jobs` are in order of submission; hours of the week are read in `timezone`.
     """
     timed = jobs.filter(jobs["submit_us"].is_not_null())
     if timed.height < 2 or timed["submit_us"][0] == timed["submit_us"][-1]:
@@ -93,13 +87,13 @@ def fit_arrivals(jobs: pl.DataFrame, timezone: str, rng: np.random.Generator) ->
 
 def _process(times: Floats, step: float, rate: Rate, hours: Hours, rng: np.random.Generator) -> dict[str, Any]:
     if times.size < _LEAST:
-        why = f"{times.size} arrivals cannot tell one process from another, {_LEAST} are needed"
+        why = f"{times.size} arrivals cannot distinguish the processes, {_LEAST} are needed"
         return {"process": "poisson", "why": why, "tests": None, "candidates": []}
     clock = Clock.make(times, step, rate, hours)
     if clock.room < _LEAST_ROOM:
         why = (
             f"the log's clock goes in steps of {duration(step)}, and where batches come only {percent(clock.room)} of"
-            " them are without one: that does not tell bursts from independent arrivals"
+            " them are without one: that does not distinguish bursts from independent arrivals"
         )
         return {"process": "poisson", "why": why, "tests": None, "candidates": []}
     first = max(0, (times.size - 1 - GAPS) // 2)
@@ -120,24 +114,24 @@ def _process(times: Floats, step: float, rate: Rate, hours: Hours, rng: np.rando
         "draws": min(test.draws for test in (counts, varied) if test.draws),
         "gaps": int(gaps.size),
     }
-    told = (
+    evidence = (
         f"hourly counts vary {_times(counts)} those of independent arrivals (p = {counts.p:.3g}), gaps"
         f" {_times(varied)} theirs (p = {varied.p:.3g})"
     )
     if min(counts.p, varied.p) >= LEVEL:
-        return {"process": "poisson", "why": f"Poisson is not rejected: {told}", "tests": tests, "candidates": []}
+        return {"process": "poisson", "why": f"Poisson is not rejected: {evidence}", "tests": tests, "candidates": []}
     candidates = _candidates(gaps / gaps.mean(), least)
     _, *others = candidates
     best = min(others, key=lambda c: float(c["bic"]))
     shown = ", ".join(f"{PROCESS_WORDS[c['process']]} {c['bic']:,.1f}" for c in candidates)
     why = (
-        f"Poisson is rejected by these tests: {told}; of the other processes {PROCESS_WORDS[best['process']]} has the"
-        f" least BIC ({shown})"
+        f"Poisson is rejected by these tests: {evidence}; of the other processes {PROCESS_WORDS[best['process']]} has"
+        f" the least BIC ({shown})"
     )
     return {"process": best["process"], "why": why, "tests": tests, "candidates": candidates}
 
 
-def _times(outcome: Outcome) -> str:
+def _times(outcome: IndependenceResult) -> str:
     return f"{outcome.ratio:.3g} times as much as" if outcome.ratio is not None else "as"
 
 
@@ -150,13 +144,7 @@ def _candidates(gaps: Floats, least: float) -> list[dict[str, Any]]:
     modulated = fit_modulated(gaps)
     if modulated is not None:
         process, likelihood = modulated
-        named = {
-            "quiet_rate": process.quiet_rate,
-            "busy_rate": process.busy_rate,
-            "to_busy": process.to_busy,
-            "to_quiet": process.to_quiet,
-        }
-        found.append(_candidate("mmpp", named, likelihood, size))
+        found.append(_candidate("mmpp", asdict(process), likelihood, size))
     return found
 
 
@@ -171,7 +159,7 @@ def _candidate(name: str, parameters: dict[str, float], likelihood: float, size:
     }
 
 
-def _batches(timed: pl.DataFrame, ticks: Floats, counts: NDArray[np.int64]) -> dict[str, Any]:
+def _batches(timed: pl.DataFrame, ticks: Floats, counts: Whole) -> dict[str, Any]:
     sizes, times = np.unique(counts, return_counts=True)
     kept = min(sizes.size, _BATCH_SIZES)
     shares = times[:kept] / times[:kept].sum()

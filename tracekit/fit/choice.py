@@ -1,8 +1,8 @@
-"""All families on one sample: what each gives, which is chosen, and how well that one fits."""
+"""Fit all families to one sample, choose one, and measure how well it fits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +25,7 @@ LEVELS = (
     *(0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7),
     *(0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1),
 )
-"""Shares at which the durations of a group are told beside its fit."""
+"""Shares at which workload.json has the observed quantiles of a group."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def fit_families(sample: Sample, families: Iterable[Family]) -> tuple[list[Fitte
 
 
 def best(fitted: list[Fitted], criterion: str) -> Fitted:
-    """Return the fit with the least AIC or BIC; of equal ones the simpler, which stands first."""
+    """Return the fit with the least AIC or BIC; of equal ones the simpler, which comes first."""
     return min(fitted, key=lambda one: getattr(one, criterion))
 
 
@@ -61,8 +61,8 @@ def describe(
 ) -> dict[str, Any]:
     """Return everything that workload.json says about the distribution of one sample.
 
-    The family of the least BIC is chosen: among 11 families, some inside others, AIC would choose a needless parameter
-    in one case of six however large the sample.
+    The family with the least BIC is chosen: among 11 families, some of them nested, AIC would choose a needless
+    parameter in one case of six, however large the sample.
     """
     fitted, failed = fit_families(sample, FAMILIES.values())
     seen = {one.family.name: one for one in fitted}
@@ -92,12 +92,7 @@ def describe(
         found["best_by"] = {"aic": best(fitted, "aic").family.name, "bic": by_bic.family.name}
         if p_value and effort.replicates:
             drawn = bootstrap(by_bic, sample, rng, jobs=effort.bootstrap_jobs, replicates=effort.replicates)
-            found["bootstrap"] = {
-                "jobs": drawn.jobs,
-                "replicates": drawn.replicates,
-                "p_ks": drawn.p_ks,
-                "p_ad": drawn.p_ad,
-            }
+            found["bootstrap"] = asdict(drawn)
     else:
         found["reason"] = f"no family could be fitted: {next(iter(failed.values()))}"
     return found
@@ -121,20 +116,20 @@ def _fitted(one: Fitted, part: Sample, rng: np.random.Generator) -> dict[str, An
 def observed_quantiles(sample: Sample) -> list[list[float]] | None:
     """Return [share, duration] by the Kaplan-Meier estimate, as far as it reaches; None where no end is known.
 
-    A rounded value is told as it was written: the middle of its interval, 0 where that was cut at 0.
+    A rounded value is the middle of its interval, 0 where the interval begins at 0.
     """
     if not sample.observed_n:
         return None
-    told = np.concatenate([np.where(sample.low > 0, (sample.low + sample.high) / 2, 0.0), sample.exact, sample.right])
+    values = np.concatenate([np.where(sample.low > 0, (sample.low + sample.high) / 2, 0.0), sample.exact, sample.right])
     ends = np.concatenate([sample.middles_n, np.zeros(sample.right.size)])
     counts = np.concatenate([sample.middles_n, sample.right_n])
-    order = np.lexsort((-ends, told))  # of equal durations, ends come before cuts
-    told, ends, counts = told[order], ends[order], counts[order]
+    order = np.lexsort((-ends, values))  # of equal durations, ends come before censored ones
+    values, ends, counts = values[order], ends[order], counts[order]
     left = np.cumprod(1 - ends / counts[::-1].cumsum()[::-1])
     gone = np.where(left < 1e-12, 1.0, 1 - left)
     place = np.searchsorted(gone, np.array(LEVELS) - 1e-9, side="left")
     first = int(np.flatnonzero(ends)[0])
-    return [[q, float(told[max(i, first)])] for q, i in zip(LEVELS, place, strict=True) if i < told.size]
+    return [[q, float(values[max(i, first)])] for q, i in zip(LEVELS, place, strict=True) if i < values.size]
 
 
 def _tail(sample: Sample, rng: np.random.Generator, effort: Effort) -> dict[str, Any]:

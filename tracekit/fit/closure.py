@@ -1,6 +1,6 @@
 """How close the model of a synthetic Trace comes to the model it was drawn from.
 
-Each quantity has a tolerance of two parts: what the model simplifies, and what chance does to a Trace of that many
+The tolerance of each quantity has two parts: the simplification of the model, and chance in a Trace of that many
 jobs.
 """
 
@@ -15,13 +15,11 @@ from tracekit.fit.families import FAMILIES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from tracekit.fit.arrays import Floats
     from tracekit.fit.model import WorkloadModel
 
-    Floats = NDArray[np.float64]
 
-__all__ = ["TOLERANCES", "Difference", "closure"]
+__all__ = ["TOLERANCES", "ModelDifference", "closure"]
 
 TOLERANCES = {
     "jobs_per_day": (0.05, 3.0),
@@ -35,7 +33,7 @@ TOLERANCES = {
     "correlation": (0.05, 3.0),
     "top_5_pct_share": (0.05, 3.0),
 }
-"""By quantity: what the model simplifies, and a factor on 1 / sqrt(n) for chance.
+"""By quantity: a constant for what the model simplifies, and a factor on 1 / sqrt(n) for chance.
 
 jobs_per_day, batch_mean: relative difference, n the batches (divided by the dispersion of hourly counts).
 rate_profile: mean absolute difference of the hour-of-week factors, n the batches of one factor, alike.
@@ -43,12 +41,12 @@ gap_variation: difference of the logarithm of the squared variation of gaps, n t
 modulated process.
 size_class_share, status_share, top_5_pct_share: difference of shares, n the jobs.
 run_time: largest difference of the two fitted distribution functions of a group, n its jobs; all jobs, size class,
-status, size class by status. run_time_of_vc: the same of a VC, of which the model knows only where its jobs stand
+status, size class by status. run_time_of_vc: the same of a VC, of which the model has only the ranks of its jobs
 among those of the same class and status. correlation: difference, n the pairs.
 """
 
 
-class Difference(NamedTuple):
+class ModelDifference(NamedTuple):
     """One quantity in both models."""
 
     quantity: str
@@ -64,16 +62,8 @@ class Difference(NamedTuple):
         return self.difference <= self.tolerance
 
 
-def closure(model: WorkloadModel, again: WorkloadModel) -> list[Difference]:
-    """Return every quantity of two models side by side, with its difference and tolerance.
-
-    Parameters
-    ----------
-    model : WorkloadModel
-        What was drawn from.
-    again : WorkloadModel
-        The fit of the synthetic Trace.
-    """
+def closure(model: WorkloadModel, again: WorkloadModel) -> list[ModelDifference]:
+    """Return every quantity of a model and of the fit of a Trace drawn from it, with difference and tolerance."""
     return [*_arrivals(model, again), *_shares(model, again), *_run_times(model, again)]
 
 
@@ -82,11 +72,11 @@ def _tolerance(quantity: str, number: float) -> float:
     return simplified + chance / float(np.sqrt(max(number, 1.0)))
 
 
-def _compared(quantity: str, name: str, both: Sequence[float], difference: float, number: float) -> Difference:
-    return Difference(quantity, name, both[0], both[1], abs(difference), _tolerance(quantity, number))
+def _compared(quantity: str, name: str, both: Sequence[float], difference: float, number: float) -> ModelDifference:
+    return ModelDifference(quantity, name, both[0], both[1], abs(difference), _tolerance(quantity, number))
 
 
-def _arrivals(model: WorkloadModel, again: WorkloadModel) -> Iterator[Difference]:
+def _arrivals(model: WorkloadModel, again: WorkloadModel) -> Iterator[ModelDifference]:
     a, b = model.document["arrivals"], again.document["arrivals"]
     if a["process"] is None or b["process"] is None:
         return
@@ -115,7 +105,7 @@ def _independent_gaps(arrivals: dict[str, Any]) -> float:
     return min(gaps, gaps / float(1 / p["to_busy"] + 1 / p["to_quiet"]))
 
 
-def _shares(model: WorkloadModel, again: WorkloadModel) -> Iterator[Difference]:
+def _shares(model: WorkloadModel, again: WorkloadModel) -> Iterator[ModelDifference]:
     one, two = model.document, again.document
     jobs = min(one["sizes"]["jobs"], two["sizes"]["jobs"])
     for name, share in one["sizes"]["by_gpu_class"].items():
@@ -142,7 +132,7 @@ def _by_status(document: dict[str, Any]) -> dict[str | None, float]:
     return found
 
 
-def _run_times(model: WorkloadModel, again: WorkloadModel) -> Iterator[Difference]:
+def _run_times(model: WorkloadModel, again: WorkloadModel) -> Iterator[ModelDifference]:
     for entry in model.run_times:
         key = {k: entry[k] for k in ("gpu_class", "status", "cluster", "vc")}
         other = again.run_time(entry["measure"], **key)

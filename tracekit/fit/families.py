@@ -1,7 +1,7 @@
-"""The families of distributions that a duration may follow, one registry for fitting, checking and drawing.
+"""The families of distributions of durations, in one registry for fitting, checking and drawing.
 
-Parameters have scipy's names, `loc` is 0, and every parameter is above 0. A part of a mixture has its number behind
-the name: weight_1, s_1, scale_1, weight_2, ...; the weights sum to 1 and parts are ordered by `scale`.
+Parameters have the names of scipy, `loc` is 0, and every parameter is above 0. Those of a mixture end in the number of
+their part: weight_1, s_1, scale_1, weight_2, ...; the weights sum to 1 and parts are ordered by `scale`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from tracekit.fit import formulas as f
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
+    from tracekit.fit.arrays import Floats
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["FAMILIES", "Family", "quantiles"]
 
@@ -142,8 +141,8 @@ _GRID = 4096
 def quantiles(family: Family, p: Floats, scores: Floats, *, longest_s: float) -> Floats:
     """Return the durations [s] at given normal scores of the distribution cut at `longest_s`.
 
-    A score z stands for the probability Phi(z). The quantile function is read from a table of 4,096 durations,
-    linear between normal score and logarithm; the error is below 1e-4 of the duration, and 0.4 % at the cut.
+    A score z is the probability Phi(z). The quantile function is interpolated in a table of 4,096 durations, linear
+    between normal score and logarithm; the error is below 1e-4 of the duration, and 0.4 % at the cut.
     """
     p = np.asarray(p, float)
     low = np.log(1e-6)
@@ -151,7 +150,7 @@ def quantiles(family: Family, p: Floats, scores: Floats, *, longest_s: float) ->
     logsf = np.minimum(family.logsf(x, p), -1e-300)
     share = -np.expm1(logsf)
     whole = max(float(share[-1]), 1e-300)
-    # Of the cut distribution: below the middle by its share, above by what is left, so that no tail loses digits.
+    # Below the median by the share below, above it by the share above, so that neither tail loses digits.
     below = np.maximum(share / whole, 1e-300)
     above = np.maximum((whole - share) / whole, 0.0)
     if whole > 0.5:

@@ -1,8 +1,8 @@
 """Log-density and log-survival of each family, in scipy's parameters with loc = 0.
 
-Plain NumPy, because a fit calls them hundreds of times; the tests hold each against scipy.stats. `x` are durations
-above 0, `logx` their logarithms (handed in, because a fit needs them again and again), `p` the parameters in the
-order of the family: numbers, or columns of numbers, one row of results each.
+Plain NumPy, because a fit calls them hundreds of times; the tests compare each with scipy.stats. `x` are durations
+above 0, `logx` their logarithms (an argument, because a fit computes them once), `p` the parameters in the order of the
+family: numbers, or columns of numbers with one row of results each.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import numpy as np
 from scipy import special
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from tracekit.fit.arrays import Floats
 
-    Floats = NDArray[np.float64]
 
 __all__: list[str] = []
 

@@ -1,6 +1,6 @@
 """Synthetic Traces drawn from a fitted workload: jobs, attempts, nodes and capacity.
 
-Queue times are not invented: no job has a start, an end or a wait until a replay gives it one.
+There are no queue times: no job has a start, an end or a wait until a replay gives it one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,10 @@ from tracekit.progress import Progress
 from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from tracekit.fit.arrays import Floats, Whole
     from tracekit.fit.job_draws import Outcomes
     from tracekit.trace import Trace
 
-    Floats = NDArray[np.float64]
-    Whole = NDArray[np.int64]
 
 __all__ = ["generate"]
 
@@ -56,7 +53,7 @@ def generate(
     out : str or Path
         Folder of the new Trace.
     jobs, days : optional
-        How many jobs, or how many days of them; exactly one of the two. The first job comes when the log's did.
+        How many jobs, or how many days of them; exactly one of the two. The first job has the time of the log's first.
     seed : int
         The same model, options and seed give the same tables.
     scale_load : float
@@ -66,7 +63,7 @@ def generate(
     force : bool
         Replace an earlier Trace.
     progress : Progress, optional
-        Told what is being drawn.
+        Receives the steps.
 
     Raises
     ------
@@ -82,8 +79,8 @@ def generate(
         raise UsageError(f"the model has no arrivals: {arrivals['reason']}", hint="fit a Trace with more jobs")
     if not known.document["statuses"]["groups"]:
         raise UsageError("the model has no job that ended", hint="fit a Trace with ended jobs")
-    told = progress or Progress()
-    told.stage("drawing jobs")
+    progress = progress or Progress()
+    progress.stage("drawing jobs")
     rng = np.random.default_rng(seed)
     seconds, batch = draw_arrivals(arrivals, rng, jobs=jobs, days=days, load=scale_load)
     if not seconds.size:
@@ -95,7 +92,7 @@ def generate(
         outcomes.ran[:] = False
         outcomes.attempts[:] = 0
     run_s = draw_run_times(known, tenants, request, outcomes, rng)
-    told.stage("writing the Trace")
+    progress.stage("writing the Trace")
     with TraceWriter(Path(out), force=force) as writer:
         listed = _frames(known, tenants.names)
         digits = len(str(seconds.size))
@@ -134,7 +131,7 @@ def _check(jobs: int | None, days: float | None, seed: int, scale_load: float, s
 def _frames(
     model: WorkloadModel, names: list[tuple[str | None, str | None, str | None]]
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
-    """Return the tenants, the requests and the statuses that jobs point to."""
+    """Return the tenants, the requests and the statuses, which jobs refer to by index."""
     tenants = pl.DataFrame(names, schema={"user": pl.String, "cluster": pl.String, "vc": pl.String}, orient="row")
     asked = {
         "gpu_count": pl.Float64,
@@ -202,7 +199,7 @@ def _attempts(model: WorkloadModel, jobs: pl.DataFrame, counts: Whole, rng: np.r
 
 
 def _whole_parts(counts: list[int], factor: float) -> Whole:
-    """Return counts scaled to whole numbers whose running sums are off by at most a half."""
+    """Return counts scaled to whole numbers, with running sums that are off by at most a half."""
     total = np.floor(np.cumsum(counts) * factor + 0.5).astype(np.int64)
     return np.diff(total, prepend=0)
 

@@ -1,6 +1,6 @@
-"""How well a fitted family describes its sample: Kolmogorov-Smirnov, Anderson-Darling, a parametric bootstrap.
+"""Goodness of fit: Kolmogorov-Smirnov, Anderson-Darling, and a parametric bootstrap.
 
-Every job gets a residual u that is uniform on (0, 1) when the family is right: F(x) for an exact value, a random
+The residual u of every job is uniform on (0, 1) when the family is right: F(x) for an exact value, a random
 number in (F(a), F(b)) for an interval, in (F(x), 1) for a right-censored value (randomized quantile residuals, Dunn and
 Smyth 1996). Both statistics compare the residuals with the uniform distribution. Since the parameters were fitted to
 the same data, no table gives a p-value; the bootstrap draws samples from the fitted family, censors and rounds them
@@ -19,17 +19,15 @@ from tracekit.fit.likelihood import Likelihood, climb
 from tracekit.fit.sample import Sample
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from tracekit.fit.arrays import Floats
     from tracekit.fit.families import Family
     from tracekit.fit.likelihood import Fitted
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["GOODNESS_JOBS", "Bootstrap", "anderson_darling", "bootstrap", "censoring_times", "kolmogorov", "residuals"]
 
 GOODNESS_JOBS = 10_000
-"""Most jobs whose residuals the statistics are taken over; a larger sample is drawn from."""
+"""Most jobs that the statistics use; of a larger sample a random part."""
 
 
 def residuals(family: Family, p: Floats, sample: Sample, rng: np.random.Generator) -> Floats:

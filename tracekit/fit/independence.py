@@ -1,9 +1,9 @@
-"""Whether batches come independently of each other: how hourly counts and gaps vary, beside drawn Poisson processes.
+"""Tests of whether batches arrive independently: how hourly counts and gaps vary, compared with Poisson processes.
 
-A log tells of a step (tick) of its clock only whether anything came in it. The fitted rate is that of such ticks:
-where q of them are hit, -ln(1 - q) events come in a tick of a Poisson process. Read in ticks its gaps and its hourly
-counts vary less than a Poisson process does, the less the more ticks are hit, so that a statistic means something only
-beside that of drawn processes that were read in the same clock.
+Of a step (tick) of its clock a log shows only whether anything arrived in it. The fitted rate is that of such ticks:
+where a share q of them is hit, -ln(1 - q) events arrive in a tick of a Poisson process. In ticks, gaps and hourly
+counts vary less than those of a Poisson process, and the less the more ticks are hit. A statistic is therefore compared
+with that of simulated processes observed through the same clock.
 """
 
 from __future__ import annotations
@@ -16,35 +16,33 @@ import numpy as np
 from tracekit.fit.rate import HOUR_S
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from tracekit.fit.arrays import Floats, Whole
     from tracekit.fit.rate import Hours, Rate
 
-    Floats = NDArray[np.float64]
 
-__all__ = ["DRAWS", "Clock", "Outcome", "counts_test", "gaps_test"]
+__all__ = ["DRAWS", "Clock", "IndependenceResult", "counts_test", "gaps_test"]
 
 DRAWS = 999
-"""Processes drawn for a p-value; as few as 250 where there are many hours or gaps."""
+"""Processes simulated for a p-value; as few as 250 where there are many hours or gaps."""
 _LEAST_DRAWS = 250
 _MOST = 5_000_000
-"""Numbers drawn for a p-value, about."""
+"""Approximate number of random numbers for a p-value."""
 _MOST_HIT = 0.999
-"""Share of the ticks of an hour that are taken as hit at most: if all were, infinitely many events would come."""
+"""Largest share of the ticks of an hour that is taken as hit: with all of them the rate would be infinite."""
 
 
-class Outcome(NamedTuple):
-    """A statistic beside that of independent arrivals."""
+class IndependenceResult(NamedTuple):
+    """A statistic of the log, compared with that of independent arrivals."""
 
     value: float
     independent: float
-    """Median of the drawn processes; 0 where they cannot vary."""
+    """Median of the simulated processes; 0 where they cannot vary."""
     p: float
     draws: int
 
     @property
     def ratio(self) -> float | None:
-        """How many times as much the log varies as independent arrivals."""
+        """Variation of the log over that of independent arrivals."""
         return self.value / self.independent if self.independent > 0 else None
 
 
@@ -55,7 +53,7 @@ class Clock:
     step_s: float
     edges_s: Floats
     """Ends of the hours, the first and the last those of the window, in seconds since 1970 UTC."""
-    cells: NDArray[np.int64]
+    cells: Whole
     """Which factor of the profile each hour has."""
     hits: Floats
     """Expected ticks with an arrival in each hour."""
@@ -64,17 +62,7 @@ class Clock:
 
     @classmethod
     def make(cls, times: Floats, step: float, rate: Rate, hours: Hours) -> Clock:
-        """Return the clock of a fitted rate.
-
-        Parameters
-        ----------
-        times : array
-            Begins of the ticks with an arrival, rising [s].
-        step : float
-            Length of a tick [s].
-        rate, hours
-            The rate that was fitted to the times, and the hours of its window.
-        """
+        """Return the clock of a rate fitted to `times`, the rising beginnings [s] of ticks of `step` seconds."""
         edges = hours.start_s + HOUR_S * np.arange(hours.of_week.size + 1, dtype=float)
         edges[0], edges[-1] = times[0], times[-1] + step
         return cls(step, edges, hours.of_week % rate.profile.size, rate.expected(hours), np.diff(edges) / step)
@@ -107,19 +95,12 @@ class Clock:
         return Clock(self.step_s, edges, self.cells[part], self.hits[part] * ticks / self.ticks[part], ticks)
 
 
-def counts_test(dispersion: float, clock: Clock, factors: int, fitted: int, rng: np.random.Generator) -> Outcome:
-    """Return how often hourly counts of a Poisson process are as dispersed, each draw with a rate of its own.
+def counts_test(
+    dispersion: float, clock: Clock, factors: int, fitted: int, rng: np.random.Generator
+) -> IndependenceResult:
+    """Test whether hourly counts are more dispersed than those of a Poisson process, whose rate is fitted to each draw.
 
-    Parameters
-    ----------
-    dispersion : float
-        Pearson's, of the log.
-    clock : Clock
-        Its rate.
-    factors, fitted : int
-        Factors of the profile; numbers that were fitted to the counts.
-    rng : Generator
-        Draws the processes.
+    `dispersion` is that of Pearson, `factors` of the profile, `fitted` the numbers that were fitted to the counts.
     """
     order = np.argsort(clock.cells, kind="stable")
     cells = clock.cells[order]
@@ -128,7 +109,7 @@ def counts_test(dispersion: float, clock: Clock, factors: int, fitted: int, rng:
     per_cell = np.bincount(cells, expected, factors)
     free = cells.size - fitted
     if free <= 0:
-        return Outcome(dispersion, 0.0, 1.0, 0)
+        return IndependenceResult(dispersion, 0.0, 1.0, 0)
     values = np.empty(_draws(cells.size))
     for place in range(values.size):
         drawn = rng.binomial(ticks, shares)
@@ -136,22 +117,13 @@ def counts_test(dispersion: float, clock: Clock, factors: int, fitted: int, rng:
         refitted *= max(drawn.sum(), 1) / refitted.sum()
         values[place] = ((drawn - refitted) ** 2 / refitted).sum() / free
     above = int((values >= dispersion).sum())
-    return Outcome(dispersion, float(np.median(values)), (1 + above) / (1 + values.size), values.size)
+    return IndependenceResult(dispersion, float(np.median(values)), (1 + above) / (1 + values.size), values.size)
 
 
-def gaps_test(times: Floats, clock: Clock, factors: int, rng: np.random.Generator) -> Outcome:
-    """Return how often the gaps of a Poisson process, read in ticks, vary as much or as little (two-sided).
+def gaps_test(times: Floats, clock: Clock, factors: int, rng: np.random.Generator) -> IndependenceResult:
+    """Test whether gaps vary more or less than those of a Poisson process observed in ticks (two-sided).
 
-    Parameters
-    ----------
-    times : array
-        Begins of successive ticks with an arrival [s].
-    clock : Clock
-        Their rate.
-    factors : int
-        Factors of the profile.
-    rng : Generator
-        Draws the processes.
+    `times` are the beginnings of successive ticks with an arrival [s], `factors` those of the profile.
     """
     part = clock.between(times[0], times[-1] + clock.step_s)
     outside = np.bincount(clock.cells, clock.hits, factors) - np.bincount(part.cells, part.hits, factors)
@@ -165,7 +137,7 @@ def gaps_test(times: Floats, clock: Clock, factors: int, rng: np.random.Generato
         seconds = np.interp(drawn[: np.searchsorted(drawn, events[-1])], events, part.edges_s)
         ticks = np.floor(seconds / part.step_s)
         hit = ticks[np.flatnonzero(np.diff(ticks, prepend=-1.0))] * part.step_s
-        # As the log's, the rate of a draw is fitted to its own hits.
+        # As for the log, the rate of a draw is fitted to its own hits.
         hours = np.searchsorted(part.edges_s[1:-1], hit, side="right")
         counts = np.bincount(part.cells, np.bincount(hours, minlength=part.hits.size), factors) + rng.poisson(outside)
         fitted = replace(part, hits=part.hits * ((counts + 1) / (per_cell + 1))[part.cells])
@@ -173,7 +145,7 @@ def gaps_test(times: Floats, clock: Clock, factors: int, rng: np.random.Generato
     value, room = _variation(clock.gaps(times)), part.room
     above, below = int((ratios >= value / room).sum()), int((ratios <= value / room).sum())
     p = min(1.0, 2 * (1 + min(above, below)) / (1 + ratios.size))
-    return Outcome(value, float(np.median(ratios)) * room, p, ratios.size)
+    return IndependenceResult(value, float(np.median(ratios)) * room, p, ratios.size)
 
 
 def _variation(gaps: Floats) -> float:

@@ -1,4 +1,4 @@
-"""What each synthetic job is: its user and VC, its request, how it ends, how long it runs."""
+"""Draw the user and VC, the request, the outcome and the run time of each synthetic job."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from tracekit.fit.families import FAMILIES, quantiles
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.fit.arrays import Floats, Whole
     from tracekit.fit.model import WorkloadModel
 
-    Floats = NDArray[np.float64]
-    Whole = NDArray[np.int64]
 
-__all__ = ["Outcomes", "Tenants", "draw_outcomes", "draw_requests", "draw_run_times", "draw_tenants"]
+__all__ = ["DrawnTenants", "Outcomes", "draw_outcomes", "draw_requests", "draw_run_times", "draw_tenants"]
 
 
 @dataclass(frozen=True)
-class Tenants:
-    """Who sends each job."""
+class DrawnTenants:
+    """The tenant of each job."""
 
     index: Whole
     """Place in the list of tenants."""
     copied: NDArray[np.bool_]
-    """Whether the job has the user of the job before it, in the same batch."""
+    """Whether the job has the tenant of the job before it, in the same batch."""
     names: list[tuple[str | None, str | None, str | None]]
     """User, cluster and VC of each tenant."""
     shares: Floats
@@ -38,13 +37,13 @@ class Tenants:
 
 
 def _pick(shares: Floats, u: Floats) -> Whole:
-    """Return the place that each number in [0, 1) falls on when shares are laid end to end."""
+    """Return the index of the share that each number in [0, 1) falls into, in their cumulative sum."""
     edges = shares.cumsum()
     found: Whole = np.searchsorted(edges[:-1] / edges[-1], u, side="right")
     return found
 
 
-def draw_tenants(model: WorkloadModel, batch: Whole, rng: np.random.Generator) -> Tenants:
+def draw_tenants(model: WorkloadModel, batch: Whole, rng: np.random.Generator) -> DrawnTenants:
     """Return the tenant of each job; jobs of one batch share theirs as often as in the log."""
     users, arrivals = model.document["users"], model.document["arrivals"]
     listed = users["tenants"]
@@ -64,10 +63,10 @@ def draw_tenants(model: WorkloadModel, batch: Whole, rng: np.random.Generator) -
     copied = together & (rng.random(batch.size) < arrivals["batch"]["same_user_share"])
     source = np.maximum.accumulate(np.where(copied, 0, np.arange(batch.size)))
     unknown = np.maximum(1 - classes.sum(axis=1, keepdims=True), 0)
-    return Tenants(own[source], copied, names, shares, np.concatenate([classes, unknown], axis=1))
+    return DrawnTenants(own[source], copied, names, shares, np.concatenate([classes, unknown], axis=1))
 
 
-def draw_requests(model: WorkloadModel, tenants: Tenants, rng: np.random.Generator) -> Whole:
+def draw_requests(model: WorkloadModel, tenants: DrawnTenants, rng: np.random.Generator) -> Whole:
     """Return the place of each job's request in the list of requests."""
     requests = model.document["sizes"]["requests"]
     order = [*model.document["users"]["gpu_classes"], None]
@@ -126,12 +125,12 @@ def draw_outcomes(model: WorkloadModel, request: Whole, rng: np.random.Generator
 
 
 def draw_run_times(
-    model: WorkloadModel, tenants: Tenants, request: Whole, outcomes: Outcomes, rng: np.random.Generator
+    model: WorkloadModel, tenants: DrawnTenants, request: Whole, outcomes: Outcomes, rng: np.random.Generator
 ) -> Floats:
     """Return the run time of each job [s], NaN where it did not run.
 
-    Each job has a normal score, correlated with that of its user's job before and moved to where its VC's jobs stand,
-    and takes the quantile of its group's fitted distribution at that score.
+    Each job has a normal score, correlated with that of the previous job of its user and shifted to the ranks of its
+    VC. The run time is the quantile of the fitted distribution of its group at that score.
     """
     places: dict[str | None, int] = {}
     users = np.array([places.setdefault(name[0], len(places)) for name in tenants.names], np.int64)[tenants.index]
@@ -166,7 +165,7 @@ def draw_run_times(
 
 
 def _sorted(numbers: Whole) -> Whole:
-    """Return the order of small whole numbers, equal ones as they stand; 16 bits sort ten times faster."""
+    """Return the stable order of small whole numbers; 16 bits sort ten times faster."""
     small = numbers.astype(np.uint16) if numbers.size and numbers.max() < 2**16 else numbers
     return np.argsort(small, kind="stable")
 
@@ -185,11 +184,11 @@ _UNSEEN = 10
 _REACH = np.linspace(-8.0, 8.0, 801)
 
 
-def _shift_to_vcs(model: WorkloadModel, tenants: Tenants, scores: Floats, size_class: Whole) -> None:
+def _shift_to_vcs(model: WorkloadModel, tenants: DrawnTenants, scores: Floats, size_class: Whole) -> None:
     """Turn scores within a VC into scores among all jobs of the same size class, in place.
 
-    A VC's jobs stand where they stood in the log; since the VCs of a class do not fill it as evenly as those of all
-    classes together, the scores of each class are then stretched until they are normal again.
+    The jobs of a VC keep their ranks of the log. Since the VCs of one class do not cover the ranks as evenly as those
+    of all classes together, the scores of each class are then transformed to be normal again.
     """
     part = model.document["correlation"]
     if not part["vcs"]:
@@ -214,7 +213,7 @@ def _shift_to_vcs(model: WorkloadModel, tenants: Tenants, scores: Floats, size_c
 
 
 def _through(values: Floats, known: Floats, placed: Floats) -> Floats:
-    """Return where values are placed when `known` are at `placed`; beyond the outermost the distance is kept."""
+    """Return values mapped as `known` maps to `placed`; beyond the outermost, the distance to it is kept."""
     inside = np.clip(values, known[0], known[-1])
     found: Floats = np.interp(inside, known, placed) + (values - inside)
     return found

@@ -1,9 +1,8 @@
-"""The jobs of a Trace as a fit sees them: when they came, who sent them, what they asked for, how long they ran.
+"""The jobs of a Trace as input of a fit.
 
-The run time of a job is the time that it held its resources: the run times of its attempts summed, or its own run_s
-where an attempt's is unknown, or end minus start. Gaps between attempts are queueing and left out, so that the figure
-is the demand a simulator serves. Of a job without an end that has a start, only 'longer than up to the end of the log'
-is known.
+The run time of a job is the sum of the run times of its attempts, or its own run_s where that of an attempt is unknown,
+or end minus start. Gaps between attempts are queueing and do not count, so that the run time is the demand on a
+simulator. A job with a start and no end is right-censored at the end of the log.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
 """Size classes by GPUs, small to large."""
 
 STOPPED = ("cancelled", "timeout", "preempted", "node_fail")
-"""Ends that came from outside: the job would have run longer."""
+"""Statuses of jobs that were stopped and would have run longer."""
 
 FAILURES = ("failed", "timeout", "node_fail", "out_of_memory")
-"""Bad ends, as in the queries."""
+"""Statuses of failed jobs, as in the queries."""
 
 UNFINISHED = ("running", "pending")
 
@@ -112,7 +111,7 @@ def read_jobs(trace: Trace) -> JobTable:
         "cpu_count",
         "memory_gib",
         pl.coalesce("attempts", "attempt_count").alias("attempt_count"),
-        # A job without a single end is not measured by its finished attempts.
+        # An unfinished job is not measured by its finished attempts.
         pl.when(~pl.col("status").is_in(UNFINISHED).fill_null(value=False))
         .then(pl.coalesce(whole, own))
         .alias("held_s"),

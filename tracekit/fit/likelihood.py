@@ -1,8 +1,8 @@
 """Maximum likelihood of one family on one sample, with standard errors.
 
 The log-likelihood is the sum of log f(x) over exact values, log S(x) over right-censored ones, and log(F(b) - F(a))
-over intervals. It is climbed in unbounded coordinates: first on at most 400 grouped values, then on every value,
-until a Newton step would gain less than 1e-5.
+over intervals. It is maximized in unbounded coordinates: first on at most 400 grouped values, then on all
+values, until a Newton step would gain less than 1e-5.
 """
 
 from __future__ import annotations
@@ -16,25 +16,23 @@ from scipy import optimize
 from tracekit.fit.starts import starts
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from tracekit.fit.arrays import Floats
     from tracekit.fit.families import Family
     from tracekit.fit.sample import Sample
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["FitFailure", "Fitted", "Likelihood", "climb", "maximize"]
 
 _GROUPED = 400
-"""Grouped values of the first climb."""
+"""Grouped values of the first maximization."""
 _GROUPED_ERRORS = 1_000
 """Grouped values of the information matrix of a large sample."""
 _EXACT_HESSIAN = 20_000
 """Up to this many distinct values the information matrix is that of every value, else that of the grouped ones."""
 _STEP = 1e-5
-"""Of the differences that stand for a gradient; they move a maximum by half as much, far below any standard error."""
+"""Step of the forward differences of a gradient; they shift a maximum by half of it, far below any standard error."""
 _ROOM = 32_000
-"""Values computed at once: more no longer fit the processor's cache, and take up to five times longer."""
+"""Values computed at once: more do not fit the cache of the processor, and take up to five times longer."""
 _LEAST = 1e-300
 """Smallest share of jobs in an interval."""
 _LEAP = 2.0
@@ -91,7 +89,7 @@ class Likelihood:
 
     def each(self, theta: Floats) -> Floats:
         """Return the log-likelihood of one job at each distinct value, a row for each row of `theta`."""
-        # A far-off trial point is worth nothing, and no warning.
+        # Far-off trial points overflow; no warning is needed.
         with np.errstate(all="ignore"):
             p = self._family.from_free(np.clip(theta, -_FAR, _FAR))
             if theta.ndim == 2:
@@ -103,7 +101,7 @@ class Likelihood:
                 low, high = beyond[..., self._low_at], beyond[..., self._high_at]
                 inside = np.where(high > -0.7, np.expm1(low) - np.expm1(high), np.exp(low) - np.exp(high))
                 found += [beyond[..., : self._right], np.log(np.maximum(inside, _LEAST))]
-            # fmax takes -1e6 for what is no number.
+            # fmax replaces NaN by -1e6.
             return np.fmin(np.fmax(np.concatenate(found, axis=-1), -1e6), 1e6)
 
     def total(self, theta: Floats) -> float:
@@ -151,23 +149,19 @@ def maximize(family: Family, sample: Sample) -> Fitted:
     if distinct < 2:
         raise FitFailure("all durations are the same")
     if distinct <= family.free:
-        raise FitFailure(f"{distinct} distinct durations cannot tell {family.free} parameters")
+        raise FitFailure(f"{distinct} distinct durations cannot determine {family.free} parameters")
     grouped = sample.coarse(_GROUPED)
     rough = Likelihood(family, grouped)
     theta = _best_start(family, rough, grouped)
-    whole = rough if grouped.exact.size == sample.exact.size and grouped.right.size == sample.right.size else None
-    if whole is None:
-        full = Likelihood(family, sample)
-        theta = climb(full, theta, rough.information(theta))
-    else:
-        full = whole
-        theta = climb(full, theta, full.information(theta))
+    same = grouped.exact.size == sample.exact.size and grouped.right.size == sample.right.size
+    full = rough if same else Likelihood(family, sample)
+    theta = climb(full, theta, rough.information(theta))
     p = family.ordered(family.from_free(theta))
     _check_inside(family, p, sample)
     theta = family.to_free(p)
     ranked = full if full.counts.size <= _EXACT_HESSIAN else Likelihood(family, sample.coarse(_GROUPED_ERRORS))
     errors = _errors(family, theta, ranked.information(theta))
-    _check_told(family, p, errors)
+    _check_identified(family, p, errors)
     return Fitted(family, p, errors, full.total(theta), sample.n)
 
 
@@ -224,12 +218,12 @@ def _bounds(family: Family, limit: float) -> list[tuple[float, float]]:
 
 
 def climb(likelihood: Likelihood, theta: Floats, information: Floats, *, steps: int = 20, gain: float = 1e-5) -> Floats:
-    """Return a better point: Newton steps with a fixed information matrix, halved until they rise.
+    """Return a better point, by Newton steps with a fixed information matrix, halved until the likelihood rises.
 
-    The climb ends after `steps`, or when the next step would gain less than `gain` of log-likelihood.
+    It ends after `steps`, or when the next step would gain less than `gain` of log-likelihood.
     """
     values, vectors = np.linalg.eigh(information)
-    # A direction that the matrix calls flat or falling is walked with care instead.
+    # In a direction in which the matrix is flat or negative, steps stay small.
     values = np.maximum(np.abs(values), 1e-8 * np.abs(values).max() + 1e-12)
     depth, slope = likelihood.fall(theta)
     for _ in range(steps):
@@ -266,8 +260,8 @@ def _check_inside(family: Family, p: Floats, sample: Sample) -> None:
             )
 
 
-def _check_told(family: Family, p: Floats, errors: Floats | None) -> None:
-    """Refuse a large shape that the data hardly tell from a still larger one: the family tends to another."""
+def _check_identified(family: Family, p: Floats, errors: Floats | None) -> None:
+    """Refuse a large shape that the data do not determine: the family then tends to another one."""
     if errors is None or family.parts > 1:
         return
     for name, value, error in zip(family.parameters, p, errors, strict=True):

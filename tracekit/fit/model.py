@@ -1,4 +1,4 @@
-"""The fitted workload of a Trace, as workload.json holds it: written, read and checked.
+"""Write, read and check the fitted workload of a Trace, workload.json.
 
 schemas/workload-1.json is the contract; this module adds what a JSON Schema cannot say (domains of parameters, shares
 that sum to 1, a chosen family that was fitted).
@@ -6,6 +6,7 @@ that sum to 1, a chosen family that was fitted).
 
 from __future__ import annotations
 
+import zoneinfo
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from tracekit.outputs import StagedFiles, check_files, output_errors
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["DIGITS", "VERSION", "WorkloadModel", "check_target", "rounded"]
+__all__ = ["DIGITS", "VERSION", "WorkloadModel", "rounded"]
 
 VERSION = 1
 """Version of workload.json; a change that breaks a reader raises it."""
@@ -61,7 +62,7 @@ class WorkloadModel:
         Parameters
         ----------
         measure : {"until_end", "demand"}
-            Time held whatever ended the job, or time it would have run.
+            Run time whatever ended the job, or the run time without cancellations and kills.
         **key
             gpu_class, status, cluster, vc; those left out are those of all.
         """
@@ -89,7 +90,7 @@ class WorkloadModel:
             The file exists and `force` is not given, or the place cannot be written.
         """
         target = Path(path)
-        check_target(target, force=force)
+        check_files(target, force=force)
         with output_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             with StagedFiles(target, force=force) as staged:
@@ -135,17 +136,6 @@ class WorkloadModel:
         return cls(document)
 
 
-def check_target(target: Path, *, force: bool = False) -> None:
-    """Refuse a place where no model can be written, before the work is done.
-
-    Raises
-    ------
-    OutputError
-        It is a folder, or a file that `force` does not allow to replace.
-    """
-    check_files(target, force=force)
-
-
 def rounded(value: Any) -> Any:
     """Return a document with every number cut to 10 significant digits."""
     if isinstance(value, float):
@@ -158,7 +148,7 @@ def rounded(value: Any) -> Any:
 
 
 def _problems(document: dict[str, Any]) -> Iterator[str]:
-    """Yield what is wrong, the first of each kind at least."""
+    """Yield problems, at least the first of each kind."""
     import jsonschema
 
     schema = orjson.loads((resources.folder("schemas") / f"workload-{VERSION}.json").read_bytes())
@@ -235,8 +225,6 @@ def _bad_shares(document: dict[str, Any]) -> Iterator[str]:
         if abs(listed + left - 1) > 1e-6:
             yield f"{place}: the shares sum to {listed + left:g}, not to 1"
     zone = document["arrivals"].get("timezone", "UTC")
-    import zoneinfo
-
     try:
         zoneinfo.ZoneInfo(zone)
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
@@ -244,7 +232,7 @@ def _bad_shares(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _bad_lengths(document: dict[str, Any]) -> Iterator[str]:
-    """Yield lists that do not fit each other, or themselves."""
+    """Yield lists whose lengths differ, or that repeat an entry."""
     arrivals, correlation = document["arrivals"], document["correlation"]
     pairs = [("statuses/groups", g["attempt_shares"], g["attempts"]) for g in document["statuses"]["groups"]]
     pairs += [("correlation/vcs", v["scores"], correlation["levels"]) for v in correlation["vcs"]]

@@ -1,6 +1,6 @@
-"""Arrivals that are not Poisson even when their changing rate is known: gamma renewal and two-state modulation.
+"""Fit arrivals that are not Poisson even at a known rate: gamma renewal and a two-state modulated Poisson process.
 
-Both live in operational time, in which the fitted rate is 1 everywhere: a gap is the expected number of arrivals
+Both are in operational time, in which the fitted rate is 1 everywhere: a gap is the expected number of arrivals
 between two arrivals. A gamma renewal process draws gaps from gamma(a, scale); a < 1 is bursty. Arrivals of one tick
 of the log's clock are one batch, so that no gap is shorter than half a tick: the gamma distribution is that of the
 gaps above it. A two-state Markov-modulated Poisson process changes between a quiet and a busy rate.
@@ -15,9 +15,8 @@ import numpy as np
 from scipy import optimize, special
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from tracekit.fit.arrays import Floats
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["Modulated", "fit_gamma", "fit_modulated", "gamma_log_likelihood", "modulated_log_likelihood"]
 
@@ -66,7 +65,7 @@ def fit_gamma(gaps: Floats, least: float) -> tuple[float, float, float]:
 
 
 def modulated_log_likelihood(gaps: Floats, process: Modulated) -> float:
-    """Return the exact log-likelihood of gaps, the first arrival being one of a process that has run for long.
+    """Return the exact log-likelihood of gaps between arrivals of a stationary process.
 
     A gap x multiplies the vector of states by exp((Q - R) x) R, with Q the changes and R the rates; the products are
     taken in pairs, so that n gaps take log2(n) steps.
@@ -91,7 +90,7 @@ def modulated_log_likelihood(gaps: Floats, process: Modulated) -> float:
             return -np.inf
         total += float(np.log(size).sum())
         steps = steps / size
-    # An arrival meets a state as often as arrivals happen in it.
+    # The state at an arrival is weighted by the arrivals in that state.
     states = np.array([b * quiet, a * busy])
     found = float((states / states.sum()) @ steps[0].sum(axis=1))
     return total + float(np.log(found)) if found > 0 else -np.inf
@@ -111,7 +110,7 @@ def fit_modulated(gaps: Floats) -> tuple[Modulated, float] | None:
 
     best = None
     bounds = [(-7.0, 7.0), (-4.0, 8.0), (-9.0, 5.0)]
-    # A first step may leap to a corner where both states are alike; short stays need a start of their own.
+    # A first step may end in a corner where both states are alike; short stays need a starting point of their own.
     for start in ((-1.0, 1.5, -4.0), (-2.0, 2.5, -1.0), (0.0, 1.0, -6.5), (0.0, 1.0, -2.0)):
         found = optimize.minimize(fall, np.array(start), method="L-BFGS-B", bounds=bounds, options={"maxiter": 40})
         if best is None or found.fun < best.fun:

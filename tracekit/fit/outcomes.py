@@ -1,4 +1,4 @@
-"""How jobs end: statuses by size, attempts, run time to failure, and the utilization of GPUs by size."""
+"""Statuses by size, attempts, run time to failure, and GPU utilization by size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_ATTEMPTS = 50
 def fit_statuses(table: JobTable) -> dict[str, Any]:
     """Return how jobs of each size class end, how many never ran, and how many attempts they took.
 
-    Only jobs that ended are counted in the shares; running and pending ones stand in `unfinished`.
+    Only jobs that ended count in the shares; running and pending ones are in `unfinished`.
     """
     open_ended = pl.col("status").is_in(UNFINISHED).fill_null(value=False)
     ended = table.frame.filter(~open_ended)
@@ -107,7 +107,7 @@ def _split(attempts: pl.LazyFrame) -> dict[str, Any] | None:
     if several.height < 20:
         return None
     number, share = several["number"].to_numpy().astype(float), several["share"].to_numpy()
-    # Var = (k - 1) / (k^2 (k a + 1)): solved for a with the variances of all k weighed alike.
+    # Var = (k - 1) / (k^2 (k a + 1)): solved for a with equal weights for all k.
     measured = float((((share - 1 / number) ** 2) * number**2 / (number - 1)).mean())
     mean_number = float(number.mean())
     concentration = max((1 / max(measured, 1e-6) - 1) / mean_number, 0.01)

@@ -1,7 +1,7 @@
-"""How many arrivals to expect at which time: a rate by hour of the week, hour of the day, or none, and a trend.
+"""The rate of arrivals by hour of the week or of the day, or constant, with a trend.
 
 The expected number in an hour is base * profile[hour] * exp(trend * days since the beginning). The profile's cell is
-(arrivals + 1) / (expected + 1): an hour of the week in which nothing came keeps a small rate.
+(arrivals + 1) / (expected + 1): an hour of the week without arrivals keeps a small rate.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import numpy as np
 import polars as pl
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from tracekit.fit.arrays import Floats, Whole
 
-    Floats = NDArray[np.float64]
-    Whole = NDArray[np.int64]
 
 __all__ = ["HOUR_S", "Hours", "Rate", "fit_rate", "hours_between", "observed_week", "with_hours"]
 
@@ -102,7 +100,7 @@ def fit_rate(arrivals_s: Floats, hours: Hours) -> tuple[Rate, dict[str, float]]:
 def observed_week(arrivals_s: Floats, hours: Hours) -> list[float | None]:
     """Return the mean number of arrivals in each hour of the week, None for an hour that the window never holds whole.
 
-    Hours that the window cuts are left out: it begins with an arrival, so that the rest of that hour would count more.
+    Incomplete hours are left out: the window begins with an arrival, so that the rest of that hour would count more.
     """
     whole = hours.open_s >= HOUR_S
     number = np.bincount(hours.of_week[whole], minlength=CELLS["hour_of_week"])
@@ -137,7 +135,7 @@ def _fit_kind(kind: str, counts: Floats, hours: Hours, *, trend: bool) -> Rate:
     level = profile.mean()
     growth = np.exp(slope * days) * hours.open_s / HOUR_S
     whole = base * growth * profile[cells]
-    # The cells were drawn a little towards the mean: the total stays what it was.
+    # The cells were drawn a little towards the mean: scaling restores the total.
     whole *= counts.sum() / whole.sum()
     per_hour = float(whole.sum() / (growth * profile[cells] / level).sum())
     free = max(1, counts.size - CELLS[kind] - int(trend))

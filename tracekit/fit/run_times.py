@@ -1,6 +1,6 @@
 """Run times by group: all jobs, size class, virtual cluster, and how they ended.
 
-Two things are asked of the same durations. `demand` is how long jobs run when nobody stops them: jobs that were
+The same durations have two measures. `demand` is how long jobs run when nothing stops them: jobs that were
 cancelled, timed out, were preempted, lost their node or still run are right-censored. `until_end` is how long jobs
 held their resources, whatever ended them; only jobs that still run are right-censored. A group of less than 200 jobs
 is not fitted but pooled: it takes the shape of the first of these that has a fit (class by status: its class, its
@@ -47,7 +47,7 @@ class _Group:
 
     @property
     def head(self) -> dict[str, str | None]:
-        """What names the group in workload.json."""
+        """The keys of the group in workload.json."""
         return {"measure": self.measure, **self.key}
 
     @property
@@ -64,15 +64,7 @@ class _Group:
 
 
 def fit_run_times(table: JobTable, seed: int, effort: Effort, *, workers: int = 2) -> list[dict[str, Any]]:
-    """Return the fit of every group, large groups first of all within each kind.
-
-    Parameters
-    ----------
-    seed : int
-        Of goodness and bootstrap; each group has its own stream.
-    workers : int
-        Threads; the result does not depend on them.
-    """
+    """Return the fit of every group of jobs; the result does not depend on the number of threads (`workers`)."""
     known = table.frame.filter(pl.col("held_s").is_not_null()).select(
         "held_s", "known", "cluster", "vc", "status", "gpu_class"
     )
@@ -135,7 +127,7 @@ def _pooled(group: _Group, fits: dict[tuple[Any, ...], dict[str, Any]], resoluti
     own = None
     if seen.size >= LEAST_KNOWN:
         own = observed_quantiles(Sample.make(seen, right, resolution_s=resolution))
-    # Both medians count the jobs that were cut, or a group that was often stopped would look short.
+    # Both medians include censored jobs, or a group that was often stopped would look short.
     median, middle = _median(own), _median(parent["quantiles_s"])
     ratio = median / middle if middle > 0 and median > 0 else None
     found: dict[str, Any] = {**group.head, "n": group.jobs.height, "pooled_to": name, "median_ratio": ratio}

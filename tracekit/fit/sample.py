@@ -1,4 +1,4 @@
-"""Durations as a likelihood sees them: exact, in an interval, or only known to be longer; equal ones counted once."""
+"""Durations for a likelihood: exact, interval-censored or right-censored, with equal ones counted together."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Floats = NDArray[np.float64]
+    from tracekit.fit.arrays import Floats
+
 
 __all__ = ["RESOLUTIONS_S", "Sample", "resolution_of"]
 
 RESOLUTIONS_S = (3600.0, 60.0, 1.0, 0.001, 0.000001)
-"""Roundings that are looked for [s]; the last is that of a Trace."""
+"""Roundings that are recognized [s]; the last is that of a Trace."""
 
 _EXACT_FROM = 100
-"""Values of this many rounding steps and more stand for themselves: the density is flat over one step."""
+"""Values of at least so many rounding steps count as exact: the density is flat over one step."""
 
 
 def resolution_of(values: Floats) -> float:
@@ -122,7 +123,7 @@ class Sample:
         return np.concatenate([self.interval_n, self.exact_n])
 
     def coarse(self, size: int) -> Sample:
-        """Return about `size` grouped values that stand for the sample, for starting values only."""
+        """Return the sample with about `size` grouped values, for starting points only."""
         exact, exact_n = _grouped(self.exact, self.exact_n, size)
         right, right_n = _grouped(self.right, self.right_n, size)
         return Sample(exact, exact_n, right, right_n, self.low, self.high, self.interval_n, self.resolution_s)

@@ -1,4 +1,4 @@
-"""What jobs ask for, who sends them, and on what they run: shares counted, not fitted."""
+"""Requests, tenants and machines: shares that are counted, not fitted."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ from tracekit.fit.jobs import CLASSES
 from tracekit.fit.run_times import LEAST_JOBS
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from tracekit.fit.arrays import Floats
     from tracekit.trace import Trace
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["fit_cluster", "fit_correlation", "fit_sizes", "fit_users"]
 
 MOST_REQUESTS = 500
-"""Most different requests that are told apart; rarer ones are left out, and their share is said."""
+"""Most different requests that are listed; rarer ones are left out, and their share is stated."""
 SCORE_LEVELS = (-3.0, -2.5, -2.0, -1.5, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0)
-"""Normal scores at which the scores of a VC are told."""
+"""Normal scores at which the quantiles of the scores of a VC are given."""
 MOST_TENANTS = 2_000
-"""Most pairs of user and VC that are told apart; the others share what is left equally."""
+"""Most pairs of user and VC that are listed; the others share the rest equally."""
 
 
 def fit_sizes(jobs: pl.DataFrame) -> dict[str, Any]:
@@ -62,7 +60,7 @@ def fit_sizes(jobs: pl.DataFrame) -> dict[str, Any]:
 def fit_users(jobs: pl.DataFrame) -> dict[str, Any]:
     """Return who sends how much: tenants (a user in a VC), and the concentration over users and over VCs.
 
-    Users are called u1, u2, ... by their number of jobs: a model tells nobody's name. Clusters and VCs keep theirs.
+    Users are called u1, u2, ... by their number of jobs: a model has no names of users. Clusters and VCs keep theirs.
     """
     names = (
         jobs.filter(pl.col("user").is_not_null())
@@ -135,12 +133,12 @@ def _zipf(counts: Floats, logs: Floats) -> float:
 
 
 def fit_correlation(jobs: pl.DataFrame) -> dict[str, Any]:
-    """Return how run times differ between VCs, and how those of a user's successive jobs hang together.
+    """Return how run times differ between VCs, and how those of successive jobs of a user are correlated.
 
-    Each run time is replaced by its normal score among jobs of the same size class and status. A VC of at least 200
-    such jobs has the quantiles of their scores told: what its users run longer or shorter than others of the same class
-    and status. Successive jobs are compared by their scores within such a VC, so that a user of one VC, or of one kind
-    of job, does not count as correlated for that alone.
+    Each run time is replaced by its normal score among jobs of the same size class and status. For each VC of at least
+    200 such jobs the quantiles of the scores are given: whether its jobs run longer or shorter than others of the same
+    class and status. Successive jobs are compared by their scores within such a VC, so that a user of one VC, or of one
+    kind of job, does not count as correlated for that alone.
     """
     known = jobs.filter(pl.col("held_s").is_not_null() & pl.col("known")).select(
         "held_s", "gpu_class", "status", "user", "cluster", "vc"
@@ -160,8 +158,8 @@ def fit_correlation(jobs: pl.DataFrame) -> dict[str, Any]:
     at = special.ndtr(np.array(SCORE_LEVELS))
     for key, part in sizes.filter("large").group_by("cluster", "vc"):
         cluster, vc = (None if k is None else str(k) for k in key)
-        told = np.quantile(part["score"].to_numpy(), at, method="median_unbiased")
-        vcs.append({"cluster": cluster, "vc": vc, "jobs": part.height, "scores": told.tolist()})
+        quantiles = np.quantile(part["score"].to_numpy(), at, method="median_unbiased")
+        vcs.append({"cluster": cluster, "vc": vc, "jobs": part.height, "scores": quantiles.tolist()})
     vcs.sort(key=lambda v: (str(v["cluster"] or ""), str(v["vc"])))
     found: dict[str, Any] = {"levels": list(SCORE_LEVELS), "vcs": vcs}
     if vcs:
@@ -182,7 +180,7 @@ def fit_correlation(jobs: pl.DataFrame) -> dict[str, Any]:
 def _scores(jobs: pl.DataFrame, values: Floats, groups: tuple[str, ...]) -> Floats:
     """Return the normal score of each value within its group; equal values are put in a random order.
 
-    Otherwise a heap of equal values, such as run times of 0 s, would be one score that no drawn job meets.
+    Otherwise many equal values, such as run times of 0 s, would share one score that no drawn job has.
     """
     code = jobs.select(pl.struct(groups).rank("dense"))[:, 0].to_numpy().astype(np.int64)
     order = np.lexsort((np.random.default_rng(values.size).random(values.size), values, code))
@@ -195,7 +193,7 @@ def _scores(jobs: pl.DataFrame, values: Floats, groups: tuple[str, ...]) -> Floa
 
 
 def fit_cluster(trace: Trace) -> dict[str, Any]:
-    """Return the machines by kind, and the GPUs that each VC owned in the end."""
+    """Return the machines by kind, and the last quota of each VC [GPUs]."""
     nodes: list[dict[str, Any]] = []
     capacity: list[dict[str, Any]] = []
     keys = ["cluster", "vc", "gpu_count", "gpu_model", "gpu_memory_gib", "cpu_count", "memory_gib"]

@@ -8,21 +8,20 @@ import numpy as np
 from scipy import special
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from tracekit.fit.arrays import Floats
     from tracekit.fit.families import Family
     from tracekit.fit.sample import Sample
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["em", "starts"]
 
 _EM_VALUES = 300
-"""Grouped values that EM is run on."""
+"""Grouped values that EM uses."""
+_EM_ROUNDS = 25
 
 
 def starts(family: Family, sample: Sample) -> list[Floats]:
-    """Return parameter vectors to begin with, likely ones first."""
+    """Return starting points (parameter vectors), likely ones first."""
     if family.parts > 1:
         few = sample.coarse(_EM_VALUES)
         return [em(family, few, cut) for cut in _cuts(family.parts)]
@@ -30,7 +29,7 @@ def starts(family: Family, sample: Sample) -> list[Floats]:
 
 
 def _moments(sample: Sample) -> tuple[float, float, float, float]:
-    """Return mean and spread of the logarithms, the mean, and all time shared among the observed ends."""
+    """Return mean and standard deviation of the logarithms, the mean, and total time over the number of known ends."""
     values = np.maximum(np.concatenate([sample.middles, sample.right]), 1e-6)
     counts = np.concatenate([sample.middles_n, sample.right_n])
     logs = np.log(values)
@@ -64,17 +63,16 @@ def _by_moments(name: str, mean: float, spread: float, average: float, shared: f
 
 
 def _cuts(parts: int) -> list[tuple[float, ...]]:
-    """Return shares of the jobs at which to cut them into parts at first."""
+    """Return shares of the jobs at which EM first cuts them into parts."""
     if parts == 2:
         return [(0.5,), (0.15,), (0.85,)]
     return [(1 / 3, 2 / 3), (0.1, 0.5), (0.5, 0.9)]
 
 
-def em(family: Family, sample: Sample, cut: tuple[float, ...], *, rounds: int = 25) -> Floats:
-    """Return the parameters of a mixture after `rounds` of expectation and maximization.
+def em(family: Family, sample: Sample, cut: tuple[float, ...]) -> Floats:
+    """Return the parameters of a mixture after some rounds of expectation and maximization.
 
-    A right-censored value enters a part by the mean, and mean square, of what lies beyond it under that part; an
-    interval by its middle.
+    A right-censored value counts with the mean, and mean square, of the part beyond it; an interval with its middle.
     """
     seen, seen_n = np.maximum(sample.middles, 1e-6), sample.middles_n
     order = np.argsort(seen, kind="stable")
@@ -95,7 +93,7 @@ def em(family: Family, sample: Sample, cut: tuple[float, ...], *, rounds: int = 
     p = np.array(rows)
     p[:, 0] /= p[:, 0].sum()
     step = _lognormal_round if lognormal else _exponential_round
-    for _ in range(rounds):
+    for _ in range(_EM_ROUNDS):
         p = step(p, seen, seen_n, sample)
         p[:, 0] = np.maximum(p[:, 0], 1e-4)
         p[:, 0] /= p[:, 0].sum()

@@ -1,4 +1,4 @@
-"""A model's run times as a table for people."""
+"""The run times of a model as a table for people."""
 
 from __future__ import annotations
 

@@ -1,30 +1,24 @@
-"""The tail of a distribution apart from its body: a power law from some duration on, by Clauset's method.
+"""The tail of a distribution: a power law above some duration, by the method of Clauset.
 
-Above xmin the share that lasts longer than x is (x / xmin) ** -b; b is the most likely one (Hill), right-censored jobs
-count up to where they were seen. xmin is the candidate with the smallest Kolmogorov-Smirnov distance between the
-Kaplan-Meier estimate and the fitted tail. Clauset, Shalizi and Newman, SIAM Review 51 (2009).
+Above xmin the share that lasts longer than x is (x / xmin) ** -b; b is its maximum-likelihood estimate (Hill), in which
+right-censored jobs count up to where they were observed. xmin is the candidate with the smallest Kolmogorov-Smirnov
+distance between the Kaplan-Meier estimate and the fitted tail. Clauset, Shalizi and Newman, SIAM Review 51 (2009).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.fit.goodness import censoring_times
 from tracekit.fit.sample import Sample
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-
 __all__ = ["Tail", "fit_tail", "tail_p_value"]
 
 _CANDIDATES = 100
 _LEAST_ABOVE = 50
-"""Observed ends that a tail needs."""
+"""Known ends that a tail needs."""
 
 
 @dataclass(frozen=True)

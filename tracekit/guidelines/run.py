@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tracekit.damage import damage_told
+from tracekit.damage import explain_damage
 from tracekit.errors import DamagedTraceError, TracekitError, UsageError
 from tracekit.guidelines.document import document_of
 from tracekit.guidelines.effects import Effect, Untold, effect_of
@@ -89,7 +89,7 @@ class Advice:
         return f"<{len(self.judged)} guidelines, {len(self.holding)} hold{': ' if held else ''}{held}>"
 
 
-@damage_told()
+@explain_damage()
 def guidelines(
     trace: Trace | str | Path,
     *,

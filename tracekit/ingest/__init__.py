@@ -1,4 +1,4 @@
-"""Raw logs to a Trace: files -> records -> typed cells -> common tables, with quarantine and accounting."""
+"""Ingest raw logs into a Trace: files -> records -> typed cells -> common tables, with rejects and accounts."""
 
 from __future__ import annotations
 

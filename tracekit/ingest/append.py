@@ -1,8 +1,8 @@
 """Add a newer export to a Trace, so that daily dumps build a history.
 
-What both tell is told once: a job, a machine, a quota or a sample of the newer export takes the place of the
-older one's, in the same row of the table; what only one of them tells is kept. The merged tables are written beside the
-Trace and take its place in one step. Appending files that the Trace already holds changes nothing.
+A job, a machine, a quota or a sample that is in both replaces the older one, in the same row of the table; what is in
+only one of them stays. The merged tables are written beside the Trace and replace it in one step. Appending files that
+the Trace already holds changes nothing.
 """
 
 from __future__ import annotations
@@ -36,18 +36,12 @@ _AGAIN = "; summed over the exports, so a row seen again counts again"
 
 @dataclass(frozen=True)
 class Earlier:
-    """The Trace that is appended to, as it was when the ingest began.
-
-    Attributes
-    ----------
-    trace : Trace
-        What it holds.
-    stamp : bytes
-        Its manifest.json, to notice when somebody else changes it meanwhile.
-    """
+    """The Trace that is appended to, as it was when the ingest began."""
 
     trace: Trace
+    """What it holds."""
     stamp: bytes
+    """Its manifest.json, to notice when another run changes it meanwhile."""
 
     def require_same_reading(self, form: Format, options: Mapping[str, str]) -> None:
         """Refuse a format or an option that gives another meaning to the same columns.
@@ -55,7 +49,7 @@ class Earlier:
         Raises
         ------
         UsageError
-            The Trace was read otherwise, or the format's ids say nothing from one export to the next.
+            The Trace was read with another format or option, or ids of the format change from export to export.
         """
         found, where = self.trace.manifest, self.trace.path
         if form.no_append:
@@ -80,7 +74,7 @@ class Earlier:
                 )
 
     def require_same_times(self, frame: TimeFrame, source: Path) -> None:
-        """Refuse times that do not count from where those of the Trace do.
+        """Refuse times with another origin than those of the Trace.
 
         Raises
         ------
@@ -109,21 +103,21 @@ class Earlier:
         return all((a.path, a.sha256) in known for a in accounts)
 
     def require_unchanged(self) -> None:
-        """Refuse to replace a Trace that is another one by now.
+        """Refuse to replace a Trace that has changed.
 
         Raises
         ------
         OutputError
-            Somebody replaced it since the ingest began.
+            Another run replaced it since the ingest began.
         """
         path = self.trace.path / MANIFEST_NAME
         if not path.is_file() or path.read_bytes() != self.stamp:
             raise OutputError("was changed while this append ran", where=self.trace.path, hint="append again")
 
     def merge(self, manifest: Manifest, form: Format, sink: Sink) -> None:
-        """Turn the staged tables, and the manifest, of the new export into those of both.
+        """Merge the staged tables and the manifest of the new export with those of the Trace.
 
-        The checks of the format are summed up in `sink`; the common checks and the capabilities are left to the caller.
+        The checks of the format are summed up in `sink`; the caller runs the common checks and measures capabilities.
 
         Raises
         ------
@@ -137,11 +131,11 @@ class Earlier:
         fresh.mkdir()
         for table in manifest.tables:
             (sink.folder / f"{table}.parquet").replace(fresh / f"{table}.parquet")
-        shown = _shown_names(self.trace.manifest.files, manifest.files)
+        shown = _manifest_names(self.trace.manifest.files, manifest.files)
         with sink.connect() as con, self._join_errors():
             attach(con, {t: self.trace.file(t) for t in self.trace.tables}, fresh, by_cluster=form.nodes_from_jobs)
             self._require_one_cluster(con)
-            self._tell_clusters(con, sink)
+            self._note_clusters(con, sink)
             form.merge_jobs(con, sink.options)
             write_tables(con, sink.writer, nodes_from_jobs=form.nodes_from_jobs)
             write_listed_records(con, sink.writer, shown)
@@ -164,7 +158,7 @@ class Earlier:
             raise TraceError(
                 f"cannot be joined with the source: {str(error).splitlines()[0]}",
                 where=self.trace.path,
-                hint="'tracekit validate TRACE' tells more",
+                hint="run 'tracekit validate TRACE' for details",
             ) from error
 
     def _require_one_cluster(self, con: duckdb.DuckDBPyConnection) -> None:
@@ -180,13 +174,9 @@ class Earlier:
                     hint="keep a Trace for each cluster, or make the ids differ",
                 )
 
-    def _tell_clusters(self, con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-        before, now = (
-            con.execute(f"SELECT coalesce(list(DISTINCT cluster ORDER BY cluster), []) FROM {side}_jobs").fetchall()[0][
-                0
-            ]
-            for side in ("old", "new")
-        )
+    def _note_clusters(self, con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
+        listed = "SELECT coalesce(list(DISTINCT cluster ORDER BY cluster), []) FROM"
+        before, now = (con.execute(f"{listed} {side}_jobs").fetchall()[0][0] for side in ("old", "new"))
         if before and now and not set(before) & set(now):
             sink.note(
                 f"the clusters of the appended export ({', '.join(now[:6])}) are none of those before "
@@ -194,8 +184,8 @@ class Earlier:
             )
 
     def _count(self, con: duckdb.DuckDBPyConnection, shown: Mapping[str, str], manifest: Manifest, sink: Sink) -> None:
-        """Enter what was added, and the checks of both exports."""
-        alone = con.execute("SELECT count(*) FROM new_jobs ANTI JOIN home USING (side, job_id)").fetchall()[0][0]
+        """Record what was added, and sum up the checks of both exports."""
+        alone = con.execute("SELECT count(*) FROM new_jobs ANTI JOIN identity USING (side, job_id)").fetchall()[0][0]
         added, seen, older, reopened = con.execute(
             """SELECT count(*) FILTER (WHERE NOT old), count(*) FILTER (WHERE old AND new),
                       count(*) FILTER (WHERE old AND new AND NOT newer), count(*) FILTER (WHERE reopened)
@@ -203,7 +193,7 @@ class Earlier:
         ).fetchall()[0]
         for name, count, condition, meaning in (
             ("older_records", older, "old AND new AND NOT newer",
-             "jobs whose record in an appended export tells an earlier moment; what the Trace knew stands"),
+             "jobs whose record in an appended export shows an earlier state; the record of the Trace is kept"),
             ("reopened_jobs", reopened, "reopened", "jobs that had ended and run or wait again in an appended export"),
         ):  # fmt: skip
             examples = con.execute(f"SELECT min(final_id, 5) FROM outcome WHERE {condition}").fetchall()[0][0]
@@ -239,11 +229,11 @@ def open_earlier(out: Path) -> Earlier | None:
 
 
 def _known(files: Iterable[FileAccount]) -> set[tuple[str, str]]:
-    """Return the names and contents of files read before; a name may have got a number."""
+    """Return names and checksums of the files read before, each also without the number that made its name unique."""
     return {(path, f.sha256) for f in files for path in (f.path, re.sub(r"#[0-9]+$", "", f.path))}
 
 
-def _shown_names(before: Iterable[FileAccount], now: Iterable[FileAccount]) -> dict[str, str]:
+def _manifest_names(before: Iterable[FileAccount], now: Iterable[FileAccount]) -> dict[str, str]:
     """Return the name of each new file in the manifest; files that were read before are left out.
 
     Another file of the same name gets a number, so that its records and rejects stay its own.
@@ -263,7 +253,7 @@ def _shown_names(before: Iterable[FileAccount], now: Iterable[FileAccount]) -> d
 
 
 def _sum_checks(before: Mapping[str, Check], checks: dict[str, Check]) -> None:
-    """Add the counts of earlier exports to those of the newest; those that the caller counts anew are left out."""
+    """Add the counts of earlier exports to those of the newest; the common checks, which run again, are left out."""
     now = dict(checks)
     checks.clear()
     for name in dict.fromkeys([*before, *now]):

@@ -1,8 +1,8 @@
-"""The members of tar and zip archives, listed with their safety checked and read as streams.
+"""List the members of tar and zip archives, refuse unsafe ones, and read them as streams.
 
-A tar archive is read once for the list; a member is then read from where its content stands. In a gzipped one that
-takes no second pass over what comes before it (see `streams.Marks`); .tar.bz2, .tar.xz and .tar.zst are inflated from
-their beginning for every member.
+A tar archive is read once for the list; a member is then read from its place in the archive. In a gzipped one that does
+not inflate again what comes before it (see `tracekit.streams.Marks`); .tar.bz2, .tar.xz and .tar.zst are inflated from
+the beginning for every member.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pathlib import PurePosixPath
 from typing import IO, TYPE_CHECKING, cast
 
 from tracekit.errors import SourceError
-from tracekit.ingest.streams import Inflated, Marks, Window, decoder_of
+from tracekit.streams import Inflated, Marks, Window, decoder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from tracekit.ingest.streams import ByteStream
+    from tracekit.streams import ByteStream
 
 __all__ = ["INFLATION_FLOOR", "Container", "Member", "tar_members", "zip_members"]
 
 INFLATION_FLOOR = 64 * 1024 * 1024
-"""What any archive may inflate to, however small it is [bytes]."""
+"""Size that every archive may inflate to, however small it is [bytes]."""
 
 _BLOCK = 512
 _ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA}
@@ -36,24 +36,16 @@ _ZIP_METHODS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zip
 
 @dataclass(frozen=True)
 class Container:
-    """A file on disk, or several joined, that may hold compressed content.
-
-    Attributes
-    ----------
-    path : str
-        For messages.
-    size : int
-        Bytes on disk.
-    max_inflation : float
-        Most bytes that one byte on disk may become.
-    opener : function
-        Opens the bytes on disk, unbuffered and seekable.
-    """
+    """A file on disk, or several joined, that may hold compressed content."""
 
     path: str
+    """For messages."""
     size: int
+    """Bytes on disk."""
     max_inflation: float
+    """Most bytes that one byte on disk may become."""
     opener: Callable[[], ByteStream]
+    """Opens the bytes on disk, unbuffered and seekable."""
 
     @property
     def limit(self) -> float:
@@ -61,12 +53,12 @@ class Container:
         return max(INFLATION_FLOOR, self.size * self.max_inflation)
 
     def refuse_bomb(self, inflated: int) -> None:
-        """Refuse content of `inflated` bytes if it is more than allowed.
+        """Refuse content of more bytes than allowed.
 
         Raises
         ------
         SourceError
-            It is.
+            There are more.
         """
         if inflated > self.limit:
             raise SourceError(
@@ -91,7 +83,7 @@ def tar_members(container: Container) -> list[Member]:
     Raises
     ------
     SourceError
-        The archive is damaged or cut short, inflates too far, or an entry is unsafe.
+        The archive is damaged or cut short, inflates too much, or an entry is unsafe.
     """
     marks = Marks()
     found = []
@@ -127,7 +119,7 @@ def _tar_member(container: Container, marks: Marks, entry: tarfile.TarInfo) -> I
 
 
 def _refuse_rest(content: ByteStream, offset: int, container: Container) -> None:
-    """Refuse an archive whose list ended for another reason than its end mark; `tarfile` tells only some."""
+    """Refuse an archive whose list ended without an end mark; `tarfile` does not report all of these."""
     content.seek(offset)
     if len(content.read(_BLOCK) or b"") < _BLOCK:
         raise SourceError("the archive is damaged: it is cut short", where=container.path, hint="fetch it again")
@@ -144,7 +136,7 @@ def zip_members(container: Container) -> list[Member]:
     Raises
     ------
     SourceError
-        The archive is damaged, inflates too far, or an entry is unsafe, encrypted or compressed in an unusual way.
+        The archive is damaged, inflates too much, or an entry is unsafe, encrypted or compressed in an unusual way.
     """
     found = []
     inflated = 0

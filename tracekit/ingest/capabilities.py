@@ -1,4 +1,4 @@
-"""What a Trace can answer, measured on its tables: each capability with its coverage and usable window."""
+"""The capabilities of a Trace, measured on its tables: what it can answer, with coverage and usable window."""
 
 from __future__ import annotations
 
@@ -68,23 +68,11 @@ _MEASURES = {
 def measure_capabilities(
     con: duckdb.DuckDBPyConnection, tables: set[str], frame: TimeFrame, *, retries: bool
 ) -> dict[str, Capability]:
-    """Return every capability of a Trace.
-
-    Parameters
-    ----------
-    con : DuckDB connection
-        Has the tables as views.
-    tables : set of str
-        The common tables that exist.
-    frame : TimeFrame
-        How the source's times are to be read.
-    retries : bool
-        Whether the source records every attempt.
-    """
+    """Return every capability of a Trace; `con` has its tables as views, `retries` is whether it has all attempts."""
     found = {name: _measured(con, measure, tables) for name, measure in _MEASURES.items()}
-    told = "attempts" in tables and retries
+    recorded = "attempts" in tables and retries
     found["retries"] = Capability(
-        told, note="" if told else "the source records no attempts; one is derived for each started job"
+        recorded, note="" if recorded else "the source records no attempts; one is derived for each started job"
     )
     dated = frame.base == "absolute"
     found["calendar"] = Capability(dated, note="" if dated else frame.note)
@@ -95,9 +83,9 @@ def measure_capabilities(
 def _measured(con: duckdb.DuckDBPyConnection, measure: _Measure, tables: set[str]) -> Capability:
     missing = [t for t in measure.tables if t not in tables]
     if missing:
-        return Capability(available=False, note=f"the source does not tell {measure.meaning}")
+        return Capability(available=False, note=f"the source does not state {measure.meaning}")
     share, first, last = con.execute(measure.query).fetchall()[0]
     if not share:
-        return Capability(available=False, coverage=0.0, note=f"the source does not tell {measure.meaning}")
+        return Capability(available=False, coverage=0.0, note=f"the source does not state {measure.meaning}")
     window = None if first is None or last is None else (first.isoformat(), last.isoformat())
     return Capability(available=True, coverage=min(1.0, round(float(share), 6)), window=window, note=measure.meaning)

@@ -1,7 +1,7 @@
-"""Turn the text of a raw file's cells into typed columns, by the rules of its schema.
+"""Convert the text of cells to typed columns, by the schema of the raw file.
 
-Every cell is read as text first. A cell that neither spells an unknown value nor converts makes its
-record unusable, and the first such column of a record is named.
+Every cell is read as text first. A cell that is not a spelling of unknown and does not convert makes its record
+unusable; the first such column of a record is reported.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FIRST_TIME = datetime(1970, 1, 1)
 """Earliest time that a record may hold."""
 
 LAST_TIME = datetime(2262, 1, 1)
-"""Latest time that a record may hold: the last year that nanosecond tools can hold."""
+"""Latest time that a record may hold: nanoseconds in 64 bits end in that year."""
 
 _SHOWN_ZONES = 4
 
 LAST_SECOND = (LAST_TIME - FIRST_TIME) // timedelta(seconds=1)
-"""The same in seconds laid on 1970-01-01."""
+"""LAST_TIME in seconds since 1970 [s]."""
 
 
 class BadCell(NamedTuple):
@@ -60,8 +60,8 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
     columns = [schema.column(name) for name in text.columns]
     words = [w for w in schema.missing if w]
     strip = bool(schema.dialect.get("skipInitialSpace"))
-    # Almost every number and time converts as it stands; blanks and words for unknown are looked for only
-    # in the columns where something did not.
+    # Almost every number and time converts as it is; blanks and words for unknown are removed only in columns where
+    # something did not.
     plain = text.select(_known(c, words, strip) if c.kind == "string" else pl.col(c.name) for c in columns)
     frame = plain.select(pl.col(c.name) if plain[c.name].dtype == c.polars else _converted(c) for c in columns)
     odd = [c for c in columns if frame[c.name].null_count() > plain[c.name].null_count()]
@@ -76,9 +76,9 @@ def typed_cells(text: pl.DataFrame, schema: TableSchema) -> tuple[pl.DataFrame, 
 
 
 def limited(schema: TableSchema, largest: Mapping[str, float]) -> TableSchema:
-    """Return `schema` with the columns named held between 0 and a largest value.
+    """Return `schema` with some columns limited to between 0 and a largest value.
 
-    Times and counts that are computed with need it: a cell that overflows must cost its record, not the ingest.
+    Columns that are computed with need it: a cell that overflows must reject its record, not end the ingest.
     """
     columns = tuple(replace(c, minimum=0, maximum=largest[c.name]) if c.name in largest else c for c in schema.columns)
     return replace(schema, columns=columns)
@@ -106,20 +106,20 @@ def _converted(column: Column) -> pl.Expr:
 
 
 def _instant(cell: pl.Expr, form: str | None) -> pl.Expr:
-    # Times of a log hardly repeat, so that a cache of those met before only costs.
+    # Times of a log hardly repeat, so that a cache costs more than it saves.
     return cell.str.to_datetime(form, strict=False, time_unit="us", cache=False)
 
 
 def _zoned(cell: pl.Expr, column: Column) -> pl.Expr:
-    """Read a time that ends in a zone word, as UTC; an unlisted word gives NULL.
+    """Parse a time that ends in the name of a zone, as UTC; an unlisted name gives NULL.
 
-    strptime's own %Z accepts any word and ignores it, which would shift the time by hours in silence.
+    The %Z of strptime accepts any name and ignores it, which would shift the time by hours in silence.
     """
     return cell.map_batches(lambda texts: _zoned_times(texts, column), return_dtype=pl.Datetime("us"))
 
 
 def _zoned_times(texts: pl.Series, column: Column) -> pl.Series:
-    """Parse each run of equal texts once: telemetry states the same minute for one machine after the other."""
+    """Parse each run of equal texts once: telemetry lists all machines of a minute one after the other."""
     begins = texts.ne_missing(texts.shift(1))
     if len(begins):
         begins[0] = True

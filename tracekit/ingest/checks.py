@@ -1,7 +1,6 @@
-"""Contradictions that any source may hold, looked for in the finished tables.
+"""Contradictions in tables, found by SQL: counted and reported, never clipped or dropped.
 
-They are counted and shown, never clipped or dropped. Each check is a query over the common tables that
-returns one text column, the rows found, or a function that returns them.
+The common checks run on the finished tables of every source; formats run checks of their own on what they stage.
 """
 
 from __future__ import annotations
@@ -11,37 +10,40 @@ from typing import TYPE_CHECKING, NamedTuple
 from tracekit.ingest.over_capacity import starts_over_capacity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     import duckdb
 
     from tracekit.ingest.sink import Sink
 
-__all__ = ["COMMON_CHECKS", "run_common_checks"]
+__all__ = ["COMMON_CHECKS", "SqlCheck", "run_checks", "run_common_checks"]
 
 
-class _CommonCheck(NamedTuple):
+class SqlCheck(NamedTuple):
+    """A contradiction that a query finds."""
+
     name: str
     meaning: str
-    tables: tuple[str, ...]
-    of: str
-    """Query for the number of rows looked at."""
+    """What a count above zero says, one sentence."""
     query: str | Callable[[duckdb.DuckDBPyConnection], list[str]]
+    """Gives one text column, the rows found; or a function that returns them."""
+    of: str
+    """The rows that were checked, as the text after FROM."""
+    tables: tuple[str, ...] = ()
+    """Common tables that it needs."""
 
 
 _COMMON = (
-    _CommonCheck(
+    SqlCheck(
         "completed_without_end",
         "jobs that completed but have no end",
-        ("jobs",),
-        "SELECT count(*) FROM jobs",
         "SELECT job_id FROM jobs WHERE status = 'completed' AND end_time IS NULL",
+        "jobs",
+        ("jobs",),
     ),
-    _CommonCheck(
+    SqlCheck(
         "gpu_held_twice",
         "placements that hold a GPU which an earlier placement holds at the same time",
-        ("placements",),
-        "SELECT count(*) FROM placements WHERE gpu_index IS NOT NULL",
         """SELECT DISTINCT job_id || ' on ' || node_id FROM (
             SELECT job_id, node_id, start_time, max(end_time) OVER (
                 PARTITION BY node_id, gpu ORDER BY start_time, end_time, job_id
@@ -49,45 +51,47 @@ _COMMON = (
             FROM (SELECT job_id, node_id, start_time, end_time, unnest(gpu_index) AS gpu FROM placements
                   WHERE start_time < end_time))
         WHERE held_until > start_time""",
+        "placements WHERE gpu_index IS NOT NULL",
+        ("placements",),
     ),
-    _CommonCheck(
+    SqlCheck(
         "gpu_beyond_listed",
         "machines that run jobs on more GPUs than the machine list gives them",
-        ("placements", "nodes"),
-        "SELECT count(*) FROM nodes",
         """SELECT node_id || ': listed ' || n.gpu_count || ', used ' || u.used FROM nodes n JOIN (
             SELECT node_id, max(list_max(gpu_index)) + 1 AS used FROM placements GROUP BY node_id) u USING (node_id)
         WHERE u.used > n.gpu_count""",
+        "nodes",
+        ("placements", "nodes"),
     ),
-    _CommonCheck(
+    SqlCheck(
         "unlisted_nodes",
         "machines that run jobs but are not in the machine list",
-        ("placements", "nodes"),
-        "SELECT count(DISTINCT node_id) FROM placements",
         "SELECT DISTINCT node_id FROM placements ANTI JOIN nodes USING (node_id)",
+        "(SELECT DISTINCT node_id FROM placements)",
+        ("placements", "nodes"),
     ),
-    _CommonCheck(
+    SqlCheck(
         "samples_beyond_listed",
         "machines whose telemetry shows more GPUs than the machine list gives them",
-        ("gpu_utilization", "nodes"),
-        "SELECT count(*) FROM nodes",
         """SELECT node_id || ': listed ' || n.gpu_count || ', seen ' || u.seen FROM nodes n JOIN (
             SELECT node_id, max(gpu_index) + 1 AS seen FROM gpu_utilization GROUP BY node_id) u USING (node_id)
         WHERE u.seen > n.gpu_count""",
+        "nodes",
+        ("gpu_utilization", "nodes"),
     ),
-    _CommonCheck(
+    SqlCheck(
         "nodes_without_telemetry",
         "listed machines that have no GPU sample at all",
-        ("gpu_utilization", "nodes"),
-        "SELECT count(*) FROM nodes",
         "SELECT node_id FROM nodes ANTI JOIN (SELECT DISTINCT node_id FROM gpu_utilization) USING (node_id)",
+        "nodes",
+        ("gpu_utilization", "nodes"),
     ),
-    _CommonCheck(
+    SqlCheck(
         "running_over_capacity",
         "starts at which the cluster's running GPUs exceed the total that its quota table states",
-        ("attempts", "capacity", "jobs"),
-        "SELECT count(*) FROM attempts WHERE gpu_count > 0 AND run_s > 0",
         starts_over_capacity,
+        "attempts WHERE gpu_count > 0 AND run_s > 0",
+        ("attempts", "capacity", "jobs"),
     ),
 )
 
@@ -95,26 +99,22 @@ COMMON_CHECKS = frozenset(check.name for check in _COMMON)
 """Names of the checks that are counted on the finished tables."""
 
 
-def run_common_checks(con: duckdb.DuckDBPyConnection, tables: set[str], sink: Sink) -> None:
-    """Run every check whose tables exist, and enter the counts.
+def run_checks(con: duckdb.DuckDBPyConnection, sink: Sink, checks: Iterable[SqlCheck]) -> None:
+    """Run checks and record their counts."""
+    sizes: dict[str, int] = {}
+    for check in checks:
+        sink.progress.stage(f"checking {check.name}")
+        if check.of not in sizes:
+            sizes[check.of] = con.execute(f"SELECT count(*) FROM {check.of}").fetchall()[0][0]
+        if isinstance(check.query, str):
+            query = f"SELECT count(*), min(x, 5) FROM ({check.query}) AS found(x)"
+            count, examples = con.execute(query).fetchall()[0]
+        else:
+            rows = check.query(con)
+            count, examples = len(rows), sorted(rows)[:5]
+        sink.check(check.name, count, sizes[check.of], check.meaning, examples)
 
-    Parameters
-    ----------
-    con : DuckDB connection
-        Has the tables as views.
-    tables : set of str
-        The common tables that exist.
-    sink : Sink
-        Gets the counts.
-    """
-    for check in _COMMON:
-        if tables.issuperset(check.tables):
-            sink.progress.stage(f"checking {check.name}")
-            of = con.execute(check.of).fetchall()[0][0]
-            if isinstance(check.query, str):
-                query = f"SELECT count(*), min(x, 5) FROM ({check.query}) AS found(x)"
-                count, examples = con.execute(query).fetchall()[0]
-            else:
-                rows = check.query(con)
-                count, examples = len(rows), sorted(rows)[:5]
-            sink.check(check.name, count, of, check.meaning, examples)
+
+def run_common_checks(con: duckdb.DuckDBPyConnection, tables: set[str], sink: Sink) -> None:
+    """Run the common checks whose tables exist; `con` has the tables as views."""
+    run_checks(con, sink, [check for check in _COMMON if tables.issuperset(check.tables)])

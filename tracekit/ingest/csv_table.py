@@ -1,4 +1,4 @@
-"""Read a delimited raw file as typed blocks; records that cannot be used go to the sink with their reason."""
+"""Read a delimited raw file as typed frames; records that cannot be used go to the rejects with their reason."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import SourceError
-from tracekit.ingest.ahead import ahead
 from tracekit.ingest.cells import typed_cells
 from tracekit.ingest.fields import parse_block
 from tracekit.ingest.keys import SeenKeys
+from tracekit.ingest.prefetch import prefetch
 from tracekit.ingest.records import RecordReader
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile, Sink
     from tracekit.schema import TableSchema
 
-__all__ = ["header_columns", "read_table"]
+__all__ = ["header_begins", "header_columns", "header_has", "note_unused", "read_table"]
 
 
 def read_table(
@@ -41,20 +41,20 @@ def read_table(
     Parameters
     ----------
     sink : Sink
-        Gets the file's account and its rejects.
+        Receives the account of the file and its rejects.
     file : SourceFile
         The raw file.
     schema : TableSchema
-        Its columns; the dialect says whether a header line stands first. Records that repeat its primary key
+        Its columns; the dialect says whether there is a header line. Records that repeat its primary key
         are set aside.
     delimiter : str
         One character.
     columns : list of str, optional
         Column order of a file without header line; the schema's order by default.
     adapt : function (schema, header) -> schema, optional
-        For files whose columns vary: returns the schema to use for the header met.
+        For files whose columns vary: returns the schema that fits the header.
     inspect : function (text) -> None, optional
-        Shown the text of the records with the right number of fields, block by block, before it is parsed.
+        Receives the text of the records with the right number of fields, block by block, before it is parsed.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def read_table(
         The file is empty where a header is due, or lacks a column.
     """
     # A block is parsed while the caller works on the one before.
-    return ahead(_frames(sink, file, schema, delimiter, columns, adapt, inspect))
+    return prefetch(_frames(sink, file, schema, delimiter, columns, adapt, inspect))
 
 
 def _frames(
@@ -87,7 +87,7 @@ def _frames(
         if adapt is not None:
             schema = adapt(schema, header)
         used = _used_columns(header, schema, opened.path)
-        _tell_unused(sink, header, schema, opened.path)
+        note_unused(sink, opened.path, [name for name in header if name and name not in schema.names])
         seen = SeenKeys(schema.primary_key)
         trailing = bool(schema.dialect.get("trailingDelimiter"))
         width = len(header) + trailing
@@ -111,7 +111,7 @@ def _frames(
 def _examined(
     block: Block, bad: list[BadRecord], width: int, delimiter: str, schema: TableSchema, used: dict[str, int]
 ) -> tuple[Block, list[BadRecord], pl.DataFrame | None]:
-    """Return whole records, those set aside, and the fields as `_numbers` gives them."""
+    """Return the whole records, those set aside, and the fields as `_numbers` parses them."""
     cells = _numbers(block, width, delimiter, schema, used) if len(block.lines) else None
     if block.examine is None or (cells is not None and not cells[str(width - 1)].has_nulls()):
         return block, bad, cells
@@ -130,6 +130,16 @@ def header_columns(line: bytes, delimiter: str = ",") -> list[str]:
     except csv.Error:  # a lone carriage return, or a cell beyond the module's limit
         cells = text.split(delimiter)
     return [cell.strip() for cell in cells]
+
+
+def header_begins(*names: str) -> Callable[[bytes], bool]:
+    """Return a test of a file's first bytes: whether its header line begins with these columns."""
+    return lambda head: header_columns(head.partition(b"\n")[0])[: len(names)] == list(names)
+
+
+def header_has(*names: str) -> Callable[[bytes], bool]:
+    """Return a test of a file's first bytes: whether its header line has all these columns."""
+    return lambda head: set(names) <= set(header_columns(head.partition(b"\n")[0]))
 
 
 def _header(
@@ -172,10 +182,10 @@ def _used_columns(header: list[str], schema: TableSchema, path: str) -> dict[str
     return used
 
 
-def _tell_unused(sink: Sink, header: list[str], schema: TableSchema, path: str) -> None:
-    unused = [name[:60] for name in header if name and name not in schema.names]
+def note_unused(sink: Sink, path: str, unused: list[str]) -> None:
+    """Note the columns of a file that are not read."""
     if unused:
-        shown = ", ".join(unused[:8]) + (" ..." if len(unused) > 8 else "")
+        shown = ", ".join(name[:60] for name in unused[:8]) + (" ..." if len(unused) > 8 else "")
         sink.note(f"{path}: columns without a place in the Trace are not read: {shown}")
 
 

@@ -1,4 +1,4 @@
-"""What a source does not state but that follows from what it states, and whether it agrees with itself."""
+"""Columns and queries that several formats derive from what their source states."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import polars as pl
 
-__all__ = ["disagrees", "most_held", "single_attempts"]
+__all__ = ["disagrees", "in_seconds", "most_held", "single_attempts"]
 
 Spans = TypeVar("Spans", pl.Expr, pl.Series)
 
@@ -39,31 +39,36 @@ def single_attempts(started: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def disagrees(stated: Spans, ours: Spans, unit: Spans | float = 1.0) -> Spans:
-    """Return whether a stated span is not the one that the times of its record give: off by one unit or more.
+def in_seconds(duration: Spans) -> Spans:
+    """Return durations as seconds [s], exact to the microsecond."""
+    return duration.dt.total_microseconds() / 1e6
 
-    Less is what rounding and cutting to whole units leave.
+
+def disagrees(stated: Spans, ours: Spans, unit: Spans | float = 1.0) -> Spans:
+    """Return whether a stated duration differs from the one that the times of its record give, by one unit or more.
+
+    Rounding to whole units explains any smaller difference.
 
     Parameters
     ----------
     stated, ours : polars.Expr or polars.Series
-        The spans [s], or GPU time [GPU*s]; where one is NULL, so is the answer.
+        The durations [s], or GPU time [GPU*s]; where one is NULL, so is the result.
     unit : polars.Expr, polars.Series or float
-        What the stated one counts in: 1 s by default, 60 s where it is in minutes.
+        The unit of the stated one: 1 s by default, 60 s for minutes.
     """
     return (stated - ours).abs() >= unit
 
 
 def most_held(placements: str, start: str, end: str) -> str:
-    """Return a query for the most GPUs that were held at once on each machine, for sources that list no machines.
+    """Return a query for the most GPUs in use at once on each machine, for sources that list no machines.
 
     Parameters
     ----------
     placements : str
         A relation with node_id and gpu_count [GPUs], and with the two columns that follow.
     start, end : str
-        SQL names of the columns with the times. An end that is unknown never comes; a row without a start, or
-        that ends when it starts, holds nothing.
+        SQL names of the columns with the times. A row with an unknown end is taken to run on; one without a start, or
+        that ends when it starts, does not count.
 
     Returns
     -------

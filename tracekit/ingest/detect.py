@@ -1,4 +1,4 @@
-"""Find out which format a source is in, and say why."""
+"""Detect the format of a source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from tracekit.errors import SourceError, UnknownFormatError, nearest
-from tracekit.ingest.interface import Format, Found
+from tracekit.ingest.interface import Format, FoundFiles
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ class Detection:
     """The format of a source, its files, and the reasons."""
 
     format: Format
-    found: Found
+    found: FoundFiles
     reasons: tuple[str, ...]
 
 
@@ -64,7 +64,7 @@ def find_format(name: str) -> Format:
 
 
 def _own_format(name: str) -> Format | None:
-    """Return the format whose module is called like it, without importing all the others; None when there is none."""
+    """Return the format whose module has its name, without importing all the others; None when there is none."""
     from tracekit.ingest import formats
 
     module = name.replace("-", "_")
@@ -81,14 +81,7 @@ def _own_format(name: str) -> Format | None:
 def detect(source: Path, files: list[SourceFile], format_name: str | None = None) -> Detection:
     """Return the format of a source with its files.
 
-    Parameters
-    ----------
-    source : Path
-        For messages.
-    files : list of SourceFile
-        The source's raw files.
-    format_name : str, optional
-        The format to use; without it names decide, then first bytes.
+    Without `format_name`, names of files decide, then first bytes.
 
     Raises
     ------
@@ -116,15 +109,15 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
     raise UnknownFormatError(
         f"no known format fits its files ({shown})",
         where=source,
-        hint=f"name one with --format: {', '.join(all_formats())}; 'tracekit formats' tells their files",
+        hint=f"name one with --format: {', '.join(all_formats())}; 'tracekit formats' lists their files",
     )
 
 
-def _by_name(member: Format, files: list[SourceFile]) -> Found | None:
+def _by_name(member: Format, files: list[SourceFile]) -> FoundFiles | None:
     return _found(member, [(f, kind.key) for f in files for kind in member.raw_files if kind.named(f.name)])
 
 
-def _by_content(member: Format, files: list[SourceFile]) -> Found | None:
+def _by_content(member: Format, files: list[SourceFile]) -> FoundFiles | None:
     matches = []
     for file in files[:64]:
         try:
@@ -135,15 +128,15 @@ def _by_content(member: Format, files: list[SourceFile]) -> Found | None:
     return _found(member, matches)
 
 
-def _found(member: Format, matches: list[tuple[SourceFile, str]]) -> Found | None:
+def _found(member: Format, matches: list[tuple[SourceFile, str]]) -> FoundFiles | None:
     by_key: dict[str, list[SourceFile]] = {kind.key: [] for kind in member.raw_files}
     for file, key in matches:
         by_key[key].append(file)
     kept = {key: files for key, files in by_key.items() if files}
-    return Found(kept) if kept else None
+    return FoundFiles(kept) if kept else None
 
 
-def _listing(found: Found) -> str:
+def _listing(found: FoundFiles) -> str:
     names = [f.path for files in found.files.values() for f in files]
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 

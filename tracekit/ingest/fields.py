@@ -1,4 +1,4 @@
-"""Cut the records of a block into fields."""
+"""Split the records of a block into fields."""
 
 from __future__ import annotations
 
@@ -19,16 +19,7 @@ __all__ = ["parse_block"]
 def parse_block(block: Block, opened: OpenedFile, width: int, delimiter: str) -> tuple[pl.DataFrame, Block]:
     """Return the fields of a block as text, and the block of those records; what cannot be parsed is set aside.
 
-    Parameters
-    ----------
-    block : Block
-        The records.
-    opened : OpenedFile
-        Gets those that cannot be parsed.
-    width : int
-        Number of fields; they become columns named '0', '1', ...
-    delimiter : str
-        One character.
+    The columns are named '0', '1', ... up to `width`.
     """
     types = {str(i): pl.String for i in range(width)}
     try:
@@ -58,4 +49,4 @@ def _parse_one_by_one(block: Block, opened: OpenedFile, width: int, delimiter: s
         rows.append(cells + [None] * (width - len(cells)))
         good[row] = True
     text = pl.DataFrame(rows, schema={str(i): pl.String for i in range(width)}, orient="row")
-    return text, block.kept(good)
+    return text, block.filter(good)

@@ -1,7 +1,7 @@
 """The raw files of a source: a folder, a file, or an archive, read as streams and never unpacked to disk.
 
-Files that were cut in parts are joined under the name of the whole; .gz, .bz2, .xz and .zst files go under
-the name that they would be unpacked to, also inside an archive. An archive inside an archive is not opened.
+The parts of a split file are joined under the name of the whole; .gz, .bz2, .xz and .zst files have the name of the
+unpacked file, also inside an archive. An archive inside an archive is not opened.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from typing import IO, TYPE_CHECKING
 from tracekit.errors import SourceError, TracekitError, UsageError
 from tracekit.ingest.archives import Container, tar_members, zip_members
 from tracekit.ingest.parts import Parts, find_parts, find_pieces
-from tracekit.ingest.streams import Inflated, joined
+from tracekit.settings import IngestSettings
+from tracekit.streams import Inflated, joined
 from tracekit.text import readable_name
 
 if TYPE_CHECKING:
@@ -37,12 +38,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from contextlib import AbstractContextManager
 
-    from tracekit.ingest.streams import ByteStream
+    from tracekit.streams import ByteStream
 
-__all__ = ["MAX_INFLATION", "HashingReader", "SourceFile", "source_files"]
-
-MAX_INFLATION = 200.0
-"""Most bytes that one compressed byte may become; text logs stay far below, bombs do not."""
+__all__ = ["HashingReader", "SourceFile", "source_files"]
 
 _TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -61,28 +59,19 @@ _DAMAGE = (
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One raw file of a source.
-
-    Attributes
-    ----------
-    path : str
-        POSIX path relative to the source; a member of an archive follows the archive's name. Bytes that are not UTF-8
-        are spelled out as `tracekit.text.readable_name` says.
-    size : int
-        Bytes, of the content where that is known, else of the compressed file.
-    origin : Path
-        The file on disk that holds it, or the first part of it.
-    opener : function
-        Opens the content, unbuffered.
-    note : str
-        What the user should know about where it came from, '' when that is plain.
-    """
+    """One raw file of a source."""
 
     path: str
+    """POSIX path relative to the source; a member of an archive follows the archive's name. Bytes that are not UTF-8
+    are spelled out as `tracekit.text.readable_name` says."""
     size: int
+    """Bytes, of the content where that is known, else of the compressed file."""
     origin: Path
+    """The file on disk that holds it, or the first part of it."""
     opener: Callable[[], AbstractContextManager[ByteStream]]
+    """Opens the content, unbuffered."""
     note: str = ""
+    """What the user should know about its origin, '' for nothing."""
 
     @property
     def name(self) -> str:
@@ -121,7 +110,7 @@ class SourceFile:
 
 
 class _Checked(io.RawIOBase):
-    """Hand a stream on, its failures turned into SourceErrors; those of whoever reads it are not touched."""
+    """A stream whose failures are SourceErrors; errors of the code that reads it pass unchanged."""
 
     def __init__(self, stream: ByteStream, path: str) -> None:
         super().__init__()
@@ -142,7 +131,7 @@ class _Checked(io.RawIOBase):
 
 @contextmanager
 def read_errors(path: str | Path) -> Iterator[None]:
-    """Turn the failures of reading `path` into one clear SourceError."""
+    """Raise one clear SourceError when reading `path` fails."""
     try:
         yield
     except TracekitError:
@@ -150,7 +139,7 @@ def read_errors(path: str | Path) -> Iterator[None]:
     except PermissionError as error:
         raise SourceError("cannot be read: permission denied", where=path, hint="check its permissions") from error
     except _DAMAGE as error:
-        # Some libraries put the bytes in question into their message.
+        # Some libraries put damaged bytes into their message.
         raise SourceError(f"the archive is damaged: {str(error)[:200]}", where=path, hint="fetch it again") from error
     except NotImplementedError as error:
         raise SourceError(f"the archive cannot be read: {error}", where=path, hint="unpack it by hand") from error
@@ -161,13 +150,13 @@ def read_errors(path: str | Path) -> Iterator[None]:
         raise SourceError(f"cannot be read: {error.strerror or error}", where=path, hint="check the disk") from error
 
 
-def source_files(source: Path, max_inflation: float = MAX_INFLATION) -> list[SourceFile]:
+def source_files(source: Path, max_inflation: float = IngestSettings.max_inflation) -> list[SourceFile]:
     """Return the raw files of a source, ordered by path; archives are listed by their members.
 
     Parameters
     ----------
     source : Path
-        A folder, a file, an archive, or one part of any file: the other parts are taken along.
+        A folder, a file, an archive, or one part of a split file: the other parts are read too.
     max_inflation : float
         Most bytes that one compressed byte may become; what stays below 64 MiB is read in any case.
 
@@ -234,7 +223,7 @@ def _joined(parts: Parts, folder: str, max_inflation: float) -> list[SourceFile]
 
 
 def _whole(shown: str, pieces: list[Path], max_inflation: float) -> list[SourceFile]:
-    """Return what a file holds, whole or in pieces: the members of an archive, or itself."""
+    """Return the members of an archive, or the file itself; both may be in pieces."""
     with read_errors(shown):
         size = sum(path.stat().st_size for path in pieces)
     opener = partial(joined, pieces) if len(pieces) > 1 else lambda: pieces[0].open("rb", buffering=0)
@@ -250,7 +239,7 @@ def _whole(shown: str, pieces: list[Path], max_inflation: float) -> list[SourceF
 
 
 def _unpacked(file: SourceFile, limit: float) -> SourceFile:
-    """Return a compressed file as its content, under the name without the ending; any other file as it is."""
+    """Return a compressed file as its content, under the name without the suffix; any other file unchanged."""
     stem, dot, ending = file.path.rpartition(".")
     if dot + ending.lower() not in _COMPRESSED or file.path.lower().endswith(_TAR):
         return file
@@ -280,7 +269,7 @@ class HashingReader:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="tracekit-hash")
         self._job: Future[None] | None = None
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = _BUFFER) -> bytes:
         """Return the next bytes, b'' at the end."""
         chunk = self._stream.read(size)
         if self._job is not None:
@@ -292,7 +281,7 @@ class HashingReader:
 
     def finish(self) -> str:
         """Read what is left, and return the SHA-256 of the whole content as hexadecimal text."""
-        while self.read(1 << 20):
+        while self.read():
             pass
         self._pool.shutdown(wait=True)
         return self._hash.hexdigest()

@@ -1,4 +1,7 @@
-"""What a source format is: the raw files it knows, its options, and how it fills the common tables."""
+"""What a source format is: the raw files it knows, its options, and how it fills the common tables.
+
+A module in `tracekit.ingest.formats` can import from here what its signatures name.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from tracekit.ingest.files import SourceFile
 from tracekit.ingest.merge_jobs import replace_jobs
+from tracekit.ingest.sink import Sink
 from tracekit.options import Option, fill_options
 
 if TYPE_CHECKING:
@@ -15,11 +20,9 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.sink import Sink
     from tracekit.manifest import TimeBase
 
-__all__ = ["Format", "Option", "RawFile", "TimeFrame"]
+__all__ = ["Format", "FoundFiles", "Option", "RawFile", "Sink", "SourceFile", "TimeFrame"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class RawFile:
 
 @dataclass(frozen=True)
 class TimeFrame:
-    """How the times of a source are to be read."""
+    """What the times of a source mean."""
 
     base: TimeBase
     timezone: str
@@ -53,7 +56,7 @@ class TimeFrame:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundFiles:
     """The raw files of one format in a source."""
 
     files: Mapping[str, list[SourceFile]] = field(default_factory=dict)
@@ -63,22 +66,12 @@ class Found:
         """Return the files of one kind."""
         return self.files.get(key, [])
 
-    def first(self, key: str) -> SourceFile | None:
-        """Return the first file of one kind, or None."""
-        files = self.get(key)
-        return files[0] if files else None
-
-    @property
-    def count(self) -> int:
-        """Number of files."""
-        return sum(len(files) for files in self.files.values())
-
 
 class Format(ABC):
     """A source format.
 
-    A new format is one module in `tracekit/ingest/formats/` with one subclass named `FORMAT`'s type; a
-    format outside this package registers an instance under the entry-point group `tracekit.formats`.
+    A new format is one module in `tracekit/ingest/formats/` with an instance called FORMAT; a format outside this
+    package registers an instance under the entry-point group `tracekit.formats`.
     """
 
     name: ClassVar[str]
@@ -86,7 +79,7 @@ class Format(ABC):
     title: ClassVar[str]
     """Whose trace it is, with the year."""
     detected: ClassVar[bool] = True
-    """Whether a source can be told to be in this format; otherwise it is read on request only."""
+    """Whether a source in this format can be recognized; otherwise it is read on request only."""
     raw_files: ClassVar[tuple[RawFile, ...]]
     options: ClassVar[Mapping[str, Option]] = {}
     no_append: ClassVar[str] = ""
@@ -96,7 +89,7 @@ class Format(ABC):
     as there are several clusters."""
 
     @abstractmethod
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read the raw files into the sink.
 
         Raises
@@ -106,12 +99,12 @@ class Format(ABC):
         """
 
     def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:  # noqa: ARG002 -- for formats that need them
-        """Decide what stands of the jobs that a Trace and a newer export both tell, by default the newer record.
+        """Merge the jobs that are in a Trace and in a newer export: by default the newer record replaces the older.
 
         Parameters
         ----------
         con : DuckDB connection
-            Has the tables of both; `tracekit.ingest.merge_jobs` says under which names, and what is to be left there.
+            Has the tables of both; `tracekit.ingest.merge_jobs` says under which names, and which tables to create.
         options : mapping
             The options that both were read with.
         """

@@ -1,6 +1,6 @@
-"""Read a JSON array of objects in runs, in bounded memory, and set apart what stands between them.
+"""Read a JSON array of objects in runs and in bounded memory; text between the objects is set aside.
 
-The ends of objects are found by counting braces outside strings, so that a damaged object costs no other.
+The ends of objects are found by counting braces outside strings, so that a damaged object does not affect others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tracekit.errors import SourceError
-from tracekit.ingest.ahead import ahead
+from tracekit.ingest.prefetch import prefetch
 from tracekit.ingest.records import MAX_RECORD, BadRecord
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.ingest.records import Readable
+    from tracekit.ingest.records import ByteReader
 
 __all__ = ["JsonRun", "json_runs"]
 
@@ -29,35 +29,28 @@ _QUOTE, _OPEN, _CLOSE, _NEWLINE = 34, 123, 125, 10
 
 
 class JsonRun(NamedTuple):
-    """Objects of the array that follow each other."""
+    """Successive objects of the array."""
 
     texts: list[bytes]
-    """The objects; what is between their braces may be anything."""
+    """The objects; the text between their braces may be anything."""
     lines: NDArray[np.int64]
     """Line on which each object starts, from 1."""
     bad: list[BadRecord]
-    """What stands between the objects or behind the array and should not."""
+    """Text between the objects or after the array that should not be there."""
 
 
-def json_runs(stream: Readable, path: str) -> Iterator[JsonRun]:
-    """Return the objects of a JSON array in runs, with what stands between them and should not.
-
-    Parameters
-    ----------
-    stream : object with read(size) -> bytes
-        The file's content.
-    path : str
-        For messages.
+def json_runs(stream: ByteReader, path: str) -> Iterator[JsonRun]:
+    """Return the objects of a JSON array in runs, with the text between them that should not be there.
 
     Raises
     ------
     SourceError
         The file is no JSON array, or ends inside a record.
     """
-    return ahead(_runs(stream, path))
+    return prefetch(_runs(stream, path))
 
 
-def _runs(stream: Readable, path: str) -> Iterator[JsonRun]:
+def _runs(stream: ByteReader, path: str) -> Iterator[JsonRun]:
     before, rest = _after_bracket(stream, path)
     line = 1 + before.count(b"\n")
     while True:
@@ -80,8 +73,8 @@ def _runs(stream: Readable, path: str) -> Iterator[JsonRun]:
     yield from _tail(rest, line, path)
 
 
-def _after_bracket(stream: Readable, path: str) -> tuple[bytes, bytes]:
-    """Return what stands before and after the opening bracket."""
+def _after_bracket(stream: ByteReader, path: str) -> tuple[bytes, bytes]:
+    """Return the text before and after the opening bracket."""
     head = b""
     while chunk := stream.read(_CHUNK):
         head += chunk
@@ -97,7 +90,7 @@ def _after_bracket(stream: Readable, path: str) -> tuple[bytes, bytes]:
 
 
 def _tail(rest: bytes, line: int, path: str) -> Iterator[JsonRun]:
-    """Return what follows the last object, unless it is the end of the array and no more."""
+    """Return the text after the last object, unless it is only the end of the array."""
     text = rest.lstrip(_BETWEEN)
     line += rest[: len(rest) - len(text)].count(b"\n")
     if text.startswith(b"]"):
@@ -133,7 +126,7 @@ def _objects(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _braces(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where braces stand outside strings, and 1 for each opening one, -1 for each closing one."""
+    """Return the positions of braces outside strings, and 1 for each opening one, -1 for each closing one."""
     if b"\\" in data:
         # An escaped quote ends no string; blanks in its place keep every position.
         data = data.replace(rb"\\", b"  ").replace(rb"\"", b"  ")
@@ -145,7 +138,7 @@ def _braces(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _run(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], line: int) -> JsonRun:
-    """Cut the objects out of data that begins on a line and ends with the last of them."""
+    """Return the objects in data that begins on `line` and ends with the last of them."""
     newlines = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _NEWLINE)
     texts = [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
     gaps = [data[end:start] for end, start in zip([0, *ends[:-1].tolist()], starts.tolist(), strict=True)]

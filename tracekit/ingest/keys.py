@@ -16,8 +16,8 @@ __all__ = ["SeenKeys"]
 class SeenKeys:
     """Finds records that repeat the key of an earlier one.
 
-    Keys that only rise, as most logs number their jobs, are told by the last one. From the first key that does not
-    rise, hashes of the keys are held in a set; from the first hash that comes again, the keys themselves are.
+    While keys only rise, as the job numbers of most logs do, the last one is enough. From the first key that does not
+    rise, a set of hashes is kept; from the first repeated hash, a set of the keys themselves.
     """
 
     def __init__(self, key: tuple[str, ...]) -> None:
@@ -55,7 +55,7 @@ class SeenKeys:
         return rises
 
     def _is_fresh(self, keys: pl.DataFrame) -> bool:
-        """Return whether no hash of the keys came before; enter them if so."""
+        """Return whether no hash of the keys came before; add them if so."""
         if self._hashes is None:
             self._hashes = {value for kept in self._kept for value in _hashes(kept)}
         hashes = _hashes(keys)

@@ -11,12 +11,12 @@ __all__ = ["DOUBLED_HOUR", "DOUBLED_HOUR_MEANING", "Instants", "decided", "insta
 
 _HOUR = timedelta(hours=1)
 _LONGEST_GRID = timedelta(days=3_660)
-"""Longest span that is looked at hour by hour; the clock changes of a log lie further apart than that hour."""
+"""Longest span that is searched for clock changes hour by hour."""
 
 _GRID_FIRST, _GRID_LAST = datetime(1, 1, 2), datetime(9999, 12, 30)
 
 DOUBLED_HOUR = ("bounded", "null", "first", "second")
-"""What may become of a wall-clock time in the hour that a clock change doubles or skips."""
+"""Ways to read a wall-clock time in the hour that a clock change doubles or skips."""
 
 DOUBLED_HOUR_MEANING = (
     "what a time becomes in the hour that a clock change doubles or skips. bounded: the first instant that it can "
@@ -46,9 +46,8 @@ class Instants(NamedTuple):
 def instants(local: pl.Series, zone: str) -> Instants:
     """Return the first and the last instant that each wall-clock time can mean.
 
-    A time inside the hour that occurs twice means either. One inside the hour that is skipped was told by a clock that
-    had changed too early, or not yet: it means either an hour before or an hour behind the jump. NULL where there is
-    no time.
+    A time inside the hour that occurs twice has both meanings. One inside the hour that is skipped came from a clock
+    that changed too early or too late: it is an hour before or an hour after. NULL where there is no time.
 
     Parameters
     ----------
@@ -79,7 +78,7 @@ def instants(local: pl.Series, zone: str) -> Instants:
 
 
 def to_utc(local: pl.Series, zone: str, doubled_hour: str = "null") -> pl.Series:
-    """Return naive wall-clock times of `zone` as naive UTC, each by itself.
+    """Return naive wall-clock times of `zone` as naive UTC.
 
     Parameters
     ----------
@@ -88,20 +87,20 @@ def to_utc(local: pl.Series, zone: str, doubled_hour: str = "null") -> pl.Series
     zone : str
         IANA name.
     doubled_hour : {'bounded', 'null', 'first', 'second'}
-        See `DOUBLED_HOUR_MEANING`; 'bounded' is unknown here, since no other times tell what fits.
+        See `DOUBLED_HOUR_MEANING`; 'bounded' gives NULL here, since there are no other times of the record.
     """
     return decided(instants(local, zone), "null" if doubled_hour == "bounded" else doubled_hour)
 
 
 def decided(found: Instants, doubled_hour: str) -> pl.Series:
-    """Return what stands where a wall clock can mean two instants: the first, the second, or NULL for 'null'."""
+    """Return one time for each wall clock: of two possible instants the first, the second, or NULL for 'null'."""
     if doubled_hour == "null":
         return found.earliest.set(found.doubtful, None)
     return found.latest if doubled_hour == "second" else found.earliest
 
 
 def _series_to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
-    """Subtract the zone's offset where it is one and the same over all the times, which is much quicker."""
+    """Convert by subtracting the offset where it is the same for all times, which is much quicker."""
     first, last = local.min(), local.max()
     if not (isinstance(first, datetime) and isinstance(last, datetime)) or last - first > _LONGEST_GRID:
         return _by_zone(local, zone, doubled_hour)

@@ -1,15 +1,15 @@
-"""Jobs that an earlier and a newer export both tell: which of the two records stands.
+"""Jobs that are in an earlier and in a newer export: which of the two records is used.
 
 The functions work on a DuckDB connection with the views old_<table>, new_<table> and both_<table> of the tables in
 JOB_TABLES; `row` is a row's place in its file, `side` is 0 for old and 1 for new. A rule for jobs (`replace_jobs`, or a
-format's own) leaves behind
+format's own) creates the tables
 
-    home            side, job_id, final_id: the jobs that both sides tell, and the job_id that they get
-    outcome         final_id, old, new, newer: which sides tell it, and whether the newer record stands
+    identity        side, job_id, final_id: the jobs that are on both sides, and the job_id that they get
+    outcome         final_id, old, new, newer: which sides have it, and whether the newer record is used
                     reopened: whether a job that had ended runs or waits again
     merged_<table>  the rows of these jobs in the common columns, with `seq`, their order within the table
 
-and leaves every job that only one side tells as it is.
+and does not touch jobs that are on one side only.
 """
 
 from __future__ import annotations
@@ -24,23 +24,14 @@ __all__ = ["JOB_TABLES", "pair_jobs", "replace_jobs"]
 JOB_TABLES = ("jobs", "attempts", "placements", "job_usage", "failures")
 """The common tables whose rows belong to a job."""
 
-# How far a record has come: 0 waiting, 1 running, 2 ended. A job that waits again after its runs ended is no earlier
-# than one that ended.
+# State of a record: 0 waiting, 1 running, 2 ended. A job that waits again after its runs ended counts as ended.
 _LEVEL = """CASE WHEN NOT open OR (m.start_time IS NOT NULL AND count(r.attempt) > 0
                                    AND count(r.attempt) = count(r.end_time)) THEN 2
                  WHEN m.start_time IS NOT NULL THEN 1 ELSE 0 END"""
 
 
 def pair_jobs(con: duckdb.DuckDBPyConnection, base: str = "job_id") -> None:
-    """Create the tables member, run and told: the jobs of both sides whose `base` is in the other one too.
-
-    Parameters
-    ----------
-    con : DuckDB connection
-        Has the views.
-    base : str
-        SQL expression over jobs; rows with the same value may tell the same job.
-    """
+    """Create the tables member, run and snapshot: jobs whose `base` (an SQL expression over jobs) is on both sides."""
     con.execute(
         f"""CREATE TABLE again AS
         SELECT base FROM (SELECT DISTINCT {base} AS base FROM new_jobs)
@@ -56,7 +47,7 @@ def pair_jobs(con: duckdb.DuckDBPyConnection, base: str = "job_id") -> None:
         SELECT m.base, a.* FROM both_attempts a JOIN (SELECT side, job_id, base FROM member) m USING (side, job_id)"""
     )
     con.execute(
-        f"""CREATE TABLE told AS
+        f"""CREATE TABLE snapshot AS
         SELECT m.side, m.job_id, m.base, m.row, m.open,
                coalesce(max(r.start_time), m.start_time, m.submit_time) AS moment,
                coalesce(arg_max(r.end_time IS NOT NULL, r.start_time), false) AS last_ended,
@@ -67,10 +58,10 @@ def pair_jobs(con: duckdb.DuckDBPyConnection, base: str = "job_id") -> None:
 
 
 def replace_jobs(con: duckdb.DuckDBPyConnection) -> None:
-    """Let the newer record of a job stand as a whole, with all that belongs to it.
+    """Use the newer record of each job as a whole, with all rows that belong to it.
 
-    Only a record that has not ended, and tells no later start or submission, is an earlier moment of a job that
-    the Trace knows further: then the older record stands.
+    The older record is used only where the newer one has not ended and has no later start or submission: then it
+    shows an earlier state of the job than the Trace has.
     """
     pair_jobs(con)
     con.execute(
@@ -78,9 +69,9 @@ def replace_jobs(con: duckdb.DuckDBPyConnection) -> None:
         SELECT o.job_id AS final_id, true AS old, true AS new,
                n.level >= o.level OR coalesce(n.moment > o.moment, false) AS newer,
                newer AND n.open AND NOT o.open AS reopened
-        FROM told o JOIN told n ON o.job_id = n.job_id AND o.side = 0 AND n.side = 1"""
+        FROM snapshot o JOIN snapshot n ON o.job_id = n.job_id AND o.side = 0 AND n.side = 1"""
     )
-    con.execute("CREATE TABLE home AS SELECT side, job_id, job_id AS final_id FROM member")
+    con.execute("CREATE TABLE identity AS SELECT side, job_id, job_id AS final_id FROM member")
     for table in JOB_TABLES:
         con.execute(
             f"""CREATE TABLE merged_{table} AS

@@ -1,7 +1,7 @@
 """Write the tables of a Trace and of a newer export as one.
 
-What the newer export tells again takes the place of the older row, so that the order of a table stays as it was; what
-it tells for the first time follows at the end.
+A row that the newer export repeats takes the place of the older one, so that the order of a table does not change; new
+rows follow at the end.
 """
 
 from __future__ import annotations
@@ -34,15 +34,9 @@ def attach(con: duckdb.DuckDBPyConnection, old: Mapping[str, Path], new: Path, *
 
     Parameters
     ----------
-    con : DuckDB connection
-        Gets the views.
-    old : mapping of str to Path
-        The Parquet files of the Trace by table.
-    new : Path
-        Folder with the Parquet files of the newer export.
     by_cluster : bool
-        Machines are named CLUSTER/NAME as soon as there are several clusters: do so where only both together
-        have several.
+        Whether machines are named CLUSTER/NAME as soon as there are several clusters; then they are renamed where only
+        both exports together have several.
 
     Raises
     ------
@@ -86,21 +80,17 @@ def _attach_side(con: duckdb.DuckDBPyConnection, side: int, files: Mapping[str, 
             raise TraceError(
                 f"the table {table} cannot be read: {str(error).splitlines()[0]}",
                 where=files[table].parent,
-                hint="'tracekit validate TRACE' tells more",
+                hint="run 'tracekit validate TRACE' for details",
             ) from error
 
 
 def write_tables(con: duckdb.DuckDBPyConnection, writer: TraceWriter, *, nodes_from_jobs: bool) -> None:
-    """Write every table but those that list records; the rule for jobs has left its tables (see `merge_jobs`).
+    """Write every table except those that list records, after the rule for jobs has run (see `merge_jobs`).
 
     Parameters
     ----------
-    con : DuckDB connection
-        Has the views, and the tables of the rule for jobs.
-    writer : TraceWriter
-        Gets the tables.
     nodes_from_jobs : bool
-        A machine's GPUs are the most that its jobs held at once: count them over the jobs of both.
+        Whether the GPUs of a machine are the most that its jobs used at once: then they are counted over both.
     """
     for table in JOB_TABLES:
         if _rows(con, f"both_{table}"):
@@ -117,14 +107,7 @@ def write_tables(con: duckdb.DuckDBPyConnection, writer: TraceWriter, *, nodes_f
 def write_listed_records(con: duckdb.DuckDBPyConnection, writer: TraceWriter, shown: Mapping[str, str]) -> None:
     """Write the rejects and the doubtful times of both, whose rows name a file.
 
-    Parameters
-    ----------
-    con : DuckDB connection
-        Has the views.
-    writer : TraceWriter
-        Gets the tables.
-    shown : mapping of str to str
-        The names of the new files; those read before are not in it.
+    `shown` has the names of the new files; those read before are not in it.
     """
     con.execute("CREATE TABLE shown (source_file VARCHAR, name VARCHAR)")
     if shown:
@@ -150,20 +133,21 @@ def _columns(table: str) -> str:
 
 def _job_rows(con: duckdb.DuckDBPyConnection, table: str) -> str:
     """Return the query for a table whose rows belong to jobs."""
-    if not _rows(con, "home"):
+    if not _rows(con, "identity"):
         return f"SELECT * FROM both_{table}"
     old, columns = _rows(con, f"old_{table}"), _columns(table)
     return f"""SELECT {columns} FROM (
-        SELECT {columns}, row + side * {old} AS place, 0 AS seq FROM both_{table} ANTI JOIN home USING (side, job_id)
+        SELECT {columns}, row + side * {old} AS place, 0 AS seq
+        FROM both_{table} ANTI JOIN identity USING (side, job_id)
         UNION ALL
         SELECT {columns}, place, seq FROM merged_{table} JOIN (
             SELECT h.final_id AS job_id, min(t.row + t.side * {old}) AS place
-            FROM both_{table} t JOIN home h USING (side, job_id) GROUP BY h.final_id) USING (job_id))
+            FROM both_{table} t JOIN identity h USING (side, job_id) GROUP BY h.final_id) USING (job_id))
         ORDER BY place, seq"""
 
 
 def _keyed_rows(con: duckdb.DuckDBPyConnection, table: str) -> str:
-    """Return the query for a table whose rows are told by their key."""
+    """Return the query for a table whose rows are identified by their key."""
     same = " AND ".join(f'o."{k}" IS NOT DISTINCT FROM n."{k}"' for k in schema.common(table).primary_key)
     con.execute(
         f"""CREATE TABLE same_{table} AS
@@ -180,7 +164,7 @@ def _keyed_rows(con: duckdb.DuckDBPyConnection, table: str) -> str:
         ORDER BY place, seq"""
 
 
-# The model that the newer export names stands; the older one's where the newer does not tell.
+# The GPU model of the newer export is used, or that of the older one where the newer has none.
 _NAMED_NODES = """SELECT n.* REPLACE (coalesce(h.gpu_count, n.gpu_count) AS gpu_count,
                                       coalesce(n.gpu_model, o.gpu_model) AS gpu_model)
 FROM (SELECT *, row_number() OVER () AS place FROM ({nodes})) n

@@ -17,12 +17,9 @@ __all__ = ["starts_over_capacity"]
 def starts_over_capacity(con: duckdb.DuckDBPyConnection) -> list[str]:
     """Return the jobs that started while the GPUs running in their cluster exceeded its stated total.
 
-    What ends at a moment no longer runs then, and everything that starts at that moment does.
+    A job that ends at a moment no longer counts then; one that starts at that moment does.
 
-    Parameters
-    ----------
-    con : DuckDB connection
-        Has the tables jobs, attempts and capacity; the total of a cluster is its row without a VC.
+    The total of a cluster is its row of the table capacity without a VC.
     """
     totals = con.sql(
         "SELECT cluster, time, gpu_count FROM capacity WHERE vc IS NULL AND gpu_count IS NOT NULL ORDER BY time"
@@ -55,7 +52,7 @@ def _over(held: pl.DataFrame, total: pl.DataFrame) -> NDArray[np.bool_]:
     times = np.concatenate([start, end])
     order = np.argsort(times)
     running = np.cumsum(np.concatenate([gpus, -gpus])[order])
-    # What counts is the sum after all that happens at one moment.
+    # The sum counts after everything that happens at one moment.
     rising = times[order]
     last = np.flatnonzero(np.append(rising[1:] != rising[:-1], True))
     after = np.empty(len(times))

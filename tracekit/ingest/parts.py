@@ -1,6 +1,6 @@
-"""Parts of a file that was cut in pieces, as `split` leaves them: found by their names, in order, with none missing.
+"""Find the parts of split files by their names, and check that none is missing.
 
-Public traces that exceed a host's limit come this way: the PAI tables as pai_instance_table.tar.gz.partaa,
+Public traces that exceed the size limit of a host are split: the PAI tables are pai_instance_table.tar.gz.partaa,
 .partab and so on.
 """
 
@@ -29,18 +29,12 @@ _ARCHIVE = re.compile(r".+\.(?:gz|tgz|zip|bz2|xz|tar)")
 
 @dataclass(frozen=True)
 class Parts:
-    """A file that is there in pieces.
-
-    Attributes
-    ----------
-    path : Path
-        Where the whole file would stand.
-    pieces : list of Path
-        Its parts in order.
-    """
+    """A split file."""
 
     path: Path
+    """Where the whole file would be."""
     pieces: list[Path]
+    """Its parts in order."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +42,16 @@ class _Piece:
     path: Path
     whole: str
     style: tuple[str, bool]
-    """What stands before the number, and whether that is in letters."""
+    """The text before the number, and whether the number is in letters."""
     number: int
 
 
 def find_parts(paths: Iterable[Path]) -> list[Parts]:
-    """Return the files that stand among the files of one folder in parts.
+    """Return the split files among the files of one folder.
 
-    Names with `.part` before the number or letters are parts in any case. A bare number or letters (`log.csv.001`,
-    `log.csv.aa`) make parts only after a usual ending and when the first one is there; after the ending of an
-    archive, a number always does. Parts beside the whole file are left alone.
+    Names with `.part` before the number or letters are always parts. A bare number or letters (`log.csv.001`,
+    `log.csv.aa`) make parts only after a usual suffix and when the first one is present; after the suffix of an
+    archive, a number always does. Parts beside the whole file are ignored.
 
     Raises
     ------
@@ -84,7 +78,7 @@ def find_parts(paths: Iterable[Path]) -> list[Parts]:
 
 
 def find_pieces(path: Path) -> list[Path]:
-    """Return the files beside `path` that may be parts of the same file, itself among them; none if it is no part."""
+    """Return the files beside `path` that may be parts of the same file, with itself; none if it is not a part."""
     piece = _piece(path)
     if piece is None:
         return []
@@ -103,7 +97,7 @@ def _piece(path: Path) -> _Piece | None:
 
 
 def _is_meant(group: list[_Piece]) -> bool:
-    """Return whether files named like this are parts at all; rotated logs end in numbers as well."""
+    """Return whether files with such names are parts; rotated logs end in numbers too."""
     link, letters = group[0].style
     if link != "." or (not letters and _ARCHIVE.fullmatch(group[0].whole)):
         return True

@@ -1,16 +1,16 @@
-"""The times of a record: each is an instant that can be, or unknown.
+"""Impossible and ambiguous times of a record.
 
 Three rules, for the records of every source:
 
-- The epoch, the last second that 32 bits hold and dates more than FAR from the rest of the log are no times: logs write
-  them where there is none.
-- Times that follow each other (submission, start, end) do not go back: one that lies before an earlier one of its
-  record is no time either. Which of the two is wrong cannot be told, so the order decides.
+- The epoch, the last second of 32 bits and dates more than FAR from the rest of the log are impossible: logs write them
+  where a time is unknown.
+- Times that follow each other (submission, start, end) do not go back: one before an earlier one of its record is
+  impossible. Which of the two is wrong is not known, so the order decides.
 - A wall clock inside the hour that a clock change doubles or skips means one of two instants an hour apart: it is kept
   with its bounds.
 
-The record stays. A time that cannot be is NULL; each doubtful time is counted in the manifest's checks and listed by
-file and line in the table doubtful_times. `tracekit.ingest.table_times` holds the second rule between records.
+The record stays. An impossible time is NULL; each doubtful time is counted in the checks of the manifest and listed by
+file and line in the table doubtful_times. `tracekit.ingest.table_times` applies the second rule between records.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.sink import Sink
 
-__all__ = ["CHECKS", "FAR", "RecordTimes", "Sequence", "clipped_seconds"]
+__all__ = ["CHECKS", "FAR", "RecordTimes", "TimeColumns", "clipped_seconds"]
 
 FAR = timedelta(days=20 * 365.25)
-"""A time further than this from the middle of the log is not of the log: no cluster has run for so long."""
+"""Times further than this from the middle of the log are impossible: no cluster has run for so long."""
 
 _NEAR = timedelta(days=2)
-"""A wall clock of any zone lies within this of UTC."""
+"""Wall clocks of all zones are within this of UTC."""
 _FUTURE = datetime(2100, 1, 1)
-"""Later times do not tell when a log was written."""
+"""Later times are ignored when the middle of the log is estimated."""
 _LAST_32_BITS = datetime(2038, 1, 19, 3, 14, 7)
 _MANY = 1_000
-"""As many rows tell where the middle of the log is; fewer do so only at the beginning."""
+"""A block of at least so many rows updates the estimated middle of the log; the first block always sets it."""
 
 _STATED = {"start_time": "began", "end_time": "finished"}
 
@@ -52,10 +52,10 @@ CHECKS = {
     "ambiguous_local_time": "wall-clock times inside the hour that a clock change doubles or skips; each may be an "
     "hour off, or is unknown, as doubtful_times states",
 }
-"""What a count above zero says, by the name of the check."""
+"""Meaning of a count above zero, by the name of the check."""
 
 
-class Sequence(NamedTuple):
+class TimeColumns(NamedTuple):
     """Columns of a frame whose times follow each other."""
 
     columns: Mapping[str, str]
@@ -67,15 +67,7 @@ class Sequence(NamedTuple):
 
 
 class RecordTimes:
-    """Looks at the times of one raw file, block by block.
-
-    Parameters
-    ----------
-    sink : Sink
-        Gets the checks, and the rows of doubtful_times.
-    path : str
-        The raw file.
-    """
+    """Checks the times of one raw file, block by block; its checks and the table doubtful_times go to the sink."""
 
     def __init__(self, sink: Sink, path: str) -> None:
         self._sink = sink
@@ -85,23 +77,17 @@ class RecordTimes:
     def from_wall_clock(
         self,
         frame: pl.DataFrame,
-        sequence: Sequence,
+        sequence: TimeColumns,
         zone: str,
         doubled_hour: str = "bounded",
         *,
         clocks: pl.DataFrame | None = None,
         before: pl.Series | None = None,
     ) -> pl.DataFrame:
-        """Return `frame` with the wall clocks of the sequence turned into UTC, as far as they can be.
+        """Return `frame` with the wall clocks of the sequence converted to UTC.
 
         Parameters
         ----------
-        frame : polars.DataFrame
-            Has the columns of the sequence and `line`.
-        sequence : Sequence
-            The columns.
-        zone : str
-            IANA name.
         doubled_hour : {'bounded', 'null', 'first', 'second'}
             See `tracekit.ingest.localtime.DOUBLED_HOUR_MEANING`.
         clocks : polars.DataFrame, optional
@@ -124,30 +110,26 @@ class RecordTimes:
         if doubled_hour == "bounded":
             choices = _in_order(choices, before)
         for name, column in sequence.columns.items():
-            self._tell_doubtful(shown, sequence, name, column, choices[name])
+            self._list_doubtful(shown, sequence, name, column, choices[name])
         return frame.with_columns(decided(found, doubled_hour).alias(name) for name, found in choices.items())
 
-    def possible(self, frame: pl.DataFrame, sequence: Sequence) -> pl.DataFrame:
-        """Return `frame` with the times of the sequence NULL where they cannot be: `dated`, then `ordered`."""
+    def possible(self, frame: pl.DataFrame, sequence: TimeColumns) -> pl.DataFrame:
+        """Return `frame` with impossible times of the sequence NULL: `dated`, then `ordered`."""
         return self.ordered(self.dated(frame, sequence), sequence)
 
-    def ordered(self, frame: pl.DataFrame, sequence: Sequence, before: pl.Series | None = None) -> pl.DataFrame:
-        """Return `frame` with times NULL that lie before an earlier one of their record.
+    def ordered(self, frame: pl.DataFrame, sequence: TimeColumns, before: pl.Series | None = None) -> pl.DataFrame:
+        """Return `frame` with times NULL that are before an earlier one of their record.
 
         Parameters
         ----------
-        frame : polars.DataFrame
-            Has the columns of the sequence, naive UTC, and `line`.
-        sequence : Sequence
-            The columns.
         before : Series of Datetime, optional
             The latest time of each record that comes before the sequence.
 
         Returns
         -------
         polars.DataFrame
-            `began` and `finished` (Boolean) are added: where the source states a start and an end, though it may be
-            unknown when.
+            `began` and `finished` (Boolean) are added: whether the source states a start and an end, even an impossible
+            one.
         """
         columns = []
         for name, column in sequence.columns.items():
@@ -165,29 +147,19 @@ class RecordTimes:
         return frame.with_columns(columns)
 
     def spans(self, frame: pl.DataFrame, columns: Mapping[str, str], names: str) -> pl.DataFrame:
-        """Return `frame` with waits and run times below zero NULL.
-
-        Parameters
-        ----------
-        frame : polars.DataFrame
-            Has the columns [s] and `line`.
-        columns : mapping of str to str
-            The Trace's column, queue_s or run_s, by the frame's.
-        names : str
-            Column with the job ids.
-        """
+        """Return `frame` with negative waits and run times [s] NULL; `columns` maps to the columns of the Trace."""
         for name, column in columns.items():
             below = (frame[name] < 0).fill_null(value=False)
             check = "ends_before_start" if column == "run_s" else "starts_before_queued"
             stated = frame.height - frame[name].null_count()
             self._sink.check(check, int(below.sum()), stated, CHECKS[check], frame[names].filter(below))
-            self._list(frame, Sequence({}, names), name, column, below, "is below zero")
+            self._list(frame, TimeColumns({}, names), name, column, below, "is below zero")
             frame = frame.with_columns(_without(frame[name], below))
         return frame
 
-    def dated(self, frame: pl.DataFrame, sequence: Sequence) -> pl.DataFrame:
-        """Return `frame` with the times of the sequence NULL that are no dates of the log; part of `possible`."""
-        self._see(frame, list(sequence.columns))
+    def dated(self, frame: pl.DataFrame, sequence: TimeColumns) -> pl.DataFrame:
+        """Return `frame` with the times of the sequence NULL that are no dates of the log."""
+        self._learn_middle(frame, list(sequence.columns))
         columns = []
         for name, column in sequence.columns.items():
             times = frame[name]
@@ -203,8 +175,8 @@ class RecordTimes:
             columns.append(_without(times, wrong).alias(name))
         return frame.with_columns(columns)
 
-    def _see(self, frame: pl.DataFrame, columns: list[str]) -> None:
-        """Learn where the middle of the log is."""
+    def _learn_middle(self, frame: pl.DataFrame, columns: list[str]) -> None:
+        """Estimate the middle of the log."""
         if self._middle is not None and frame.height < _MANY:
             return
         times = pl.concat([frame[name].alias("time").cast(pl.Datetime("us")) for name in columns]).drop_nulls()
@@ -223,14 +195,14 @@ class RecordTimes:
                 wrong |= (times - _LAST_32_BITS).abs() < _NEAR
         return wrong.fill_null(value=False)
 
-    def _count_order(self, frame: pl.DataFrame, sequence: Sequence, column: str, early: pl.Series, of: int) -> None:
+    def _count_order(self, frame: pl.DataFrame, sequence: TimeColumns, column: str, early: pl.Series, of: int) -> None:
         check = "ends_before_start" if column == "end_time" else "starts_before_queued"
         self._sink.check(check, int(early.sum()), of, CHECKS[check], frame[sequence.names].filter(early))
 
     def _list(
         self,
         frame: pl.DataFrame,
-        sequence: Sequence,
+        sequence: TimeColumns,
         name: str,
         column: str,
         where: pl.Series,
@@ -248,12 +220,14 @@ class RecordTimes:
                 job_id=pl.col(sequence.names).cast(pl.String),
                 attempt=pl.lit(None, dtype=pl.Int64) if sequence.attempt is None else pl.col(sequence.attempt),
                 column=pl.lit(column),
-                value=_shown(frame.schema[name], name),
+                value=_as_text(frame.schema[name], name),
                 reason=pl.lit(reason),
             ),
         )
 
-    def _tell_doubtful(self, frame: pl.DataFrame, sequence: Sequence, name: str, column: str, found: Instants) -> None:
+    def _list_doubtful(
+        self, frame: pl.DataFrame, sequence: TimeColumns, name: str, column: str, found: Instants
+    ) -> None:
         doubtful = frame[name].is_not_null() & (found.doubtful | found.earliest.is_null())
         self._sink.check(
             "ambiguous_local_time",
@@ -267,24 +241,24 @@ class RecordTimes:
         self._list(bounded, sequence, name, column, doubtful, reason, "earliest", "latest")
 
 
-def _shown(kind: pl.DataType, name: str) -> pl.Expr:
+def _as_text(kind: pl.DataType, name: str) -> pl.Expr:
     if kind == pl.Datetime:
         return pl.col(name).dt.to_string("%Y-%m-%d %H:%M:%S%.f")
     return pl.col(name).cast(pl.String) + pl.lit(" s")
 
 
 def clipped_seconds(seconds: pl.Expr) -> pl.Expr:
-    """Lay seconds on 1970-01-01, to the microsecond; those beyond any date become one that is far off.
+    """Return seconds as times from 1970-01-01 on; those beyond any date become a date that is out of range.
 
-    Microseconds drop the noise that floating-point sums leave in the last digits.
+    Rounding to microseconds drops the noise that floating-point sums leave in the last digits.
     """
     return (seconds.cast(pl.Float64).clip(-1e11, 1e11) * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us"))
 
 
 def _in_order(choices: Mapping[str, Instants], before: pl.Series | None) -> dict[str, Instants]:
-    """Narrow what wall clocks can mean: each time comes after those before it in its record, and before those behind.
+    """Narrow what wall clocks can mean: each time is between the earlier and the later ones of its record.
 
-    Where no instant fits, both stand; `possible` then finds the contradiction.
+    Where no instant fits, both remain; `possible` then finds the contradiction.
     """
     if not any(found.doubtful.any() for found in choices.values()):
         return dict(choices)

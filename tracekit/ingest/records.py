@@ -2,8 +2,8 @@
 
 A record is a line, or several where a quoted field holds line breaks. Blocks of whole records with the
 right number of fields go on to the CSV parser; everything else is reported with its line and its text.
-The common case - no quotes, no stray bytes, every line complete - is decided with a few passes over
-the bytes in NumPy; only what deviates is looked at one by one.
+In the common case (no quotes, no stray bytes, every line complete) a few passes of NumPy over the bytes suffice;
+only blocks that deviate are examined record by record.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from tracekit.ingest.ahead import ahead
+from tracekit.ingest.prefetch import prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
-__all__ = ["MAX_RECORD", "BadRecord", "Block", "RecordReader"]
+__all__ = ["MAX_RECORD", "BadRecord", "Block", "ByteReader", "RecordReader", "line_blocks"]
 
 MAX_RECORD = 32 * 1024 * 1024
 """Longest record that is read [bytes]; a longer one is set aside."""
@@ -34,8 +34,8 @@ _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 _UTF8_BOM = b"\xef\xbb\xbf"
 
 
-class Readable(Protocol):
-    """What a stream of bytes must offer."""
+class ByteReader(Protocol):
+    """A stream of bytes that can be read."""
 
     def read(self, size: int, /) -> bytes:
         """Return up to `size` bytes, b'' at the end."""
@@ -54,7 +54,7 @@ class Block:
     spans : tuple of two int64 arrays, shape (records,), optional
         Where each record starts and ends in `text`, line end excluded; by default each line is a record.
     examine : function () -> (Block, list of BadRecord), optional
-        For a block of which only the number of all delimiters was counted: looks at each record.
+        For a block of which only the total number of delimiters was counted: examines each record.
     """
 
     def __init__(
@@ -84,29 +84,22 @@ class Block:
         starts, ends = self.spans
         return self.text[starts[row] : ends[row]]
 
-    def kept(self, good: Bools) -> Block:
-        """Return the block with some of its records only; `text` stays whole."""
+    def filter(self, good: Bools) -> Block:
+        """Return the block with only some of its records; `text` is not cut."""
         starts, ends = self.spans
         return Block(self.text, self.lines[good], (starts[good], ends[good]))
 
 
 @dataclass(frozen=True)
 class BadRecord:
-    """A record that cannot be parsed.
-
-    Attributes
-    ----------
-    line : int
-        Line on which it starts, from 1.
-    raw : bytes
-        Its text.
-    reason : str
-        What is wrong with it.
-    """
+    """A record that cannot be parsed."""
 
     line: int
+    """Line on which it starts, from 1."""
     raw: bytes
+    """Its text."""
     reason: str
+    """What is wrong with it."""
 
 
 class RecordReader:
@@ -122,7 +115,7 @@ class RecordReader:
         Whether a field in quotes may hold delimiters and line ends; else a quote is a letter like any other.
     """
 
-    def __init__(self, stream: Readable, delimiter: bytes = b",", *, quoting: bool = True) -> None:
+    def __init__(self, stream: ByteReader, delimiter: bytes = b",", *, quoting: bool = True) -> None:
         self._stream = stream
         self._delimiter = delimiter[0]
         self._quoting = quoting
@@ -156,10 +149,10 @@ class RecordReader:
         trailing : bool
             Whether a delimiter may end a record.
         loosely : bool
-            Give blocks of which only the number of all delimiters was counted, where that fits, with `examine`. The
-            caller has to show that no record has too few fields: then none has too many either.
+            Where the total number of delimiters is right, yield the block without examining each record, with `examine`
+            set. The caller has to check that no record has too few fields: then none has too many either.
         """
-        return ahead(self._blocks(fields, trailing, loosely))
+        return prefetch(self._blocks(fields, trailing, loosely))
 
     def _blocks(self, fields: int, trailing: bool, loosely: bool) -> Iterator[tuple[Block, list[BadRecord]]]:
         while True:
@@ -188,7 +181,7 @@ class RecordReader:
         if not cut and len(data) > MAX_RECORD:
             if whole:  # a quote is open since the first line, for longer than a record may be
                 return data[:whole], data[whole:]
-            # What is kept of a line without end is set aside later, for its length.
+            # A line without end is set aside later, for its length.
             return data + b"\n", self._skip_line()
         return data[:cut], data[cut:]
 
@@ -249,6 +242,21 @@ class RecordReader:
         return Block(kept, lines[good], (new_starts, new_starts + (ends - starts)[good])), bad
 
 
+def line_blocks(stream: ByteReader, longest: int) -> Iterator[list[bytes]]:
+    """Yield all lines of a stream in blocks; of a longer line only one byte more than `longest` is kept."""
+    carry = b""
+    while chunk := stream.read(_CHUNK):
+        head, found, tail = chunk.rpartition(b"\n")
+        if found:
+            yield (carry + head).split(b"\n")
+            carry = tail
+        else:
+            carry += tail
+        carry = carry[: longest + 1]
+    if carry:
+        yield [carry]
+
+
 def _before_open_quote(data: bytes, cut: int) -> int:
     """Return where the last line with an open quote begins, since its record may go on; else `cut`."""
     end = cut - 1
@@ -263,7 +271,7 @@ def _before_open_quote(data: bytes, cut: int) -> int:
 
 
 def _all_closed(array: NDArray[np.uint8], ends: Ints, delimiter: int) -> bool:
-    """Return whether a delimiter stands before every line end, or before the carriage return there."""
+    """Return whether a delimiter is before every line end, or before the carriage return there."""
     last = array[ends - 1]
     return bool(((last == delimiter) | ((last == _RETURN) & (array[ends - 2] == delimiter))).all())
 
@@ -293,8 +301,8 @@ def _join_quoted_lines(
 ) -> tuple[Ints, Ints]:
     """Return the first and last line of each record.
 
-    A line with an odd number of quotes goes on until the next such line, if that makes a record with the right
-    number of fields; otherwise its quote is a stray one and the line stands alone.
+    A line with an odd number of quotes continues to the next such line, if that makes a record with the right
+    number of fields; otherwise its quote is a stray one and the line is a record of its own.
     """
     count = len(newlines)
     alone = np.arange(count)

@@ -1,4 +1,4 @@
-"""Ingest: from a raw source to a Trace."""
+"""Ingest raw logs into a Trace."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tracekit.manifest import Manifest
 from tracekit.outputs import real_path
 from tracekit.progress import Progress
 from tracekit.schema import SCHEMA_VERSION
-from tracekit.settings import IngestSettings, settled
+from tracekit.settings import IngestSettings, merge_settings
 from tracekit.trace import is_trace, sql_text
 from tracekit.trace_writer import TraceWriter
 
@@ -62,12 +62,12 @@ def ingest_logs(
     settings : IngestSettings, optional
         How the logs are read.
     force : bool
-        Replace a Trace that stands at `out`.
+        Replace an existing Trace at `out`.
     append : bool
-        Add a newer export to the Trace at `out`: jobs seen again are replaced by their newer record, files read before
-        change nothing. Where no Trace is yet, it is made.
+        Add a newer export to the Trace at `out`: jobs in both are replaced by their newer record, files read before
+        change nothing. Without a Trace there, make one.
     progress : Progress, optional
-        Told what is being done.
+        Receives the steps.
     **changes
         Settings by name, such as ``format_name="slurm"``.
 
@@ -80,7 +80,7 @@ def ingest_logs(
     ------
     SourceError
         The source cannot be read, or its format is unknown (UnknownFormatError), or too much of it is
-        unusable (TooManyRejectsError), or it does not go with the Trace to which it is appended.
+        unusable (TooManyRejectsError), or it cannot be appended to the Trace.
     OutputError
         `out` exists, lies inside the source, or cannot be written.
     UsageError
@@ -88,7 +88,7 @@ def ingest_logs(
     TraceError
         The Trace to which the source is appended is damaged.
     """
-    chosen = settled(IngestSettings, settings, changes)
+    chosen = merge_settings(IngestSettings, settings, changes)
     if append and force:
         raise UsageError("does not go with --force", where="--append", hint="add to the Trace, or replace it")
     if not 0 <= chosen.max_reject_share <= 1:
@@ -138,7 +138,7 @@ def ingest_logs(
 
 @contextmanager
 def _join_errors(out: Path) -> Iterator[None]:
-    """Turn what stops a join that spills to disk into one clear error."""
+    """Raise one clear error when a join runs out of memory or disk."""
     import duckdb
 
     try:

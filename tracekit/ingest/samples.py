@@ -1,4 +1,4 @@
-"""Telemetry that states the same sample twice."""
+"""Repeated samples in telemetry."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
 __all__ = ["RepeatProof", "keep_last_samples"]
 
 
-_REPEATED = "GPU samples that another one with the same time, machine and GPU follows; the last in the file stands"
+_REPEATED = "GPU samples that another one with the same time, machine and GPU follows; the last in the file is used"
 
 
 class RepeatProof:
-    """Shows while a file is read that none of its samples repeats, where that can be shown without keeping them.
+    """Shows while a file is read that none of its samples repeats, without keeping the samples.
 
-    It holds as long as each machine's times lie, block after block, behind those of the blocks before, as they do in
+    That is certain as long as the times of each machine in a block are later than those in all blocks before, as in
     files ordered by time, by machine, or by both.
 
     Attributes
     ----------
     holds : bool
-        Whether no sample seen so far repeats another; False when that cannot be told.
+        Whether no sample so far repeats another; False when that is not certain.
     """
 
     def __init__(self) -> None:
         self.holds = True
         self._last = pl.DataFrame(schema={"node_id": pl.String, "last": pl.Datetime("us")})
 
-    def see(self, samples: pl.DataFrame) -> None:
-        """Look at the next block of rows: `time` and `node_id`, one row for each moment of a machine."""
+    def add(self, samples: pl.DataFrame) -> None:
+        """Examine the next block of rows: `time` and `node_id`, one row for each sample of a machine."""
         if not self.holds:
             return
-        # Different rows that share a hash only cost the proof.
+        # Different rows that share a hash only end the proof.
         keys = samples.select(pl.col("time").hash(seed=1) ^ pl.col("node_id").hash(seed=2)).to_series()
         spans = samples.group_by("node_id").agg(first=pl.col("time").min(), last=pl.col("time").max())
         before = spans.join(self._last, on="node_id", how="full", coalesce=True, suffix="_before")
@@ -47,11 +47,11 @@ class RepeatProof:
 
 
 def keep_last_samples(sink: Sink) -> None:
-    """Leave one row for each time, machine and GPU in gpu_utilization, and count the others.
+    """Keep one row for each time, machine and GPU in gpu_utilization, and count the others.
 
-    One sample is one GPU for one sampling interval, so that a sample that stands twice would weigh twice. The
-    last in the file stands, as in the notebook published with the Philly traces. Rows that share a hash are looked
-    at closely; all others pass as they are, in bounded memory.
+    One sample is one GPU for one sampling interval, so that a repeated sample would weigh twice. The last in the file
+    is kept, as in the notebook published with the Philly traces. Only rows that share a hash are compared, so that
+    memory stays bounded.
     """
     path = sink.folder / "gpu_utilization.parquet"
     if not path.is_file():
@@ -73,13 +73,7 @@ def keep_last_samples(sink: Sink) -> None:
             "SELECT count(*), min(node_id || ' gpu' || gpu_index || ' at ' || time, 5) FROM repeated"
         ).fetchall()[0]
         total = con.execute(f"SELECT count(*) FROM read_parquet({sql_text(path)})").fetchall()[0][0]
-        sink.check(
-            "repeated_gpu_samples",
-            count,
-            total,
-            _REPEATED,
-            examples,
-        )
+        sink.check("repeated_gpu_samples", count, total, _REPEATED, examples)
         if count:
             rest = sink.writer.scratch / "gpu_utilization.parquet"
             path.replace(rest)

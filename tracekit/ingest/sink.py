@@ -1,4 +1,4 @@
-"""Where a reader puts what it reads: rows, rejects, checks, notes, and the account of each raw file."""
+"""Collects the output of a reader: rows, rejects, checks, notes, and the account of each raw file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FLUSH = 10_000
 _EXAMPLES = 5
 
 _JOIN_MEMORY = "1GB"
-"""Memory for joins when the user names none: a log of any size is to be ingested within 2 GiB."""
+"""Memory for joins by default, so that a log of any size is ingested within 2 GiB."""
 
 
 class OpenedFile:
@@ -56,7 +56,7 @@ class OpenedFile:
         return self.account.path
 
     def count(self, records: int) -> None:
-        """Say that `records` more records were met, usable or not."""
+        """Count `records` more records, usable or not."""
         self.account.records += records
 
     def reject(self, line: int, column: str | None, reason: str, raw: bytes) -> None:
@@ -75,7 +75,7 @@ class Sink:
     options : mapping
         The reader's options, defaults filled in.
     progress : Progress
-        Told what is being read.
+        Receives the steps.
     memory_limit : str, optional
         Most memory for joins before they spill to disk.
 
@@ -84,7 +84,7 @@ class Sink:
     retries : bool
         Whether the source records every attempt of a job; a reader sets it, else one is derived from the job's times.
     distinct_samples : bool
-        Whether the reader has shown that no GPU sample repeats, so that none needs to be looked for.
+        Whether the reader has shown that no GPU sample repeats, so that no search for repeats is needed.
     """
 
     def __init__(
@@ -134,9 +134,9 @@ class Sink:
         self.writer.write(table, frame)
 
     def stage(self, name: str, frames: Iterable[pl.DataFrame]) -> Path | None:
-        """Keep frames of one shape in a Parquet file for a later join; return it, or None when there are no rows.
+        """Write frames with the same columns to a Parquet file for a later join; return it, or None without any frame.
 
-        The file is gone when the Trace is finished, so that it is written quickly rather than small.
+        The file is temporary, so that it is not compressed.
         """
         path = self.writer.scratch / f"{name}.parquet"
         written = False
@@ -173,14 +173,14 @@ class Sink:
     def check(
         self, name: str, count: int, of: int | None, meaning: str, examples: pl.Series | list[str] | None = None
     ) -> None:
-        """Add to a check: `count` contradictions more among `of` rows looked at.
+        """Add `count` contradictions among `of` rows to a check.
 
         Parameters
         ----------
         name : str
             Identifies the check in the manifest.
         count, of : int
-            Rows found, and rows looked at (None where rows are not what is counted).
+            Rows found, and rows checked (None where the count is not of rows).
         meaning : str
             What a count above zero says, one sentence.
         examples : Series or list of str, optional
@@ -193,6 +193,28 @@ class Sink:
         if examples is not None and len(entry.examples) < _EXAMPLES:
             room = _EXAMPLES - len(entry.examples)
             entry.examples += [str(e)[:200] for e in list(examples[:room])]
+
+    def check_rows(self, name: str, found: pl.Series, meaning: str, ids: pl.Series, of: int | None = None) -> None:
+        """Add the rows of a mask to a check; NULL in the mask is no contradiction.
+
+        Parameters
+        ----------
+        name, meaning : str
+            As in `check`.
+        found : Series of Boolean
+            Where the contradiction is.
+        ids : Series
+            What to name each row by.
+        of : int, optional
+            Rows checked; all rows of the mask by default.
+        """
+        mask = found.fill_null(value=False)
+        self.check(name, int(mask.sum()), len(mask) if of is None else of, meaning, ids.filter(mask))
+
+    def check_flags(self, flags: pl.DataFrame, meanings: Mapping[str, str], ids: pl.Series) -> None:
+        """Add one check for each column of Boolean flags that has a meaning."""
+        for name, meaning in meanings.items():
+            self.check_rows(name, flags[name], meaning, ids)
 
     def note(self, text: str) -> None:
         """Record a choice or an assumption, and tell the user."""
@@ -220,7 +242,7 @@ class _StageFile:
 
         rows = frame.to_arrow(compat_level=pl.CompatLevel.newest())
         if self._parquet is None:
-            # A dictionary pays where values repeat; the first frame tells.
+            # A dictionary pays where values repeat; the first frame shows where.
             repeating = [c.name for c in frame if c.dtype == pl.String and c.n_unique() * 4 < len(c)]
             self._parquet = pq.ParquetWriter(
                 self._path, rows.schema, compression="none", use_dictionary=repeating, write_statistics=False

@@ -1,9 +1,9 @@
 """Times that contradict each other between records: found in the finished tables, whatever the format.
 
-A reader looks at the times of each record (`tracekit.ingest.record_times`); this looks at what only several records
-show, such as an attempt that starts before the one before it ended, and stands guard over formats that do not look.
-The rule is the same: of the times of a job, in the order submission, first start, first end, second start and so on,
-one that lies before an earlier one is NULL, and so is every wait and run time that was computed from it.
+A reader checks the times of each record (`tracekit.ingest.record_times`); this module checks the order of times across
+records, such as an attempt that starts before the previous one ended, and covers formats that check nothing. The rule
+is the same: of the times of a job, in the order submission, first start, first end, second start and so on, one before
+an earlier one is NULL, and so is every wait and run time that was computed from it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SUSPECT = {
     "attempts": "end_time < start_time OR wait_s < 0 OR run_s < 0",
     "placements": "end_time < start_time",
 }
-"""What a row may show by itself."""
+"""Contradictions inside one row."""
 
 # Attempts of unknown end hide their neighbours' contradictions from wait_s.
 _SUSPECT_JOBS = """
@@ -127,12 +127,9 @@ ORDER BY place NULLS LAST, job_id, attempt, "column" ASC"""
 
 
 def order_table_times(sink: Sink) -> None:
-    """Set times NULL that lie before an earlier time of their job, count and list them.
+    """Set times NULL that are before an earlier time of their job, count and list them.
 
-    Parameters
-    ----------
-    sink : Sink
-        Its tables are complete; they are written again only where something is found.
+    The tables of `sink` must be complete; they are written again only where something is found.
     """
     files = {table: sink.folder / f"{table}.parquet" for table in _TABLES}
     have = [table for table, path in files.items() if path.is_file()]
@@ -169,7 +166,7 @@ def _listed(sink: Sink) -> str:
 
 
 def _attach(con: duckdb.DuckDBPyConnection, table: str, path: str | None) -> None:
-    """Give a table as a view with `row`, the row's place in its file; one that is absent is empty."""
+    """Create a view of a table with `row`, the place of each row in its file; an absent table gives an empty view."""
     if path is not None:
         con.execute(
             f"CREATE VIEW {table} AS SELECT * RENAME (file_row_number AS row) "

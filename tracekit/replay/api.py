@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.damage import damage_told
+from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.feasibility import check_feasibility
@@ -16,7 +16,7 @@ from tracekit.replay.results.summary import measured_jobs
 from tracekit.replay.results.tables import jobs_table, timeline_table
 from tracekit.replay.scenario import Scenario, cluster_for
 from tracekit.replay.workload.from_trace import jobs_of_trace
-from tracekit.settings import ReplaySettings, settled
+from tracekit.settings import ReplaySettings, merge_settings
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Replay:
         return f"<replay of {s['jobs']:,} jobs under {s['policy']}: mean JCT {s['avg_jct_s'] or 0:,.0f} s>"
 
 
-@damage_told()
+@explain_damage()
 def scenario_of(
     trace: Trace | str | Path,
     settings: ReplaySettings | None = None,
@@ -77,7 +77,7 @@ def scenario_of(
         The Trace, the cluster or an option cannot be used; or the replay makes no sense on this cluster.
     """
     kernel()  # before a Trace is read for nothing
-    chosen, opened = settled(ReplaySettings, settings, changes), Trace.of(trace)
+    chosen, opened = merge_settings(ReplaySettings, settings, changes), Trace.of(trace)
     unasked = busiest_cluster(opened) if chosen.cluster_name is None else None
     name = chosen.cluster_name or unasked
     part = part_of(opened, name)
@@ -106,7 +106,7 @@ def scenario_of(
     return replace(scenario, measured=measured, feasibility=found, trace=opened, part=part)
 
 
-@damage_told()
+@explain_damage()
 def replay(trace: Trace | str | Path, policy: Any = "fifo", **options: Any) -> Replay:
     """Replay a Trace under one policy.
 

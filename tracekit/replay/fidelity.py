@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 import polars as pl
 
-from tracekit.damage import damage_told
+from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.outputs import StagedFolder, output_errors
 from tracekit.progress import Progress
@@ -110,7 +110,7 @@ def nearest_policy(source: str) -> tuple[str, str]:
     return _FALLBACK, why
 
 
-@damage_told()
+@explain_damage()
 def fidelity(trace: Trace | str | Path, policy: str | None = None, **options: Any) -> Fidelity:
     """Replay the policy that a cluster really ran, and compare its queueing with the recorded one.
 

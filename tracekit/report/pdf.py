@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from tracekit.errors import OutputError, UsageError
-from tracekit.interruption import end_process, remove_folder, undoing
+from tracekit.interruption import cleanup_on_interrupt, end_process, remove_folder
 
 __all__ = ["BROWSERS", "find_browser", "print_pdf"]
 
@@ -69,7 +69,7 @@ def print_pdf(page: Path, target: Path) -> None:
     browser = find_browser()
     with (
         tempfile.TemporaryDirectory(prefix="tracekit-pdf-") as scratch,
-        undoing(lambda: remove_folder(Path(scratch))),
+        cleanup_on_interrupt(lambda: remove_folder(Path(scratch))),
     ):
         made = Path(scratch) / "report.pdf"
         command = [
@@ -109,7 +109,7 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
     """Run a program to its end; an interruption ends it too."""
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,  # noqa: S603 -- no shell
-        undoing(lambda: end_process(process.pid)),
+        cleanup_on_interrupt(lambda: end_process(process.pid)),
     ):
         try:
             out, told = process.communicate(timeout=_SECONDS)

@@ -1,1 +1,1 @@
-"""The Parquet files of a Trace: reading them, and what has to hold in them."""
+"""Read and validate the Parquet files of a Trace."""

@@ -1,8 +1,11 @@
-"""Read a table of a Trace from its Parquet file; the one place where Python code does.
+"""Read a table of a Trace from its Parquet file; all Python code reads tables here.
 
-The file is decoded by Arrow, batch by batch, and each batch is checked before anybody uses it: a damaged file ends in
-one error that names the table. (Polars' own reader ends in a panic that writes to stderr; DuckDB reads the same files
-for SQL and raises errors of its own, which `tracekit.damage` explains.)
+Arrow decodes the file batch by batch, and each batch is checked before it is used: a damaged file gives one error that
+names the table. (The reader of Polars panics and writes to stderr; DuckDB reads the same files for SQL and raises its
+own errors, which `tracekit.damage` explains.)
+
+Times outside the years 1 to 9999 are refused twice: by the statistics of the footer when a Trace is opened, since SQL
+would compute with them, and in the rows that Python reads, since a footer may lack statistics or state wrong ones.
 """
 
 from __future__ import annotations
@@ -25,19 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = ["HINT", "checksum", "columns_fault", "read_through", "require_columns", "scan_table"]
 
-HINT = "'tracekit validate TRACE' tells more; ingest the source again"
+HINT = "run 'tracekit validate TRACE' for details; ingest the source again"
 
 _BATCH = 65_536
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999 [us since 1970]: outside of them Polars' conversions end in a panic that writes to stderr."""
-_CHUNK = 1 << 20
 
 
 def columns_fault(table: str, path: Path) -> str | None:
-    """Return what is wrong with the columns that the file's footer tells, as a sentence without a stop.
-
-    Only the footer is read.
-    """
+    """Return how the columns in the footer of the file differ from those of the table, None when they do not."""
     try:
         with _opened(table, path) as file:
             return _difference(table, file.schema_arrow)
@@ -46,7 +45,7 @@ def columns_fault(table: str, path: Path) -> str | None:
 
 
 def require_columns(table: str, path: Path) -> None:
-    """Refuse a file whose columns are not those of the table, or whose footer tells a time that is none.
+    """Refuse a file whose columns are not those of the table, or whose footer states an impossible time.
 
     Raises
     ------
@@ -62,13 +61,12 @@ def require_columns(table: str, path: Path) -> None:
 
 
 def scan_table(table: str, path: Path) -> pl.LazyFrame:
-    """Return the table as a lazy frame; what is wrong with the file shows when its rows are read.
+    """Return the table as a lazy frame; problems of the file are raised when its rows are read.
 
     Raises
     ------
     DamagedTraceError
-        When the rows are collected: a part of the file cannot be decoded, is no text where text should be, or no time
-        where a time should be.
+        When the rows are collected: a part of the file cannot be decoded, is not valid text, or is an impossible time.
     """
     from polars.io.plugins import register_io_source
 
@@ -107,22 +105,19 @@ def read_through(table: str, path: Path) -> int:
     Raises
     ------
     DamagedTraceError
-        A part of the file cannot be decoded, or is no text where text should be.
+        A part of the file cannot be decoded, or is not valid text.
     """
     return sum(batch.num_rows for batch in _batches(table, path, list(schema.common(table).names), _BATCH))
 
 
 def checksum(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    found = hashlib.sha256()
     with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            found.update(chunk)
-    return found.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _batches(table: str, path: Path, columns: list[str], size: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows, only of these columns and in their order."""
+    """Yield the rows with these columns, in this order."""
     with _opened(table, path) as file:
         fault = _difference(table, file.schema_arrow)
         if fault is not None:
@@ -136,7 +131,7 @@ def _next(batches: Iterator[pa.RecordBatch], table: str, path: Path) -> pa.Recor
     with _decoding(table, path):
         batch = next(batches, None)
         if batch is not None:
-            # Lengths, offsets and UTF-8: whoever takes the batch over relies on them.
+            # Lengths, offsets and UTF-8, which later readers rely on.
             batch.validate(full=True)
         return batch
 
@@ -146,7 +141,7 @@ def _opened(table: str, path: Path) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
     with _decoding(table, path):
-        # Reading ahead would keep what was read.
+        # Reading ahead would keep the bytes in memory.
         file = pq.ParquetFile(path, pre_buffer=False)
     with file:
         yield file
@@ -154,7 +149,7 @@ def _opened(table: str, path: Path) -> Iterator[Any]:
 
 @contextmanager
 def _decoding(table: str, path: Path) -> Iterator[None]:
-    """Tell whatever a damaged file makes the decoder raise as one error."""
+    """Raise one error for any exception of the decoder at a damaged file."""
     try:
         yield
     except Exception as error:
@@ -185,7 +180,7 @@ def _difference(table: str, found: pa.Schema) -> str | None:
 
 
 def _time_fault(file: Any) -> str | None:
-    """Return which column has a time in none of the years 1 to 9999, by what the footer tells of its least and most."""
+    """Return which column has a time outside the years 1 to 9999, by its minimum and maximum in the footer."""
     times = {field.name for field in file.schema_arrow if str(field.type).startswith("timestamp[")}
     groups = (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups))
     for column in (group.column(index) for group in groups for index in range(group.num_columns)):
@@ -198,7 +193,7 @@ def _time_fault(file: Any) -> str | None:
 
 
 def _is_kind(found: pa.DataType, kind: str, item: str | None) -> bool:
-    """Return whether an Arrow type is the one of a column's kind."""
+    """Return whether an Arrow type is the type of a kind of column."""
     import pyarrow.types as at
 
     if kind == "array":

@@ -1,6 +1,6 @@
-"""What is wrong with a Trace: its files against the manifest and the schema, its rows against the rules.
+"""Find problems of a Trace: its files are checked against manifest and schema, its rows against the rules.
 
-DuckDB reads the rows as a stream and spills what it must keep, so that memory stays bounded.
+DuckDB streams the rows and spills to disk, so that memory stays bounded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tracekit import schema
 from tracekit.errors import DamagedTraceError
 from tracekit.manifest import CAPABILITIES
 from tracekit.tables.parquet import checksum, columns_fault, read_through
-from tracekit.tables.rules import Rule, label_of, relations_between, rules_of
+from tracekit.tables.rules import label_of, relations_between, rules_of
 from tracekit.text import counted, shorten
 
 if TYPE_CHECKING:
@@ -21,36 +21,25 @@ if TYPE_CHECKING:
     import duckdb
 
     from tracekit.manifest import Manifest
+    from tracekit.tables.rules import Relation, TableRule
 
 __all__ = ["find_problems"]
 
 
 def find_problems(con: duckdb.DuckDBPyConnection, folder: Path, manifest: Manifest, *, deep: bool) -> list[str]:
-    """Return what is wrong with the Trace in `folder`, one sentence a problem; empty when nothing is.
-
-    Parameters
-    ----------
-    con : DuckDB connection
-        Gets a view of each table.
-    folder : Path
-        Where the tables are.
-    manifest : Manifest
-        What should be there.
-    deep : bool
-        Compare the SHA-256 of each table's file with the manifest's, and decode every column of every row.
-    """
+    """Return the problems of the Trace in `folder`, one sentence each; see `tracekit.trace.Trace.validate`."""
     return _Inspection(con, folder, manifest).problems(deep=deep)
 
 
 class _Inspection:
-    """One look at a Trace."""
+    """One validation of a Trace."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, folder: Path, manifest: Manifest) -> None:
         self._con = con
         self._folder = folder
         self._manifest = manifest
         self._sound: set[str] = set()
-        """Tables that can be read and whose keys are whole; only these can be joined."""
+        """Tables that can be read and whose keys are unique; only these can be joined."""
 
     def problems(self, *, deep: bool) -> list[str]:
         found = _manifest_problems(self._manifest)
@@ -58,7 +47,7 @@ class _Inspection:
             found += self._table_problems(table, deep=deep)
         for relation in relations_between(self._manifest.options):
             if self._sound.issuperset((relation.table, *relation.needs)):
-                found += self._guarded(relation.table, relation.sql, relation.rules)
+                found += self._relation_problems(relation)
         return found + self._reject_problems()
 
     def _table_problems(self, table: str, *, deep: bool) -> list[str]:
@@ -95,23 +84,23 @@ class _Inspection:
             self._sound.add(table)
         return [*found, *repeated]
 
-    def _guarded(self, table: str, relation: str, rules: tuple[Rule, ...]) -> list[str]:
+    def _relation_problems(self, relation: Relation) -> list[str]:
         import duckdb
 
         try:
-            return self._broken(table, relation, rules)
+            return self._broken(relation.table, relation.sql, relation.rules)
         except duckdb.OutOfMemoryException:
             raise
         except duckdb.Error as error:
-            return [_unreadable(table, error)]
+            return [_unreadable(relation.table, error)]
 
-    def _broken(self, table: str, relation: str, rules: tuple[Rule, ...]) -> list[str]:
+    def _broken(self, table: str, relation: str, rules: tuple[TableRule, ...]) -> list[str]:
         """Return a sentence for each rule that is broken, with a row that breaks it."""
         counts = ", ".join(f"count(*) FILTER (WHERE {rule.found})" for rule in rules)
         found = []
         for rule, n in zip(rules, self._con.execute(f"SELECT {counts} FROM {relation}").fetchall()[0], strict=True):
             if n:
-                # Naming the row costs more than finding it, so that only what is broken is named.
+                # Naming a row costs more than finding it, so that only rows of broken rules are named.
                 label = label_of(schema.common(table))
                 example = self._value(f"SELECT min({label}) FROM {relation} WHERE {rule.found}")
                 found.append(_sentence(table, rule.broken, n, example))

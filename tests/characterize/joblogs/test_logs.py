@@ -6,6 +6,7 @@ import bz2
 import gzip
 import lzma
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,11 @@ import pytest
 from tracekit.characterize.joblogs import LogNames
 from tracekit.characterize.joblogs.logs import find_logs, open_log
 from tracekit.errors import SourceError, UsageError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,10 +84,10 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
         find_logs(tmp_path / "pipe", LogNames())
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress, zstd.compress])
 def test_packed_logs_are_inflated_whatever_their_name(tmp_path: Path, pack: object) -> None:
     path = tmp_path / "a.err"
-    path.write_bytes(pack(b"line\n" * 1000))  # type: ignore[operator]  # one of the four
+    path.write_bytes(pack(b"line\n" * 1000))  # type: ignore[operator]  # one of the five
     stream = open_log(path)
     assert stream is not None
     with stream:
@@ -100,3 +106,13 @@ def test_a_few_nul_bytes_make_no_binary_file(tmp_path: Path) -> None:
     stream = open_log(path)
     assert stream is not None
     stream.close()
+
+
+def test_a_damaged_log_is_refused_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.err.zst"
+    path.write_bytes(zstd.compress(b"line\n" * 1000)[:-4])
+    stream = open_log(path)
+    assert stream is not None
+    with stream, pytest.raises(SourceError, match="damaged: it is cut short"):
+        stream.read()
+    assert stream.closed

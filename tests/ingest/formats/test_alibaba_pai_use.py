@@ -213,7 +213,7 @@ def test_a_group_tag_gives_group_and_name(ingest: Ingest, rows: Rows, found_chec
     assert found_checks(trace) == {}
     assert account(trace, "pai_group_tag_table.csv") == (2, 2, 0)
     assert any(
-        note.endswith("they stand as the job's name, which the source does not tell") for note in trace.manifest.notes
+        note.endswith("they stand as the job's name, which the source does not state") for note in trace.manifest.notes
     )
 
 

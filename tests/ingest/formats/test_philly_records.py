@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from tracekit.ingest.formats import _philly_records
-from tracekit.ingest.formats._philly_records import Records, Refusal, _records, _Unusable, read_records
+from tracekit.ingest.formats._philly_records import PhillyRecords, Refusal, _records, _Unusable, read_records
 from tracekit.ingest.json_array import json_runs
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(NamedTuple):
-    records: list[Records]
+    records: list[PhillyRecords]
     refused: list[tuple[int, Refusal]]
     seen: set[str]
 
@@ -30,7 +30,7 @@ def outcome(text: bytes, *, at_once: bool = True) -> Outcome:
     """Read a log; unless `at_once`, look at each object first, as is done where one of them deviates."""
     runs, seen = list(json_runs(io.BytesIO(text), "log")), set[str]()
 
-    def looked_at(texts: list[bytes], rows: Sequence[int], known: set[str]) -> Records:
+    def looked_at(texts: list[bytes], rows: Sequence[int], known: set[str]) -> PhillyRecords:
         if isinstance(rows, range):
             raise _Unusable
         return _records(texts, rows, known)

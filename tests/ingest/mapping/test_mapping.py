@@ -157,7 +157,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             JOBS + "[jobs.status]\ncolumn = 's'\ncompleted = ['a']\nfailed = ['a']",
-            ", line 6: jobs.status.failed: 'a' also stands under completed; keep one of them",
+            ", line 6: jobs.status.failed: 'a' is also under completed; keep one of them",
         ),
         (
             JOBS + "[jobs.status]\ncolumn = 's'\nwhen_missing = 'run'",
@@ -193,7 +193,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             LONG + "uuid = 'u'\ngpu_metrics = {power_w = 'c'}",
-            ", line 7: telemetry.x.uuid: a UUID stands for node and gpu; keep either",
+            ", line 7: telemetry.x.uuid: a UUID replaces node and gpu; keep either",
         ),
         (
             LONG.replace('node = "n"', 'uuid = "n"') + "gpu_metrics = {power_w = 'c'}",
@@ -209,7 +209,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             "[telemetry.x]\nlayout = 'wide'\ngpu_metrics = {power_w = '*'}",
-            ", line 1: telemetry.x.server: does not tell the GPUs apart; write a pattern with (?<node>...) (?<gpu>...)",
+            ", line 1: telemetry.x.server: does not name the GPUs; write a pattern with (?<node>...) (?<gpu>...)",
         ),
         (
             "[telemetry.x]\nlayout = 'wide'\nhost_metrics = {cpu_pct = '*', memory_used_gib = '*'}",

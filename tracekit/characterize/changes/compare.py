@@ -13,7 +13,7 @@ from tracekit.characterize.changes.remarks import groups_of_days, remarks
 from tracekit.characterize.changes.sides import read_day, read_side, split_side
 from tracekit.characterize.changes.verdicts import adjusted, difference
 from tracekit.characterize.intervals import FEW
-from tracekit.damage import damage_told
+from tracekit.damage import explain_damage
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def changes_since(
     return compare_since(trace, day, memory_limit=memory_limit, seed=seed).frame
 
 
-@damage_told()
+@explain_damage()
 def compare_periods(
     before: Trace | str | Path, after: Trace | str | Path, *, memory_limit: str | None = None, seed: int = 0
 ) -> Changes:
@@ -144,7 +144,7 @@ def compare_periods(
     return compare_sides(first, read_side(Trace.of(after), "after", memory_limit=memory_limit), seed=seed)
 
 
-@damage_told()
+@explain_damage()
 def compare_since(
     trace: Trace | str | Path, day: str | dt.date, *, memory_limit: str | None = None, seed: int = 0
 ) -> Changes:

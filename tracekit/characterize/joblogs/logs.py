@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
+import math
 import os
 import re
 import stat
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit.errors import SourceError, UsageError
 from tracekit.outputs import real_path
+from tracekit.streams import Inflated, decoder_of
 
 if TYPE_CHECKING:
     import io
@@ -23,7 +22,7 @@ __all__ = ["LogFile", "LogNames", "LogSet", "Owner", "find_logs", "open_log"]
 
 _SNIFFED = 4096
 _BINARY_SHARE = 0.1
-_PACKED = re.compile(r"\.(?:gz|bz2|xz)$")
+_PACKED = re.compile(r"\.(?:gz|bz2|xz|zst)$")
 _STREAM = r"(?:std)?(?:out|err)(?:put|or)?"
 _END = rf"(?:\.(?:{_STREAM}|log|txt))"
 _JOB = r"(?P<job_id>[A-Za-z0-9][\w.-]*?)"
@@ -189,30 +188,25 @@ def _walk(folder: Path, prefix: str, names: LogNames, found: LogSet) -> None:
 
 
 def open_log(path: Path) -> io.BufferedIOBase | io.RawIOBase | None:
-    """Open a log, inflating .gz, .bz2 and .xz content; None when the file holds no text.
+    """Open a log, inflating .gz, .bz2, .xz and .zst content; None when the file holds no text.
 
     Raises
     ------
     OSError
         The file cannot be read.
+    SourceError
+        While reading: compressed content is damaged or cut short.
     """
     raw = path.open("rb", buffering=0)
     try:
         head = raw.read(_SNIFFED)
         raw.seek(0)
-        stream: io.BufferedIOBase | io.RawIOBase = raw
-        if head.startswith(b"\x1f\x8b"):
-            stream = gzip.open(path, "rb")  # noqa: SIM115 -- the caller closes it
-        elif head.startswith(b"BZh"):
-            stream = bz2.open(path, "rb")  # noqa: SIM115
-        elif head.startswith(b"\xfd7zXZ\0"):
-            stream = lzma.open(path, "rb")  # noqa: SIM115
-        if stream is not raw:
-            raw.close()
-        elif head.count(0) > _BINARY_SHARE * len(head):
-            raw.close()
-            return None
+        if decoder_of(head) is not None:
+            return Inflated(raw, str(path), math.inf)
+        if head.count(0) <= _BINARY_SHARE * len(head):
+            return raw
     except BaseException:
         raw.close()
         raise
-    return stream
+    raw.close()
+    return None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
-import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,7 +10,7 @@ from tracekit.characterize.joblogs.classify import Classifier, Hit
 from tracekit.characterize.joblogs.logs import LogNames, find_logs, open_log
 from tracekit.characterize.joblogs.rules import NO_SIGNATURE, Reason, load_rules
 from tracekit.characterize.joblogs.trials import KnownJobs, Trial, trials_by_name
-from tracekit.damage import damage_told
+from tracekit.damage import explain_damage
 from tracekit.errors import SourceError
 from tracekit.progress import Progress
 from tracekit.trace import Trace
@@ -105,7 +103,7 @@ class Classification:
         return pl.DataFrame(rows, schema=types, orient="row")
 
 
-@damage_told()
+@explain_damage()
 def classify_logs(
     sources: Iterable[Path],
     *,
@@ -205,8 +203,8 @@ class _Reader:
                 return None
             with stream:
                 finding = self._classifier.classify(stream)
-        except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-            what = (error.strerror if isinstance(error, OSError) else None) or str(error) or "is damaged"
+        except (OSError, SourceError) as error:
+            what = error.what if isinstance(error, SourceError) else error.strerror or str(error)
             if self._alone:
                 raise SourceError(f"cannot be read: {what}", where=file.path) from error
             self._result.damaged.append(f"{file.name}: {what}")

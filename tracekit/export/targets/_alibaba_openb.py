@@ -6,17 +6,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.export.interface import Field
+from tracekit.export.interface import ExportLog, Field, JobSelection, Options
 from tracekit.export.targets._cluster import cluster_size
 from tracekit.export.text import whole_seconds
 from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tracekit.export.chosen import Chosen
-    from tracekit.export.interface import Options
-    from tracekit.export.told import Told
 
 __all__ = ["NODE_FIELDS", "POD_FIELDS", "node_rows", "pod_rows"]
 
@@ -47,16 +43,14 @@ NODE_FIELDS = (
 )
 
 
-def pod_rows(jobs: Chosen, told: Told, cpus: float) -> Iterator[pl.DataFrame]:
+def pod_rows(jobs: JobSelection, log: ExportLog, cpus: float) -> Iterator[pl.DataFrame]:
     """Yield one pod for each job."""
-    told.filled("memory", "0 MiB", jobs.unknown("memory_gib"))
-    told.changed(
-        jobs.number("count(*) FILTER (status IS NULL OR status NOT IN ('completed', 'failed', 'running', 'pending'))"),
+    log.filled("memory", "0 MiB", jobs.unknown("memory_gib"))
+    log.changed(
+        jobs.count_where("status IS NULL OR status NOT IN ('completed', 'failed', 'running', 'pending')"),
         "the format has no word for their status: Running where it is unknown, else Failed",
     )
-    told.changed(
-        jobs.number("count(*) FILTER (size > 1 AND size <> floor(size))"), "whole GPUs and a part became whole GPUs"
-    )
+    log.changed(jobs.count_where("size > 1 AND size <> floor(size)"), "whole GPUs and a part became whole GPUs")
     digits = max(4, len(str(jobs.count)))
     for block in jobs.blocks():
         size, word = pl.col("size"), pl.col("status").fill_null("unknown")
@@ -81,7 +75,7 @@ def pod_rows(jobs: Chosen, told: Told, cpus: float) -> Iterator[pl.DataFrame]:
         )  # fmt: skip
 
 
-def node_rows(jobs: Chosen, told: Told, options: Options) -> Iterator[pl.DataFrame]:
+def node_rows(jobs: JobSelection, log: ExportLog, options: Options) -> Iterator[pl.DataFrame]:
     """Yield the nodes: those of the Trace, unless the options say how many there are."""
     cpus, memory = options.positive("node_cpus"), options.positive("node_memory_gib")
     model = options.text("gpu_model")
@@ -92,10 +86,10 @@ def node_rows(jobs: Chosen, told: Told, options: Options) -> Iterator[pl.DataFra
             lacking = nodes[column].is_null()
             lacking &= (nodes["gpu_count"] > 0).fill_null(value=False) if column == "gpu_model" else True
             if lacking.any():
-                told.note(f"{column} is not in the Trace for {counted(int(lacking.sum()), 'nodes')}: {value}")
+                log.note(f"{column} is not in the Trace for {counted(int(lacking.sum()), 'nodes')}: {value}")
     else:
-        count, gpus = cluster_size(jobs, told, options)
-        told.note(f"each node has {counted(gpus, 'GPUs')} {model}, {cpus:g} CPU cores and {memory:g} GiB (options)")
+        count, gpus = cluster_size(jobs, log, options)
+        log.note(f"each node has {counted(gpus, 'GPUs')} {model}, {cpus:g} CPU cores and {memory:g} GiB (options)")
         nodes = pl.DataFrame(
             {"node_id": [f"node-{n:04d}" for n in range(count)], "gpu_count": [gpus] * count},
             schema={"node_id": pl.String, "gpu_count": pl.Int64},

@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.export.interface import Field
+from tracekit.export.interface import ExportLog, Field, JobSelection
 from tracekit.export.text import whole_seconds
 from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from tracekit.export.chosen import Chosen
-    from tracekit.export.told import Told
 
 __all__ = ["FIELDS", "job_rows"]
 
@@ -43,26 +40,14 @@ FIELDS = (
 )
 
 
-def job_rows(jobs: Chosen, told: Told, cpus: float, scratch: Path) -> Iterator[pl.DataFrame]:
-    """Yield the rows of the jobs.
-
-    Parameters
-    ----------
-    jobs : Chosen
-        The jobs.
-    told : Told
-        Receives what was filled in.
-    cpus : float
-        CPU cores of a job that states none.
-    scratch : Path
-        Folder for an intermediate file.
-    """
-    told.filled("user", "unknown", jobs.unknown("user"))
-    told.filled("group", "the user", jobs.unknown("group"))
-    unknown = jobs.number("count(*) FILTER (size > 0 AND (gpu_model IS NULL OR contains(gpu_model, '|')))")
-    told.filled("gpu_type", "MISC", unknown)
-    told.filled("num_inst", "the nodes, else 1", jobs.unknown("instance_count"))
-    told.note(
+def job_rows(jobs: JobSelection, log: ExportLog, cpus: float, scratch: Path) -> Iterator[pl.DataFrame]:
+    """Yield the rows of the jobs; `cpus` are the CPU cores of a job that states none."""
+    log.filled("user", "unknown", jobs.unknown("user"))
+    log.filled("group", "the user", jobs.unknown("group"))
+    unknown = jobs.count_where("size > 0 AND (gpu_model IS NULL OR contains(gpu_model, '|'))")
+    log.filled("gpu_type", "MISC", unknown)
+    log.filled("num_inst", "the nodes, else 1", jobs.unknown("instance_count"))
+    log.note(
         "predicted run times are means of earlier jobs; the first of a user or group gets the mean of all before it"
     )
     rounded = 0
@@ -87,17 +72,17 @@ def job_rows(jobs: Chosen, told: Told, cpus: float, scratch: Path) -> Iterator[p
             wait_time=pl.col("wait_s").clip(lower_bound=0).fill_null(0).round(),
             **{name: pl.col(name).round(2) for name in _ESTIMATES},
         )
-    told.changed(rounded, "their GPUs do not divide into hundredths of a GPU for each instance; rounded")
+    log.changed(rounded, "their GPUs do not divide into hundredths of a GPU for each instance; rounded")
 
 
-def _predicted(jobs: Chosen, scratch: Path) -> Iterator[pl.DataFrame]:
-    """Yield the jobs in blocks, as `Chosen.blocks` does, with the predicted run times."""
+def _predicted(jobs: JobSelection, scratch: Path) -> Iterator[pl.DataFrame]:
+    """Yield the jobs in blocks, as `JobSelection.blocks` does, with the predicted run times."""
     # Whole microseconds: the sums do not depend on how the work is divided.
     micros = "CAST(round(work_s * 1e6) AS BIGINT)"
     means = ", ".join(f"coalesce({_mean(keys)}, {_mean(())}, 0) AS {name}" for name, keys in _ESTIMATES.items())
     file = scratch / "predicted.parquet"
     source = f"read_parquet({sql_text(jobs.file)}, file_row_number = true)"
-    jobs.con.cursor().execute(
+    jobs.rows(
         f"COPY (SELECT * EXCLUDE (row, us, owner, team, file_row_number), row + 1 AS n, {means} FROM (SELECT *, "
         f"file_row_number AS row, {micros} AS us, coalesce(\"user\", '') AS owner, "
         f'coalesce("group", "user", \'\') AS team FROM {source}) ORDER BY row) TO {sql_text(file)} (FORMAT parquet)'

@@ -1,16 +1,9 @@
-"""The cluster that stands beside the jobs: what the options say, else the Trace's machines, else a guess."""
+"""The size of the cluster: from the options, else from the machines of the Trace, else assumed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tracekit.export.interface import Option
+from tracekit.export.interface import ExportLog, JobSelection, Option, Options
 from tracekit.text import counted
-
-if TYPE_CHECKING:
-    from tracekit.export.chosen import Chosen
-    from tracekit.export.interface import Options
-    from tracekit.export.told import Told
 
 __all__ = ["GPUS_PER_NODE", "NODES", "cluster_size"]
 
@@ -20,8 +13,8 @@ NODES = Option("", "nodes of the cluster; empty: those of the Trace, else as man
 GPUS_PER_NODE = Option("", "GPUs of a node; empty: the most on one node of the Trace, else 8")
 
 
-def cluster_size(jobs: Chosen, told: Told, options: Options) -> tuple[int, int]:
-    """Return the number of nodes and the GPUs of each; what the Trace does not say is told.
+def cluster_size(jobs: JobSelection, log: ExportLog, options: Options) -> tuple[int, int]:
+    """Return the number of nodes and the GPUs of each; an assumption is logged.
 
     Options `nodes` and `gpus_per_node` come first. All nodes are alike, so that GPUs are at least those of the Trace.
     """
@@ -30,12 +23,12 @@ def cluster_size(jobs: Chosen, told: Told, options: Options) -> tuple[int, int]:
     if per_node is None:
         per_node = most or _GUESS
         if not most:
-            told.note(f"GPUs of a node are not in the Trace: {_GUESS} (option gpus_per_node)")
+            log.note(f"GPUs of a node are not in the Trace: {_GUESS} (option gpus_per_node)")
     if nodes is None:
         if listed:
             nodes = -(-gpus // per_node)
             if nodes * per_node != gpus:
-                told.note(
+                log.note(
                     f"{counted(listed, 'machines')} with {counted(gpus, 'GPUs')} became {counted(nodes, 'nodes')} "
                     f"with {per_node} each (option nodes)"
                 )
@@ -43,7 +36,7 @@ def cluster_size(jobs: Chosen, told: Told, options: Options) -> tuple[int, int]:
             # A job larger than the cluster would wait for ever.
             held = max(jobs.peak, jobs.number("ceil(max(size))"), 1)
             nodes = -(-held // per_node)
-            told.note(
+            log.note(
                 f"nodes are not in the Trace: {nodes:,}, for the {counted(held, 'GPUs')} held at once (option nodes)"
             )
     return nodes, per_node

@@ -10,8 +10,7 @@ import polars as pl
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
-    from tracekit.export.chosen import Chosen
-    from tracekit.export.told import Told
+    from tracekit.export.interface import ExportLog, JobSelection
 
 __all__ = ["quota_table"]
 
@@ -22,23 +21,14 @@ _LONGEST = 36_525
 """Most days of a table."""
 
 
-def quota_table(jobs: Chosen, cluster: str | None, zone: ZoneInfo, unknown_vc: str, told: Told) -> pl.DataFrame:
+def quota_table(
+    jobs: JobSelection, cluster: str | None, zone: ZoneInfo, unknown_vc: str, log: ExportLog
+) -> pl.DataFrame:
     """Return one row a day: date, a column for each VC with its GPUs, total.
 
     From the table capacity; without rows for the cluster, from what its jobs held at once, as whole nodes of 8 GPUs.
 
-    Parameters
-    ----------
-    jobs : Chosen
-        The jobs.
-    cluster : str or None
-        The cluster; None for the jobs that name none.
-    zone : ZoneInfo
-        Zone in which days begin.
-    unknown_vc : str
-        VC of the jobs that name none.
-    told : Told
-        Receives how the quotas came about.
+    `cluster` is None for jobs that name none, `unknown_vc` the VC of jobs that name none; days begin in `zone`.
     """
     changes: dict[str | None, list[tuple[dt.date, int]]]
     first: dt.date | None
@@ -49,13 +39,13 @@ def quota_table(jobs: Chosen, cluster: str | None, zone: ZoneInfo, unknown_vc: s
         changes, first, until = stated
         last = max(last or until, until)
     else:
-        held = {key[1]: value for key, value in jobs.held("cluster", "vc").items() if key[0] == cluster}
+        held = {key[1]: value for key, value in jobs.peak_by("cluster", "vc").items() if key[0] == cluster}
         begin = first or dt.date.min
         changes = {
             (vc if vc is not None else unknown_vc): [(begin, -(-gpus // _NODE) * _NODE)] for vc, gpus in held.items()
         }
         shown = cluster if cluster is not None else "unknown"
-        told.note(
+        log.note(
             f"quotas are not in the Trace: each VC of cluster {shown} has what it held at once, in whole nodes of 8"
         )
     names = sorted(name for name in changes if name not in (None, "date", "total", ""))
@@ -64,14 +54,14 @@ def quota_table(jobs: Chosen, cluster: str | None, zone: ZoneInfo, unknown_vc: s
             {"date": [], **{name: [] for name in names}, "total": []}, schema_overrides={"date": pl.String}
         )
     days = [first + dt.timedelta(n) for n in range((last - first).days + 1)]
-    columns = {name: _filled(days, changes[name]) for name in names}
-    total = _filled(days, changes[None]) if None in changes else [sum(v) for v in zip(*columns.values(), strict=True)]
+    columns = {name: _by_day(days, changes[name]) for name in names}
+    total = _by_day(days, changes[None]) if None in changes else [sum(v) for v in zip(*columns.values(), strict=True)]
     table = {"date": [day.isoformat() for day in days], **columns, "total": total or [0] * len(days)}
     return pl.DataFrame(table)
 
 
 def _stated(
-    jobs: Chosen, cluster: str | None, zone: ZoneInfo
+    jobs: JobSelection, cluster: str | None, zone: ZoneInfo
 ) -> tuple[dict[str | None, list[tuple[dt.date, int]]], dt.date, dt.date] | None:
     """Return the stated changes of each VC (None is the whole cluster), and the first and last day of one."""
     if not jobs.trace.has("capacity"):
@@ -85,31 +75,28 @@ def _stated(
     )
     changes: dict[str | None, list[tuple[dt.date, int]]] = {}
     for time, vc, gpus in rows.iter_rows():
-        day = time.replace(tzinfo=dt.UTC).astimezone(zone).date()
-        changes.setdefault(vc, []).append((day, int(gpus or 0)))
+        changes.setdefault(vc, []).append((_local_day(time, zone), int(gpus or 0)))
     if not changes:
         return None
     every = [day for steps in changes.values() for day, _ in steps]
     return changes, min(every), max(every)
 
 
-def _days(jobs: Chosen, cluster: str | None, zone: ZoneInfo) -> tuple[dt.date | None, dt.date | None]:
+def _days(jobs: JobSelection, cluster: str | None, zone: ZoneInfo) -> tuple[dt.date | None, dt.date | None]:
     """Return the days of the first and the last submission to a cluster."""
-    row = (
-        jobs.con.cursor()
-        .execute(
-            "SELECT min(submit_time), max(submit_time) FROM chosen WHERE cluster IS NOT DISTINCT FROM $cluster",
-            {"cluster": cluster},
-        )
-        .fetchone()
-    )
-    if row is None or row[0] is None:
+    query = "SELECT min(submit_time), max(submit_time) FROM chosen WHERE cluster IS NOT DISTINCT FROM $cluster"
+    (times,) = jobs.rows(query, {"cluster": cluster})
+    if times[0] is None:
         return None, None
-    first, last = (time.replace(tzinfo=dt.UTC).astimezone(zone).date() for time in row)
+    first, last = (_local_day(time, zone) for time in times)
     return first, last
 
 
-def _filled(days: list[dt.date], steps: list[tuple[dt.date, int]]) -> list[int]:
+def _local_day(time: dt.datetime, zone: ZoneInfo) -> dt.date:
+    return time.replace(tzinfo=dt.UTC).astimezone(zone).date()
+
+
+def _by_day(days: list[dt.date], steps: list[tuple[dt.date, int]]) -> list[int]:
     """Return the value of each day: that of the latest change until then, 0 before the first."""
     out, place, value = [], 0, 0
     for day in days:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.export.interface import Field
+from tracekit.export.interface import ExportLog, Field, JobSelection
 from tracekit.export.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-    from tracekit.export.chosen import Chosen
-    from tracekit.export.told import Told
-
-__all__ = ["FIELDS", "Layout", "Numbers", "header_lines", "job_lines", "numbered"]
+__all__ = ["FIELDS", "Numbers", "SwfLayout", "header_lines", "numbered", "write_lines"]
 
 _STATUS = {
     "completed": 1,
@@ -45,7 +44,7 @@ FIELDS = (
     Field("12 user", "number", "user, numbered in the order of names"),
     Field("13 group", "number", "group, numbered in the order of names"),
     Field("14 executable", "number", "-1: not in a Trace"),
-    Field("15 queue", "number", "vc, numbered in the order of names; the header tells the names"),
+    Field("15 queue", "number", "vc, numbered in the order of names; the header has the names"),
     Field("16 partition", "number", "cluster, numbered in the order of names"),
     Field("17 preceding job", "number", "-1: not in a Trace"),
     Field("18 think time", "s", "-1: not in a Trace"),
@@ -53,8 +52,8 @@ FIELDS = (
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Choices that hold for all lines."""
+class SwfLayout:
+    """How the lines of a log are written."""
 
     run: str = "run_s"
     """Column of the run time: run_s by the wall clock, work_s without gaps."""
@@ -68,7 +67,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Numbers:
-    """How texts become numbers."""
+    """The numbers that stand for names."""
 
     jobs: bool
     """Whether job ids are numbers already."""
@@ -78,25 +77,32 @@ class Numbers:
     partitions: dict[str, int]
 
 
-def numbered(jobs: Chosen, told: Told) -> Numbers:
+def numbered(jobs: JobSelection, log: ExportLog) -> Numbers:
     """Return numbers of users, groups, VCs and clusters: their own where all are numbers, else in order of name."""
-    other = jobs.number(f"count(*) FILTER (NOT regexp_full_match(job_id, '{_JOB_NUMBER}'))")
+    other = jobs.count_where(f"NOT regexp_full_match(job_id, '{_JOB_NUMBER}')")
     if other:
-        told.note("job ids are not all numbers: jobs are numbered from 1 in order of submission")
+        log.note("job ids are not all numbers: jobs are numbered from 1 in order of submission")
     columns = {name: _numbers(jobs.distinct(name)) for name in ("user", "group", "vc", "cluster")}
     return Numbers(not other, columns["user"], columns["group"], columns["vc"], columns["cluster"])
 
 
 def _numbers(values: list[str]) -> dict[str, int]:
-    import re
-
     if all(re.fullmatch(_NUMBER, value, re.ASCII) for value in values):
         return {value: int(value) for value in values}
     return {value: number for number, value in enumerate(values, start=1)}
 
 
-def job_lines(jobs: Chosen, numbers: Numbers, layout: Layout, told: Told) -> Iterator[pl.DataFrame]:
-    """Yield the jobs as lines of 18 fields, one column `line`."""
+def write_lines(
+    path: Path, header: list[str], jobs: JobSelection, numbers: Numbers, layout: SwfLayout, log: ExportLog
+) -> None:
+    """Write the header and a line of 18 fields for each job."""
+    with path.open("wb") as file:
+        file.write(("\n".join(header) + "\n").encode())
+        for lines in _job_lines(jobs, numbers, layout, log):
+            file.write(("\n".join(lines) + "\n").encode())
+
+
+def _job_lines(jobs: JobSelection, numbers: Numbers, layout: SwfLayout, log: ExportLog) -> Iterator[pl.Series]:
     rounded = 0
     for block in jobs.blocks(
         "job_id", "submit_s", "wait_s", "work_s", "run_s", "size", "start_time", "end_time", "submit_time",
@@ -141,8 +147,8 @@ def job_lines(jobs: Chosen, numbers: Numbers, layout: Layout, told: Told) -> Ite
             pl.lit("-1"),
             pl.lit("-1"),
         )
-        yield block.select(pl.concat_str(parts, separator=" ").alias("line"))
-    told.changed(rounded, "times were rounded to whole seconds (option seconds)")
+        yield block.select(line=pl.concat_str(parts, separator=" "))["line"]
+    log.changed(rounded, "times were rounded to whole seconds (option seconds)")
 
 
 def _number(column: str, numbers: dict[str, int]) -> pl.Expr:
@@ -157,31 +163,21 @@ def _plain(value: pl.Expr) -> pl.Expr:
     return pl.when(whole).then(known.cast(pl.Int64).cast(pl.String)).otherwise(known.cast(pl.String)).fill_null("-1")
 
 
-def header_lines(jobs: Chosen, numbers: Numbers, *, processors: str, total: int, notes: list[str]) -> list[str]:
+def header_lines(jobs: JobSelection, numbers: Numbers, *, processors: str, total: int, notes: list[str]) -> list[str]:
     """Return the comment lines before the jobs.
 
     Parameters
     ----------
-    jobs : Chosen
-        The jobs.
-    numbers : Numbers
-        How VCs and clusters are numbered.
     processors : str
         What a processor is: 'GPU'.
     total : int
         Processors of the machine; 0 is unknown.
-    notes : list of str
-        Remarks.
     """
     base = jobs.trace.manifest.time_base
     keys = [("Version", "2.2")]
     if len(numbers.partitions) == 1:
         keys.append(("Computer", printable(next(iter(numbers.partitions)))))
-    keys += [
-        ("Conversion", "tracekit"),
-        ("MaxJobs", str(jobs.count)),
-        ("MaxRecords", str(jobs.count)),
-    ]
+    keys += [("Conversion", "tracekit"), ("MaxJobs", str(jobs.count)), ("MaxRecords", str(jobs.count))]
     if base != "relative":
         start = pl.Series([jobs.origin_us]).cast(pl.Datetime("us"))
         keys.append(("UnixStartTime", str(jobs.origin_us // 1_000_000)))

@@ -12,25 +12,21 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, ClassVar
 
-from tracekit.export.interface import CPU_JOBS, FRACTIONS, Field, Option, Target, Wanted
+from tracekit.export.interface import ExportLog, Field, JobSelection, Option, Output, Target
+from tracekit.export.options import CPU_JOBS, FRACTIONS, Options
 from tracekit.export.targets._cluster import GPUS_PER_NODE, NODES, cluster_size
-from tracekit.export.targets._swf_lines import FIELDS, Layout, header_lines, job_lines, numbered
+from tracekit.export.targets._swf_lines import FIELDS, SwfLayout, header_lines, numbered, write_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.export.chosen import Chosen
-    from tracekit.export.interface import Options
-    from tracekit.export.output import Output
-    from tracekit.export.told import Told
-
-__all__ = ["TARGET", "AccaSim"]
+__all__ = ["TARGET", "AccaSimTarget"]
 
 _CONFIG = ".config"
 _UNLIMITED_KB = 2**40
 
 
-class AccaSim(Target):
+class AccaSimTarget(Target):
     """SWF without unknown numbers, and the system."""
 
     name = "accasim"
@@ -60,30 +56,23 @@ class AccaSim(Target):
     lost = "CPU cores, GPU models, names, VCs other than as a number"
     sources = ("github.com/cgalleguillosm/accasim",)
 
-    def wanted(self, options: Options) -> Wanted:
-        """Return which jobs are taken."""
-        return Wanted.by(options)
-
     def check(self, options: Options) -> None:
-        """Refuse a memory that is no number."""
+        """Refuse a memory size that is not a number."""
         if options.values["node_memory_gib"]:
             options.positive("node_memory_gib")
 
-    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+    def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write the workload and the system."""
-        nodes, gpus = cluster_size(jobs, told, options)
-        numbers = numbered(jobs, told)
-        told.filled("memory", "0 KB", jobs.unknown("memory_gib"))
+        nodes, gpus = cluster_size(jobs, log, options)
+        numbers = numbered(jobs, log)
+        log.filled("memory", "0 KB", jobs.unknown("memory_gib"))
         from_run = options.values["requested_time"] == "run"
         meant = "the run time" if from_run else "-1"
-        told.filled("requested time", meant, jobs.unknown("time_limit_s"), "requested_time")
+        log.filled("requested time", meant, jobs.unknown("time_limit_s"), "requested_time")
         run = "work_s" if options.values["run_time"] == "attempts" else "run_s"
-        layout = Layout(run=run, memory_unknown=0, limit_is_run=from_run)
-        with out.main.open("wb") as file:
-            lines = header_lines(jobs, numbers, processors="GPU", total=nodes * gpus, notes=[])
-            file.write(("\n".join(lines) + "\n").encode())
-            for block in job_lines(jobs, numbers, layout, told):
-                file.write(("\n".join(block["line"]) + "\n").encode())
+        layout = SwfLayout(run=run, memory_unknown=0, limit_is_run=from_run)
+        header = header_lines(jobs, numbers, processors="GPU", total=nodes * gpus, notes=[])
+        write_lines(out.main, header, jobs, numbers, layout, log)
         memory = _UNLIMITED_KB
         if options.values["node_memory_gib"]:
             memory = round(options.positive("node_memory_gib") * 1024**2)
@@ -96,4 +85,4 @@ class AccaSim(Target):
         out.companion(_CONFIG).write_text(json.dumps(system, indent=2) + "\n", encoding="utf-8")
 
 
-TARGET = AccaSim()
+TARGET = AccaSimTarget()

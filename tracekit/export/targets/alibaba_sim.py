@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from tracekit.export.interface import CPU_JOBS, GUARD, Field, Option, Target, Wanted
+from tracekit.export.interface import ExportLog, Field, JobSelection, Option, Output, Target
+from tracekit.export.options import CPU_JOBS, GUARD, Options
 from tracekit.export.targets._alibaba_openb import NODE_FIELDS, POD_FIELDS, node_rows, pod_rows
 from tracekit.export.targets._alibaba_pai import FIELDS, job_rows
 from tracekit.export.targets._cluster import GPUS_PER_NODE, NODES
@@ -20,17 +21,12 @@ from tracekit.export.text import write_csv
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.export.chosen import Chosen
-    from tracekit.export.interface import Options
-    from tracekit.export.output import Output
-    from tracekit.export.told import Told
-
-__all__ = ["TARGET", "AlibabaSim"]
+__all__ = ["TARGET", "AlibabaSimTarget"]
 
 _NODE_LIST = ".nodes.csv"
 
 
-class AlibabaSim(Target):
+class AlibabaSimTarget(Target):
     """Jobs for PAI's simulator, or pods and nodes for that of GPU sharing."""
 
     name = "alibaba-sim"
@@ -59,12 +55,8 @@ class AlibabaSim(Target):
         "github.com/hkust-adsl/kubernetes-scheduler-simulator",
     )
 
-    def wanted(self, options: Options) -> Wanted:
-        """Return which jobs are taken; both know parts of GPUs."""
-        return Wanted.by(options)
-
     def check(self, options: Options) -> None:
-        """Refuse numbers that are none."""
+        """Refuse options that are not numbers."""
         options.number("cpus")
         options.text("gpu_model")
         for name in ("nodes", "gpus_per_node"):
@@ -76,16 +68,16 @@ class AlibabaSim(Target):
         """Return the list of nodes, for the layout that has one."""
         return (_NODE_LIST,) if options.values["layout"] == "openb" else ()
 
-    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+    def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write the layout that is asked for."""
         cpus = options.number("cpus")
-        told.filled("CPU cores", f"{cpus:g}", jobs.unknown("cpu_count"), "cpus")
+        log.filled("CPU cores", f"{cpus:g}", jobs.unknown("cpu_count"), "cpus")
         guard = options.yes("guard")
         if options.values["layout"] == "pai":
-            write_csv(out.main, job_rows(jobs, told, cpus, out.scratch), told, guard=guard)
+            write_csv(out.main, job_rows(jobs, log, cpus, out.scratch), log, guard=guard)
         else:
-            write_csv(out.main, pod_rows(jobs, told, cpus), told, guard=guard)
-            write_csv(out.companion(_NODE_LIST), node_rows(jobs, told, options), told, guard=guard)
+            write_csv(out.main, pod_rows(jobs, log, cpus), log, guard=guard)
+            write_csv(out.companion(_NODE_LIST), node_rows(jobs, log, options), log, guard=guard)
 
 
-TARGET = AlibabaSim()
+TARGET = AlibabaSimTarget()

@@ -13,23 +13,18 @@ from typing import TYPE_CHECKING, ClassVar
 import orjson
 import polars as pl
 
-from tracekit.export.interface import FRACTIONS, Field, Option, Target
+from tracekit.export.interface import FRACTIONS, ExportLog, Field, JobSelection, Option, Options, Output, Target
 from tracekit.export.text import whole_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.export.chosen import Chosen
-    from tracekit.export.interface import Options
-    from tracekit.export.output import Output
-    from tracekit.export.told import Told
-
-__all__ = ["TARGET", "Batsim"]
+__all__ = ["TARGET", "BatsimTarget"]
 
 _EXTRA = ("job_id", "cluster", "vc", "user", "gpu_model", "cpu_count", "memory_gib")
 
 
-class Batsim(Target):
+class BatsimTarget(Target):
     """One workload of delay profiles."""
 
     name = "batsim"
@@ -59,15 +54,15 @@ class Batsim(Target):
     sources = ("github.com/oar-team/batsim, docs/input-workload.rst",)
 
     def check(self, options: Options) -> None:
-        """Refuse a number of resources that is none."""
+        """Refuse a number of resources that is not a number."""
         options.count("resources", least=1)
 
-    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+    def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write the workload; every run time is one profile."""
         resources = options.count("resources", least=1) or jobs.machines[2]
         if not resources:
             resources = max(jobs.peak, jobs.number("ceil(max(size))"))
-            told.note(f"GPUs are not in the Trace: {resources:,}, the most that jobs held at once (option resources)")
+            log.note(f"GPUs are not in the Trace: {resources:,}, the most that jobs held at once (option resources)")
         limits = options.yes("walltimes")
         new = options.values["version"] == "5"
         delays: set[int] = set()
@@ -88,7 +83,7 @@ class Batsim(Target):
                 file.write(b"," * bool(number) + b"\n" + orjson.dumps(str(delay)) + b": ")
                 file.write(orjson.dumps({"type": kind, "delay": delay}))
             file.write(b"}}\n")
-        told.changed(shorter, "they ran for longer than their time limit, so Batsim kills them (option walltimes)")
+        log.changed(shorter, "they ran for longer than their time limit, so Batsim kills them (option walltimes)")
 
 
 def _job(*, new: bool, limits: bool) -> pl.Expr:
@@ -106,4 +101,4 @@ def _job(*, new: bool, limits: bool) -> pl.Expr:
     return pl.when((limit > 0) & limits).then(walltime).otherwise(without)
 
 
-TARGET = Batsim()
+TARGET = BatsimTarget()

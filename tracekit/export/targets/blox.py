@@ -11,18 +11,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import polars as pl
 
-from tracekit.export.interface import FRACTIONS, Field, Option, Target
+from tracekit.export.interface import FRACTIONS, ExportLog, Field, JobSelection, Option, Options, Output, Target
 from tracekit.export.text import write_csv
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tracekit.export.chosen import Chosen
-    from tracekit.export.interface import Options
-    from tracekit.export.output import Output
-    from tracekit.export.told import Told
-
-__all__ = ["TARGET", "Blox"]
+__all__ = ["TARGET", "BloxTarget"]
 
 _ITERATION_S = {
     "alexnet": "0.6",
@@ -39,7 +34,7 @@ _ITERATION_S = {
 _PROFILED = "(1, 2, 4, 12, 16)"
 
 
-class Blox(Target):
+class BloxTarget(Target):
     """The workload of a replay in Blox."""
 
     name = "blox"
@@ -66,14 +61,14 @@ class Blox(Target):
         """Refuse an iteration of no length."""
         _step(options)
 
-    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+    def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write the workload."""
         step, model = _step(options), options.values["model"]
-        told.filled("model", model, jobs.count, "model")
-        told.filled("iterations", f"one for each {step:g} s of run time", jobs.count, "seconds_per_iteration")
-        other = jobs.number(f"count(*) FILTER (size NOT IN {_PROFILED})")
-        told.changed(other, f"Blox' own profiles know no jobs of their size, only {_PROFILED} GPUs")
-        write_csv(out.main, _rows(jobs, model, step), told, guard=False, header=False)
+        log.filled("model", model, jobs.count, "model")
+        log.filled("iterations", f"one for each {step:g} s of run time", jobs.count, "seconds_per_iteration")
+        other = jobs.count_where(f"size NOT IN {_PROFILED}")
+        log.changed(other, f"Blox' own profiles know no jobs of their size, only {_PROFILED} GPUs")
+        write_csv(out.main, _rows(jobs, model, step), log, guard=False, header=False)
 
 
 def _step(options: Options) -> float:
@@ -89,7 +84,7 @@ def _step(options: Options) -> float:
     return float(_ITERATION_S[options.values["model"]])
 
 
-def _rows(jobs: Chosen, model: str, step: float) -> Iterator[pl.DataFrame]:
+def _rows(jobs: JobSelection, model: str, step: float) -> Iterator[pl.DataFrame]:
     for block in jobs.blocks("submit_s", "work_s", "size"):
         yield block.select(
             pl.col("n") - 1,
@@ -100,4 +95,4 @@ def _rows(jobs: Chosen, model: str, step: float) -> Iterator[pl.DataFrame]:
         )
 
 
-TARGET = Blox()
+TARGET = BloxTarget()

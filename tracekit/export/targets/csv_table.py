@@ -12,18 +12,14 @@ from typing import TYPE_CHECKING, ClassVar
 import polars as pl
 
 from tracekit import schema
-from tracekit.export.interface import GUARD, Field, Option, Target, Wanted
+from tracekit.export.interface import ExportLog, Field, JobFilter, JobSelection, Option, Output, Target
+from tracekit.export.options import GUARD, Options
 from tracekit.export.text import write_csv
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tracekit.export.chosen import Chosen
-    from tracekit.export.interface import Options
-    from tracekit.export.output import Output
-    from tracekit.export.told import Told
-
-__all__ = ["TARGET", "Csv"]
+__all__ = ["TARGET", "CsvTarget"]
 
 _MAP = ".map.toml"
 _DERIVED = ("status", "source_status", "attempt_count")
@@ -32,7 +28,7 @@ _DERIVED = ("status", "source_status", "attempt_count")
 _JOBS = schema.common("jobs")
 
 
-class Csv(Target):
+class CsvTarget(Target):
     """One table of jobs."""
 
     name = "csv"
@@ -49,53 +45,53 @@ class Csv(Target):
     lost = "attempts, placements, nodes, telemetry: the other tables"
     sources = ("docs/columns.md", "docs/mapping.md")
 
-    def wanted(self, options: Options) -> Wanted:
+    def job_filter(self, options: Options) -> JobFilter:
         """Return which jobs are taken."""
-        return Wanted.by(options, keep_zero=True)
+        return JobFilter.from_options(options, keep_zero=True)
 
-    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+    def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write the table and its mapping file."""
         guard = options.yes("guard")
-        prefixed = jobs.number("count(*) FILTER (starts_with(job_id, cluster || '/'))")
+        prefixed = jobs.count_where("starts_with(job_id, cluster || '/')")
         named = jobs.number("count(cluster)")
         # Reading puts the cluster before the id again.
         bare = named > 0 and prefixed == jobs.count
         clusters = jobs.distinct("cluster")
         constant = clusters[0] if not bare and len(clusters) == 1 and named == jobs.count else None
         if named and not bare and constant is None:
-            told.note("job ids get their cluster in front when the table is read back")
+            log.note("job ids get their cluster in front when the table is read back")
         skipped = (*_DERIVED, *_derivable(jobs))
         stated = [name for name in ("queue_s", "run_s") if name not in skipped]
-        write_csv(out.main, _rows(jobs, stated, bare=bare), told, guard=guard)
+        write_csv(out.main, _rows(jobs, stated, bare=bare), log, guard=guard)
         mapped = [c.name for c in _JOBS.columns if c.name not in skipped and (c.name != "cluster" or constant is None)]
         if not named:
             mapped.remove("cluster")
-        told.changed(
-            jobs.number("count(*) FILTER (status IN ('running', 'pending') AND end_time IS NOT NULL)"),
+        log.changed(
+            jobs.count_where("status IN ('running', 'pending') AND end_time IS NOT NULL"),
             "they run or wait, and yet have an end; reading the table back does not take it",
         )
-        told.changed(
-            jobs.number("count(*) FILTER (attempt_count > 1)"),
+        log.changed(
+            jobs.count_where("attempt_count > 1"),
             "they had several attempts; a table of jobs holds one each",
         )
         text = _mapping(out.target.name, mapped, constant, _words(jobs), guard=guard, relative=_relative(jobs))
         out.companion(_MAP).write_text(text, encoding="utf-8")
 
 
-def _derivable(jobs: Chosen) -> list[str]:
+def _derivable(jobs: JobSelection) -> list[str]:
     """Return the durations that follow from the times of every job that has them; reading derives them again."""
     beyond = {
         "queue_s": "queue_s IS NOT NULL AND (submit_time IS NULL OR start_time IS NULL)",
         "run_s": "run_s IS NOT NULL AND (start_time IS NULL OR end_time IS NULL)",
     }
-    return [name for name, test in beyond.items() if not jobs.number(f"count(*) FILTER ({test})")]
+    return [name for name, test in beyond.items() if not jobs.count_where(f"{test}")]
 
 
-def _relative(jobs: Chosen) -> bool:
+def _relative(jobs: JobSelection) -> bool:
     return jobs.trace.manifest.time_base == "relative"
 
 
-def _rows(jobs: Chosen, stated: list[str], *, bare: bool) -> Iterator[pl.DataFrame]:
+def _rows(jobs: JobSelection, stated: list[str], *, bare: bool) -> Iterator[pl.DataFrame]:
     times = [c.name for c in _JOBS.columns if c.kind == "datetime"]
     shown = (
         [pl.col(name).cast(pl.Int64) / 1e6 for name in times]
@@ -116,9 +112,9 @@ def _rows(jobs: Chosen, stated: list[str], *, bare: bool) -> Iterator[pl.DataFra
         yield frame
 
 
-def _words(jobs: Chosen) -> tuple[str, dict[str, list[str]]]:
-    """Return the column of status words, and the words of each status: the source's own where they tell the status."""
-    rows = jobs.con.cursor().execute("SELECT DISTINCT source_status, status FROM chosen ORDER BY ALL").fetchall()
+def _words(jobs: JobSelection) -> tuple[str, dict[str, list[str]]]:
+    """Return the column of status words, and the words of each status, those of the source where they determine it."""
+    rows = jobs.rows("SELECT DISTINCT source_status, status FROM chosen ORDER BY ALL")
     own = [row[0] for row in rows]
     column = "source_status" if None not in own and len(set(own)) == len(own) else "status"
     words: dict[str, set[str]] = {}
@@ -166,4 +162,4 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-TARGET = Csv()
+TARGET = CsvTarget()

@@ -17,24 +17,19 @@ import orjson
 import polars as pl
 
 from tracekit.errors import SourceError, UsageError, nearest
-from tracekit.export.interface import FRACTIONS, Field, Option, Target
+from tracekit.export.interface import FRACTIONS, ExportLog, Field, JobSelection, Option, Options, Output, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tracekit.export.chosen import Chosen
-    from tracekit.export.interface import Options
-    from tracekit.export.output import Output
-    from tracekit.export.told import Told
-
-__all__ = ["TARGET", "Gavel"]
+__all__ = ["TARGET", "GavelTarget"]
 
 _THROUGHPUTS = ".throughputs.json"
 _OWN_TYPE = "tracekit"
 _KEY = re.compile(r"\('(.*)', (\d+)\)")
 
 
-class Gavel(Target):
+class GavelTarget(Target):
     """The trace, and throughputs that fit it."""
 
     name = "gavel"
@@ -67,7 +62,7 @@ class Gavel(Target):
     sources = ("github.com/stanford-futuredata/gavel, scheduler/utils.py, scheduler/job.py, scheduler/traces",)
 
     def check(self, options: Options) -> None:
-        """Refuse texts that do not fit one field, and numbers that are none."""
+        """Refuse texts that do not fit one field, and a weight that is not a number."""
         for name in ("job_type", "command", "worker"):
             if not options.text(name):
                 raise UsageError("is empty", where=f"--option {name}")
@@ -85,26 +80,26 @@ class Gavel(Target):
         """Return the file of throughputs, unless there is one."""
         return () if options.values["throughputs"] else (_THROUGHPUTS,)
 
-    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+    def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write the trace and its throughputs."""
         kind, worker = options.values["job_type"], options.values["worker"]
-        scales = [int(row[0]) for row in jobs.con.cursor().execute("SELECT DISTINCT size FROM chosen").fetchall()]
-        told.filled("job type", kind, jobs.count, "job_type")
-        told.filled("priority weight", options.values["weight"], jobs.count, "weight")
+        scales = [int(row[0]) for row in jobs.rows("SELECT DISTINCT size FROM chosen")]
+        log.filled("job type", kind, jobs.count, "job_type")
+        log.filled("priority weight", options.values["weight"], jobs.count, "weight")
         if options.values["throughputs"]:
             rates = _rates(Path(options.values["throughputs"]), kind, worker)
-            told.note(f"steps are run time times the throughput of {kind} on {worker}")
+            log.note(f"steps are run time times the throughput of {kind} on {worker}")
         else:
             rates = dict.fromkeys(scales, 1.0)
             out.companion(_THROUGHPUTS).write_bytes(_own_throughputs(kind, worker, sorted(scales)))
-            told.note(f"throughputs are not in the Trace: one step a second on {worker} (options throughputs, worker)")
+            log.note(f"throughputs are not in the Trace: one step a second on {worker} (options throughputs, worker)")
         missing = sorted(scale for scale in scales if not rates.get(scale))
         if missing:
             sizes = ", ".join(str(scale) for scale in missing)
-            count = jobs.number(f"count(*) FILTER (size IN ({sizes}))")
-            told.left_out[f"the throughputs know no {kind} on {sizes} GPUs"] = count
-            told.written -= count
-        if not told.written:
+            count = jobs.count_where(f"size IN ({sizes})")
+            log.left_out[f"the throughputs know no {kind} on {sizes} GPUs"] = count
+            log.written -= count
+        if not log.written:
             raise UsageError(
                 "no job can be exported", where=options.values["throughputs"], hint="name another job type"
             )
@@ -113,7 +108,7 @@ class Gavel(Target):
                 file.write(("\n".join(block) + "\n").encode() if len(block) else b"")
 
 
-def _lines(jobs: Chosen, options: Options, rates: Mapping[int, float]) -> Iterator[pl.Series]:
+def _lines(jobs: JobSelection, options: Options, rates: Mapping[int, float]) -> Iterator[pl.Series]:
     fixed = (options.values["job_type"], options.values["command"], ".", "--num_steps", "0")
     weight = f"{options.positive('weight'):g}"
     for block in jobs.blocks("submit_s", "work_s", "size"):
@@ -174,4 +169,4 @@ def _rates(file: Path, kind: str, worker: str) -> dict[int, float]:
     return {scale: rate for (name, scale), rate in alone[worker].items() if name == kind and rate > 0}
 
 
-TARGET = Gavel()
+TARGET = GavelTarget()

@@ -17,7 +17,8 @@ from zoneinfo import ZoneInfo, available_timezones
 import polars as pl
 
 from tracekit.errors import UsageError
-from tracekit.export.interface import FRACTIONS, GUARD, INCOMPLETE, Field, Option, Target, Wanted
+from tracekit.export.interface import ExportLog, Field, JobFilter, JobSelection, Option, Output, Target
+from tracekit.export.options import FRACTIONS, GUARD, INCOMPLETE, Options
 from tracekit.export.targets._quotas import quota_table
 from tracekit.export.text import guarded, local_time, whole_seconds
 from tracekit.text import counted
@@ -25,12 +26,7 @@ from tracekit.text import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.export.chosen import Chosen
-    from tracekit.export.interface import Options
-    from tracekit.export.output import Output
-    from tracekit.export.told import Told
-
-__all__ = ["TARGET", "Helios"]
+__all__ = ["TARGET", "HeliosTarget"]
 
 _BEGIN = dt.date(2020, 4, 1)
 """The simulator of the study takes jobs from here on, in local time (trace_process in its utils.py)."""
@@ -50,7 +46,7 @@ _STATES = {
 }
 
 
-class Helios(Target):
+class HeliosTarget(Target):
     """A folder for each cluster."""
 
     name = "helios"
@@ -88,12 +84,12 @@ class Helios(Target):
     lost = "parts of a GPU and of a second, GPU models, memory, attempts, time limits"
     sources = ("github.com/S-Lab-System-Group/HeliosData", "github.com/S-Lab-System-Group/HeliosArtifact")
 
-    def wanted(self, options: Options) -> Wanted:
+    def job_filter(self, options: Options) -> JobFilter:
         """Return which jobs are taken."""
-        return Wanted.by(options, dated=True)
+        return JobFilter.from_options(options, dated=True)
 
     def check(self, options: Options) -> None:
-        """Refuse a zone or a folder that there cannot be."""
+        """Refuse an unknown time zone, and a name that cannot be a folder."""
         zone = options.values["timezone"]
         if zone not in available_timezones():
             raise UsageError(
@@ -105,70 +101,66 @@ class Helios(Target):
             options.text(name)
         options.count("least_s")
 
-    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+    def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write the log and the quotas of every cluster."""
-        folders = _folders(jobs, options, told)
+        folders = _folders(jobs, options, log)
         for column in ("user", "vc"):
-            told.filled(column, f"'{options.values[column]}'", jobs.unknown(column), column)
-        told.filled("jobname", "empty", jobs.unknown("name"))
+            log.filled(column, f"'{options.values[column]}'", jobs.unknown(column), column)
+        log.filled("jobname", "empty", jobs.unknown("name"))
         renumbered = _renumbered(jobs)
         if renumbered:
             where = counted(len(renumbered), "clusters")
-            told.note(f"job ids are not all whole numbers: jobs are numbered from 1 in {where}")
-        _write_logs(jobs, out, told, options, folders, renumbered)
+            log.note(f"job ids are not all whole numbers: jobs are numbered from 1 in {where}")
+        _write_logs(jobs, out, log, options, folders, renumbered)
         zone = ZoneInfo(options.values["timezone"])
-        _tell_simulator(jobs, zone, told, least=options.count("least_s") or 0)
+        _note_simulator_limits(jobs, zone, log, least=options.count("least_s") or 0)
         for cluster, folder in folders.items():
-            table = quota_table(jobs, cluster, zone, options.values["vc"], told)
+            table = quota_table(jobs, cluster, zone, options.values["vc"], log)
             safe = table.rename(_safe_names(table)) if options.yes("guard") else table
             safe.write_csv(out.member(f"{folder}/cluster_gpu_number.csv"))
 
 
-def _tell_simulator(jobs: Chosen, zone: ZoneInfo, told: Told, *, least: int) -> None:
-    """Say what the simulator of the study does with jobs that are right as a log."""
+def _note_simulator_limits(jobs: JobSelection, zone: ZoneInfo, log: ExportLog, *, least: int) -> None:
+    """Note which jobs the simulator of the study drops or never ends, though they are valid in a log."""
     begin = dt.datetime.combine(_BEGIN, dt.time(), zone).astimezone(dt.UTC).replace(tzinfo=None)
-    early = jobs.number(f"count(*) FILTER (size > 0 AND submit_time < TIMESTAMP '{begin}')")
-    told.changed(early, f"they came before {_BEGIN}, where the simulator of the study begins, so it drops them")
+    early = jobs.count_where(f"size > 0 AND submit_time < TIMESTAMP '{begin}'")
+    log.changed(early, f"they came before {_BEGIN}, where the simulator of the study begins, so it drops them")
     if not least:
-        empty = jobs.number("count(*) FILTER (size > 0 AND work_s < 0.5)")
-        told.changed(empty, "they ran for 0 s, and the simulator of the study never ends such jobs (option least_s)")
+        empty = jobs.count_where("size > 0 AND work_s < 0.5")
+        log.changed(empty, "they ran for 0 s, and the simulator of the study never ends such jobs (option least_s)")
 
 
-def _folders(jobs: Chosen, options: Options, told: Told) -> dict[str | None, str]:
+def _folders(jobs: JobSelection, options: Options, log: ExportLog) -> dict[str | None, str]:
     """Return the folder of each cluster; names that cannot be one are numbered."""
     folders: dict[str | None, str] = {}
     for number, cluster in enumerate(jobs.distinct("cluster"), start=1):
         fits = _FOLDER.fullmatch(cluster) and cluster not in folders.values()
         folders[cluster] = cluster if fits else f"cluster-{number}"
         if not fits:
-            told.note(f"the cluster '{cluster}' is in the folder {folders[cluster]}: its name cannot be one")
+            log.note(f"the cluster '{cluster}' is in the folder {folders[cluster]}: its name cannot be one")
     unknown = jobs.unknown("cluster")
     if unknown:
-        told.filled("cluster", options.values["cluster"], unknown, "cluster")
+        log.filled("cluster", options.values["cluster"], unknown, "cluster")
         if options.values["cluster"] in folders.values():
             raise UsageError("is the name of a cluster of the Trace", where="--option cluster", hint="choose another")
         folders[None] = options.values["cluster"]
     return folders
 
 
-def _renumbered(jobs: Chosen) -> set[str | None]:
+def _renumbered(jobs: JobSelection) -> set[str | None]:
     """Return the clusters whose job ids are not all whole numbers."""
-    rows = (
-        jobs.con.cursor()
-        .execute(
-            "SELECT DISTINCT cluster FROM chosen WHERE NOT regexp_full_match("
-            "CASE WHEN starts_with(job_id, cluster || '/') THEN job_id[length(cluster) + 2:] ELSE job_id END, "
-            f"'{_ID}')"
-        )
-        .fetchall()
+    rows = jobs.rows(
+        "SELECT DISTINCT cluster FROM chosen WHERE NOT regexp_full_match("
+        "CASE WHEN starts_with(job_id, cluster || '/') THEN job_id[length(cluster) + 2:] ELSE job_id END, "
+        f"'{_ID}')"
     )
     return {row[0] for row in rows}
 
 
 def _write_logs(
-    jobs: Chosen,
+    jobs: JobSelection,
     out: Output,
-    told: Told,
+    log: ExportLog,
     options: Options,
     folders: Mapping[str | None, str],
     renumbered: set[str | None],
@@ -189,9 +181,9 @@ def _write_logs(
                     files[cluster] = stack.enter_context(path.open("wb"))
                 rows.write_csv(files[cluster], include_header=written[cluster] == 0)
                 written[cluster] += rows.height
-    told.changed(rounded, "times lost parts of a second")
+    log.changed(rounded, "times lost parts of a second")
     if quoted:
-        told.note(f"{quoted:,} texts begin like a formula and got a quote in front (option guard)")
+        log.note(f"{quoted:,} texts begin like a formula and got a quote in front (option guard)")
 
 
 def _with_parts() -> pl.Expr:
@@ -202,7 +194,7 @@ def _with_parts() -> pl.Expr:
 def _rows(part: pl.DataFrame, cluster: str | None, count: bool, before: int, options: Options) -> pl.DataFrame:
     own = pl.col("job_id") if cluster is None else pl.col("job_id").str.strip_prefix(f"{cluster}/")
     zone = options.values["timezone"]
-    # The seconds between times that are cut are those of the times that stand in the file.
+    # The difference of truncated times is that of the times in the file.
     cut = {name: pl.col(name).dt.truncate("1s") for name in ("submit_time", "start_time", "end_time")}
     instead = {name: pl.lit(options.values[name] or None, dtype=pl.String) for name in ("user", "vc")}
     texts = {name: pl.coalesce(name, value) for name, value in instead.items()}
@@ -228,4 +220,4 @@ def _safe_names(table: pl.DataFrame) -> dict[str, str]:
     return dict(zip(table.columns, names["name"], strict=True))
 
 
-TARGET = Helios()
+TARGET = HeliosTarget()

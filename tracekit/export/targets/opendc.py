@@ -8,25 +8,35 @@ speeds: each task has one fragment that lasts its whole run time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from tracekit.export.interface import CPU_JOBS, FRACTIONS, Field, Option, Target
+from tracekit.export.interface import ExportLog, Field, JobSelection, Option, Output, Target
+from tracekit.export.options import CPU_JOBS, FRACTIONS, Options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tracekit.export.chosen import Chosen
-    from tracekit.export.interface import Options
-    from tracekit.export.output import Output
-    from tracekit.export.told import Told
-
-__all__ = ["TARGET", "OpenDC"]
+__all__ = ["TARGET", "OpenDCTarget"]
 
 
-class OpenDC(Target):
+_TASKS = {
+    "id": pa.int32(),
+    "submission_time": pa.timestamp("ms", tz="UTC"),
+    "duration": pa.int64(),
+    "cpu_count": pa.int32(),
+    "cpu_capacity": pa.float64(),
+    "mem_capacity": pa.int64(),
+}
+_OPTIONAL_OF_TASKS = {"name": pa.string(), "gpu_count": pa.int32(), "gpu_capacity": pa.float64()}
+_FRAGMENTS = {"id": pa.int32(), "duration": pa.int64(), "cpu_usage": pa.float64()}
+
+
+class OpenDCTarget(Target):
     """tasks.parquet and fragments.parquet."""
 
     name = "opendc"
@@ -61,7 +71,7 @@ class OpenDC(Target):
     sources = ("github.com/atlarge-research/opendc, opendc-trace/opendc-trace-api and site/docs",)
 
     def check(self, options: Options) -> None:
-        """Refuse numbers that are none."""
+        """Refuse options that are not numbers."""
         if not options.count("cpus", least=1):
             options.number("cpus", least=1)
         for name in ("cpu_mhz", "gpu_mhz"):
@@ -69,20 +79,20 @@ class OpenDC(Target):
         for name in ("cpu_load", "gpu_load"):
             options.number(name, most=1)
 
-    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+    def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write both files, a row group for each block of jobs."""
         cpus = options.count("cpus", least=1) or 1
-        told.filled("CPU cores", str(cpus), jobs.unknown("cpu_count"), "cpus")
-        told.filled("memory", "0 MB", jobs.unknown("memory_gib"))
-        told.filled("speed of cores and GPUs", f"{options.values['cpu_mhz']} and {options.values['gpu_mhz']} MHz",
+        log.filled("CPU cores", str(cpus), jobs.unknown("cpu_count"), "cpus")
+        log.filled("memory", "0 MB", jobs.unknown("memory_gib"))
+        log.filled("speed of cores and GPUs", f"{options.values['cpu_mhz']} and {options.values['gpu_mhz']} MHz",
                     jobs.count, "cpu_mhz, gpu_mhz")  # fmt: skip
-        told.filled("share of them that is used", f"{options.values['cpu_load']} and {options.values['gpu_load']}",
+        log.filled("share of them that is used", f"{options.values['cpu_load']} and {options.values['gpu_load']}",
                     jobs.count, "cpu_load, gpu_load")  # fmt: skip
         cpu_mhz, gpu_mhz = options.positive("cpu_mhz"), options.positive("gpu_mhz")
         cpu_load, gpu_load = options.number("cpu_load"), options.number("gpu_load")
         with (
-            _Table(out.member("tasks.parquet"), "tasks") as tasks,
-            _Table(out.member("fragments.parquet"), "fragments") as parts,
+            _writer(out.member("tasks.parquet"), _TASKS, _OPTIONAL_OF_TASKS) as tasks,
+            _writer(out.member("fragments.parquet"), _FRAGMENTS, {"gpu_usage": pa.float64()}) as fragments,
         ):
             for block in jobs.blocks("job_id", "submit_time", "work_s", "size", "cpu_count", "memory_gib"):
                 # One core at least: a task without cores has nothing to run on.
@@ -95,53 +105,21 @@ class OpenDC(Target):
                     mem_capacity=(pl.col("memory_gib").fill_null(0) * 1024**3 / 1e6).round().cast(pl.Int64),
                     gpu_count="size",
                 ).with_columns(cpu_capacity=pl.col("cpu_count") * cpu_mhz, gpu_capacity=pl.col("gpu_count") * gpu_mhz)
-                tasks.write(rows)
-                parts.write(
-                    rows.select(
-                        "id",
-                        "duration",
-                        cpu_usage=pl.col("cpu_capacity") * cpu_load,
-                        gpu_usage=pl.col("gpu_capacity") * gpu_load,
-                    )
-                )
+                _write(tasks, rows)
+                usage = {"cpu_usage": pl.col("cpu_capacity") * cpu_load, "gpu_usage": pl.col("gpu_capacity") * gpu_load}
+                _write(fragments, rows.select("id", "duration", **usage))
 
 
-class _Table:
-    """A Parquet file with the types that OpenDC asks for."""
-
-    def __init__(self, path: Path, name: str) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        required: dict[str, Any] = {
-            "tasks": {
-                "id": pa.int32(),
-                "submission_time": pa.timestamp("ms", tz="UTC"),
-                "duration": pa.int64(),
-                "cpu_count": pa.int32(),
-                "cpu_capacity": pa.float64(),
-                "mem_capacity": pa.int64(),
-            },
-            "fragments": {"id": pa.int32(), "duration": pa.int64(), "cpu_usage": pa.float64()},
-        }[name]
-        optional: dict[str, Any] = {
-            "tasks": {"name": pa.string(), "gpu_count": pa.int32(), "gpu_capacity": pa.float64()},
-            "fragments": {"gpu_usage": pa.float64()},
-        }[name]
-        fields = [pa.field(n, kind, nullable=False) for n, kind in required.items()]
-        fields += [pa.field(n, kind) for n, kind in optional.items()]
-        self._schema = pa.schema(fields)
-        self._writer = pq.ParquetWriter(path, self._schema, store_schema=False, compression="snappy")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._writer.close()
-
-    def write(self, frame: pl.DataFrame) -> None:
-        """Append rows, the columns by name."""
-        self._writer.write_table(frame.select(self._schema.names).to_arrow().cast(self._schema))
+def _writer(path: Path, required: dict[str, Any], optional: dict[str, Any]) -> pq.ParquetWriter:
+    """Open a Parquet file with the types that OpenDC asks for."""
+    fields = [pa.field(name, kind, nullable=False) for name, kind in required.items()]
+    fields += [pa.field(name, kind) for name, kind in optional.items()]
+    return pq.ParquetWriter(path, pa.schema(fields), store_schema=False, compression="snappy")
 
 
-TARGET = OpenDC()
+def _write(writer: pq.ParquetWriter, frame: pl.DataFrame) -> None:
+    """Append rows, the columns by name."""
+    writer.write_table(frame.select(writer.schema.names).to_arrow().cast(writer.schema))
+
+
+TARGET = OpenDCTarget()

@@ -9,21 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from tracekit.export.interface import Option, Target, Wanted
-from tracekit.export.targets._swf_lines import FIELDS, Layout, header_lines, job_lines, numbered
+from tracekit.export.interface import ExportLog, Field, JobFilter, JobSelection, Option, Options, Output, Target
+from tracekit.export.targets._swf_lines import FIELDS, SwfLayout, header_lines, numbered, write_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.export.chosen import Chosen
-    from tracekit.export.interface import Field, Options
-    from tracekit.export.output import Output
-    from tracekit.export.told import Told
-
-__all__ = ["TARGET", "Swf"]
+__all__ = ["TARGET", "SwfTarget"]
 
 
-class Swf(Target):
+class SwfTarget(Target):
     """One log in the Standard Workload Format."""
 
     name = "swf"
@@ -48,38 +43,35 @@ class Swf(Target):
     )
     sources = ("www.cs.huji.ac.il/labs/parallel/workload/swf.html", "Chapin et al., JSSPP'99")
 
-    def wanted(self, options: Options) -> Wanted:
+    def job_filter(self, options: Options) -> JobFilter:
         """Return which jobs are taken."""
         size = "gpu_count" if options.values["processors"] == "gpus" else "cpu_count"
-        return Wanted.by(options, size=size, keep_zero=True)
+        return JobFilter.from_options(options, size=size, keep_zero=True)
 
-    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+    def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write the log."""
         gpus = options.values["processors"] == "gpus"
         attempts = options.values["run_time"] == "attempts"
-        layout = Layout(run="work_s" if attempts else "run_s", exact=options.values["seconds"] == "exact")
-        numbers = numbered(jobs, told)
+        layout = SwfLayout(run="work_s" if attempts else "run_s", exact=options.values["seconds"] == "exact")
+        numbers = numbered(jobs, log)
         total, notes = jobs.machines[2] if gpus else 0, []
         if not total:
             total = jobs.peak
             held = f"{total:,}, the most that jobs held at once" if total else "left out"
             notes += ["MaxProcs is the most that jobs held at once"] if total else []
-            told.note(f"MaxProcs is not in the Trace: {held}")
+            log.note(f"MaxProcs is not in the Trace: {held}")
         if attempts:
             notes.append("run times are sums of attempts, without the gaps between them")
-        merged = jobs.number(
-            "count(*) FILTER (status IN ('timeout', 'node_fail', 'out_of_memory', 'preempted', 'running', 'pending'))"
+        undated = jobs.count_where("submit_time IS NULL AND start_time IS NOT NULL")
+        log.changed(undated, "times count from the submission, which is unknown, so their start is lost")
+        log.changed(
+            jobs.count_where("status IN ('timeout', 'node_fail', 'out_of_memory', 'preempted', 'running', 'pending')"),
+            "their status has no word of its own: it became failed (0), cancelled (5) or unknown (-1)",
         )
-        undated = "count(*) FILTER (submit_time IS NULL AND start_time IS NOT NULL)"
-        told.changed(jobs.number(undated), "times count from the submission, which is unknown, so their start is lost")
-        told.changed(merged, "their status has no word of its own: it became failed (0), cancelled (5) or unknown (-1)")
         if numbers.users:
-            told.note(f"users are numbers, 1 to {len(numbers.users):,}; the format has no place for their names")
+            log.note(f"users are numbers, 1 to {len(numbers.users):,}; the format has no place for their names")
         lines = header_lines(jobs, numbers, processors="GPU" if gpus else "CPU core", total=total, notes=notes)
-        with out.main.open("wb") as file:
-            file.write(("\n".join(lines) + "\n").encode())
-            for block in job_lines(jobs, numbers, layout, told):
-                file.write(("\n".join(block["line"]) + "\n").encode())
+        write_lines(out.main, lines, jobs, numbers, layout, log)
 
 
-TARGET = Swf()
+TARGET = SwfTarget()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import polars as pl
 
 from tracekit.errors import UsageError
-from tracekit.export.interface import FRACTIONS, Field, Option, Target
+from tracekit.export.interface import FRACTIONS, ExportLog, Field, JobSelection, Option, Options, Output, Target
 from tracekit.export.targets._cluster import GPUS_PER_NODE, NODES, cluster_size
 from tracekit.export.text import whole_seconds, write_csv
 from tracekit.text import counted
@@ -21,12 +21,7 @@ from tracekit.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tracekit.export.chosen import Chosen
-    from tracekit.export.interface import Options
-    from tracekit.export.output import Output
-    from tracekit.export.told import Told
-
-__all__ = ["TARGET", "Tiresias"]
+__all__ = ["TARGET", "TiresiasTarget"]
 
 _SPEC = ".cluster.csv"
 _MODELS = (
@@ -34,7 +29,7 @@ _MODELS = (
 )  # fmt: skip
 
 
-class Tiresias(Target):
+class TiresiasTarget(Target):
     """The job trace, and the cluster specification beside it."""
 
     name = "tiresias"
@@ -64,34 +59,34 @@ class Tiresias(Target):
     sources = ("github.com/SymbioticLab/Tiresias, simulator/README.md, run_sim.py, jobs.py, models.py",)
 
     def check(self, options: Options) -> None:
-        """Refuse numbers that are none."""
+        """Refuse options that are not numbers."""
         options.positive("iterations_per_second")
         for name in ("nodes", "gpus_per_node", "nodes_per_switch", "cpus_per_node", "memory_per_node"):
             if options.count(name, least=1) is None and name.endswith("per_node") and name != "gpus_per_node":
                 raise UsageError("is empty", where=f"--option {name}", hint="give a whole number from 1")
 
-    def write(self, jobs: Chosen, out: Output, told: Told, options: Options) -> None:
+    def write(self, jobs: JobSelection, out: Output, log: ExportLog, options: Options) -> None:
         """Write the trace and the specification."""
         if out.target.suffix != ".csv":
             raise UsageError(
                 f"'{out.target.name}' does not end in .csv",
                 where="-o",
-                hint="Tiresias tells the delimiter from the name",
+                hint="Tiresias takes the delimiter from the name",
             )
-        told.filled("model_name", options.values["model"], jobs.count, "model")
+        log.filled("model_name", options.values["model"], jobs.count, "model")
         rate = options.positive("iterations_per_second")
-        told.filled("iterations", f"{rate:g} in each second of the duration", jobs.count, "iterations_per_second")
-        write_csv(out.main, _rows(jobs, options.values["model"], rate, told), told, guard=False)
-        nodes, gpus = cluster_size(jobs, told, options)
+        log.filled("iterations", f"{rate:g} in each second of the duration", jobs.count, "iterations_per_second")
+        write_csv(out.main, _rows(jobs, options.values["model"], rate, log), log, guard=False)
+        nodes, gpus = cluster_size(jobs, log, options)
         below = min(options.count("nodes_per_switch", least=1) or nodes, nodes)
         switches = -(-nodes // below)
         if switches * below != nodes:
-            told.note(
+            log.note(
                 f"{counted(nodes, 'nodes')} became {switches * below:,}: "
                 f"every switch has {below} (option nodes_per_switch)"
             )
         host = {name: options.count(name, least=1) for name in ("cpus_per_node", "memory_per_node")}
-        told.note(f"CPU cores and memory of a node: {host['cpus_per_node']}, {host['memory_per_node']} GB (options)")
+        log.note(f"CPU cores and memory of a node: {host['cpus_per_node']}, {host['memory_per_node']} GB (options)")
         spec = pl.DataFrame(
             {
                 "num_switch": [switches],
@@ -104,9 +99,9 @@ class Tiresias(Target):
         spec.write_csv(out.companion(_SPEC))
 
 
-def _rows(jobs: Chosen, model: str, rate: float, told: Told) -> Iterator[pl.DataFrame]:
+def _rows(jobs: JobSelection, model: str, rate: float, log: ExportLog) -> Iterator[pl.DataFrame]:
     lengthened = 0
-    held: pl.DataFrame | None = None
+    previous: pl.DataFrame | None = None
     for block in jobs.blocks("submit_s", "work_s", "size"):
         lengthened += int((block["work_s"] < 0.5).sum())
         rows = block.select(
@@ -117,17 +112,17 @@ def _rows(jobs: Chosen, model: str, rate: float, told: Told) -> Iterator[pl.Data
             model_name=pl.lit(model),
             duration=whole_seconds("work_s").clip(lower_bound=1),
         )
-        if held is not None:
-            yield _with_intervals(held, int(rows["submit_time"][0]))
-        held = rows
-    if held is not None:
-        yield _with_intervals(held, int(held["submit_time"][-1]))
-    told.changed(lengthened, "they ran for less than half a second; the duration is 1 s")
+        if previous is not None:
+            yield _with_intervals(previous, int(rows["submit_time"][0]))
+        previous = rows
+    if previous is not None:
+        yield _with_intervals(previous, int(previous["submit_time"][-1]))
+    log.changed(lengthened, "they ran for less than half a second; the duration is 1 s")
 
 
 def _with_intervals(rows: pl.DataFrame, following: int) -> pl.DataFrame:
-    """Add the seconds to the next submission; the one after the last row is given."""
+    """Add the column interval [s]: the time to the next submission, which is `following` for the last row."""
     return rows.with_columns(interval=pl.col("submit_time").shift(-1, fill_value=following) - pl.col("submit_time"))
 
 
-TARGET = Tiresias()
+TARGET = TiresiasTarget()

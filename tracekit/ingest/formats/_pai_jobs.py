@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.ingest.formats._pai_staging import PaiCheck, count_found, instant, keep_one
+from tracekit.ingest.checks import SqlCheck, run_checks
+from tracekit.ingest.formats._pai_staging import instant, keep_one
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,12 +33,8 @@ def write_jobs(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) ->
     Parameters
     ----------
     con : DuckDB connection
-        Gets the views job, task, instance and tag_row (raw rows), try (instance rows, unknown times NULL), worker (one
-        row for each worker) and tag (one row for each alias), and the table unit (one row for each job of the Trace).
-    tables : PaiTables
-        The raw tables, the job table among them.
-    sink : Sink
-        Gets the tables and the checks.
+        Receives the views job, task, instance and tag_row (raw rows), try (instance rows, unknown times NULL), worker
+        (one row for each worker) and tag (one row for each alias), and the table unit (one row for each job).
     """
     tables.stage(con, "job", "pai_job_table")
     tables.stage(con, "task", "pai_task_table")
@@ -63,10 +60,10 @@ def write_jobs(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) ->
     con.execute(_RUN)
     _write_tables(con, sink)
     _write_placements(con, instances, sink)
-    count_found(con, sink, _CHECKS)
+    run_checks(con, sink, _CHECKS)
     if tables.has("pai_group_tag_table"):
         _note_tags(sink)
-        count_found(con, sink, _TAG_CHECKS)
+        run_checks(con, sink, _TAG_CHECKS)
 
 
 def _note_tags(sink: Sink) -> None:
@@ -74,7 +71,7 @@ def _note_tags(sink: Sink) -> None:
     place = (
         "with unit=task they have no place"
         if sink.options["unit"] == "task"
-        else "they stand as the job's name, which the source does not tell"
+        else "they stand as the job's name, which the source does not state"
     )
     sink.note(
         "workload tags name models (bert, ctr), not what a job is for: workload is known only where the tag is "
@@ -115,8 +112,8 @@ _RAN = """CREATE VIEW ran AS
     SELECT job_name, task_name, machine, status, start_time, end_time, 1 AS workers FROM worker
     UNION ALL
     SELECT job_name, task_name, NULL, NULL, start_time, end_time, 0 FROM try SEMI JOIN worker_superseded USING (line)"""
-"""Jobs and tasks start and end with the first and last of all their instance rows, earlier tries included; where a
-worker was and how it ended is told by its last row alone."""
+"""Jobs and tasks start and end with the first and last of all their instance rows, earlier tries included; the machine
+and the status of a worker are those of its last row."""
 
 _GANG = """CREATE TABLE gang AS
     SELECT job_name, task_name, sum(workers) AS workers, max(status) AS status, min(start_time) AS start_s,
@@ -212,31 +209,31 @@ def _write_placements(con: duckdb.DuckDBPyConnection, instances: Path | None, si
 
 
 def _moment(column: str) -> pl.Expr:
-    """Lay seconds on 1970-01-01; 0 means unknown."""
+    """Return seconds as times from 1970-01-01 on; 0 means unknown."""
     return pl.when(pl.col(column) != 0).then((pl.col(column) * 1_000_000).cast(pl.Int64).cast(pl.Datetime("us")))
 
 
 _CHECKS = (
-    PaiCheck(
+    SqlCheck(
         "tasks_without_job",
         "tasks whose job is not in the job table; they are part of no job here",
         "SELECT job_name || '/' || task_name FROM task ANTI JOIN job USING (job_name)",
         "task",
     ),
-    PaiCheck(
+    SqlCheck(
         "instances_without_task",
         "instances whose task is not in the task table; their request is unknown",
         """SELECT worker_name FROM worker SEMI JOIN (SELECT job_name, task_name FROM gang
             ANTI JOIN task USING (job_name, task_name)) USING (job_name, task_name)""",
         "worker",
     ),
-    PaiCheck(
+    SqlCheck(
         "superseded_instance_rows",
         "rows of a worker that another row of the same worker replaces; the last by (status, start, end) counts",
         "SELECT worker_name FROM worker_superseded",
         "instance",
     ),
-    PaiCheck(
+    SqlCheck(
         "submission_disagrees",
         "jobs whose start_time is not their earliest task's; the job's own is taken as the submission",
         """SELECT job_name FROM job JOIN (
@@ -244,31 +241,31 @@ _CHECKS = (
         WHERE nullif(start_time, 0) <> s""",
         "job",
     ),
-    PaiCheck(
+    SqlCheck(
         "job_end_disagrees",
         "jobs whose end_time is not their latest instance's; the instance's is used",
         "SELECT job_name FROM job JOIN run USING (job_name) WHERE nullif(job.end_time, 0) <> run.end_s",
         "job",
     ),
-    PaiCheck(
+    SqlCheck(
         "final_status_without_end",
         "jobs that failed or terminated without an end in the job table; the end comes from their instances",
         "SELECT job_name FROM job WHERE status IN ('Failed', 'Terminated') AND nullif(end_time, 0) IS NULL",
         "job",
     ),
-    PaiCheck(
+    SqlCheck(
         "gangs_seen_in_part",
         "tasks of which fewer instances were seen than planned",
         "SELECT job_name || '/' || task_name FROM task JOIN gang USING (job_name, task_name) WHERE workers < inst_num",
         "task",
     ),
-    PaiCheck(
+    SqlCheck(
         "workers_without_machine",
         "instances that name no machine; they have no placement",
         "SELECT worker_name FROM worker WHERE machine IS NULL",
         "worker",
     ),
-    PaiCheck(
+    SqlCheck(
         "unknown_status_word",
         "records whose status word is not in the format's description; their status is 'unknown'",
         f"""SELECT job_name FROM job WHERE status NOT IN ({_KNOWN_WORDS})
@@ -278,25 +275,25 @@ _CHECKS = (
 )
 
 _TAG_CHECKS = (
-    PaiCheck(
+    SqlCheck(
         "group_tags_without_job",
         "group tags whose inst_id is no job's; they tag nothing here",
         "SELECT inst_id FROM tag ANTI JOIN (SELECT inst_id FROM job) USING (inst_id)",
         "tag",
     ),
-    PaiCheck(
+    SqlCheck(
         "repeated_group_tags",
-        "group tags whose inst_id an earlier row tags; the first in the file stands",
+        "group tags whose inst_id an earlier row tags; the first in the file is used",
         "SELECT inst_id FROM tag_superseded",
         "tag_row",
     ),
-    PaiCheck(
+    SqlCheck(
         "group_tag_user_disagrees",
         "jobs whose group tag names another user; the job's own is used",
         "SELECT job_name FROM job JOIN tag USING (inst_id) WHERE job.user <> tag.user",
         "job",
     ),
-    PaiCheck(
+    SqlCheck(
         "gpu_type_spec_disagrees",
         "GPU tasks on another GPU type than their job's group tag asked for; the task's type is used",
         """SELECT job_name || '/' || task_name FROM request JOIN job USING (job_name) JOIN tag USING (inst_id)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.ingest.formats._pai_staging import PaiCheck, count_found, instant
+from tracekit.ingest.checks import SqlCheck, run_checks
+from tracekit.ingest.formats._pai_staging import instant
 
 if TYPE_CHECKING:
     from tracekit.ingest.formats._pai_staging import PaiTables
@@ -37,14 +38,7 @@ def write_machines(tables: PaiTables, sink: Sink) -> pl.Series:
 def write_host_samples(tables: PaiTables, sink: Sink, machines: pl.Series) -> None:
     """Write host_utilization: one DERIVED sample for each worker's interval, at its start.
 
-    Parameters
-    ----------
-    tables : PaiTables
-        The raw tables.
-    sink : Sink
-        Gets the table and the checks.
-    machines : polars.Series
-        The machines of the specification; empty where there is none.
+    `machines` are those of the specification; empty where there is none.
     """
     with sink.connect() as con:
         tables.stage(con, "metric", "pai_machine_metric")
@@ -67,36 +61,36 @@ def write_host_samples(tables: PaiTables, sink: Sink, machines: pl.Series) -> No
             )
         sink.note(
             "host_utilization is DERIVED: each sample is a machine's mean CPU use over the life of one of its workers, "
-            "laid at that worker's start; the lives overlap and differ in length, so it is no regular series"
+            "laid at that worker's start; the lives overlap and differ in length, so it is not a regular series"
         )
-        count_found(con, sink, _CHECKS)
+        run_checks(con, sink, _CHECKS)
         if len(machines):
             con.register("listed", machines.to_frame().to_arrow())
-            count_found(con, sink, (_UNLISTED,))
+            run_checks(con, sink, (_UNLISTED,))
 
 
 _CHECKS = (
-    PaiCheck(
+    SqlCheck(
         "machine_metrics_without_sample",
         "intervals of machine use that lack the machine, the start or the CPU use; they give no sample",
         """SELECT coalesce(machine, 'unknown machine') || ' in line ' || line
         FROM metric ANTI JOIN sample USING (line)""",
         "metric",
     ),
-    PaiCheck(
+    SqlCheck(
         "repeated_machine_metrics",
-        "intervals of machine use that another with the same start and machine follows; the last in the file stands",
+        "intervals of machine use that another with the same start and machine follows; the last in the file is used",
         """SELECT machine || ' at ' || start_s::BIGINT || ' s'
         FROM standing, range(rows - 1) WHERE rows > 1""",
         "sample",
     ),
-    PaiCheck(
+    SqlCheck(
         "machine_metric_ends_before_start",
         "intervals of machine use that end before they start; they count like any other",
         "SELECT machine || ' in line ' || line FROM metric WHERE nullif(end_time, 0) < start_time",
         "metric",
     ),
-    PaiCheck(
+    SqlCheck(
         "machine_cpu_out_of_range",
         "intervals of machine use with a CPU use below 0 or above 100 percent; they are kept",
         "SELECT machine || ' in line ' || line FROM metric WHERE machine_cpu NOT BETWEEN 0 AND 100",
@@ -104,7 +98,7 @@ _CHECKS = (
     ),
 )
 
-_UNLISTED = PaiCheck(
+_UNLISTED = SqlCheck(
     "unlisted_machine_metrics",
     "machines with measured use that are not in the machine list",
     "SELECT DISTINCT machine FROM sample ANTI JOIN listed USING (machine)",

@@ -1,9 +1,9 @@
-"""The raw tables of PAI as DuckDB views, and what the modules that join them share."""
+"""The raw tables of PAI as DuckDB views, and helpers of the modules that join them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -11,28 +11,28 @@ from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import LAST_SECOND, limited
 from tracekit.ingest.csv_table import header_columns, read_table
-from tracekit.ingest.record_times import RecordTimes, Sequence, clipped_seconds
+from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
 from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     import duckdb
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
+    from tracekit.ingest.interface import FoundFiles
     from tracekit.ingest.sink import Sink
     from tracekit.schema import TableSchema
 
-__all__ = ["PaiCheck", "PaiTables", "count_found", "instant", "keep_one"]
+__all__ = ["PaiTables", "instant", "keep_one"]
 
 _LARGEST = dict.fromkeys(("inst_num", "plan_cpu", "plan_mem", "plan_gpu"), 1e9)
 _OF_SAMPLES = dict.fromkeys(("start_time", "end_time"), LAST_SECOND)
 _SUBMITTED = {"start_time": "submit_time", "end_time": "end_time"}
 _RUN = {"start_time": "start_time", "end_time": "end_time"}
 _TIMES = {"pai_job_table": _SUBMITTED, "pai_task_table": _SUBMITTED, "pai_instance_table": _RUN}
-"""What the times of a table are in the Trace."""
+"""Columns of the Trace that the times of a table become."""
 _READ = {
     "pai_instance_table": (
         "job_name",
@@ -62,20 +62,13 @@ _READ = {
 class PaiTables:
     """The raw tables of one source, read once each.
 
-    Parameters
-    ----------
-    found : Found
-        The raw files.
-    sink : Sink
-        Gets their accounts, rejects and staged rows.
-
     Raises
     ------
     SourceError
         Two files hold the same table, or a .header file lacks a column.
     """
 
-    def __init__(self, found: Found, sink: Sink) -> None:
+    def __init__(self, found: FoundFiles, sink: Sink) -> None:
         self._found = found
         self._sink = sink
         self._orders = dict(self._header(file) for file in found.get("header"))
@@ -130,13 +123,13 @@ def _narrowed(spec: TableSchema) -> TableSchema:
 
 
 def _possible(rows: pl.DataFrame, times: RecordTimes, columns: dict[str, str], *, by_task: bool) -> pl.DataFrame:
-    """Return the rows without times that cannot be, still seconds; 0 is the release's word for unknown."""
+    """Return the rows with impossible times NULL, still in seconds; 0 means unknown in the release."""
     known = rows.with_columns(pl.when(pl.col(name) != 0).then(name).alias(name) for name in columns)
     name = (
         pl.format("{}/{}", "job_name", "task_name") if by_task and "task_name" in rows.columns else pl.col("job_name")
     )
     dated = known.select(name.alias("job_id"), "line", *(clipped_seconds(pl.col(c)) for c in columns))
-    found = times.possible(dated, Sequence(columns)).select(list(columns))
+    found = times.possible(dated, TimeColumns(columns)).select(list(columns))
     return known.with_columns(known[c].set(found[c].is_null(), None) for c in columns)
 
 
@@ -157,27 +150,5 @@ def keep_one(con: duckdb.DuckDBPyConnection, view: str, rows: str, key: str, ord
 
 
 def instant(seconds: str) -> str:
-    """Return the SQL that lays seconds on 1970-01-01."""
+    """Return SQL for seconds as times from 1970-01-01 on."""
     return f"make_timestamp(({seconds} * 1000000)::BIGINT)"
-
-
-class PaiCheck(NamedTuple):
-    """A contradiction that the source may hold."""
-
-    name: str
-    meaning: str
-    query: str
-    """Gives one text column: the rows found."""
-    of: str
-    """The table or view whose rows were looked at."""
-
-
-def count_found(con: duckdb.DuckDBPyConnection, sink: Sink, checks: Iterable[PaiCheck]) -> None:
-    """Run the checks and enter their counts."""
-    sizes: dict[str, int] = {}
-    for check in checks:
-        sink.progress.stage(f"checking {check.name}")
-        count, examples = con.execute(f"SELECT count(*), min(x, 5) FROM ({check.query}) AS found(x)").fetchall()[0]
-        if check.of not in sizes:
-            sizes[check.of] = con.execute(f"SELECT count(*) FROM {check.of}").fetchall()[0][0]
-        sink.check(check.name, count, sizes[check.of], check.meaning, examples)

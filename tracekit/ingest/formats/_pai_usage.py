@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.ingest.formats._pai_staging import PaiCheck, count_found
+from tracekit.ingest.checks import SqlCheck, run_checks
 
 if TYPE_CHECKING:
     import duckdb
@@ -18,25 +18,18 @@ __all__ = ["write_usage"]
 def write_usage(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -> None:
     """Write job_usage from the sensor table, in file order.
 
-    A row belongs to the job (or task, with unit=task) that it names itself; without a job table every row stands
-    under that name. Its instance is the one of the same worker in the instance table, else NULL: a worker's name is no
+    A row belongs to the job (or task, with unit=task) that it names itself; without a job table every row
+    has that name. Its instance is the one of the same worker in the instance table, else NULL: a worker's name is no
     instance's name.
 
-    Parameters
-    ----------
-    con : DuckDB connection
-        Has what `write_jobs` defines where there is a job table; gets the view sensor and the table named.
-    tables : PaiTables
-        The raw tables.
-    sink : Sink
-        Gets the table and the checks.
+    With a job table, `con` has the views that `write_jobs` creates.
     """
     tables.stage(con, "sensor", "pai_sensor_table")
     of_task = sink.options["unit"] == "task"
     if not tables.has("pai_job_table"):
         own = "job_name || '/' || task_name" if of_task else "job_name"
         _copy(con, sink, f"SELECT {own} AS job_id, NULL AS instance, * FROM sensor")
-        count_found(con, sink, _CHECKS)
+        run_checks(con, sink, _CHECKS)
         return
     key = "job_name, task_name" if of_task else "job_name"
     # Superseded rows go last: their number is estimated far too high, and the instances would be held instead of the
@@ -54,15 +47,15 @@ def write_usage(con: duckdb.DuckDBPyConnection, tables: PaiTables, sink: Sink) -
         f"""SELECT u.job_id, n.inst_name AS instance, s.*
         FROM sensor s JOIN (SELECT job_id, {key} FROM unit) u USING ({key}) LEFT JOIN named n ON n.line = s.line""",
     )
-    unknown = PaiCheck(
+    unknown = SqlCheck(
         "sensor_rows_without_job",
         f"measured uses whose {'task' if of_task else 'job'} is not in the source; they are not in job_usage",
         f"SELECT worker_name FROM sensor ANTI JOIN unit USING ({key})",
         "sensor",
     )
-    count_found(con, sink, (unknown, *_CHECKS))
+    run_checks(con, sink, (unknown, *_CHECKS))
     if tables.has("pai_instance_table"):
-        count_found(con, sink, _INSTANCE_CHECKS)
+        run_checks(con, sink, _INSTANCE_CHECKS)
 
 
 def _copy(con: duckdb.DuckDBPyConnection, sink: Sink, rows: str) -> None:
@@ -78,7 +71,7 @@ def _copy(con: duckdb.DuckDBPyConnection, sink: Sink, rows: str) -> None:
 
 
 _CHECKS = (
-    PaiCheck(
+    SqlCheck(
         "repeated_sensor_rows",
         "measured uses of a worker that an earlier row measures too; all are kept",
         """SELECT worker_name FROM (
@@ -88,7 +81,7 @@ _CHECKS = (
         QUALIFY row_number() OVER (PARTITION BY worker_name ORDER BY line) > 1""",
         "sensor",
     ),
-    PaiCheck(
+    SqlCheck(
         "sensor_values_below_zero",
         "measured uses with a value below 0; they are kept",
         "SELECT worker_name FROM sensor WHERE least(cpu_usage, gpu_wrk_util, avg_mem, avg_gpu_wrk_mem) < 0",
@@ -97,13 +90,13 @@ _CHECKS = (
 )
 
 _INSTANCE_CHECKS = (
-    PaiCheck(
+    SqlCheck(
         "sensor_rows_without_instance",
         "measured uses whose worker is not among the instances of their job; their instance is unknown",
         "SELECT worker_name FROM sensor ANTI JOIN named USING (line)",
         "sensor",
     ),
-    PaiCheck(
+    SqlCheck(
         "sensor_machine_disagrees",
         "measured uses on another machine than the worker's last one; their own machine is used",
         "SELECT worker_name FROM sensor SEMI JOIN (SELECT line FROM named WHERE moved) USING (line)",

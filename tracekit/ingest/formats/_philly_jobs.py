@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.ingest.ahead import ahead
+from tracekit.ingest.derived import in_seconds
 from tracekit.ingest.formats._philly_records import read_records
 from tracekit.ingest.json_array import json_runs
 from tracekit.ingest.localtime import instants
-from tracekit.ingest.record_times import RecordTimes, Sequence
+from tracekit.ingest.prefetch import prefetch
+from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.formats._philly_records import Records, Refusal
+    from tracekit.ingest.formats._philly_records import PhillyRecords, Refusal
     from tracekit.ingest.json_array import JsonRun
     from tracekit.ingest.sink import OpenedFile, Sink
 
@@ -29,8 +30,8 @@ TIMEZONE = "America/Los_Angeles"
 _STATUS = {"Pass": "completed", "Killed": "cancelled", "Failed": "failed"}
 _ATTEMPT_BITS = 32
 _TIME = "%Y-%m-%d %H:%M:%S"
-_SUBMITTED = Sequence({"submitted": "submit_time"})
-_RUN = Sequence({"start": "start_time", "end": "end_time"}, attempt="attempt")
+_SUBMITTED = TimeColumns({"submitted": "submit_time"})
+_RUN = TimeColumns({"start": "start_time", "end": "end_time"}, attempt="attempt")
 
 
 def read_jobs(file: SourceFile, sink: Sink) -> None:
@@ -38,8 +39,8 @@ def read_jobs(file: SourceFile, sink: Sink) -> None:
     seen: set[str] = set()
     times = RecordTimes(sink, file.path)
     with sink.opened(file) as opened:
-        # One thread finds the objects, another takes them apart.
-        for run, records, refused in ahead((r, *read_records(r, seen)) for r in json_runs(opened.stream, file.path)):
+        # One thread finds the objects, another parses them.
+        for run, records, refused in prefetch((r, *read_records(r, seen)) for r in json_runs(opened.stream, file.path)):
             opened.count(len(run.texts) + len(run.bad))
             for stray in run.bad:
                 opened.reject(stray.line, None, stray.reason, stray.raw)
@@ -47,7 +48,7 @@ def read_jobs(file: SourceFile, sink: Sink) -> None:
 
 
 def _write_jobs(
-    records: Records, refused: list[Refusal], run: JsonRun, opened: OpenedFile, times: RecordTimes, sink: Sink
+    records: PhillyRecords, refused: list[Refusal], run: JsonRun, opened: OpenedFile, times: RecordTimes, sink: Sink
 ) -> None:
     job, attempt, detail = records
     bad: dict[int, tuple[str, str]] = {}
@@ -73,7 +74,7 @@ def _write_jobs(
 
 
 def _timed(frame: pl.DataFrame, columns: list[str], bad: dict[int, tuple[str, str]]) -> pl.DataFrame:
-    """Parse the columns as times; rows of unusable ones are entered in `bad` with column and reason."""
+    """Parse the columns as times; rows with unusable ones are added to `bad` with column and reason."""
     parsed = frame.with_columns(
         pl.col(c).str.to_datetime(_TIME, strict=False, time_unit="us", cache=False) for c in columns
     )
@@ -90,7 +91,7 @@ def _timed(frame: pl.DataFrame, columns: list[str], bad: dict[int, tuple[str, st
 def _possible(
     job: pl.DataFrame, attempt: pl.DataFrame, times: RecordTimes, sink: Sink
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return both frames, times in UTC, NULL where they cannot be: the attempts of a job follow each other."""
+    """Return both frames with times in UTC, impossible ones NULL: the attempts of a job follow each other."""
     utc, doubled_hour = sink.options["times"] == "utc", sink.options["doubled_hour"]
     job = times.dated(job, _SUBMITTED)
     if utc:
@@ -105,7 +106,7 @@ def _possible(
 
 
 def _latest_before(attempt: pl.DataFrame, submitted: pl.Series) -> pl.Series:
-    """Return the latest time that a job's record has before each of its attempts."""
+    """Return the latest time in the record of a job before each of its attempts."""
     own = pl.max_horizontal("start", "end")
     previous = own.cum_max().forward_fill().shift(1).over("row")
     return attempt.select(pl.max_horizontal(previous, submitted)).to_series()
@@ -123,8 +124,8 @@ def _attempts(job: pl.DataFrame, attempt: pl.DataFrame) -> pl.DataFrame:
         "attempt",
         start_time="start",
         end_time="end",
-        run_s=_seconds(pl.col("end") - pl.col("start")),
-        wait_s=_seconds(pl.col("start") - previous),
+        run_s=in_seconds(pl.col("end") - pl.col("start")),
+        wait_s=in_seconds(pl.col("start") - previous),
         gpu_count="gpus",
         node_count="nodes",
         status=pl.when(last & pl.col("status").is_not_null()).then(_status(pl.col("status"))),
@@ -132,7 +133,7 @@ def _attempts(job: pl.DataFrame, attempt: pl.DataFrame) -> pl.DataFrame:
 
 
 def _places(jobs: pl.DataFrame, others: pl.DataFrame) -> NDArray[np.intp]:
-    """Return where the job of each row of `others` stands in `jobs`; both are ordered by `row`."""
+    """Return the index in `jobs` of the job of each row of `others`; both are ordered by `row`."""
     return np.searchsorted(jobs["row"].to_numpy(), others["row"].to_numpy())
 
 
@@ -153,8 +154,8 @@ def _jobs(job: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
         submit_time="submitted",
         start_time="start_time",
         end_time="end_time",
-        queue_s=_seconds(pl.col("start_time") - pl.col("submitted")),
-        run_s=_seconds(pl.col("end_time") - pl.col("start_time")),
+        queue_s=in_seconds(pl.col("start_time") - pl.col("submitted")),
+        run_s=in_seconds(pl.col("end_time") - pl.col("start_time")),
         gpu_count="gpu_count",
         node_count="node_count",
         attempt_count="attempts",
@@ -183,51 +184,34 @@ def _status(source: pl.Expr) -> pl.Expr:
     return source.replace_strict(_STATUS, default="unknown", return_dtype=pl.String)
 
 
-def _seconds(duration: pl.Expr) -> pl.Expr:
-    return duration.dt.total_microseconds() / 1e6
-
-
 def _count_contradictions(jobs: pl.DataFrame, attempts: pl.DataFrame, sink: Sink) -> None:
-    ended = jobs["status"].is_in(["completed", "cancelled", "failed"]).fill_null(value=False)
-    open_end = ended & (jobs["attempt_count"] > 0) & jobs["end_time"].is_null()
-    sink.check(
-        "ended_status_without_end",
-        int(open_end.sum()),
-        jobs.height,
-        "jobs with a final status whose last attempt has no end; the status stands, the end is unknown",
-        jobs["job_id"].filter(open_end),
-    )
-    unknown = (jobs["status"] == "unknown").fill_null(value=False)
-    sink.check(
-        "unknown_status_word",
-        int(unknown.sum()),
-        jobs.height,
-        "records whose status word is not in the format's description; their status is 'unknown'",
-        jobs["job_id"].filter(unknown),
-    )
-    without = (jobs["attempt_count"] == 0).fill_null(value=False)
-    sink.check(
-        "jobs_without_attempts",
-        int(without.sum()),
-        jobs.height,
-        "jobs that never got resources by the log; they count in statuses and in no time or size",
-        jobs["job_id"].filter(without),
-    )
-    for column, name in (("start_time", "attempts_without_start"), ("end_time", "attempts_without_end")):
-        absent = attempts[column].is_null()
-        sink.check(
-            name,
-            int(absent.sum()),
-            attempts.height,
-            f"attempts whose {column.split('_')[0]} is unknown; times that need it are unknown too",
-            attempts["job_id"].filter(absent),
-        )
-    sizes = attempts.filter(pl.col("gpu_count").is_not_null()).group_by("job_id").agg(n=pl.col("gpu_count").n_unique())
-    changed = sizes.filter(pl.col("n") > 1)["job_id"].sort()
-    sink.check(
+    ended = jobs["status"].is_in(["completed", "cancelled", "failed"])
+    for name, found, meaning in (
+        (
+            "ended_status_without_end",
+            ended & (jobs["attempt_count"] > 0) & jobs["end_time"].is_null(),
+            "jobs with a final status whose last attempt has no end; the status stands, the end is unknown",
+        ),
+        (
+            "unknown_status_word",
+            jobs["status"] == "unknown",
+            "records whose status word is not in the format's description; their status is 'unknown'",
+        ),
+        (
+            "jobs_without_attempts",
+            jobs["attempt_count"] == 0,
+            "jobs that never got resources by the log; they count in statuses and in no time or size",
+        ),
+    ):
+        sink.check_rows(name, found, meaning, jobs["job_id"])
+    for side in ("start", "end"):
+        meaning = f"attempts whose {side} is unknown; times that need it are unknown too"
+        sink.check_rows(f"attempts_without_{side}", attempts[f"{side}_time"].is_null(), meaning, attempts["job_id"])
+    known = attempts.drop_nulls("gpu_count")
+    sizes = known.group_by("job_id").agg(n=pl.col("gpu_count").n_unique()).sort("job_id")
+    sink.check_rows(
         "size_changes_between_attempts",
-        len(changed),
-        sizes.height,
+        sizes["n"] > 1,
         "jobs whose attempts hold different numbers of GPUs; the first attempt's number is the job's",
-        changed,
+        sizes["job_id"],
     )

@@ -1,7 +1,7 @@
 """Philly's job log: JSON objects to frames of jobs, attempts and what they held.
 
-A run of objects is read at once. Where one of them is not as documented, each is looked at first: what tells the same
-in other words is put into the documented ones, and what cannot be used is set aside.
+A run of objects is parsed at once. Where one of them is not as documented, each is examined first: equivalent spellings
+are rewritten as the documented ones, and objects that cannot be used are set aside.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tracekit.ingest.json_array import JsonRun
 
-__all__ = ["Records", "Refusal", "read_records"]
+__all__ = ["PhillyRecords", "Refusal", "read_records"]
 
 _UNKNOWN = (None, "", "None")
 _GPUS = {f"gpu{number:0{width}}": number for width in (1, 2, 3) for number in range(10**width)}
@@ -28,10 +28,10 @@ _TEXT = pa.string()
 _HELD = pa.list_(pa.struct([("ip", _TEXT), ("gpus", pa.list_(_TEXT))]))
 _TRIED = pa.list_(pa.struct([("start_time", _TEXT), ("end_time", _TEXT), ("detail", _HELD)]))
 _DOCUMENTED = pa.schema([*((name, _TEXT) for name in _FIELDS.values()), ("attempts", _TRIED)])
-"""What the objects of the log look like by its documentation."""
+"""The objects of the log as documented."""
 
 
-class Records(NamedTuple):
+class PhillyRecords(NamedTuple):
     """The usable objects of a run, their times still text.
 
     `row` is the number of an object in its run, from 0.
@@ -54,18 +54,13 @@ class Refusal(NamedTuple):
 
 
 class _Unusable(Exception):  # noqa: N818 -- not an error but a verdict on one record, or on a run
-    """A record cannot be used as it stands; its arguments are the column and the reason."""
+    """A record that cannot be used as it is; the arguments are the column and the reason."""
 
 
-def read_records(run: JsonRun, seen: set[str]) -> tuple[Records, list[Refusal]]:
-    """Take the objects of a run apart, and tell which cannot be used.
+def read_records(run: JsonRun, seen: set[str]) -> tuple[PhillyRecords, list[Refusal]]:
+    """Parse the objects of a run; return the usable ones as frames, and why the others cannot be used.
 
-    Parameters
-    ----------
-    run : JsonRun
-        The objects.
-    seen : set of str
-        Job ids met so far; those of this run are added.
+    `seen` has the job ids so far; those of this run are added.
     """
     refused: list[Refusal] = []
     try:
@@ -84,7 +79,7 @@ def read_records(run: JsonRun, seen: set[str]) -> tuple[Records, list[Refusal]]:
     return found, refused
 
 
-def _records(texts: Sequence[bytes], rows: Sequence[int], seen: set[str]) -> Records:
+def _records(texts: Sequence[bytes], rows: Sequence[int], seen: set[str]) -> PhillyRecords:
     """Read objects that are as documented; fail if one is not."""
     jobs = _frame(texts).with_columns(pl.Series("row", rows, dtype=pl.Int64))
     ids = jobs["job_id"]
@@ -96,7 +91,7 @@ def _records(texts: Sequence[bytes], rows: Sequence[int], seen: set[str]) -> Rec
     if held["ip"].null_count() or indices.explode(empty_as_null=False, keep_nulls=False).null_count():
         raise _Unusable("detail", "lacks a node, or names no GPU like gpu0")
     gpus = pl.col("detail").list.eval(pl.element().struct.field("gpus").list.len()).list.sum()
-    return Records(
+    return PhillyRecords(
         jobs.select("row", *_FIELDS, pl.col("attempts").list.len().fill_null(0).cast(pl.Int64)),
         tried.select(
             "row",
@@ -111,7 +106,7 @@ def _records(texts: Sequence[bytes], rows: Sequence[int], seen: set[str]) -> Rec
 
 
 def _frame(texts: Sequence[bytes]) -> pl.DataFrame:
-    """Return documented objects as rows, their fields under our names; `attempts` as it stands."""
+    """Return documented objects as rows, their fields under our names; `attempts` is not changed."""
     text = b"\n".join(texts)
     if not text.isascii():
         text.decode("utf-8")  # Arrow does not look at it
@@ -150,7 +145,7 @@ def _unless_zero(number: pl.Expr) -> pl.Expr:
 
 
 def _as_documented(job: dict[str, Any], seen: set[str]) -> dict[str, Any]:
-    """Return a job in the documented words; its id is added to `seen`.
+    """Return a job in the documented form; its id is added to `seen`.
 
     Raises
     ------

@@ -11,7 +11,7 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.ingest.csv_table import read_table
-from tracekit.ingest.record_times import RecordTimes, Sequence
+from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.ingest.samples import RepeatProof
 from tracekit.trace import sql_text
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
+    from tracekit.ingest.interface import FoundFiles
     from tracekit.ingest.sink import Sink
     from tracekit.schema import TableSchema
 
@@ -56,8 +56,8 @@ def read_gpu_samples(file: SourceFile, sink: Sink) -> None:
     proof = RepeatProof()
     times = RecordTimes(sink, file.path)
     for found in read_table(sink, file, spec, inspect=count_offline):
-        raw = times.dated(found, Sequence({"time": "time"}, names="machineId")).drop_nulls("time")
-        proof.see(raw.select("time", node_id="machineId"))
+        raw = times.dated(found, TimeColumns({"time": "time"}, names="machineId")).drop_nulls("time")
+        proof.add(raw.select("time", node_id="machineId"))
         samples = _long(raw, cells)
         odd = (samples["utilization_pct"] < 0) | (samples["utilization_pct"] > 100)
         sink.check(
@@ -79,7 +79,7 @@ def _long(raw: pl.DataFrame, cells: list[str]) -> pl.DataFrame:
 
 
 def _count_not_available(text: bytes) -> int:
-    """Return how many cells say NA, blanks around it allowed."""
+    """Return how many cells are NA, with or without blanks around it."""
     array = np.frombuffer(text, dtype=np.uint8)
     at = np.flatnonzero(array == ord("N"))
     if not len(at):
@@ -89,16 +89,16 @@ def _count_not_available(text: bytes) -> int:
         ended = (after == ord(",")) | (after == ord("\r")) | (after == ord("\n"))
         if (ended & (array[at - 1] == ord(",")) & (array[at + 1] == ord("A"))).all():
             return len(at)
-    # Cells with blanks, and machines with an N in their name, are told from NA one by one.
+    # With blanks in cells, or an N in the name of a machine, only the regular expression is right.
     return len(_NOT_AVAILABLE.findall(text))
 
 
-def read_host_samples(found: Found, sink: Sink) -> None:
+def read_host_samples(found: FoundFiles, sink: Sink) -> None:
     """Join the CPU and memory files on time and machine; a sample that only one of them has is kept.
 
-    Of repeated samples the last in the file stands. With times=naive all of them stand, as in the published notebook:
-    there the two hours of a clock change have the same wall clock. The first sample of a moment is paired with the
-    first, the second with the second, which stands a microsecond later, since a row is one machine at one time.
+    Of repeated samples the last in the file is kept. With times=naive all of them are, as in the published notebook,
+    where the two hours of a clock change have the same wall clock: the first sample of a time is paired with the first,
+    the second with the second, which gets a time one microsecond later, since a row is one machine at one time.
     """
     staged = {key: _stage(found.get(key), key, sink) for key in ("cluster_cpu_util", "cluster_mem_util")}
     if not any(staged.values()):
@@ -135,7 +135,7 @@ def _stage(files: list[SourceFile], key: str, sink: Sink) -> Path | None:
         for file in files:
             times = RecordTimes(sink, file.path)
             for rows in read_table(sink, file, spec):
-                yield times.dated(rows, Sequence({"time": "time"}, names="machine_id")).drop_nulls("time")
+                yield times.dated(rows, TimeColumns({"time": "time"}, names="machine_id")).drop_nulls("time")
 
     return sink.stage(key, dated())
 

@@ -1,9 +1,9 @@
-"""Jobs that several `sacct` exports tell: what the runs in all of them make of a job.
+"""Jobs that are in several `sacct` exports: their runs are combined.
 
-A window of `sacct` lists the runs that lie in it, so that a daily export tells only the newest runs of a requeued job.
-The runs of both exports are therefore put together, by the rules with which `_slurm_tables` reads several
-exports at once: of one run the record with an end counts, else the newer one; an id whose earlier job ended more than
-REUSED_AFTER before is another job.
+`sacct` lists the runs inside its window, so that a daily export has only the newest runs of a requeued job. The runs of
+both exports are therefore combined, by the rules with which `_slurm_tables` reads several exports at once: of one run
+the record with an end counts, else the newer one; an id whose earlier job ended more than REUSED_AFTER before is
+another job.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["merge_runs"]
 
 _LATER = "moment DESC NULLS LAST, last_ended DESC, level DESC, side DESC"
-"""Order of the records of one job, the one that tells its latest moment first."""
+"""Order of the records of one job, the one with its latest state first."""
 
-# Records that share a submission or a start tell the same job; how long it lasted tells the later one of them.
+# Records with the same submission or the same start are the same job; the later one says how long it lasted.
 _LIFE = f"""
 CREATE TABLE life AS
 WITH span AS (
@@ -42,14 +42,14 @@ pair AS (
     SELECT old_id, new_id, 0 AS side, old_id AS job_id FROM link
     UNION ALL SELECT old_id, new_id, 1, new_id FROM link),
 settled AS (
-    SELECT p.old_id, p.new_id, s.done FROM pair p JOIN told t USING (side, job_id) JOIN span s USING (side, job_id)
+    SELECT p.old_id, p.new_id, s.done FROM pair p JOIN snapshot t USING (side, job_id) JOIN span s USING (side, job_id)
     QUALIFY row_number() OVER (PARTITION BY p.old_id, p.new_id ORDER BY {_LATER}) = 1)
 SELECT s.side, s.job_id, s.base, s.submit, coalesce(max(l.done), s.done) AS done
 FROM span s LEFT JOIN (pair JOIN settled l USING (old_id, new_id)) ON s.side = pair.side AND s.job_id = pair.job_id
 GROUP BY s.side, s.job_id, s.base, s.submit, s.done"""
 
 _HOME = f"""
-CREATE TABLE home AS
+CREATE TABLE identity AS
 WITH since AS (
     SELECT *, max(done) OVER (
         PARTITION BY base ORDER BY submit NULLS LAST, done, side, job_id
@@ -66,30 +66,30 @@ FROM numbered"""
 
 _LATEST = f"""
 CREATE TABLE latest AS
-SELECT final_id, side, job_id, open FROM told JOIN home USING (side, job_id)
+SELECT final_id, side, job_id, open FROM snapshot JOIN identity USING (side, job_id)
 QUALIFY row_number() OVER (PARTITION BY final_id ORDER BY {_LATER}, row DESC) = 1"""
 
 _OUTCOME = """
 CREATE TABLE outcome AS
 SELECT h.final_id, bool_or(h.side = 0) AS old, bool_or(h.side = 1) AS new, any_value(l.side) = 1 AS newer,
        coalesce(newer AND any_value(l.open) AND NOT bool_or(t.open) FILTER (WHERE h.side = 0), false) AS reopened
-FROM home h JOIN told t USING (side, job_id) JOIN latest l ON h.final_id = l.final_id GROUP BY h.final_id"""
+FROM identity h JOIN snapshot t USING (side, job_id) JOIN latest l ON h.final_id = l.final_id GROUP BY h.final_id"""
 
 _KEPT = """
 CREATE TABLE kept AS
 SELECT *, row_number() OVER (PARTITION BY final_id ORDER BY start_time NULLS LAST, side, attempt) - 1 AS number
 FROM (
-    SELECT h.final_id, r.* FROM run r JOIN home h USING (side, job_id)
+    SELECT h.final_id, r.* FROM run r JOIN identity h USING (side, job_id)
     QUALIFY row_number() OVER (
         PARTITION BY h.final_id, r.start_time, CASE WHEN r.start_time IS NULL THEN r.attempt END
         ORDER BY (r.end_time IS NULL), r.side DESC, r.job_id DESC) = 1)"""
 
-# What a job asked for is what its first run tells, how it stands is what its latest record tells.
+# The request of a job is that of its first run, its status that of its latest record.
 _JOBS = """
 CREATE TABLE merged_jobs AS
 WITH whole AS (
     SELECT h.final_id, min(m.submit_time) AS submit, min({origin}) AS origin
-    FROM home h JOIN member m USING (side, job_id) GROUP BY h.final_id),
+    FROM identity h JOIN member m USING (side, job_id) GROUP BY h.final_id),
 runs AS (
     SELECT final_id, count(*) AS attempts, arg_max_null(end_time, number) AS last_end FROM kept GROUP BY final_id),
 source AS (
@@ -133,45 +133,37 @@ SELECT t.* REPLACE (k.final_id AS job_id, k.number AS attempt),
        row_number() OVER (ORDER BY k.final_id, k.number, t.row) AS seq
 FROM both_{table} t JOIN kept k ON t.side = k.side AND t.job_id = k.job_id AND t.attempt = k.attempt"""
 
-# Measured use does not tell its run. The latest record's rows stand; of the same step's rows in the other one, as many
-# are left out as runs that both tell, the newest first.
+# Measured use does not name its run. The rows of the latest record are used; of the same step's rows in the other one,
+# as many are left out as there are runs in both, the newest first.
 _USAGE = """
 CREATE TABLE merged_job_usage AS
 WITH shared AS (
     SELECT h.final_id, l.side AS front, coalesce(any_value(r.runs), 0) AS runs, coalesce(any_value(r.behind), 0)
                AS behind
-    FROM home h JOIN latest l ON h.final_id = l.final_id
+    FROM identity h JOIN latest l ON h.final_id = l.final_id
     LEFT JOIN (
         SELECT final_id, count(*) FILTER (WHERE sides = 2) AS runs,
                count(*) FILTER (WHERE sides = 2 OR lone <> front) AS behind
         FROM (
             SELECT h.final_id, l.side AS front, count(DISTINCT r.side) AS sides, min(r.side) AS lone
-            FROM run r JOIN home h USING (side, job_id) JOIN latest l ON l.final_id = h.final_id
+            FROM run r JOIN identity h USING (side, job_id) JOIN latest l ON l.final_id = h.final_id
             GROUP BY h.final_id, l.side, r.start_time)
         GROUP BY final_id) r ON r.final_id = h.final_id
     GROUP BY h.final_id, l.side),
 used AS (
     SELECT h.final_id, s.front, s.runs, s.behind, u.*,
-           count(*) FILTER (WHERE u.side = s.front) OVER step AS told,
+           count(*) FILTER (WHERE u.side = s.front) OVER step AS own_rows,
            row_number() OVER (
                PARTITION BY h.final_id, u.task, u.instance, u.side ORDER BY u.job_id DESC, u.row DESC) AS newest
-    FROM both_job_usage u JOIN home h USING (side, job_id) JOIN shared s ON s.final_id = h.final_id
+    FROM both_job_usage u JOIN identity h USING (side, job_id) JOIN shared s ON s.final_id = h.final_id
     WINDOW step AS (PARTITION BY h.final_id, u.task, u.instance))
-SELECT * EXCLUDE (final_id, front, runs, behind, told, newest) REPLACE (final_id AS job_id),
+SELECT * EXCLUDE (final_id, front, runs, behind, own_rows, newest) REPLACE (final_id AS job_id),
        row_number() OVER (ORDER BY final_id, task NULLS FIRST, side = front, row) AS seq
-FROM used WHERE side = front OR told = 0 OR (runs < behind AND newest > least(told, runs))"""
+FROM used WHERE side = front OR own_rows = 0 OR (runs < behind AND newest > least(own_rows, runs))"""
 
 
 def merge_runs(con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:
-    """Put the runs of the jobs that both exports tell together; `tracekit.ingest.merge_jobs` says what it leaves.
-
-    Parameters
-    ----------
-    con : DuckDB connection
-        Has the views of both exports.
-    options : mapping
-        The options of the format that both were read with.
-    """
+    """Combine the runs of the jobs in both exports; `tracekit.ingest.merge_jobs` lists the tables it creates."""
     pair_jobs(con, "regexp_replace(job_id, '#[0-9]+$', '')")
     for statement in (_LIFE, _HOME, _LATEST, _OUTCOME, _KEPT):
         con.execute(statement)

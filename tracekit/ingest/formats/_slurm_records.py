@@ -9,6 +9,7 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.errors import SourceError
+from tracekit.ingest.csv_table import note_unused
 from tracekit.ingest.records import RecordReader
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.sink import OpenedFile, Sink
     from tracekit.schema import TableSchema
 
-__all__ = ["VC_COLUMNS", "Layout", "Records", "header_names", "read_records"]
+__all__ = ["VC_COLUMNS", "SacctLayout", "SacctRecords", "header_names", "read_records"]
 
 VC_COLUMNS = {"account": "Account", "partition": "Partition", "qos": "QOS"}
 """Column of the tenant unit by the option's value."""
@@ -27,7 +28,7 @@ _COMMAND = (
     "sacct --parsable2 --allusers --duplicates --format=JobID,JobIDRaw,Cluster,Submit,Eligible,Start,End,State,"
     "Elapsed,Timelimit,AllocTRES,ReqTRES,NNodes,NodeList,Account,Partition,QOS,User,Priority"
 )
-"""What gives a file that this format reads, for messages."""
+"""A command whose output this format reads, for messages."""
 
 _NEEDED = ("JobID", "Submit", "Start", "End", "State")
 # Columns in which anybody may write anything, the delimiter included.
@@ -38,8 +39,8 @@ _FREE_TEXT = frozenset(
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How the lines of one file are laid out."""
+class SacctLayout:
+    """The layout of the lines of one file."""
 
     columns: dict[str, int]
     """Position of each column that is read, in schema order."""
@@ -52,8 +53,8 @@ class Layout:
 
 
 @dataclass
-class Records:
-    """Records of one block, as text by column, with what is needed to tell their faults."""
+class SacctRecords:
+    """Records of one block as text by column, with their lines, their text and their faults."""
 
     text: pl.DataFrame
     lines: list[int]
@@ -61,20 +62,20 @@ class Records:
     faults: dict[int, tuple[str | None, str]] = field(default_factory=dict)
     """First fault of a row: column and reason."""
 
-    def blame(self, rows: pl.Series, column: str, reason: str) -> None:
-        """Enter a fault for the rows of a mask."""
+    def add_fault(self, rows: pl.Series, column: str, reason: str) -> None:
+        """Record a fault of the rows of a mask."""
         for row in rows.fill_null(value=False).arg_true().to_list():
             self.faults.setdefault(row, (column, reason))
 
 
 def header_names(line: bytes) -> list[str]:
-    """Return the names in a header line, in lower case; empty when it is none of `sacct`."""
+    """Return the names in a header line, in lower case; empty when it is not a header of `sacct`."""
     text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip("\r\n ")
     names = [name.strip().lower() for name in text.split("|")]
     return names if {"jobid", "state"} & set(names) else []
 
 
-def read_records(opened: OpenedFile, sink: Sink) -> Iterator[tuple[Layout, Records]]:
+def read_records(opened: OpenedFile, sink: Sink) -> Iterator[tuple[SacctLayout, SacctRecords]]:
     """Yield the records of one export in blocks, as text; what cannot be split into columns is set aside.
 
     Raises
@@ -91,7 +92,7 @@ def read_records(opened: OpenedFile, sink: Sink) -> Iterator[tuple[Layout, Recor
             yield layout, part
 
 
-def _layout(line: bytes | None, path: str, sink: Sink) -> Layout:
+def _layout(line: bytes | None, path: str, sink: Sink) -> SacctLayout:
     names = header_names(line) if line else []
     if not names:
         what = "has no header line that names the columns" if line else "is empty"
@@ -115,16 +116,13 @@ def _layout(line: bytes | None, path: str, sink: Sink) -> Layout:
             hint = f"add {column} to --format, or leave {option}={sink.options[option]} away"
             raise SourceError(f"the column '{column}' is missing", where=path, line=1, hint=hint)
     known = {name.lower() for name in spec.names}
-    unused = [name for name in names if name not in known]
-    if unused:
-        shown = ", ".join(name[:60] for name in unused[:8]) + (" ..." if len(unused) > 8 else "")
-        sink.note(f"{path}: columns without a place in the Trace are not read: {shown}")
+    note_unused(sink, path, [name for name in names if name not in known])
     free = [position for position, name in enumerate(names) if name in _FREE_TEXT]
     used = replace(spec, columns=tuple(spec.column(name) for name in columns))
-    return Layout(columns, len(names), trailing, free[0] if len(free) == 1 else None, used)
+    return SacctLayout(columns, len(names), trailing, free[0] if len(free) == 1 else None, used)
 
 
-def _part(block: Block, bad: list[BadRecord], layout: Layout, opened: OpenedFile, sink: Sink) -> Records:
+def _part(block: Block, bad: list[BadRecord], layout: SacctLayout, opened: OpenedFile, sink: Sink) -> SacctRecords:
     """Return the block's records with those that could be split after all; the others are set aside."""
     mended: list[list[str | None]] = []
     whole: list[BadRecord] = []
@@ -156,11 +154,11 @@ def _part(block: Block, bad: list[BadRecord], layout: Layout, opened: OpenedFile
     def raw(row: int) -> bytes:
         return block.raw(row) if row < count else whole[row - count].raw
 
-    return Records(text, [*block.lines.tolist(), *(record.line for record in whole)], raw)
+    return SacctRecords(text, [*block.lines.tolist(), *(record.line for record in whole)], raw)
 
 
-def _mend(record: BadRecord, layout: Layout) -> list[str] | None:
-    """Split a record from both ends, when only one column can hold the delimiters too many; else None."""
+def _mend(record: BadRecord, layout: SacctLayout) -> list[str] | None:
+    """Split a record from both ends, when only one column can hold the extra delimiters; else None."""
     if not record.reason.startswith("expected "):
         return None
     try:

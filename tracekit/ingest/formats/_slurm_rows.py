@@ -1,4 +1,4 @@
-"""Read `sacct` text into rows of one shape, whatever columns it has and in whatever order they stand."""
+"""Read `sacct` text into rows with fixed columns, whatever columns it has and in whatever order."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.ingest.cells import typed_cells
-from tracekit.ingest.derived import disagrees
+from tracekit.ingest.derived import disagrees, in_seconds
 from tracekit.ingest.formats import _slurm_text as text_of
 from tracekit.ingest.formats._slurm_records import VC_COLUMNS, read_records
-from tracekit.ingest.record_times import RecordTimes, Sequence
+from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.formats._slurm_records import Layout, Records
+    from tracekit.ingest.formats._slurm_records import SacctLayout, SacctRecords
     from tracekit.ingest.sink import OpenedFile, Sink
 
 __all__ = ["read_rows"]
 
-_LIFE = Sequence({"Submit": "submit_time", "Start": "start_time", "End": "end_time"}, names="JobID")
-_ALL = Sequence(
+_LIFE = TimeColumns({"Submit": "submit_time", "Start": "start_time", "End": "end_time"}, names="JobID")
+_ALL = TimeColumns(
     {"Submit": "submit_time", "Eligible": "eligible_time", "Start": "start_time", "End": "end_time"}, names="JobID"
 )
 _LINES_PER_FILE = 1 << 40
@@ -50,13 +50,13 @@ _CELLS: dict[str, tuple[Callable[[str], Any], pl.DataType]] = {
     "MaxRSS": (text_of.used_gib, pl.Float64()),
     **dict.fromkeys(("TRESUsageInAve", "TRESUsageInTot"), (text_of.usage, _USAGE)),
 }
-"""How the text of a column is read, and what it becomes."""
+"""How the text of each column is parsed, and the type of the result."""
 
 
 def read_rows(files: list[SourceFile], sink: Sink) -> Iterator[pl.DataFrame]:
     """Yield the usable rows of `sacct` files, steps included, in frames of one shape.
 
-    Times are UTC; the columns named `_local` keep the wall clock, which is never unknown, to tell and order the
+    Times are UTC; the columns named `_local` keep the wall clock, which is never ambiguous, to match and order the
     rows of a job. `ord` rises with the file and the line.
     """
     for number, file in enumerate(files):
@@ -67,7 +67,7 @@ def read_rows(files: list[SourceFile], sink: Sink) -> Iterator[pl.DataFrame]:
 
 
 def _rows(
-    records: Records, layout: Layout, number: int, opened: OpenedFile, times: RecordTimes, sink: Sink
+    records: SacctRecords, layout: SacctLayout, number: int, opened: OpenedFile, times: RecordTimes, sink: Sink
 ) -> pl.DataFrame:
     frame, bad = typed_cells(records.text, layout.spec)
     for cell in bad:
@@ -83,9 +83,9 @@ def _rows(
     frame = frame.with_columns(
         pl.Series("ord", lines + number * _LINES_PER_FILE), pl.Series("line", lines), *_identity()
     )
-    records.blame(frame["job"].is_null() & frame["JobID"].is_not_null(), "JobID", "is not a job id")
-    records.blame(frame["raw_id"].is_null() & frame["JobIDRaw"].is_not_null(), "JobIDRaw", "is not a job id")
-    records.blame(frame["step"].is_null() & frame["Submit"].is_null(), "Submit", "is missing")
+    records.add_fault(frame["job"].is_null() & frame["JobID"].is_not_null(), "JobID", "is not a job id")
+    records.add_fault(frame["raw_id"].is_null() & frame["JobIDRaw"].is_not_null(), "JobIDRaw", "is not a job id")
+    records.add_fault(frame["step"].is_null() & frame["Submit"].is_null(), "Submit", "is missing")
     frame = frame.with_columns(_read_series(records, frame["tasks"], "JobID", text_of.array_size, pl.Int64()))
     for row in sorted(records.faults):
         opened.reject(records.lines[row], *records.faults[row], records.raws(row))
@@ -94,15 +94,15 @@ def _rows(
     return _normal(frame.filter(pl.Series(good)), layout, times, sink)
 
 
-def _read_cell(records: Records, frame: pl.DataFrame, name: str) -> pl.Series:
+def _read_cell(records: SacctRecords, frame: pl.DataFrame, name: str) -> pl.Series:
     parse, kind = _CELLS[name]
     return _read_series(records, frame[name], name, parse, kind)
 
 
 def _read_series(
-    records: Records, texts: pl.Series, column: str, parse: Callable[[str], Any], kind: pl.DataType
+    records: SacctRecords, texts: pl.Series, column: str, parse: Callable[[str], Any], kind: pl.DataType
 ) -> pl.Series:
-    """Return the cells read by `parse`, each distinct text once; what cannot be read is entered as a fault."""
+    """Return the cells parsed, each distinct text once; cells that cannot be parsed are recorded as faults."""
     distinct = texts.drop_nulls().unique().to_list()
     values: list[Any] = []
     wrong: dict[str, str] = {}
@@ -113,7 +113,7 @@ def _read_series(
             wrong[text], value = str(error), None
         values.append(value._asdict() if hasattr(value, "_asdict") else value)
     for text, reason in wrong.items():
-        records.blame(texts == text, column, reason)
+        records.add_fault(texts == text, column, reason)
     table = pl.DataFrame({"text": distinct, "value": values}, schema={"text": pl.String, "value": kind}, strict=False)
     keyed = pl.DataFrame({"text": texts})
     return keyed.join(table, on="text", how="left", maintain_order="left")["value"].alias(texts.name)
@@ -132,7 +132,7 @@ def _identity() -> Iterable[pl.Expr]:
     yield raw.struct[0].alias("raw_id")
 
 
-def _normal(frame: pl.DataFrame, layout: Layout, times: RecordTimes, sink: Sink) -> pl.DataFrame:
+def _normal(frame: pl.DataFrame, layout: SacctLayout, times: RecordTimes, sink: Sink) -> pl.DataFrame:
     frame = times.dated(frame, _ALL)
     frame = frame.with_columns(
         word=pl.col("State").struct["word"],
@@ -179,7 +179,7 @@ def _normal(frame: pl.DataFrame, layout: Layout, times: RecordTimes, sink: Sink)
     )
 
 
-def _resources(layout: Layout, sink: Sink) -> Iterable[pl.Expr]:
+def _resources(layout: SacctLayout, sink: Sink) -> Iterable[pl.Expr]:
     """Return `nodes`, `cpus`, `memory`, `gpus`, `model`, and what the checks need."""
     listed = pl.coalesce("AllocTRES", "ReqTRES").struct
     held = pl.coalesce("AllocGRES", "ReqGRES").struct
@@ -213,7 +213,7 @@ def _resources(layout: Layout, sink: Sink) -> Iterable[pl.Expr]:
     yield (listed["typed_gpus"] != listed["gpus"]).alias("typed_differ")
 
 
-def _no_gres(layout: Layout) -> pl.Expr:
+def _no_gres(layout: SacctLayout) -> pl.Expr:
     """Return where an empty GRES cell of an older version means that there are no GPUs."""
     have = layout.columns.keys()
     if {"AllocTRES", "ReqTRES"} & have:
@@ -228,7 +228,7 @@ def _positive(name: str) -> pl.Expr:
     return pl.when(pl.col(name) > 0).then(name)
 
 
-def _life(layout: Layout) -> Iterable[pl.Expr]:
+def _life(layout: SacctLayout) -> Iterable[pl.Expr]:
     """Return whether a row `started` and `ended`, and the stated run time."""
     stated = pl.coalesce(pl.col("ElapsedRaw").cast(pl.Float64), "Elapsed")
     if "NodeList" in layout.columns:
@@ -260,7 +260,7 @@ def _usage() -> dict[str, pl.Expr]:
 def _count_contradictions(frame: pl.DataFrame, sink: Sink) -> None:
     jobs = frame.filter(pl.col("step").is_null())
     ours = pl.when(pl.col("started") & pl.col("ended")).then(
-        (pl.col("End") - pl.col("Start")).dt.total_microseconds() / 1e6 - pl.col("Suspended").fill_null(0.0)
+        in_seconds(pl.col("End") - pl.col("Start")) - pl.col("Suspended").fill_null(0.0)
     )
     listed = pl.col("NodeList").list.len()
     unfinished = ~pl.col("ended") & pl.col("EndLocal").is_not_null()
@@ -299,9 +299,8 @@ def _count_contradictions(frame: pl.DataFrame, sink: Sink) -> None:
             "shared_gpus_unknown",
             pl.col("unknown_shares"),
             pl.lit(value=True),
-            "rows with parts of GPUs of unknown size (gres/shard, gres/mps); option shards_per_gpu tells the former",
+            "rows with parts of GPUs of unknown size (gres/shard, gres/mps); option shards_per_gpu states the former",
         ),
     ):
-        counted = jobs.select(found=found.fill_null(value=False), of=of, name="JobID")
-        sink.check(name, int(counted["found"].sum()), int(counted["of"].sum()), meaning,
-                   counted.filter("found")["name"])  # fmt: skip
+        rows = jobs.select(found=found, of=of)
+        sink.check_rows(name, rows["found"], meaning, jobs["JobID"], int(rows["of"].sum()))

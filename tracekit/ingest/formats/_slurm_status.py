@@ -1,4 +1,4 @@
-"""Slurm's words for how a job stands, for its own accounting and for the traces exported from it."""
+"""Status words of Slurm, for its own accounting and for traces exported from it."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tracekit.ingest.checks import SqlCheck, run_checks
 from tracekit.ingest.derived import most_held
 from tracekit.trace import sql_text
 
@@ -22,8 +23,8 @@ REUSED_AFTER = "1 day"
 A requeue is submitted when the run before it ends, give or take minutes; ids wrap around after 67 million jobs.
 """
 
-# A row that stands in several exports is the same run of the same job: the one with an end counts, else the last. A
-# row without a start tells an earlier moment when a later row has the same submission.
+# A row that is in several exports is the same run of the same job: the one with an end counts, else the last. A row
+# without a start shows an earlier state when a later row has the same submission.
 _ALLOCATIONS = """
 CREATE TABLE allocation AS
 SELECT ord, cluster, key, component, submit_local, start_local, end_local FROM sacct WHERE step IS NULL
@@ -38,7 +39,7 @@ WITH life AS (
         PARTITION BY cluster, key ORDER BY submit_local, start_local NULLS LAST, ord
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS over_since
     FROM allocation),
-told AS (
+counted AS (
     SELECT *, count(*) FILTER (
         WHERE isfinite(over_since) AND submit_local > over_since + INTERVAL '{REUSED_AFTER}') OVER (
         PARTITION BY cluster, key ORDER BY submit_local, start_local NULLS LAST, ord
@@ -49,7 +50,7 @@ SELECT ord, generation,
        row_number() OVER (
            PARTITION BY cluster, key, generation, component
            ORDER BY start_local NULLS LAST, submit_local, ord) - 1 AS attempt
-FROM told"""
+FROM counted"""
 
 _PART = """CREATE TABLE part AS SELECT * FROM sacct JOIN numbered USING (ord)"""
 
@@ -79,7 +80,7 @@ FROM part WHERE component IS NOT NULL GROUP BY job_id, attempt"""
 
 _ROUTES = {
     # Most jobs have one row: only the others need to be summed up.
-    # An export before its start may tell a submission that a requeue has replaced: the latest moment counts.
+    # An export before its start may have a submission that a requeue has replaced: the latest state counts.
     "again": """
         SELECT job_id, min(submit) AS submit, min(origin) AS origin, count(start_local) AS attempts,
                arg_max_null("end", attempt) FILTER (WHERE start_local IS NOT NULL) AS "end",
@@ -103,17 +104,7 @@ def _seconds(later: str, earlier: str) -> str:
 
 
 def write_tables(con: duckdb.DuckDBPyConnection, rows: Path, sink: Sink) -> int:
-    """Write every table that the rows allow; return the number of jobs with several attempts.
-
-    Parameters
-    ----------
-    con : DuckDB connection
-        Gets the intermediate tables.
-    rows : Path
-        Parquet file of the frames of `read_rows`.
-    sink : Sink
-        Gets the tables and the checks.
-    """
+    """Write every table that the rows of `read_rows` allow; return the number of jobs with several attempts."""
     con.execute(f"CREATE VIEW sacct AS SELECT * FROM read_parquet({sql_text(rows)})")
     for statement in (_ALLOCATIONS, _NUMBERED, _PART, _RUN):
         con.execute(statement)
@@ -123,7 +114,7 @@ def write_tables(con: duckdb.DuckDBPyConnection, rows: Path, sink: Sink) -> int:
     _write_attempts(con, sink)
     _write_nodes(con, sink)
     _write_usage(con, sink)
-    _count_contradictions(con, sink)
+    run_checks(con, sink, _CHECKS)
     return _one(con, "SELECT count(*) FROM job WHERE attempt_count > 1")
 
 
@@ -146,7 +137,7 @@ def _write_jobs(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 
 
 def _write_attempts(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    # A run that was requeued has ended, though its job has not, and nobody states how.
+    # A run that was requeued has ended, though its job has not, and its status is not known.
     sink.writer.copy(
         "attempts",
         con,
@@ -226,39 +217,31 @@ def _write_usage(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
 
 
 _CHECKS = (
-    (
+    SqlCheck(
         "superseded_rows",
-        "rows that tell an earlier moment of a run which a later row tells too; the later one is used",
+        "rows that show an earlier state of a run than a later row; the later one is used",
         """SELECT s.cluster || '/' || s.key FROM sacct s ANTI JOIN allocation a ON s.ord = a.ord
         WHERE s.step IS NULL""",
-        "SELECT count(*) FROM sacct WHERE step IS NULL",
+        "sacct WHERE step IS NULL",
     ),
-    (
+    SqlCheck(
         "reused_job_ids",
         f"jobs whose id had another job that ended more than {REUSED_AFTER} before; their job_id ends in #2, #3, ...",
         "SELECT DISTINCT job_id FROM numbered WHERE generation > 0",
-        "SELECT count(*) FROM job",
+        "job",
     ),
-    (
+    SqlCheck(
         "steps_without_job",
         "steps whose job is not in the source",
         """SELECT s.cluster || '/' || s.key || '.' || s.step FROM sacct s
         ANTI JOIN (SELECT DISTINCT cluster, key FROM part) p ON s.cluster = p.cluster AND s.key = p.key
         WHERE s.step IS NOT NULL""",
-        "SELECT count(*) FROM sacct WHERE step IS NOT NULL",
+        "sacct WHERE step IS NOT NULL",
     ),
-    (
+    SqlCheck(
         "gpus_not_divisible",
         "runs whose GPUs do not divide evenly among their nodes; the GPUs on each node are unknown",
         "SELECT job_id FROM part WHERE len(node_list) > 1 AND gpu_count % len(node_list) <> 0",
-        "SELECT count(*) FROM part WHERE len(node_list) > 0",
+        "part WHERE len(node_list) > 0",
     ),
 )
-
-
-def _count_contradictions(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    for name, meaning, query, of in _CHECKS:
-        count, examples = con.execute(
-            f"SELECT count(*), list(x ORDER BY x)[1:5] FROM ({query}) AS found(x)"
-        ).fetchall()[0]
-        sink.check(name, count, _one(con, of), meaning, examples)

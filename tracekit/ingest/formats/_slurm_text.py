@@ -1,4 +1,4 @@
-"""What the cells of `sacct` spell: durations, counts, memory, TRES and GRES lists, states, arrays and node lists.
+"""Parsers for the cells of `sacct`: durations, counts, memory, TRES and GRES lists, states, arrays and node lists.
 
 Each function takes the text of one cell and raises ValueError, with the reason, when it cannot be read.
 """
@@ -14,8 +14,8 @@ from tracekit.ingest.formats._slurm_status import SLURM_STATUS
 __all__ = [
     "MAX_NODES",
     "Gres",
-    "Memory",
-    "State",
+    "JobState",
+    "MemoryRequest",
     "Tres",
     "Usage",
     "array_size",
@@ -70,7 +70,7 @@ class Gres(NamedTuple):
     model: str | None
 
 
-class Memory(NamedTuple):
+class MemoryRequest(NamedTuple):
     """An amount of memory."""
 
     gib: float
@@ -86,7 +86,7 @@ class Usage(NamedTuple):
     memory_gib: float | None
 
 
-class State(NamedTuple):
+class JobState(NamedTuple):
     """A state word and the common status that it stands for."""
 
     word: str
@@ -122,10 +122,10 @@ def count(text: str) -> float:
     return _scaled(text, "is not a count")
 
 
-def memory(text: str) -> Memory:
+def memory(text: str) -> MemoryRequest:
     """Return a request like `4000Mc`, `4Gn` or `256G`; a bare number is in MiB."""
     per = text[-1:] if text[-1:] in {"c", "n"} else ""
-    return Memory(_scaled(text.removesuffix(per), "is not an amount of memory", "M") / _GIB, per)
+    return MemoryRequest(_scaled(text.removesuffix(per), "is not an amount of memory", "M") / _GIB, per)
 
 
 def used_gib(text: str) -> float:
@@ -199,7 +199,7 @@ def gres(text: str) -> Gres:
     return Gres(total, "|".join(sorted(models)) or None)
 
 
-def state(text: str) -> State:
+def state(text: str) -> JobState:
     """Return the state in a cell like `CANCELLED by 1000`; one cut with a plus is completed when it is clear."""
     word = text.split(" ", 1)[0]
     if word.endswith("+"):
@@ -207,7 +207,7 @@ def state(text: str) -> State:
         fits = [known for known in SLURM_STATUS if known.startswith(word)]
         if word not in SLURM_STATUS and len(fits) == 1:
             word = fits[0]
-    return State(word, SLURM_STATUS.get(word, "unknown"))
+    return JobState(word, SLURM_STATUS.get(word, "unknown"))
 
 
 def array_size(text: str) -> int | None:

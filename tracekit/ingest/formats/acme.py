@@ -22,17 +22,13 @@ from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import limited
 from tracekit.ingest.csv_table import header_columns, read_table
-from tracekit.ingest.derived import disagrees, single_attempts
+from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
 from tracekit.ingest.formats._slurm_status import has_ended, slurm_status
-from tracekit.ingest.interface import Format, RawFile, TimeFrame
-from tracekit.ingest.record_times import RecordTimes, Sequence
+from tracekit.ingest.interface import Format, FoundFiles, RawFile, Sink, SourceFile, TimeFrame
+from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
-    from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT", "TIMEZONE"]
 
@@ -47,7 +43,7 @@ _WORKLOAD = {
     "Eval": "inference",
     "Other": "other",
 }
-_TIMES = Sequence({name: name for name in ("submit_time", "start_time", "end_time")})
+_TIMES = TimeColumns({name: name for name in ("submit_time", "start_time", "end_time")})
 
 
 def _is_log(*, kalos: bool) -> Callable[[bytes], bool]:
@@ -58,7 +54,7 @@ def _is_log(*, kalos: bool) -> Callable[[bytes], bool]:
     return looks_right
 
 
-class Acme(Format):
+class AcmeFormat(Format):
     """Job logs of the Acme clusters."""
 
     name = "acme"
@@ -68,7 +64,7 @@ class Acme(Format):
         RawFile("trace_kalos", "job log of Kalos", r"(?i:trace_kalos\.csv)", _is_log(kalos=True)),
     )
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read the logs of both clusters."""
         for key, cluster in _CLUSTERS.items():
             files = found.get(key)
@@ -78,13 +74,13 @@ class Acme(Format):
                     hint="keep one file for each cluster",
                 )
             for file in files:
-                _tell_cluster(file, cluster, sink)
+                _note_cluster(file, cluster, sink)
                 _read_log(file, key, cluster, sink)
         sink.note("utilization files and memory per pod are not read; the source has neither tenants nor nodes")
         return TimeFrame("absolute", TIMEZONE)
 
 
-def _tell_cluster(file: SourceFile, cluster: str, sink: Sink) -> None:
+def _note_cluster(file: SourceFile, cluster: str, sink: Sink) -> None:
     if not re.search(cluster, file.name, re.IGNORECASE):
         sink.note(f"{file.path} is taken for the cluster {cluster} by its columns; its name does not say")
 
@@ -114,8 +110,8 @@ def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
         submit_time="submit_time",
         start_time="start_time",
         end_time=end,
-        queue_s=_seconds(pl.col("start_time") - pl.col("submit_time")),
-        run_s=_seconds(end - pl.col("start_time")),
+        queue_s=in_seconds(pl.col("start_time") - pl.col("submit_time")),
+        run_s=in_seconds(end - pl.col("start_time")),
         gpu_count=pl.col("gpu_num").cast(pl.Float64),
         cpu_count="cpu_num",
         node_count="node_num",
@@ -123,18 +119,14 @@ def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
     )
 
 
-def _seconds(span: pl.Expr) -> pl.Expr:
-    return span.dt.total_microseconds() / 1e6
-
-
 def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> None:
     start, end, gpus = pl.col("start_time"), pl.col("end_time"), pl.col("gpu_num")
-    run_s, queue_s = _seconds(end - start), _seconds(start - pl.col("submit_time"))
-    sojourn_s = _seconds(end - pl.col("submit_time"))
+    run_s, queue_s = in_seconds(end - start), in_seconds(start - pl.col("submit_time"))
+    sojourn_s = in_seconds(end - pl.col("submit_time"))
     stated_s = pl.col("duration")
     spans = log.select(
         duration_disagrees=disagrees(stated_s, run_s),
-        # The wait must be long enough to tell the two readings of the duration apart.
+        # The wait must be long enough to distinguish the two meanings of the duration.
         duration_includes_queue=pl.when(disagrees(sojourn_s, run_s)).then(
             ~disagrees(stated_s, sojourn_s) & disagrees(stated_s, run_s)
         ),
@@ -155,9 +147,8 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
     )
     for frame, compared in ((spans, True), (words, False)):
         for column in frame:
-            found = column.fill_null(value=False)
-            of = len(column) - column.null_count() if compared else len(column)
-            sink.check(column.name, int(found.sum()), of, _MEANINGS[column.name], jobs["job_id"].filter(found))
+            of = column.count() if compared else len(column)
+            sink.check_rows(column.name, column, _MEANINGS[column.name], jobs["job_id"], of)
 
 
 _MEANINGS = {
@@ -174,4 +165,4 @@ _MEANINGS = {
     "stop_time_disagrees": "jobs whose time of cancellation is not their end; the end is used",
 }
 
-FORMAT = Acme()
+FORMAT = AcmeFormat()

@@ -12,21 +12,16 @@ coupling of an application's two parts have no place in a Trace.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import polars as pl
 
 from tracekit import schema
 from tracekit.ingest.cells import limited
-from tracekit.ingest.csv_table import header_columns, read_table
-from tracekit.ingest.derived import single_attempts
-from tracekit.ingest.interface import Format, RawFile, TimeFrame
-from tracekit.ingest.record_times import RecordTimes, Sequence, clipped_seconds
-
-if TYPE_CHECKING:
-    from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
-    from tracekit.ingest.sink import Sink
+from tracekit.ingest.csv_table import header_begins, read_table
+from tracekit.ingest.derived import in_seconds, single_attempts
+from tracekit.ingest.interface import Format, FoundFiles, RawFile, Sink, SourceFile, TimeFrame
+from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
 
 __all__ = ["FORMAT"]
 
@@ -35,10 +30,10 @@ _FILE = "disaggregated_DLRM_trace"
 _GPUS = {"CN": 0, "HN": 1}
 """GPUs of an instance by its role."""
 _TIMES = ("creation_time", "scheduled_time", "deletion_time")
-_SEQUENCE = Sequence(dict(zip(_TIMES, ("submit_time", "start_time", "end_time"), strict=True)), names="instance_sn")
+_SEQUENCE = TimeColumns(dict(zip(_TIMES, ("submit_time", "start_time", "end_time"), strict=True)), names="instance_sn")
 
 
-class AlibabaDlrm(Format):
+class AlibabaDlrmFormat(Format):
     """Instances of recommendation models that Alibaba serves."""
 
     name = "alibaba-dlrm"
@@ -48,12 +43,12 @@ class AlibabaDlrm(Format):
             _FILE,
             "inference instances",
             r"disaggregated_DLRM_trace\.csv",
-            lambda head: header_columns(head.partition(b"\n")[0])[:3] == ["instance_sn", "role", "app_name"],
+            header_begins("instance_sn", "role", "app_name"),
         ),
     )
     no_append: ClassVar[str] = "its times count from the start of the release"
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read the instances."""
         for file in found.get(_FILE):
             _read_instances(file, sink)
@@ -75,7 +70,7 @@ def _read_instances(file: SourceFile, sink: Sink) -> None:
         jobs = _jobs(times.possible(timed, _SEQUENCE))
         _count_contradictions(raw, sink)
         sink.write("jobs", jobs)
-        # An instance from before the trace ran, so it has an attempt, although nobody knows since when.
+        # An instance from before the trace ran, so it has an attempt, although its start is unknown.
         sink.write("attempts", single_attempts(jobs.filter(pl.col("attempt_count") > 0)))
 
 
@@ -97,8 +92,8 @@ def _jobs(instances: pl.DataFrame) -> pl.DataFrame:
         submit_time=created,
         start_time=scheduled,
         end_time=deleted,
-        queue_s=_seconds(scheduled - created),
-        run_s=_seconds(deleted - scheduled),
+        queue_s=in_seconds(scheduled - created),
+        run_s=in_seconds(deleted - scheduled),
         gpu_count="gpu_request",
         cpu_count="cpu_request",
         memory_gib="memory_request",
@@ -106,16 +101,11 @@ def _jobs(instances: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _seconds(span: pl.Expr) -> pl.Expr:
-    return span.dt.total_microseconds() / 1e6
-
-
 def _count_contradictions(instances: pl.DataFrame, sink: Sink) -> None:
     created, scheduled, deleted = (pl.col(name).is_not_null() for name in _TIMES)
     role = pl.col("role")
     limits = ("cpu", "gpu", "rdma", "memory")
     odd = instances.select(
-        "instance_sn",
         began_before_window=~created & ~scheduled,
         cut_by_window_end=~deleted,
         created_without_schedule=created & ~scheduled,
@@ -123,9 +113,8 @@ def _count_contradictions(instances: pl.DataFrame, sink: Sink) -> None:
         unknown_role=role.is_not_null() & ~role.is_in(list(_GPUS)),
         gpus_against_role=role.replace_strict(_GPUS, default=None, return_dtype=pl.Float64) != pl.col("gpu_request"),
         request_against_limit=pl.any_horizontal(pl.col(f"{c}_request") != pl.col(f"{c}_limit") for c in limits),
-    ).fill_null(value=False)
-    for name, meaning in _MEANINGS.items():
-        sink.check(name, int(odd[name].sum()), odd.height, meaning, odd["instance_sn"].filter(odd[name]))
+    )
+    sink.check_flags(odd, _MEANINGS, instances["instance_sn"])
 
 
 _MEANINGS = {
@@ -140,4 +129,4 @@ _MEANINGS = {
     "the request is used",
 }
 
-FORMAT = AlibabaDlrm()
+FORMAT = AlibabaDlrmFormat()

@@ -18,17 +18,13 @@ import polars as pl
 from tracekit import schema
 from tracekit.errors import SourceError, UsageError, nearest
 from tracekit.ingest.cells import limited
-from tracekit.ingest.csv_table import header_columns, read_table
-from tracekit.ingest.derived import single_attempts
-from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
-from tracekit.ingest.record_times import RecordTimes, Sequence, clipped_seconds
+from tracekit.ingest.csv_table import header_begins, read_table
+from tracekit.ingest.derived import in_seconds, single_attempts
+from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
+from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
-    from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT", "TRACE_END_S"]
 
@@ -37,13 +33,13 @@ TRACE_END_S = 12_902_960
 
 _STATUS = {"Running": "unknown", "Failed": "failed", "Pending": "pending", "Succeeded": "completed"}
 _CLUSTER = "openb"
-_TIMES = Sequence(
+_TIMES = TimeColumns(
     {"creation_time": "submit_time", "scheduled_time": "start_time", "deletion_time": "end_time"}, names="name"
 )
 _POD_LIST = r"openb_pod_list_(\w+)\.csv"
 
 
-class AlibabaOpenb(Format):
+class AlibabaOpenbFormat(Format):
     """Pods and nodes of Alibaba's GPU-sharing cluster."""
 
     name = "alibaba-openb"
@@ -53,18 +49,13 @@ class AlibabaOpenb(Format):
             "openb_pod_list",
             "pods; of several lists one is read",
             _POD_LIST,
-            lambda head: (
-                header_columns(head.partition(b"\n")[0])[:5]
-                == ["name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"]
-            ),
+            header_begins("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"),
         ),
         RawFile(
             "openb_node_list",
             "nodes; of several lists the one with most nodes is read",
             r"openb_node_list_\w+\.csv",
-            lambda head: (
-                header_columns(head.partition(b"\n")[0])[:5] == ["sn", "cpu_milli", "memory_mib", "gpu", "model"]
-            ),
+            header_begins("sn", "cpu_milli", "memory_mib", "gpu", "model"),
         ),
     )
     options: ClassVar[Mapping[str, Option]] = {
@@ -72,10 +63,10 @@ class AlibabaOpenb(Format):
     }
     no_append: ClassVar[str] = "its times count from the start of the release"
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read one pod list and one node list."""
         if found.get("openb_pod_list"):
-            _read_pods(_chosen_pods(found.get("openb_pod_list"), sink), sink)
+            _read_pods(_selected_pods(found.get("openb_pod_list"), sink), sink)
         if found.get("openb_node_list"):
             _read_nodes(_larger_nodes(found.get("openb_node_list"), sink), sink)
         return TimeFrame(
@@ -91,7 +82,7 @@ def _list_name(file: SourceFile) -> str:
     return match[1] if match else file.name
 
 
-def _chosen_pods(files: list[SourceFile], sink: Sink) -> SourceFile:
+def _selected_pods(files: list[SourceFile], sink: Sink) -> SourceFile:
     if len(files) == 1:
         return files[0]
     wanted = sink.options["list"]
@@ -150,8 +141,8 @@ def _jobs(pods: pl.DataFrame) -> pl.DataFrame:
         submit_time="creation_time",
         start_time="scheduled_time",
         end_time=end,
-        queue_s=_seconds(pl.col("scheduled_time") - pl.col("creation_time")),
-        run_s=_seconds(end - pl.col("scheduled_time")),
+        queue_s=in_seconds(pl.col("scheduled_time") - pl.col("creation_time")),
+        run_s=in_seconds(end - pl.col("scheduled_time")),
         gpu_count=pl.col("num_gpu").cast(pl.Float64) * pl.col("gpu_milli") / 1000,
         cpu_count=pl.col("cpu_milli") / 1000,
         memory_gib=pl.col("memory_mib") / 1024,
@@ -161,43 +152,29 @@ def _jobs(pods: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _seconds(span: pl.Expr) -> pl.Expr:
-    return span.dt.total_microseconds() / 1e6
-
-
 def _count_contradictions(pods: pl.DataFrame, sink: Sink) -> None:
     ran = pl.col("pod_phase").is_in(["Running", "Succeeded", "Failed"])
-    odd = pods.select(
-        "name",
-        "pod_phase",
-        unscheduled=ran & pl.col("scheduled_time").is_null() & pl.col("creation_time").is_not_null(),
-        scheduled_pending=(pl.col("pod_phase") == "Pending") & pl.col("scheduled_time").is_not_null(),
-        cut=pl.col("deletion_time") >= TRACE_END_S,
-        unknown_word=pl.col("pod_phase").is_not_null() & ~pl.col("pod_phase").is_in(list(_STATUS)),
-        share_of_many=(pl.col("num_gpu") > 1) & (pl.col("gpu_milli") != 1000),
-        cpu_with_share=(pl.col("num_gpu") == 0) & (pl.col("gpu_milli") > 0),
-        no_memory=pl.col("memory_mib") == 0,
-    ).fill_null(value=False)
-    meanings = {
-        "unscheduled": ("ran_without_schedule", "pods that ran by their phase but were never scheduled by their times"),
-        "scheduled_pending": (
-            "scheduled_but_pending",
-            "pods that are Pending by their phase but were scheduled by their times",
-        ),
-        "cut": ("cut_by_window_end", "pods alive at the end of the trace; their end is unknown (right-censored)"),
-        "unknown_word": (
-            "unknown_status_word",
-            "records whose status word is not in the format's description; their status is 'unknown'",
-        ),
-        "share_of_many": (
-            "share_of_several_gpus",
-            "pods that ask for a part of each of several GPUs, which the format rules out",
-        ),
-        "cpu_with_share": ("share_without_gpu", "pods that ask for a part of a GPU but for no GPU"),
-        "no_memory": ("no_memory_asked", "pods that ask for 0 MiB of memory"),
-    }
-    for column, (name, meaning) in meanings.items():
-        sink.check(name, int(odd[column].sum()), odd.height, meaning, odd["name"].filter(odd[column]))
+    flags = pods.select(
+        ran_without_schedule=ran & pl.col("scheduled_time").is_null() & pl.col("creation_time").is_not_null(),
+        scheduled_but_pending=(pl.col("pod_phase") == "Pending") & pl.col("scheduled_time").is_not_null(),
+        cut_by_window_end=pl.col("deletion_time") >= TRACE_END_S,
+        unknown_status_word=pl.col("pod_phase").is_not_null() & ~pl.col("pod_phase").is_in(list(_STATUS)),
+        share_of_several_gpus=(pl.col("num_gpu") > 1) & (pl.col("gpu_milli") != 1000),
+        share_without_gpu=(pl.col("num_gpu") == 0) & (pl.col("gpu_milli") > 0),
+        no_memory_asked=pl.col("memory_mib") == 0,
+    )
+    sink.check_flags(flags, _MEANINGS, pods["name"])
+
+
+_MEANINGS = {
+    "ran_without_schedule": "pods that ran by their phase but were never scheduled by their times",
+    "scheduled_but_pending": "pods that are Pending by their phase but were scheduled by their times",
+    "cut_by_window_end": "pods alive at the end of the trace; their end is unknown (right-censored)",
+    "unknown_status_word": "records whose status word is not in the format's description; their status is 'unknown'",
+    "share_of_several_gpus": "pods that ask for a part of each of several GPUs, which the format rules out",
+    "share_without_gpu": "pods that ask for a part of a GPU but for no GPU",
+    "no_memory_asked": "pods that ask for 0 MiB of memory",
+}
 
 
 def _read_nodes(file: SourceFile, sink: Sink) -> None:
@@ -215,4 +192,4 @@ def _read_nodes(file: SourceFile, sink: Sink) -> None:
         )
 
 
-FORMAT = AlibabaOpenb()
+FORMAT = AlibabaOpenbFormat()

@@ -9,9 +9,10 @@ tasks of instances times their plan; `--option unit=task` makes each task a job,
 
 A job's group comes from the group tag table; where it has none, the group is unknown, although the published notebook
 lets the user stand in. The same table tags about one instance in eleven with the model that it computes (bert, ctr,
-graphlearn). That does not tell training from inference, so `workload` is derived only from a tag that is one of the
-words training, inference and other; the tag itself is the job's `name`, which the source leaves free (with unit=task
-the name is the task's, and the tag has no place). Of several tags for one alias the first in the file stands.
+graphlearn). That does not distinguish training from inference, so `workload` is derived only from a tag that is one of
+the words training, inference and other; the tag itself is the job's `name`, which the source leaves free (with
+unit=task the name is the task's, and the tag has no place). Of several tags for one alias the first in the file is
+used.
 
 Measured use (job_usage) is each worker's average over its life, CPU and GPU in percent of one core and one GPU. The use
 of machines is stated over the lives of their workers only; it is offered as one DERIVED sample for each, at its start.
@@ -33,23 +34,20 @@ from tracekit.ingest.formats._pai_jobs import write_jobs
 from tracekit.ingest.formats._pai_machines import write_host_samples, write_machines
 from tracekit.ingest.formats._pai_staging import PaiTables
 from tracekit.ingest.formats._pai_usage import write_usage
-from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
+from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from tracekit.ingest.interface import Found
-    from tracekit.ingest.sink import Sink
 
 __all__ = ["FORMAT", "TIMEZONE"]
 
 TIMEZONE = "Asia/Shanghai"
 
 _OF_JOBS = ("pai_task_table", "pai_instance_table", "pai_group_tag_table")
-"""Tables that say something only beside the job table."""
+"""Tables that give rows only together with the job table."""
 
 
-def _never(head: bytes) -> bool:  # noqa: ARG001 -- the files have no header to tell them by
+def _never(head: bytes) -> bool:  # noqa: ARG001 -- the files have no header to recognize
     return False
 
 
@@ -57,7 +55,7 @@ def _raw_table(key: str, title: str) -> RawFile:
     return RawFile(key, f"{title}, no header line", rf"{key}(\.csv)?", _never)
 
 
-class AlibabaPai(Format):
+class AlibabaPaiFormat(Format):
     """The seven tables of the PAI release."""
 
     name = "alibaba-pai"
@@ -76,7 +74,7 @@ class AlibabaPai(Format):
         "unit": Option("job", "what becomes a job: a PAI job, or each of its tasks", ("job", "task"))
     }
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Copy the machines and their use, then join the other tables into jobs, attempts, placements and usage."""
         tables = PaiTables(found, sink)
         machines = write_machines(tables, sink)
@@ -94,7 +92,7 @@ class AlibabaPai(Format):
 
 
 def _read_for_the_account(tables: PaiTables, sink: Sink) -> None:
-    """Read the tables that say nothing without jobs, so that their records are counted."""
+    """Read the tables that give nothing without jobs, so that their records are counted."""
     alone = [key for key in _OF_JOBS if tables.has(key)]
     for key in alone:
         for _ in tables.rows(key):
@@ -103,4 +101,4 @@ def _read_for_the_account(tables: PaiTables, sink: Sink) -> None:
         sink.note(f"there is no pai_job_table, so {', '.join(alone)} is read and checked but gives no jobs")
 
 
-FORMAT = AlibabaPai()
+FORMAT = AlibabaPaiFormat()

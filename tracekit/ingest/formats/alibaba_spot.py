@@ -11,27 +11,20 @@ duration, but neither start, end nor outcome, so there are no attempts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import polars as pl
 
 from tracekit import schema
 from tracekit.ingest.cells import LAST_SECOND, limited
-from tracekit.ingest.csv_table import header_columns, read_table
-from tracekit.ingest.interface import Format, RawFile, TimeFrame
-from tracekit.ingest.record_times import RecordTimes, Sequence, clipped_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
-    from tracekit.ingest.sink import Sink
+from tracekit.ingest.csv_table import header_has, read_table
+from tracekit.ingest.interface import Format, FoundFiles, RawFile, Sink, SourceFile, TimeFrame
+from tracekit.ingest.record_times import RecordTimes, TimeColumns, clipped_seconds
 
 __all__ = ["FORMAT"]
 
 _CLUSTER = "spot"
-_TIMES = Sequence({"submit_time": "submit_time"}, names="job_name")
+_TIMES = TimeColumns({"submit_time": "submit_time"}, names="job_name")
 _PRIORITY = {"HP": 1, "Spot": 0}
 """Priority by job type, larger first."""
 
@@ -39,11 +32,7 @@ _LARGEST = {"duration": LAST_SECOND} | dict.fromkeys(("cpu_request", "gpu_reques
 """Largest values that are computed with; their products stay finite."""
 
 
-def _has_columns(*names: str) -> Callable[[bytes], bool]:
-    return lambda head: set(names) <= set(header_columns(head.partition(b"\n")[0]))
-
-
-class AlibabaSpot(Format):
+class AlibabaSpotFormat(Format):
     """Jobs and nodes of a cluster that sells its idle GPUs as spot jobs."""
 
     name = "alibaba-spot"
@@ -53,13 +42,13 @@ class AlibabaSpot(Format):
             "job_info_df",
             "jobs: requests, submission and work",
             r"job_info_df\.csv",
-            _has_columns("job_name", "organization", "worker_num", "job_type"),
+            header_has("job_name", "organization", "worker_num", "job_type"),
         ),
-        RawFile("node_info_df", "nodes", r"node_info_df\.csv", _has_columns("gpu_capacity_num", "node_name")),
+        RawFile("node_info_df", "nodes", r"node_info_df\.csv", header_has("gpu_capacity_num", "node_name")),
     )
     no_append: ClassVar[str] = "its times count from the first job of the release"
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read the jobs and the nodes."""
         for file in found.get("job_info_df"):
             _read_jobs(file, sink)
@@ -77,7 +66,7 @@ def _read_jobs(file: SourceFile, sink: Sink) -> None:
         _count_contradictions(raw, sink)
         dated = raw.with_columns(clipped_seconds(pl.col("submit_time")))
         sink.write("jobs", _jobs(times.possible(dated, _TIMES)))
-    sink.note("the source tells neither starts, ends nor outcomes of jobs; run_s is the work stated for a job")
+    sink.note("the source states neither starts, ends nor outcomes of jobs; run_s is the work stated for a job")
 
 
 def _jobs(raw: pl.DataFrame) -> pl.DataFrame:
@@ -101,13 +90,11 @@ def _jobs(raw: pl.DataFrame) -> pl.DataFrame:
 def _count_contradictions(raw: pl.DataFrame, sink: Sink) -> None:
     kind = pl.col("job_type")
     odd = raw.select(
-        "job_name",
         unknown_job_type=kind.is_not_null() & ~kind.is_in(list(_PRIORITY)),
         job_without_workers=pl.col("worker_num") == 0,
         model_without_gpu=(pl.col("gpu_request") == 0) & pl.col("gpu_model").is_not_null(),
-    ).fill_null(value=False)
-    for name, meaning in _MEANINGS.items():
-        sink.check(name, int(odd[name].sum()), odd.height, meaning, odd["job_name"].filter(odd[name]))
+    )
+    sink.check_flags(odd, _MEANINGS, raw["job_name"])
 
 
 _MEANINGS = {
@@ -131,4 +118,4 @@ def _read_nodes(file: SourceFile, sink: Sink) -> None:
         )
 
 
-FORMAT = AlibabaSpot()
+FORMAT = AlibabaSpotFormat()

@@ -1,7 +1,7 @@
 """Any tabular log with a mapping file: delimited text, JSON lines or Parquet.
 
 The mapping file (TOML, `tracekit.ingest.mapping`) says which columns fill which tables; docs/mapping.md explains it.
-Nothing in a file's name or first bytes tells such a source, so it is read on request only.
+Nothing in the name or the first bytes of a file identifies such a source, so it is read on request only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.errors import SourceError, UsageError
-from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
+from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.mapping import load_mapping
 from tracekit.ingest.mapping.tables import read_mapped_table
 from tracekit.ingest.mapping.telemetry import read_telemetry
@@ -18,16 +18,14 @@ from tracekit.ingest.mapping.telemetry import read_telemetry
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
-    from tracekit.ingest.mapping.model import LogMap, Reading
-    from tracekit.ingest.sink import Sink
+    from tracekit.ingest.mapping.model import LogMap
+    from tracekit.ingest.mapping.reading import Reading
 
 __all__ = ["FORMAT"]
 
 
-class MappedLog(Format):
-    """A log in a layout of its own, read by a mapping file."""
+class MappedLogFormat(Format):
+    """A log in any layout, described by a mapping file."""
 
     name = "csv"
     title = "any CSV, TSV, JSON lines or Parquet log, with a mapping file"
@@ -51,10 +49,10 @@ class MappedLog(Format):
         load_mapping(filled["map"])
         return filled
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read the files that the mapping names."""
         log_map = load_mapping(sink.options["map"])
-        files = _chosen(log_map, found.get("table"), sink)
+        files = _files_by_section(log_map, found.get("table"), sink)
         for table in log_map.tables:
             read_mapped_table(table, files[table.table], log_map, sink)
         if log_map.telemetry:
@@ -65,7 +63,7 @@ class MappedLog(Format):
         return TimeFrame("absolute", log_map.timezone)
 
 
-def _chosen(log_map: LogMap, files: list[SourceFile], sink: Sink) -> dict[str, list[SourceFile]]:
+def _files_by_section(log_map: LogMap, files: list[SourceFile], sink: Sink) -> dict[str, list[SourceFile]]:
     """Return the files of each section of the mapping by its key."""
     readings: dict[str, Reading] = {table.table: table.reading for table in log_map.tables}
     readings |= {section.key: section.reading for section in log_map.telemetry}
@@ -96,4 +94,4 @@ def _named(file: SourceFile, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns for name in (file.name, file.path))
 
 
-FORMAT = MappedLog()
+FORMAT = MappedLogFormat()

@@ -22,17 +22,14 @@ import polars as pl
 from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import limited
-from tracekit.ingest.csv_table import header_columns, read_table
-from tracekit.ingest.derived import disagrees, single_attempts
+from tracekit.ingest.csv_table import header_columns, header_has, read_table
+from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
 from tracekit.ingest.formats._slurm_status import has_ended, slurm_status
-from tracekit.ingest.interface import Format, RawFile, TimeFrame
+from tracekit.ingest.interface import Format, FoundFiles, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.localtime import to_utc
-from tracekit.ingest.record_times import RecordTimes, Sequence
+from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
-    from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
-    from tracekit.ingest.sink import Sink
     from tracekit.schema import Column, TableSchema
 
 __all__ = ["FORMAT", "TIMEZONE"]
@@ -42,10 +39,10 @@ TIMEZONE = "Asia/Shanghai"
 _LOG = r"(?:(\w+?)_)?cluster_log\.csv"
 _QUOTA = r"(?:(\w+?)_)?cluster_gpu_number\.csv"
 _SUSPENDED = "SUSPENDED"
-_TIMES = Sequence({name: name for name in ("submit_time", "start_time", "end_time")})
+_TIMES = TimeColumns({name: name for name in ("submit_time", "start_time", "end_time")})
 
 
-class Helios(Format):
+class HeliosFormat(Format):
     """Job logs and quota tables of one or several Helios clusters."""
 
     name = "helios"
@@ -55,10 +52,7 @@ class Helios(Format):
             "cluster_log",
             "job log of one cluster",
             _LOG,
-            lambda head: (
-                {"job_id", "vc", "gpu_num", "node_num", "submit_time", "queue"}
-                <= set(header_columns(head.partition(b"\n")[0]))
-            ),
+            header_has("job_id", "vc", "gpu_num", "node_num", "submit_time", "queue"),
         ),
         RawFile(
             "cluster_gpu_number",
@@ -68,7 +62,7 @@ class Helios(Format):
         ),
     )
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read every cluster of the source."""
         for key, read in (("cluster_log", _read_log), ("cluster_gpu_number", _read_quota)):
             by_cluster: dict[str, SourceFile] = {}
@@ -106,7 +100,7 @@ def _read_log(file: SourceFile, cluster: str, sink: Sink) -> None:
 
 def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
     end = pl.when(has_ended(pl.col("status"))).then(pl.col("end_time"))
-    told = pl.when(_without_times()).then("duration")
+    stated = pl.when(_without_times()).then("duration")
     return log.with_columns(status=_status()).select(
         job_id="job_id",
         cluster=pl.lit(cluster),
@@ -117,8 +111,8 @@ def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
         submit_time="submit_time",
         start_time="start_time",
         end_time=end,
-        queue_s=(pl.col("start_time") - pl.col("submit_time")).dt.total_microseconds() / 1e6,
-        run_s=pl.coalesce((end - pl.col("start_time")).dt.total_microseconds() / 1e6, told),
+        queue_s=in_seconds(pl.col("start_time") - pl.col("submit_time")),
+        run_s=pl.coalesce(in_seconds(end - pl.col("start_time")), stated),
         gpu_count=pl.col("gpu_num").cast(pl.Float64),
         cpu_count=pl.col("cpu_num").cast(pl.Float64),
         node_count="node_num",
@@ -127,20 +121,20 @@ def _jobs(log: pl.DataFrame, cluster: str) -> pl.DataFrame:
 
 
 def _status() -> pl.Expr:
-    """Return the common status; a suspended job that states its end has ended, the log does not say how."""
+    """Return the common status; a suspended job that states an end has ended, though the log does not say how."""
     ended = (pl.col("state") == _SUSPENDED) & pl.col("end_time").is_not_null()
     return pl.when(ended).then(pl.lit("unknown")).otherwise(slurm_status(pl.col("state")))
 
 
 def _without_times() -> pl.Expr:
-    """Return whether a job ran, by its stated duration, though neither of its times is told, as in a synthetic log."""
+    """Return whether a job ran, by its stated duration, though both its times are unknown, as in a synthetic log."""
     open_ended = pl.col("status").is_in(["running", "pending"]).fill_null(value=False)
     neither = ~pl.col("began") & pl.col("end_time").is_null()
     return (neither & ~open_ended & (pl.col("duration") > 0)).fill_null(value=False)
 
 
 def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> None:
-    times_s = (log["end_time"] - log["start_time"]).dt.total_microseconds() / 1e6
+    times_s = in_seconds(log["end_time"] - log["start_time"])
     for name, stated, ours, meaning in (
         (
             "duration_disagrees",
@@ -155,34 +149,26 @@ def _count_contradictions(log: pl.DataFrame, jobs: pl.DataFrame, sink: Sink) -> 
             "jobs whose stated queue is not start minus submission; the times are used",
         ),
     ):
-        differ = disagrees(stated, ours).fill_null(value=False)
-        compared = int((stated.is_not_null() & ours.is_not_null()).sum())
-        sink.check(name, int(differ.sum()), compared, meaning, jobs["job_id"].filter(differ))
-    unfinished = log["end_time"].is_not_null() & jobs["end_time"].is_null()
-    sink.check(
-        "end_of_unfinished_job",
-        int(unfinished.sum()),
-        log.height,
-        "jobs that carry an end although their state says that they have not ended; the end is not used",
-        jobs["job_id"].filter(unfinished),
-    )
+        differ = disagrees(stated, ours)
+        sink.check_rows(name, differ, meaning, jobs["job_id"], differ.count())
     suspended = jobs["source_status"].eq_missing(_SUSPENDED)
-    ended = suspended & jobs["end_time"].is_not_null()
-    sink.check(
-        "end_of_suspended_job",
-        int(ended.sum()),
-        log.height,
-        "jobs that carry an end although their state is SUSPENDED; the end is used, and their status is 'unknown'",
-        jobs["job_id"].filter(ended),
+    flags = pl.DataFrame(
+        {
+            "end_of_unfinished_job": log["end_time"].is_not_null() & jobs["end_time"].is_null(),
+            "end_of_suspended_job": suspended & jobs["end_time"].is_not_null(),
+            "unknown_status_word": (jobs["status"] == "unknown") & ~suspended,
+        }
     )
-    unknown = (jobs["status"] == "unknown").fill_null(value=False) & ~suspended
-    sink.check(
-        "unknown_status_word",
-        int(unknown.sum()),
-        log.height,
-        "records whose status word is not in the format's description; their status is 'unknown'",
-        jobs["job_id"].filter(unknown),
-    )
+    sink.check_flags(flags, _MEANINGS, jobs["job_id"])
+
+
+_MEANINGS = {
+    "end_of_unfinished_job": "jobs that carry an end although their state says that they have not ended; the end is "
+    "not used",
+    "end_of_suspended_job": "jobs that carry an end although their state is SUSPENDED; the end is used, and their "
+    "status is 'unknown'",
+    "unknown_status_word": "records whose status word is not in the format's description; their status is 'unknown'",
+}
 
 
 def _read_quota(file: SourceFile, cluster: str, sink: Sink) -> None:
@@ -231,4 +217,4 @@ def _vc_column(name: str, total: Column) -> Column:
     return replace(total, name=name, description=f"GPUs of the VC {name}.", required=False)
 
 
-FORMAT = Helios()
+FORMAT = HeliosFormat()

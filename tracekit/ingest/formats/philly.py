@@ -1,7 +1,7 @@
 """Microsoft's Philly cluster (2017): job log, machine list, GPU, CPU and memory utilization.
 
 Origin: github.com/msr-fiddle/philly-traces, CC BY 4.0. Study: Jeon et al., ATC'19. Job-log times are naive US
-Pacific wall clock; telemetry times end in PST or PDT, which is honoured.
+Pacific wall clock; telemetry times end in PST or PDT.
 
 Known faults: the machine list contradicts the log and the telemetry (machines listed with 2 GPUs run 8-GPU jobs),
 so capacity needs a named source; wall-clock times between 01:00 and 02:00 on 2017-11-05 name two instants and
@@ -17,23 +17,19 @@ import polars as pl
 
 from tracekit import schema
 from tracekit.errors import SourceError
-from tracekit.ingest.csv_table import header_columns, read_table
+from tracekit.ingest.csv_table import header_begins, read_table
 from tracekit.ingest.formats._philly_jobs import CLUSTER, TIMEZONE, read_jobs
 from tracekit.ingest.formats._philly_telemetry import read_gpu_samples, read_host_samples
-from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
+from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.ingest.files import SourceFile
-    from tracekit.ingest.interface import Found
-    from tracekit.ingest.sink import Sink
-
 __all__ = ["FORMAT"]
 
 
-class Philly(Format):
+class PhillyFormat(Format):
     """The five files of the Philly release."""
 
     name = "philly"
@@ -49,37 +45,37 @@ class Philly(Format):
             "cluster_machine_list",
             "machines",
             r"cluster_machine_list(\.csv)?",
-            lambda head: header_columns(head.partition(b"\n")[0])[:2] == ["machineId", "number of GPUs"],
+            header_begins("machineId", "number of GPUs"),
         ),
         RawFile(
             "cluster_gpu_util",
             "GPU utilization by minute",
             r"cluster_gpu_util(\.csv)?",
-            lambda head: header_columns(head.partition(b"\n")[0])[:3] == ["time", "machineId", "gpu0_util"],
+            header_begins("time", "machineId", "gpu0_util"),
         ),
         RawFile(
             "cluster_cpu_util",
             "CPU utilization by minute",
             r"cluster_cpu_util(\.csv)?",
-            lambda head: header_columns(head.partition(b"\n")[0])[:3] == ["time", "machine_id", "cpu_util"],
+            header_begins("time", "machine_id", "cpu_util"),
         ),
         RawFile(
             "cluster_mem_util",
             "host memory by minute",
             r"cluster_mem_util(\.csv)?",
-            lambda head: header_columns(head.partition(b"\n")[0])[:3] == ["time", "machine_id", "mem_total"],
+            header_begins("time", "machine_id", "mem_total"),
         ),
     )
     options: ClassVar[Mapping[str, Option]] = {
         "doubled_hour": Option("bounded", DOUBLED_HOUR_MEANING, DOUBLED_HOUR),
         "times": Option(
             "utc",
-            "utc: honour zones; naive: take every wall clock as it stands, as the published notebook does",
+            "utc: honour zones; naive: take every wall clock unchanged, as the published notebook does",
             ("utc", "naive"),
         ),
     }
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read whichever of the five files are there."""
         sink.retries = True
         for key, files in found.files.items():
@@ -95,7 +91,7 @@ class Philly(Format):
         naive = sink.options["times"] == "naive"
         if naive:
             sink.note(
-                "wall-clock times are taken as they stand (times=naive): across the clock change they are an hour off; "
+                "wall-clock times are taken unchanged (times=naive): across the clock change they are an hour off; "
                 "of GPU samples that share a moment the last counts, CPU and memory samples all do, a microsecond apart"
             )
         return TimeFrame("absolute", "UTC" if naive else TIMEZONE)
@@ -110,4 +106,4 @@ def _read_machines(file: SourceFile, sink: Sink) -> None:
         )
 
 
-FORMAT = Philly()
+FORMAT = PhillyFormat()

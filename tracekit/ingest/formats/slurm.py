@@ -23,7 +23,7 @@ from tracekit.ingest.formats._slurm_append import merge_runs
 from tracekit.ingest.formats._slurm_records import header_names
 from tracekit.ingest.formats._slurm_rows import read_rows
 from tracekit.ingest.formats._slurm_tables import write_tables
-from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
+from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
 from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING
 
 if TYPE_CHECKING:
@@ -31,13 +31,10 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from tracekit.ingest.interface import Found
-    from tracekit.ingest.sink import Sink
-
 __all__ = ["FORMAT"]
 
 
-class Slurm(Format):
+class SlurmFormat(Format):
     """Exports of one or several clusters' accounting."""
 
     name = "slurm"
@@ -65,10 +62,10 @@ class Slurm(Format):
     nodes_from_jobs: ClassVar[bool] = True
 
     def merge_jobs(self, con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> None:
-        """Put the runs that both exports tell together, as if they were read at once."""
+        """Combine the runs of both exports, as if they were read at once."""
         merge_runs(con, options)
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read every export of the source as one."""
         zone = sink.options["timezone"]
         _check_zone(zone)
@@ -106,4 +103,4 @@ def _check_shards(text: str) -> None:
         raise UsageError(f"'{text}' is not a number of shards", where="--option shards_per_gpu", hint="give it like 4")
 
 
-FORMAT = Slurm()
+FORMAT = SlurmFormat()

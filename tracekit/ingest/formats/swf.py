@@ -24,24 +24,21 @@ from tracekit import schema
 from tracekit.errors import SourceError
 from tracekit.ingest.cells import limited, typed_cells
 from tracekit.ingest.derived import disagrees, single_attempts
-from tracekit.ingest.interface import Format, Option, RawFile, TimeFrame
-from tracekit.ingest.record_times import RecordTimes, Sequence
+from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, SourceFile, TimeFrame
+from tracekit.ingest.keys import SeenKeys
+from tracekit.ingest.record_times import RecordTimes, TimeColumns
+from tracekit.ingest.records import line_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from numpy.typing import NDArray
-
-    from tracekit.ingest.files import HashingReader, SourceFile
-    from tracekit.ingest.interface import Found
-    from tracekit.ingest.sink import OpenedFile, Sink
+    from tracekit.ingest.sink import OpenedFile
 
 __all__ = ["FORMAT", "MAX_LINE"]
 
 MAX_LINE = 65_536
 """Longest line that is read [bytes]; a longer one is set aside."""
 
-_CHUNK = 4 * 1024 * 1024
 _UNKNOWN = ["-1", "-1.0", "-1.00"]
 _STATUS = {0: "failed", 1: "completed", 5: "cancelled"}
 _PART_STATUS = {2: "preempted", 3: "completed", 4: "failed"}
@@ -49,7 +46,7 @@ _CANCELLED = 5
 _LATEST_START = 4_000_000_000
 """Latest start of a log [s since 1970]; later ones would take its last times out of range."""
 _LARGEST = {"processors": 1e9, "requested_processors": 1e9, "requested_memory": 1e15}
-_SUBMITTED = Sequence({"date": "submit_time"}, names="job")
+_SUBMITTED = TimeColumns({"date": "submit_time"}, names="job")
 _KEY = re.compile(r";\s*([A-Za-z]+)\s*:\s*(.*?)\s*")
 _HEADER_LINES = 10_000
 
@@ -62,7 +59,7 @@ def _looks_right(head: bytes) -> bool:
     return re.search(rb"(?m)^;\s*(UnixStartTime|MaxJobs|MaxProcs)\s*:", head) is not None
 
 
-class Swf(Format):
+class SwfFormat(Format):
     """One log in the Standard Workload Format."""
 
     name = "swf"
@@ -74,21 +71,21 @@ class Swf(Format):
     }
     no_append: ClassVar[str] = "each log numbers its jobs from 1"
 
-    def read(self, found: Found, sink: Sink) -> TimeFrame:
+    def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read one log."""
         files = found.get("swf")
         if len(files) > 1:
             raise SourceError(
                 f"holds several logs: {', '.join(f.path for f in files[:4])}", hint="job numbers repeat; name one file"
             )
-        header = _Header()
+        header = _SwfHeader()
         _read_log(files[0], header, sink)
-        header.tell(sink)
+        header.add_notes(sink)
         return header.frame()
 
 
-class _Header:
-    """The keys in the comments that stand before the first job."""
+class _SwfHeader:
+    """The keys in the comments before the first job."""
 
     def __init__(self) -> None:
         self.keys: dict[str, list[str]] = {}
@@ -126,7 +123,7 @@ class _Header:
         given = list(named.values())
         return {number: name for number, name in named.items() if given.count(name) == 1}
 
-    def tell(self, sink: Sink) -> None:
+    def add_notes(self, sink: Sink) -> None:
         for key in ("MaxNodes", "MaxProcs"):
             if self.text(key):
                 sink.note(f"the header states {key}: {self.text(key)}; a total without machines, so not a table")
@@ -144,20 +141,20 @@ class _Header:
         return TimeFrame("absolute", self.zone or "UTC", hour_of_day=self.zone is not None, note=note)
 
 
-def _read_log(file: SourceFile, header: _Header, sink: Sink) -> None:
-    held: pl.DataFrame | None = None
-    seen = _SeenNumbers()
+def _read_log(file: SourceFile, header: _SwfHeader, sink: Sink) -> None:
+    unfinished: pl.DataFrame | None = None
+    seen = SeenKeys(("job",))
     with sink.opened(file) as opened:
         times = RecordTimes(sink, file.path)
         for found in _typed_lines(opened, header):
             typed = _possible(found, times, header.start_s or 0)
-            rows = _grouped(typed if held is None else pl.concat([held, typed]))
+            rows = _grouped(typed if unfinished is None else pl.concat([unfinished, typed]))
             # The parts of a job may go on in the next block.
             last = rows["bundle"] == rows["bundle"].max()
-            held = rows.filter(last).drop("bundle", "part")
+            unfinished = rows.filter(last).drop("bundle", "part")
             _write(rows.filter(~last), header, seen, opened, sink)
-        if held is not None:
-            _write(_grouped(held), header, seen, opened, sink)
+        if unfinished is not None:
+            _write(_grouped(unfinished), header, seen, opened, sink)
         stated = header.number("MaxRecords")
         if stated is not None:
             sink.check(
@@ -169,30 +166,19 @@ def _read_log(file: SourceFile, header: _Header, sink: Sink) -> None:
 
 
 def _possible(rows: pl.DataFrame, times: RecordTimes, base: int) -> pl.DataFrame:
-    """Return the rows without submissions, waits and run times that cannot be."""
+    """Return the rows with impossible submissions, waits and run times NULL."""
     dated = times.dated(rows.with_columns(date=_instant(pl.col("submit"), base)), _SUBMITTED)
     known = dated.with_columns(submit=pl.when(pl.col("date").is_not_null()).then("submit")).drop("date")
     return times.spans(known, {"wait": "queue_s", "run": "run_s"}, "job")
 
 
-def _lines(stream: HashingReader) -> Iterator[list[bytes]]:
-    """Yield all lines in blocks; of a line without end only the first bytes are kept."""
-    carry = b""
-    while chunk := stream.read(_CHUNK):
-        *whole, carry = (carry + chunk).split(b"\n")
-        carry = carry[: MAX_LINE + 1]
-        yield whole
-    if carry:
-        yield [carry]
-
-
-def _typed_lines(opened: OpenedFile, header: _Header) -> Iterator[pl.DataFrame]:
+def _typed_lines(opened: OpenedFile, header: _SwfHeader) -> Iterator[pl.DataFrame]:
     """Yield the usable records with `line` and `raw`, and collect the header."""
     spec = limited(schema.source("swf", "swf"), _LARGEST)
     number = 1
     begun = False
-    for lines in _lines(opened.stream):
-        if number == 1 and lines:
+    for lines in line_blocks(opened.stream, MAX_LINE):
+        if number == 1:
             lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
         raw = pl.DataFrame({"raw": lines}, schema={"raw": pl.Binary}).with_row_index("line", number)
         number += len(lines)
@@ -211,7 +197,7 @@ def _typed_lines(opened: OpenedFile, header: _Header) -> Iterator[pl.DataFrame]:
 
 
 def _decoded(raw: pl.Series) -> pl.Series:
-    """Return lines as text, NULL where they are none; comments often hold other encodings."""
+    """Return lines as text, NULL where they are not UTF-8; comments often have other encodings."""
     try:
         return raw.cast(pl.String)
     except pl.exceptions.ComputeError:
@@ -263,28 +249,11 @@ def _grouped(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(bundle=begins.cast(pl.Int64).cum_sum())
 
 
-class _SeenNumbers:
-    """Finds job numbers that came before; numbers that only rise need no search."""
-
-    def __init__(self) -> None:
-        self._blocks: list[NDArray[np.int64]] = []
-        self._largest = -1
-
-    def fresh(self, jobs: pl.Series) -> pl.Series:
-        """Return where a number comes for the first time."""
-        new = jobs.is_first_distinct()
-        numbers = jobs.to_numpy()
-        if len(numbers) and numbers.min() <= self._largest:
-            new &= pl.Series(~np.isin(numbers, np.concatenate(self._blocks)))
-        if len(numbers):
-            self._blocks.append(numbers)
-            self._largest = max(self._largest, int(numbers.max()))
-        return new
-
-
-def _write(rows: pl.DataFrame, header: _Header, seen: _SeenNumbers, opened: OpenedFile, sink: Sink) -> None:
+def _write(rows: pl.DataFrame, header: _SwfHeader, seen: SeenKeys, opened: OpenedFile, sink: Sink) -> None:
     heads = rows.group_by("bundle", maintain_order=True).first()
-    fresh = heads.filter(seen.fresh(heads["job"]))
+    new = np.ones(heads.height, dtype=bool)
+    new[seen.repeats(heads, new)] = False
+    fresh = heads.filter(pl.Series(new))
     repeated = rows.join(fresh, on="bundle", how="anti", maintain_order="left")
     for line, raw in repeated.select("line", "raw").iter_rows():
         opened.reject(line, "job", "repeats the key of an earlier record", raw.removesuffix(b"\r"))
@@ -335,7 +304,7 @@ def _parts(parts: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
         .with_columns(wait=pl.when(first).then(pl.coalesce("wait", "head_wait")).otherwise("wait"))
         .with_columns(step=pl.col("wait") + pl.col("run"))
     )
-    # After a part of unknown length nobody knows when the next ones ran.
+    # After a part of unknown length the times of the next ones are unknown.
     lost = pl.col("step").is_null().cast(pl.Int64).cum_sum().over("bundle") > 0
     ended = steps.with_columns(end=pl.when(~lost).then(pl.col("head_submit") + pl.col("step").cum_sum().over("bundle")))
     before = pl.when(first).then("head_submit").otherwise(pl.col("end").shift(1).over("bundle"))
@@ -343,7 +312,7 @@ def _parts(parts: pl.DataFrame, heads: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_parts(heads: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
-    """Add to the jobs what follows from their parts."""
+    """Add the columns that follow from the parts of each job."""
     summed = attempts.group_by("bundle").agg(
         parts=pl.len().cast(pl.Int64),
         first_start=pl.col("start").first(),
@@ -355,12 +324,12 @@ def _with_parts(heads: pl.DataFrame, attempts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _never_started() -> pl.Expr:
-    """Whether a job was cancelled in the queue: it ran for no time on no processor."""
+    """Return whether a job was cancelled in the queue: it ran for no time on no processor."""
     idle = pl.col("run").is_null() | ((pl.col("run") == 0) & ~(pl.col("processors") > 0).fill_null(value=False))
     return (pl.col("status") == _CANCELLED).fill_null(value=False) & idle & ~pl.col("part")
 
 
-def _jobs(heads: pl.DataFrame, header: _Header, sink: Sink) -> pl.DataFrame:
+def _jobs(heads: pl.DataFrame, header: _SwfHeader, sink: Sink) -> pl.DataFrame:
     base = header.start_s or 0
     split, waiting = pl.col("parts").is_not_null(), _never_started()
     start = pl.col("submit") + pl.col("wait")
@@ -401,7 +370,7 @@ def _jobs(heads: pl.DataFrame, header: _Header, sink: Sink) -> pl.DataFrame:
     )
 
 
-def _count_contradictions(heads: pl.DataFrame, attempts: pl.DataFrame, header: _Header, sink: Sink) -> None:
+def _count_contradictions(heads: pl.DataFrame, attempts: pl.DataFrame, header: _SwfHeader, sink: Sink) -> None:
     ran = attempts.group_by("bundle").agg(parts_s=pl.when(pl.col("run").is_not_null().all()).then(pl.col("run").sum()))
     limit = header.number("MaxProcs")
     word = pl.col("status")
@@ -414,20 +383,12 @@ def _count_contradictions(heads: pl.DataFrame, attempts: pl.DataFrame, header: _
         processors_over_header=pl.col("processors") > pl.lit(limit, dtype=pl.Int64),
         no_processors=_processors().is_null(),
     )
-    for name, meaning in _MEANINGS.items():
-        found = odd[name].fill_null(value=False)
-        sink.check(name, int(found.sum()), odd.height, meaning, odd["job"].filter(found))
+    sink.check_flags(odd, _MEANINGS, odd["job"])
     dated = attempts.join(
         heads.filter(~pl.col("part")).select("bundle"), on="bundle", how="semi", maintain_order="left"
     )
-    with_submit = dated["submit"].is_not_null()
-    sink.check(
-        "part_with_submission",
-        int(with_submit.sum()),
-        dated.height,
-        "parts of a job that state a submission of their own; it is not used",
-        dated["job"].cast(pl.String).filter(with_submit),
-    )
+    meaning = "parts of a job that state a submission of their own; it is not used"
+    sink.check_rows("part_with_submission", dated["submit"].is_not_null(), meaning, dated["job"].cast(pl.String))
 
 
 _MEANINGS = {
@@ -439,4 +400,4 @@ _MEANINGS = {
     "no_processors": "jobs whose processors are unknown, both allocated and asked for",
 }
 
-FORMAT = Swf()
+FORMAT = SwfFormat()

@@ -1,4 +1,4 @@
-"""The mapping file: a TOML text that says which column of an operator's log is which column of a Trace."""
+"""The mapping file (TOML), which says which columns of a log fill which columns of a Trace."""
 
 from __future__ import annotations
 

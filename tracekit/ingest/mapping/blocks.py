@@ -1,4 +1,4 @@
-"""Raw files of a mapped log as blocks of cells: delimited text, JSON lines and Parquet."""
+"""Read the raw files of a mapped log (delimited text, JSON lines, Parquet) as blocks of cells."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,41 +16,33 @@ import polars as pl
 from tracekit.errors import SourceError
 from tracekit.ingest.csv_table import header_columns
 from tracekit.ingest.fields import parse_block
-from tracekit.ingest.records import MAX_RECORD, RecordReader
+from tracekit.ingest.records import MAX_RECORD, RecordReader, line_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from tracekit.ingest.mapping.model import Reading
+    from tracekit.ingest.mapping.reading import Reading
     from tracekit.ingest.sink import OpenedFile
 
     Choose = Callable[[list[str] | None], list[str]]
 
 __all__ = ["RawRows", "kind_of", "read_rows"]
 
-_CHUNK = 8 * 1024 * 1024
 _BATCH = 65_536
 
 
 @dataclass(frozen=True)
 class RawRows:
-    """Some records of a file.
-
-    Attributes
-    ----------
-    frame : polars.DataFrame
-        The columns chosen, under their own names: text, or the types of a Parquet file.
-    lines : int64 array, shape (records,)
-        Line (Parquet: row) of each record, from 1.
-    raw : function (row) -> bytes
-        The text of a record.
-    """
+    """Some records of a file."""
 
     frame: pl.DataFrame
+    """The columns chosen, under their own names: text, or the types of a Parquet file."""
     lines: NDArray[np.int64]
+    """Line (Parquet: row) of each record, from 1."""
     raw: Callable[[int], bytes]
+    """The text of a record."""
 
 
 def kind_of(name: str, reading: Reading) -> str:
@@ -67,10 +60,6 @@ def read_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[
 
     Parameters
     ----------
-    opened : OpenedFile
-        The file; its records are counted here.
-    reading : Reading
-        Its layout.
     choose : function (header or None) -> list of str
         Given the file's columns (None for JSON lines, where each record has its own), returns those to read.
 
@@ -116,7 +105,7 @@ def _csv_rows(opened: OpenedFile, reading: Reading, choose: Choose) -> Iterator[
 def _json_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
     wanted = choose(None)
     line = 1
-    for block in _line_blocks(opened):
+    for block in line_blocks(opened.stream, MAX_RECORD):
         columns: dict[str, list[str | None]] = {name: [] for name in wanted}
         lines, raws = [], []
         for raw in block:
@@ -137,20 +126,6 @@ def _json_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
             yield RawRows(frame, np.array(lines, dtype=np.int64), raws.__getitem__)
 
 
-def _line_blocks(opened: OpenedFile) -> Iterator[list[bytes]]:
-    carry = b""
-    while chunk := opened.stream.read(_CHUNK):
-        head, found, tail = chunk.rpartition(b"\n")
-        if found:
-            yield (carry + head).split(b"\n")
-            carry = tail
-        else:
-            # One byte more than a record may have is enough to reject it.
-            carry = (carry + tail)[: MAX_RECORD + 1]
-    if carry:
-        yield [carry]
-
-
 def _json_record(raw: bytes) -> tuple[dict[str, Any] | None, str]:
     if len(raw) > MAX_RECORD:
         return None, f"longer than {MAX_RECORD} bytes"
@@ -162,7 +137,7 @@ def _json_record(raw: bytes) -> tuple[dict[str, Any] | None, str]:
 
 
 def _dig(value: Any, path: str) -> Any:
-    """Return what stands at a dotted path; keys may hold dots themselves, and a number picks from a list."""
+    """Return the value at a dotted path; keys may contain dots, and a number picks from a list."""
     if isinstance(value, dict):
         if path in value:
             return value[path]
@@ -194,7 +169,7 @@ def _parquet_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
 
     with tempfile.TemporaryFile() as copy:
         # Parquet starts at its end, and the source may be a stream inside an archive.
-        shutil.copyfileobj(_Stream(opened), copy, _CHUNK)
+        shutil.copyfileobj(opened.stream, copy)
         copy.seek(0)
         with _parquet_errors(opened.path):
             file = pq.ParquetFile(copy)
@@ -213,7 +188,7 @@ def _parquet_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
             opened.count(frame.height)
             lines = np.arange(row + 1, row + 1 + frame.height)
             row += frame.height
-            yield RawRows(frame, lines, _RowText(frame))
+            yield RawRows(frame, lines, partial(_row_text, frame))
 
 
 @contextmanager
@@ -224,29 +199,13 @@ def _parquet_errors(path: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, pl.exceptions.PolarsError, OSError, ValueError) as error:
-        # What follows a colon is the reader's own talk.
+        # What follows a colon is internal to the library.
         what = str(error).splitlines()[0].partition(":")[0][:200]
         raise SourceError(f"cannot be read as Parquet: {what}", where=path, hint="fetch it again") from error
 
 
-class _Stream:
-    """The reader of an opened file, as copyfileobj takes it."""
-
-    def __init__(self, opened: OpenedFile) -> None:
-        self._opened = opened
-
-    def read(self, size: int = _CHUNK) -> bytes:
-        return self._opened.stream.read(size)
-
-
-class _RowText:
-    """The text of a Parquet row."""
-
-    def __init__(self, frame: pl.DataFrame) -> None:
-        self._frame = frame
-
-    def __call__(self, row: int) -> bytes:
-        return ", ".join(f"{k}={v}" for k, v in self._frame.row(row, named=True).items()).encode()
+def _row_text(frame: pl.DataFrame, row: int) -> bytes:
+    return ", ".join(f"{k}={v}" for k, v in frame.row(row, named=True).items()).encode()
 
 
 def _plain(frame: pl.DataFrame) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Cells of a raw file to typed columns, by the rules of a mapping file; what does not fit rejects its record."""
+"""Convert cells of a raw file to typed columns by the rules of a mapping file; a bad cell rejects its record."""
 
 from __future__ import annotations
 
@@ -17,32 +17,25 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.ingest.mapping.blocks import RawRows
-    from tracekit.ingest.mapping.model import Reading
-    from tracekit.ingest.mapping.rules import Rule
+    from tracekit.ingest.mapping.reading import Reading
+    from tracekit.ingest.mapping.rules import ColumnRule
     from tracekit.ingest.sink import OpenedFile
 
 __all__ = ["Converted", "cell_text", "converted", "reject_rows"]
 
 _LARGEST = 1e15
-"""Most that a number may be: what is computed from it must stay finite."""
+"""Largest number: what is computed from it must stay finite."""
 
 
 class Converted(NamedTuple):
-    """The columns that rules give for some records.
-
-    Attributes
-    ----------
-    frame : polars.DataFrame
-        One column a rule, under the name of its target.
-    local : polars.DataFrame
-        Wall clocks of the times that were given without zone.
-    bad : dict of row to (column, reason)
-        Records that cannot be used, with the first thing wrong in them.
-    """
+    """The columns that rules give for some records."""
 
     frame: pl.DataFrame
+    """One column a rule, under the name of its target."""
     local: pl.DataFrame
+    """Wall clocks of the times that were given without zone."""
     bad: dict[int, tuple[str, str]]
+    """Records that cannot be used, with the first thing wrong in them."""
 
 
 class _Cells(NamedTuple):
@@ -51,19 +44,13 @@ class _Cells(NamedTuple):
     local: pl.Series | None = None
 
 
-def converted(rules: Iterable[Rule], rows: RawRows, reading: Reading, prefix: str = "") -> Converted:
+def converted(rules: Iterable[ColumnRule], rows: RawRows, reading: Reading, prefix: str = "") -> Converted:
     """Apply rules to records.
 
     Parameters
     ----------
-    rules : iterable of Rule
-        The columns to fill.
-    rows : RawRows
-        The records.
-    reading : Reading
-        Missing words, time format and zone.
     prefix : str
-        Stands before line numbers that are names, where a source has several files.
+        Put before line numbers that serve as ids, where a source has several files.
     """
     columns, clocks = [], []
     bad: dict[int, tuple[str, str]] = {}
@@ -74,7 +61,7 @@ def converted(rules: Iterable[Rule], rows: RawRows, reading: Reading, prefix: st
             clocks.append(cells.local.alias(rule.target.name))
         for mask, reason in [*cells.faults, *_limits(rule, cells.values)]:
             for row in mask.fill_null(value=False).arg_true().to_list():
-                bad.setdefault(row, (rule.shown, reason))
+                bad.setdefault(row, (rule.label, reason))
     return Converted(pl.DataFrame(columns), pl.DataFrame(clocks), bad)
 
 
@@ -89,7 +76,7 @@ def reject_rows(opened: OpenedFile, rows: RawRows, bad: dict[int, tuple[str, str
 
 
 def cell_text(name: str, rows: RawRows, reading: Reading, regex: str | None = None) -> pl.Series:
-    """Return a column's cells, blanks around text removed, NULL where unknown; cut to what a regex finds."""
+    """Return the cells of a column, stripped, NULL where unknown; with a regex, what it matches."""
     cells = rows.frame[name]
     if regex is not None and cells.dtype != pl.String:
         cells = cells.cast(pl.String)
@@ -103,7 +90,7 @@ def cell_text(name: str, rows: RawRows, reading: Reading, regex: str | None = No
     return cells.to_frame(name).select(known.alias(name)).to_series()
 
 
-def _cells(rule: Rule, rows: RawRows, reading: Reading, prefix: str) -> _Cells:  # noqa: PLR0911 -- one a kind of rule
+def _cells(rule: ColumnRule, rows: RawRows, reading: Reading, prefix: str) -> _Cells:  # noqa: PLR0911 -- one a kind of rule
     height, target = rows.frame.height, rule.target
     if rule.line:
         lines = pl.Series(rows.lines, dtype=pl.Int64)
@@ -130,7 +117,7 @@ def _cells(rule: Rule, rows: RawRows, reading: Reading, prefix: str) -> _Cells: 
     return _finish(rule, _number(rule, text), text.is_not_null())
 
 
-def _number(rule: Rule, cells: pl.Series) -> pl.Series:
+def _number(rule: ColumnRule, cells: pl.Series) -> pl.Series:
     unit = rule.target.unit
     if rule.unit == "clock":
         return clock_seconds(cells.cast(pl.String))
@@ -140,7 +127,7 @@ def _number(rule: Rule, cells: pl.Series) -> pl.Series:
     return number * FACTORS[unit][rule.unit] if unit and rule.unit else number
 
 
-def _finish(rule: Rule, number: pl.Series, stated: pl.Series) -> _Cells:
+def _finish(rule: ColumnRule, number: pl.Series, stated: pl.Series) -> _Cells:
     """Add faults and the default to a column of numbers, and make it whole where its target is."""
     whole = rule.target.kind == "integer"
     word = (
@@ -162,7 +149,7 @@ def _finish(rule: Rule, number: pl.Series, stated: pl.Series) -> _Cells:
     return _Cells(number, faults)
 
 
-def _expression(rule: Rule, rows: RawRows, reading: Reading) -> _Cells:
+def _expression(rule: ColumnRule, rows: RawRows, reading: Reading) -> _Cells:
     assert rule.expression is not None  # noqa: S101 -- the caller looked
     faults, columns = [], []
     for name in rule.expression.names:
@@ -180,7 +167,7 @@ def _expression(rule: Rule, rows: RawRows, reading: Reading) -> _Cells:
     return _Cells(finished.values, [*faults, *finished.faults])
 
 
-def _words(rule: Rule, text: pl.Series) -> _Cells:
+def _words(rule: ColumnRule, text: pl.Series) -> _Cells:
     faults = []
     if rule.words:
         words = text.replace_strict(rule.words, default=None, return_dtype=pl.String)
@@ -190,23 +177,23 @@ def _words(rule: Rule, text: pl.Series) -> _Cells:
     return _Cells(text if rule.default is None else text.fill_null(rule.default), faults)
 
 
-def _boolean(rule: Rule, text: pl.Series) -> _Cells:
+def _boolean(rule: ColumnRule, text: pl.Series) -> _Cells:
     words = {**{w.lower(): v == "true" for w, v in rule.words.items()}}
     value = text.str.to_lowercase().replace_strict(words, default=None, return_dtype=pl.Boolean)
     fault = (text.is_not_null() & value.is_null(), f"is not one of {', '.join(rule.words)}")
     return _Cells(value if rule.default is None else value.fill_null(rule.default), [fault])
 
 
-def _limits(rule: Rule, values: pl.Series) -> list[tuple[pl.Series, str]]:
+def _limits(rule: ColumnRule, values: pl.Series) -> list[tuple[pl.Series, str]]:
     target = rule.target
     faults = []
-    # A wall clock that names no instant is a time all the same: it is unknown, and does not reject its record.
+    # A wall clock that names no instant gives an unknown time, and does not reject its record.
     if target.required and target.kind != "datetime":
         faults.append((values.is_null(), "is missing"))
     if target.minimum is not None:
         faults.append((values < target.minimum, f"is below {target.minimum:g}"))
     if target.unit == "s":
-        # Durations are added to times, which must not overflow; a negative one is a spelling of unknown.
+        # Durations are added to times, which must not overflow; a negative one is unusable.
         faults += [(values < 0, "is below 0"), (values > LAST_SECOND, f"is above {LAST_SECOND}")]
     if target.maximum is not None:
         faults.append((values > target.maximum, f"is above {target.maximum:g}"))

@@ -1,11 +1,11 @@
-"""The keys of a mapping file, as docs/mapping.md explains them, and the errors that name them."""
+"""The keys of a mapping file (docs/mapping.md explains them), and the errors that name them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from tracekit.decode import Filled, Text
+from tracekit.decode import NonEmpty, Text
 from tracekit.errors import nearest
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Document", "Entry", "GpuKeys", "JobKeys", "NodeKeys", "ReadingKeys", "SampleKeys", "Spot", "TableKeys"]
 
-Texts = Text | Annotated[tuple[str, ...], Filled()]
-"""A single text stands for a list of one."""
+Texts = Text | Annotated[tuple[str, ...], NonEmpty()]
+"""A single text means a list of one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingKeys:
-    """How files are laid out."""
+    """The layout of files."""
 
     files: Texts | None = None
     type: Literal["csv", "jsonl", "parquet"] | None = None
@@ -37,7 +37,7 @@ class ReadingKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceKeys(ReadingKeys):
-    """[source]: what holds for all files."""
+    """[source]: the defaults of all files."""
 
     cluster: Text | None = None
     time_base: Literal["absolute", "relative"] = "absolute"
@@ -101,7 +101,7 @@ class SampleKeys(ReadingKeys):
 
 @dataclass(frozen=True, kw_only=True)
 class GpuKeys(ReadingKeys):
-    """[gpus]: where UUIDs are told."""
+    """[gpus]: the table of UUIDs."""
 
     uuid: Text | Entry
     node: Text | Entry

@@ -1,4 +1,4 @@
-"""Arithmetic over columns, parsed into a tree that holds nothing else and compiled to Polars."""
+"""Arithmetic over columns, parsed and compiled to Polars; anything else in the text is refused."""
 
 from __future__ import annotations
 
@@ -16,27 +16,20 @@ _LONGEST = 300
 
 @dataclass(frozen=True)
 class Expression:
-    """A compiled expression.
-
-    Attributes
-    ----------
-    text : str
-        As written.
-    names : tuple of str
-        The columns that it needs.
-    polars : polars.Expr
-        Its value, over Float64 columns of these names.
-    """
+    """A compiled expression."""
 
     text: str
+    """As written."""
     names: tuple[str, ...]
+    """The columns that it needs."""
     polars: pl.Expr
+    """Its value, over Float64 columns of these names."""
 
 
 def parse_expression(text: str) -> Expression:
     """Compile numbers, column names, + - * / and parentheses.
 
-    A name that is not a plain word stands in backquotes: `` `GPUs per node` * 2``.
+    A name that is not a plain word is written in backquotes: `` `GPUs per node` * 2``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a mapping file says, read and checked as a whole before any log is opened."""
+"""The content of a mapping file, checked as a whole before any log is opened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tracekit import resources, schema
 from tracekit.decode import dotted
 from tracekit.ingest.localtime import DOUBLED_HOUR
 from tracekit.ingest.mapping.document import Document, JobKeys, Spot
-from tracekit.ingest.mapping.rules import Rule, checked_format, checked_regex, parse_rule, word_table
+from tracekit.ingest.mapping.reading import Reading
+from tracekit.ingest.mapping.rules import ColumnRule, checked_format, checked_regex, parse_rule, word_table
 from tracekit.ingest.mapping.times import zone_fault
 from tracekit.schema import Column
 from tracekit.toml_text import TomlText
@@ -25,7 +26,6 @@ __all__ = [
     "GpuTable",
     "LogMap",
     "NodeList",
-    "Reading",
     "StatusWords",
     "TableMap",
     "TelemetryMap",
@@ -39,7 +39,7 @@ TABLES = ("jobs", "nodes", "capacity", "job_usage")
 GPU_METRICS = ("utilization_pct", "memory_used_gib", "power_w")
 HOST_METRICS = ("cpu_pct", "memory_used_gib", "memory_total_gib")
 
-# What the file derives itself is not to be filled from a column.
+# These columns are derived, and not filled from a column of the log.
 _DERIVED = ("status", "source_status", "attempt_count")
 _SAMPLED = {
     "time": Column("time", "datetime", "", required=True),
@@ -49,7 +49,7 @@ _SAMPLED = {
     "metric": Column("metric", "string", "", required=True),
     "value": Column("value", "string", ""),
 }
-"""What a key of telemetry is a column of."""
+"""The column that each key of telemetry fills."""
 _LAYOUTS = {
     "long": ("time", "node", "gpu", "uuid", "metric", "value"),
     "row": ("time", "node", "gpu", "uuid"),
@@ -64,29 +64,10 @@ _REQUIRED = {
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How the raw files of one table are laid out."""
-
-    files: tuple[str, ...] = ("*",)
-    """Name patterns such as jobs*.csv."""
-    type: str | None = None
-    """csv, jsonl or parquet; from the file's name by default."""
-    delimiter: str | None = None
-    """By default a tab for .tsv files, else a comma."""
-    header: tuple[str, ...] = ()
-    """Column names of files without header line."""
-    time_format: str = "iso8601"
-    missing: tuple[str, ...] = ()
-    """Spellings of an unknown value, besides nothing at all."""
-    doubled_hour: str = "bounded"
-    timezone: str = "UTC"
-
-
-@dataclass(frozen=True)
 class StatusWords:
-    """How the source's status words are to be read."""
+    """The status that each status word of the source means."""
 
-    rule: Rule
+    rule: ColumnRule
     words: dict[str, str]
     when_missing: str | None
 
@@ -95,7 +76,7 @@ class StatusWords:
 class NodeList:
     """How a column names the nodes of a job."""
 
-    rule: Rule
+    rule: ColumnRule
     separator: str
     pattern: str | None
 
@@ -107,26 +88,26 @@ class TableMap:
     table: str
     key: str
     reading: Reading
-    rules: tuple[Rule, ...]
+    rules: tuple[ColumnRule, ...]
     status: StatusWords | None = None
     nodes: NodeList | None = None
 
-    def rule(self, name: str) -> Rule | None:
+    def rule(self, name: str) -> ColumnRule | None:
         """Return the rule of a column, None when it is not filled."""
         return next((rule for rule in self.rules if rule.target.name == name), None)
 
 
 @dataclass(frozen=True)
 class TelemetryMap:
-    """How samples are laid out in a kind of file."""
+    """The layout of the samples in a kind of file."""
 
     name: str
     key: str
     reading: Reading
     layout: Literal["long", "wide", "row"]
-    rules: tuple[Rule, ...]
+    rules: tuple[ColumnRule, ...]
     """Long and row: time, node_id, gpu_index or uuid; long also metric and value."""
-    metrics: tuple[Rule, ...]
+    metrics: tuple[ColumnRule, ...]
     """One for each metric; its column is the source's name of the metric."""
     of_gpu: tuple[bool, ...]
     """Whether each metric belongs to a GPU or to a host."""
@@ -136,11 +117,11 @@ class TelemetryMap:
 
 @dataclass(frozen=True)
 class GpuTable:
-    """Where UUIDs of GPUs are told: uuid, node_id, gpu_index."""
+    """The table of UUIDs: uuid, node_id, gpu_index of each GPU."""
 
     key: str
     reading: Reading
-    rules: tuple[Rule, ...]
+    rules: tuple[ColumnRule, ...]
 
 
 @dataclass(frozen=True)
@@ -167,7 +148,7 @@ def load_mapping(file: Path | str) -> LogMap:
     Raises
     ------
     UsageError
-        The file cannot be read, is not TOML, or says something that cannot be; one line with the key.
+        The file cannot be read, is not TOML, or has an unusable value; the error names the key.
     """
     text = TomlText(Path(file), "mapping", "see docs/mapping.md")
     document, top = text.decode(Document), Spot(text)
@@ -251,7 +232,7 @@ def _status(spot: Spot, keys: Mapping[str, str | tuple[str, ...]]) -> StatusWord
     column, regex, when_missing = (_single(spot, name, keys.get(name)) for name in named)
     if column is None:
         raise spot.error("does not say which column holds the status", hint='add column = "..."')
-    rule = Rule(
+    rule = ColumnRule(
         Column("source_status", "string", ""),
         dotted(spot.place),
         spot.text.path,
@@ -269,7 +250,7 @@ def _single(spot: Spot, name: str, given: str | tuple[str, ...] | None) -> str |
 
 
 def _nodes(spot: Spot, keys: NodeKeys) -> NodeList:
-    rule = Rule(Column("nodes", "string", ""), dotted(spot.place), spot.text.path, column=keys.column)
+    rule = ColumnRule(Column("nodes", "string", ""), dotted(spot.place), spot.text.path, column=keys.column)
     pattern = checked_regex(spot, "pattern", keys.pattern, ("node", "gpu_index", "gpu_count"))
     return NodeList(rule, keys.separator, pattern)
 
@@ -305,14 +286,14 @@ def _telemetry(  # noqa: C901 -- one look at each key
             raise spot.error("a wide file holds one metric", hint="write one section for each file")
         server = checked_regex(spot, "server", keys.server, ("node", "gpu"))
         if of_gpu[0] and (server is None or "(?<gpu>" not in server.replace("(?P<", "(?<")):
-            raise spot.error("does not tell the GPUs apart", "server", "write a pattern with (?<node>...) (?<gpu>...)")
+            raise spot.error("does not name the GPUs", "server", "write a pattern with (?<node>...) (?<gpu>...)")
     else:
         needed = ["time", *(["metric", "value"] if keys.layout == "long" else []), *([] if keys.uuid else ["node"])]
         for key in needed:
             if key not in given:
                 raise spot.error(f"does not say which column is the {key}", hint=f'add {key} = "..."')
         if keys.uuid and (keys.gpu or keys.node):
-            raise spot.error("a UUID stands for node and gpu", "uuid", "keep either")
+            raise spot.error("a UUID replaces node and gpu", "uuid", "keep either")
         if any(of_gpu) and not (keys.gpu or keys.uuid):
             raise spot.error("does not say which column is the gpu", hint='add gpu = "..." or uuid = "..."')
         if not all(of_gpu) and (keys.gpu or keys.uuid):
@@ -322,7 +303,7 @@ def _telemetry(  # noqa: C901 -- one look at each key
     )
 
 
-def _metrics(spot: Spot, given: Mapping[str, str | Entry], table: str) -> list[Rule]:
+def _metrics(spot: Spot, given: Mapping[str, str | Entry], table: str) -> list[ColumnRule]:
     names = GPU_METRICS if table == "gpu_utilization" else HOST_METRICS
     spot.only(given, names)
     spec = schema.common(table)

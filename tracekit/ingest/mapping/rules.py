@@ -1,4 +1,4 @@
-"""How one column of a Trace is filled: the entries of a mapping file's `columns` tables."""
+"""How a column of a Trace is filled: the entries of the `columns` tables of a mapping file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.ingest.mapping.document import Spot
     from tracekit.schema import Column
 
-__all__ = ["Rule", "checked_format", "checked_regex", "parse_rule", "word_table"]
+__all__ = ["ColumnRule", "checked_format", "checked_regex", "parse_rule", "word_table"]
 
 _SOURCES = ("column", "expression", "line", "value")
 _BOOLEAN = {"true": "true", "yes": "true", "1": "true", "false": "false", "no": "false", "0": "false"}
@@ -34,7 +34,7 @@ _PYTHON = {
 
 
 @dataclass(frozen=True)
-class Rule:
+class ColumnRule:
     """Where the values of one column come from."""
 
     target: Column
@@ -66,13 +66,13 @@ class Rule:
         return () if self.column is None else (self.column,)
 
     @property
-    def shown(self) -> str:
-        """What to call the column in a reject."""
+    def label(self) -> str:
+        """How a reject names the column."""
         return ", ".join(self.sources) or self.target.name
 
 
-def parse_rule(spot: Spot, given: str | Entry, target: Column, *, relative: bool = False) -> Rule:
-    """Return the rule that stands at a place of the file.
+def parse_rule(spot: Spot, given: str | Entry, target: Column, *, relative: bool = False) -> ColumnRule:
+    """Return the rule at a place of the file.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def parse_rule(spot: Spot, given: str | Entry, target: Column, *, relative: bool
     if entry.line is False or (entry.line and target.kind not in ("string", "integer")):
         raise spot.error("line = true numbers records, for a column of names or whole numbers", "line")
     _refuse_idle(spot, entry, sources[0], target)
-    return Rule(
+    return ColumnRule(
         target=target,
         key=dotted(spot.place),
         file=spot.text.path,
@@ -186,7 +186,7 @@ def checked_format(spot: Spot, key: str, form: str | None, *, relative: bool) ->
 
 def _words(spot: Spot, entry: Entry, target: Column) -> dict[str, str]:
     if entry.words is None:
-        # Without a list the source's words must be the Trace's own.
+        # Without a list the words of the source must be those of the Trace.
         return _BOOLEAN if target.kind == "boolean" else {word: word for word in target.enum}
     allowed = ("false", "true") if target.kind == "boolean" else target.enum
     if allowed:
@@ -200,5 +200,5 @@ def word_table(spot: Spot, words: Mapping[str, str | tuple[str, ...]]) -> dict[s
     for name, given in words.items():
         for word in (given,) if isinstance(given, str) else given:
             if found.setdefault(word, name) != name:
-                raise spot.error(f"'{word}' also stands under {found[word]}", name, "keep one of them")
+                raise spot.error(f"'{word}' is also under {found[word]}", name, "keep one of them")
     return found

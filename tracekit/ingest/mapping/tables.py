@@ -10,12 +10,12 @@ import polars as pl
 from tracekit import schema
 from tracekit.errors import UsageError, nearest
 from tracekit.ingest.cells import LAST_TIME
-from tracekit.ingest.derived import disagrees, single_attempts
+from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
 from tracekit.ingest.keys import SeenKeys
 from tracekit.ingest.mapping.blocks import read_rows
 from tracekit.ingest.mapping.convert import cell_text, converted, reject_rows
 from tracekit.ingest.mapping.units import FACTORS
-from tracekit.ingest.record_times import RecordTimes, Sequence
+from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from tracekit.ingest.files import SourceFile
     from tracekit.ingest.mapping.blocks import RawRows
     from tracekit.ingest.mapping.model import LogMap, NodeList, StatusWords, TableMap
-    from tracekit.ingest.mapping.rules import Rule
+    from tracekit.ingest.mapping.rules import ColumnRule
     from tracekit.ingest.sink import OpenedFile, Sink
 
 __all__ = ["chooser", "read_mapped_table"]
 
 _UNFINISHED = ("running", "pending")
-_TIMES = Sequence({name: name for name in ("submit_time", "start_time", "end_time")})
+_TIMES = TimeColumns({name: name for name in ("submit_time", "start_time", "end_time")})
 
 
-def chooser(rules: Iterable[Rule], path: str, sink: Sink) -> Callable[[list[str] | None], list[str]]:
-    """Return a function that picks the columns of the rules from a file's header, and refuses a missing one."""
+def chooser(rules: Iterable[ColumnRule], path: str, sink: Sink) -> Callable[[list[str] | None], list[str]]:
+    """Return a function that picks the columns of the rules from the header of a file, and refuses a missing one."""
     needed = {name: rule for rule in reversed(list(rules)) for name in rule.sources}
 
     def choose(header: list[str] | None) -> list[str]:
@@ -93,7 +93,7 @@ def _write(
     if table.nodes is not None:
         nodes = _node_parts(table.nodes, cell_text(table.nodes.rule.column or "", rows, table.reading))
         for row in nodes.filter(pl.col("node").is_null())["row"].unique().to_list():
-            bad.setdefault(row, (table.nodes.rule.shown, f"is no list of nodes like {table.nodes.pattern or '...'}"))
+            bad.setdefault(row, (table.nodes.rule.label, f"is no list of nodes like {table.nodes.pattern or '...'}"))
     frame = schema.common(table.table).conform(cells.frame)
     frame = _with_cluster(table, frame, log_map)
     usable = np.ones(frame.height, dtype=bool)
@@ -115,7 +115,7 @@ def _write(
     frame = frame.with_columns(pl.Series("line", rows.lines, dtype=pl.Int64).filter(kept))
     clocks = cells.local.filter(kept) if cells.local.width else cells.local
     frame = times.from_wall_clock(frame, _TIMES, table.reading.timezone, table.reading.doubled_hour, clocks=clocks)
-    _write_jobs(table, frame, source, None if nodes is None else _of_kept(nodes, kept), times, sink)
+    _write_jobs(table, frame, source, None if nodes is None else _nodes_of_rows(nodes, kept), times, sink)
 
 
 def _with_cluster(table: TableMap, frame: pl.DataFrame, log_map: LogMap) -> pl.DataFrame:
@@ -180,12 +180,8 @@ def _seconds(value: pl.Expr) -> pl.Expr:
     return pl.duration(microseconds=(value * 1e6).round().cast(pl.Int64))
 
 
-def _difference(later: str, earlier: str) -> pl.Expr:
-    return (pl.col(later) - pl.col(earlier)).dt.total_microseconds() / 1e6
-
-
 def _with_times(frame: pl.DataFrame, table: TableMap, times: RecordTimes) -> pl.DataFrame:
-    """Derive what the log states otherwise: a start from the wait, an end from the run, both spans from times."""
+    """Derive missing columns: a start from the wait, an end from the run time, both durations from the times."""
     unfinished = pl.col("status").is_in(_UNFINISHED).fill_null(value=False)
     ran = (pl.col("run_s") > 0).fill_null(value=False)
     if table.rule("start_time") is None:
@@ -197,8 +193,9 @@ def _with_times(frame: pl.DataFrame, table: TableMap, times: RecordTimes) -> pl.
         end = pl.col("start_time") + _seconds(pl.col("run_s"))
         end = pl.when(end <= LAST_TIME).then(end)
     frame = times.possible(frame.with_columns(end_time=pl.when(~unfinished).then(end)), _TIMES)
-    run, queue = _difference("end_time", "start_time"), _difference("start_time", "submit_time")
-    # What a record states of a span beside times that contradict each other is no better than they are.
+    run = in_seconds(pl.col("end_time") - pl.col("start_time"))
+    queue = in_seconds(pl.col("start_time") - pl.col("submit_time"))
+    # A stated duration is not trusted where the times of its record contradict each other.
     no_start = pl.col("began") & pl.col("start_time").is_null()
     no_end = pl.col("finished") & pl.col("end_time").is_null()
     return frame.with_columns(
@@ -217,22 +214,16 @@ def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: TableM
         if rule is None:
             continue
         unit_s = max(1.0, FACTORS["s"].get(rule.unit or "s", 1.0))
-        compared = frame[column].is_not_null() & jobs[column].is_not_null()
-        differ = disagrees(frame[column], jobs[column], unit_s).fill_null(value=False)
-        sink.check(name, int(differ.sum()), int(compared.sum()), meaning, jobs["job_id"].filter(differ))
+        differ = disagrees(frame[column], jobs[column], unit_s)
+        sink.check_rows(name, differ, meaning, jobs["job_id"], differ.count())
     if table.rule("end_time") is not None:
-        ended = frame["end_time"].is_not_null() & frame["status"].is_in(_UNFINISHED).fill_null(value=False)
-        sink.check(
-            "end_of_unfinished_job",
-            int(ended.sum()),
-            frame.height,
-            "jobs that carry an end although their state says that they have not ended; the end is not used",
-            jobs["job_id"].filter(ended),
-        )
+        ended = frame["end_time"].is_not_null() & frame["status"].is_in(_UNFINISHED)
+        meaning = "jobs that carry an end although their state says that they have not ended; the end is not used"
+        sink.check_rows("end_of_unfinished_job", ended, meaning, jobs["job_id"])
 
 
 def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
-    """Return one row a listed node: row, node (NULL where the text is none), gpu_index text, gpu_count text."""
+    """Return one row for each listed node: row, node (NULL where it cannot be read), gpu_index and gpu_count (text)."""
     parts = (
         cells.cast(pl.String)
         .alias("cell")
@@ -249,7 +240,7 @@ def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
     text = pl.lit(None, dtype=pl.String)
     if nodes.pattern is None:
         return parts.select("row", node="part", gpu_index=text, gpu_count=text)
-    # The whole part must match: a leftover is a sign of another layout.
+    # The whole part must match: text left over is a sign of another layout.
     groups = parts["part"].str.extract_groups(f"^(?:{nodes.pattern})$").struct.unnest()
     have = groups.columns
     return pl.concat([parts.select("row"), groups], how="horizontal").select(
@@ -260,14 +251,14 @@ def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
     )
 
 
-def _of_kept(nodes: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
+def _nodes_of_rows(nodes: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
     """Return the nodes of the kept rows, rows counted anew."""
     old = pl.DataFrame({"row": kept.arg_true().cast(pl.Int64)}).with_row_index("new")
     return nodes.join(old, on="row", how="inner", maintain_order="left").with_columns(row=pl.col("new").cast(pl.Int64))
 
 
 def _placements(jobs: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Return one row a node of each started job; a node that is listed twice is one."""
+    """Return one row for each node of each started job; a node that is listed twice gives one row."""
     spans = r"(\d+)(?:\s*-\s*(\d+))?"
     named = nodes.with_row_index("part").with_columns(
         low=pl.col("gpu_index").str.extract_all(r"\d+(?:\s*-\s*\d+)?"),

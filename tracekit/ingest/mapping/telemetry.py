@@ -1,7 +1,7 @@
 """Fill gpu_utilization and host_utilization from samples of any layout.
 
-Samples are first brought to one shape - time, node, GPU, metric, value - and kept in a Parquet file; DuckDB then
-joins the metrics of a GPU or host at a time into one row, with its own limit of memory.
+Samples are first converted to rows of time, node, GPU, metric and value in a Parquet file; DuckDB, which spills to
+disk, then joins the metrics of a GPU or host at a time into one row.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tracekit import schema
 from tracekit.errors import UsageError
 from tracekit.ingest.mapping.blocks import read_rows
 from tracekit.ingest.mapping.convert import converted, reject_rows
-from tracekit.ingest.mapping.rules import Rule
+from tracekit.ingest.mapping.rules import ColumnRule
 from tracekit.ingest.mapping.tables import chooser
 from tracekit.ingest.mapping.units import FACTORS
-from tracekit.ingest.record_times import RecordTimes, Sequence
+from tracekit.ingest.record_times import RecordTimes, TimeColumns
 from tracekit.schema import Column
 from tracekit.trace import sql_text
 
@@ -45,14 +45,7 @@ _GPU, _HOST = "gpu_utilization", "host_utilization"
 def read_telemetry(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink: Sink) -> None:
     """Read every telemetry section into the sink.
 
-    Parameters
-    ----------
-    log_map : LogMap
-        The mapping.
-    files : mapping of str to list of SourceFile
-        Files by the dotted key of their section.
-    sink : Sink
-        Gets the rows.
+    `files` are by the dotted key of their section.
     """
     gpus = None if log_map.gpus is None else _read_gpus(log_map.gpus, files[log_map.gpus.key], sink)
 
@@ -66,7 +59,7 @@ def read_telemetry(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink:
                         if section.layout == "wide"
                         else _narrow(section, gpus, opened, sink)
                     ):
-                        dated = times.dated(frame, Sequence({"time": "time"}, names="node_id")).drop_nulls("time")
+                        dated = times.dated(frame, TimeColumns({"time": "time"}, names="node_id")).drop_nulls("time")
                         yield dated.select(pl.col(name).cast(kind) for name, kind in _STAGED.items())
 
     staged = sink.stage("mapped_telemetry", samples())
@@ -75,7 +68,7 @@ def read_telemetry(log_map: LogMap, files: Mapping[str, list[SourceFile]], sink:
 
 
 def _read_gpus(table: GpuTable, files: list[SourceFile], sink: Sink) -> pl.DataFrame:
-    """Return where each UUID is; of a repeated one the first stands."""
+    """Return the node and index of each UUID; of a repeated one the first is used."""
     found = [pl.DataFrame(schema={"uuid": pl.String, "node_id": pl.String, "gpu_index": pl.Int64})]
     for file in files:
         with sink.opened(file) as opened:
@@ -102,7 +95,7 @@ def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile
             frame = frame.with_columns(gpu_index=pl.lit(None, dtype=pl.Int64))
         if in_row:
             wide = frame.filter(pl.Series(reject_rows(opened, rows, bad)))
-            # Unpivoting hides which metric is a GPU's, so it carries the table in its name.
+            # Two tables have metrics of the same name, so the name includes the table.
             wide = wide.rename({rule.target.name: name for name, rule in metrics.items()})
             kept = wide.unpivot(
                 list(metrics),
@@ -120,7 +113,7 @@ def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile
         yield kept
 
 
-def _of_table(section: TelemetryMap) -> dict[str, Rule]:
+def _of_table(section: TelemetryMap) -> dict[str, ColumnRule]:
     """Return the metrics by table and column: 'gpu_utilization.power_w'."""
     return {
         f"{_GPU if gpu else _HOST}.{rule.target.name}": rule
@@ -128,7 +121,7 @@ def _of_table(section: TelemetryMap) -> dict[str, Rule]:
     }
 
 
-def _long_values(metrics: Mapping[str, Rule], frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, str]]:
+def _long_values(metrics: Mapping[str, ColumnRule], frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, str]]:
     """Return the frame with metrics named as in the Trace and values as numbers in its units."""
     names = {rule.column or "": name for name, rule in metrics.items()}
     factors = {
@@ -139,7 +132,7 @@ def _long_values(metrics: Mapping[str, Rule], frame: pl.DataFrame) -> tuple[pl.D
     number = frame["value"].cast(pl.Float64, strict=False)
     # A metric of no interest may hold anything.
     unread = metric.is_not_null() & frame["value"].is_not_null() & ~number.is_finite().fill_null(value=False)
-    # As in the other layouts, only what the Trace holds to be non-negative is refused below 0.
+    # As in the other layouts, only metrics with a minimum in the schema are refused below 0.
     bounded = [name for name, rule in metrics.items() if rule.target.minimum is not None]
     least = metric.is_in(bounded) & (number < 0).fill_null(value=False)
     bad = dict.fromkeys(unread.arg_true().to_list(), "is not a finite number")
@@ -165,9 +158,9 @@ def _count_unmapped(frame: pl.DataFrame, sink: Sink) -> None:
 
 
 def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.DataFrame]:
-    """Yield samples of a matrix: times down, servers across."""
+    """Yield samples of a matrix with a row for each time and a column for each server."""
     ((name, metric),) = _of_table(section).items()
-    rules: list[Rule] = []
+    rules: list[ColumnRule] = []
     servers: list[str] = []
 
     def choose(header: list[str] | None) -> list[str]:
@@ -180,7 +173,7 @@ def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.
         time = section.rules[0] if section.rules else None
         first = header[0] if time is None or time.column is None else time.column
         spec = Column("time", "datetime", "", required=True)
-        rules.append(time or Rule(spec, f"{section.key}.time", metric.file, column=first))
+        rules.append(time or ColumnRule(spec, f"{section.key}.time", metric.file, column=first))
         chooser(rules, opened.path, sink)([first] if first in header else header)
         servers.extend(c for c in dict.fromkeys(header) if c and c != first and _is_server(c, section.server))
         if not servers:
@@ -239,6 +232,6 @@ def _join(staged: Path, log_map: LogMap, sink: Sink) -> None:
                 f"repeated_{table}_values",
                 int(repeats),
                 int(groups + repeats),
-                "values of a metric that stands there twice for one time and place; the largest is used",
+                "values of a metric that occurs twice for one time and place; the largest is used",
             )
             sink.writer.copy(table, con, f"SELECT {key}, {values} {rows} GROUP BY {key} ORDER BY {key}")

@@ -13,7 +13,7 @@ from tracekit.ingest.cells import FIRST_TIME, LAST_TIME
 from tracekit.ingest.localtime import to_utc
 
 if TYPE_CHECKING:
-    from tracekit.ingest.mapping.model import Reading
+    from tracekit.ingest.mapping.reading import Reading
 
 __all__ = ["EPOCHS", "Times", "format_fault", "read_times", "zone_fault"]
 
@@ -27,24 +27,16 @@ _ISO = (
 
 
 class Times(NamedTuple):
-    """A column of times.
-
-    Attributes
-    ----------
-    utc : polars.Series
-        Naive UTC, microseconds.
-    local : polars.Series or None
-        The wall clock where the text gave one without zone; None for other formats.
-    unread : polars.Series
-        Whether a cell is there but is no time.
-    out_of_range : polars.Series
-        Whether a time is one that no log holds.
-    """
+    """A column of times."""
 
     utc: pl.Series
+    """Naive UTC, microseconds."""
     local: pl.Series | None
+    """The wall clock where the text gave one without zone; None for other formats."""
     unread: pl.Series
+    """Whether a cell is there but is no time."""
     out_of_range: pl.Series
+    """Whether a time is outside the range of any log."""
 
 
 def read_times(cells: pl.Series, form: str, reading: Reading) -> Times:
@@ -53,7 +45,7 @@ def read_times(cells: pl.Series, form: str, reading: Reading) -> Times:
     Parameters
     ----------
     cells : polars.Series
-        Text with NULL for unknown, or times of a Parquet file, whose own type stands above `form`.
+        Text with NULL for unknown, or times of a Parquet file, whose own type overrides `form`.
     form : str
         epoch_s, epoch_ms, epoch_us, iso8601, or a strptime format.
     reading : Reading
@@ -92,7 +84,7 @@ def _outside(moments: pl.Series) -> pl.Series:
 
 
 def _from_epoch(cells: pl.Series, factor: float) -> pl.Series:
-    """Return the times; those beyond what Datetime holds become its ends, which are out of range."""
+    """Return the times; those beyond the range of Datetime become its limits, which are out of range."""
     micros = cells.cast(pl.Float64, strict=False) * factor
     known = micros.is_finite()
     whole = micros.clip(-1e15, 1e17).round().cast(pl.Int64, strict=False)
@@ -142,7 +134,7 @@ def zone_fault(zone: str) -> str | None:
 def format_fault(form: str) -> str | None:
     """Return what is wrong with a time format, None when nothing is.
 
-    A format that cannot give back a time that it wrote itself would turn every record into a reject.
+    A format that cannot parse a time that it wrote itself would reject every record.
     """
     if form in EPOCHS or form == "iso8601":
         return None

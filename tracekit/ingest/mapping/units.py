@@ -1,4 +1,4 @@
-"""Units that a column may be stated in, and numbers that carry their unit with them."""
+"""Units that a column may be stated in, and numbers with a unit, such as 16Gi."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FACTORS: dict[str, dict[str, float]] = {
 """Factor to the unit of a Trace, by that unit and by the unit stated."""
 
 TEXT_UNITS = {"s": "clock", "GiB": "quantity", "GPUs": "quantity", "cores": "quantity"}
-"""Notations that are text: 1-02:03:04 for durations, 16Gi or 500m for amounts."""
+"""Notations that are text: clock is 1-02:03:04 for durations, quantity is 16Gi or 500m for amounts."""
 
 _BYTES = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 _BINARY = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40, "pi": 2.0**50}
@@ -56,14 +56,14 @@ def units_of(unit: str | None) -> list[str]:
 
 
 def clock_seconds(text: pl.Series) -> pl.Series:
-    """Return durations such as 1-02:03:04, 02:03:04 or 03:04.5 in seconds; NULL where a text is none."""
+    """Return durations such as 1-02:03:04, 02:03:04 or 03:04.5 in seconds; NULL for any other text."""
     parts = text.str.extract_groups(r"^\s*(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)\s*$").struct.unnest()
     days, hours, minutes, seconds = (parts.to_series(i).cast(pl.Float64) for i in range(4))
     return days.fill_null(0.0) * 86400 + hours.fill_null(0.0) * 3600 + minutes * 60 + seconds
 
 
 def quantity(text: pl.Series, unit: str) -> pl.Series:
-    """Return amounts such as 16Gi, 4096 MB or 500m in `unit`; NULL where a text is none.
+    """Return amounts such as 16Gi, 4096 MB or 500m in `unit`; NULL for any other text.
 
     For memory a bare number counts bytes, and K, M, G are powers of ten, as in Kubernetes. For GPUs and cores
     m is a thousandth and k a thousand.

@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from tracekit.decode import Count, Filled, Range, Text, shown
+from tracekit.decode import Count, NonEmpty, Range, Text, abbreviated
 from tracekit.errors import TracekitError, UsageError
 from tracekit.outputs import real_path
 from tracekit.replay.registry import named_policy
@@ -67,15 +67,15 @@ class _Window:
 
 @dataclass(frozen=True)
 class _File:
-    traces: Annotated[tuple[Text | _TraceAt, ...], Filled()]
-    policies: Annotated[tuple[Text, ...], Filled()]
-    placements: Annotated[tuple[Text, ...], Filled()] = ("consolidate",)
-    clusters: Annotated[tuple[Text, ...], Filled()] = ("trace",)
-    gpus: Annotated[tuple[_Factor, ...], Filled()] = (1.0,)
-    loads: Annotated[tuple[_Factor, ...], Filled()] = (1.0,)
-    seeds: Annotated[tuple[Count, ...], Filled()] = (0,)
-    partitions: Annotated[tuple[Literal["on", "off", "default"], ...], Filled()] = ("default",)
-    windows: Annotated[tuple[_Window, ...], Filled()] = (_Window(),)
+    traces: Annotated[tuple[Text | _TraceAt, ...], NonEmpty()]
+    policies: Annotated[tuple[Text, ...], NonEmpty()]
+    placements: Annotated[tuple[Text, ...], NonEmpty()] = ("consolidate",)
+    clusters: Annotated[tuple[Text, ...], NonEmpty()] = ("trace",)
+    gpus: Annotated[tuple[_Factor, ...], NonEmpty()] = (1.0,)
+    loads: Annotated[tuple[_Factor, ...], NonEmpty()] = (1.0,)
+    seeds: Annotated[tuple[Count, ...], NonEmpty()] = (0,)
+    partitions: Annotated[tuple[Literal["on", "off", "default"], ...], NonEmpty()] = ("default",)
+    windows: Annotated[tuple[_Window, ...], NonEmpty()] = (_Window(),)
     force: bool = False
     limit: Annotated[int, Range(1, 2**62)] | None = None
     models: Text | None = None
@@ -166,7 +166,7 @@ def _each(document: TomlText, file: _File, key: str, read: Callable[[Any], T]) -
         except TracekitError as error:
             raise document.error((key, number), str(error)) from None
         if one in found:
-            raise document.error((key,), f"has {shown(document.data[key][number])} twice", "leave one out")
+            raise document.error((key,), f"has {abbreviated(document.data[key][number])} twice", "leave one out")
         found.append(one)
     return found
 
@@ -190,7 +190,7 @@ def _moment(value: dt.date | str | None) -> str | None:
         try:
             value = dt.datetime.fromisoformat(value)
         except ValueError:
-            raise UsageError(f"{shown(value)} is not a time", hint="write it like 2017-10-03") from None
+            raise UsageError(f"{abbreviated(value)} is not a time", hint="write it like 2017-10-03") from None
     if isinstance(value, dt.datetime) and value.tzinfo is not None:
         value = value.astimezone(dt.UTC).replace(tzinfo=None)
     return None if value is None else value.isoformat()

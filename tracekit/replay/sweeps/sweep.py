@@ -19,8 +19,8 @@ import orjson
 import polars as pl
 
 from tracekit.errors import DamagedTraceError, OutputError, UsageError
-from tracekit.interruption import end_process, forget, remember
-from tracekit.outputs import StagedFiles, held_by_this_run, output_errors
+from tracekit.interruption import end_process, register_cleanup, unregister_cleanup
+from tracekit.outputs import StagedFiles, lock_folder, output_errors
 from tracekit.progress import Progress
 from tracekit.replay.sweeps.file import read_sweep
 from tracekit.replay.sweeps.run import carry_out, digest_of, work
@@ -170,7 +170,7 @@ def _opened(out: Path) -> Iterator[Path]:
             raise OutputError("exists and is not a sweep", where=out, hint="choose another -o")
         folder = out / _RUNS
         folder.mkdir(parents=True, exist_ok=True)
-    with held_by_this_run(folder, shown=out):
+    with lock_folder(folder, shown=out):
         for part in folder.glob(".*.partial-*"):
             part.unlink(missing_ok=True)
         yield folder
@@ -251,7 +251,7 @@ class _Worker:
         self.link, other = context.Pipe()
         self._process: SpawnProcess = context.Process(target=work, args=(other,), daemon=True)
         self._process.start()
-        self._key = remember(partial(end_process, self._process.pid or 0))
+        self._key = register_cleanup(partial(end_process, self._process.pid or 0))
         other.close()
 
     def next_of(self, waiting: Iterator[tuple[str, Run]]) -> bool:
@@ -283,5 +283,5 @@ class _Worker:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
-        forget(self._key)
+        unregister_cleanup(self._key)
         self.link.close()

@@ -1,4 +1,4 @@
-"""What an export says about itself: jobs left out, fields filled in, choices made."""
+"""The log of an export: jobs left out, fields filled in, choices made."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from tracekit.text import counted
 
-__all__ = ["Filled", "Told"]
+__all__ = ["ExportLog", "FilledField"]
 
 
 @dataclass(frozen=True)
-class Filled:
-    """A field that the Trace does not know, and what stands there instead."""
+class FilledField:
+    """A field that is unknown in the Trace, and the value that was written instead."""
 
     field: str
     value: str
@@ -24,15 +24,15 @@ class Filled:
 
     @property
     def sentence(self) -> str:
-        """Return it in words."""
+        """One sentence for the user."""
         change = f" (option {self.option})" if self.option else ""
         jobs = counted(self.jobs, "jobs")
-        return f"{self.field}: {self.value}, for {jobs} of which the Trace does not tell it{change}"
+        return f"{self.field}: {self.value}, for {jobs} where the Trace does not have it{change}"
 
 
 @dataclass
-class Told:
-    """Collects what there is to say; nothing is filled in or left out in silence."""
+class ExportLog:
+    """What an export left out, filled in or changed; nothing of it happens in silence."""
 
     jobs: int = 0
     """Jobs of the Trace."""
@@ -40,29 +40,29 @@ class Told:
     """Jobs that were written."""
     left_out: dict[str, int] = field(default_factory=dict)
     """Jobs that were not, by reason."""
-    fills: list[Filled] = field(default_factory=list)
+    fills: list[FilledField] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def filled(self, name: str, value: str, jobs: int, option: str = "") -> None:
-        """Say that a field was filled in for some jobs; for none there is nothing to say."""
+        """Record that a field was filled in for some jobs; nothing is recorded for none."""
         if jobs:
-            self.fills.append(Filled(name, value, jobs, option))
+            self.fills.append(FilledField(name, value, jobs, option))
 
     def note(self, text: str) -> None:
-        """Say something else, one sentence."""
+        """Record anything else, one sentence."""
         self.notes.append(text)
 
     def changed(self, jobs: int, what: str) -> None:
-        """Say what was changed in some jobs; for none there is nothing to say."""
+        """Record what was changed in some jobs; nothing is recorded for none."""
         if jobs:
             self.notes.append(f"{counted(jobs, 'jobs')}: {what}")
 
     @property
     def sentences(self) -> list[str]:
-        """Everything as sentences: what was left out, filled in, chosen."""
+        """Everything as sentences: what was left out, what was filled in, then the notes."""
         out = [f"{counted(number, 'jobs')} left out: {reason}" for reason, number in self.left_out.items()]
         return out + [f.sentence for f in self.fills] + self.notes
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return the log as values that JSON can hold."""
         return asdict(self)

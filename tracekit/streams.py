@@ -1,4 +1,4 @@
-"""Streams that raw files are read through: decompressed by the standard library's decoders, or joined from parts."""
+"""Streams of bytes: decompressed by the decoders of the standard library, joined from parts, or cut to a window."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _GAP = 1 << 20
 _MEMORY_LOG = 28
 """Most memory that an .xz or .zst file may ask for [log2 bytes]: 256 MiB, four times what `xz -9` asks for."""
 _ZSTANDARD = re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
-"""How a frame begins, or one to be skipped."""
+"""How a frame of Zstandard begins, or a frame that decoders skip."""
 
 
 class _Decoder(Protocol):
@@ -43,7 +43,7 @@ class _Decoder(Protocol):
 
 
 def decoder_of(head: bytes) -> Callable[[], _Decoder] | None:
-    """Return what makes a decompressor for content that begins with `head`; None when that is not compressed."""
+    """Return a factory of decompressors for content that begins with `head`; None when it is not compressed."""
     if head.startswith(b"\x1f\x8b"):
         return partial(zlib.decompressobj, wbits=31)
     if head.startswith(b"BZh"):
@@ -62,7 +62,7 @@ def decoder_of(head: bytes) -> Callable[[], _Decoder] | None:
 class Marks:
     """Places in the content of a gzipped stream from which it can be read without its beginning.
 
-    A mark takes some 40 kB, so that few are kept: the further the stream goes, the wider apart.
+    A mark takes about 40 kB, so that at most 256 are kept: the longer the stream, the wider apart.
     """
 
     def __init__(self) -> None:
@@ -86,10 +86,10 @@ class Marks:
 
 
 class Inflated(io.RawIOBase):
-    """The content of a compressed stream; reads are always filled up to the end of the content.
+    """The content of a compressed stream; a read is short only at the end of the content.
 
-    The file classes of the standard library pass over what follows .bz2 and .xz data, know no limit of memory, and
-    cannot be marked.
+    The file classes of the standard library ignore what follows .bz2 and .xz data, have no limit of memory, and cannot
+    resume from a mark.
 
     Parameters
     ----------
@@ -133,12 +133,17 @@ class Inflated(io.RawIOBase):
         """Return the position in the content."""
         return self._position
 
+    def close(self) -> None:
+        """Close the compressed stream too."""
+        self._raw.close()
+        super().close()
+
     def mark(self) -> None:
-        """Remember this position, if the compression allows to."""
+        """Remember this position, if the compression allows it."""
         self._marks.add(self._position, self._offset - len(self._input), self._decoder)
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Go to `offset` of the content, or to its end if that is nearer."""
+        """Move to `offset` of the content, or to its end if that comes first."""
         if whence:
             raise io.UnsupportedOperation("only positions from the start are known")
         at, raw_at, decoder = self._marks.before(offset)
@@ -190,7 +195,7 @@ class Inflated(io.RawIOBase):
         return bool(self._input)
 
     def _next_member(self) -> bool:
-        """Begin what follows a finished stream of compressed data; return whether anything does."""
+        """Begin the next compressed stream behind a finished one; return whether there is one."""
         # Padding with zeros is usual on tapes and in .xz files.
         rest = (self._decoder.unused_data or self._input).lstrip(b"\0")
         while len(rest) < 6 and self._refill():
@@ -250,7 +255,7 @@ def joined(paths: list[Path]) -> io.BufferedReader:
 
 
 class Window(io.RawIOBase):
-    """The `size` bytes from `start` on of a seekable stream, without the copies that `TarFile.extractfile` makes."""
+    """The `size` bytes of a seekable stream that begin at `start`; `TarFile.extractfile` would copy them twice."""
 
     def __init__(self, stream: ByteStream, start: int, size: int) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tracekit.ingest.ahead import ahead
+from tracekit.ingest.prefetch import prefetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,12 +19,12 @@ def threads() -> list[str]:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 100])
 def test_all_items_come_in_their_order(count: int) -> None:
-    assert list(ahead(iter(range(count)))) == list(range(count))
+    assert list(prefetch(iter(range(count)))) == list(range(count))
     assert threads() == []
 
 
 def test_none_is_an_item_like_any_other() -> None:
-    assert list(ahead(iter([None, 1, None]))) == [None, 1, None]
+    assert list(prefetch(iter([None, 1, None]))) == [None, 1, None]
 
 
 def test_an_exception_comes_after_the_items_before_it() -> None:
@@ -33,7 +33,7 @@ def test_an_exception_comes_after_the_items_before_it() -> None:
         yield 2
         raise ValueError("the third")
 
-    items = ahead(broken())
+    items = prefetch(broken())
     assert [next(items), next(items)] == [1, 2]
     with pytest.raises(ValueError, match="the third"):
         next(items)
@@ -41,7 +41,7 @@ def test_an_exception_comes_after_the_items_before_it() -> None:
 
 
 def test_who_stops_early_leaves_no_thread_behind() -> None:
-    items = ahead(iter(range(100)))
+    items = prefetch(iter(range(100)))
     assert next(items) == 0
     items.close()  # type: ignore[attr-defined]  # a generator has it
     assert threads() == []

@@ -1,0 +1,275 @@
+"""The jobs of a Trace that an export writes, in order of submission and read in blocks, so that memory stays bounded.
+
+The work of a job (`work_s`) is the sum of the known run times of its attempts, without the gaps between them; where
+none is known, its run_s, else end minus start. The replay uses the same definition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tracekit.errors import UsageError
+from tracekit.trace import sql_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import duckdb
+
+    from tracekit.export.export_log import ExportLog
+    from tracekit.export.options import Options
+    from tracekit.trace import Trace
+
+__all__ = ["JobFilter", "JobSelection", "select_jobs"]
+
+_LONGEST_S = 100 * 365 * 86_400
+"""Longest run time that is believed [s]."""
+
+_LARGEST = 1_000_000_000
+"""Most GPUs, cores or nodes that a request is believed for."""
+
+_NUMBERS = ("cpu_count", "memory_gib", "time_limit_s")
+"""Columns that targets write as they are."""
+
+_BLOCK = 131_072
+
+_REASONS = {
+    "no_submission": "their submission is unknown",
+    "no_size": "what they ask for ({size}) is unknown",
+    "too_large": "they ask for more than a billion ({size})",
+    "no_gpu": "they ask for no GPU (option jobs=all takes them too)",
+    "fraction": "they ask for a part of a GPU (option fractions)",
+    "open": "they still wait or run when the trace ends",
+    "no_work": "how long they ran is unknown, or they never did",
+    "negative": "they end before they start, or ran for more than 100 years",
+}
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """Which jobs a target takes."""
+
+    cpu_jobs: bool = False
+    """Whether jobs without GPUs are taken too."""
+    incomplete: bool = False
+    """Whether jobs are taken whose submission or work is unknown."""
+    fractions: str = "keep"
+    """What a request for a part of a GPU becomes: keep, up or leave-out."""
+    size: str = "gpu_count"
+    """Column that says how much a job asks for: gpu_count, cpu_count or node_count."""
+    dated: bool = False
+    """Whether every job needs its submission, even where others may be incomplete."""
+    keep_zero: bool = False
+    """Whether times of a trace without dates keep counting from its own zero, not from the first submission."""
+
+    @classmethod
+    def from_options(cls, options: Options, **others: Any) -> JobFilter:
+        """Return the filter that the options jobs, incomplete and fractions ask for, with other fields by name."""
+        given = options.values
+        return cls(
+            cpu_jobs=given.get("jobs", "gpu") == "all",
+            incomplete=given.get("incomplete", "leave-out") == "keep",
+            fractions=given.get("fractions", "keep"),
+            **others,
+        )
+
+
+@dataclass(frozen=True)
+class JobSelection:
+    """Jobs in order of submission, ties by job_id."""
+
+    con: duckdb.DuckDBPyConnection
+    """Has the tables of the Trace, and the jobs as the view `chosen`."""
+    file: Path
+    """Parquet with the jobs."""
+    trace: Trace
+    """Where they come from."""
+    count: int
+    """How many there are."""
+    origin_us: int
+    """What the times `submit_s` count from [us since 1970]."""
+
+    def blocks(self, *columns: str) -> Iterator[pl.DataFrame]:
+        """Yield the jobs in blocks, with `n` (1..) and the columns named, all by default.
+
+        The columns are those of the table jobs, and: submit_s, seconds from the first submission on [s]; wait_s, first
+        start minus submission [s]; work_s [s]; size, what it asks for in whole or part GPUs (or CPUs, or nodes).
+        """
+        before = 1
+        for frame in self.blocks_of(self.file, *columns):
+            yield frame.with_row_index("n", before).with_columns(pl.col("n").cast(pl.Int64))
+            before += frame.height
+
+    def blocks_of(self, file: Path, *columns: str) -> Iterator[pl.DataFrame]:
+        """Yield the rows of a file that has one for each job, in the same blocks."""
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(file) as parquet:
+            for batch in parquet.iter_batches(_BLOCK, columns=list(columns) or None):
+                yield pl.DataFrame(batch)
+
+    def rows(self, query: str, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Return the rows of a query; the jobs are the view `chosen`."""
+        return self.con.cursor().execute(query, parameters).fetchall()
+
+    def distinct(self, column: str) -> list[str]:
+        """Return the different values of a text column, sorted by code points, without NULL."""
+        rows = self.rows(f'SELECT DISTINCT "{column}" FROM chosen WHERE "{column}" IS NOT NULL')
+        return sorted(str(row[0]) for row in rows)
+
+    def unknown(self, column: str) -> int:
+        """Return for how many jobs a column is NULL."""
+        return self.count_where(f'"{column}" IS NULL')
+
+    def count_where(self, condition: str) -> int:
+        """Return how many jobs meet an SQL condition."""
+        return self.number(f"count(*) FILTER ({condition})")
+
+    def number(self, expression: str) -> int:
+        """Return an aggregate of the jobs as a whole number, 0 for NULL."""
+        return int(self.rows(f"SELECT {expression} FROM chosen")[0][0] or 0)
+
+    @cached_property
+    def machines(self) -> tuple[int, int, int]:
+        """Nodes with GPUs, most GPUs on one of them, and GPUs of all, as the Trace lists them; zeros without a list."""
+        if not self.trace.has("nodes"):
+            return 0, 0, 0
+        nodes, most, gpus = self.rows(
+            "SELECT count(*), max(gpu_count), sum(gpu_count) FROM nodes "
+            "WHERE gpu_count BETWEEN 1 AND 1e9 AND gpu_count * 0.0 = 0"
+        )[0]
+        return int(nodes), int(most or 0), int(gpus or 0)
+
+    @cached_property
+    def peak(self) -> int:
+        """The most GPUs (or what else `size` counts) in use at once, rounded up."""
+        return self.peak_by().get((), 0)
+
+    def peak_by(self, *by: str) -> dict[tuple[str | None, ...], int]:
+        """Return the most GPUs (or what else `size` counts) in use at once, rounded up, by the values of some columns.
+
+        A job uses them from its recorded start to its end; one without a recorded start, from its submission on.
+        """
+        keys = [f'"{column}"' for column in by]
+        listed = "".join(f", {key}" for key in keys)
+        # Thousandths of a GPU as whole numbers: a sum that does not depend on the order of rows.
+        milli = "CAST(round(size * 1000) AS BIGINT)"
+        rows = self.rows(
+            f"""
+            WITH spans AS (
+                SELECT epoch_us(coalesce(start_time, submit_time)) AS begins, {milli} AS milli{listed},
+                    CASE WHEN start_time IS NULL
+                        THEN epoch_us(submit_time) + CAST(round(work_s * 1e6) AS BIGINT)
+                        ELSE epoch_us(end_time) END AS ends
+                FROM chosen WHERE size > 0
+            ), steps AS (
+                SELECT begins AS t, milli AS change{listed} FROM spans WHERE ends > begins
+                UNION ALL SELECT ends, -milli{listed} FROM spans WHERE ends > begins
+            ), at_once AS (SELECT t, sum(change) AS change{listed} FROM steps GROUP BY ALL),
+            sums AS (
+                SELECT sum(change) OVER ({f"PARTITION BY {', '.join(keys)}" if keys else ""}
+                    ORDER BY t ROWS UNBOUNDED PRECEDING) AS held{listed} FROM at_once
+            )
+            SELECT max(held){listed} FROM sums{f" GROUP BY {', '.join(keys)}" if keys else ""}"""
+        )
+        return {tuple(row[1:]): -(-int(row[0]) // 1000) for row in rows if row[0] is not None}
+
+
+def select_jobs(
+    con: duckdb.DuckDBPyConnection, trace: Trace, job_filter: JobFilter, scratch: Path, log: ExportLog
+) -> JobSelection:
+    """Select the jobs that a target takes, and log how many of the others there are and why.
+
+    Raises
+    ------
+    UsageError
+        The Trace has no jobs, or none that the target takes.
+    """
+    if not trace.has("jobs"):
+        raise UsageError("the Trace has no table jobs", where=trace.path)
+    con.execute(f"CREATE OR REPLACE VIEW sized AS {_sized(trace, job_filter)}")
+    con.execute(f"CREATE OR REPLACE VIEW judged AS {_judged(job_filter)}")
+    counts = dict(con.execute("SELECT reason, count(*) FROM judged GROUP BY reason").fetchall())
+    log.jobs = sum(counts.values())
+    log.written = counts.pop("", 0)
+    size = job_filter.size.removesuffix("_count") + "s"
+    log.left_out = {text.format(size=size): counts[key] for key, text in _REASONS.items() if key in counts}
+    if not log.written:
+        why = "; ".join(f"{count:,}: {reason}" for reason, count in log.left_out.items())
+        raise UsageError("no job can be exported" + (f" ({why})" if why else ""), where=trace.path)
+    first_us = con.execute("SELECT min(epoch_us(submit_time)) FROM judged WHERE reason = ''").fetchall()[0][0]
+    # Whole seconds stay whole seconds.
+    origin_us = (first_us or 0) // 1_000_000 * 1_000_000
+    if job_filter.keep_zero and trace.manifest.time_base == "relative":
+        origin_us = min(origin_us, 0)
+    file = scratch / "chosen.parquet"
+    con.execute(
+        f"COPY (SELECT * EXCLUDE (reason), (epoch_us(submit_time) - {origin_us}) / 1e6 AS submit_s, "
+        "(epoch_us(start_time) - epoch_us(submit_time)) / 1e6 AS wait_s "
+        "FROM judged WHERE reason = '' ORDER BY submit_time NULLS LAST, job_id) "
+        f"TO {sql_text(file)} (FORMAT parquet, COMPRESSION zstd)"
+    )
+    con.execute(f"CREATE OR REPLACE VIEW chosen AS SELECT * FROM read_parquet({sql_text(file)})")
+    odd = " OR ".join(f"NOT ({_usable(name)})" for name in _NUMBERS)
+    unusable = con.execute(f"SELECT count(*) FILTER ({odd}) FROM jobs").fetchall()[0][0]
+    log.changed(unusable, "cores, memory or time limit are no usable numbers, so they are unknown")
+    jobs = JobSelection(con, file, trace, log.written, origin_us)
+    if job_filter.fractions == "up":
+        changed = jobs.count_where(f'size <> "{job_filter.size}"')
+        log.changed(changed, "a part of a GPU became a whole one (option fractions)")
+    return jobs
+
+
+def _usable(column: str) -> str:
+    """Return SQL that says whether a number can be written: not infinite, and not beyond any machine."""
+    return f"{column} * 0 = 0 AND abs({column}) < 1e12"
+
+
+def _micros(column: str) -> str:
+    """Return SQL for seconds as whole microseconds, clipped so that sums stay within 63 bits."""
+    cut = f"least(greatest({column}, -{2 * _LONGEST_S}), {2 * _LONGEST_S})"
+    return f"CASE WHEN {column} * 0 = 0 THEN CAST(round({cut} * 1e6) AS BIGINT) END"
+
+
+def _sized(trace: Trace, job_filter: JobFilter) -> str:
+    asked = f'j."{job_filter.size}"::DOUBLE'
+    # Not isnan: by the statistics of a Parquet file, which leave NaN out, it may be taken for always false.
+    size = f"CASE WHEN {asked} * 0 = 0 AND {asked} >= 0 THEN {asked} END"
+    whole = f"CASE WHEN {size} <= {_LARGEST} THEN ceil({size}) ELSE {size} END"
+    work = [_micros("j.run_s"), "epoch_us(j.end_time) - epoch_us(j.start_time)"]
+    runs = ""
+    if trace.has("attempts"):
+        work.insert(0, "CAST(a.us AS BIGINT)")
+        runs = (
+            f"LEFT JOIN (SELECT job_id, sum({_micros('run_s')}) AS us FROM attempts GROUP BY job_id) a USING (job_id)"
+        )
+    taken = whole if job_filter.fractions == "up" else size
+    usable = ", ".join(f"CASE WHEN {_usable(name)} THEN {name} END AS {name}" for name in _NUMBERS)
+    return (
+        f"SELECT j.* REPLACE ({usable}), coalesce({', '.join(work)}) / 1e6 AS work_s, {taken} AS size, "
+        f"(j.status IN ('running', 'pending') AND j.end_time IS NULL) IS TRUE AS open FROM jobs j {runs}"
+    )
+
+
+def _judged(job_filter: JobFilter) -> str:
+    tests = []
+    if job_filter.dated or not job_filter.incomplete:
+        tests.append(("no_submission", "submit_time IS NULL"))
+    if not job_filter.incomplete:
+        tests.append(("no_size", "size IS NULL"))
+    tests.append(("too_large", f"size > {_LARGEST}"))
+    if not job_filter.cpu_jobs:
+        tests.append(("no_gpu", "size = 0"))
+    if job_filter.fractions == "leave-out":
+        tests.append(("fraction", "size <> floor(size)"))
+    if not job_filter.incomplete:
+        tests.append(("open", "open"))
+        tests.append(("no_work", "work_s IS NULL"))
+        tests.append(("negative", f"work_s < 0 OR work_s > {_LONGEST_S}"))
+    cases = " ".join(f"WHEN {test} THEN '{name}'" for name, test in tests)
+    return f"SELECT * EXCLUDE (open), CASE {cases} ELSE '' END AS reason FROM sized"

@@ -1,0 +1,26 @@
+"""The layout of the raw files of a mapped table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Reading"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The layout of the raw files of one table."""
+
+    files: tuple[str, ...] = ("*",)
+    """Name patterns such as jobs*.csv."""
+    type: str | None = None
+    """csv, jsonl or parquet; from the file's name by default."""
+    delimiter: str | None = None
+    """By default a tab for .tsv files, else a comma."""
+    header: tuple[str, ...] = ()
+    """Column names of files without header line."""
+    time_format: str = "iso8601"
+    missing: tuple[str, ...] = ()
+    """Spellings of an unknown value, besides nothing at all."""
+    doubled_hour: str = "bounded"
+    timezone: str = "UTC"
