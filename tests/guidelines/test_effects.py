@@ -16,7 +16,7 @@ from tracekit.guidelines.replays import FolderReplays, LiveReplays, Replays
 from tracekit.guidelines.run import guidelines
 from tracekit.progress import Progress
 from tracekit.replay.api import scenario_of
-from tracekit.replay.study import run_study
+from tracekit.replay.run_policies import run_policies
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -45,7 +45,7 @@ def queue(make_trace: MakeTrace) -> Trace:
 @pytest.fixture(scope="module")
 def folder(queue: Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("replays") / "out"
-    run_study(scenario_of(queue), ["fifo", "fifo,scan=skip"], out)
+    run_policies(scenario_of(queue), ["fifo", "fifo,scan=skip"], out)
     return out
 
 
@@ -265,7 +265,7 @@ def test_the_document_of_an_effect_that_is_not_told_names_why(make_trace: MakeTr
 
 def test_replays_under_another_load_stand_beside_no_record(queue: Trace, tmp_path: Path) -> None:
     out = tmp_path / "faster"
-    run_study(scenario_of(queue, load=2.0), ["fifo", "fifo,scan=skip"], out)
+    run_policies(scenario_of(queue, load=2.0), ["fifo", "fifo,scan=skip"], out)
     found = effect_of(TRIAL, FolderReplays(out, queue))
     assert isinstance(found, Untold)
     assert found.sentence.startswith("The log records no waits that these replays could be held against")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.trace import Trace
 
 JOBS = make_jobs([(0, 1, 1)])  # the first submission is 2020-01-01 00:00 UTC

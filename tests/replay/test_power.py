@@ -20,14 +20,14 @@ from tracekit.replay.engine.run import simulate
 from tracekit.replay.keys import by_arrival
 from tracekit.replay.mechanisms import Backfill, Ordered, PowerCap
 from tracekit.replay.outcome import LOG_KINDS
-from tracekit.replay.results.energy import draws_mw, energy_kwh
+from tracekit.replay.results.energy import power_draw_mw, energy_kwh
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
-    from tracekit.replay.results.comparison import Compared
+    from tracekit.replay.results.comparison import ReplayResult
 
 HOUR = 3600
 MODELS = load_models()
@@ -35,7 +35,7 @@ PER_JOB = ("first_start_ms", "end_ms", "run_ms", "nodes_spanned", "unschedulable
 CLOCKS = [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4]
 
 
-def run(jobs: Jobs, cluster: Cluster, policy: str, *, log: bool = True) -> Compared:
+def run(jobs: Jobs, cluster: Cluster, policy: str, *, log: bool = True) -> ReplayResult:
     return Scenario.make(jobs, cluster).run(policy, log=log)
 
 
@@ -87,7 +87,7 @@ def test_without_a_cap_it_is_the_order_and_the_energy_is_the_formula(
 
 def power_w(jobs: Jobs, cluster: Cluster, running: set[int], clock: float) -> float:
     """Power of the GPUs with these jobs on them [W], written out from M7."""
-    draws = draws_mw(jobs, cluster, MODELS)
+    draws = power_draw_mw(jobs, cluster, MODELS)
     shape = MODELS.power.s0 + (1 - MODELS.power.s0) * clock**3
     on_top = sum(int(jobs.devices[j]) * (int(draws.busy[j]) * shape - int(draws.rest[j])) for j in running)
     return (int(draws.idle.sum()) + on_top) / 1000

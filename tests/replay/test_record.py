@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.outcomes import make_outcome
-from tracekit.replay.results.comparison import Compared, compare_policies, comparison_rows
-from tracekit.replay.results.record import Record, record_of, support_of
+from tracekit.replay.results.comparison import ReplayResult, compare_policies, comparison_rows
+from tracekit.replay.results.recorded_times import RecordedTimes, recorded_times, support_of
 from tracekit.replay.results.summary import summarize
-from tracekit.replay.results.told import beside_record, effect_sentences
+from tracekit.replay.results.effects import beside_record, effect_sentences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.results.record import Support
+    from tracekit.replay.results.recorded_times import Support
 
 
 def support(recorded: list[int], baseline: list[int], policy: list[int] | None) -> Support:
     known = np.array(recorded, dtype=np.int64)
     waits = [None if w is None else np.array(w, dtype=np.int64) for w in (baseline, policy)]
     assert waits[0] is not None
-    return support_of("easy", Record(known, np.where(known >= 0, known + 1000, -1)), waits[0], waits[1])
+    return support_of("easy", RecordedTimes(known, np.where(known >= 0, known + 1000, -1)), waits[0], waits[1])
 
 
 @pytest.mark.parametrize(
@@ -89,15 +89,15 @@ def test_times_in_the_wrong_order_are_unknown() -> None:
         recorded_start_ms=[12_000, 19_000, 31_000, -1],
         recorded_end_ms=[17_000, 25_000, 30_500, 50_000],
     )
-    found = record_of(jobs)
+    found = recorded_times(jobs)
     assert found.queue_ms.tolist() == [2000, -1, 1000, -1]
     assert found.jct_ms.tolist() == [7000, -1, -1, -1]
 
 
-def compared(name: str, jobs: Jobs, spans: Sequence[tuple[float, float] | None]) -> Compared:
+def compared(name: str, jobs: Jobs, spans: Sequence[tuple[float, float] | None]) -> ReplayResult:
     outcome = make_outcome(jobs, spans)
     facts: dict[str, Any] = {"policy": name, "parameters": {}, "placement": "consolidate", "assumptions": {}}
-    return Compared(name, jobs, outcome, summarize(jobs, make_cluster((8,)), outcome, **facts))
+    return ReplayResult(name, jobs, outcome, summarize(jobs, make_cluster((8,)), outcome, **facts))
 
 
 def beside(starts: list[int], **spans: list[tuple[float, float] | None]) -> pl.DataFrame:

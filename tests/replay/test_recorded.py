@@ -12,7 +12,7 @@ import pytest
 from tests.replay.builders import ORIGIN, make_cluster, make_jobs
 from tracekit.errors import UsageError
 from tracekit.policies.recorded import Recorded
-from tracekit.replay.results.over_capacity import told_violations, violations
+from tracekit.replay.results.over_capacity import violations_note, violations
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ def test_too_many_gpus_are_told_by_domain_and_time() -> None:
     assert found.schema == expected.schema
     assert found.equals(expected)
     # 2 GPUs too many for 50 s.
-    assert told_violations(found) == "the log holds more GPUs than there are at 1 times on 1 domain, 0.0 GPU-hours"
-    assert told_violations(found.clear()) == "at no time the log held more GPUs than there are"
+    assert violations_note(found) == "the log holds more GPUs than there are at 1 times on 1 domain, 0.0 GPU-hours"
+    assert violations_note(found.clear()) == "at no time the log held more GPUs than there are"
 
 
 def test_nodes_that_leave_take_their_gpus_with_them() -> None:

@@ -23,7 +23,7 @@ from tracekit.replay.keys import by_arrival
 from tracekit.replay.mechanisms import Ordered, Tenants
 
 if TYPE_CHECKING:
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 SHARING = [

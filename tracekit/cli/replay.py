@@ -64,8 +64,8 @@ def replay(
     from tracekit.replay.api import scenario_of
     from tracekit.replay.bracket import bracket_of_policies
     from tracekit.replay.results.comparison import comparison_rows
-    from tracekit.replay.results.told import effect_sentences
-    from tracekit.replay.study import run_study
+    from tracekit.replay.results.effects import effect_sentences
+    from tracekit.replay.run_policies import run_policies
     from tracekit.report.replay_charts import comparison_svg
 
     progress = TerminalProgress()
@@ -81,7 +81,7 @@ def replay(
             return
         show_before(scenario, progress)
         brackets = bracket_of_policies(scenario, policy or []) if bracket else []
-        study = run_study(scenario, policy, out, force=force, log=log, draw=comparison_svg, progress=progress)
+        study = run_policies(scenario, policy, out, force=force, log=log, draw=comparison_svg, progress=progress)
     finally:
         progress.close()
     for name, why in study.skipped.items():

@@ -78,7 +78,7 @@ def moment(text: str | None, option: str) -> dt.datetime | None:
 
 def show_before(scenario: Scenario, progress: Progress) -> None:
     """Tell what is to be known before the first replay: jobs left out, and what the cluster cannot do."""
-    from tracekit.replay.study import left_out_sentences
+    from tracekit.replay.run_policies import left_out_sentences
 
     found = scenario.feasibility
     for sentence in () if found is None else found.sentences:

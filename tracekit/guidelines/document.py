@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracekit.guidelines.effects import Change, Effect
     from tracekit.guidelines.interface import Finding, Guideline, Number
     from tracekit.guidelines.run import Advice, Judged
-    from tracekit.replay.results.record import Support
+    from tracekit.replay.results.recorded_times import Support
 
 __all__ = ["FORMAT", "document_of"]
 

@@ -2,7 +2,7 @@
 
 Differences are taken job by job over the jobs that both completed, and their intervals resample whole submission days,
 as `tracekit.replay.results.comparison` does. They are told where what the log recorded carries them (see
-`tracekit.replay.results.record`).
+`tracekit.replay.results.recorded_times`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.replay.results.comparison import day_intervals
-from tracekit.replay.results.record import Record, Support, support_of
+from tracekit.replay.results.recorded_times import RecordedTimes, Support, support_of
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _support(paired: pl.DataFrame, record: pl.DataFrame, policy: str) -> Support
         values = (beside[column] * 1000).round().fill_null(-1)
         return values.cast(pl.Int64).to_numpy()
 
-    known = Record(milliseconds("recorded_queue_s"), milliseconds("recorded_jct_s"))
+    known = RecordedTimes(milliseconds("recorded_queue_s"), milliseconds("recorded_jct_s"))
     return support_of(policy, known, milliseconds("queue_s"), milliseconds("queue_s_new"))
 
 

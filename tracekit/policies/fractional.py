@@ -11,7 +11,7 @@ from tracekit.replay.mechanisms import Fractional, Ordered
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["BestFit", "Clustering", "DotProduct", "Fgd", "Packing", "Random"]

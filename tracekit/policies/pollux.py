@@ -10,14 +10,14 @@ from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT
 from tracekit.policies.pools import Pools, make_pools
 from tracekit.replay.assumptions.models import elastic_bounds, elastic_ppm, overhead_ms
-from tracekit.replay.engine.state import record
+from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["PolluxLite"]
@@ -75,7 +75,7 @@ class PolluxLite(Policy):
             free = np.maximum(pools.gpus(view), pools.used(before, held))
             from tracekit.replay.kernel import raise_fitness
 
-            rows = np.zeros(len(job), record("FitnessRow"))
+            rows = np.zeros(len(job), struct_dtype("FitnessRow"))
             rows["held"], rows["low"], rows["high"] = held, low[job], high[job]
             rows["gpus"] = np.where(held > 0, low[job], 0)
             rows["pool"] = _settle_pools(before, pools, job, low[job], free)
@@ -88,7 +88,7 @@ class PolluxLite(Policy):
             factor = np.maximum(age - changes * delta_ms, 0) / np.maximum(age + delta_ms, 1)
             rows["factor"] = np.where(view.attained_gpu_ms > 0, factor, 1.0)
             free -= np.bincount(before[before >= 0], low[job][before >= 0], len(free)).astype(np.int64)
-            room = np.zeros(len(job), record("Entry"))
+            room = np.zeros(len(job), struct_dtype("Entry"))
             raise_fitness(rows, np.maximum(free, 0), sigma, room, np.zeros(len(job), np.int32))
             gpus = rows["gpus"]
             named = np.flatnonzero(gpus != held)

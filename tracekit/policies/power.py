@@ -13,11 +13,11 @@ from tracekit.replay.assumptions.models import clock_speed_ppm, estimates_ms, po
 from tracekit.replay.assumptions.speeds import ppm
 from tracekit.replay.keys import by_arrival, shortest, smallest
 from tracekit.replay.mechanisms import Ordered, PowerCap
-from tracekit.replay.results.energy import draws_mw
+from tracekit.replay.results.energy import power_draw_mw
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["PowerCapped"]
@@ -75,7 +75,7 @@ class PowerCapped(Policy):
 
 
 def _cap(jobs: Jobs, cluster: Cluster, models: Models, cap_w: float) -> PowerCap:
-    draws = draws_mw(jobs, cluster, models)
+    draws = power_draw_mw(jobs, cluster, models)
     s0 = models.power.s0
     return PowerCap(
         cap_mw=_ENDLESS if math.isinf(cap_w) else min(round(cap_w * 1000), _ENDLESS),

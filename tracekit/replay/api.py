@@ -22,7 +22,7 @@ from tracekit.trace import Trace
 if TYPE_CHECKING:
     import polars as pl
 
-    from tracekit.replay.results.comparison import Compared
+    from tracekit.replay.results.comparison import ReplayResult
 
 __all__ = ["Replay", "replay", "scenario_of"]
 
@@ -31,7 +31,7 @@ __all__ = ["Replay", "replay", "scenario_of"]
 class Replay:
     """A replayed schedule."""
 
-    result: Compared
+    result: ReplayResult
     """Jobs, outcome and summary."""
 
     @property

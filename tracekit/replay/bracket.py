@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tracekit.errors import UsageError
-from tracekit.replay.results.told import support_between
+from tracekit.replay.results.effects import support_between
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -20,7 +20,7 @@ from tracekit.replay.api import scenario_of
 from tracekit.replay.registry import named_policy, policies
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
 from tracekit.replay.results.tables import write_files
-from tracekit.replay.study import folder_names
+from tracekit.replay.run_policies import folder_names
 from tracekit.text import counted
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.replay.results.comparison import Compared
+    from tracekit.replay.results.comparison import ReplayResult
     from tracekit.replay.scenario import Scenario
     from tracekit.trace import Trace
 
@@ -84,7 +84,7 @@ class Fidelity:
     """'close', 'rough' or 'poor'."""
     sentences: tuple[str, ...]
     """How far to trust the replay."""
-    result: Compared
+    result: ReplayResult
     """The replay."""
 
     def to_dict(self) -> dict[str, Any]:

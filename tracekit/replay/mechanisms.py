@@ -185,7 +185,7 @@ class Planner:
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run, as `Mechanism` says."""
-        from tracekit.replay.planning.planner import prepare
+        from tracekit.replay.planning.asking import prepare
 
         return prepare(self, setting)
 
@@ -222,7 +222,7 @@ class Fractional:
     rule: str
     """A name of `fractions.RULES`."""
     popularity: float = 0.95
-    """Share of the jobs whose shapes are the expected workload (see `demands.expected_workload`)."""
+    """Share of the jobs whose shapes are the expected workload (see `tasks.expected_workload`)."""
     seed: int = 0
     """Of the rule 'random'."""
 
@@ -295,7 +295,7 @@ class Tenants:
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run, as `Mechanism` says."""
-        from tracekit.replay.quotas.tenancy import prepare
+        from tracekit.replay.quotas.tenant_books import prepare
 
         return prepare(self, setting)
 

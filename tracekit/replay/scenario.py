@@ -10,15 +10,15 @@ import numpy as np
 
 from tracekit.errors import UsageError, nearest
 from tracekit.replay.assumptions.models import Models, load_models, spread_ppm, used
-from tracekit.replay.cluster import Cluster
+from tracekit.replay.clusters.cluster import Cluster
 from tracekit.replay.clusters.assignment import Assignment, assign
 from tracekit.replay.engine.placement import RULES
 from tracekit.replay.mechanisms import Recorded
 from tracekit.replay.native import kernel
 from tracekit.replay.registry import named_policy
-from tracekit.replay.results.comparison import Compared
-from tracekit.replay.results.energy import energy_kwh, told_power, told_utilization
-from tracekit.replay.results.over_capacity import told_violations, violations
+from tracekit.replay.results.comparison import ReplayResult
+from tracekit.replay.results.energy import energy_kwh, power_cap_assumption, utilization_assumption
+from tracekit.replay.results.over_capacity import violations_note, violations
 from tracekit.replay.results.summary import summarize
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Scenario:
         """
         return cls(jobs, cluster, assign(jobs, cluster), models or load_models(None), placement_named(placement), seed)
 
-    def run(self, policy: Any, *, log: bool = False, progress: Callable[[int], None] | None = None) -> Compared:
+    def run(self, policy: Any, *, log: bool = False, progress: Callable[[int], None] | None = None) -> ReplayResult:
         """Replay under a policy; `policy` is a Policy or its text, such as 'srtf,overhead=helios'.
 
         Raises
@@ -153,7 +153,7 @@ class Scenario:
         over = None
         if isinstance(mechanism, Recorded):
             over = violations(self.jobs, self.cluster, self.assignment, mechanism, self.trace)
-            notes = (*mechanism.notes, told_violations(over))
+            notes = (*mechanism.notes, violations_note(over))
         outcome = simulate(
             self.jobs,
             self.cluster,
@@ -178,14 +178,14 @@ class Scenario:
             assumptions=self._assumptions(policy, notes, outcome),
             measured=self.measured,
         )
-        return Compared(policy.label, self.jobs, outcome, summary, over)
+        return ReplayResult(policy.label, self.jobs, outcome, summary, over)
 
     def _assumptions(self, policy: Any, notes: tuple[str, ...], outcome: Outcome) -> dict[str, Any]:
         overhead = policy.parameters.get("overhead")
         told: dict[str, Any] = used(self.models, (*policy.card.assumptions, "M7"), overhead and str(overhead))
-        told["utilization"] = told_utilization(self.jobs, self.models)
+        told["utilization"] = utilization_assumption(self.jobs, self.models)
         if outcome.power is not None:
-            told["power cap"] = told_power(outcome)
+            told["power cap"] = power_cap_assumption(outcome)
         told["cluster"] = {"title": "the cluster", "value": self.cluster.origin, "source": "the input"}
         if self.assignment.notes:
             told["groups"] = {"title": "groups", "value": " ".join(self.assignment.notes), "source": "the engine"}

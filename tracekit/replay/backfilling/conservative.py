@@ -19,25 +19,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tracekit.replay import kernel
-from tracekit.replay.backfilling.reservation_book import make_book
+from tracekit.replay.backfilling.reservations import make_reservations
 from tracekit.replay.backfilling.waitlist import make_waitlist
 from tracekit.replay.keys import engine_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.replay.engine.state import State
+    from tracekit.replay.engine.state import EngineState
     from tracekit.replay.mechanisms import Backfill
 
 __all__ = ["conservative_steps"]
 
 
-def conservative_steps(state: State, arrays: Any, mechanism: Backfill) -> Callable[[int], bool]:
+def conservative_steps(state: EngineState, arrays: Any, mechanism: Backfill) -> Callable[[int], bool]:
     """Return what runs at most so many instants of conservative backfilling and tells whether more are to come.
 
     Parameters
     ----------
-    state : State
+    state : EngineState
         Before the first instant, its nodes there.
     arrays : kernel.State
         The same, for compiled functions.
@@ -45,5 +45,5 @@ def conservative_steps(state: State, arrays: Any, mechanism: Backfill) -> Callab
         The policy's rule.
     """
     key = engine_key(mechanism.order.key)
-    book, waitlist = make_book(state, mechanism), make_waitlist(state, arrays, key)
-    return partial(kernel.run_conservative, arrays, key, kernel.Book(book), kernel.Waitlist(waitlist))
+    book, waitlist = make_reservations(state, mechanism), make_waitlist(state, arrays, key)
+    return partial(kernel.run_conservative, arrays, key, kernel.Reservations(book), kernel.Waitlist(waitlist))

@@ -21,18 +21,18 @@ from tracekit.replay.keys import engine_key
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.replay.engine.state import State
+    from tracekit.replay.engine.state import EngineState
     from tracekit.replay.mechanisms import Backfill
 
 __all__ = ["easy_steps"]
 
 
-def easy_steps(state: State, arrays: Any, mechanism: Backfill) -> Callable[[int], bool]:
+def easy_steps(state: EngineState, arrays: Any, mechanism: Backfill) -> Callable[[int], bool]:
     """Return what runs at most so many instants of EASY backfilling and tells whether more are to come.
 
     Parameters
     ----------
-    state : State
+    state : EngineState
         Before the first instant, its nodes there.
     arrays : kernel.State
         The same, for compiled functions.

@@ -1,4 +1,4 @@
-# The arrays of backfilling, beside those of the engine (see `waitlist`, `reservation_book` and `forecast`).
+# The arrays of backfilling, beside those of the engine (see `waitlist`, `reservations` and `forecast`).
 
 
 cdef struct Strip:
@@ -21,7 +21,7 @@ cdef struct Line:
     int64_t place, rank, high, gpus, due, fit, first
 
 
-cdef struct BookFacts:
+cdef struct ReservationFacts:
     int64_t late, exact, depth, started
 
 
@@ -50,8 +50,8 @@ cdef class Waitlist:
         self.level = arrays.level
 
 
-cdef class Book:
-    """Who has a reservation (see `reservation_book.Book`)."""
+cdef class Reservations:
+    """Who has a reservation (see `reservations.Reservations`)."""
 
     cdef Strip[::1] strips
     cdef End[::1] ends
@@ -62,7 +62,7 @@ cdef class Book:
     cdef Reservation[::1] plan
     cdef int64_t[::1] started
     cdef Line[::1] lines
-    cdef BookFacts[::1] facts
+    cdef ReservationFacts[::1] facts
 
     def __init__(self, arrays):
         self.strips = arrays.strips
@@ -101,7 +101,7 @@ cdef End _end
 cdef Step _step
 cdef Reservation _reservation
 cdef Line _line
-cdef BookFacts _bookfacts
+cdef ReservationFacts _reservationfacts
 cdef Aspect _aspect
 cdef ForecastFacts _forecastfacts
 EXAMPLES |= {
@@ -110,7 +110,7 @@ EXAMPLES |= {
     "Step": <Step[:1]>&_step,
     "Reservation": <Reservation[:1]>&_reservation,
     "Line": <Line[:1]>&_line,
-    "BookFacts": <BookFacts[:1]>&_bookfacts,
+    "ReservationFacts": <ReservationFacts[:1]>&_reservationfacts,
     "Aspect": <Aspect[:1]>&_aspect,
     "ForecastFacts": <ForecastFacts[:1]>&_forecastfacts,
 }

@@ -17,7 +17,7 @@ from tracekit.replay.kernel import NONE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.engine.state import State
+    from tracekit.replay.engine.state import EngineState
 
 __all__ = ["Waitlist", "make_waitlist"]
 
@@ -40,7 +40,7 @@ class Waitlist(NamedTuple):
     """Where each level begins in `least`, and its end (L + 1,)."""
 
 
-def make_waitlist(state: State, arrays: Any, key: Any) -> Waitlist:
+def make_waitlist(state: EngineState, arrays: Any, key: Any) -> Waitlist:
     """Return the places of all jobs of a state, nobody waiting yet."""
     n, room = len(state.jobs), len(state.waiting)
     keys = np.empty(n, np.int64)
@@ -66,6 +66,6 @@ def make_waitlist(state: State, arrays: Any, key: Any) -> Waitlist:
     return Waitlist(slot, job, rank[job], np.full(level[-1], _NOBODY), level)
 
 
-def _relaxed_queue(state: State) -> NDArray[np.int64]:
+def _relaxed_queue(state: EngineState) -> NDArray[np.int64]:
     relaxed = state.demands["relaxed"]
     return np.where(relaxed == NONE, NONE, state.demands["queue"][relaxed])

@@ -17,7 +17,7 @@ from tracekit.errors import UsageError
 from tracekit.replay import kernel
 from tracekit.replay.engine.build import build, open_nodes
 from tracekit.replay.engine.setting import Run
-from tracekit.replay.engine.state import record
+from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import NONE
 from tracekit.replay.keys import engine_key
 from tracekit.replay.outcome import PowerUse
@@ -26,9 +26,9 @@ from tracekit.replay.results.energy import idle_energy_kwh
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.engine.setting import Setting
-    from tracekit.replay.engine.state import State
+    from tracekit.replay.engine.state import EngineState
     from tracekit.replay.mechanisms import Ordered, PowerCap
     from tracekit.replay.outcome import Outcome
 
@@ -81,7 +81,7 @@ def prepare(order: Ordered, setting: Setting) -> Run:
     return Run(state, step, partial(with_energy, cluster=setting.cluster, found=power))
 
 
-def meter(state: State, cluster: Cluster, cap: PowerCap, name: str) -> Meter:
+def meter(state: EngineState, cluster: Cluster, cap: PowerCap, name: str) -> Meter:
     """Return the arrays of a capped run, whose nodes have joined, and let the engine tell who starts and ends.
 
     Raises
@@ -95,7 +95,7 @@ def meter(state: State, cluster: Cluster, cap: PowerCap, name: str) -> Meter:
         raise UsageError(what, hint="look at the power in --models")
     g = state.g
     g["shared"], g["capped"], g["ended"], g["begun"] = 1, 1, NONE, NONE
-    m = np.zeros(1, record("MeterRow"))
+    m = np.zeros(1, struct_dtype("MeterRow"))
     up = state.nodes["up"].astype(np.int8)
     m["cap"], m["lowest"] = cap.cap_mw, len(cap.speed_ppm) - 1
     m["present"], m["there"] = (cap.idle_mw * up).sum(), (cluster.gpus * up).sum()

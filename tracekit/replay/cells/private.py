@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.errors import UsageError
-from tracekit.replay.cluster import Cluster
+from tracekit.replay.clusters.cluster import Cluster
 from tracekit.replay.clusters.nodes import shares_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tracekit.text import counted
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
     Ints = NDArray[np.int32]

@@ -9,13 +9,13 @@ import numpy as np
 from tracekit.errors import UsageError
 from tracekit.replay import kernel
 from tracekit.replay.engine.placement import RULES
-from tracekit.replay.engine.state import State, record
+from tracekit.replay.engine.state import EngineState, struct_dtype
 from tracekit.replay.kernel import DRIFT_ANY, DRIFT_NONE, DRIFT_TIME, NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
     from tracekit.replay.engine.setting import Setting
     from tracekit.replay.jobs import Jobs
@@ -30,7 +30,7 @@ SAMPLES = 2048
 _DRIFTS = {"none": DRIFT_NONE, "time": DRIFT_TIME, "any": DRIFT_ANY}
 
 
-def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: str = "Ordered") -> State:
+def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: str = "Ordered") -> EngineState:
     """Return the state before the first instant, in which no node has joined.
 
     Parameters
@@ -61,15 +61,15 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     demands, demand_of, never = _demands(jobs, assignment, order, buddy=buddy)
     queues, domains, room = lay_queues(assignment, demands, demand_of, order)
     nodes, groups, bits, tops = _index(cluster, assignment)
-    table = np.zeros(len(jobs), record("Job"))
+    table = np.zeros(len(jobs), struct_dtype("Job"))
     estimate = jobs.work_ms if order.estimate_ms is None else np.ascontiguousarray(order.estimate_ms, np.int64)
     value = np.zeros(len(jobs), np.int64) if order.value is None else np.ascontiguousarray(order.value, np.int64)
     kernel.fill_jobs(
         table, jobs.submit_ms, jobs.work_ms, jobs.devices, demand_of, estimate, value, never.view(np.uint8)
     )
-    changes = np.zeros(len(cluster.change_ms), record("Change"))
+    changes = np.zeros(len(cluster.change_ms), struct_dtype("Change"))
     changes["time"], changes["node"], changes["up"] = cluster.change_ms, cluster.change_node, cluster.change_up
-    g = np.zeros(1, record("Globals"))
+    g = np.zeros(1, struct_dtype("Globals"))
     g["jobs"], g["changes"], g["log_on"] = len(jobs), len(changes), log_rows > 0
     g["skip"], g["by_count"] = order.scan == "skip", order.fit == "count"
     g["ring"] = order.by_arrival and not order.preemptive and len(scopes) == 1
@@ -92,7 +92,7 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
         domains["rank_base"] = np.concatenate([[0], np.cumsum(base)[:-1]])
         ranks = int(base.sum())
     levels = order.level_values or tuple(range(len(order.thresholds) + 1))
-    return State(
+    return EngineState(
         g=g,
         jobs=table,
         nodes=nodes,
@@ -103,19 +103,19 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
         takes=takes,
         bits=bits,
         tops=tops,
-        events=np.zeros(n if waits_in_events else running, record("Entry")),
+        events=np.zeros(n if waits_in_events else running, struct_dtype("Entry")),
         event_at=np.full(n, NONE, np.int32),
-        waiting=np.zeros(room, record("Entry")),
+        waiting=np.zeros(room, struct_dtype("Entry")),
         waiting_at=np.full(n, NONE, np.int32),
-        ranks=np.zeros(ranks, record("Entry")),
+        ranks=np.zeros(ranks, struct_dtype("Entry")),
         rank_at=np.full(n if order.preemptive else 0, NONE, np.int32),
         changes=changes,
         overheads=np.zeros(1, np.int64) if order.overhead_ms is None else order.overhead_ms.astype(np.int64),
         thresholds=np.array(order.thresholds, np.int64),
         level_values=np.array(levels, np.int64),
         spread=np.zeros((1, 1), np.int32) if spread is None else np.ascontiguousarray(spread, np.int32),
-        log=np.zeros(log_rows, record("LogRow")),
-        samples=np.zeros(SAMPLES, record("Sample")),
+        log=np.zeros(log_rows, struct_dtype("LogRow")),
+        samples=np.zeros(SAMPLES, struct_dtype("Sample")),
         touched=np.zeros(len(domains), np.int32),
         scratch=np.zeros(running if order.preemptive else 0, np.int32),
         evicted=np.zeros(running if order.preemptive else 0, np.int32),
@@ -150,7 +150,7 @@ def _scopes(order: Ordered) -> tuple[int, ...]:
 
 def unused_takes(count: int) -> NDArray[np.void]:
     """Return links that nobody holds, chained one to the next."""
-    takes = np.zeros(count, record("Take"))
+    takes = np.zeros(count, struct_dtype("Take"))
     takes["next"] = np.arange(1, count + 1)
     takes["next"][-1] = NONE
     takes["gpu"] = NONE
@@ -187,7 +187,7 @@ def _demands(
     else:
         fits = assignment.can_ever_fit(order.fit, relaxed=widest > 0, scope=1 if widest == 1 else 2)
     forms = len(scopes)
-    demands = np.zeros(max(len(distinct), 1) * forms, record("Demand"))
+    demands = np.zeros(max(len(distinct), 1) * forms, struct_dtype("Demand"))
     for k in range(len(distinct)):
         j = first[k]
         for form in range(forms):
@@ -205,7 +205,7 @@ def lay_queues(
     assignment: Assignment, demands: NDArray[np.void], demand_of: NDArray[np.int32], order: Ordered
 ) -> tuple[NDArray[np.void], NDArray[np.void], int]:
     """Return queues, those of a domain side by side, domains, and the room that all queues need together."""
-    domains = np.zeros(max(assignment.domains, 1), record("Domain"))
+    domains = np.zeros(max(assignment.domains, 1), struct_dtype("Domain"))
     for d in range(assignment.domains):
         domains["group_low"][d], domains["group_high"][d] = assignment.groups_of(d)
     per_demand = np.bincount(demand_of, minlength=len(demands))
@@ -216,19 +216,19 @@ def lay_queues(
         pairs = demands["domain"].astype(np.int64) * (int(demands["tenant"].max()) + 1) + demands["tenant"]
         _, first, queue_of = np.unique(pairs, return_index=True, return_inverse=True)
         room = np.bincount(queue_of, weights=per_demand).astype(np.int64)
-        queues = np.zeros(len(first), record("Queue"))
+        queues = np.zeros(len(first), struct_dtype("Queue"))
         queues["domain"], queues["tenant"] = demands["domain"][first], demands["tenant"][first]
     elif order.scan == "stop":
         queue_of = demands["domain"].astype(np.int64)
         room = np.bincount(assignment.domain[assignment.domain >= 0], minlength=len(domains))
-        queues = np.zeros(len(domains), record("Queue"))
+        queues = np.zeros(len(domains), struct_dtype("Queue"))
         queues["domain"] = np.arange(len(domains))
     else:
         by_queue = np.lexsort((demands["tenant"], demands["domain"]))
         queue_of = np.empty(len(demands), np.int64)
         queue_of[by_queue] = np.arange(len(demands))
         room = per_demand[by_queue]
-        queues = np.zeros(len(demands), record("Queue"))
+        queues = np.zeros(len(demands), struct_dtype("Queue"))
         queues["domain"], queues["tenant"] = demands["domain"][by_queue], demands["tenant"][by_queue]
     demands["queue"] = queue_of
     queues["base"] = np.concatenate([[0], np.cumsum(room)[:-1]])
@@ -241,8 +241,8 @@ def _index(
     cluster: Cluster, assignment: Assignment
 ) -> tuple[NDArray[np.void], NDArray[np.void], NDArray[np.uint64], NDArray[np.uint64]]:
     """Return nodes and groups, and the empty bit index; nodes join when the run begins."""
-    groups = np.zeros(len(assignment.group_low), record("Group"))
-    nodes = np.zeros(cluster.nodes, record("Node"))
+    groups = np.zeros(len(assignment.group_low), struct_dtype("Group"))
+    nodes = np.zeros(cluster.nodes, struct_dtype("Node"))
     bits = tops = 0
     for k, row in enumerate(groups):
         low, high = int(assignment.group_low[k]), int(assignment.group_high[k])
@@ -259,7 +259,7 @@ def _index(
     return nodes, groups, np.zeros(bits, np.uint64), np.zeros(tops, np.uint64)
 
 
-def open_nodes(state: State, cluster: Cluster) -> Any:
+def open_nodes(state: EngineState, cluster: Cluster) -> Any:
     """Let the nodes join that are there from the beginning; return the state as compiled functions take it."""
     compiled = kernel.State(state)
     kernel.open_nodes(compiled, cluster.absent)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
     from tracekit.replay.engine.setting import Mechanism
-    from tracekit.replay.engine.state import State
+    from tracekit.replay.engine.state import EngineState
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["simulate"]
@@ -79,7 +79,7 @@ def simulate(
         rows = written
 
 
-def _outcome(s: State, wall: float, *, log: bool, unit: int) -> Outcome:
+def _outcome(s: EngineState, wall: float, *, log: bool, unit: int) -> Outcome:
     """Return what the state tells; its GPUs are counted in units of so many milli-GPUs."""
     g, jobs = s.g[0], s.jobs
     done = jobs["status"] == DONE

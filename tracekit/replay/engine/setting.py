@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
-    from tracekit.replay.engine.state import State
+    from tracekit.replay.engine.state import EngineState
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
@@ -47,7 +47,7 @@ def _as_it_is(outcome: Outcome) -> Outcome:
 class Run(NamedTuple):
     """A run before its first instant."""
 
-    state: State
+    state: EngineState
     """The engine's arrays, in which the outcome will stand."""
     step: Callable[[int], bool]
     """Runs at most so many instants, at least one, and tells whether more are to come."""

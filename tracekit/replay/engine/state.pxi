@@ -1,7 +1,7 @@
 # What every replay has: the structs of its arrays, the arrays, and the numbers that stand for things.
 #
 # Units: milliseconds, GPUs, and work in millionths of a millisecond, so that a rate in parts per million takes whole
-# units off it. NumPy's types are made of these structs (see `state.record`); Python makes every array, and compiled
+# units off it. NumPy's types are made of these structs (see `state.struct_dtype`); Python makes every array, and compiled
 # code reads and writes them in place.
 
 cimport cython
@@ -128,7 +128,7 @@ cdef struct Globals:
 
 
 cdef class State:
-    """The arrays of one run (see `state.State`)."""
+    """The arrays of one run (see `state.EngineState`)."""
 
     cdef Globals[::1] g
     cdef Job[::1] jobs

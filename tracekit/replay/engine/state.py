@@ -16,15 +16,15 @@ from tracekit.replay.native import kernel
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["State", "record"]
+__all__ = ["EngineState", "struct_dtype"]
 
 
-def record(name: str) -> np.dtype[np.void]:
+def struct_dtype(name: str) -> np.dtype[np.void]:
     """Return NumPy's type of a struct of the kernel, such as 'Job'."""
     return np.asarray(kernel().EXAMPLES[name]).dtype
 
 
-class State(NamedTuple):
+class EngineState(NamedTuple):
     """The arrays of one run (see `build`)."""
 
     g: NDArray[Any]

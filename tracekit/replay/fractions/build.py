@@ -9,15 +9,15 @@ import polars as pl
 
 from tracekit.replay import kernel
 from tracekit.replay.engine.build import lay_queues
-from tracekit.replay.engine.state import State, record
-from tracekit.replay.fractions.demands import Demands, Supply, demands, expected_workload
+from tracekit.replay.engine.state import EngineState, struct_dtype
+from tracekit.replay.fractions.tasks import Tasks, Supply, group_tasks, expected_workload
 from tracekit.replay.fractions.supply import WHOLE, Fractions, fractions
 from tracekit.replay.kernel import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Fractional
@@ -28,7 +28,7 @@ __all__ = ["Gangs", "divide"]
 
 
 class Gangs(NamedTuple):
-    """What compiled code knows of jobs that share GPUs, beside `State` and `Fractions`."""
+    """What compiled code knows of jobs that share GPUs, beside `EngineState` and `Fractions`."""
 
     gangs: NDArray[Any]
     """How the jobs of each demand are cut into parts, each of one node."""
@@ -39,8 +39,8 @@ class Gangs(NamedTuple):
 
 
 def divide(
-    state: State, jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Fractional
-) -> tuple[State, Fractions, Gangs]:
+    state: EngineState, jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Fractional
+) -> tuple[EngineState, Fractions, Gangs]:
     """Turn a state whose nodes are open into one that counts in milli-GPUs, and return its nodes and gangs.
 
     The arrays of jobs, sums, samples and log stay those of `state`. CPU and memory count only where they are known of
@@ -57,7 +57,7 @@ def divide(
     nodes = fractions(
         supply, tasks, expected_workload(tasks, mechanism.popularity), mechanism.rule, seed=mechanism.seed
     )
-    table = np.zeros(len(kinds), record("Demand"))
+    table = np.zeros(len(kinds), struct_dtype("Demand"))
     for name in ("domain", "tenant"):
         table[name] = kinds[name].to_numpy()
     table["gpus"] = (kinds["devices"] * kinds["milli"]).to_numpy()
@@ -74,7 +74,7 @@ def divide(
     g["by_count"], g["free"] = 0, domains["free"].sum()
     running = min(len(jobs), int(supply.gpus.sum()) * (WHOLE // int(jobs.milli.min(initial=WHOLE))))
     held = min(int(jobs.devices.sum()), int(supply.gpus.sum()) * (WHOLE // int(jobs.milli.min(initial=WHOLE))))
-    takes = np.zeros(held + 1, record("Take"))
+    takes = np.zeros(held + 1, struct_dtype("Take"))
     takes["next"] = np.arange(1, len(takes) + 1)
     takes["next"][-1] = NONE
     g["free_take"] = 0
@@ -82,10 +82,10 @@ def divide(
         demands=table,
         queues=queues,
         domains=domains,
-        waiting=np.zeros(room, record("Entry")),
+        waiting=np.zeros(room, struct_dtype("Entry")),
         touched=np.zeros(len(domains), np.int32),
         takes=takes,
-        events=np.zeros(running, record("Entry")),
+        events=np.zeros(running, struct_dtype("Entry")),
     )
     return divided, nodes, Gangs(gangs, np.zeros_like(nodes.scratch), np.zeros(max(len(supply), 1), np.int32))
 
@@ -151,9 +151,9 @@ def _accepted(jobs: Jobs, cluster: Cluster, kinds: pl.DataFrame) -> tuple[list[s
 
 def _cut(
     kinds: pl.DataFrame, sets: list[str], accepts: list[NDArray[np.bool_]], supply: Supply
-) -> tuple[NDArray[Any], Demands]:
+) -> tuple[NDArray[Any], Tasks]:
     """Return how each demand is cut into parts (no parts: it can never run), and the shapes of all parts."""
-    gangs = np.zeros(len(kinds), record("Gang"))
+    gangs = np.zeros(len(kinds), struct_dtype("Gang"))
     gangs["rest"] = NONE
     gangs["milli"] = kinds["milli"].to_numpy()
     rows: list[tuple[int, int, int, int, str, int]] = []
@@ -169,12 +169,12 @@ def _cut(
                 rows.append((cpu, memory, devices, kind["milli"], sets[k], count * kind["jobs"]))
     columns = list(zip(*rows, strict=True)) if rows else [()] * 6
     arrays = [np.array(column, dtype=np.int64) for column in columns[:4]]
-    tasks = demands(arrays[0], arrays[1], arrays[2], arrays[3], columns[4])
+    tasks = group_tasks(arrays[0], arrays[1], arrays[2], arrays[3], columns[4])
     gangs["full"] = tasks.shape[gangs["full"]] if rows else 0
     gangs["rest"] = np.where(gangs["rest"] == NONE, NONE, tasks.shape[gangs["rest"]]) if rows else NONE
     weights = np.array(columns[5], dtype=np.int64)
     tasks.shapes["weight"] = np.bincount(tasks.shape, weights, len(tasks.shapes))
-    return gangs, Demands(tasks.shapes, np.repeat(tasks.shape, weights), tasks.model_sets)
+    return gangs, Tasks(tasks.shapes, np.repeat(tasks.shape, weights), tasks.model_sets)
 
 
 def _largest_part(kind: dict[str, int], accepted: NDArray[np.bool_], supply: Supply) -> tuple[int, int]:

@@ -12,7 +12,7 @@ import polars as pl
 
 from tracekit.errors import UsageError
 from tracekit.replay import kernel
-from tracekit.replay.fractions.demands import demands_of, expected_workload, supply_of
+from tracekit.replay.fractions.tasks import tasks_of_jobs, expected_workload, supply_of
 from tracekit.replay.fractions.supply import WHOLE, fractions
 from tracekit.replay.kernel import WEIGHT
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
-    from tracekit.replay.fractions.demands import Demands, Supply
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.fractions.tasks import Tasks, Supply
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["arrivals", "by_percent", "inflate", "inflate_jobs"]
 
 
-def inflate(tasks: Demands, nodes: Supply, policy: str, seed: int, load: float = 1.3) -> pl.DataFrame:
+def inflate(tasks: Tasks, nodes: Supply, policy: str, seed: int, load: float = 1.3) -> pl.DataFrame:
     """Let tasks arrive on an empty cluster until they ask for `load` times its GPUs, and tell how it fills.
 
     Each task arrives once, in an order shuffled by the seed, followed by tasks drawn with replacement (see `arrivals`).
@@ -36,7 +36,7 @@ def inflate(tasks: Demands, nodes: Supply, policy: str, seed: int, load: float =
 
     Parameters
     ----------
-    tasks : Demands
+    tasks : Tasks
         The tasks; they are the expected workload too.
     nodes : Supply
         The nodes.
@@ -89,15 +89,15 @@ def inflate_jobs(jobs: Jobs, cluster: Cluster, policy: str, seed: int, load: flo
     any node has is never placed. CPU and memory count only where they are known of every node.
     """
     nodes, knows_cpu, knows_memory = supply_of(cluster)
-    return inflate(demands_of(jobs, cpu=knows_cpu, memory=knows_memory), nodes, policy, seed, load)
+    return inflate(tasks_of_jobs(jobs, cpu=knows_cpu, memory=knows_memory), nodes, policy, seed, load)
 
 
-def _asked(tasks: Demands) -> NDArray[np.int64]:
+def _asked(tasks: Tasks) -> NDArray[np.int64]:
     of_shape = tasks.shapes["count"].astype(np.int64) * tasks.shapes["milli"]
     return np.asarray(of_shape[tasks.shape], dtype=np.int64)
 
 
-def arrivals(tasks: Demands, capacity_milli: int, load: float, random: np.random.Generator) -> NDArray[np.int64]:
+def arrivals(tasks: Tasks, capacity_milli: int, load: float, random: np.random.Generator) -> NDArray[np.int64]:
     """Return the order in which tasks arrive, as indices of tasks.
 
     All tasks shuffled, then tasks drawn uniformly with replacement, until the next would bring the GPUs asked for above
@@ -106,7 +106,7 @@ def arrivals(tasks: Demands, capacity_milli: int, load: float, random: np.random
 
     Parameters
     ----------
-    tasks : Demands
+    tasks : Tasks
         The tasks.
     capacity_milli : int
         GPUs of the cluster [milli-GPU].

@@ -11,13 +11,13 @@ import numpy as np
 
 from tracekit.errors import UsageError, nearest
 from tracekit.replay import kernel
-from tracekit.replay.engine.state import record
+from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import CPU_SCALE, GPU_SCALE, MILLI_LEFT, WEIGHT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.fractions.demands import Demands, Expected, Supply
+    from tracekit.replay.fractions.tasks import Tasks, ExpectedWorkload, Supply
 
 __all__ = ["RULES", "Fractions", "fractions"]
 
@@ -58,15 +58,15 @@ class Fractions(NamedTuple):
     scored_until: NDArray[np.int64]
     """Number of changes that a row of `scores` knows of (rows,)."""
     random: NDArray[np.uint64]
-    """State of the random numbers, never 0 (1,)."""
+    """EngineState of the random numbers, never 0 (1,)."""
     scratch: NDArray[np.int32]
     """Room for the GPUs of a task (G,)."""
 
 
 def fractions(
     supply: Supply,
-    tasks: Demands,
-    expected: Expected,
+    tasks: Tasks,
+    expected: ExpectedWorkload,
     rule: str,
     *,
     seed: int = 0,
@@ -78,9 +78,9 @@ def fractions(
     ----------
     supply : Supply
         The nodes.
-    tasks : Demands
+    tasks : Tasks
         The tasks that may come; only their shapes are looked at.
-    expected : Expected
+    expected : ExpectedWorkload
         The workload that defines fragmentation; see `expected_workload`.
     rule : str
         A name of RULES.
@@ -99,7 +99,7 @@ def fractions(
     order = np.arange(len(supply)) if rank is None else rank
     gpus = supply.gpus[order]
     most = max(1, int(gpus.max(initial=1)))
-    nodes = np.zeros(len(order), dtype=record("PartNode"))
+    nodes = np.zeros(len(order), dtype=struct_dtype("PartNode"))
     nodes["cpu_left"], nodes["memory_left"] = supply.cpu_milli[order], supply.memory_mib[order]
     nodes["gpus"], nodes["whole"], nodes["milli_left"] = gpus, gpus, gpus * WHOLE
     nodes["model"] = supply.model[order]

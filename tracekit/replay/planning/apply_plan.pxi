@@ -12,7 +12,7 @@ cdef enum:
     _FASTEST = 1_000_000_000
 
 
-cdef inline int64_t check(State s, Columns p, int64_t[::1] wanted):
+cdef inline int64_t check(State s, PlanColumns p, int64_t[::1] wanted):
     """Note the place of each job named, plus 1; return 0, or what is wrong with the plan (`g.culprit` is the place)."""
     cdef int64_t i, j
     cdef Domain* domain
@@ -35,7 +35,7 @@ cdef inline int64_t check(State s, Columns p, int64_t[::1] wanted):
     return 0
 
 
-cdef inline int64_t plan_count(State s, Columns p, bint keep, int64_t[::1] wanted):
+cdef inline int64_t plan_count(State s, PlanColumns p, bint keep, int64_t[::1] wanted):
     """Compare what is asked with what there is, domain by domain; return 0 or TOO_MANY."""
     cdef int64_t d, i, j
     cdef Domain* domain
@@ -58,7 +58,7 @@ cdef inline int64_t plan_count(State s, Columns p, bint keep, int64_t[::1] wante
 
 
 cdef inline int64_t plan_count_alone(
-    State s, Columns p, int64_t[::1] ends, int64_t[::1] beside, int64_t low, int64_t high
+    State s, PlanColumns p, int64_t[::1] ends, int64_t[::1] beside, int64_t low, int64_t high
 ):
     """Compare what is asked of GPUs without jobs, once the plan's jobs left theirs; return 0 or TOO_MANY."""
     cdef int64_t i, j
@@ -118,7 +118,7 @@ cdef inline int64_t find_unnamed(State s, int64_t[::1] wanted, int64_t[::1] stop
 
 cdef inline int64_t check_all(
     State s,
-    Columns p,
+    PlanColumns p,
     int64_t[:, ::1] rows,
     int64_t[::1] ends,
     int64_t[::1] beside,
@@ -139,7 +139,7 @@ cdef inline int64_t check_all(
 def apply_plan(
     State s,
     Key key,
-    Columns p,
+    PlanColumns p,
     int64_t[:, ::1] rows,
     int64_t[::1] ends,
     int64_t[::1] beside,
@@ -154,7 +154,7 @@ def apply_plan(
 
     Parameters
     ----------
-    p : Columns
+    p : PlanColumns
         The jobs that it names.
     rows, ends : arrays (r, 4) and (k + 1,), or None
         Nodes that the plan names (see pinned_placement.pxi), by place in the plan; those of place i are `ends[i]` to
@@ -205,7 +205,7 @@ def apply_plan(
 cdef inline void clear(
     State s,
     Key key,
-    Columns p,
+    PlanColumns p,
     int64_t[:, ::1] rows,
     int64_t[::1] ends,
     int64_t[::1] beside,
@@ -233,7 +233,7 @@ cdef inline void clear(
 cdef inline int64_t give_rows(
     State s,
     Key key,
-    Columns p,
+    PlanColumns p,
     int64_t[:, ::1] rows,
     int64_t[::1] ends,
     int64_t[::1] beside,
@@ -265,7 +265,7 @@ cdef inline int64_t give_rows(
 cdef inline int64_t give_rest(
     State s,
     Key key,
-    Columns p,
+    PlanColumns p,
     int64_t[::1] ends,
     int64_t[::1] beside,
     int64_t low,
@@ -302,7 +302,7 @@ cdef inline bint is_named(int64_t[::1] ends, int64_t i):
 
 
 cdef inline int64_t give(
-    State s, Key key, int64_t i, Columns p, int64_t[::1] beside, int64_t share, bint any_model, int64_t resize_ms
+    State s, Key key, int64_t i, PlanColumns p, int64_t[::1] beside, int64_t share, bint any_model, int64_t resize_ms
 ):
     """Place a job that does not run; return 0, or what is wrong."""
     cdef Demand* scratch

@@ -50,7 +50,7 @@ cdef inline bint may_go(State s, Demand* demand, int64_t group, int64_t model, b
     return (accept >> <uint64_t>(index - domain.group_low)) & <uint64_t>1 == <uint64_t>1
 
 
-cdef inline int64_t check_rows(State s, Columns p, int64_t[:, ::1] rows, int64_t[::1] ends, bint any_model):
+cdef inline int64_t check_rows(State s, PlanColumns p, int64_t[:, ::1] rows, int64_t[::1] ends, bint any_model):
     """Return 0, or what is wrong with the nodes that a plan names for its jobs, room left aside."""
     cdef int64_t i, at, first
     cdef Demand* demand
@@ -66,7 +66,7 @@ cdef inline int64_t check_rows(State s, Columns p, int64_t[:, ::1] rows, int64_t
     return 0
 
 
-cdef inline int64_t check_beside(State s, Columns p, int64_t[::1] beside, bint keep, int64_t[::1] wanted):
+cdef inline int64_t check_beside(State s, PlanColumns p, int64_t[::1] beside, bint keep, int64_t[::1] wanted):
     """Return 0, or what is wrong with whom a plan puts beside whom; `wanted` holds places in the plan, plus 1."""
     cdef int64_t i, other, has, place
     for i in range(len(p.jobs)):

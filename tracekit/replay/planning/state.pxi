@@ -1,8 +1,8 @@
 # The arrays of a plan.
 
 
-cdef class Columns:
-    """What a plan gives each job that it names (see `plan_arrays.Columns`)."""
+cdef class PlanColumns:
+    """What a plan gives each job that it names (see `plan_reader.PlanColumns`)."""
 
     cdef int64_t[::1] jobs
     cdef int64_t[::1] gpus

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.replay.engine.state import record
+from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.native import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.engine.state import State
+    from tracekit.replay.engine.state import EngineState
 
 __all__ = ["View"]
 
@@ -24,9 +24,9 @@ class View:
     all active jobs cost time in proportion to the queue at each plan.
     """
 
-    def __init__(self, state: State, arrays: Any) -> None:
+    def __init__(self, state: EngineState, arrays: Any) -> None:
         self._state, self._arrays = state, arrays
-        self._rows: NDArray[Any] = np.zeros(1024, record("ViewRow"))
+        self._rows: NDArray[Any] = np.zeros(1024, struct_dtype("ViewRow"))
         self._count = -1
         self._settled = False
         self._changes = -1
@@ -51,7 +51,7 @@ class View:
         if self._count < 0:
             active = int(self._state.g["active"][0])
             if active > len(self._rows):
-                self._rows = np.zeros(2 * active, record("ViewRow"))
+                self._rows = np.zeros(2 * active, struct_dtype("ViewRow"))
             self._count = kernel().gather(self._arrays, self._rows)
         return _frozen(self._rows[name][: self._count].copy())
 

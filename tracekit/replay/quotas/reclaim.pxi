@@ -28,7 +28,7 @@ cdef inline int64_t seniority(Claim* claim, Job* job):
     return (claim.priority << _TIME_BITS) - job.begun
 
 
-cdef inline void reclaim_move(State s, Books books, int64_t v, int64_t sign):
+cdef inline void reclaim_move(State s, TenantBooks books, int64_t v, int64_t sign):
     """Set a running job aside (-1), or put it back where it was (1)."""
     cdef Job* job = &s.jobs[v]
     cdef int64_t d = s.demands[job.demand].domain
@@ -40,7 +40,7 @@ cdef inline void reclaim_move(State s, Books books, int64_t v, int64_t sign):
     accounts_charge(&books.rules[0], books.pools, books.claims, account, v, sign * job.gpus, s.g[0].now)
 
 
-cdef inline int64_t next_account(Books books, Entry[::1] ranks, int64_t a, bint fair, int64_t own, int64_t others):
+cdef inline int64_t next_account(TenantBooks books, Entry[::1] ranks, int64_t a, bint fair, int64_t own, int64_t others):
     """Return the account that the next victim comes from; NONE when there is none."""
     cdef int64_t b
     cdef Account* account
@@ -70,7 +70,7 @@ cdef inline int64_t next_account(Books books, Entry[::1] ranks, int64_t a, bint 
 
 
 cdef inline bint reclaim_may_evict(
-    Books books,
+    TenantBooks books,
     int64_t a,
     int64_t gpus,
     int64_t j,
@@ -100,7 +100,7 @@ cdef inline bint reclaim_may_evict(
 
 
 cdef inline bint ends_with(
-    Books books,
+    TenantBooks books,
     int64_t a,
     int64_t b,
     int64_t gpus,
@@ -122,7 +122,7 @@ cdef inline bint ends_with(
 
 
 cdef inline bint reclaim_has_place(
-    State s, Books books, int64_t a, int64_t j, Demand* demand, int64_t rule, int64_t borrow
+    State s, TenantBooks books, int64_t a, int64_t j, Demand* demand, int64_t rule, int64_t borrow
 ):
     """Return whether the job could start now; it does not."""
     cdef Pool* pool
@@ -142,10 +142,10 @@ cdef inline bint reclaim_has_place(
     return True
 
 
-cdef inline void reclaim_evict(State s, Books books, Key key, int64_t v):
+cdef inline void reclaim_evict(State s, TenantBooks books, Key key, int64_t v):
     """Let a job that was set aside wait again."""
     cdef Globals* g = &s.g[0]
-    cdef Tenancy* rules = &books.rules[0]
+    cdef TenantRules* rules = &books.rules[0]
     cdef int64_t log = max(g.log_size, 0)
     suspend(s, key, v)
     cdef Job* job = &s.jobs[v]
@@ -163,7 +163,7 @@ cdef inline void reclaim_evict(State s, Books books, Key key, int64_t v):
         g.event_size += 1
 
 
-cdef inline void conclude(State s, Books books, Key key, int64_t count, bint found):
+cdef inline void conclude(State s, TenantBooks books, Key key, int64_t count, bint found):
     """Evict the victims if there is a place now; else, and all who stay, put them back into their ranks."""
     cdef int64_t i, v, rank
     cdef Account* account
@@ -184,7 +184,7 @@ cdef inline void conclude(State s, Books books, Key key, int64_t count, bint fou
 
 cdef inline bint attempt(
     State s,
-    Books books,
+    TenantBooks books,
     Key key,
     int64_t a,
     int64_t j,
@@ -257,10 +257,10 @@ cdef inline bint attempt(
     return found
 
 
-cdef inline bint has_right(State s, Books books, int64_t a, int64_t j, Demand* demand, bint allowed):
+cdef inline bint has_right(State s, TenantBooks books, int64_t a, int64_t j, Demand* demand, bint allowed):
     """Return whether a job may evict at all, and enough GPUs could come of it."""
     cdef int64_t v
-    cdef Tenancy* rules = &books.rules[0]
+    cdef TenantRules* rules = &books.rules[0]
     cdef Account* account = &books.accounts[a]
     cdef Pool* pool = &books.pools[account.pool]
     cdef int64_t free = s.domains[demand.domain].free
@@ -280,13 +280,13 @@ cdef inline bint has_right(State s, Books books, int64_t a, int64_t j, Demand* d
     return False
 
 
-cdef inline bint reclaim(State s, Books books, Key key, int64_t a, int64_t j, Demand* demand, bint allowed):
+cdef inline bint reclaim(State s, TenantBooks books, Key key, int64_t a, int64_t j, Demand* demand, bint allowed):
     """Evict for a waiting job that did not start; return whether it now has a place. If not, nothing is changed.
 
     `allowed` tells that its quota sufficed and only a place was missing, for which a cohort evicts nobody.
     """
     cdef int64_t step, rule, own, others, below, borrow, lasting, only_once
-    cdef Tenancy* rules = &books.rules[0]
+    cdef TenantRules* rules = &books.rules[0]
     if not has_right(s, books, a, j, demand, allowed):
         return False
     cdef bint within = books.accounts[a].use < books.accounts[a].quota

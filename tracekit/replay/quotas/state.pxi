@@ -1,7 +1,7 @@
-# The arrays of tenants, beside those of the engine (see `tenancy`).
+# The arrays of tenants, beside those of the engine (see `tenant_books`).
 
 
-cdef struct Tenancy:
+cdef struct TenantRules:
     int64_t pick, across, limit, reclaim, fair, own, others, borrowing, cap, theta, period, keep, attempt, backoff
     int64_t attempts, resources, attributed, row, seen
 
@@ -20,10 +20,10 @@ cdef struct Claim:
     int32_t tries, out, refused
 
 
-cdef class Books:
-    """The books of tenants (see `tenancy.Books`)."""
+cdef class TenantBooks:
+    """The books of tenants (see `tenant_books.TenantBooks`)."""
 
-    cdef Tenancy[::1] rules
+    cdef TenantRules[::1] rules
     cdef Account[::1] accounts
     cdef Pool[::1] pools
     cdef Claim[::1] claims
@@ -45,12 +45,12 @@ cdef class Books:
         self.limit_ms = arrays.limit_ms
 
 
-cdef Tenancy _tenancy
+cdef TenantRules _tenant_rules
 cdef Account _account
 cdef Pool _pool
 cdef Claim _claim
 EXAMPLES |= {
-    "Tenancy": <Tenancy[:1]>&_tenancy,
+    "TenantRules": <TenantRules[:1]>&_tenant_rules,
     "Account": <Account[:1]>&_account,
     "Pool": <Pool[:1]>&_pool,
     "Claim": <Claim[:1]>&_claim,

@@ -14,15 +14,15 @@ from tracekit.answer import Answer
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import compare_policies
 from tracekit.replay.results.questions import ASSUMED, CLASSES, POLICIES, TENANTS
-from tracekit.replay.results.record import RECORDED
-from tracekit.replay.results.told import beside_record, support_between
+from tracekit.replay.results.recorded_times import RECORDED
+from tracekit.replay.results.effects import beside_record, support_between
 from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tracekit.answer import Question, Unanswered
-    from tracekit.replay.results.comparison import Compared
+    from tracekit.replay.results.comparison import ReplayResult
     from tracekit.replay.scenario import Scenario
 
 __all__ = ["LEAST", "alike", "compared_answers"]
@@ -49,13 +49,13 @@ def alike(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
 
 
 def compared_answers(
-    results: Sequence[Compared], scenario: Scenario, notes: Sequence[str] = ()
+    results: Sequence[ReplayResult], scenario: Scenario, notes: Sequence[str] = ()
 ) -> list[Answer | Unanswered]:
     """Return the policies side by side, by size of job, by virtual cluster, and what the replays assume.
 
     Parameters
     ----------
-    results : sequence of Compared
+    results : sequence of ReplayResult
         One a policy, of the same jobs; the first is what the others are compared with.
     scenario : Scenario
         What was replayed.
@@ -101,14 +101,14 @@ def _base(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"the means of {first['policy']} are over {counted(first['completed'], 'jobs')}, {told}: not the same jobs"]
 
 
-def _knows(result: Compared) -> str:
+def _knows(result: ReplayResult) -> str:
     """Return whether a policy is given the true run times."""
     head = result.policy.partition(",")[0]
     given = result.summary["parameters"].get("noise") == "oracle" or head in _PREEMPT_KNOWING
     return "given" if given else "not given"
 
 
-def _quotas(result: Compared, scenario: Scenario) -> str | None:
+def _quotas(result: ReplayResult, scenario: Scenario) -> str | None:
     """Return whether a policy keeps quotas; None where there are no VCs, and of the log, of which nobody knows."""
     if result.policy == RECORDED or not scenario.jobs.tenants:
         return None
@@ -117,7 +117,7 @@ def _quotas(result: Compared, scenario: Scenario) -> str | None:
     return "kept" if own_nodes or named_policy(result.policy).card.quotas else "ignored"
 
 
-def _beyond_share(result: Compared) -> float | None:
+def _beyond_share(result: ReplayResult) -> float | None:
     """Return the part of the GPU time held for which the cluster has no GPUs [1]; None of a policy."""
     found = result.violations
     held = float(result.outcome.held_milli_ms.astype(np.float64).sum()) / 1000
@@ -127,9 +127,9 @@ def _beyond_share(result: Compared) -> float | None:
     return float(beyond.sum()) / held
 
 
-def _told_of_kind(results: Sequence[Compared], quotas: Mapping[str, str | None]) -> dict[str, bool]:
+def _told_of_kind(results: Sequence[ReplayResult], quotas: Mapping[str, str | None]) -> dict[str, bool]:
     """Return of each policy whether its effect against the first that treats quotas like it can be told."""
-    first: dict[str | None, Compared] = {}
+    first: dict[str | None, ReplayResult] = {}
     for result in results:
         first.setdefault(quotas[result.policy], result)
     return {r.policy: support_between(first[quotas[r.policy]], r).told for r in results}
@@ -137,7 +137,7 @@ def _told_of_kind(results: Sequence[Compared], quotas: Mapping[str, str | None])
 
 def _grouped(
     question: Question,
-    results: Iterable[Compared],
+    results: Iterable[ReplayResult],
     key: str,
     names: dict[str, str],
     told: Mapping[str, bool],
@@ -163,7 +163,7 @@ def _grouped(
     return question.answered(rows, notes)
 
 
-def _assumptions(results: Sequence[Compared]) -> list[dict[str, Any]]:
+def _assumptions(results: Sequence[ReplayResult]) -> list[dict[str, Any]]:
     """Return each assumption once a value, with the policies that used it."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     users: dict[tuple[str, str], list[str]] = {}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["FEWEST_DAYS", "Compared", "compare_policies", "comparison_rows", "completed_by_both", "day_intervals"]
+__all__ = ["FEWEST_DAYS", "ReplayResult", "compare_policies", "comparison_rows", "completed_by_both", "day_intervals"]
 
 FEWEST_DAYS = 5
 """With fewer submission days there is no interval: too few blocks to resample."""
@@ -56,7 +56,7 @@ _COUNTS = frozenset({"jobs", "completed", "unschedulable", "preemptions"})
 
 
 @dataclass(frozen=True)
-class Compared:
+class ReplayResult:
     """One policy of a comparison."""
 
     policy: str
@@ -72,7 +72,7 @@ class Compared:
 
 
 def compare_policies(
-    results: Sequence[Compared], *, seed: int = 0, measured: NDArray[np.bool_] | None = None
+    results: Sequence[ReplayResult], *, seed: int = 0, measured: NDArray[np.bool_] | None = None
 ) -> pl.DataFrame:
     """Return one row a policy: headline figures, and the paired difference against the first policy.
 
@@ -98,7 +98,7 @@ def compare_policies(
 
     Parameters
     ----------
-    results : sequence of Compared
+    results : sequence of ReplayResult
         The policies, of the same jobs; the first is the yardstick.
     seed : int
         Seed of the resampling; the same seed gives the same intervals.
@@ -135,7 +135,7 @@ _SCHEMA: dict[str, type[pl.DataType]] = {
 }
 
 
-def _check_same_jobs(first: Compared, other: Compared) -> None:
+def _check_same_jobs(first: ReplayResult, other: ReplayResult) -> None:
     a, b = first.jobs, other.jobs
     if a is b:
         return
@@ -145,7 +145,7 @@ def _check_same_jobs(first: Compared, other: Compared) -> None:
         )
 
 
-def _row(first: Compared, other: Compared, seed: int, measured: NDArray[np.bool_] | None) -> list[Any]:
+def _row(first: ReplayResult, other: ReplayResult, seed: int, measured: NDArray[np.bool_] | None) -> list[Any]:
     head = [other.policy, *(other.summary[key] for key in _HEADLINE)]
     if other is first:
         return head + [None] * (len(_SCHEMA) - len(head))
@@ -169,7 +169,7 @@ def _row(first: Compared, other: Compared, seed: int, measured: NDArray[np.bool_
     return [*head, n, *parts, *shares, note]
 
 
-def completed_by_both(first: Compared, other: Compared, measured: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+def completed_by_both(first: ReplayResult, other: ReplayResult, measured: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
     """Return which jobs both completed, of those measured, shape (n,)."""
     common: NDArray[np.bool_] = (first.outcome.end_ms >= 0) & (other.outcome.end_ms >= 0)
     return common if measured is None else common & measured

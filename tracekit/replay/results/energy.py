@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["Draws", "draws_mw", "energy_kwh", "idle_energy_kwh", "told_power", "told_utilization"]
+__all__ = ["PowerDraw", "power_draw_mw", "energy_kwh", "idle_energy_kwh", "power_cap_assumption", "utilization_assumption"]
 
 _MW_MS = 3.6e12
 """One kWh [mW * ms]."""
 
 
-class Draws(NamedTuple):
+class PowerDraw(NamedTuple):
     """What GPUs draw at full clock, in whole milliwatts."""
 
     idle: NDArray[np.int64]
@@ -36,7 +36,7 @@ class Draws(NamedTuple):
     """u * idle of each job, a GPU: `busy` less this comes on top of the idle power [mW] (n,)."""
 
 
-def draws_mw(jobs: Jobs, cluster: Cluster, models: Models) -> Draws:
+def power_draw_mw(jobs: Jobs, cluster: Cluster, models: Models) -> PowerDraw:
     """Return what GPUs draw by M7.
 
     A job that asks for a GPU model of the cluster draws what that model does; any other draws the mean over all GPUs of
@@ -51,7 +51,7 @@ def draws_mw(jobs: Jobs, cluster: Cluster, models: Models) -> Draws:
     of_job = np.where((known >= 0)[:, None], per_model[known], mean)
     drawn = np.rint(of_job * (1000 * utilization_ppm(models, jobs) / PPM)[:, None]).astype(np.int64)
     idle = np.rint(1000 * watts[:, 0] * cluster.gpus).astype(np.int64)
-    return Draws(idle, drawn[:, 1].copy(), drawn[:, 0].copy())
+    return PowerDraw(idle, drawn[:, 1].copy(), drawn[:, 0].copy())
 
 
 def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -> float:
@@ -60,10 +60,10 @@ def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -
     By M7 a GPU draws idle + u * (max - idle) at full clock: linear in utilization, as in the system configurations of
     ExaDigiT RAPS. So the energy is the idle power of all GPUs all the time (`idle_energy_kwh`), and on top of it
     u_j * (max - idle) for the GPU time that each job j held, overheads included. Which model's power that is, is told
-    at `draws_mw`; a job that runs slower than recorded is taken to use its GPUs as much. Where jobs share GPUs, a GPU
+    at `power_draw_mw`; a job that runs slower than recorded is taken to use its GPUs as much. Where jobs share GPUs, a GPU
     works at most fully: the sum of u_j times GPU time held counts up to the GPU time in use.
     """
-    draws = draws_mw(jobs, cluster, models)
+    draws = power_draw_mw(jobs, cluster, models)
     held = outcome.held_milli_ms.astype(np.float64)
     on_top = float((held * (draws.busy - draws.rest)).sum())
     worked = float((held * (utilization_ppm(models, jobs) / PPM)).sum())
@@ -86,7 +86,7 @@ def idle_energy_kwh(idle_mw: NDArray[np.int64], cluster: Cluster, outcome: Outco
     return energy / _MW_MS
 
 
-def told_utilization(jobs: Jobs, models: Models) -> dict[str, str]:
+def utilization_assumption(jobs: Jobs, models: Models) -> dict[str, str]:
     """Return what a result prints of the utilization that its energy rests on."""
     unknown = int(np.isnan(jobs.utilization).sum())
     return {
@@ -116,7 +116,7 @@ def _present_ms(cluster: Cluster, end_ms: int) -> NDArray[np.float64]:
     return present
 
 
-def told_power(outcome: Outcome) -> dict[str, str]:
+def power_cap_assumption(outcome: Outcome) -> dict[str, str]:
     """Return what a result prints of its power cap; `Outcome.power` is there."""
     found = outcome.power
     if found is None:

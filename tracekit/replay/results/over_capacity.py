@@ -11,13 +11,13 @@ import polars as pl
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Recorded
     from tracekit.trace import Trace
 
-__all__ = ["told_violations", "violations"]
+__all__ = ["violations_note", "violations"]
 
 _ALWAYS = -(2**62)
 _GPU_HOUR = 3.6e9
@@ -54,7 +54,7 @@ def violations(
     return _beyond(pl.concat([held, capacity]), names, kind, jobs)
 
 
-def told_violations(found: pl.DataFrame) -> str:
+def violations_note(found: pl.DataFrame) -> str:
     """Return one sentence about a table of violations."""
     if found.is_empty():
         return "at no time the log held more GPUs than there are"

@@ -16,17 +16,17 @@ import numpy as np
 
 from tracekit.errors import UsageError
 from tracekit.replay.results.fairness import finish_time_ratios, jain_index, service_ratios
-from tracekit.replay.results.record import record_of
+from tracekit.replay.results.recorded_times import recorded_times
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["SLOWDOWN_BOUND_MS", "bounded_slowdown", "measured_jobs", "summarize", "times_recorded"]
+__all__ = ["SLOWDOWN_BOUND_MS", "bounded_slowdown", "measured_jobs", "summarize", "recorded_figures"]
 
 SLOWDOWN_BOUND_MS = 10_000
 """Shorter jobs count as this long in a slowdown [ms]."""
@@ -59,7 +59,7 @@ def summarize(
     measured : array of bool, shape (n,), optional
         Count only these jobs (see `measured_jobs`): their number, times, preemptions and classes.
     """
-    table = _Table(jobs, outcome, np.ones(len(jobs), dtype=bool) if measured is None else measured)
+    table = _JobFigures(jobs, outcome, np.ones(len(jobs), dtype=bool) if measured is None else measured)
     engine_s = outcome.wall_s
     return {
         "policy": policy,
@@ -129,7 +129,7 @@ def _slowdown(jobs: Jobs, jct_ms: NDArray[np.int64], known: NDArray[np.bool_]) -
     return np.where(known, ratio, np.nan)
 
 
-def times_recorded(jobs: Jobs, measured: NDArray[np.bool_] | None = None) -> dict[str, Any] | None:
+def recorded_figures(jobs: Jobs, measured: NDArray[np.bool_] | None = None) -> dict[str, Any] | None:
     """Return the figures of jobs that the log itself tells, with keys of summary.json; None where it tells none.
 
     Parameters
@@ -139,7 +139,7 @@ def times_recorded(jobs: Jobs, measured: NDArray[np.bool_] | None = None) -> dic
     measured : array of bool, shape (n,), optional
         Count only these jobs.
     """
-    record = record_of(jobs)
+    record = recorded_times(jobs)
     all_of = np.ones(len(jobs), dtype=bool) if measured is None else measured
     known = all_of & (record.jct_ms >= 0)
     if not known.any():
@@ -152,7 +152,7 @@ def times_recorded(jobs: Jobs, measured: NDArray[np.bool_] | None = None) -> dic
     }
 
 
-class _Table:
+class _JobFigures:
     """The times of jobs, and figures over any set of them."""
 
     def __init__(self, jobs: Jobs, outcome: Outcome, measured: NDArray[np.bool_]) -> None:

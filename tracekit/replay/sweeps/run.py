@@ -23,7 +23,7 @@ from tracekit.trace import MANIFEST_NAME
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from tracekit.replay.sweeps.file import Run
+    from tracekit.replay.sweeps.file import SweepRun
 
 __all__ = ["carry_out", "digest_of", "work"]
 
@@ -31,7 +31,7 @@ _PACKAGE = Path(__file__).parent.parent
 _LARGEST_ERROR = 500
 
 
-def digest_of(run: Run) -> str:
+def digest_of(run: SweepRun) -> str:
     """Return what tells a run from every other: its parameters, and the contents of all that it reads.
 
     These are the Trace's manifest, the files of cluster, models and policy, and the program itself; where files lie
@@ -81,11 +81,11 @@ def _code() -> str:
 class _Kept:
     """The last scenario, since runs that share it come one after the other."""
 
-    key: Run | None = None
+    key: SweepRun | None = None
     scenario: Scenario | None = None
 
 
-def _scenario(run: Run) -> Scenario:
+def _scenario(run: SweepRun) -> Scenario:
     if _Kept.scenario is None or _Kept.key != run.scenario_key():
         _Kept.scenario = None  # frees the old before the new is made
         _Kept.scenario = scenario_of(
@@ -109,7 +109,7 @@ def _time(text: str | None) -> dt.datetime | None:
     return None if text is None else dt.datetime.fromisoformat(text)
 
 
-def carry_out(run: Run) -> dict[str, Any]:
+def carry_out(run: SweepRun) -> dict[str, Any]:
     """Return the summary of a run, or {'error': why it failed}.
 
     Raises
@@ -147,7 +147,7 @@ def work(link: Connection) -> None:
             return
 
 
-def _outcome(run: Run) -> dict[str, Any] | DamagedTraceError:
+def _outcome(run: SweepRun) -> dict[str, Any] | DamagedTraceError:
     try:
         return carry_out(run)
     except DamagedTraceError as error:

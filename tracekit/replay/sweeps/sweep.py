@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.context import SpawnProcess
 
-    from tracekit.replay.sweeps.file import Run
+    from tracekit.replay.sweeps.file import SweepRun
 
 __all__ = ["sweep"]
 
@@ -127,7 +127,7 @@ def sweep(
 
 
 def _done(
-    runs: list[Run],
+    runs: list[SweepRun],
     folder: Path,
     workers: int | None,
     draw: Callable[[pl.DataFrame], str] | None,
@@ -191,7 +191,7 @@ def _write(path: Path, content: bytes) -> None:
         staged.commit()
 
 
-def _table(rows: list[tuple[str, Run, dict[str, Any]]]) -> pl.DataFrame:
+def _table(rows: list[tuple[str, SweepRun, dict[str, Any]]]) -> pl.DataFrame:
     return pl.DataFrame(
         [
             {
@@ -216,7 +216,7 @@ def _table(rows: list[tuple[str, Run, dict[str, Any]]]) -> pl.DataFrame:
     )
 
 
-def _carried_out(wanted: list[tuple[str, Run]], workers: int) -> Iterator[tuple[str, dict[str, Any]]]:
+def _carried_out(wanted: list[tuple[str, SweepRun]], workers: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the digest and the summary of each run as it ends."""
     if workers <= 1:
         for digest, run in wanted:
@@ -254,7 +254,7 @@ class _Worker:
         self._key = remember(partial(end_process, self._process.pid or 0))
         other.close()
 
-    def next_of(self, waiting: Iterator[tuple[str, Run]]) -> bool:
+    def next_of(self, waiting: Iterator[tuple[str, SweepRun]]) -> bool:
         """Begin the next run; return whether there was one."""
         for digest, run in waiting:
             self.digest = digest

@@ -11,7 +11,7 @@ import numpy as np
 from tracekit.replay import kernel
 from tracekit.replay.engine.build import build, open_nodes
 from tracekit.replay.engine.setting import Run
-from tracekit.replay.engine.state import record
+from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import (
     DECAY_BITS,
     LIMIT_COHORT,
@@ -30,15 +30,15 @@ from tracekit.replay.keys import engine_key
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
     from tracekit.replay.engine.setting import Setting
-    from tracekit.replay.engine.state import State
+    from tracekit.replay.engine.state import EngineState
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Tenants
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["Books", "prepare"]
+__all__ = ["TenantBooks", "prepare"]
 
 _PICKS = {"usage": PICK_USAGE, "dominant": PICK_DOMINANT, "cycle": PICK_CYCLE}
 _LIMITS = {"none": LIMIT_NONE, "own": LIMIT_OWN, "cohort": LIMIT_COHORT}
@@ -48,11 +48,11 @@ _DECAYS_IN_HALF_LIFE = 16
 _ANY = 1 << 40
 
 
-class Books(NamedTuple):
-    """What a run with tenants keeps beside the `State`."""
+class TenantBooks(NamedTuple):
+    """What a run with tenants keeps beside the `EngineState`."""
 
     rules: NDArray[Any]
-    """Tenancy (1,): the settings, and how far the books are."""
+    """TenantRules (1,): the settings, and how far the books are."""
     accounts: NDArray[Any]
     """Account of each tenant in each domain, those of a domain side by side (A,)."""
     pools: NDArray[Any]
@@ -78,20 +78,20 @@ def prepare(mechanism: Tenants, setting: Setting) -> Run:
     state, books = open_books(state, setting.jobs, setting.cluster, setting.assignment, mechanism)
     arrays = open_nodes(state, setting.cluster)
     evicts = mechanism.reclaim != "never"
-    step = partial(kernel.run_tenants, arrays, kernel.Books(books), engine_key(mechanism.order.key), evicts)
+    step = partial(kernel.run_tenants, arrays, kernel.TenantBooks(books), engine_key(mechanism.order.key), evicts)
     return Run(state, step, partial(_with_columns, state, books))
 
 
 def open_books(
-    state: State, jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Tenants
-) -> tuple[State, Books]:
+    state: EngineState, jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Tenants
+) -> tuple[EngineState, TenantBooks]:
     """Return the state of `mechanism.order`, ready for tenants, and their books."""
     accounts, tenants, account_of = _accounts(state, mechanism)
     state.jobs["tenant"] = account_of
-    claims = np.zeros(len(jobs) if _needs_claims(mechanism) else 1, record("Claim"))
+    claims = np.zeros(len(jobs) if _needs_claims(mechanism) else 1, struct_dtype("Claim"))
     if mechanism.priority is not None and len(claims) == len(jobs):
         claims["priority"] = mechanism.priority
-    pools = np.zeros(len(state.domains), record("Pool"))
+    pools = np.zeros(len(state.domains), struct_dtype("Pool"))
     pools["low"] = np.searchsorted(accounts["pool"], np.arange(len(pools)), "left")
     pools["high"] = np.searchsorted(accounts["pool"], np.arange(len(pools)), "right")
     pools["gpus"] = np.bincount(cluster.domain, weights=cluster.gpus, minlength=len(pools))
@@ -116,11 +116,11 @@ def open_books(
         _stay_close(state, cluster)
     line = np.zeros(len(accounts), np.int32)
     refused = np.zeros(int(kind.max()) + 1, np.int64)
-    books = Books(rules, accounts, pools, claims, line, kind, refused, limits, mechanism.quota_ms.astype(np.int64))
+    books = TenantBooks(rules, accounts, pools, claims, line, kind, refused, limits, mechanism.quota_ms.astype(np.int64))
     return (state if mechanism.reclaim == "never" else _with_victims(state, books, account_of)), books
 
 
-def _with_columns(state: State, books: Books, outcome: Outcome) -> Outcome:
+def _with_columns(state: EngineState, books: TenantBooks, outcome: Outcome) -> Outcome:
     """Add what a run with tenants tells of each job, where it was asked to.
 
     fair_share_wait_ms: waiting while its tenant held its quota or more. fragmentation_wait_ms: the rest of its wait, in
@@ -139,7 +139,7 @@ def _with_columns(state: State, books: Books, outcome: Outcome) -> Outcome:
 
 
 def _rules(mechanism: Tenants) -> NDArray[Any]:
-    t = np.zeros(1, record("Tenancy"))
+    t = np.zeros(1, struct_dtype("TenantRules"))
     t["pick"], t["across"] = _PICKS[mechanism.pick], mechanism.across == "stop"
     t["limit"], t["reclaim"] = _LIMITS[mechanism.limit], _RECLAIMS[mechanism.reclaim]
     t["fair"], t["theta"] = mechanism.fair, mechanism.theta_ppm
@@ -158,7 +158,7 @@ def _needs_claims(mechanism: Tenants) -> bool:
     return mechanism.reclaim != "never" or mechanism.resources or mechanism.attribute or mechanism.attempt_ms > 0
 
 
-def _accounts(state: State, mechanism: Tenants) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+def _accounts(state: EngineState, mechanism: Tenants) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
     """Return the accounts, by domain and tenant as the queues are, the tenant of each, and the account of each job."""
     if not mechanism.order.by_tenant:
         msg = "the order of a mechanism with tenants must keep them apart: set by_tenant"
@@ -170,7 +170,7 @@ def _accounts(state: State, mechanism: Tenants) -> tuple[NDArray[Any], NDArray[n
     code = queues["domain"].astype(np.int64) * count + queues["tenant"]
     # In a single domain those without jobs have an account as well: others may borrow their quota.
     distinct = np.unique(code) if len(state.domains) > 1 else np.arange(count)
-    accounts = np.zeros(len(distinct), record("Account"))
+    accounts = np.zeros(len(distinct), struct_dtype("Account"))
     accounts["pool"] = distinct // count
     accounts["queue_low"] = np.searchsorted(code, distinct, "left")
     accounts["queue_high"] = np.searchsorted(code, distinct, "right")
@@ -213,7 +213,7 @@ def _most(limits: NDArray[np.int64], pools: NDArray[Any], mechanism: Tenants) ->
 
 
 def _fill_resources(
-    state: State, claims: NDArray[Any], pools: NDArray[Any], jobs: Jobs, cluster: Cluster, assignment: Assignment
+    state: EngineState, claims: NDArray[Any], pools: NDArray[Any], jobs: Jobs, cluster: Cluster, assignment: Assignment
 ) -> None:
     """Note CPUs and memory of jobs and domains; a job that asks for more than there is can never run."""
     asked = {"cpu": jobs.cpu_milli, "memory": jobs.memory_mib}
@@ -228,14 +228,14 @@ def _fill_resources(
         state.jobs["never"] |= (total >= 0) & (claims[field] > total)
 
 
-def _stay_close(state: State, cluster: Cluster) -> None:
+def _stay_close(state: EngineState, cluster: Cluster) -> None:
     """Let no job relax that can get no further apart: with one GPU, or in a domain of one node."""
     demands = state.demands
     nodes = np.bincount(cluster.domain, minlength=len(state.domains))
     demands["relaxed"][(demands["gpus"] == 1) | (nodes[demands["domain"]] <= 1)] = NONE
 
 
-def _with_victims(state: State, books: Books, account_of: NDArray[np.int64]) -> State:
+def _with_victims(state: EngineState, books: TenantBooks, account_of: NDArray[np.int64]) -> EngineState:
     """Return the state with room for the running jobs of each account, in the order of eviction."""
     accounts, n = books.accounts, len(state.jobs)
     room = np.minimum(np.bincount(account_of, minlength=len(accounts)), books.pools["gpus"][accounts["pool"]])
@@ -243,7 +243,7 @@ def _with_victims(state: State, books: Books, account_of: NDArray[np.int64]) -> 
     running = min(n, int(books.pools["gpus"].sum()))
     state.g["ring"] = 0
     return state._replace(
-        ranks=np.zeros(int(room.sum()), record("Entry")),
+        ranks=np.zeros(int(room.sum()), struct_dtype("Entry")),
         rank_at=np.full(n, NONE, np.int32),
         scratch=np.zeros(running, np.int32),
         evicted=np.zeros(running, np.int32),

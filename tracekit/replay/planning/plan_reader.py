@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
-    from tracekit.replay.engine.state import State
+    from tracekit.replay.engine.state import EngineState
     from tracekit.replay.mechanisms import Plan, Planner
 
-__all__ = ["HINT", "Arrays", "Columns", "Reader"]
+__all__ = ["HINT", "PlanArrays", "PlanColumns", "PlanReader"]
 
 HINT = "mend the policy"
 _FULL_SPEED = 1_000_000
 
 
-class Columns(NamedTuple):
+class PlanColumns(NamedTuple):
     """What a plan gives each job it names (k,), by domain and in the order in which they are placed."""
 
     jobs: NDArray[np.int64]
@@ -51,22 +51,22 @@ class Columns(NamedTuple):
     """Which may be more than there is room for."""
 
 
-class Arrays(NamedTuple):
+class PlanArrays(NamedTuple):
     """A plan, as `apply_plan` takes it."""
 
-    columns: Columns
+    columns: PlanColumns
     rows: NDArray[np.int64] | None
     ends: NDArray[np.int64] | None
     beside: NDArray[np.int64] | None
 
 
-class Reader:
+class PlanReader:
     """Reads the plans of one planner, and says what is wrong with them."""
 
-    def __init__(self, state: State, planner: Planner, name: str, job_id: pl.Series, node_id: list[str]) -> None:
+    def __init__(self, state: EngineState, planner: Planner, name: str, job_id: pl.Series, node_id: list[str]) -> None:
         self.state, self.planner, self.name, self.job_id, self.node_id = state, planner, name, job_id, node_id
 
-    def read(self, plan: Plan) -> Arrays:
+    def read(self, plan: Plan) -> PlanArrays:
         """Return a plan's arrays, those of a domain side by side."""
         jobs, gpus = self._whole(plan.job, "jobs"), self._whole(plan.gpus, "gpus")
         count = len(jobs)
@@ -82,12 +82,12 @@ class Reader:
             raise self._error("asked for a GPU model that the cluster does not have")
         if plan.beside is not None and self.planner.share == 1:
             raise self._error("put jobs beside others, which needs a Planner with a share of 2 or more")
-        columns = Columns(jobs, gpus, rates, groups, models, (np.arange(count) >= count - plan.optional).view(np.uint8))
+        columns = PlanColumns(jobs, gpus, rates, groups, models, (np.arange(count) >= count - plan.optional).view(np.uint8))
         rows = self._rows(plan, count)
         if len(self.state.domains) > 1:
             inside = np.where((jobs >= 0) & (jobs < len(self.job_id)), jobs, 0)
             order = np.argsort(self.state.demands["domain"][self.state.jobs["demand"][inside]], kind="stable")
-            columns = Columns(
+            columns = PlanColumns(
                 jobs[order], gpus[order], rates[order], groups[order], models[order], columns.optional[order]
             )
             beside = beside[order]
@@ -96,7 +96,7 @@ class Reader:
         if rows is not None:
             ends = np.searchsorted(rows[:, 0], np.arange(count + 1))
             self._check_rows(columns, rows, beside)
-        return Arrays(columns, rows, ends, beside if self.planner.share > 1 else None)
+        return PlanArrays(columns, rows, ends, beside if self.planner.share > 1 else None)
 
     def _whole(self, values: Any, what: str) -> NDArray[np.int64]:
         """Return a column of a plan as int64."""
@@ -125,7 +125,7 @@ class Reader:
             raise self._error(f"named nodes for place {strange[0]} of a plan of {count} jobs")
         return _sorted(rows)
 
-    def _check_rows(self, columns: Columns, rows: NDArray[np.int64], beside: NDArray[np.int64]) -> None:
+    def _check_rows(self, columns: PlanColumns, rows: NDArray[np.int64], beside: NDArray[np.int64]) -> None:
         """Raise an error where rows name what does not exist, the same GPUs twice, or not as many as the plan gives."""
         place, node, gpus, gpu = rows.T
         bad = np.flatnonzero((node < 0) | (node >= len(self.node_id)))
@@ -150,7 +150,7 @@ class Reader:
         if len(bad):
             raise self._of_job("named nodes and a job to sit beside at once", columns, int(bad[0]))
 
-    def fault(self, wrong: int, plan: Arrays) -> UsageError:
+    def fault(self, wrong: int, plan: PlanArrays) -> UsageError:
         """Return the error for what apply_plan.pxi found."""
         at, columns = int(self.state.g["culprit"][0]), plan.columns
         if wrong in {NOT_ACCEPTED, MODELS_MIXED, NO_ROOM} and plan.rows is not None:
@@ -183,7 +183,7 @@ class Reader:
             return f"named {gpus} GPUs of node {name}, which has {row['free']} free"
         return f"named GPUs of node {name} that have {self.planner.share} jobs already"
 
-    def _of_job(self, told: str, columns: Columns, place: int) -> UsageError:
+    def _of_job(self, told: str, columns: PlanColumns, place: int) -> UsageError:
         j, all_jobs = int(columns.jobs[place]), len(self.job_id)
         job = f"job {self.job_id[j]}" if 0 <= j < all_jobs else f"the job at {j} of {all_jobs}"
         at = int(self.state.g["now"][0]) / 1000

@@ -15,9 +15,9 @@ from tracekit.progress import Progress
 from tracekit.replay.outcome import LOG_KINDS
 from tracekit.replay.panel import standard_panel
 from tracekit.replay.registry import named_policy
-from tracekit.replay.results.comparison import Compared, compare_policies
+from tracekit.replay.results.comparison import ReplayResult, compare_policies
 from tracekit.replay.results.tables import write_files
-from tracekit.replay.results.told import beside_record
+from tracekit.replay.results.effects import beside_record
 from tracekit.text import percent
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome
     from tracekit.replay.scenario import Scenario
 
-__all__ = ["Study", "folder_names", "left_out_sentences", "run_study"]
+__all__ = ["PolicyComparison", "folder_names", "left_out_sentences", "run_policies"]
 
 _MARKER = "comparison.parquet"
 _LONGEST_NAME = 120
 
 
 @dataclass(frozen=True)
-class Study:
+class PolicyComparison:
     """What was compared."""
 
     comparison: pl.DataFrame
@@ -45,7 +45,7 @@ class Study:
     """Policies of the panel that cannot run here, and why."""
 
 
-def run_study(
+def run_policies(
     scenario: Scenario,
     policies: Sequence[str] | None,
     out: Path,
@@ -54,7 +54,7 @@ def run_study(
     log: bool = False,
     draw: Callable[[pl.DataFrame], str] | None = None,
     progress: Progress | None = None,
-) -> Study:
+) -> PolicyComparison:
     """Replay policies and write OUT, whole or not at all.
 
     OUT holds <policy>/summary.json, jobs.parquet and timeline.parquet (and violations.parquet of the recorded schedule,
@@ -89,7 +89,7 @@ def run_study(
     chosen = [named_policy(text) for text in (standard_panel() if policies is None else policies)]
     names = folder_names([p.label for p in chosen])
     staged = StagedFolder(out, force=force, marker=_MARKER, kind="a comparison of replays")
-    results: list[Compared] = []
+    results: list[ReplayResult] = []
     skipped: dict[str, str] = {}
     try:
         for policy, name in zip(chosen, names, strict=True):
@@ -121,7 +121,7 @@ def run_study(
         for key, value in result.summary["assumptions"].items():
             if told.setdefault(key, value) != value:
                 told[f"{key} of {result.policy}"] = value
-    return Study(compared, told, skipped)
+    return PolicyComparison(compared, told, skipped)
 
 
 class _Advance:
@@ -135,7 +135,7 @@ class _Advance:
         self._told = submitted
 
 
-def _write(folder: Path, result: Compared) -> None:
+def _write(folder: Path, result: ReplayResult) -> None:
     write_files(folder, result.jobs, result.outcome, result.summary)
     with output_errors(folder):
         if result.violations is not None:
@@ -144,7 +144,7 @@ def _write(folder: Path, result: Compared) -> None:
             _log_table(result).write_parquet(folder / "log.parquet")
 
 
-def _log_table(result: Compared) -> pl.DataFrame:
+def _log_table(result: ReplayResult) -> pl.DataFrame:
     """Return the event log with kinds and jobs by name; node and gpu are indices, NULL where there is none."""
     log = result.outcome.log
     if log is None:
@@ -164,7 +164,7 @@ def _log_table(result: Compared) -> pl.DataFrame:
     )
 
 
-def _slim(result: Compared) -> Compared:
+def _slim(result: ReplayResult) -> ReplayResult:
     """Return what a comparison looks at, so that ten schedules of a million jobs fit into memory."""
     none = np.zeros(0, np.int64)
     small = np.zeros(0, np.int32)

@@ -10,18 +10,18 @@ from tracekit.errors import TracekitError, UsageError
 from tracekit.replay import kernel
 from tracekit.replay.engine.build import build, open_nodes, unused_takes
 from tracekit.replay.engine.setting import Run
-from tracekit.replay.engine.state import record
+from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import ASK, NONE, OVER
 from tracekit.replay.keys import by_arrival, engine_key
 from tracekit.replay.mechanisms import Ordered, Plan
-from tracekit.replay.planning.plan_arrays import HINT, Reader
+from tracekit.replay.planning.plan_reader import HINT, PlanReader
 from tracekit.replay.planning.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tracekit.replay.engine.setting import Setting
-    from tracekit.replay.engine.state import State
+    from tracekit.replay.engine.state import EngineState
     from tracekit.replay.mechanisms import Planner
 
 __all__ = ["prepare"]
@@ -47,12 +47,12 @@ def prepare(planner: Planner, setting: Setting) -> Run:
     return Run(state, _steps(planner, state, arrays, setting))
 
 
-def _steps(planner: Planner, state: State, arrays: Any, setting: Setting) -> Callable[[int], bool]:
+def _steps(planner: Planner, state: EngineState, arrays: Any, setting: Setting) -> Callable[[int], bool]:
     """Return what runs a planner for at most so many instants and plans, and tells whether more are to come."""
     g, key, name = state.g[0], engine_key(by_arrival), setting.name
     n = len(state.jobs)
     view = View(state, arrays)
-    reader = Reader(state, planner, name, setting.jobs.job_id, setting.cluster.node_id)
+    reader = PlanReader(state, planner, name, setting.jobs.job_id, setting.cluster.node_id)
     named, stopped = np.zeros(n, np.int64), np.zeros(len(state.events), np.int64)
     idle = 0
 
@@ -69,7 +69,7 @@ def _steps(planner: Planner, state: State, arrays: Any, setting: Setting) -> Cal
                 wrong = kernel.apply_plan(
                     arrays,
                     key,
-                    kernel.Columns(wanted.columns),
+                    kernel.PlanColumns(wanted.columns),
                     wanted.rows,
                     wanted.ends,
                     wanted.beside,
@@ -92,7 +92,7 @@ def _steps(planner: Planner, state: State, arrays: Any, setting: Setting) -> Cal
     return step
 
 
-def _state(planner: Planner, setting: Setting) -> State:
+def _state(planner: Planner, setting: Setting) -> EngineState:
     """Return the state of a planner: nothing is queued, and several jobs may share a GPU."""
     # A gang that may be spread has a place wherever a relaxed one has.
     order = Ordered(
@@ -113,7 +113,7 @@ def _state(planner: Planner, setting: Setting) -> State:
     # Twice the seats: a job that moves keeps its old chain until it has the new one.
     takes = unused_takes(total + 2 * total * share + 1)
     state.g["free_take"] = total
-    return state._replace(takes=takes, events=np.zeros(min(n, total * share), record("Entry")))
+    return state._replace(takes=takes, events=np.zeros(min(n, total * share), struct_dtype("Entry")))
 
 
 def _ask(planner: Planner, view: View, name: str) -> Plan:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-__all__ = ["NEAR_MS", "NO_RECORD", "RECORDED", "Record", "Support", "record_of", "support_of"]
+__all__ = ["NEAR_MS", "NO_RECORD", "RECORDED", "RecordedTimes", "Support", "recorded_times", "support_of"]
 
 RECORDED = "recorded"
 """What the log's own schedule is called beside policies."""
@@ -38,7 +38,7 @@ NO_RECORD = "the log records no waits that these replays could be held against; 
 
 
 @dataclass(frozen=True)
-class Record:
+class RecordedTimes:
     """When the log let jobs start and end, in the order of `Jobs` (n,)."""
 
     queue_ms: Ints
@@ -47,11 +47,11 @@ class Record:
     """Last end minus submission [ms]; -1 unknown, as where the start is."""
 
 
-def record_of(jobs: Jobs) -> Record:
+def recorded_times(jobs: Jobs) -> RecordedTimes:
     """Return what the log recorded of the jobs of a replay; times in the wrong order are unknown."""
     started = (jobs.recorded_start_ms >= 0) & (jobs.recorded_start_ms >= jobs.submit_ms)
     ended = started & (jobs.recorded_end_ms >= jobs.recorded_start_ms)
-    return Record(
+    return RecordedTimes(
         np.where(started, jobs.recorded_start_ms - jobs.submit_ms, -1),
         np.where(ended, jobs.recorded_end_ms - jobs.submit_ms, -1),
     )
@@ -85,7 +85,7 @@ class Support:
         return None if self.reason is None else f"{self.reason[:1].upper()}{self.reason[1:]}."
 
 
-def support_of(policy: str, record: Record, baseline_ms: Ints, policy_ms: Ints | None) -> Support:
+def support_of(policy: str, record: RecordedTimes, baseline_ms: Ints, policy_ms: Ints | None) -> Support:
     """Return whether the effect of a policy against a baseline can be told.
 
     It can where the mean wait under the baseline is within a factor of 1.25 of the recorded one, or within a minute of
@@ -95,7 +95,7 @@ def support_of(policy: str, record: Record, baseline_ms: Ints, policy_ms: Ints |
     ----------
     policy : str
         What to call it.
-    record : Record
+    record : RecordedTimes
         Of the jobs that both replays end, arrays of shape (n,).
     baseline_ms, policy_ms : array of int, shape (n,)
         First start minus submission of these jobs [ms]; no `policy_ms` holds the baseline alone against the log.

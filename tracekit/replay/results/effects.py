@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.replay.results.comparison import completed_by_both
-from tracekit.replay.results.record import RECORDED, Record, Support, record_of, support_of
-from tracekit.replay.results.summary import times_recorded
+from tracekit.replay.results.recorded_times import RECORDED, RecordedTimes, Support, recorded_times, support_of
+from tracekit.replay.results.summary import recorded_figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tracekit.replay.results.comparison import Compared
+    from tracekit.replay.results.comparison import ReplayResult
 
 __all__ = ["beside_record", "effect_sentences", "support_between"]
 
@@ -28,25 +28,25 @@ _SUPPORT: dict[str, type[pl.DataType]] = {
 }
 
 
-def support_between(first: Compared, other: Compared, measured: NDArray[np.bool_] | None = None) -> Support:
+def support_between(first: ReplayResult, other: ReplayResult, measured: NDArray[np.bool_] | None = None) -> Support:
     """Return whether the effect of a policy against a baseline can be told, over the jobs that both completed.
 
     Parameters
     ----------
-    first, other : Compared
+    first, other : ReplayResult
         The baseline and the policy; where they are one, it is held against the log alone.
     measured : array of bool, shape (n,), optional
         Look at these jobs only.
     """
     common = completed_by_both(first, other, measured)
-    whole, submit = record_of(first.jobs), first.jobs.submit_ms[common]
+    whole, submit = recorded_times(first.jobs), first.jobs.submit_ms[common]
     baseline, changed = (r.outcome.first_start_ms[common] - submit for r in (first, other))
-    record = Record(whole.queue_ms[common], whole.jct_ms[common])
+    record = RecordedTimes(whole.queue_ms[common], whole.jct_ms[common])
     return support_of(other.policy, record, baseline, None if other is first else changed)
 
 
 def beside_record(
-    compared: pl.DataFrame, results: Sequence[Compared], measured: NDArray[np.bool_] | None = None
+    compared: pl.DataFrame, results: Sequence[ReplayResult], measured: NDArray[np.bool_] | None = None
 ) -> pl.DataFrame:
     """Return a comparison as it may be told: beside what the log recorded, without effects that cannot be told.
 
@@ -67,7 +67,7 @@ def beside_record(
     ----------
     compared : pl.DataFrame
         What `compare_policies` returns of the results.
-    results : sequence of Compared
+    results : sequence of ReplayResult
         The policies, in this order.
     measured : array of bool, shape (n,), optional
         As it was compared over.
@@ -81,7 +81,7 @@ def beside_record(
     told = pl.concat([compared, support], how="horizontal").with_columns(
         pl.when("effect_told").then(pl.col(name)).alias(name) for name in compared.columns if _tells_effect(name)
     )
-    times = None if RECORDED in compared["policy"] else times_recorded(results[0].jobs, measured)
+    times = None if RECORDED in compared["policy"] else recorded_figures(results[0].jobs, measured)
     if times is None:
         return told
     row = {name: times.get(name) for name in told.columns} | {"policy": RECORDED}
