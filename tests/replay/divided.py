@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.replay import kernel
-from tracekit.replay.fractions.tasks import Tasks, Supply, group_tasks, expected_workload
 from tracekit.replay.fractions.supply import Fractions, fractions
+from tracekit.replay.fractions.tasks import Supply, Tasks, expected_workload, group_tasks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

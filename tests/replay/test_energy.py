@@ -9,7 +9,7 @@ import pytest
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.outcomes import make_outcome
 from tracekit.replay.assumptions.models import load_models
-from tracekit.replay.results.energy import power_draw_mw, energy_kwh
+from tracekit.replay.results.energy import energy_kwh, power_draw_mw
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:

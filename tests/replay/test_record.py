@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.outcomes import make_outcome
 from tracekit.replay.results.comparison import ReplayResult, compare_policies, comparison_rows
+from tracekit.replay.results.effects import beside_record, effect_sentences
 from tracekit.replay.results.recorded_times import RecordedTimes, recorded_times, support_of
 from tracekit.replay.results.summary import summarize
-from tracekit.replay.results.effects import beside_record, effect_sentences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.divided import a_workload
-from tracekit.replay.fractions.tasks import Tasks, tasks_of_jobs, expected_workload, supply_of
+from tracekit.replay.fractions.tasks import Tasks, expected_workload, supply_of, tasks_of_jobs
 
 if TYPE_CHECKING:
     import numpy as np

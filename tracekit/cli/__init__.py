@@ -67,29 +67,29 @@ app = typer.Typer(
     ),
 )
 
-for _verb in (
-    analyze,
-    compare,
-    classify_logs,
-    ingest,
-    info,
-    validate,
-    queries,
-    query,
-    replay,
-    policies,
-    fidelity,
-    sweep,
-    guidelines,
-    fit,
-    generate,
-    plot,
-    export,
-    formats,
-    datasets,
-    schema,
+for _command in (
+    analyze.analyze,
+    compare.compare,
+    classify_logs.classify_logs,
+    ingest.ingest,
+    info.info,
+    validate.validate,
+    queries.queries,
+    query.query,
+    replay.replay,
+    policies.policies,
+    fidelity.fidelity,
+    sweep.sweep,
+    guidelines.guidelines,
+    fit.fit,
+    generate.generate,
+    plot.plot,
+    export.export,
+    formats.formats,
+    schema.schema,
 ):
-    _verb.register(app)
+    app.command()(_command)
+app.add_typer(datasets.group, name="datasets")
 
 
 def _show_version(value: bool) -> None:

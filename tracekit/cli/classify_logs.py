@@ -15,12 +15,7 @@ if TYPE_CHECKING:
     from tracekit.characterize.joblogs import Classification, RuleBook
     from tracekit.trace import Trace
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("classify-logs")(classify_logs)
+__all__ = ["classify_logs"]
 
 
 def classify_logs(
@@ -77,11 +72,8 @@ def classify_logs(
     trace = None if trace_folder is None else Trace.open(trace_folder)
     if out is not None:
         joblogs.check_target(out, force=force)
-    progress = TerminalProgress()
-    try:
+    with TerminalProgress() as progress:
         found = joblogs.classify_logs(sources, rules=book, trace=trace, names=names, progress=progress)
-    finally:
-        progress.close()
     frame = found.frame()
     if out is not None:
         joblogs.write_failures(frame, out, force=force)

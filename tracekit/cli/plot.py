@@ -9,12 +9,7 @@ import typer
 
 from tracekit.cli.options import Force
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(plot)
+__all__ = ["plot"]
 
 
 def plot(

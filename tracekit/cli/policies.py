@@ -13,12 +13,7 @@ from tracekit.cli.streams import print_json
 if TYPE_CHECKING:
     from tracekit.policies.interface import Card
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(policies)
+__all__ = ["policies"]
 
 
 def policies(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -78,7 +78,7 @@ class Easy(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Backfill:
         """Return keys by submission, and the estimates."""
-        return Backfill(_order(cast("dict[str, Any]", self.parameters), jobs, models, seed), "easy")
+        return Backfill(_order(self.parameters, jobs, models, seed), "easy")
 
 
 class Conservative(Policy):
@@ -115,5 +115,5 @@ class Conservative(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Backfill:
         """Return keys by submission, the estimates, and how many jobs have reservations."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         return Backfill(_order(p, jobs, models, seed), "conservative", p["depth"])

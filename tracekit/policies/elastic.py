@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class _Elastic(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
         """Return plans by the list."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         asked = jobs.devices.astype(np.int64)
         low, high = elastic_bounds(models, asked) if p["elastic"] else (asked, asked)
         pools = make_pools(jobs, cluster, p["fit"])

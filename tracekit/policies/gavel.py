@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -287,7 +287,7 @@ class Gavel(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
         """Return plans in rounds."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         round_ms = max(round(p["round"] * 1000), 1)
         rounds = _Rounds(jobs, cluster, models, round_ms, round(p["again"] * 1000))
         return Planner(

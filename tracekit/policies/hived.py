@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class HiveD(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Cells:
         """Return the cells that follow from the quotas, and which jobs they are for."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         table, times = quotas(jobs, cluster, models)
         names = [*jobs.tenants, "", *sorted(set(cluster.tenants) - set(jobs.tenants))]
         cells = deal_cells(cluster, names, table[max(int(np.searchsorted(times, 0, "right")) - 1, 0)])

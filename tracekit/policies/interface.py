@@ -11,7 +11,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from tracekit.errors import UsageError, nearest
 from tracekit.replay.registry import find_policy
@@ -225,8 +225,8 @@ class Policy(ABC):
     card: ClassVar[Card]
 
     def __init__(self, **parameters: object) -> None:
-        self.parameters: dict[str, Value] = self.card.fill(parameters)
-        """All parameters, defaults filled in."""
+        self.parameters: dict[str, Any] = self.card.fill(parameters)
+        """All parameters, defaults filled in; each is a `Value` of its parameter's type."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -85,7 +85,7 @@ class Kueue(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
         """Return cycles over the VCs."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         levels, rank = np.unique(jobs.priority, return_inverse=True)
         if len(levels) > _LEVELS:
             raise UsageError(f"{len(levels):,} priorities are too many", hint=f"kueue knows {_LEVELS:,} at most")

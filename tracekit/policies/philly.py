@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, overheads
@@ -61,7 +61,7 @@ class Philly(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
         """Return turns by use of the quota."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         table, times = quotas(jobs, cluster, models)
         order = Ordered(
             by_arrival,

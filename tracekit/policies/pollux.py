@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class PolluxLite(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
         """Return plans in rounds."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         asked = jobs.devices.astype(np.int64)
         low, high = elastic_bounds(models, asked)
         pools = make_pools(jobs, cluster, p["fit"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class Qssf(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by foretold service."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         estimate = jobs.work_ms if p["oracle"] else foretell_ms(jobs, p["blend"])
         return Ordered(smallest, scan=p["scan"], fit=p["fit"], drift="none", estimate_ms=estimate)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Policy
-from tracekit.replay.mechanisms import Recorded as Mechanism
+from tracekit.replay.mechanisms import RecordedSchedule
 from tracekit.text import counted, percent
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Recorded(Policy):
         sources=("The log.",),
     )
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Mechanism:
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> RecordedSchedule:
         """Return the recorded starts and ends."""
         unknown = jobs.recorded_start_ms < 0
         endless = ~unknown & (jobs.recorded_end_ms < jobs.recorded_start_ms)
@@ -59,6 +59,6 @@ class Recorded(Policy):
             )
             if which.any()
         )
-        return Mechanism(
+        return RecordedSchedule(
             np.where(out, -1, jobs.recorded_start_ms), np.where(out, -1, jobs.recorded_end_ms), notes=notes
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class _Shared(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Sharing:
         """Return the key, and what the models say of utilization and memory."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         parts = [s for s in (1, 2, 4) if s <= p["subbatch"]]
         memory = np.stack([accumulated_memory_ppm(models, memory_ppm(models, jobs), s) for s in parts])
         return Sharing(

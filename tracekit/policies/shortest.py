@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracekit.policies.interface import Card, Policy
 from tracekit.policies.parameters import CHARGE, FIT, NOISE, OVERHEAD, charged, scan
@@ -32,7 +32,7 @@ class _Estimated(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by estimate."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         return Ordered(
             self.key,
             scan=p["scan"],
@@ -50,7 +50,7 @@ class _Remaining(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by what is left."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         return Ordered(
             self.key,
             scan=p["scan"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -92,7 +92,7 @@ class Las(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by queue and submission."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         return Ordered(
             least_attained_stays if p["within"] == "running" else least_attained,
             scan=p["scan"],
@@ -127,7 +127,7 @@ class Gittins(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by queue, index and submission."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         ends = _thresholds(p["queues"])
         steps: list[int] = []
         values: list[int] = []

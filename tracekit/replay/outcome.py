@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
+    import polars as pl
     from numpy.typing import NDArray
 
 __all__ = ["LOG_KINDS", "Outcome", "PowerUse", "Timeline"]
@@ -99,6 +100,10 @@ class Outcome:
     """What else the policy tells of each job, by name (n,); it stands in jobs.parquet for jobs that ended."""
     power: PowerUse | None = None
     """What the power cap did; None without one."""
+    notes: tuple[str, ...] = ()
+    """What the reader of the result should know of the schedule, one sentence each."""
+    violations: pl.DataFrame | None = None
+    """Where the recorded schedule holds more GPUs than there are (see `over_capacity`); None of any other."""
     log: NDArray[np.void] | None = None
     """The event log where it was asked for, in order of happening: rows (time_ms, kind, job, node, gpu, value).
 

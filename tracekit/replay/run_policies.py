@@ -16,8 +16,8 @@ from tracekit.replay.outcome import LOG_KINDS
 from tracekit.replay.panel import standard_panel
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import ReplayResult, compare_policies
-from tracekit.replay.results.tables import write_files
 from tracekit.replay.results.effects import beside_record
+from tracekit.replay.results.tables import write_files
 from tracekit.text import percent
 
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ class _Advance:
 def _write(folder: Path, result: ReplayResult) -> None:
     write_files(folder, result.jobs, result.outcome, result.summary)
     with output_errors(folder):
-        if result.violations is not None:
-            result.violations.write_parquet(folder / "violations.parquet")
+        if result.outcome.violations is not None:
+            result.outcome.violations.write_parquet(folder / "violations.parquet")
         if result.outcome.log is not None:
             _log_table(result).write_parquet(folder / "log.parquet")
 
@@ -177,8 +177,9 @@ def _slim(result: ReplayResult) -> ReplayResult:
         migrations=small,
         nodes_spanned=small,
         log=None,
+        violations=None,
     )
-    return replace(result, outcome=outcome, violations=None)
+    return replace(result, outcome=outcome)
 
 
 def folder_names(labels: Sequence[str]) -> list[str]:

@@ -10,15 +10,13 @@ import numpy as np
 
 from tracekit.errors import UsageError, nearest
 from tracekit.replay.assumptions.models import Models, load_models, spread_ppm, used
-from tracekit.replay.clusters.cluster import Cluster
 from tracekit.replay.clusters.assignment import Assignment, assign
+from tracekit.replay.clusters.cluster import Cluster
 from tracekit.replay.engine.placement import RULES
-from tracekit.replay.mechanisms import Recorded
 from tracekit.replay.native import kernel
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import ReplayResult
 from tracekit.replay.results.energy import energy_kwh, power_cap_assumption, utilization_assumption
-from tracekit.replay.results.over_capacity import violations_note, violations
 from tracekit.replay.results.summary import summarize
 
 if TYPE_CHECKING:
@@ -149,11 +147,6 @@ class Scenario:
         from tracekit.replay.engine.run import simulate
 
         mechanism = policy.mechanism(self.jobs, self.cluster, self.models, self.seed)
-        notes: tuple[str, ...] = ()
-        over = None
-        if isinstance(mechanism, Recorded):
-            over = violations(self.jobs, self.cluster, self.assignment, mechanism, self.trace)
-            notes = (*mechanism.notes, violations_note(over))
         outcome = simulate(
             self.jobs,
             self.cluster,
@@ -162,6 +155,7 @@ class Scenario:
             name=policy.label,
             rule=self.placement,
             spread=spread_table(self.models, self.jobs, self.cluster),
+            trace=self.trace,
             log=log,
             progress=progress,
         )
@@ -175,23 +169,27 @@ class Scenario:
             policy=policy.label,
             parameters=policy.parameters,
             placement=self.placement,
-            assumptions=self._assumptions(policy, notes, outcome),
+            assumptions=self._assumptions(policy, outcome),
             measured=self.measured,
         )
-        return ReplayResult(policy.label, self.jobs, outcome, summary, over)
+        return ReplayResult(policy.label, self.jobs, outcome, summary)
 
-    def _assumptions(self, policy: Any, notes: tuple[str, ...], outcome: Outcome) -> dict[str, Any]:
+    def _assumptions(self, policy: Any, outcome: Outcome) -> dict[str, Any]:
         overhead = policy.parameters.get("overhead")
-        told: dict[str, Any] = used(self.models, (*policy.card.assumptions, "M7"), overhead and str(overhead))
-        told["utilization"] = utilization_assumption(self.jobs, self.models)
+        found: dict[str, Any] = used(self.models, (*policy.card.assumptions, "M7"), overhead and str(overhead))
+        found["utilization"] = utilization_assumption(self.jobs, self.models)
         if outcome.power is not None:
-            told["power cap"] = power_cap_assumption(outcome)
-        told["cluster"] = {"title": "the cluster", "value": self.cluster.origin, "source": "the input"}
+            found["power cap"] = power_cap_assumption(outcome)
+        found["cluster"] = {"title": "the cluster", "value": self.cluster.origin, "source": "the input"}
         if self.assignment.notes:
-            told["groups"] = {"title": "groups", "value": " ".join(self.assignment.notes), "source": "the engine"}
-        if notes:
-            told["recorded"] = {"title": "the recorded schedule", "value": "; ".join(notes), "source": "the input"}
-        return told
+            found["groups"] = {"title": "groups", "value": " ".join(self.assignment.notes), "source": "the engine"}
+        if outcome.notes:
+            found["recorded"] = {
+                "title": "the recorded schedule",
+                "value": "; ".join(outcome.notes),
+                "source": "the input",
+            }
+        return found
 
 
 def spread_table(models: Models, jobs: Jobs, cluster: Cluster) -> NDArray[np.int32]:

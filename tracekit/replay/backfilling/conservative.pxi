@@ -16,7 +16,7 @@
 cdef bint conservative_begin(State s, Key key, Reservations b, Waitlist w, int64_t d, int64_t j):
     """Start a waiting job if it has a place."""
     cdef Job* job = &s.jobs[j]
-    cdef int64_t nodes = take_apart(s, j, &s.demands[job.demand]) if s.domains[d].free >= job.gpus else 0
+    cdef int64_t nodes = take_apart(s, j, &s.job_classes[job.job_class]) if s.domains[d].free >= job.gpus else 0
     if nodes == 0:
         return False
     b.strips[d].open = NONE

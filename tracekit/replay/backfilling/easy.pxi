@@ -5,7 +5,7 @@
 # it has a place now and either should end by that moment, or would hold only GPUs that are left then beside the
 # head's place.
 #
-# Waiting jobs of one demand stand in one queue, and whether they have a place, and whether that place is spare, is the
+# Waiting jobs of one class stand in one queue, and whether they have a place, and whether that place is spare, is the
 # same for all of them; so a pass asks once a queue, and then searches for the first job that is short enough.
 
 
@@ -32,7 +32,7 @@ cdef inline bint easy_begin(State s, Key key, State m, Forecast f, Waitlist w, i
     cdef Job* job = &s.jobs[j]
     if s.domains[d].free < job.gpus:
         return False
-    cdef int64_t nodes = take_apart(s, j, &s.demands[job.demand])
+    cdef int64_t nodes = take_apart(s, j, &s.job_classes[job.job_class])
     if nodes == 0:
         return False
     leave_queue(s, w, j)
@@ -68,7 +68,7 @@ cdef inline int64_t easy_next(State s, State m, Forecast f, Waitlist w, int64_t 
         if queue.size == 0 or queue.blocked != OPEN:
             continue
         j = s.waiting[queue.base].job
-        if domain.free < s.jobs[j].gpus or take_apart(s, j, &s.demands[s.jobs[j].demand]) == 0:
+        if domain.free < s.jobs[j].gpus or take_apart(s, j, &s.job_classes[s.jobs[j].job_class]) == 0:
             queue.blocked = NO_PLACE
             continue
         if head != NONE:
@@ -76,7 +76,7 @@ cdef inline int64_t easy_next(State s, State m, Forecast f, Waitlist w, int64_t 
             head = NONE
         spare = spare_fits(s, m, d, j)
         release(s, &s.jobs[j], d)
-        free_chain(s, &s.jobs[j])
+        drop_allocation(s, &s.jobs[j])
         limit = ANY if spare or aspect.state == HOPELESS else aspect.until - s.g[0].now
         high = stretch(s.queues, s.waiting, q)
         low = queue.base if after == NONE else place_after(w, queue.base, high, after)
@@ -142,13 +142,13 @@ cdef inline void easy_take_note(State s, State m, Forecast f, Waitlist w, int64_
     while g.ended != NONE:
         j = g.ended
         g.ended = s.jobs[j].stopped
-        forecast_forget(s, m, f, s.demands[s.jobs[j].demand].domain, j)
-        free_chain(s, &s.jobs[j])
+        forecast_forget(s, m, f, s.job_classes[s.jobs[j].job_class].domain, j)
+        drop_allocation(s, &s.jobs[j])
     while g.rung != NONE:
         j = g.rung
         g.rung = s.jobs[j].stopped
         relax(s, w, j)
-        d = s.demands[s.jobs[j].demand].domain
+        d = s.job_classes[s.jobs[j].job_class].domain
         if f.aspects[d].head == j:
             unaim(s, m, f, d)
     for i in range(change, g.change):

@@ -57,7 +57,7 @@ cdef inline int64_t remove(Reservations b, Strip* strip, int64_t job):
 
 cdef inline void believe(State s, Reservations b, int64_t j, int64_t end):
     """Book a running job with the end that is believed now."""
-    cdef int64_t d = s.demands[s.jobs[j].demand].domain
+    cdef int64_t d = s.job_classes[s.jobs[j].job_class].domain
     b.end[j] = end
     ends_enter(b.ends, &b.strips[d], end, s.jobs[j].gpus, j)
     if s.events[s.event_at[j]].key >> 2 > end:
@@ -91,7 +91,7 @@ cdef inline void ends_outlived(State s, Reservations b):
         length = max(s.jobs[j].estimate, 1)
         while s.jobs[j].first + length <= now:
             length *= 2
-        strip = &b.strips[s.demands[s.jobs[j].demand].domain]
+        strip = &b.strips[s.job_classes[s.jobs[j].job_class].domain]
         strip.stale = 1
         remove(b, strip, j)
         believe(s, b, j, s.jobs[j].first + length)

@@ -26,10 +26,10 @@ cdef inline void shift(State s, State m, int64_t j, int64_t d, int64_t sign):
     if g.by_count:
         m.domains[d].free -= sign * s.jobs[j].gpus
     else:
-        link = s.jobs[j].take
+        link = s.jobs[j].allocation
         while link != NONE:
-            take_gpus(m, s.takes[link].node, sign * s.takes[link].gpus)
-            link = s.takes[link].next
+            take_gpus(m, s.allocations[link].node, sign * s.allocations[link].gpus)
+            link = s.allocations[link].next
 
 
 cdef inline void unaim(State s, State m, Forecast f, int64_t d):
@@ -44,22 +44,22 @@ cdef inline void unaim(State s, State m, Forecast f, int64_t d):
         m.domains[d].free += s.jobs[aspect.head].gpus
         return
     cdef Job* row = &m.jobs[d]
-    take_chain(m, row.take, -1)
-    free_chain(m, row)
+    take_allocation(m, row.allocation, -1)
+    drop_allocation(m, row)
 
 
 cdef inline bint forecast_reserve(State s, State m, Forecast f, int64_t d, int64_t h):
     """Give job h a place on the map as it is; return whether there is one."""
     cdef Globals* g = &m.g[0]
     cdef Aspect* aspect = &f.aspects[d]
-    cdef Demand* demand = &s.demands[s.jobs[h].demand]
-    if g.relax_ms > 0 and demand.relaxed != NONE and aspect.until - s.jobs[h].submit >= g.relax_ms:
-        demand = &s.demands[demand.relaxed]
-    if m.domains[d].free < demand.gpus:
+    cdef JobClass* job_class = &s.job_classes[s.jobs[h].job_class]
+    if g.relax_ms > 0 and job_class.relaxed != NONE and aspect.until - s.jobs[h].submit >= g.relax_ms:
+        job_class = &s.job_classes[job_class.relaxed]
+    if m.domains[d].free < job_class.gpus:
         return False
     if g.by_count:
-        m.domains[d].free -= demand.gpus
-    elif take_apart(m, d, demand) == 0:
+        m.domains[d].free -= job_class.gpus
+    elif take_apart(m, d, job_class) == 0:
         return False
     aspect.head = h
     aspect.reserved = 1
@@ -96,7 +96,7 @@ cdef inline void run_on(State s, State m, Forecast f, int64_t d, int64_t j):
 
 
 cdef inline void forecast_forget(State s, State m, Forecast f, int64_t d, int64_t j):
-    """Take note of a job that ended, whose chain is still there."""
+    """Take note of a job that ended, whose allocation is still there."""
     cdef Aspect* aspect = &f.aspects[d]
     if f.end[j] <= aspect.until:
         heap_remove(f.heaps, f.at, aspect.low, aspect.released, j)
@@ -123,7 +123,7 @@ cdef inline void forecast_outlived(State s, State m, Forecast f):
         j = f.heaps[f.facts[0].base].job
         heap_pop(f.heaps, f.late_at, f.facts[0].base, f.facts[0].late)
         f.facts[0].late -= 1
-        d = s.demands[s.jobs[j].demand].domain
+        d = s.job_classes[s.jobs[j].job_class].domain
         aspect = &f.aspects[d]
         length = max(s.jobs[j].estimate, 1)
         while s.jobs[j].first + length <= now:
@@ -222,9 +222,9 @@ cdef inline bint spare_fits(State s, State m, int64_t d, int64_t j):
     """Return whether what a job was given is free on the map too, beside the place that is reserved there."""
     if m.g[0].by_count:
         return m.domains[d].free >= s.jobs[j].gpus
-    cdef int64_t link = s.jobs[j].take
+    cdef int64_t link = s.jobs[j].allocation
     while link != NONE:
-        if m.nodes[s.takes[link].node].free < s.takes[link].gpus:
+        if m.nodes[s.allocations[link].node].free < s.allocations[link].gpus:
             return False
-        link = s.takes[link].next
+        link = s.allocations[link].next
     return True

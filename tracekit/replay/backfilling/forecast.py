@@ -65,13 +65,13 @@ def make_forecast(state: EngineState, *, exact: bool) -> tuple[Forecast, EngineS
         facts=np.array([(2 * room, 0, exact)], struct_dtype("ForecastFacts")),
     )
     rows = np.zeros(len(state.domains), struct_dtype("Job"))
-    rows["take"] = NONE
+    rows["allocation"] = NONE
     return forecast, state._replace(
         g=state.g.copy(),
         jobs=rows,
         nodes=state.nodes.copy(),
         domains=state.domains.copy(),
-        takes=state.takes.copy(),
+        allocations=state.allocations.copy(),
         bits=state.bits.copy(),
         tops=state.tops.copy(),
     )

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.engine.state import EngineState
-    from tracekit.replay.mechanisms import Backfill
 
 __all__ = ["Reservations", "make_reservations"]
 
@@ -51,15 +50,23 @@ class Reservations(NamedTuple):
     """Sizes and settings (1,)."""
 
 
-def make_reservations(state: EngineState, mechanism: Backfill) -> Reservations:
-    """Return the book of a state before the first instant, its nodes there."""
+def make_reservations(state: EngineState, depth: int, *, exact: bool) -> Reservations:
+    """Return the arrays of a state before the first instant, its nodes there.
+
+    Parameters
+    ----------
+    depth : int
+        The first so many waiting jobs of a domain have reservations; 0 all of them.
+    exact : bool
+        Whether the estimates are the true run times.
+    """
     n = len(state.jobs)
     domain_of = state.groups["domain"][state.nodes["group"]]
     gpus = state.nodes["gpus"].astype(np.int64)
     room = np.bincount(domain_of, weights=gpus, minlength=len(state.domains)).astype(np.int64)
     there = np.bincount(domain_of, weights=gpus * state.nodes["up"], minlength=len(state.domains)).astype(np.int64)
-    jobs = np.bincount(state.demands["domain"][state.jobs["demand"]], minlength=len(state.domains))
-    planned = np.minimum(jobs, mechanism.depth or n)
+    jobs = np.bincount(state.job_classes["domain"][state.jobs["job_class"]], minlength=len(state.domains))
+    planned = np.minimum(jobs, depth or n)
     strips = np.zeros(len(state.domains), struct_dtype("Strip"))
     strips["low"] = strips["high"] = np.cumsum(room)
     strips["there"], strips["stale"] = there, 1
@@ -76,7 +83,7 @@ def make_reservations(state: EngineState, mechanism: Backfill) -> Reservations:
         plan=np.zeros(int(planned.sum()), struct_dtype("Reservation")),
         started=np.zeros(int(room.max(initial=0)) + 1, np.int64),
         lines=_lines(state),
-        facts=np.array([(0, mechanism.order.estimate_ms is None, mechanism.depth or n, 0)], struct_dtype("ReservationFacts")),
+        facts=np.array([(0, exact, depth or n, 0)], struct_dtype("ReservationFacts")),
     )
 
 
@@ -85,5 +92,5 @@ def _lines(state: EngineState) -> NDArray[np.void]:
     lines["place"] = lines["due"] = NONE
     lines["rank"] = ANY_LIMIT
     lines["high"] = lines["first"] = np.append(state.queues["base"][1:], len(state.waiting))
-    lines["gpus"][state.demands["queue"]] = state.demands["gpus"]
+    lines["gpus"][state.job_classes["queue"]] = state.job_classes["gpus"]
     return lines

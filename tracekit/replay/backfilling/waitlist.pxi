@@ -43,7 +43,7 @@ cdef inline void put(Waitlist w, int64_t place, int64_t value):
 
 cdef inline void join_queue(State s, Waitlist w, int64_t j):
     """Note a job that has been put into its queue."""
-    cdef Queue* queue = &s.queues[s.demands[s.jobs[j].demand].queue]
+    cdef Queue* queue = &s.queues[s.job_classes[s.jobs[j].job_class].queue]
     put(w, queue.base + w.slot[j], s.jobs[j].estimate)
     if queue.blocked == NO_JOB:
         queue.blocked = OPEN
@@ -52,13 +52,13 @@ cdef inline void join_queue(State s, Waitlist w, int64_t j):
 cdef inline void leave_queue(State s, Waitlist w, int64_t j):
     """Take a job out of its queue."""
     dequeue(s, j)
-    put(w, s.queues[s.demands[s.jobs[j].demand].queue].base + w.slot[j], NEVER)
+    put(w, s.queues[s.job_classes[s.jobs[j].job_class].queue].base + w.slot[j], NEVER)
 
 
 cdef inline void relax(State s, Waitlist w, int64_t j):
     """Let a job whose patience ended wait for GPUs farther apart."""
     leave_queue(s, w, j)
-    s.jobs[j].demand = s.demands[s.jobs[j].demand].relaxed
+    s.jobs[j].job_class = s.job_classes[s.jobs[j].job_class].relaxed
     enqueue(s, j, s.jobs[j].key)
     join_queue(s, w, j)
 

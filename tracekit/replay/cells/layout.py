@@ -11,19 +11,19 @@ import numpy as np
 from tracekit.replay import kernel
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.build import build, open_nodes
+from tracekit.replay.engine.ordered import Ordered
 from tracekit.replay.engine.setting import Run, Setting
 from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import LEVELS, NONE
 from tracekit.replay.keys import by_arrival, engine_key
-from tracekit.replay.mechanisms import Ordered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracekit.replay.cells.mechanism import Cells
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.engine.state import EngineState
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Cells
     from tracekit.replay.outcome import Outcome
 
 __all__ = ["Hosts", "prepare"]
@@ -77,7 +77,9 @@ def prepare(mechanism: Cells, setting: Setting) -> Run:
     return Run(state, step, partial(_columns, mechanism))
 
 
-def _open_cells(state: EngineState, jobs: Jobs, cluster: Cluster, mechanism: Cells) -> tuple[EngineState, EngineState, Hosts]:
+def _open_cells(
+    state: EngineState, jobs: Jobs, cluster: Cluster, mechanism: Cells
+) -> tuple[EngineState, EngineState, Hosts]:
     """Make the state of `mechanism.order` ready for cells, and return what a run with them has beside it.
 
     Returns

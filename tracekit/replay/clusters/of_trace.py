@@ -10,7 +10,15 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError, nearest
-from tracekit.replay.clusters.nodes import Node, QuotaTable, check_factor, make_cluster, repeated, scaled_number, shares_of
+from tracekit.replay.clusters.nodes import (
+    Node,
+    QuotaTable,
+    check_factor,
+    make_cluster,
+    repeated,
+    scaled_number,
+    shares_of,
+)
 from tracekit.replay.results.cluster_use import HeldGpus, gpus_per_node, held_gpus
 
 if TYPE_CHECKING:

@@ -40,21 +40,21 @@ cdef inline void tell_gpu(State s, int64_t job, int64_t node, int64_t gpu, int64
 cdef inline void log_start(State s, int64_t j, Job* job):
     """Write a start and what the job takes."""
     cdef int64_t gpu
-    cdef Take* take
+    cdef Allocation* allocation
     if s.g[0].log_on == 0:
         return
     tell(s, START, j, NONE, job.rate)
-    if job.take == NONE:
+    if job.allocation == NONE:
         tell(s, TAKE, j, NONE, <int64_t>job.gpus * 1000)
-    cdef int64_t link = job.take
+    cdef int64_t link = job.allocation
     while link != NONE:
-        take = &s.takes[link]
+        allocation = &s.allocations[link]
         if s.g[0].blocks:
-            for gpu in range(take.gpu, take.gpu + take.gpus):
-                tell_gpu(s, j, take.node, gpu, 1000)
+            for gpu in range(allocation.gpu, allocation.gpu + allocation.gpus):
+                tell_gpu(s, j, allocation.node, gpu, 1000)
         else:
-            tell_gpu(s, j, take.node, take.gpu, <int64_t>take.gpus * 1000)
-        link = take.next
+            tell_gpu(s, j, allocation.node, allocation.gpu, <int64_t>allocation.gpus * 1000)
+        link = allocation.next
 
 
 cdef inline void forgive_stop(State s, Job* job):

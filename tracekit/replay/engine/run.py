@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.engine.setting import Mechanism
     from tracekit.replay.engine.state import EngineState
     from tracekit.replay.jobs import Jobs
+    from tracekit.trace import Trace
 
 __all__ = ["simulate"]
 
@@ -37,6 +38,7 @@ def simulate(
     name: str = "policy",
     rule: str = "consolidate",
     spread: NDArray[np.int32] | None = None,
+    trace: Trace | None = None,
     log: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Outcome:
@@ -54,6 +56,8 @@ def simulate(
         A placement of `placement.RULES`.
     spread : array, optional
         Speed of a spread gang (see `Setting`).
+    trace : Trace, optional
+        Where the jobs come from.
     log : bool
         Keep the event log.
     progress : callable, optional
@@ -66,7 +70,7 @@ def simulate(
     """
     rows = 16 * len(jobs) + 1024 if log else 0
     while True:
-        run = mechanism.prepare(Setting(jobs, cluster, assignment, name, rule, spread, rows))
+        run = mechanism.prepare(Setting(jobs, cluster, assignment, name, rule, spread, trace, rows))
         begun = time.perf_counter()
         while run.step(_INSTANTS):
             if progress is not None:

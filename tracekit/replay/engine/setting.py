@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.engine.state import EngineState
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
+    from tracekit.trace import Trace
 
 __all__ = ["Mechanism", "Run", "Setting"]
 
@@ -36,6 +37,8 @@ class Setting:
     """A placement of `placement.RULES`."""
     spread: NDArray[np.int32] | None = None
     """Speed of a gang on k nodes where k0 would do (k0, k) [ppm]; 1,000,000 everywhere when None."""
+    trace: Trace | None = None
+    """Where the jobs come from, for a mechanism that reads further tables."""
     log_rows: int = 0
     """Room for the event log; 0 keeps none."""
 

@@ -10,17 +10,17 @@ import polars as pl
 from tracekit.replay import kernel
 from tracekit.replay.engine.build import lay_queues
 from tracekit.replay.engine.state import EngineState, struct_dtype
-from tracekit.replay.fractions.tasks import Tasks, Supply, group_tasks, expected_workload
 from tracekit.replay.fractions.supply import WHOLE, Fractions, fractions
+from tracekit.replay.fractions.tasks import Supply, Tasks, expected_workload, group_tasks
 from tracekit.replay.kernel import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.fractions.mechanism import Fractional
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Fractional
 
     Longs = NDArray[np.int64]
 
@@ -51,20 +51,20 @@ def divide(
     UsageError
         There is no such rule.
     """
-    kinds, demand_of = _kinds(jobs, cluster, assignment, by_tenant=mechanism.order.by_tenant)
+    kinds, class_of = _kinds(jobs, cluster, assignment, by_tenant=mechanism.order.by_tenant)
     sets, accepts, supply = _accepted(jobs, cluster, kinds)
     gangs, tasks = _cut(kinds, sets, accepts, supply)
     nodes = fractions(
         supply, tasks, expected_workload(tasks, mechanism.popularity), mechanism.rule, seed=mechanism.seed
     )
-    table = np.zeros(len(kinds), struct_dtype("Demand"))
+    table = np.zeros(len(kinds), struct_dtype("JobClass"))
     for name in ("domain", "tenant"):
         table[name] = kinds[name].to_numpy()
     table["gpus"] = (kinds["devices"] * kinds["milli"]).to_numpy()
     table["relaxed"] = NONE
-    state.jobs["gpus"], state.jobs["demand"] = table["gpus"][demand_of], demand_of
-    state.jobs["never"] = (gangs["parts"][demand_of] == 0) | (assignment.domain < 0)
-    queues, domains, room = lay_queues(assignment, table, demand_of, mechanism.order)
+    state.jobs["gpus"], state.jobs["job_class"] = table["gpus"][class_of], class_of
+    state.jobs["never"] = (gangs["parts"][class_of] == 0) | (assignment.domain < 0)
+    queues, domains, room = lay_queues(assignment, table, class_of, mechanism.order)
     there = state.nodes["up"] == 1
     domains["free"] = np.bincount(cluster.domain[there], cluster.gpus[there] * WHOLE, len(domains))
     divided_nodes = kernel.Fractions(nodes)
@@ -74,17 +74,17 @@ def divide(
     g["by_count"], g["free"] = 0, domains["free"].sum()
     running = min(len(jobs), int(supply.gpus.sum()) * (WHOLE // int(jobs.milli.min(initial=WHOLE))))
     held = min(int(jobs.devices.sum()), int(supply.gpus.sum()) * (WHOLE // int(jobs.milli.min(initial=WHOLE))))
-    takes = np.zeros(held + 1, struct_dtype("Take"))
-    takes["next"] = np.arange(1, len(takes) + 1)
-    takes["next"][-1] = NONE
-    g["free_take"] = 0
+    allocations = np.zeros(held + 1, struct_dtype("Allocation"))
+    allocations["next"] = np.arange(1, len(allocations) + 1)
+    allocations["next"][-1] = NONE
+    g["unused_allocation"] = 0
     divided = state._replace(
-        demands=table,
+        job_classes=table,
         queues=queues,
         domains=domains,
         waiting=np.zeros(room, struct_dtype("Entry")),
         touched=np.zeros(len(domains), np.int32),
-        takes=takes,
+        allocations=allocations,
         events=np.zeros(running, struct_dtype("Entry")),
     )
     return divided, nodes, Gangs(gangs, np.zeros_like(nodes.scratch), np.zeros(max(len(supply), 1), np.int32))

@@ -17,7 +17,7 @@ from tracekit.replay.kernel import CPU_SCALE, GPU_SCALE, MILLI_LEFT, WEIGHT
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.fractions.tasks import Tasks, ExpectedWorkload, Supply
+    from tracekit.replay.fractions.tasks import ExpectedWorkload, Supply, Tasks
 
 __all__ = ["RULES", "Fractions", "fractions"]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["Tasks", "ExpectedWorkload", "Supply", "group_tasks", "tasks_of_jobs", "expected_workload", "supply_of"]
+__all__ = ["ExpectedWorkload", "Supply", "Tasks", "expected_workload", "group_tasks", "supply_of", "tasks_of_jobs"]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ cdef inline int64_t check(State s, PlanColumns p, int64_t[::1] wanted):
         wanted[j] = i + 1
         if p.rates[i] <= 0 or p.rates[i] > _FASTEST:
             return NO_SPEED
-        domain = &s.domains[s.demands[s.jobs[j].demand].domain]
+        domain = &s.domains[s.job_classes[s.jobs[j].job_class].domain]
         if p.groups[i] != NONE and (p.groups[i] < domain.group_low or p.groups[i] >= domain.group_high):
             return GROUP_UNKNOWN
         if p.gpus[i] < 0:
@@ -45,9 +45,9 @@ cdef inline int64_t plan_count(State s, PlanColumns p, bint keep, int64_t[::1] w
     for i in range(g.event_size):
         j = s.events[i].job
         if not keep or wanted[j]:
-            s.domains[s.demands[s.jobs[j].demand].domain].held += s.jobs[j].gpus
+            s.domains[s.job_classes[s.jobs[j].job_class].domain].held += s.jobs[j].gpus
     for i in range(len(p.jobs)):
-        domain = &s.domains[s.demands[s.jobs[p.jobs[i]].demand].domain]
+        domain = &s.domains[s.job_classes[s.jobs[p.jobs[i]].job_class].domain]
         g.culprit = i
         if p.gpus[i] > domain.held:
             if not p.optional[i]:
@@ -64,7 +64,7 @@ cdef inline int64_t plan_count_alone(
     cdef int64_t i, j
     if low == high:
         return 0
-    cdef int64_t left = s.domains[s.demands[s.jobs[p.jobs[low]].demand].domain].free
+    cdef int64_t left = s.domains[s.job_classes[s.jobs[p.jobs[low]].job_class].domain].free
     for i in range(low, high):
         j = p.jobs[i]
         if s.jobs[j].status == RUNNING or ends[i] < ends[i + 1] or (beside[i] != NONE and beside[i] != j):
@@ -81,9 +81,9 @@ cdef inline bint must_move(State s, Job* job, int64_t gpus, int64_t group, int64
     """Return whether a running job that is to have these GPUs must leave its own."""
     if job.gpus != gpus:
         return True
-    if job.take == NONE:
+    if job.allocation == NONE:
         return False
-    cdef int64_t index = s.nodes[s.takes[job.take].node].group
+    cdef int64_t index = s.nodes[s.allocations[job.allocation].node].group
     return (group >= 0 and index != group) or (model >= 0 and s.groups[index].model != model)
 
 
@@ -185,11 +185,11 @@ def apply_plan(
     cdef int64_t low = 0
     for d in range(len(s.domains)):
         for i in range(unnamed):
-            if s.demands[s.jobs[stopped[i]].demand].domain == d:
+            if s.job_classes[s.jobs[stopped[i]].job_class].domain == d:
                 stop_job(s, key, stopped[i])
                 lose_job(s, &s.jobs[stopped[i]])
         high = low
-        while high < len(p.jobs) and s.demands[s.jobs[p.jobs[high]].demand].domain == d:
+        while high < len(p.jobs) and s.job_classes[s.jobs[p.jobs[high]].job_class].domain == d:
             high += 1
         clear(s, key, p, rows, ends, beside, low, high, wanted)
         if rows is not None:
@@ -250,11 +250,11 @@ cdef inline int64_t give_rows(
         job = &s.jobs[j]
         if ends[i] == ends[i + 1] or job.status == RUNNING:
             continue
-        old = job.take
-        job.take = NONE
+        old = job.allocation
+        job.allocation = NONE
         nodes = hold_rows(s, job, rows, ends[i], ends[i + 1], share)
         if nodes == 0:
-            job.take = old
+            job.allocation = old
             if not p.optional[i]:
                 return NO_ROOM
         else:
@@ -305,21 +305,21 @@ cdef inline int64_t give(
     State s, Key key, int64_t i, PlanColumns p, int64_t[::1] beside, int64_t share, bint any_model, int64_t resize_ms
 ):
     """Place a job that does not run; return 0, or what is wrong."""
-    cdef Demand* scratch
+    cdef JobClass* scratch
     cdef int64_t j = p.jobs[i]
     cdef Job* job = &s.jobs[j]
-    cdef Demand* demand = &s.demands[job.demand]
-    cdef int64_t old = job.take
-    job.take = NONE
+    cdef JobClass* job_class = &s.job_classes[job.job_class]
+    cdef int64_t old = job.allocation
+    job.allocation = NONE
     cdef bint alone = True
     cdef int64_t nodes = 0
     if beside is not None and beside[i] != NONE and beside[i] != j:
         alone = False
-        nodes = hold_beside(s, job, &s.jobs[beside[i]], demand, p.groups[i], p.models[i], any_model, share)
+        nodes = hold_beside(s, job, &s.jobs[beside[i]], job_class, p.groups[i], p.models[i], any_model, share)
     if alone:
-        scratch = &s.demands[len(s.demands) - 1]
-        scratch.accept = narrow(s, demand, p.groups[i], p.models[i], any_model)
-        scratch.domain = demand.domain
+        scratch = &s.job_classes[len(s.job_classes) - 1]
+        scratch.accept = narrow(s, job_class, p.groups[i], p.models[i], any_model)
+        scratch.domain = job_class.domain
         scratch.scope = s.g[0].scope
         scratch.gpus = p.gpus[i]
         nodes = take(s, j, scratch)
@@ -327,7 +327,7 @@ cdef inline int64_t give(
         s.g[0].culprit = i
         return -nodes
     if nodes == 0:
-        job.take = old
+        job.allocation = old
     else:
         go_on(s, key, j, old, nodes, p.gpus[i], p.rates[i], resize_ms, beside)
     return 0

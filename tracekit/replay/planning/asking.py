@@ -8,12 +8,13 @@ import numpy as np
 
 from tracekit.errors import TracekitError, UsageError
 from tracekit.replay import kernel
-from tracekit.replay.engine.build import build, open_nodes, unused_takes
+from tracekit.replay.engine.build import build, open_nodes, unused_allocations
+from tracekit.replay.engine.ordered import Ordered
 from tracekit.replay.engine.setting import Run
 from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import ASK, NONE, OVER
 from tracekit.replay.keys import by_arrival, engine_key
-from tracekit.replay.mechanisms import Ordered, Plan
+from tracekit.replay.planning.mechanism import Plan
 from tracekit.replay.planning.plan_reader import HINT, PlanReader
 from tracekit.replay.planning.view import View
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from tracekit.replay.engine.setting import Setting
     from tracekit.replay.engine.state import EngineState
-    from tracekit.replay.mechanisms import Planner
+    from tracekit.replay.planning.mechanism import Planner
 
 __all__ = ["prepare"]
 
@@ -101,19 +102,19 @@ def _state(planner: Planner, setting: Setting) -> EngineState:
     state = build(setting, order, kind="Planner")
     n, share = len(state.jobs), planner.share
     state.g["planned"], state.g["scope"], state.g["asked"] = 1, planner.scope, NONE
-    # The last demand is where a plan's wish is written before it is placed.
-    wish = np.zeros(1, state.demands.dtype)
-    state = state._replace(active=np.zeros(n, np.int32), demands=np.concatenate([state.demands, wish]))
+    # The last job class is where a plan's wish is written before it is placed.
+    wish = np.zeros(1, state.job_classes.dtype)
+    state = state._replace(active=np.zeros(n, np.int32), job_classes=np.concatenate([state.job_classes, wish]))
     if share == 1:
         return state
     gpus = state.nodes["gpus"]
     total = int(gpus.sum())
     state.g["seats"] = 1
     state.nodes["seat"] = np.cumsum(gpus) - gpus
-    # Twice the seats: a job that moves keeps its old chain until it has the new one.
-    takes = unused_takes(total + 2 * total * share + 1)
-    state.g["free_take"] = total
-    return state._replace(takes=takes, events=np.zeros(min(n, total * share), struct_dtype("Entry")))
+    # Twice the seats: a job that moves keeps its old allocation until it has the new one.
+    allocations = unused_allocations(total + 2 * total * share + 1)
+    state.g["unused_allocation"] = total
+    return state._replace(allocations=allocations, events=np.zeros(min(n, total * share), struct_dtype("Entry")))
 
 
 def _ask(planner: Planner, view: View, name: str) -> Plan:

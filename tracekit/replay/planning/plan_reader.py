@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.engine.state import EngineState
-    from tracekit.replay.mechanisms import Plan, Planner
+    from tracekit.replay.planning.mechanism import Plan, Planner
 
 __all__ = ["HINT", "PlanArrays", "PlanColumns", "PlanReader"]
 
@@ -82,11 +82,13 @@ class PlanReader:
             raise self._error("asked for a GPU model that the cluster does not have")
         if plan.beside is not None and self.planner.share == 1:
             raise self._error("put jobs beside others, which needs a Planner with a share of 2 or more")
-        columns = PlanColumns(jobs, gpus, rates, groups, models, (np.arange(count) >= count - plan.optional).view(np.uint8))
+        columns = PlanColumns(
+            jobs, gpus, rates, groups, models, (np.arange(count) >= count - plan.optional).view(np.uint8)
+        )
         rows = self._rows(plan, count)
         if len(self.state.domains) > 1:
             inside = np.where((jobs >= 0) & (jobs < len(self.job_id)), jobs, 0)
-            order = np.argsort(self.state.demands["domain"][self.state.jobs["demand"][inside]], kind="stable")
+            order = np.argsort(self.state.job_classes["domain"][self.state.jobs["job_class"][inside]], kind="stable")
             columns = PlanColumns(
                 jobs[order], gpus[order], rates[order], groups[order], models[order], columns.optional[order]
             )

@@ -135,13 +135,13 @@ class View:
         """
         state = self._state
         job = np.sort(state.events["job"][: int(state.g["event_size"][0])])
-        link = state.jobs["take"][job].astype(np.int64)
+        link = state.jobs["allocation"][job].astype(np.int64)
         rows = []
         while len(job):
             job, link = job[link >= 0], link[link >= 0]
-            take = state.takes[link]
-            rows.append(np.column_stack([job, take["node"], take["gpus"], take["gpu"]]))
-            link = take["next"].astype(np.int64)
+            held = state.allocations[link]
+            rows.append(np.column_stack([job, held["node"], held["gpus"], held["gpu"]]))
+            link = held["next"].astype(np.int64)
         found = np.concatenate(rows) if rows else np.zeros((0, 4), np.int64)
         return _frozen(found[np.lexsort((found[:, 3], found[:, 1], found[:, 0]))])
 

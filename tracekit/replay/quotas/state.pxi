@@ -8,7 +8,7 @@ cdef struct TenantRules:
 
 cdef struct Account:
     int64_t use, quota, weight, borrow, lend, cpu, memory, share, decayed, settled, over, turn
-    int32_t waiting, place, stuck, eased, candidate, pool, queue_low, queue_high, rank_base, rank_size
+    int32_t waiting, place, stuck, eased, candidate, pool, queue_low, queue_high, eviction_base, eviction_size
 
 
 cdef struct Pool:

@@ -30,13 +30,13 @@ from tracekit.replay.keys import engine_key
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.engine.setting import Setting
     from tracekit.replay.engine.state import EngineState
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Tenants
     from tracekit.replay.outcome import Outcome
+    from tracekit.replay.quotas.mechanism import Tenants
 
 __all__ = ["TenantBooks", "prepare"]
 
@@ -62,7 +62,7 @@ class TenantBooks(NamedTuple):
     line: NDArray[np.int32]
     """Accounts with jobs in queues, from the first account of each domain on (A,)."""
     kind: NDArray[np.int32]
-    """Kind of each demand: those of one kind find a place or find none together."""
+    """Kind of each job class: those of one kind find a place or find none together."""
     refused: NDArray[np.int64]
     """Last `round` of the pool in which a kind found no place; a round is a time in which no GPUs come free."""
     limits: NDArray[np.int64]
@@ -108,15 +108,17 @@ def open_books(
     np.add.at(pools["lend"], accounts["pool"], accounts["lend"])
     pools["round"] = 1
     if mechanism.order.scan == "skip":
-        state.queues["gpus"][state.demands["queue"]] = state.demands["gpus"]
-    kind = _kinds(state.demands)
+        state.queues["gpus"][state.job_classes["queue"]] = state.job_classes["gpus"]
+    kind = _kinds(state.job_classes)
     state.g["wake"] = mechanism.quota_ms[row + 1] if row + 1 < len(limits) else NONE
     state.g["tenants"], state.g["ended"], state.g["rung"] = 1, NONE, NONE
     if mechanism.attempt_ms:
         _stay_close(state, cluster)
     line = np.zeros(len(accounts), np.int32)
     refused = np.zeros(int(kind.max()) + 1, np.int64)
-    books = TenantBooks(rules, accounts, pools, claims, line, kind, refused, limits, mechanism.quota_ms.astype(np.int64))
+    books = TenantBooks(
+        rules, accounts, pools, claims, line, kind, refused, limits, mechanism.quota_ms.astype(np.int64)
+    )
     return (state if mechanism.reclaim == "never" else _with_victims(state, books, account_of)), books
 
 
@@ -175,13 +177,13 @@ def _accounts(state: EngineState, mechanism: Tenants) -> tuple[NDArray[Any], NDA
     accounts["queue_low"] = np.searchsorted(code, distinct, "left")
     accounts["queue_high"] = np.searchsorted(code, distinct, "right")
     accounts["candidate"] = NONE
-    account_of = np.searchsorted(distinct, code)[state.demands["queue"][state.jobs["demand"]]]
+    account_of = np.searchsorted(distinct, code)[state.job_classes["queue"][state.jobs["job_class"]]]
     return accounts, distinct % count, account_of
 
 
-def _kinds(demands: NDArray[Any]) -> NDArray[np.int32]:
+def _kinds(job_classes: NDArray[Any]) -> NDArray[np.int32]:
     fields = ["accept", "domain", "gpus", "scope"]
-    _, kind = np.unique(demands[fields].astype([(name, np.uint64) for name in fields]), return_inverse=True)
+    _, kind = np.unique(job_classes[fields].astype([(name, np.uint64) for name in fields]), return_inverse=True)
     return kind.astype(np.int32)
 
 
@@ -230,21 +232,21 @@ def _fill_resources(
 
 def _stay_close(state: EngineState, cluster: Cluster) -> None:
     """Let no job relax that can get no further apart: with one GPU, or in a domain of one node."""
-    demands = state.demands
+    job_classes = state.job_classes
     nodes = np.bincount(cluster.domain, minlength=len(state.domains))
-    demands["relaxed"][(demands["gpus"] == 1) | (nodes[demands["domain"]] <= 1)] = NONE
+    job_classes["relaxed"][(job_classes["gpus"] == 1) | (nodes[job_classes["domain"]] <= 1)] = NONE
 
 
 def _with_victims(state: EngineState, books: TenantBooks, account_of: NDArray[np.int64]) -> EngineState:
     """Return the state with room for the running jobs of each account, in the order of eviction."""
     accounts, n = books.accounts, len(state.jobs)
     room = np.minimum(np.bincount(account_of, minlength=len(accounts)), books.pools["gpus"][accounts["pool"]])
-    accounts["rank_base"] = np.concatenate([[0], np.cumsum(room)[:-1]])
+    accounts["eviction_base"] = np.concatenate([[0], np.cumsum(room)[:-1]])
     running = min(n, int(books.pools["gpus"].sum()))
     state.g["ring"] = 0
     return state._replace(
-        ranks=np.zeros(int(room.sum()), struct_dtype("Entry")),
-        rank_at=np.full(n, NONE, np.int32),
+        eviction_queue=np.zeros(int(room.sum()), struct_dtype("Entry")),
+        eviction_at=np.full(n, NONE, np.int32),
         scratch=np.zeros(running, np.int32),
         evicted=np.zeros(running, np.int32),
     )

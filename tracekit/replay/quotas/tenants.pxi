@@ -18,7 +18,7 @@ cdef inline void tenants_arrive(State s, TenantBooks books, int64_t j, bint begi
         books.claims[j].mark = account.over
     if begins and rules.attempt > 0:
         books.claims[j].tries = books.claims[j].out = 0
-    if rules.attempt > 0 and s.demands[job.demand].relaxed != NONE:
+    if rules.attempt > 0 and s.job_classes[job.job_class].relaxed != NONE:
         heap_push(s.events, s.event_at, 0, g.event_size, (g.now + rules.attempt) * 4 + KIND_TIMER, j)
         g.event_size += 1
 
@@ -36,7 +36,7 @@ cdef inline void rings(State s, TenantBooks books, int64_t j):
         claim.tries += 1
         if claim.tries >= rules.attempts:
             claim.tries = 0
-            job.demand = s.demands[job.demand].relaxed
+            job.job_class = s.job_classes[job.job_class].relaxed
     claim.out = rests
     if rests:
         heap_push(s.events, s.event_at, 0, g.event_size, (g.now + rules.backoff) * 4 + KIND_TIMER, j)
@@ -60,8 +60,8 @@ cdef inline void read_instant(State s, TenantBooks books, bint evicts):
         account = &books.accounts[job.tenant]
         accounts_charge(rules, books.pools, books.claims, account, j, -job.gpus, g.now)
         if evicts:
-            heap_remove(s.ranks, s.rank_at, account.rank_base, account.rank_size, g.jobs - 1 - j)
-            account.rank_size -= 1
+            heap_remove(s.eviction_queue, s.eviction_at, account.eviction_base, account.eviction_size, g.jobs - 1 - j)
+            account.eviction_size -= 1
     for j in range(rules.seen, g.submitted):
         if s.jobs[j].status == WAITING:
             tenants_arrive(s, books, j, True)
@@ -200,26 +200,26 @@ cdef inline int64_t try_start(State s, TenantBooks books, Key key, bint evicts, 
     cdef TenantRules* rules = &books.rules[0]
     cdef int64_t j = s.waiting[s.queues[q].base + s.queues[q].head].job
     cdef Job* job = &s.jobs[j]
-    cdef Demand* demand = &s.demands[job.demand]
+    cdef JobClass* job_class = &s.job_classes[job.job_class]
     cdef Account* account = &books.accounts[a]
     cdef Pool* pool = &books.pools[account.pool]
-    cdef int64_t kind = books.kind[job.demand]
+    cdef int64_t kind = books.kind[job.job_class]
     cdef int64_t nodes = 0
-    cdef bint allowed = room(rules, pool, account) >= demand.gpus
+    cdef bint allowed = room(rules, pool, account) >= job_class.gpus
     cdef int64_t by = 1 if allowed else _BY_QUOTA
     allowed = allowed and has_resources(rules, pool, books.claims, j)
     cdef bint may_reclaim = job.evicted == 0
     while True:
         # What found no place finds none until GPUs come free, whoever asks.
-        if allowed and s.domains[demand.domain].free >= demand.gpus and books.refused[kind] != pool.round:
-            nodes = take(s, j, demand) if not evicts else take_again(s, j, demand)
+        if allowed and s.domains[job_class.domain].free >= job_class.gpus and books.refused[kind] != pool.round:
+            nodes = take(s, j, job_class) if not evicts else take_again(s, j, job_class)
             if nodes == 0 and job.evicted == 0:
                 books.refused[kind] = pool.round
         if nodes > 0:
             break
         if allowed and rules.attributed:
             books.claims[j].refused = 1
-        if not evicts or not may_reclaim or not reclaim(s, books, key, a, j, demand, allowed):
+        if not evicts or not may_reclaim or not reclaim(s, books, key, a, j, job_class, allowed):
             return by
         may_reclaim = False
         allowed = True
@@ -227,13 +227,13 @@ cdef inline int64_t try_start(State s, TenantBooks books, Key key, bint evicts, 
     dequeue(s, j)
     start(s, key, j, nodes, PPM)
     accounts_leave_line(books.pools, books.accounts, books.line, a)
-    accounts_charge(rules, books.pools, books.claims, account, j, demand.gpus, g.now)
+    accounts_charge(rules, books.pools, books.claims, account, j, job_class.gpus, g.now)
     if rules.attributed:
         books.claims[j].delayed += account.over - books.claims[j].mark
     if evicts:
         rank = seniority(&books.claims[j], job)
-        heap_push(s.ranks, s.rank_at, account.rank_base, account.rank_size, rank, g.jobs - 1 - j)
-        account.rank_size += 1
+        heap_push(s.eviction_queue, s.eviction_at, account.eviction_base, account.eviction_size, rank, g.jobs - 1 - j)
+        account.eviction_size += 1
     return 0
 
 

@@ -53,7 +53,7 @@ def carry_out(State s, int64_t[::1] times, int8_t[::1] kinds, int64_t[::1] jobs)
 
 cdef inline void recorded_begin(State s, int64_t j, Job* job):
     cdef Globals* g = &s.g[0]
-    job.nodes = place_gang(s, j, &s.demands[job.demand])
+    job.nodes = place_gang(s, j, &s.job_classes[job.job_class])
     if job.nodes == 0:
         g.busy += job.gpus
     job.status = RUNNING
@@ -80,5 +80,5 @@ cdef inline void end(State s, int64_t j, Job* job):
     if job.nodes == 0:
         g.busy -= job.gpus
     else:
-        take_chain(s, job.take, -1)
-        free_chain(s, job)
+        take_allocation(s, job.allocation, -1)
+        drop_allocation(s, job)

@@ -13,9 +13,9 @@ import polars as pl
 from tracekit.answer import Answer
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import compare_policies
+from tracekit.replay.results.effects import beside_record, support_between
 from tracekit.replay.results.questions import ASSUMED, CLASSES, POLICIES, TENANTS
 from tracekit.replay.results.recorded_times import RECORDED
-from tracekit.replay.results.effects import beside_record, support_between
 from tracekit.text import counted
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _quotas(result: ReplayResult, scenario: Scenario) -> str | None:
 
 def _beyond_share(result: ReplayResult) -> float | None:
     """Return the part of the GPU time held for which the cluster has no GPUs [1]; None of a policy."""
-    found = result.violations
+    found = result.outcome.violations
     held = float(result.outcome.held_milli_ms.astype(np.float64).sum()) / 1000
     if found is None or not held:
         return None

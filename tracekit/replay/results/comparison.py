@@ -67,8 +67,6 @@ class ReplayResult:
     """The schedule."""
     summary: Mapping[str, Any]
     """What `summarize` says of it."""
-    violations: pl.DataFrame | None = None
-    """Where the schedule holds more GPUs than there are; of the recorded one only (see `over_capacity`)."""
 
 
 def compare_policies(
@@ -169,7 +167,9 @@ def _row(first: ReplayResult, other: ReplayResult, seed: int, measured: NDArray[
     return [*head, n, *parts, *shares, note]
 
 
-def completed_by_both(first: ReplayResult, other: ReplayResult, measured: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+def completed_by_both(
+    first: ReplayResult, other: ReplayResult, measured: NDArray[np.bool_] | None
+) -> NDArray[np.bool_]:
     """Return which jobs both completed, of those measured, shape (n,)."""
     common: NDArray[np.bool_] = (first.outcome.end_ms >= 0) & (other.outcome.end_ms >= 0)
     return common if measured is None else common & measured

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["PowerDraw", "power_draw_mw", "energy_kwh", "idle_energy_kwh", "power_cap_assumption", "utilization_assumption"]
+__all__ = [
+    "PowerDraw",
+    "energy_kwh",
+    "idle_energy_kwh",
+    "power_cap_assumption",
+    "power_draw_mw",
+    "utilization_assumption",
+]
 
 _MW_MS = 3.6e12
 """One kWh [mW * ms]."""
@@ -59,9 +66,9 @@ def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -
 
     By M7 a GPU draws idle + u * (max - idle) at full clock: linear in utilization, as in the system configurations of
     ExaDigiT RAPS. So the energy is the idle power of all GPUs all the time (`idle_energy_kwh`), and on top of it
-    u_j * (max - idle) for the GPU time that each job j held, overheads included. Which model's power that is, is told
-    at `power_draw_mw`; a job that runs slower than recorded is taken to use its GPUs as much. Where jobs share GPUs, a GPU
-    works at most fully: the sum of u_j times GPU time held counts up to the GPU time in use.
+    u_j * (max - idle) for the GPU time that each job j held, overheads included. `power_draw_mw` says which
+    GPU model's power that is; a job that runs slower than recorded is assumed to use its GPUs as much. Where jobs share
+    GPUs, no GPU is more than fully used: the sum of u_j times GPU time held counts up to the GPU time in use.
     """
     draws = power_draw_mw(jobs, cluster, models)
     held = outcome.held_milli_ms.astype(np.float64)

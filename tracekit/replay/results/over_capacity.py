@@ -11,20 +11,20 @@ import polars as pl
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Recorded
+    from tracekit.replay.recording.mechanism import RecordedSchedule
     from tracekit.trace import Trace
 
-__all__ = ["violations_note", "violations"]
+__all__ = ["violations", "violations_note"]
 
 _ALWAYS = -(2**62)
 _GPU_HOUR = 3.6e9
 
 
 def violations(
-    jobs: Jobs, cluster: Cluster, assignment: Assignment, recorded: Recorded, trace: Trace | None = None
+    jobs: Jobs, cluster: Cluster, assignment: Assignment, recorded: RecordedSchedule, trace: Trace | None = None
 ) -> pl.DataFrame:
     """Return every time from which on recorded jobs hold more GPUs than there are.
 
@@ -68,7 +68,7 @@ def violations_note(found: pl.DataFrame) -> str:
 
 
 def _placements(
-    trace: Trace, jobs: Jobs, cluster: Cluster, recorded: Recorded
+    trace: Trace, jobs: Jobs, cluster: Cluster, recorded: RecordedSchedule
 ) -> tuple[pl.DataFrame, list[str]] | None:
     """Return the changes of GPUs held by node, and all nodes' names; None where placements tell no such node."""
     if not trace.has("placements"):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["SLOWDOWN_BOUND_MS", "bounded_slowdown", "measured_jobs", "summarize", "recorded_figures"]
+__all__ = ["SLOWDOWN_BOUND_MS", "bounded_slowdown", "measured_jobs", "recorded_figures", "summarize"]
 
 SLOWDOWN_BOUND_MS = 10_000
 """Shorter jobs count as this long in a slowdown [ms]."""

@@ -16,18 +16,18 @@ import numpy as np
 
 from tracekit.replay import kernel
 from tracekit.replay.engine.build import build, open_nodes
+from tracekit.replay.engine.ordered import Ordered
 from tracekit.replay.engine.setting import Run
 from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import NONE
 from tracekit.replay.keys import engine_key
-from tracekit.replay.mechanisms import Ordered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.engine.setting import Setting
     from tracekit.replay.engine.state import EngineState
-    from tracekit.replay.mechanisms import Sharing
+    from tracekit.replay.sharing.mechanism import Sharing
 
 __all__ = ["Residents", "prepare", "residents"]
 
