@@ -199,7 +199,7 @@ def test_an_effect_against_a_schedule_that_nobody_ran_is_not_told(tmp_path: Path
     assert found.sentence == (
         "A replay does not reproduce this log (19.4 h against 0.40 h waited); the effect cannot be told."
     )
-    assert (found.baseline, found.policy, found.support.told) == ("a", "b", False)
+    assert (found.baseline, found.policy, found.support.supported) == ("a", "b", False)
 
 
 def test_an_effect_of_a_policy_that_waits_longer_than_the_log_did_is_not_told() -> None:

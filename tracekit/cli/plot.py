@@ -36,7 +36,7 @@ def plot(
     fitted = WorkloadModel.read(model)
     drawn = workload_pictures(fitted)
     write_pictures(out, drawn, png=png, force=force)
-    progress = TerminalProgress()
-    for note in undrawn(fitted):
-        progress.note(note)
+    with TerminalProgress() as progress:
+        for note in undrawn(fitted):
+            progress.note(note)
     typer.echo(f"pictures: {out} ({', '.join(drawn)})")

@@ -9,7 +9,7 @@ import numpy as np
 from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, RELAX, SCOPE
-from tracekit.replay.assumptions.models import estimates_ms
+from tracekit.replay.assumptions.of_jobs import estimates_ms
 from tracekit.replay.keys import by_arrival
 from tracekit.replay.mechanisms import Backfill, Ordered
 

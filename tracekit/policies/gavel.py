@@ -10,7 +10,7 @@ import numpy as np
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import OVERHEAD, overheads
 from tracekit.policies.pools import Pools, make_pools
-from tracekit.replay.assumptions.models import type_speed_table
+from tracekit.replay.assumptions.speeds import type_speed_table
 from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.policies.interface import Parameter
-from tracekit.replay.assumptions.models import overhead_ms
+from tracekit.replay.assumptions.costs import overhead_ms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,7 +9,8 @@ import numpy as np
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT
 from tracekit.policies.pools import Pools, make_pools
-from tracekit.replay.assumptions.models import elastic_bounds, elastic_ppm, overhead_ms
+from tracekit.replay.assumptions.costs import overhead_ms
+from tracekit.replay.assumptions.speeds import elastic_bounds, elastic_ppm
 from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.mechanisms import Plan, Planner, View
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, NOISE, scan
-from tracekit.replay.assumptions.models import clock_speed_ppm, estimates_ms, power_config
+from tracekit.replay.assumptions.costs import clock_speed_ppm, power_config
+from tracekit.replay.assumptions.of_jobs import estimates_ms
 from tracekit.replay.assumptions.speeds import ppm
 from tracekit.replay.keys import by_arrival, shortest, smallest
 from tracekit.replay.mechanisms import Ordered, PowerCap

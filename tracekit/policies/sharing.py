@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.replay.assumptions.models import accumulated_memory_ppm, accumulation_ppm, memory_ppm, utilization_ppm
+from tracekit.replay.assumptions.of_jobs import memory_ppm, utilization_ppm
+from tracekit.replay.assumptions.speeds import accumulated_memory_ppm, accumulation_ppm
 from tracekit.replay.keys import shortest_left, smallest_left
 from tracekit.replay.mechanisms import Sharing
 

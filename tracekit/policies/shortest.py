@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracekit.policies.interface import Card, Policy
 from tracekit.policies.parameters import CHARGE, FIT, NOISE, OVERHEAD, charged, scan
-from tracekit.replay.assumptions.models import estimates_ms
+from tracekit.replay.assumptions.of_jobs import estimates_ms
 from tracekit.replay.keys import shortest, shortest_left, smallest, smallest_left
 from tracekit.replay.mechanisms import Ordered
 

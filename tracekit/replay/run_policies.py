@@ -13,8 +13,8 @@ from tracekit.errors import UsageError
 from tracekit.outputs import StagedFolder, output_errors
 from tracekit.progress import Progress
 from tracekit.replay.outcome import LOG_KINDS
-from tracekit.replay.panel import standard_panel
 from tracekit.replay.registry import named_policy
+from tracekit.replay.registry import policies as known_policies
 from tracekit.replay.results.comparison import ReplayResult, compare_policies
 from tracekit.replay.results.effects import beside_record
 from tracekit.replay.results.tables import write_files
@@ -27,10 +27,38 @@ if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome
     from tracekit.replay.scenario import Scenario
 
-__all__ = ["PolicyComparison", "folder_names", "left_out_sentences", "run_policies"]
+__all__ = ["PANEL", "PolicyComparison", "folder_names", "left_out_sentences", "run_policies", "standard_panel"]
 
 _MARKER = "comparison.parquet"
 _LONGEST_NAME = 120
+
+
+PANEL = (
+    "fifo",
+    "fifo,scan=skip",
+    "sjf",
+    "ssf",
+    "srtf",
+    "srsf",
+    "las",
+    "gittins",
+    "qssf",
+    "easy",
+    "conservative",
+    "fair-share",
+    "drf",
+    "philly",
+    "kueue",
+    "hived",
+    "recorded",
+)
+"""The standard panel, as on a command line; the first is what the others are compared with."""
+
+
+def standard_panel() -> tuple[str, ...]:
+    """Return the panel, as far as its policies are there."""
+    known = known_policies()
+    return tuple(text for text in PANEL if text.partition(",")[0] in known)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.errors import UsageError, nearest
-from tracekit.replay.assumptions.models import Models, load_models, spread_ppm, used
+from tracekit.replay.assumptions.models import Models, load_models, used
+from tracekit.replay.assumptions.speeds import spread_ppm
 from tracekit.replay.clusters.assignment import Assignment, assign
 from tracekit.replay.clusters.cluster import Cluster
 from tracekit.replay.engine.placement import RULES

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.replay.panel import standard_panel
 from tracekit.replay.results.answers import compared_answers
 from tracekit.replay.results.questions import REPLAYED
 from tracekit.replay.results.recorded_times import RECORDED
+from tracekit.replay.run_policies import standard_panel
 from tracekit.replay.workload.selection import BEYOND_LIMIT
 from tracekit.text import counted, cut, percent
 

@@ -1,7 +1,7 @@
 """The assumption models of a replay: what a trace does not say, from models.toml and a file of the user's.
 
-The functions that turn them into integers for the engine are in `model_speeds` (rates in ppm of the recorded speed),
-`model_costs` (overheads in ms, power in mW) and `model_jobs` (what is assumed of each job); all can be had from here.
+The functions that turn them into integers for the engine are in `speeds` (rates in ppm of the recorded speed), `costs`
+(overheads in ms, power in mW) and `of_jobs` (what is assumed of each job).
 """
 
 from __future__ import annotations
@@ -12,74 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import UsageError, nearest
-from tracekit.replay.assumptions.costs import (
-    clock_speed_ppm,
-    overhead_classes_ms,
-    overhead_ms,
-    power_config,
-    power_mw,
-    power_w,
-)
 from tracekit.replay.assumptions.file import Note, read_notes, read_sections, unknown_sections
-from tracekit.replay.assumptions.of_jobs import (
-    classes,
-    cpu_families,
-    deadlines_ms,
-    estimates_ms,
-    memory_ppm,
-    sharing_class,
-    utilization_ppm,
-)
 from tracekit.replay.assumptions.sections import Sections
-from tracekit.replay.assumptions.speeds import (
-    accumulated_memory_ppm,
-    accumulation_ppm,
-    class_speed_ppm,
-    cpu_speed_ppm,
-    elastic_bounds,
-    elastic_ppm,
-    interference_ppm,
-    locality_ppm,
-    spread_ppm,
-    stages_ppm,
-    type_speed_ppm,
-    type_speed_table,
-)
 from tracekit.toml_text import TomlText
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = [
-    "Models",
-    "accumulated_memory_ppm",
-    "accumulation_ppm",
-    "class_speed_ppm",
-    "classes",
-    "clock_speed_ppm",
-    "cpu_families",
-    "cpu_speed_ppm",
-    "deadlines_ms",
-    "elastic_bounds",
-    "elastic_ppm",
-    "estimates_ms",
-    "interference_ppm",
-    "load_models",
-    "locality_ppm",
-    "memory_ppm",
-    "overhead_classes_ms",
-    "overhead_ms",
-    "power_config",
-    "power_mw",
-    "power_w",
-    "sharing_class",
-    "spread_ppm",
-    "stages_ppm",
-    "type_speed_ppm",
-    "type_speed_table",
-    "used",
-    "utilization_ppm",
-]
+__all__ = ["Models", "load_models", "used"]
 
 _BUILT_IN = Path(__file__).with_name("models.toml")
 

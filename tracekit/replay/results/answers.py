@@ -132,7 +132,7 @@ def _told_of_kind(results: Sequence[ReplayResult], quotas: Mapping[str, str | No
     first: dict[str | None, ReplayResult] = {}
     for result in results:
         first.setdefault(quotas[result.policy], result)
-    return {r.policy: support_between(first[quotas[r.policy]], r).told for r in results}
+    return {r.policy: support_between(first[quotas[r.policy]], r).supported for r in results}
 
 
 def _grouped(
