@@ -28,7 +28,7 @@ def policies(
     Example: tracekit policies srtf
     """
     from tracekit.cli.display import print_table
-    from tracekit.replay.assumptions.models import load_models, used
+    from tracekit.replay.assumptions.models import load_models, used_assumptions
     from tracekit.replay.registry import broken_plugins, find_policy
     from tracekit.replay.registry import policies as known
 
@@ -47,7 +47,7 @@ def policies(
         return
     card = find_policy(name).card
     overhead = next((str(p.default) for p in card.parameters if p.name == "overhead"), None)
-    told = used(load_models(models), card.assumptions, overhead)
+    told = used_assumptions(load_models(models), card.assumptions, overhead)
     if form is TextFormat.json:
         print_json(_facts(card, told))
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.errors import UsageError, nearest
-from tracekit.replay.assumptions.models import Models, load_models, used
+from tracekit.replay.assumptions.models import Models, load_models, used_assumptions
 from tracekit.replay.assumptions.speeds import spread_ppm
 from tracekit.replay.clusters.assignment import Assignment, assign
 from tracekit.replay.clusters.cluster import Cluster
@@ -177,7 +177,9 @@ class Scenario:
 
     def _assumptions(self, policy: Any, outcome: Outcome) -> dict[str, Any]:
         overhead = policy.parameters.get("overhead")
-        found: dict[str, Any] = used(self.models, (*policy.card.assumptions, "M7"), overhead and str(overhead))
+        found: dict[str, Any] = used_assumptions(
+            self.models, (*policy.card.assumptions, "M7"), overhead and str(overhead)
+        )
         found["utilization"] = utilization_assumption(self.jobs, self.models)
         if outcome.power is not None:
             found["power cap"] = power_cap_assumption(outcome)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.assumptions.sections import PowerConfig, Preset
 
-__all__ = ["clock_speed_ppm", "overhead_classes_ms", "overhead_ms", "power_config", "power_mw", "power_w"]
+__all__ = ["clock_speed_ppm", "overhead_ms", "power_config", "power_mw", "power_w"]
 
 
 def overhead_ms(
@@ -62,25 +62,6 @@ def overhead_ms(
     else:
         seconds = _by_size(found, size)
     return np.asarray(np.rint(seconds * 1000), np.int64)
-
-
-def overhead_classes_ms(models: Models, preset: str) -> tuple[int, int, int]:
-    """Return the cost of a preemption for gangs of 1, of 2 to 8 and of more GPUs (M9) [ms].
-
-    Raises
-    ------
-    UsageError
-        There is no such preset, or it tells gangs of one of these classes apart.
-    """
-    sizes = (1, 2, 8, 9, 1_000_000)
-    one, two, eight, nine, most = overhead_ms(models, preset, sizes).tolist()
-    inside = any(step not in (1, 8) for step in models.overhead.presets[preset].up_to)
-    if two != eight or nine != most or inside:
-        raise UsageError(
-            f"the overhead preset {preset} depends on more than the classes 1, 2 to 8 and above 8 GPUs",
-            hint="this policy takes presets by these classes only",
-        )
-    return one, eight, nine
 
 
 def _by_size(preset: Preset, size: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ from tracekit.toml_text import TomlText
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["Models", "load_models", "used"]
+__all__ = ["Models", "load_models", "used_assumptions"]
 
 _BUILT_IN = Path(__file__).with_name("models.toml")
 
@@ -84,7 +84,7 @@ def _leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{key}"
 
 
-def used(models: Models, names: Iterable[str], overhead: str | None = None) -> dict[str, dict[str, str]]:
+def used_assumptions(models: Models, names: Iterable[str], overhead: str | None = None) -> dict[str, dict[str, str]]:
     """Return what a result prints of the assumptions that it used.
 
     Parameters

@@ -128,67 +128,45 @@ cdef struct Globals:
     int64_t ended, rung, active, wake, asked, culprit, scope, keeps, capped, speed, begun, lacking, blocks, seats
 
 
-cdef class State:
-    """The arrays of one run (see `state.EngineState`)."""
-
-    cdef Globals[::1] g
-    cdef Job[::1] jobs
-    cdef Node[::1] nodes
-    cdef Group[::1] groups
-    cdef Domain[::1] domains
-    cdef JobClass[::1] job_classes
-    cdef Queue[::1] queues
-    cdef Allocation[::1] allocations
-    cdef uint64_t[::1] bits
-    cdef uint64_t[::1] tops
-    cdef Entry[::1] events
-    cdef int32_t[::1] event_at
-    cdef Entry[::1] waiting
-    cdef int32_t[::1] waiting_at
-    cdef Entry[::1] eviction_queue
-    cdef int32_t[::1] eviction_at
-    cdef Change[::1] changes
-    cdef int64_t[::1] overheads
-    cdef int64_t[::1] thresholds
-    cdef int64_t[::1] level_values
-    cdef int32_t[:, ::1] spread
-    cdef LogRow[::1] log
-    cdef Sample[::1] samples
-    cdef int32_t[::1] touched
-    cdef int32_t[::1] scratch
-    cdef int32_t[::1] evicted
-    cdef int32_t[::1] active
-    cdef int32_t[::1] loosened
+cdef class Arrays:
+    """The fields of a named tuple of arrays, of which each becomes an attribute of its type."""
 
     def __init__(self, arrays):
-        self.g = arrays.g
-        self.jobs = arrays.jobs
-        self.nodes = arrays.nodes
-        self.groups = arrays.groups
-        self.domains = arrays.domains
-        self.job_classes = arrays.job_classes
-        self.queues = arrays.queues
-        self.allocations = arrays.allocations
-        self.bits = arrays.bits
-        self.tops = arrays.tops
-        self.events = arrays.events
-        self.event_at = arrays.event_at
-        self.waiting = arrays.waiting
-        self.waiting_at = arrays.waiting_at
-        self.eviction_queue = arrays.eviction_queue
-        self.eviction_at = arrays.eviction_at
-        self.changes = arrays.changes
-        self.overheads = arrays.overheads
-        self.thresholds = arrays.thresholds
-        self.level_values = arrays.level_values
-        self.spread = arrays.spread
-        self.log = arrays.log
-        self.samples = arrays.samples
-        self.touched = arrays.touched
-        self.scratch = arrays.scratch
-        self.evicted = arrays.evicted
-        self.active = arrays.active
-        self.loosened = arrays.loosened
+        for name, array in arrays._asdict().items():
+            setattr(self, name, array)
+
+
+cdef class State(Arrays):
+    """The arrays of one run (see `state.EngineState`)."""
+
+    cdef public Globals[::1] g
+    cdef public Job[::1] jobs
+    cdef public Node[::1] nodes
+    cdef public Group[::1] groups
+    cdef public Domain[::1] domains
+    cdef public JobClass[::1] job_classes
+    cdef public Queue[::1] queues
+    cdef public Allocation[::1] allocations
+    cdef public uint64_t[::1] bits
+    cdef public uint64_t[::1] tops
+    cdef public Entry[::1] events
+    cdef public int32_t[::1] event_at
+    cdef public Entry[::1] waiting
+    cdef public int32_t[::1] waiting_at
+    cdef public Entry[::1] eviction_queue
+    cdef public int32_t[::1] eviction_at
+    cdef public Change[::1] changes
+    cdef public int64_t[::1] overheads
+    cdef public int64_t[::1] thresholds
+    cdef public int64_t[::1] level_values
+    cdef public int32_t[:, ::1] spread
+    cdef public LogRow[::1] log
+    cdef public Sample[::1] samples
+    cdef public int32_t[::1] touched
+    cdef public int32_t[::1] scratch
+    cdef public int32_t[::1] evicted
+    cdef public int32_t[::1] active
+    cdef public int32_t[::1] loosened
 
 
 cdef struct JobFacts:

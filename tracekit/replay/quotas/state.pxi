@@ -20,29 +20,18 @@ cdef struct Claim:
     int32_t tries, out, refused
 
 
-cdef class TenantBooks:
+cdef class TenantBooks(Arrays):
     """The books of tenants (see `tenant_books.TenantBooks`)."""
 
-    cdef TenantRules[::1] rules
-    cdef Account[::1] accounts
-    cdef Pool[::1] pools
-    cdef Claim[::1] claims
-    cdef int32_t[::1] line
-    cdef int32_t[::1] kind
-    cdef int64_t[::1] refused
-    cdef int64_t[:, :, ::1] limits
-    cdef int64_t[::1] limit_ms
-
-    def __init__(self, arrays):
-        self.rules = arrays.rules
-        self.accounts = arrays.accounts
-        self.pools = arrays.pools
-        self.claims = arrays.claims
-        self.line = arrays.line
-        self.kind = arrays.kind
-        self.refused = arrays.refused
-        self.limits = arrays.limits
-        self.limit_ms = arrays.limit_ms
+    cdef public TenantRules[::1] rules
+    cdef public Account[::1] accounts
+    cdef public Pool[::1] pools
+    cdef public Claim[::1] claims
+    cdef public int32_t[::1] line
+    cdef public int32_t[::1] kind
+    cdef public int64_t[::1] refused
+    cdef public int64_t[:, :, ::1] limits
+    cdef public int64_t[::1] limit_ms
 
 
 cdef TenantRules _tenant_rules
