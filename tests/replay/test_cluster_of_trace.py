@@ -191,7 +191,7 @@ def test_jobs_that_tell_no_interval(make_trace: Callable[..., Trace]) -> None:
 def test_a_log_without_gpus_has_the_cluster_of_its_largest_gang(sample_trace: Callable[[str], Trace]) -> None:
     trace = sample_trace("swf")
     assert cluster_of_trace(trace, make_jobs([(0, 3, 1)])).gpus.tolist() == [8]
-    with pytest.raises(UsageError, match="neither the tables nor the jobs of the Trace tell any GPU"):
+    with pytest.raises(UsageError, match="neither the tables nor the jobs of the Trace state any GPU"):
         cluster_of_trace(trace, make_jobs([]))
 
 

@@ -138,7 +138,7 @@ def test_results_that_cannot_be_compared_are_one_line() -> None:
     one = compared("fifo", jobs, [(0, 10)])
     with pytest.raises(UsageError, match="a comparison needs at least one policy"):
         compare_policies([])
-    with pytest.raises(UsageError, match="two results are called 'fifo'; tell them apart by their parameters"):
+    with pytest.raises(UsageError, match="two results are called 'fifo'; distinguish them by their parameters"):
         compare_policies([one, one])
     with pytest.raises(UsageError, match="'fifo' and 'sjf' are not of the same jobs"):
         compare_policies([one, compared("sjf", others, [(1, 11)])])

@@ -44,7 +44,7 @@ from tracekit.text import visible
 __all__ = ["app", "main"]
 
 _LONGEST_LINE = 300
-"""Most characters of a line that tells an error."""
+"""Most characters of the line of an error."""
 
 app = typer.Typer(
     name="tracekit",
@@ -54,13 +54,13 @@ app = typer.Typer(
     help=(
         "Turn GPU-cluster logs into answers: why jobs wait, where GPUs idle, what fails.\n\n"
         "Start with **tracekit analyze LOGS -o out** and open out/report.html. "
-        "LOGS is a folder, file or archive with raw scheduler logs; **tracekit formats** tells which are known, and "
+        "LOGS is a folder, file or archive with raw scheduler logs; **tracekit formats** lists the known formats, and "
         "**tracekit datasets** fetches public ones.\n\n"
         "The steps one by one: **ingest** makes a Trace (a folder of Parquet tables) from raw logs, **info** and "
         "**validate** look at it, **queries** lists the questions it can answer, **query** answers one. "
         "**compare** puts several traces side by side, with the published numbers of the public ones.\n\n"
         "**replay** asks what would have been: the same jobs under another policy or on another cluster. **policies** "
-        "lists the policies, **fidelity** tells how far to trust a replay, **sweep** tries many combinations. "
+        "lists the policies, **fidelity** measures how far to trust a replay, **sweep** tries many combinations. "
         "**guidelines** says what to change, where the trace carries the evidence. "
         "**fit** makes a model of the workload, **plot** draws pictures of it, **generate** synthetic traces from it, "
         "**export** writes the jobs as other simulators read them."
@@ -123,7 +123,7 @@ def main() -> None:
 
 
 def _exit_code() -> int:
-    """Run the command, tell what was wrong, and return the exit code."""
+    """Run the command, print an error in one line, and return the exit code."""
     try:
         try:
             with damage_told(by_warnings=True):

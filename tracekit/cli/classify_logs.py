@@ -38,7 +38,7 @@ def classify_logs(
     name_pattern: Annotated[
         str | None,
         typer.Option(
-            metavar="REGEX", help="Where names of logs tell the job: a pattern with the groups job_id and attempt."
+            metavar="REGEX", help="How names of logs identify the job: a pattern with the groups job_id and attempt."
         ),
     ] = None,
     list_rules: Annotated[bool, typer.Option("--list-rules", help="Show the reasons and exit.")] = False,
@@ -47,10 +47,10 @@ def classify_logs(
     ] = TextFormat.table,
     force: Force = False,
 ) -> None:
-    """Tell from the logs of jobs why they failed: one reason for each failed trial, the root cause before its echo.
+    """Find in the logs of jobs why they failed: one reason for each failed trial, the root cause before its echo.
 
     Which job and attempt a log belongs to is read from its name. With --trace only trials that failed are read. Beside
-    FILE a file .lines.csv tells for each reason the log and the line.
+    FILE a file .lines.csv has the log and the line of each reason.
 
     Example: tracekit classify-logs job-logs --trace my-trace -o failures.parquet
     """
@@ -134,8 +134,8 @@ def _show_notes(found: Classification, trace: Trace | None) -> None:
     if found.without_sign:
         lines.append(f"{found.without_sign:,} trials show no failure in their logs")
     if found.unknown_logs:
-        whom = "belong to no trial of the Trace" if trace is not None else "have a name that does not tell the job"
-        lines.append(f"{found.unknown_logs:,} logs {whom}; --name-pattern tells how names are to be read")
+        whom = "belong to no trial of the Trace" if trace is not None else "have a name that does not identify the job"
+        lines.append(f"{found.unknown_logs:,} logs {whom}; --name-pattern says how to read names")
     if found.failed_without_log:
         lines.append(f"{found.failed_without_log:,} failed jobs of the Trace have no log")
     lines += [f"{count:,} {what} were passed over" for what, count in sorted(found.passed_over.items())]

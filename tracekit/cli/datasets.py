@@ -37,7 +37,7 @@ def datasets(
 ) -> None:
     """List the public traces with size, licence, study and origin; fetch one.
 
-    Without a command it lists them. **show** tells more about one, **fetch** downloads it.
+    Without a command it lists them. **show** describes one, **fetch** downloads it.
 
     Example: tracekit datasets fetch helios -o helios-raw
     """
@@ -60,7 +60,7 @@ def datasets(
 
 @group.command()
 def show(name: Name) -> None:
-    """Tell what a public trace is, and list its files, their checksums and their sources.
+    """Describe a public trace, and list its files, their checksums and their sources.
 
     Example: tracekit datasets show alibaba-pai
     """

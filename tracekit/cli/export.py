@@ -43,7 +43,7 @@ def export(
     """Write the jobs of a Trace as a simulator's own loader reads them.
 
     Jobs that the simulator cannot take are left out and counted; what it needs and the Trace lacks is filled in, and
-    each such value is told with the option that changes it.
+    each such value is reported with the option that changes it.
 
     Example: tracekit export my-trace --to gavel -o my.trace
     """

@@ -29,7 +29,7 @@ def fidelity(
     settings: ReplaySettings,
     force: ForceReplay = False,
 ) -> None:
-    """Tell how far to trust a replay: replay what the cluster really ran, and compare it with the log.
+    """Measure how far to trust a replay: replay what the cluster really ran, and compare it with the log.
 
     OUT holds fidelity.json, fidelity.parquet (errors by size class and VC), quantiles.parquet and quantiles.svg, and
     the replay itself.

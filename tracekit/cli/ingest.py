@@ -36,7 +36,7 @@ def ingest(
     records = kept + rejected.
 
     With --append a dump of every day builds a history: files that TRACE holds already change nothing, a job that is
-    exported again is told once, and where no TRACE is yet, it is made.
+    exported again is counted once; a missing TRACE is made.
 
     Example: tracekit ingest sample_traces/philly -o my-trace
     """

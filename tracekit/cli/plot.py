@@ -24,7 +24,7 @@ def plot(
 
     OUT holds arrivals.svg and one file for each group of run times with a fit, VCs left out: distribution, survival on
     log axes, and observed against fitted quantiles. Size classes too small for a fit of their own have that of all
-    jobs, moved to their median. What has no picture is told.
+    jobs, moved to their median. Notes name what has no picture.
 
     Example: tracekit plot workload.json -o pictures
     """

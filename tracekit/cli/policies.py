@@ -47,14 +47,14 @@ def policies(
         return
     card = find_policy(name).card
     overhead = next((str(p.default) for p in card.parameters if p.name == "overhead"), None)
-    told = used_assumptions(load_models(models), card.assumptions, overhead)
+    assumptions = used_assumptions(load_models(models), card.assumptions, overhead)
     if form is TextFormat.json:
-        print_json(_facts(card, told))
+        print_json(_facts(card, assumptions))
     else:
-        _show(card, told)
+        _show(card, assumptions)
 
 
-def _facts(card: Card, told: dict[str, dict[str, str]]) -> dict[str, object]:
+def _facts(card: Card, assumptions: dict[str, dict[str, str]]) -> dict[str, object]:
     return {
         "name": card.name,
         "title": card.title,
@@ -62,13 +62,13 @@ def _facts(card: Card, told: dict[str, dict[str, str]]) -> dict[str, object]:
         "parameters": [
             {"name": p.name, "default": p.default, "values": p.kind, "meaning": p.meaning} for p in card.parameters
         ],
-        "assumptions": told,
+        "assumptions": assumptions,
         "equal_to": list(card.equal_to),
         "sources": list(card.sources),
     }
 
 
-def _show(card: Card, told: dict[str, dict[str, str]]) -> None:
+def _show(card: Card, assumptions: dict[str, dict[str, str]]) -> None:
     from tracekit.cli.display import print_table
     from tracekit.policies.interface import spell
 
@@ -76,8 +76,8 @@ def _show(card: Card, told: dict[str, dict[str, str]]) -> None:
     if card.parameters:
         rows = [(p.name, spell(p.read(p.default)), p.kind, p.meaning) for p in card.parameters]
         print_table(("parameter", "default", "values", "meaning"), rows)
-    if told:
-        show_assumptions(told)
+    if assumptions:
+        show_assumptions(assumptions)
     for title, lines in (("The same as others", card.equal_to), ("Sources", card.sources)):
         if lines:
             typer.echo(f"{title}:")

@@ -41,8 +41,8 @@ def replay(
         bool,
         typer.Option(
             "--bracket",
-            help="Tell too how the means compare with the first policy's under other interference and memory of shared "
-            "GPUs.",
+            help="Show as well how the means compare with the first policy's under other interference and memory of "
+            "shared GPUs.",
         ),
     ] = False,
     log: Annotated[bool, typer.Option("--log", help="Keep the event log of each policy (log.parquet).")] = False,

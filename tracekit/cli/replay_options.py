@@ -77,7 +77,7 @@ def moment(text: str | None, option: str) -> dt.datetime | None:
 
 
 def show_before(scenario: Scenario, progress: Progress) -> None:
-    """Tell what is to be known before the first replay: jobs left out, and what the cluster cannot do."""
+    """Print, before the first replay, which jobs are left out and what the cluster cannot do."""
     from tracekit.replay.run_policies import left_out_sentences
 
     found = scenario.feasibility
@@ -87,9 +87,9 @@ def show_before(scenario: Scenario, progress: Progress) -> None:
         progress.note(sentence)
 
 
-def show_assumptions(told: dict[str, dict[str, Any]]) -> None:
+def show_assumptions(assumptions: dict[str, dict[str, Any]]) -> None:
     """Print the assumptions that results rest on, one line each."""
     typer.echo("Assumptions used:")
-    for key, a in told.items():
+    for key, a in assumptions.items():
         line = f"  {key}, {a['title']}: {a['value']} ({a['source']})"
         typer.echo("".join(c if c.isprintable() else "?" for c in line))

@@ -35,7 +35,7 @@ def _believed(jobs: Jobs, models: Models, noise: str, seed: int) -> NDArray[np.i
     """Return the estimates [ms], None where they are the truth; where a job has no time limit, that is the truth."""
     if noise == "limit":
         if not (jobs.limit_ms >= 0).any():
-            raise UsageError("noise=limit: the trace tells no time limits", hint="use oracle, helios or a sigma")
+            raise UsageError("noise=limit: the trace has no time limits", hint="use oracle, helios or a sigma")
         found = np.where(jobs.limit_ms >= 0, jobs.limit_ms, jobs.work_ms)
     else:
         found = estimates_ms(models, jobs.work_ms, seed, noise)
@@ -60,7 +60,7 @@ class Easy(Policy):
         title="EASY backfilling: later jobs go ahead where they do not delay the first in the queue",
         rule=(
             "Jobs start in the order of their submission up to the first that has no place. The estimates of the "
-            "running jobs tell when it will have one, and where. A later job may start now if it has a place now and "
+            "running jobs give when it will have one, and where. A later job may start now if it has a place now and "
             "either should end by that moment, or takes only GPUs that are free then beside that place. " + _OVERRUN
         ),
         parameters=(FIT, _NOISE, RELAX, SCOPE),

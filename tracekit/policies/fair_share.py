@@ -74,8 +74,8 @@ class Drf(Policy):
             "The turn goes to the tenant with the smallest dominant share: the largest of its shares of all GPUs, CPUs "
             "and memory, for its weight; by the earlier job between equals. Its jobs start in the order of their "
             "submission. With scan=stop nothing else starts while its first job cannot; with scan=skip the next tenant "
-            "has a turn. CPUs and memory count where jobs and nodes tell them, as totals of the domain and not node by "
-            "node: the total of a domain with a node that tells none does not count. Nothing is evicted."
+            "has a turn. CPUs and memory count where jobs and nodes state them, as totals of the domain and not node "
+            "by node: the total of a domain with a node that states none does not count. Nothing is evicted."
         ),
         parameters=(OF, WEIGHT, scan("stop"), FIT),
         assumptions=("D1", "D9"),

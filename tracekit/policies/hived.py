@@ -46,7 +46,7 @@ class HiveD(Policy):
             "guaranteed, or with opportunistic=preemptible those that the log does not call preemptible, or with "
             "opportunistic=priority those of at least the priority guaranteed_from. A job that all cells of its VC "
             "together could not hold, such as one of a VC without quota, is opportunistic, or with oversize=reject "
-            "rejected. Placement is always in blocks, whatever --placement says. The column guaranteed tells which "
+            "rejected. Placement is always in blocks, whatever --placement says. The column guaranteed marks which "
             "jobs were."
         ),
         parameters=(

@@ -2,7 +2,7 @@
 
     srtf,scan=skip,overhead=helios
 
-names the policy and then its parameters. How a policy schedules is told by the mechanism that it returns.
+names the policy and then its parameters. The mechanism that a policy returns decides how it schedules.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class Policy(ABC):
             All jobs of the replay; a policy that may not know run times must not read them.
         cluster : Cluster
         models : Models
-            Assumptions about what the trace does not tell.
+            Assumptions about what the trace does not record.
         seed : int
             Of every random draw.
 
@@ -267,12 +267,12 @@ class Policy(ABC):
     @property
     def what(self) -> str:
         """What it is, a few words: the card's title, and what the parameters off their defaults do."""
-        told = [
+        other = [
             p.words[p.choices.index(str(self.parameters[p.name]))]
             for p in self.card.parameters
             if p.words and self.parameters[p.name] != p.read(p.default)
         ]
-        return "; ".join((self.card.title, *told))
+        return "; ".join((self.card.title, *other))
 
     def __repr__(self) -> str:
         return f"<policy {self.label}>"

@@ -34,7 +34,7 @@ class Philly(Policy):
             " time attempt to start on the fewest nodes of one rack, then rests for the time backoff; after so many "
             "failed attempts as retries it takes any nodes of one rack, and after as many again any nodes of one GPU "
             "model, for which it waits without rests. A job of one GPU, or in a domain of one node, has nothing to "
-            "relax and never rests. A job that was evicted keeps its place in the relaxation. Each job's wait is told"
+            "relax and never rests. A job that was evicted keeps its place in the relaxation. Each job's wait is split"
             " in two columns: fair_share_wait_ms, in which its VC held its quota or more, and fragmentation_wait_ms, "
             "the rest."
         ),

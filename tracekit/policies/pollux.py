@@ -53,7 +53,7 @@ class PolluxLite(Policy):
         sources=(
             (
                 "Qiao et al., Pollux (OSDI'21): fitness with p = -1, penalty, 60 s; efficiency is left out, as no "
-                "trace tells a gradient noise scale."
+                "trace has a gradient noise scale."
             ),
             (
                 "Own choices: steps of the largest gain in place of the genetic search; running jobs are not stopped; "
@@ -65,8 +65,8 @@ class PolluxLite(Policy):
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
         """Return plans in rounds."""
         p = self.parameters
-        asked = jobs.devices.astype(np.int64)
-        low, high = elastic_bounds(models, asked)
+        requested = jobs.devices.astype(np.int64)
+        low, high = elastic_bounds(models, requested)
         pools = make_pools(jobs, cluster, p["fit"])
         round_ms = max(round(p["round"] * 1000), 1)
         delta_ms = p["delta"] * 1000
@@ -97,7 +97,7 @@ class PolluxLite(Policy):
             return Plan(
                 job[named],
                 gpus[named],
-                rate=np.maximum(elastic_ppm(models, asked[job[named]], gpus[named]), 1),
+                rate=np.maximum(elastic_ppm(models, requested[job[named]], gpus[named]), 1),
                 model=pools.model[rows["pool"][named]],
                 keep=True,
                 optional=len(named),

@@ -57,7 +57,7 @@ class Qssf(Policy):
 def foretell_ms(jobs: Jobs, blend: float) -> NDArray[np.int64]:
     """Return run times foretold from jobs that had ended before each submission (n,) [ms].
 
-    A job whose end the log does not tell is taken to end when it would have without waiting. Before anything has ended,
+    A job without a recorded end is assumed to end when it would have without waiting. Before anything has ended,
     every job is foretold the same: one second.
 
     Parameters

@@ -29,7 +29,7 @@ class Recorded(Policy):
             "Each job starts and ends when the log says so, at its first start and its last end; only its nodes are "
             "chosen anew by the placement, anywhere among nodes of one GPU model where it does not fit closely. A job "
             "for which too few GPUs are free runs all the same, on no node. The schedule is checked against the "
-            "cluster: violations.parquet tells when which node or domain would have held more GPUs than it has. "
+            "cluster: violations.parquet lists when which node or domain would have held more GPUs than it has. "
             "Jobs without a recorded start are left out and counted."
         ),
         equal_to=("With the cluster that the log ran on there are no violations, as far as the log is right.",),

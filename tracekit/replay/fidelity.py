@@ -155,12 +155,12 @@ def measure_fidelity(scenario: Scenario, policy: str | None = None, *, progress:
         known &= scenario.measured
     if not known.any():
         raise UsageError(f"no job has both a recorded start and one under {chosen.label}")
-    told = (recorded - jobs.submit_ms) / 1000
+    logged = (recorded - jobs.submit_ms) / 1000
     predicted = (result.outcome.first_start_ms - jobs.submit_ms) / 1000
     rows, quantiles = [], []
     for scope, name, which in _groups(scenario, known):
-        rows.append({"scope": scope, "name": name, **_metrics(told[which], predicted[which])})
-        ends = (np.quantile(values[which], _QUANTILES).tolist() for values in (told, predicted))
+        rows.append({"scope": scope, "name": name, **_metrics(logged[which], predicted[which])})
+        ends = (np.quantile(values[which], _QUANTILES).tolist() for values in (logged, predicted))
         quantiles += [
             {"scope": scope, "name": name, "quantile": q, "recorded_s": r, "predicted_s": p}
             for q, r, p in zip(_QUANTILES, *ends, strict=True)

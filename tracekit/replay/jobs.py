@@ -28,14 +28,14 @@ class LeftOut:
     jobs: int
     """How many jobs."""
     gpu_hours: float | None
-    """GPU-hours that the log tells of them [GPU*h]; None where it tells none."""
+    """Their GPU-hours by the log [GPU*h]; None unknown."""
 
 
 @dataclass(frozen=True)
 class Jobs:
     """The jobs of a replay, sorted by submission; ties keep the order of the trace.
 
-    All arrays have the shape (n,). Indices into the name lists are -1 where the trace does not tell.
+    All arrays have the shape (n,). Indices into the name lists are -1 where unknown.
     """
 
     origin: datetime
@@ -84,7 +84,7 @@ class Jobs:
     """Jobs of the trace that are not here."""
 
     def shares_left_out(self) -> list[tuple[LeftOut, float | None]]:
-        """Return what is left out, each with its share of all GPU-hours that the log tells of [1]."""
+        """Return what is left out, each with its share of all GPU-hours known of [1]."""
         replayed = float((self.work_ms.astype(np.float64) * self.devices * self.milli).sum()) / 3.6e9
         everything = replayed + sum(part.gpu_hours or 0.0 for part in self.left_out)
         return [

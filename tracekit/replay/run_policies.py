@@ -1,4 +1,4 @@
-"""Several policies on one scenario: replay each, keep its files, compare all."""
+"""Run several policies on one scenario: replay each, write its files, compare them all."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ PANEL = (
 
 
 def standard_panel() -> tuple[str, ...]:
-    """Return the panel, as far as its policies are there."""
+    """Return the panel without policies that are not installed."""
     known = known_policies()
     return tuple(text for text in PANEL if text.partition(",")[0] in known)
 
@@ -70,7 +70,7 @@ class PolicyComparison:
     assumptions: dict[str, dict[str, Any]]
     """Every assumption that any of the policies used, by its id."""
     skipped: dict[str, str]
-    """Policies of the panel that cannot run here, and why."""
+    """Policies of the panel that cannot run here, with the reason."""
 
 
 def run_policies(
@@ -104,7 +104,7 @@ def run_policies(
     draw : callable, optional
         Turns the comparison into an SVG.
     progress : Progress, optional
-        Told of each policy and of the jobs submitted.
+        Advances with the jobs submitted to each policy.
 
     Raises
     ------
@@ -144,23 +144,23 @@ def run_policies(
         staged.commit()
     finally:
         staged.discard()
-    told: dict[str, dict[str, Any]] = {}
+    assumptions: dict[str, dict[str, Any]] = {}
     for result in results:
         for key, value in result.summary["assumptions"].items():
-            if told.setdefault(key, value) != value:
-                told[f"{key} of {result.policy}"] = value
-    return PolicyComparison(compared, told, skipped)
+            if assumptions.setdefault(key, value) != value:
+                assumptions[f"{key} of {result.policy}"] = value
+    return PolicyComparison(compared, assumptions, skipped)
 
 
 class _Advance:
-    """Turns how many jobs were submitted so far into steps."""
+    """Advances the progress by the jobs submitted since it was last called."""
 
     def __init__(self, progress: Progress) -> None:
-        self._progress, self._told = progress, 0
+        self._progress, self._submitted = progress, 0
 
     def __call__(self, submitted: int) -> None:
-        self._progress.advance(submitted - self._told)
-        self._told = submitted
+        self._progress.advance(submitted - self._submitted)
+        self._submitted = submitted
 
 
 def _write(folder: Path, result: ReplayResult) -> None:
@@ -220,7 +220,7 @@ def folder_names(labels: Sequence[str]) -> list[str]:
     for label in labels:
         base = re.sub(r"[^A-Za-z0-9_.,=+-]", "_", label)[:_LONGEST_NAME].strip(".") or "policy"
         name, number = base, 1
-        # Some file systems do not tell capital letters.
+        # Some file systems ignore case.
         while name.lower() in {n.lower() for n in names}:
             number += 1
             name = f"{base}-{number}"
@@ -229,10 +229,10 @@ def folder_names(labels: Sequence[str]) -> list[str]:
 
 
 def left_out_sentences(scenario: Scenario) -> list[str]:
-    """Return what is to be known of jobs that are not in the replay, with the share of GPU-hours they hold."""
-    told = []
+    """Return one sentence for each reason why jobs are left out, with their share of the GPU-hours."""
+    sentences = []
     for part, share in scenario.jobs.shares_left_out():
         words = "" if share is None else f", with {percent(share)} of the GPU-hours"
         what = "1 job is" if part.jobs == 1 else f"{part.jobs:,} jobs are"
-        told.append(f"{what} left out: {part.reason}{words}")
-    return told
+        sentences.append(f"{what} left out: {part.reason}{words}")
+    return sentences

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Scenario", "cluster_for", "placement_named"]
 
 _WIDEST = 512
-"""Nodes of a gang up to which its spread is told apart; more count as so many."""
+"""Nodes of a gang whose spread is distinguished; more count as so many."""
 
 
 def placement_named(name: str) -> str:

@@ -34,9 +34,9 @@ def overhead_ms(
     gpus : array
         Gang sizes, at least 1 [GPUs].
     event : str
-        What happened; presets that tell no cost of their own for it charge that of a preemption.
+        What happened; presets without a cost of its own for it charge that of a preemption.
     family : str, optional
-        Model family of the jobs, which the preset muri knows.
+        Model family of the jobs, for the preset muri.
 
     Returns
     -------
@@ -71,10 +71,10 @@ def _by_size(preset: Preset, size: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.asarray(np.array(preset.seconds)[steps])
 
 
-def _by_family(told: dict[str, float], size: NDArray[np.int64], unknown: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the cost at the largest size told that a gang reaches; `unknown` below all of them."""
+def _by_family(costs: dict[str, float], size: NDArray[np.int64], unknown: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the cost of the largest listed size that a gang reaches; `unknown` below all of them."""
     found = unknown
-    for least, seconds in sorted((int(key), value) for key, value in told.items()):
+    for least, seconds in sorted((int(key), value) for key, value in costs.items()):
         found = np.where(size >= least, seconds, found)
     return np.asarray(found)
 

@@ -52,7 +52,7 @@ def load_models(path: Path | None = None) -> Models:
     Raises
     ------
     UsageError
-        The file cannot be read, or one of its keys or values cannot be used; its line is told.
+        The file cannot be read, or one of its keys or values cannot be used; the error names the line.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def used_assumptions(models: Models, names: Iterable[str], overhead: str | None 
     names : iterable of str
         Ids such as 'M4'. One section has one entry, under the first of its ids that is named.
     overhead : str, optional
-        The overhead preset of the policy, told under M9; that of models.toml by default.
+        The overhead preset of the policy, shown under M9; that of models.toml by default.
 
     Returns
     -------
@@ -106,22 +106,22 @@ def used_assumptions(models: Models, names: Iterable[str], overhead: str | None 
     UsageError
         There is no such id or preset.
     """
-    wanted: dict[str, str] = {}
+    sections_used: dict[str, str] = {}
     for name in names:
         if name not in models.ids:
             raise UsageError(f"no assumption is called '{name}'", hint=nearest(name, models.ids))
-        wanted.setdefault(models.ids[name], name)
+        sections_used.setdefault(models.ids[name], name)
     preset = overhead or models.overhead.default
     if preset not in models.overhead.presets:
         raise UsageError(f"'{preset}' is not an overhead preset", hint=nearest(preset, models.overhead.presets))
     return {
-        wanted[section]: {
+        sections_used[section]: {
             "title": note.title,
             "value": _one_line(_value(models, section, preset)),
             "source": _one_line(_source(models, section, preset)),
         }
         for section, note in models.notes.items()
-        if section in wanted
+        if section in sections_used
     }
 
 
@@ -146,15 +146,15 @@ def _value(models: Models, section: str, preset: str) -> str:
 def _source(models: Models, section: str, preset: str) -> str:
     """Return where the numbers are from, alternatives that are not in use left out."""
     chosen = {"presets": preset, "levels": getattr(getattr(models, section), "level", None)}
-    told = []
+    parts = []
     changed = (models.changed or {}).get(section)
     if changed:
-        told.append(f"{', '.join(changed)}: the user's own, from {models.file}")
+        parts.append(f"{', '.join(changed)}: the user's own, from {models.file}")
     for of, origin, evidence in models.notes[section].sources:
         keys = [key for key in of if _in_use(key, chosen)]
         if keys or not of:
-            told.append(f"{', '.join(keys)}: {origin} ({evidence})".removeprefix(": "))
-    return "; ".join(told)
+            parts.append(f"{', '.join(keys)}: {origin} ({evidence})".removeprefix(": "))
+    return "; ".join(parts)
 
 
 def _one_line(text: str) -> str:

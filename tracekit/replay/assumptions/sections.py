@@ -1,7 +1,7 @@
 """The assumption models of models.toml as typed objects, one class a section.
 
 A field's type says what the file may hold: `Annotated` numbers carry their range, `dict` stands for a table with keys
-of the user's own, a class for a table with fixed keys. What depends on several keys is told by `faults`.
+of the user's own, a class for a table with fixed keys. `faults` checks what depends on several keys.
 """
 
 from __future__ import annotations
@@ -380,7 +380,7 @@ class TypeSpeed(ModelSection):
 
     @property
     def pairs(self) -> int:
-        """Pairs that are told."""
+        """Pairs in the table."""
         return sum(len(row) for row in self.ratio.values())
 
     def faults(self) -> Iterator[Fault]:
@@ -406,7 +406,7 @@ class Deadlines(ModelSection):
 
 @dataclass(frozen=True)
 class Quotas(ModelSection):
-    """D9: quotas where no table tells them."""
+    """D9: quotas where no table has them."""
 
     percentile: Annotated[float, Range(0, 100)]
 

@@ -1,7 +1,7 @@
 # The scheduling pass of EASY backfilling.
 #
 # The queue goes from its head as far as it can. For the first job that must wait, the head, the estimates of running
-# jobs tell when it can start and where (`forecast`). A job behind it, in the order of the queue, may start now where
+# jobs give when it can start and where (`forecast`). A job behind it, in the order of the queue, may start now where
 # it has a place now and either should end by that moment, or would hold only GPUs that are left then beside the
 # head's place.
 #

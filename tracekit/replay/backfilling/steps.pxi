@@ -144,7 +144,7 @@ cdef inline void fill(Reservations b, Strip* strip, int64_t time, int64_t length
 
 
 cdef inline void run_instead(Reservations b, Strip* strip, int64_t length, int64_t gpus):
-    """Turn a reservation that begins now into a running job, which `ends` will tell of."""
+    """Turn a reservation that begins now into a running job, which `ends` will hold."""
     cdef int64_t _, last, k
     cdef int64_t base = strip.step_low
     cdef int64_t now = b.steps[base].time

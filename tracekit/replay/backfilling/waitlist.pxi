@@ -7,7 +7,7 @@
 # A limit that every waiting job keeps.
 cdef int64_t ANY = (1 << 62) - 1
 ANY_LIMIT = ANY
-# What a pass knows of a queue (its `blocked`): nothing; its jobs have no place now; they have, but none may start.
+# State of a queue in a pass (its `blocked`): unknown; its jobs have no place now; they have, but none may start.
 cpdef enum:
     OPEN = 0
     NO_PLACE = 1

@@ -38,7 +38,7 @@ class Meter(NamedTuple):
     """Arrays of a capped run, beside the engine's."""
 
     m: NDArray[Any]
-    """Sums, the step in force and what is told at the end (1,)."""
+    """Sums, the step in force and what is reported at the end (1,)."""
     running: NDArray[np.int32]
     """Running jobs, in no order."""
     at: NDArray[np.int32]
@@ -75,7 +75,7 @@ def prepare(cap: PowerCap, setting: Setting) -> Run:
 
 
 def meter(state: EngineState, cluster: Cluster, cap: PowerCap, name: str) -> Meter:
-    """Return the arrays of a capped run, whose nodes have joined, and let the engine tell who starts and ends.
+    """Return the arrays of a capped run, whose nodes have joined, and have the engine list the jobs that start and end.
 
     Raises
     ------

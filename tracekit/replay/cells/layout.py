@@ -33,7 +33,7 @@ class Hosts(NamedTuple):
     """Which private cell is bound where, and which jobs must make way."""
 
     c: NDArray[Any]
-    """CellBook (1,): how far the books are."""
+    """CellBook (1,): how far the arrays are up to date."""
     hosts: NDArray[Any]
     """Host of each node (N,)."""
     cells: NDArray[Any]
@@ -108,7 +108,7 @@ def _open_cells(
 
 
 def _columns(mechanism: Cells, outcome: Outcome) -> Outcome:
-    """Add what a run with cells tells of each job: 1 where it ran in cells of its VC."""
+    """Add the column `guaranteed`: 1 where a job ran in cells of its VC."""
     return replace(outcome, columns={"guaranteed": mechanism.guaranteed.astype(np.int64)})
 
 

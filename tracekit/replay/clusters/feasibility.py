@@ -94,7 +94,7 @@ def check_feasibility(
       or the load of the whole cluster is above 2.
     - 'warning': any job can never be placed, or the load of the cluster, a pool or a model is above 1 over the whole
       window, so that its queue grows as long as jobs come.
-    - 'ok': else. A VC above its quota is told of in the tables only, since a policy may lend.
+    - 'ok': else. A VC above its quota stands in the tables only, since a policy may lend.
 
     Parameters
     ----------
@@ -147,23 +147,23 @@ def _scopes(jobs: Jobs, cluster: Cluster, assignment: Assignment, gpu_ms: Floats
     everyone = np.zeros(len(jobs), dtype=np.int32)
     all_nodes = np.zeros(cluster.nodes, dtype=np.int32)
     yield "cluster", "", offered(everyone, 1)[0], _there(cluster, changes, all_nodes, 0, edges)
-    asked = offered(assignment.domain, len(cluster.domains))
+    demand = offered(assignment.domain, len(cluster.domains))
     for domain, name in enumerate(cluster.domains):
-        yield "pool", name, asked[domain], _there(cluster, changes, cluster.domain, domain, edges)
+        yield "pool", name, demand[domain], _there(cluster, changes, cluster.domain, domain, edges)
     index = {name.casefold(): code for code, name in enumerate(cluster.models) if name}
     of_model = np.array([index.get(name.casefold(), -1) for name in jobs.models] + [-1], dtype=np.int32)
     if index:
-        asked = offered(of_model[jobs.model], len(cluster.models))
+        demand = offered(of_model[jobs.model], len(cluster.models))
         for name_, code in index.items():
             # Models whose names differ only in case are one: their nodes are accepted alike.
             alike = np.array([name_ == other.casefold() for other in cluster.models], dtype=np.int32)[cluster.model]
-            yield "model", cluster.models[code], asked[code], _there(cluster, changes, alike, 1, edges)
+            yield "model", cluster.models[code], demand[code], _there(cluster, changes, alike, 1, edges)
     column_of = {name: code for code, name in enumerate(cluster.tenants)}
     of_vc = np.array([column_of.get(name, -1) for name in jobs.tenants] + [-1], dtype=np.int32)
-    asked = offered(of_vc[jobs.tenant], len(cluster.tenants))
+    demand = offered(of_vc[jobs.tenant], len(cluster.tenants))
     for column, name in enumerate(cluster.tenants):
         values = cluster.quota[:, column].astype(np.float64)
-        yield "vc", name, asked[column], _integrals(cluster.quota_ms, np.append(values[:1], values), edges)
+        yield "vc", name, demand[column], _integrals(cluster.quota_ms, np.append(values[:1], values), edges)
 
 
 def _changes(cluster: Cluster) -> list[tuple[int, int, int]]:
@@ -270,9 +270,10 @@ def _judged(
         if row["scope"] == "pool" and pools == 1:
             continue  # the same as the cluster
         refuse = row["scope"] == "cluster" and (row["load"] is None or row["load"] > REFUSED_LOAD)
-        told = "without any GPU there" if row["load"] is None else f"{row['load']:.2f} times what it can do"
+        demand = "without any GPU there" if row["load"] is None else f"{row['load']:.2f} times what it can do"
         (refused if refuse else warned).append(
-            f"the jobs submitted ask of {_scope(row)} {told} over the whole window, so its queue grows until they stop"
+            f"the jobs submitted ask of {_scope(row)} {demand} over the whole window, so its queue grows until they "
+            "stop"
         )
     return refused, warned
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["NODE_GPUS", "cluster_of_trace", "observed_cluster"]
 
 NODE_GPUS = 8
-"""GPUs of a node where the trace does not tell."""
+"""GPUs of a node where the trace does not state them."""
 
 _EPOCH = dt.datetime(1970, 1, 1)
 
@@ -135,15 +135,15 @@ def observed_cluster(
 ) -> Cluster:
     """Return a cluster as large as the most GPUs that the log's jobs held at one time, of everyone or of each VC.
 
-    Its nodes have as many GPUs as a job had at most on one node, or 8 where no job tells its nodes; as many nodes as
-    hold the peak. Where the log tells no interval, the jobs' largest gang counts. Quotas as in `cluster_of_trace`
-    when estimated. Parameters and errors as there.
+    Its nodes have as many GPUs as a job had at most on one node, or 8 where that is unknown of all; as many nodes as hold
+    the peak. Where the log has no interval, the jobs' largest gang counts. Quotas as in `cluster_of_trace` when
+    estimated. Parameters and errors as there.
     """
     factor = check_factor(gpus)
     name = _chosen(trace, cluster)
     held = held_gpus(trace, name)
     size = gpus_per_node(trace, name)
-    told = f"nodes of {size or NODE_GPUS} GPUs" + ("" if size else ", assumed")
+    sizes = f"nodes of {size or NODE_GPUS} GPUs" + ("" if size else ", assumed")
     size = size or NODE_GPUS
     peaks: Mapping[str, int] = {"": held.peak() or int(jobs.devices.max(initial=0))}
     if partitioned:
@@ -161,9 +161,9 @@ def observed_cluster(
     ]
     if not nodes:
         raise UsageError(
-            "neither the tables nor the jobs of the Trace tell any GPU", where=trace.path, hint="give a cluster file"
+            "neither the tables nor the jobs of the Trace state any GPU", where=trace.path, hint="give a cluster file"
         )
-    origin = f"observed: the most GPUs held at one time in the log{', by VC' if partitioned else ''}; {told}"
+    origin = f"observed: the most GPUs held at one time in the log{', by VC' if partitioned else ''}; {sizes}"
     return _with_quotas(nodes, QuotaTable.none(), trace, name, origin, factor, held)
 
 

@@ -1,11 +1,11 @@
-# Time, and what happens to jobs: the part of the engine that every policy shares and that knows none.
+# The event loop: the clock, and the events of jobs and nodes. All mechanisms share it.
 #
 # An instant is every event of one moment, in the order finish, node change, submission, timer; a scheduling pass
 # follows it (`list_pass`, and those of the other mechanisms).
 
 
 cdef inline void touch(State s, int64_t d, int64_t freed):
-    """Ask for a pass over a domain; `freed` tells that jobs which could not start may start now."""
+    """Ask for a pass over a domain; `freed` says that jobs which could not start may start now."""
     cdef int64_t place
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
@@ -169,7 +169,7 @@ cdef inline void suspend(State s, Key key, int64_t j):
         else:
             heap_push(s.events, s.event_at, 0, g.event_size, (job.submit + g.relax_ms) * 4 + KIND_TIMER, j)
             g.event_size += 1
-    tell(s, STOP, j, NONE, overhead_of(s, job.gpus))
+    log_row(s, STOP, j, NONE, overhead_of(s, job.gpus))
     enqueue(s, j, key_now(s, key, job))
 
 
@@ -203,7 +203,7 @@ cdef inline void end_job(State s, int64_t j):
     g.fragmented_at_end = g.fragmented_ms
     g.running -= 1
     g.events += 1
-    tell(s, FINISH, j, NONE, 0)
+    log_row(s, FINISH, j, NONE, 0)
 
 
 cdef inline void finish(State s, int64_t j):
@@ -227,10 +227,10 @@ cdef inline void submit(State s, Key key, int64_t j):
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     g.events += 1
-    tell(s, SUBMIT, j, NONE, 0)
+    log_row(s, SUBMIT, j, NONE, 0)
     if job.never:
         job.status = REJECTED
-        tell(s, REJECT, j, NONE, 0)
+        log_row(s, REJECT, j, NONE, 0)
         return
     job.status = WAITING
     job.stopped = g.now
@@ -286,7 +286,7 @@ cdef inline void change_nodes(State s, int64_t now):
         d = s.groups[s.nodes[change.node].group].domain
         g.events += 1
         g.change += 1
-        tell(s, UP if change.up else DOWN, NONE, change.node, 0)
+        log_row(s, UP if change.up else DOWN, NONE, change.node, 0)
         touch(s, d, 1)
         if change.up == s.nodes[change.node].up:
             continue

@@ -1,13 +1,13 @@
 # Which nodes have how many free GPUs, indexed: no question looks at all nodes.
 #
-# Each group keeps, for every number of free GPUs, one bit a node; a second layer tells which words hold a bit. The
+# Each group keeps, for every number of free GPUs, one bit a node; a second layer says which words hold a bit. The
 # first node with exactly f free GPUs is two bit scans away, and the lowest index comes first, which is the rule for
 # ties.
 #
 # Under buddy placement (Globals.blocks) a node stands in the row of each level at which it has a maximal free block,
 # and, wholly free and of the largest size, in the last row.
 #
-# Where jobs share GPUs by a plan (Globals.seats), a node knows the place of its first GPU among the allocations. Each
+# Where jobs share GPUs by a plan (Globals.seats), a node has the place of its first GPU among the allocations. Each
 # link of a job\'s allocation then is one GPU, which is busy while any job has it.
 
 

@@ -130,7 +130,7 @@ cdef inline int64_t next_victims(State s, int64_t d, int64_t j, JobClass* job_cl
     cdef Domain* domain = &s.domains[d]
     if gone == 0:
         count = first_victims(s, d, j, job_class)
-        if count != UNTOLD:
+        if count != UNKNOWN:
             return count
         if not could_free(s, d, j, job_class.gpus):
             return 0
@@ -311,7 +311,7 @@ cdef inline int64_t make_room(State s, Key key, int64_t d, int64_t j):
 
 
 cdef inline void list_pass(State s, Key key, int64_t d, bint evicts):
-    """Start what can start in a domain; `evicts` tells whether a waiting job may stop running ones."""
+    """Start what can start in a domain; `evicts` says whether a waiting job may stop running ones."""
     cdef int64_t low, high, q, j, nodes
     cdef Queue* queue
     cdef JobClass* job_class
@@ -350,7 +350,7 @@ cdef inline void list_pass(State s, Key key, int64_t d, bint evicts):
 def run_ordered(State s, Key key, bint evicts, int64_t instants):
     """Run at most so many instants of an ordering policy; return False when nothing is left to happen.
 
-    `evicts` tells whether a waiting job may stop running ones.
+    `evicts` says whether a waiting job may stop running ones.
     """
     cdef int64_t _, i, d
     cdef Globals* g = &s.g[0]

@@ -21,10 +21,10 @@ __all__ = ["Ordered"]
 
 @dataclass(frozen=True)
 class Ordered:
-    """Jobs start in the order of a key; with eviction, the key also tells which running jobs may be stopped."""
+    """Jobs start in the order of a key; with eviction, the key also decides which running jobs may be stopped."""
 
     key: Key
-    """What tells the order: a function of `replay.keys`, or any like them."""
+    """A function of `replay.keys`, or one with the same parameters."""
     scan: Literal["stop", "skip"] = "stop"
     """What a pass does at the first job that cannot start: end, or pass it over."""
     fit: Literal["place", "count"] = "place"
@@ -45,7 +45,7 @@ class Ordered:
     thresholds: tuple[int, ...] = ()
     """Attained service at which a job's level rises, ascending [GPU*ms]."""
     level_values: tuple[int, ...] = ()
-    """What the key is told of each level, one more than thresholds; the level's number when empty."""
+    """What the key gets as the job's level, one more than thresholds; the level's number when empty."""
     promote_ppm: int = 0
     """A job stopped for so many times its last run [ppm] begins again at the first level; 0 never."""
     overhead_ms: NDArray[np.int64] | None = None

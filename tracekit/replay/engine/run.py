@@ -79,15 +79,15 @@ def simulate(
         written = int(run.state.g["log_size"][0])
         if written <= rows:
             return run.complete(_outcome(run.state, wall, log=log, unit=run.unit))
-        # The run is deterministic: the same again, with room for what it wants to tell.
+        # The run is deterministic: the same again, with room for the whole log.
         rows = written
 
 
 def _outcome(s: EngineState, wall: float, *, log: bool, unit: int) -> Outcome:
-    """Return what the state tells; its GPUs are counted in units of so many milli-GPUs."""
+    """Return the outcome that stands in the state; its GPUs are counted in units of so many milli-GPUs."""
     g, jobs = s.g[0], s.jobs
     done = jobs["status"] == DONE
-    kept = s.samples[: g["samples"]]
+    samples = s.samples[: g["samples"]]
     return Outcome(
         first_start_ms=jobs["first"].copy(),
         end_ms=jobs["end"].copy(),
@@ -99,12 +99,12 @@ def _outcome(s: EngineState, wall: float, *, log: bool, unit: int) -> Outcome:
         unschedulable=~done & (jobs["status"] != FUTURE),
         held_milli_ms=jobs["attained"] * unit,
         timeline=Timeline(
-            time_ms=kept["time"].copy(),
-            running=kept["running"].copy(),
-            pending=kept["pending"].copy(),
-            busy_milli=kept["busy"] * unit,
-            free_milli=kept["free"] * unit,
-            fragmented_milli=kept["fragmented"] * unit,
+            time_ms=samples["time"].copy(),
+            running=samples["running"].copy(),
+            pending=samples["pending"].copy(),
+            busy_milli=samples["busy"] * unit,
+            free_milli=samples["free"] * unit,
+            fragmented_milli=samples["fragmented"] * unit,
         ),
         makespan_ms=int(g["last_end"]),
         busy_milli_ms=int(g["busy_at_end"]) * unit,

@@ -53,9 +53,9 @@ class Run(NamedTuple):
     state: EngineState
     """The engine's arrays, in which the outcome will stand."""
     step: Callable[[int], bool]
-    """Runs at most so many instants, at least one, and tells whether more are to come."""
+    """Runs at most so many instants, at least one, and returns whether more are to come."""
     complete: Callable[[Outcome], Outcome] = _as_it_is
-    """Adds to the outcome what only this mechanism knows."""
+    """Adds what only this mechanism records to the outcome."""
     unit: int = 1000
     """What the state counts GPUs in [milli-GPU]."""
 

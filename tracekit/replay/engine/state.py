@@ -67,7 +67,7 @@ class EngineState(NamedTuple):
     thresholds: NDArray[np.int64]
     """Attained service at which a job's level rises [GPU*ms] (L,)."""
     level_values: NDArray[np.int64]
-    """What the key function is told of each level (L + 1,)."""
+    """What the key gets as the level, by level (L + 1,)."""
     spread: NDArray[np.int32]
     """Speed on k nodes where k0 would do [ppm] (k0, k)."""
     log: NDArray[Any]

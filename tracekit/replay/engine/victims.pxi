@@ -6,7 +6,7 @@
 
 # There may be room; where shows only when the jobs are gone.
 cpdef enum:
-    UNTOLD = -2
+    UNKNOWN = -2
 cdef int64_t _LAST = 2**63 - 1
 # Nodes of a gang up to which it is asked which are clear first.
 cdef enum:
@@ -119,7 +119,7 @@ cdef inline int64_t first_to_be_clear(State s, Group* group, int64_t wanted, int
     """Find the nodes of a group that lose all their jobs first, with those that have none now as many as wanted.
 
     Writes the link that goes last of each behind the jobs in `evicted`; returns how many, 0 when there would never be
-    enough, noting how many lack, or UNTOLD when there are too many at once.
+    enough, noting how many lack, or UNKNOWN when there are too many at once.
     """
     cdef int64_t count, clear, index, link, place
     cdef Node* node
@@ -150,7 +150,7 @@ cdef inline int64_t first_to_be_clear(State s, Group* group, int64_t wanted, int
         return 0
     cdef int64_t last = base + missing
     if count > missing and s.allocations[s.evicted[last]].job == s.allocations[s.evicted[last - 1]].job:
-        return UNTOLD
+        return UNKNOWN
     return missing
 
 
@@ -194,23 +194,23 @@ cdef inline int64_t victims_of_gang(State s, Domain* domain, JobClass* job_class
     if one_group and wanted <= _FEW_NODES and g.evicted + wanted < len(s.evicted):
         nodes = first_to_be_clear(s, group, wanted, limit)
         return victims_of(s, nodes) if nodes > 0 else nodes
-    return UNTOLD if some_group_has_room(s, domain, job_class, limit) else 0
+    return UNKNOWN if some_group_has_room(s, domain, job_class, limit) else 0
 
 
 cdef inline int64_t first_victims(State s, int64_t d, int64_t j, JobClass* job_class):
     """Write into `scratch` who has to go until waiting job j has room, last in rank first; return how many.
 
-    0 when there would be no room if all jobs after it in rank went; UNTOLD when this is not known, or who they are is
+    0 when there would be no room if all jobs after it in rank went; UNKNOWN when this is not known, or who they are is
     not. Running jobs are in rank, and the domain has one.
     """
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
     if not g.listed or job_class.scope > 0 or s.jobs[j].evicted or g.rule == BUDDY:
-        return UNTOLD
+        return UNKNOWN
     cdef int64_t limit = eviction_limit(s, j)
     cdef int64_t kinds = sizes(s, domain, job_class)
     if kinds & 2:
-        return UNTOLD if kinds & 1 else victims_of_gang(s, domain, job_class, limit)
+        return UNKNOWN if kinds & 1 else victims_of_gang(s, domain, job_class, limit)
     cdef int64_t node = first_victim_suffices(s, domain, job_class, limit)
     cdef int64_t last = NONE
     if node == NONE:
@@ -220,7 +220,7 @@ cdef inline int64_t first_victims(State s, int64_t d, int64_t j, JobClass* job_c
     if last == NONE:
         return victims_on(s, node, job_class.gpus)
     cdef int64_t nodes = cleared_by(s, domain, job_class, last)
-    return victims_of(s, nodes) if nodes > 0 else UNTOLD
+    return victims_of(s, nodes) if nodes > 0 else UNKNOWN
 
 
 cdef inline int64_t sizes(State s, Domain* domain, JobClass* job_class):
@@ -257,7 +257,7 @@ cdef inline (int64_t, int64_t) first_to_have_room(State s, Domain* domain, JobCl
 cdef inline int64_t cleared_by(State s, Domain* domain, JobClass* job_class, int64_t job):
     """Note the nodes that have room once a job goes, as links of it behind the jobs in `evicted`; return how many.
 
-    UNTOLD when they are too many.
+    UNKNOWN when they are too many.
     """
     cdef int64_t index, may_go_there
     cdef Node* node
@@ -270,7 +270,7 @@ cdef inline int64_t cleared_by(State s, Domain* domain, JobClass* job_class, int
         may_go_there = node.up and node.gpus >= job_class.gpus and accepts(job_class, node.group, domain.group_low)
         if may_go_there and last_to_go(s, index, job_class.gpus, s.jobs[job].key, job - 1) == job:
             if g.evicted + count == len(s.evicted):
-                return UNTOLD
+                return UNKNOWN
             s.evicted[g.evicted + count] = link
             count += 1
         link = s.allocations[link].next

@@ -28,10 +28,10 @@ __all__ = ["Gangs", "divide"]
 
 
 class Gangs(NamedTuple):
-    """What compiled code knows of jobs that share GPUs, beside `EngineState` and `Fractions`."""
+    """Arrays of jobs that share GPUs, beside `EngineState` and `Fractions`."""
 
     gangs: NDArray[Any]
-    """How the jobs of each demand are cut into parts, each of one node."""
+    """How the jobs of each class are cut into parts, each of one node."""
     chosen: NDArray[np.int32]
     """Room for the GPUs of a part (G,)."""
     barred: NDArray[np.int32]
@@ -44,7 +44,7 @@ def divide(
     """Turn a state whose nodes are open into one that counts in milli-GPUs, and return its nodes and gangs.
 
     The arrays of jobs, sums, samples and log stay those of `state`. CPU and memory count only where they are known of
-    every node; a job that tells none asks for none.
+    every node; a job with none stated asks for none.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def divide(
 def _kinds(
     jobs: Jobs, cluster: Cluster, assignment: Assignment, *, by_tenant: bool
 ) -> tuple[pl.DataFrame, NDArray[np.int32]]:
-    """Return the different demands with their number of jobs, and the demand of each job."""
+    """Return the job classes with their number of jobs, and the class of each job."""
     nothing = np.zeros(len(jobs), np.int64)
     table = pl.DataFrame(
         {
@@ -113,7 +113,7 @@ def _kinds(
 
 
 def _accepted(jobs: Jobs, cluster: Cluster, kinds: pl.DataFrame) -> tuple[list[str], list[NDArray[np.bool_]], Supply]:
-    """Return for each demand the kinds of nodes that it accepts, as text and as a mask of nodes, and the nodes.
+    """Return for each job class the kinds of nodes that it accepts, as text and as a mask of nodes, and the nodes.
 
     A kind of nodes is a domain and a GPU model. A job may ask for one of several models, joined by '|'.
     """
@@ -123,15 +123,15 @@ def _accepted(jobs: Jobs, cluster: Cluster, kinds: pl.DataFrame) -> tuple[list[s
     )
     of_kind = [divmod(int(pair), len(cluster.models)) for pair in pairs]
     names = [f"{d}." * several + cluster.models[m].replace("|", "/") for d, m in of_kind]
-    untold = all(model == "" for model in cluster.models)
+    unstated = all(model == "" for model in cluster.models)
     found: dict[tuple[int, int], tuple[str, NDArray[np.bool_]]] = {}
     for domain, model in kinds.select("domain", "model").unique().iter_rows():
-        wanted: list[str | None] = [None]
-        if model >= 0 and not untold:
-            wanted = [part.casefold() for part in jobs.models[model].split("|")]
+        accepted_models: list[str | None] = [None]
+        if model >= 0 and not unstated:
+            accepted_models = [part.casefold() for part in jobs.models[model].split("|")]
         chosen = [
             k
-            for part in wanted
+            for part in accepted_models
             for k, (d, m) in enumerate(of_kind)
             if d == domain and (part is None or cluster.models[m].casefold() == part)
         ]
@@ -152,7 +152,7 @@ def _accepted(jobs: Jobs, cluster: Cluster, kinds: pl.DataFrame) -> tuple[list[s
 def _cut(
     kinds: pl.DataFrame, sets: list[str], accepts: list[NDArray[np.bool_]], supply: Supply
 ) -> tuple[NDArray[Any], Tasks]:
-    """Return how each demand is cut into parts (no parts: it can never run), and the shapes of all parts."""
+    """Return how each job class is cut into parts (no parts: it can never run), and the shapes of all parts."""
     gangs = np.zeros(len(kinds), struct_dtype("Gang"))
     gangs["rest"] = NONE
     gangs["milli"] = kinds["milli"].to_numpy()

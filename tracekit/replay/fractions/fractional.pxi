@@ -106,10 +106,10 @@ cdef inline void fractional_start(State s, Gangs gangs, int64_t j, int64_t nodes
     g.running += 1
     g.pending -= 1
     schedule_event(s, j)
-    tell(s, START, j, NONE, PPM)
+    log_row(s, START, j, NONE, PPM)
     cdef int64_t link = job.allocation
     while link != NONE and g.log_on:
-        tell_gpu(s, j, s.allocations[link].node, s.allocations[link].gpu, gangs.gangs[job.job_class].milli)
+        log_gpu(s, j, s.allocations[link].node, s.allocations[link].gpu, gangs.gangs[job.job_class].milli)
         link = s.allocations[link].next
 
 
@@ -123,7 +123,7 @@ cdef inline void fractional_change_nodes(State s, Fractions f):
         g.events += 1
         g.change += 1
         d = s.groups[s.nodes[node].group].domain
-        tell(s, UP if change.up else DOWN, NONE, node, 0)
+        log_row(s, UP if change.up else DOWN, NONE, node, 0)
         touch(s, d, 1)
         if change.up == s.nodes[node].up:
             continue

@@ -25,7 +25,7 @@ class Fractional:
     """
 
     order: Ordered
-    """The order of the jobs; it does not evict, has no levels and does not relax. Its key is told milli-GPUs and
+    """The order of the jobs; it does not evict, has no levels and does not relax. Its key gets milli-GPUs and
     milli-GPU * ms in place of GPUs and GPU * ms."""
     rule: str
     """A name of `fractions.RULES`."""

@@ -56,7 +56,7 @@ class Fractions(NamedTuple):
     scored_shape: NDArray[np.int32]
     """Which shape a row of `scores` belongs to; -1 none yet (rows,)."""
     scored_until: NDArray[np.int64]
-    """Number of changes that a row of `scores` knows of (rows,)."""
+    """Number of changes that a row of `scores` includes (rows,)."""
     random: NDArray[np.uint64]
     """EngineState of the random numbers, never 0 (1,)."""
     scratch: NDArray[np.int32]
@@ -111,8 +111,8 @@ def fractions(
     totals[GPU_SCALE] = most * WHOLE
     totals[WEIGHT] = expected.shapes["weight"].sum()
     sets = list(dict.fromkeys([*tasks.model_sets, *expected.model_sets]))
-    wanted = expected.shapes.copy()
-    wanted["models"] = [sets.index(expected.model_sets[index]) for index in wanted["models"]]
+    expected_shapes = expected.shapes.copy()
+    expected_shapes["models"] = [sets.index(expected.model_sets[index]) for index in expected_shapes["models"]]
     state = Fractions(
         rule=RULES.index(rule),
         nodes=nodes,
@@ -120,7 +120,7 @@ def fractions(
         holders=np.zeros((len(nodes), 1 + most), dtype=np.int32),
         accepted=_accepted(sets, supply.models).view(np.uint8),
         shapes=tasks.shapes,
-        expected=wanted,
+        expected=expected_shapes,
         totals=totals,
         changed=np.full(len(nodes), -1, dtype=np.int32),
         scores=np.full((rows, len(nodes)), -1, dtype=np.int8),

@@ -123,7 +123,7 @@ def supply_of(cluster: Cluster) -> tuple[Supply, bool, bool]:
     """Return the nodes of a replay's cluster, and whether CPU and memory of all of them are known.
 
     Virtual clusters are not kept apart and quotas not looked at. Nodes that join only later are left out. What is not
-    known of every node is not modelled: it is 0 everywhere, and the demands must leave it out too.
+    known of every node is not modelled: it is 0 everywhere, and the tasks must leave it out too.
     """
     there = cluster.absent == 0
     cpu, memory = cluster.cpu_milli[there], cluster.memory_mib[there]
@@ -161,8 +161,8 @@ def expected_workload(tasks: Tasks, popularity: float = 0.95) -> ExpectedWorkloa
         .sort("weight", "cpu", "milli", "count", "name", descending=True)
     )
     covered = np.cumsum(table["weight"].to_numpy())
-    kept = int(np.searchsorted(covered, popularity * len(tasks))) + 1
-    table = table.head(kept)
+    count_kept = int(np.searchsorted(covered, popularity * len(tasks))) + 1
+    table = table.head(count_kept)
     shapes = np.zeros(len(table), dtype=struct_dtype("Shape"))
     for name in ("cpu", "milli", "count", "models", "weight"):
         shapes[name] = table[name].to_numpy()

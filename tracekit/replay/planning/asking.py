@@ -49,7 +49,7 @@ def prepare(planner: Planner, setting: Setting) -> Run:
 
 
 def _steps(planner: Planner, state: EngineState, arrays: Any, setting: Setting) -> Callable[[int], bool]:
-    """Return what runs a planner for at most so many instants and plans, and tells whether more are to come."""
+    """Return what runs a planner for at most so many instants and plans, and says whether more are to come."""
     g, key, name = state.g[0], engine_key(by_arrival), setting.name
     n = len(state.jobs)
     view = View(state, arrays)
@@ -66,14 +66,14 @@ def _steps(planner: Planner, state: EngineState, arrays: Any, setting: Setting) 
             if g["running"] or g["pending"]:
                 view.renew()
                 plan = _ask(planner, view, name)
-                wanted = reader.read(plan)
+                instructions = reader.read(plan)
                 wrong = kernel.apply_plan(
                     arrays,
                     key,
-                    kernel.PlanColumns(wanted.columns),
-                    wanted.rows,
-                    wanted.ends,
-                    wanted.beside,
+                    kernel.PlanColumns(instructions.columns),
+                    instructions.rows,
+                    instructions.ends,
+                    instructions.beside,
                     planner.share,
                     plan.keep,
                     planner.any_model,
@@ -82,7 +82,7 @@ def _steps(planner: Planner, state: EngineState, arrays: Any, setting: Setting) 
                     stopped,
                 )
                 if wrong:
-                    raise reader.fault(wrong, wanted)
+                    raise reader.fault(wrong, instructions)
                 idle = 0 if g["running"] or g["submitted"] < n else idle + 1
                 if idle >= _IDLE_PLANS:
                     return False
@@ -123,8 +123,8 @@ def _ask(planner: Planner, view: View, name: str) -> Plan:
     except TracekitError:
         raise
     except Exception as error:
-        told = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise UsageError(f"the policy {name} failed at {view.now_ms / 1000:g} s: {told}", hint=HINT) from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise UsageError(f"the policy {name} failed at {view.now_ms / 1000:g} s: {reason}", hint=HINT) from error
     if not isinstance(plan, Plan):
         raise UsageError(f"the policy {name} returned {type(plan).__name__} at {view.now_ms / 1000:g} s, not a Plan")
     return plan

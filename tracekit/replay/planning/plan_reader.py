@@ -137,8 +137,8 @@ class PlanReader:
         bad = np.flatnonzero((gpus < 1) | (gpu < -1) | (gpus > size - np.maximum(gpu, 0)))
         if len(bad):
             what = f"{gpus[bad[0]]} GPUs" + (f" from GPU {gpu[bad[0]]} on" if gpu[bad[0]] != -1 else "")
-            told = f"named {what} of node {self.node_id[node[bad[0]]]}, which has {size[bad[0]]}"
-            raise self._of_job(told, columns, int(place[bad[0]]))
+            what = f"named {what} of node {self.node_id[node[bad[0]]]}, which has {size[bad[0]]}"
+            raise self._of_job(what, columns, int(place[bad[0]]))
         again = (place[1:] == place[:-1]) & (node[1:] == node[:-1])
         bad = np.flatnonzero(again & ((gpu[:-1] == -1) | (gpu[:-1] + gpus[:-1] > gpu[1:])))
         if len(bad):
@@ -146,8 +146,8 @@ class PlanReader:
         total = np.bincount(place, gpus, len(columns.jobs)).astype(np.int64)
         bad = np.flatnonzero((total > 0) & (total != columns.gpus))
         if len(bad):
-            told = f"named nodes for {total[bad[0]]} GPUs, but gave {columns.gpus[bad[0]]}"
-            raise self._of_job(told, columns, int(bad[0]))
+            what = f"named nodes for {total[bad[0]]} GPUs, but gave {columns.gpus[bad[0]]}"
+            raise self._of_job(what, columns, int(bad[0]))
         bad = np.flatnonzero((total > 0) & (beside != -1) & (beside != columns.jobs))
         if len(bad):
             raise self._of_job("named nodes and a job to sit beside at once", columns, int(bad[0]))
@@ -157,12 +157,12 @@ class PlanReader:
         at, columns = int(self.state.g["culprit"][0]), plan.columns
         if wrong in {NOT_ACCEPTED, MODELS_MIXED, NO_ROOM} and plan.rows is not None:
             place, node, gpus, gpu = (int(value) for value in plan.rows[at])
-            told = f"named node {self.node_id[node]}, which the job may not use"
+            what = f"named node {self.node_id[node]}, which the job may not use"
             if wrong == MODELS_MIXED:
-                told = "named nodes of several GPU models"
+                what = "named nodes of several GPU models"
             elif wrong == NO_ROOM:
-                told = self._no_room(node, gpus, gpu)
-            return self._of_job(told, columns, place)
+                what = self._no_room(node, gpus, gpu)
+            return self._of_job(what, columns, place)
         beside = -1 if plan.beside is None else int(plan.beside[at])
         other = f"job {self.job_id[beside]}" if 0 <= beside < len(self.job_id) else f"the job at {beside}"
         what = {
@@ -185,14 +185,14 @@ class PlanReader:
             return f"named {gpus} GPUs of node {name}, which has {row['free']} free"
         return f"named GPUs of node {name} that have {self.planner.share} jobs already"
 
-    def _of_job(self, told: str, columns: PlanColumns, place: int) -> UsageError:
+    def _of_job(self, what: str, columns: PlanColumns, place: int) -> UsageError:
         j, all_jobs = int(columns.jobs[place]), len(self.job_id)
         job = f"job {self.job_id[j]}" if 0 <= j < all_jobs else f"the job at {j} of {all_jobs}"
         at = int(self.state.g["now"][0]) / 1000
-        return self._error(f"{told}: {job}, at {at:g} s")
+        return self._error(f"{what}: {job}, at {at:g} s")
 
-    def _error(self, told: str) -> UsageError:
-        return UsageError(f"the policy {self.name} {told}", hint=HINT)
+    def _error(self, what: str) -> UsageError:
+        return UsageError(f"the policy {self.name} {what}", hint=HINT)
 
 
 def _moved(rows: NDArray[np.int64], order: NDArray[np.intp]) -> NDArray[np.int64]:

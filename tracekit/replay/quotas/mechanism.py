@@ -73,7 +73,7 @@ class Tenants:
     resources: bool = False
     """Whether CPUs and memory, of a domain as a whole, limit jobs as well."""
     attribute: bool = False
-    """Whether each job's waits are told apart: in how much of it its tenant held its quota or more."""
+    """Whether to record for each job how much of its wait its tenant held its quota or more."""
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run in which tenants take turns."""

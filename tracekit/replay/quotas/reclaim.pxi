@@ -287,7 +287,7 @@ cdef inline bint has_right(State s, TenantBooks books, int64_t a, int64_t j, Job
 cdef inline bint reclaim(State s, TenantBooks books, Key key, int64_t a, int64_t j, JobClass* job_class, bint allowed):
     """Evict for a waiting job that did not start; return whether it now has a place. If not, nothing is changed.
 
-    `allowed` tells that its quota sufficed and only a place was missing, for which a cohort evicts nobody.
+    `allowed` says that its quota sufficed and only a place was missing, for which a cohort evicts nobody.
     """
     cdef int64_t step, rule, own, others, below, borrow, lasting, only_once
     cdef TenantRules* rules = &books.rules[0]

@@ -1,4 +1,4 @@
-"""Open the books of tenants for one run, and read from them what is told of each job."""
+"""The arrays of tenants for one run, and the columns that they add to the outcome."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TenantBooks(NamedTuple):
     """What a run with tenants keeps beside the `EngineState`."""
 
     rules: NDArray[Any]
-    """TenantRules (1,): the settings, and how far the books are."""
+    """TenantRules (1,): the settings, and how far the books are up to date."""
     accounts: NDArray[Any]
     """Account of each tenant in each domain, those of a domain side by side (A,)."""
     pools: NDArray[Any]
@@ -123,7 +123,7 @@ def open_books(
 
 
 def _with_columns(state: EngineState, books: TenantBooks, outcome: Outcome) -> Outcome:
-    """Add what a run with tenants tells of each job, where it was asked to.
+    """Add what a run with tenants records of each job, where it was asked to.
 
     fair_share_wait_ms: waiting while its tenant held its quota or more. fragmentation_wait_ms: the rest of its wait, in
     which only a place was missing. placement_refused: 1 where its quota allowed it once and there was no place.

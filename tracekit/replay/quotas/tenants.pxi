@@ -338,7 +338,7 @@ cdef inline void change_quotas(State s, TenantBooks books):
 def run_tenants(State s, TenantBooks books, Key key, bint evicts, int64_t instants):
     """Run at most so many instants of a policy with tenants; return False when nothing is left to happen.
 
-    `evicts` tells whether jobs may be evicted.
+    `evicts` says whether jobs may be evicted.
     """
     cdef int64_t _, i, d
     cdef Globals* g = &s.g[0]

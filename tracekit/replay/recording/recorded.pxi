@@ -26,7 +26,7 @@ cdef inline void recorded_change_nodes(State s, int64_t until):
             node_joins(s, change.node)
         else:
             node_leaves(s, change.node)
-        tell(s, UP if change.up else DOWN, NONE, change.node, 0)
+        log_row(s, UP if change.up else DOWN, NONE, change.node, 0)
 
 
 def carry_out(State s, int64_t[::1] times, int8_t[::1] kinds, int64_t[::1] jobs):
@@ -44,7 +44,7 @@ def carry_out(State s, int64_t[::1] times, int8_t[::1] kinds, int64_t[::1] jobs)
             job.status = WAITING
             g.pending += 1
             g.submitted += 1
-            tell(s, SUBMIT, j, NONE, 0)
+            log_row(s, SUBMIT, j, NONE, 0)
         elif kinds[i] == START_RUN:
             recorded_begin(s, j, job)
         else:
@@ -76,7 +76,7 @@ cdef inline void end(State s, int64_t j, Job* job):
     g.free_at_end = g.free_ms
     g.fragmented_at_end = g.fragmented_ms
     g.running -= 1
-    tell(s, FINISH, j, NONE, 0)
+    log_row(s, FINISH, j, NONE, 0)
     if job.nodes == 0:
         g.busy -= job.gpus
     else:

@@ -60,7 +60,7 @@ class ReplayResult:
     """One policy of a comparison."""
 
     policy: str
-    """What to call it: the policy with the parameters that tell it from the others."""
+    """What to call it: the policy with the parameters that distinguish it from the others."""
     jobs: Jobs
     """What was replayed; the same jobs for every policy."""
     outcome: Outcome
@@ -92,12 +92,12 @@ def compare_policies(
         Why there is no interval; NULL where there is one.
 
     In the row of the first policy everything after the headline keys is NULL. The differences are those of the two
-    schedules, whatever the log says; `beside_record` leaves those that can be told as effects.
+    schedules, whatever the log says; `beside_record` keeps those that the log supports.
 
     Parameters
     ----------
     results : sequence of ReplayResult
-        The policies, of the same jobs; the first is the yardstick.
+        The policies, of the same jobs; the first is the baseline.
     seed : int
         Seed of the resampling; the same seed gives the same intervals.
     measured : array of bool, shape (n,), optional
@@ -114,7 +114,7 @@ def compare_policies(
     names = [r.policy for r in results]
     for i, name in enumerate(names):
         if name in names[:i]:
-            raise UsageError(f"two results are called '{name}'", hint="tell them apart by their parameters")
+            raise UsageError(f"two results are called '{name}'", hint="distinguish them by their parameters")
     for other in results[1:]:
         _check_same_jobs(first, other)
     rows = [_row(first, other, seed, measured) for other in results]
@@ -237,7 +237,7 @@ def comparison_rows(compared: pl.DataFrame) -> tuple[list[str], list[list[object
     """Return headers and rows of the table that a terminal shows of a comparison.
 
     Times are in hours where the largest of their column is an hour or more, else in seconds; shares in percent. What is
-    not known of the log's own schedule stays empty, and so does what cannot be told (see `effect_sentences`).
+    not known of the log's own schedule stays empty, and so does an effect without support (see `effect_sentences`).
     """
     first = compared["policy"][0]
     headers = ["policy", "completed"]

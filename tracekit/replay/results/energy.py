@@ -52,9 +52,9 @@ def power_draw_mw(jobs: Jobs, cluster: Cluster, models: Models) -> PowerDraw:
     per_model = np.array([_watts(models, name) for name in cluster.models] or [_watts(models, "")])
     watts = per_model[cluster.model] if cluster.nodes else per_model[:0]
     mean = np.average(watts, axis=0, weights=cluster.gpus) if cluster.nodes else per_model[0]
-    asked = np.array([cluster.models.index(name) if name in cluster.models else -1 for name in jobs.models] + [-1])
+    model_of = np.array([cluster.models.index(name) if name in cluster.models else -1 for name in jobs.models] + [-1])
     # Jobs that name no model have the index -1, which is the last element.
-    known = asked[jobs.model]
+    known = model_of[jobs.model]
     of_job = np.where((known >= 0)[:, None], per_model[known], mean)
     drawn = np.rint(of_job * (1000 * utilization_ppm(models, jobs) / PPM)[:, None]).astype(np.int64)
     idle = np.rint(1000 * watts[:, 0] * cluster.gpus).astype(np.int64)
@@ -87,9 +87,9 @@ def idle_energy_kwh(idle_mw: NDArray[np.int64], cluster: Cluster, outcome: Outco
     """
     present = _present_ms(cluster, outcome.makespan_ms)
     energy = float((present * idle_mw).sum())
-    kept = (outcome.busy_milli_ms + outcome.free_milli_ms) / 1000 - float((present * cluster.gpus).sum())
-    if kept > 0:
-        energy += kept * float(idle_mw.sum()) / cluster.total_gpus
+    on_left_nodes = (outcome.busy_milli_ms + outcome.free_milli_ms) / 1000 - float((present * cluster.gpus).sum())
+    if on_left_nodes > 0:
+        energy += on_left_nodes * float(idle_mw.sum()) / cluster.total_gpus
     return energy / _MW_MS
 
 

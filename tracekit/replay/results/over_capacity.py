@@ -70,15 +70,15 @@ def violations_note(found: pl.DataFrame) -> str:
 def _placements(
     trace: Trace, jobs: Jobs, cluster: Cluster, recorded: RecordedSchedule
 ) -> tuple[pl.DataFrame, list[str]] | None:
-    """Return the changes of GPUs held by node, and all nodes' names; None where placements tell no such node."""
+    """Return the changes of GPUs held by node, and all nodes' names; None where placements name no such node."""
     if not trace.has("placements"):
         return None
-    wanted = pl.DataFrame({"job_id": jobs.job_id.filter(pl.Series(recorded.start_ms >= 0))})
+    included = pl.DataFrame({"job_id": jobs.job_id.filter(pl.Series(recorded.start_ms >= 0))})
     rows = (
         trace.scan("placements")
         .select("job_id", "node_id", "gpu_count", "start_time", "end_time")
         .filter(pl.col("end_time") >= pl.col("start_time"), pl.col("gpu_count") > 0, pl.col("node_id").is_not_null())
-        .join(wanted.lazy(), on="job_id", how="semi")
+        .join(included.lazy(), on="job_id", how="semi")
         .collect()
     )
     names = list(cluster.node_id)

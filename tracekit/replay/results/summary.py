@@ -130,7 +130,7 @@ def _slowdown(jobs: Jobs, jct_ms: NDArray[np.int64], known: NDArray[np.bool_]) -
 
 
 def recorded_figures(jobs: Jobs, measured: NDArray[np.bool_] | None = None) -> dict[str, Any] | None:
-    """Return the figures of jobs that the log itself tells, with keys of summary.json; None where it tells none.
+    """Return the figures of jobs by the log itself, with keys of summary.json; None where it has no times.
 
     Parameters
     ----------

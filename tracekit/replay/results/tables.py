@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["SUMMARY_NAME", "jobs_table", "summary_json", "timeline_table", "write_files", "write_result"]
 
 SUMMARY_NAME = "summary.json"
-"""The file that tells the folder of a result."""
+"""The file that marks a folder as a result."""
 
 _ROW_GROUP = 131_072
 
@@ -44,7 +44,7 @@ def jobs_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
     slowdown
         Bounded slowdown, see `bounded_slowdown`.
 
-    Columns that the policy itself tells (`Outcome.columns`) follow, NULL for jobs that did not end.
+    Columns of the policy itself (`Outcome.columns`) follow, NULL for jobs that did not end.
 
     What a job never reached is NULL.
     """

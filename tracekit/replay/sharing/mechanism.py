@@ -20,7 +20,7 @@ class Sharing:
     """Jobs start in the order of a key, on idle GPUs or else beside other jobs; nothing is stopped.
 
     Jobs on one GPU slow each other down (M1); a gang goes at the pace of its slowest GPU. A waiting job that cannot
-    start is passed over. Jobs of equal demand, utilization and memory wait in one line, so both should have few values.
+    start is passed over. Jobs of one class, utilization and memory wait in one line, so both should have few values.
     """
 
     key: Key

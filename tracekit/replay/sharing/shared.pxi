@@ -59,16 +59,16 @@ cdef inline void renew_neighbours(State s, Residents r, int64_t j, int64_t mark)
         link = r.held[link].next
 
 
-cdef inline void tell_start(State s, Residents r, int64_t j):
+cdef inline void log_shared_start(State s, Residents r, int64_t j):
     cdef int64_t i, gpu, node
     cdef Globals* g = &s.g[0]
     if g.log_on == 0:
         return
-    tell(s, START, j, NONE, s.jobs[j].rate)
+    log_row(s, START, j, NONE, s.jobs[j].rate)
     for i in range(r.g[0].chosen):
         gpu = r.chosen[i]
         node = r.gpus[gpu].node
-        tell_gpu(s, j, node, gpu - r.nodes[node].first, 1000)
+        log_gpu(s, j, node, gpu - r.nodes[node].first, 1000)
 
 
 cdef inline void sharing_start(State s, Residents r, int64_t j, int64_t step):
@@ -97,7 +97,7 @@ cdef inline void sharing_start(State s, Residents r, int64_t j, int64_t step):
     g.running += 1
     g.pending -= 1
     schedule_event(s, j)
-    tell_start(s, r, j)
+    log_shared_start(s, r, j)
     renew_neighbours(s, r, j, 2 * j)
 
 

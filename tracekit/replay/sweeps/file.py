@@ -105,7 +105,7 @@ class SweepRun:
         return asdict(self)
 
     def scenario_key(self) -> SweepRun:
-        """Return what tells the jobs and the cluster: runs that have it in common share their work."""
+        """Return what determines jobs and cluster: runs that have it in common share their scenario."""
         return replace(self, placement="", seed=0, policy="")
 
 

@@ -32,7 +32,7 @@ _LARGEST_ERROR = 500
 
 
 def digest_of(run: SweepRun) -> str:
-    """Return what tells a run from every other: its parameters, and the contents of all that it reads.
+    """Return a digest of all that a run depends on: its parameters, and the contents of all files that it reads.
 
     These are the Trace's manifest, the files of cluster, models and policy, and the program itself; where files lie
     does not matter.
@@ -56,7 +56,7 @@ def _content(path: str) -> str:
     try:
         return blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
     except OSError:
-        return f"missing {path}"  # the run itself tells what is wrong
+        return f"missing {path}"  # the run itself reports what is wrong
 
 
 @cache
@@ -78,7 +78,7 @@ def _code() -> str:
     return found.hexdigest()
 
 
-class _Kept:
+class _LastScenario:
     """The last scenario, since runs that share it come one after the other."""
 
     key: SweepRun | None = None
@@ -86,9 +86,9 @@ class _Kept:
 
 
 def _scenario(run: SweepRun) -> Scenario:
-    if _Kept.scenario is None or _Kept.key != run.scenario_key():
-        _Kept.scenario = None  # frees the old before the new is made
-        _Kept.scenario = scenario_of(
+    if _LastScenario.scenario is None or _LastScenario.key != run.scenario_key():
+        _LastScenario.scenario = None  # frees the old before the new is made
+        _LastScenario.scenario = scenario_of(
             run.trace,
             cluster=run.cluster,
             cluster_name=run.cluster_name,
@@ -101,8 +101,8 @@ def _scenario(run: SweepRun) -> Scenario:
             models=run.models,
             force=run.force,
         )
-        _Kept.key = run.scenario_key()
-    return replace(_Kept.scenario, placement=placement_named(run.placement), seed=run.seed)
+        _LastScenario.key = run.scenario_key()
+    return replace(_LastScenario.scenario, placement=placement_named(run.placement), seed=run.seed)
 
 
 def _time(text: str | None) -> dt.datetime | None:

@@ -137,18 +137,18 @@ def _done(
     digests = [digest_of(run) for run in runs]
     found: dict[str, dict[str, Any]] = {}
     for digest in digests:
-        kept = _read(folder / f"{digest}.json")
-        if kept is not None:
-            found[digest] = kept
-    wanted = {d: run for d, run in zip(digests, runs, strict=True) if d not in found}
+        finished = _read(folder / f"{digest}.json")
+        if finished is not None:
+            found[digest] = finished
+    pending = {d: run for d, run in zip(digests, runs, strict=True) if d not in found}
     if found:
         progress.note(f"{len(found):,} of {len(set(digests)):,} runs are there already")
-    progress.stage(f"sweep of {counted(len(wanted), 'runs')}", total=len(wanted))
-    number = min(workers or os.cpu_count() or 1, len(wanted))
-    for digest, summary in _carried_out(list(wanted.items()), number):
+    progress.stage(f"sweep of {counted(len(pending), 'runs')}", total=len(pending))
+    number = min(workers or os.cpu_count() or 1, len(pending))
+    for digest, summary in _carried_out(list(pending.items()), number):
         found[digest] = summary
         if "error" in summary:
-            progress.note(f"a run failed: {wanted[digest].policy}: {summary['error']}")
+            progress.note(f"a run failed: {pending[digest].policy}: {summary['error']}")
         else:
             _write(folder / f"{digest}.json", orjson.dumps(summary, option=orjson.OPT_INDENT_2))
         progress.advance(1)
@@ -216,15 +216,15 @@ def _table(rows: list[tuple[str, SweepRun, dict[str, Any]]]) -> pl.DataFrame:
     )
 
 
-def _carried_out(wanted: list[tuple[str, SweepRun]], workers: int) -> Iterator[tuple[str, dict[str, Any]]]:
+def _carried_out(pending: list[tuple[str, SweepRun]], workers: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the digest and the summary of each run as it ends."""
     if workers <= 1:
-        for digest, run in wanted:
+        for digest, run in pending:
             yield digest, carry_out(run)
         return
     pool = [_Worker() for _ in range(workers)]
     try:
-        waiting = iter(wanted)
+        waiting = iter(pending)
         busy = [worker for worker in pool if worker.next_of(waiting)]
         while busy:
             ready = wait([worker.link for worker in busy])
