@@ -135,9 +135,9 @@ def observed_cluster(
 ) -> Cluster:
     """Return a cluster as large as the most GPUs that the log's jobs held at one time, of everyone or of each VC.
 
-    Its nodes have as many GPUs as a job had at most on one node, or 8 where that is unknown of all; as many nodes as hold
-    the peak. Where the log has no interval, the jobs' largest gang counts. Quotas as in `cluster_of_trace` when
-    estimated. Parameters and errors as there.
+    Its nodes have as many GPUs as a job had at most on one node, or 8 where that is unknown; as many nodes as hold the
+    peak. Where the log has no interval, the jobs' largest gang counts. Quotas as in `cluster_of_trace` when estimated.
+    Parameters and errors as there.
     """
     factor = check_factor(gpus)
     name = _chosen(trace, cluster)

@@ -97,9 +97,9 @@ def _base(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not fewer:
         return []
     more = [f"those of {len(fewer) - _MOST} more policies over other numbers"] if len(fewer) > _MOST else []
-    others_over = ", ".join([*fewer[:_MOST], *more])
+    other = ", ".join([*fewer[:_MOST], *more])
     return [
-        f"the means of {first['policy']} are over {counted(first['completed'], 'jobs')}, {others_over}: not the same jobs"
+        f"the means of {first['policy']} are over {counted(first['completed'], 'jobs')}, {other}: not the same jobs"
     ]
 
 

@@ -12,8 +12,8 @@ _RULE = (
     " submission, queue time is first start minus submission. The change is the mean over the jobs that both policies"
     " completed, divided by the mean under the first; its 95 % interval resamples whole submission days. Run times that"
     " a policy is given in advance are the true ones, so that such a policy shows the most that prediction can give. An"
-    " effect is reported only where the mean wait under the first policy is within a factor of 1.25 of what the same jobs"
-    " waited by the log, or within a minute of it, and the policy does not let them wait longer than the log did."
+    " effect is reported only where the mean wait under the first policy is within a factor of 1.25 of what the same"
+    " jobs waited by the log, or within a minute of it, and the policy does not let them wait longer than the log did."
 )
 _ORDER = (
     " The first policy comes first, then those under which a mean differs from its by 0.1 % or more for some row, then"

@@ -57,7 +57,7 @@ class Residents(NamedTuple):
     heads: NDArray[Any]
     """Head of each queue: its first job, and a number that the GPUs it could have do not exceed."""
     held: NDArray[Any]
-    """Held: the GPUs of running jobs, as linked lists in the order in which they were taken; unused ones from SharedGlobals.free_held."""
+    """Held: the GPUs of running jobs, as linked lists in order of taking; unused ones from SharedGlobals.free_held."""
     bits: NDArray[np.uint64]
     """One bit a node by kind, group and number of jobs (2, ...)."""
     counts: NDArray[np.int32]
