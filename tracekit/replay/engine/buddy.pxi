@@ -9,15 +9,8 @@
 
 cdef inline void hold_block(State s, Job* job, int64_t node, int64_t gpu, int64_t gpus):
     """Take a block of a node for a job."""
-    cdef Globals* g = &s.g[0]
-    cdef int64_t link = g.unused_allocation
-    cdef Allocation* allocation = &s.allocations[link]
-    g.unused_allocation = allocation.next
-    allocation.node = node
+    cdef Allocation* allocation = add_allocation(s, job, node, gpus)
     allocation.gpu = gpu
-    allocation.gpus = gpus
-    allocation.next = job.allocation
-    job.allocation = link
     take_block(s, allocation, 1)
 
 

@@ -190,20 +190,24 @@ cdef inline void loosen(State s, Job* job, int64_t d):
     touch(s, d, 0)
 
 
-cdef inline void end_job(State s, int64_t j):
-    """Book the end of a running job; its GPUs are the caller's to free."""
+cdef inline void note_end(State s, int64_t j):
+    """Record that a job ends now."""
     cdef Globals* g = &s.g[0]
-    cdef Job* job = &s.jobs[j]
-    settle(job, g.now)
-    job.status = DONE
-    job.end = g.now
+    s.jobs[j].status = DONE
+    s.jobs[j].end = g.now
     g.last_end = g.now
     g.busy_at_end = g.busy_ms
     g.free_at_end = g.free_ms
     g.fragmented_at_end = g.fragmented_ms
     g.running -= 1
-    g.events += 1
     log_row(s, FINISH, j, NONE, 0)
+
+
+cdef inline void end_job(State s, int64_t j):
+    """End a running job; its GPUs are the caller's to free."""
+    settle(&s.jobs[j], s.g[0].now)
+    s.g[0].events += 1
+    note_end(s, j)
 
 
 cdef inline void finish(State s, int64_t j):

@@ -66,7 +66,8 @@ cdef inline int64_t one_node(State s, JobClass* job_class, Domain* domain, int64
     return best
 
 
-cdef inline void hold_number(State s, Job* job, int64_t node, int64_t gpus):
+cdef inline Allocation* add_allocation(State s, Job* job, int64_t node, int64_t gpus):
+    """Add GPUs of a node to a job's allocation, and return that entry; nodes are the caller's to update."""
     cdef Globals* g = &s.g[0]
     cdef int64_t link = g.unused_allocation
     cdef Allocation* allocation = &s.allocations[link]
@@ -75,20 +76,12 @@ cdef inline void hold_number(State s, Job* job, int64_t node, int64_t gpus):
     allocation.gpus = gpus
     allocation.next = job.allocation
     job.allocation = link
-    take_gpus(s, node, gpus)
+    return allocation
 
 
 cdef inline void hold_seat(State s, Job* job, int64_t node, int64_t gpu):
     """Let a job join a GPU, and add that to its allocation."""
-    cdef Globals* g = &s.g[0]
-    cdef int64_t link = g.unused_allocation
-    cdef Allocation* allocation = &s.allocations[link]
-    g.unused_allocation = allocation.next
-    allocation.node = node
-    allocation.gpu = gpu
-    allocation.gpus = 1
-    allocation.next = job.allocation
-    job.allocation = link
+    add_allocation(s, job, node, 1).gpu = gpu
     take_seat(s, node, gpu, 1)
 
 
@@ -97,7 +90,8 @@ cdef inline void hold(State s, Job* job, int64_t node, int64_t gpus):
     if s.g[0].seats:
         hold_seats(s, job, node, gpus)
     else:
-        hold_number(s, job, node, gpus)
+        add_allocation(s, job, node, gpus)
+        take_gpus(s, node, gpus)
 
 
 cdef void hold_seats(State s, Job* job, int64_t node, int64_t gpus):

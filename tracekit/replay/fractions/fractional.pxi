@@ -141,15 +141,7 @@ cdef inline bint fractional_next_instant(State s, Fractions f, Gangs gangs, Key 
     """Carry out every event of the next moment; return False when there is none."""
     cdef int64_t j
     cdef Globals* g = &s.g[0]
-    cdef int64_t now = NEVER
-    if g.event_size > 0:
-        now = s.events[0].key >> 2
-    if g.submitted < g.jobs:
-        now = min(now, s.jobs[g.submitted].submit)
-    elif g.event_size == 0 and g.pending == 0:
-        return False
-    if g.change < g.changes:
-        now = min(now, s.changes[g.change].time)
+    cdef int64_t now = next_time(s)
     if now == NEVER:
         return False
     advance(s, now)

@@ -66,23 +66,10 @@ def _steps(planner: Planner, state: EngineState, arrays: Any, setting: Setting) 
             if g["running"] or g["pending"]:
                 view.renew()
                 plan = _ask(planner, view, name)
-                instructions = reader.read(plan)
-                wrong = kernel.apply_plan(
-                    arrays,
-                    key,
-                    kernel.PlanColumns(instructions.columns),
-                    instructions.rows,
-                    instructions.ends,
-                    instructions.beside,
-                    planner.share,
-                    plan.keep,
-                    planner.any_model,
-                    planner.resize_ms,
-                    named,
-                    stopped,
-                )
+                read = reader.read(plan)
+                wrong = kernel.apply_plan(arrays, key, kernel.PlanArrays(read), named, stopped)
                 if wrong:
-                    raise reader.fault(wrong, instructions)
+                    raise reader.fault(wrong, read)
                 idle = 0 if g["running"] or g["submitted"] < n else idle + 1
                 if idle >= _IDLE_PLANS:
                     return False

@@ -38,39 +38,40 @@ cdef inline uint64_t narrow(State s, JobClass* job_class, int64_t group, int64_t
     return accept
 
 
-cdef inline bint may_go(State s, JobClass* job_class, int64_t group, int64_t model, bint any_model, int64_t node):
+cdef inline bint may_go(State s, JobClass* job_class, PlanArrays p, int64_t i, int64_t node):
     """Return whether a plan leaves a node to a job; naming a node names its GPU model."""
+    cdef int64_t model = p.models[i]
     cdef int64_t index = s.nodes[node].group
     cdef Domain* domain = &s.domains[job_class.domain]
     if index < domain.group_low or index >= domain.group_high:
         return False
-    if any_model and model == NONE:
+    if p.any_model and model == NONE:
         model = s.groups[index].model
-    cdef uint64_t accept = narrow(s, job_class, group, model, any_model)
+    cdef uint64_t accept = narrow(s, job_class, p.groups[i], model, p.any_model)
     return (accept >> <uint64_t>(index - domain.group_low)) & <uint64_t>1 == <uint64_t>1
 
 
-cdef inline int64_t check_rows(State s, PlanColumns p, int64_t[:, ::1] rows, int64_t[::1] ends, bint any_model):
+cdef inline int64_t check_rows(State s, PlanArrays p):
     """Return 0, or what is wrong with the nodes that a plan names for its jobs, room left aside."""
     cdef int64_t i, at, first
     cdef JobClass* job_class
     for i in range(len(p.jobs)):
         job_class = &s.job_classes[s.jobs[p.jobs[i]].job_class]
-        for at in range(ends[i], ends[i + 1]):
+        for at in range(p.ends[i], p.ends[i + 1]):
             s.g[0].culprit = at
-            if not may_go(s, job_class, p.groups[i], p.models[i], any_model, rows[at, _NODE]):
+            if not may_go(s, job_class, p, i, p.rows[at, _NODE]):
                 return NOT_ACCEPTED
-            first = s.nodes[rows[ends[i], _NODE]].group
-            if s.groups[s.nodes[rows[at, _NODE]].group].model != s.groups[first].model:
+            first = s.nodes[p.rows[p.ends[i], _NODE]].group
+            if s.groups[s.nodes[p.rows[at, _NODE]].group].model != s.groups[first].model:
                 return MODELS_MIXED
     return 0
 
 
-cdef inline int64_t check_beside(State s, PlanColumns p, int64_t[::1] beside, bint keep, int64_t[::1] wanted):
+cdef inline int64_t check_beside(State s, PlanArrays p, int64_t[::1] wanted):
     """Return 0, or what is wrong with whom a plan puts beside whom; `wanted` holds places in the plan, plus 1."""
     cdef int64_t i, other, has, place
     for i in range(len(p.jobs)):
-        other = beside[i]
+        other = p.beside[i]
         if other == NONE or other == p.jobs[i] or p.gpus[i] == 0:
             continue
         s.g[0].culprit = i
@@ -80,9 +81,9 @@ cdef inline int64_t check_beside(State s, PlanColumns p, int64_t[::1] beside, bi
         if wanted[other]:
             place = wanted[other] - 1
             has = p.gpus[place]
-            if place >= i or (beside[place] != NONE and beside[place] != other):
+            if place >= i or (p.beside[place] != NONE and p.beside[place] != other):
                 return BESIDE_UNKNOWN
-        elif not keep or s.jobs[other].status != RUNNING:
+        elif not p.keep or s.jobs[other].status != RUNNING:
             return BESIDE_UNKNOWN
         if has != p.gpus[i]:
             return BESIDE_SIZE
@@ -143,22 +144,21 @@ cdef inline int64_t hold_rows(State s, Job* job, int64_t[:, ::1] rows, int64_t l
     return nodes
 
 
-cdef inline int64_t hold_beside(
-    State s, Job* job, Job* other, JobClass* job_class, int64_t group, int64_t model, bint any_model, int64_t share
-):
-    """Take the GPUs of another job for one without GPUs; return its nodes.
+cdef inline int64_t hold_beside(State s, Job* job, JobClass* job_class, PlanArrays p, int64_t i):
+    """Take the GPUs of the job beside which a plan puts one without GPUs; return its nodes.
 
     0 (nothing taken): nothing may start there now. A negative number: what is wrong.
     """
     cdef Allocation* allocation
+    cdef Job* other = &s.jobs[p.beside[i]]
     if other.status != RUNNING:
         return 0
     cdef int64_t link = other.allocation
     while link != NONE:
         allocation = &s.allocations[link]
-        if not may_go(s, job_class, group, model, any_model, allocation.node):
+        if not may_go(s, job_class, p, i, allocation.node):
             return -TOO_FAR
-        if s.allocations[s.nodes[allocation.node].seat + allocation.gpu].gpus >= share:
+        if s.allocations[s.nodes[allocation.node].seat + allocation.gpu].gpus >= p.share:
             return -CROWDED
         if s.nodes[allocation.node].up == 0:
             return 0

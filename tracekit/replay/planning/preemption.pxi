@@ -43,30 +43,21 @@ cdef inline bint same_seats(State s, int64_t old, int64_t new):
     return True
 
 
-cdef inline void go_on(
-    State s,
-    Key key,
-    int64_t j,
-    int64_t old,
-    int64_t nodes,
-    int64_t gpus,
-    int64_t rate,
-    int64_t resize_ms,
-    int64_t[::1] beside,
-):
-    """Run a waiting or moving job on the GPUs that it was just given; `old` is the allocation that it had.
+cdef inline void go_on(State s, Key key, int64_t j, int64_t old, int64_t nodes, PlanArrays p, int64_t i):
+    """Run the job at place i of a plan on the GPUs that it was just given; `old` is the allocation that it had.
 
-    Where jobs share GPUs (`beside` is not None) it may be back where it was, and then it is charged nothing.
+    Where jobs share GPUs it may be back where it was, and then it is charged nothing.
     """
     cdef Job* job = &s.jobs[j]
     cdef int64_t old_gpus = job.gpus
+    cdef int64_t gpus = p.gpus[i]
     cdef int64_t fresh = job.allocation
-    if beside is not None and job.evicted and old_gpus == gpus and same_seats(s, old, fresh):
+    if p.beside is not None and job.evicted and old_gpus == gpus and same_seats(s, old, fresh):
         forgive_stop(s, job)
     job.allocation = old
     drop_allocation(s, job)
     job.allocation = fresh
     job.gpus = gpus
     if job.evicted:
-        charge(s, job, resize_ms if old_gpus != gpus else overhead_of(s, gpus))
-    start(s, key, j, nodes, rate)
+        charge(s, job, p.resize_ms if old_gpus != gpus else overhead_of(s, gpus))
+    start(s, key, j, nodes, p.rates[i])

@@ -1,8 +1,8 @@
 # The arrays of a plan.
 
 
-cdef class PlanColumns(Arrays):
-    """What a plan gives each job that it names (see `plan_reader.PlanColumns`)."""
+cdef class PlanArrays(Arrays):
+    """A plan (see `plan_reader.PlanArrays`)."""
 
     cdef public int64_t[::1] jobs
     cdef public int64_t[::1] gpus
@@ -10,3 +10,10 @@ cdef class PlanColumns(Arrays):
     cdef public int64_t[::1] groups
     cdef public int64_t[::1] models
     cdef public uint8_t[::1] optional
+    cdef public int64_t[:, ::1] rows
+    cdef public int64_t[::1] ends
+    cdef public int64_t[::1] beside
+    cdef public int64_t share
+    cdef public bint keep
+    cdef public bint any_model
+    cdef public int64_t resize_ms

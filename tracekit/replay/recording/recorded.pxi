@@ -66,17 +66,10 @@ cdef inline void recorded_begin(State s, int64_t j, Job* job):
 
 cdef inline void end(State s, int64_t j, Job* job):
     cdef Globals* g = &s.g[0]
-    job.status = DONE
-    job.end = g.now
     job.ran = g.now - job.first
     job.attained = job.ran * job.gpus
     job.remaining = 0
-    g.last_end = g.now
-    g.busy_at_end = g.busy_ms
-    g.free_at_end = g.free_ms
-    g.fragmented_at_end = g.fragmented_ms
-    g.running -= 1
-    log_row(s, FINISH, j, NONE, 0)
+    note_end(s, j)
     if job.nodes == 0:
         g.busy -= job.gpus
     else:
