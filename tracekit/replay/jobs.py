@@ -5,18 +5,22 @@ Times are integer milliseconds after `origin`; a GPU is 1,000 milli-GPUs.
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     import polars as pl
     from numpy.typing import NDArray
 
-__all__ = ["Jobs", "LeftOut"]
+__all__ = ["Jobs", "LeftOut", "naive_utc"]
+
+
+def naive_utc(time: dt.datetime) -> dt.datetime:
+    """Return a time in UTC without its zone; one that names no zone is UTC already."""
+    return time if time.tzinfo is None else time.astimezone(dt.UTC).replace(tzinfo=None)
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Jobs:
     All arrays have the shape (n,). Indices into the name lists are -1 where unknown.
     """
 
-    origin: datetime
+    origin: dt.datetime
     """The first submission; every time counts from here."""
     job_id: pl.Series
     """Names of the jobs (String)."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
     from tracekit.replay.part import Part
+    from tracekit.settings import ReplaySettings
     from tracekit.trace import Trace
 
 __all__ = ["Scenario", "cluster_for", "placement_named"]
@@ -53,27 +54,18 @@ def placement_named(name: str) -> str:
 def cluster_for(
     trace: Trace,
     jobs: Jobs,
-    where: str | Path | Cluster | None,
-    *,
-    partitioned: bool | None,
-    gpus: float | None,
-    cluster_name: str | None = None,
-    load: float = 1.0,
+    settings: ReplaySettings,
+    name: str | None,
 ) -> Cluster:
     """Return the cluster that a replay runs on.
 
     Parameters
     ----------
-    where : str, Path or Cluster, optional
-        'auto' for what the log shows was in use, a TOML file, or a Cluster; by default that of the Trace's tables.
-    partitioned : bool, optional
-        Make each virtual cluster a cluster of its own; what the source suggests by default.
-    gpus : float, optional
-        Multiply the nodes by this.
-    cluster_name : str, optional
+    settings : ReplaySettings
+        Its `cluster` is 'auto' for what the log shows was in use, a TOML file, or a Cluster; by default that of the
+        Trace's tables.
+    name : str, optional
         Which cluster of the Trace.
-    load : float
-        The factor by which submissions are closer together.
 
     Raises
     ------
@@ -83,17 +75,18 @@ def cluster_for(
     from tracekit.replay.clusters.file import read_cluster
     from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
 
+    where, partitioned, gpus = settings.cluster, settings.partitioned, settings.gpus
     if isinstance(where, Cluster):
         return where
     if where == "auto":
-        return observed_cluster(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=cluster_name)
+        return observed_cluster(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=name)
     if where is not None:
         if gpus is not None and gpus != 1:
             raise UsageError(
                 "the nodes of a cluster file cannot be multiplied", where="--gpus", hint="change the file instead"
             )
         return read_cluster(Path(where), jobs, partitioned=partitioned)
-    return cluster_of_trace(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=cluster_name, load=load)
+    return cluster_of_trace(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=name, load=settings.load)
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ cdef inline void go_ahead(State s, Key key, Reservations b, Waitlist w, int64_t 
             s.queues[q].blocked = NO_PLACE
             break
         begin_line(b, w, q)
-        length = ends_believed_length(b, job)
+        length = believed_length(job, b.facts[0].exact)
         believe(s, b, j, s.g[0].now + length)
         step.free -= job.gpus
         if length == 0:
@@ -302,7 +302,7 @@ cdef inline void conservative_pass(State s, Key key, Reservations b, Waitlist w,
     fill_in(s, key, b, w, d)
     for i in range(b.facts[0].started):
         j = b.started[i]
-        length = ends_believed_length(b, &s.jobs[j])
+        length = believed_length(&s.jobs[j], b.facts[0].exact)
         run_instead(b, strip, max(length, 1), s.jobs[j].gpus)
         believe(s, b, j, now + length)
         strip.stale |= length == 0

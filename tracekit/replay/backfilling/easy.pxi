@@ -9,24 +9,6 @@
 # same for all of them; so a pass asks once a queue, and then searches for the first job that is short enough.
 
 
-cdef inline int64_t head_queue(Queue[::1] queues, Entry[::1] waiting, int64_t low, int64_t high):
-    """Return the queue whose first job has the smallest key, NONE when nobody waits."""
-    cdef int64_t q
-    cdef Queue* queue
-    cdef Entry* entry
-    cdef int64_t best = NONE
-    cdef int64_t best_key = 0
-    cdef int64_t best_job = 0
-    for q in range(low, high):
-        queue = &queues[q]
-        if queue.size == 0:
-            continue
-        entry = &waiting[queue.base]
-        if best == NONE or entry.key < best_key or (entry.key == best_key and entry.job < best_job):
-            best, best_key, best_job = q, entry.key, entry.job
-    return best
-
-
 cdef inline bint easy_begin(State s, Key key, State m, Forecast f, Waitlist w, int64_t d, int64_t j):
     """Start a waiting job if it has a place."""
     cdef Job* job = &s.jobs[j]
@@ -112,7 +94,7 @@ cdef inline void easy_pass(State s, Key key, State m, Forecast f, Waitlist w, in
             after = w.rank[place]
             j = w.job[place]
         else:
-            q = head_queue(s.queues, s.waiting, domain.queue_low, domain.queue_high)
+            q = first_queue(s, True, domain.queue_low, domain.queue_high)
             if q == NONE:
                 return
             j = s.waiting[s.queues[q].base].job

@@ -65,9 +65,9 @@ cdef inline void believe(State s, Reservations b, int64_t j, int64_t end):
         b.facts[0].late += 1
 
 
-cdef inline int64_t ends_believed_length(Reservations b, Job* job):
+cdef inline int64_t believed_length(Job* job, bint exact):
     """Return how long a job is believed to hold its GPUs [ms]: no time at all only where that is known."""
-    return job.estimate if b.facts[0].exact else max(job.estimate, 1)
+    return job.estimate if exact else max(job.estimate, 1)
 
 
 cdef inline void ends_forget(State s, Reservations b, int64_t d, int64_t j):

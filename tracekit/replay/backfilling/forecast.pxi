@@ -1,22 +1,11 @@
-# What the estimates say of the time to come: when the first waiting job can start, where, and what is left beside it.
-#
-# For each domain the forecast keeps a second map of the nodes, as it would be at the moment `until`: the jobs
-# believed to end by then have given back their GPUs, and the job that is aimed for holds the place it will get.
-# Running jobs stand in two heaps, those released on this map (the last to end first) and those that run on (the first
-# to end first), so that the moment moves to and fro by one group of ends at a time. Most events do not move it at
-# all: a job that ends sooner than believed, but was to end before the moment anyway, changes nothing there.
+# When and where the first waiting job can start, by the estimates (see forecast.py).
 
-# What is known of a domain's first waiting job: nothing; when it starts; when and where; that it never can.
+# State of a domain's first waiting job: unknown; when it starts; when and where; that it never can.
 cpdef enum:
     UNSURE = 0
     REPLACE = 1
     AIMED = 2
     HOPELESS = 3
-
-
-cdef inline int64_t forecast_believed_length(Forecast f, Job* job):
-    """Return how long a job is believed to hold its GPUs [ms]: no time at all only where that is known."""
-    return job.estimate if f.facts[0].exact else max(job.estimate, 1)
 
 
 cdef inline void shift(State s, State m, int64_t j, int64_t d, int64_t sign):
@@ -88,7 +77,7 @@ cdef inline void await(State s, Forecast f, int64_t j):
 cdef inline void run_on(State s, State m, Forecast f, int64_t d, int64_t j):
     """Take note of a job that was just started."""
     cdef Aspect* aspect = &f.aspects[d]
-    f.end[j] = s.g[0].now + forecast_believed_length(f, &s.jobs[j])
+    f.end[j] = s.g[0].now + believed_length(&s.jobs[j], f.facts[0].exact)
     forecast_enter(s, m, f, d, j)
     await(s, f, j)
     if aspect.state == AIMED and f.end[j] > aspect.until:

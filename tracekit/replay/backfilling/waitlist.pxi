@@ -1,8 +1,4 @@
-# Waiting jobs by what they ask for, in the order of their keys, so that the first short enough is found quickly.
-#
-# Each queue is a stretch of places, one for every job that will ever stand in it, in the order of the keys. A place
-# holds the estimate of its job while that waits. The least of every 16 places is kept, and the least of every 16 of
-# these, and so on: a search looks at a few dozen numbers however long the queue is.
+# Search and update of the waitlist (see waitlist.py).
 
 # A limit that every waiting job keeps.
 cdef int64_t ANY = (1 << 62) - 1

@@ -220,7 +220,7 @@ cdef inline void cell_pass(State s, State v, State o, Hosts h, Key key, int64_t 
             if domain.freed or h.c[0].evicted > 0:
                 cells_unblock(s, low, high)
         while True:
-            q = first_queue(s, low, high)
+            q = first_queue(s, False, low, high)
             if q == NONE:
                 break
             queue = &s.queues[q]

@@ -32,6 +32,7 @@ import numpy as np
 from tracekit.decode import Range
 from tracekit.errors import nearest
 from tracekit.replay.clusters.nodes import Node, QuotaTable, make_cluster
+from tracekit.replay.jobs import naive_utc
 from tracekit.toml_text import TomlText
 
 if TYPE_CHECKING:
@@ -202,10 +203,7 @@ def _time(value: dt.date | float, jobs: Jobs) -> int:
     if not isinstance(value, dt.date):
         return round(value * 1000)
     moment = value if isinstance(value, dt.datetime) else dt.datetime.combine(value, dt.time())
-    naive, origin = (
-        time.astimezone(dt.UTC).replace(tzinfo=None) if time.tzinfo else time for time in (moment, jobs.origin)
-    )
-    micros: int = (naive - origin) // dt.timedelta(microseconds=1)
+    micros: int = (naive_utc(moment) - naive_utc(jobs.origin)) // dt.timedelta(microseconds=1)
     return (micros + 500) // 1000
 
 

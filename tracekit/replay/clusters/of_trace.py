@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.errors import UsageError, nearest
+from tracekit.errors import UsageError
 from tracekit.replay.clusters.nodes import (
     Node,
     QuotaTable,
@@ -19,6 +19,8 @@ from tracekit.replay.clusters.nodes import (
     scaled_number,
     shares_of,
 )
+from tracekit.replay.jobs import naive_utc
+from tracekit.replay.part import checked_cluster
 from tracekit.replay.results.cluster_use import HeldGpus, gpus_per_node, held_gpus
 
 if TYPE_CHECKING:
@@ -174,14 +176,7 @@ def _chosen(trace: Trace, cluster: str | None) -> str | None:
         if trace.has("jobs")
         else []
     )
-    if cluster is not None:
-        if cluster not in names:
-            raise UsageError(f"no cluster '{cluster}'", where=trace.path, hint=nearest(cluster, names))
-        return cluster
-    if len(names) > 1:
-        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-        raise UsageError("the Trace holds several clusters", where=trace.path, hint=f"choose one of: {shown}")
-    return names[0] if names else None
+    return checked_cluster(trace, names, cluster)
 
 
 def _own(rows: pl.LazyFrame, cluster: str | None) -> pl.LazyFrame:
@@ -237,7 +232,7 @@ def _steps(table: pl.DataFrame, jobs: Jobs, load: float) -> QuotaTable:
     """Return a row for each time at which a quota changes; what holds at the origin is the first row."""
     if table.is_empty():
         return QuotaTable.none()
-    origin = jobs.origin.replace(tzinfo=None) - _EPOCH
+    origin = naive_utc(jobs.origin) - _EPOCH
     micros = table["time"].to_numpy() - origin // dt.timedelta(microseconds=1)
     times = np.floor(micros / (1000 * load) + 0.5).astype(np.int64)
     tenants = table["vc"].unique().sort().to_list()

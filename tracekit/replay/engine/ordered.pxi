@@ -6,8 +6,8 @@
 # for it, because the jobs it could evict only become fewer.
 
 
-cdef inline int64_t first_queue(State s, int64_t low, int64_t high):
-    """Return the queue, not blocked, whose first job has the smallest key; NONE when there is none."""
+cdef inline int64_t first_queue(State s, bint blocked, int64_t low, int64_t high):
+    """Return the queue, blocked ones only if asked for, whose first job has the smallest key; NONE without any."""
     cdef int64_t q
     cdef Queue* queue
     cdef Entry* entry
@@ -16,7 +16,7 @@ cdef inline int64_t first_queue(State s, int64_t low, int64_t high):
     cdef int64_t best_job = 0
     for q in range(low, high):
         queue = &s.queues[q]
-        if queue.size == 0 or queue.blocked:
+        if queue.size == 0 or (queue.blocked and not blocked):
             continue
         entry = &s.waiting[queue.base + queue.head]
         if best == NONE or entry.key < best_key or (entry.key == best_key and entry.job < best_job):
@@ -321,7 +321,7 @@ cdef inline void list_pass(State s, Key key, int64_t d, bint evicts):
     unblock(s, d, low, high, evicts)
     domain.eviction_sorted = g.drift != DRIFT_ANY
     while True:
-        q = first_queue(s, low, high)
+        q = first_queue(s, False, low, high)
         if q == NONE or (g.age_cap > 0 and patience_ended(s, low, high)):
             break
         queue = &s.queues[q]

@@ -15,8 +15,7 @@ cdef inline int64_t partly_free(State s, Fractions f, int64_t node):
 
 cdef inline void hold_part(State s, Fractions f, Gangs gangs, int64_t j, int64_t shape, int64_t node):
     """Take the chosen GPUs of a node for a part of a job."""
-    cdef int64_t i, link
-    cdef Allocation* entry
+    cdef int64_t i
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     cdef Shape* task = &f.shapes[shape]
@@ -24,13 +23,7 @@ cdef inline void hold_part(State s, Fractions f, Gangs gangs, int64_t j, int64_t
     supply_take(f, shape, node, gangs.chosen)
     g.fragmented += partly_free(s, f, node)
     for i in range(task.count):
-        link = g.unused_allocation
-        entry = &s.allocations[link]
-        g.unused_allocation = entry.next
-        entry.node = node
-        entry.gpu = gangs.chosen[i]
-        entry.next = job.allocation
-        job.allocation = link
+        add_allocation(s, job, node, 0).gpu = gangs.chosen[i]
     cdef int64_t amount = task.count * task.milli
     g.busy += amount
     g.free -= amount
@@ -184,7 +177,7 @@ cdef inline void fractional_pass(State s, Fractions f, Gangs gangs, int64_t d, i
             if queue.size > 0 and queue.blocked:
                 queue.blocked = not could_start(s, f, gangs, s.waiting[queue.base + queue.head].job, since)
     while True:
-        q = first_queue(s, low, high)
+        q = first_queue(s, False, low, high)
         if q == NONE:
             break
         j = s.waiting[s.queues[q].base + s.queues[q].head].job

@@ -34,9 +34,12 @@ class View:
         self._group_gpus: NDArray[np.int64] = np.zeros(0, np.int64)
         self._table = state.jobs.view()
         self._table.flags.writeable = False
-        self._group_model = _frozen(state.groups["model"].astype(np.int64))
-        self._group_domain = _frozen(state.groups["domain"].astype(np.int64))
-        self._node_group = _frozen(state.nodes["group"].astype(np.int64))
+        self.group_model = _frozen(state.groups["model"].astype(np.int64))
+        """GPU model of each group, index into `Cluster.models` (G,)."""
+        self.group_domain = _frozen(state.groups["domain"].astype(np.int64))
+        """Domain of each group, index into `Cluster.domains` (G,)."""
+        self.node_group = _frozen(state.nodes["group"].astype(np.int64))
+        """Group of each node (N,)."""
         self.now_ms = 0
         """The time [ms after the first submission]."""
         self.submitted = 0
@@ -123,11 +126,6 @@ class View:
         return _frozen((nodes["free"] * nodes["up"]).astype(np.int64))
 
     @property
-    def node_group(self) -> NDArray[np.int64]:
-        """Group of each node (N,)."""
-        return self._node_group
-
-    @property
     def places(self) -> NDArray[np.int64]:
         """Where jobs run: rows (job, node, GPUs there, GPU) by job and node; none by count (r, 4).
 
@@ -160,16 +158,6 @@ class View:
                 break
             found = np.concatenate([found, np.column_stack([job[:-gap][near], job[gap:][near]])])
         return _frozen(np.unique(np.concatenate([found, found[:, ::-1]]), axis=0))
-
-    @property
-    def group_model(self) -> NDArray[np.int64]:
-        """GPU model of each group, index into `Cluster.models` (G,)."""
-        return self._group_model
-
-    @property
-    def group_domain(self) -> NDArray[np.int64]:
-        """Domain of each group, index into `Cluster.domains` (G,)."""
-        return self._group_domain
 
     @property
     def gpus(self) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError
+from tracekit.replay.jobs import naive_utc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -177,9 +178,7 @@ def completed_by_both(
 
 def _days(jobs: Jobs) -> NDArray[np.int64]:
     """Return the UTC day of each submission [days after 1970]."""
-    zone = dt.UTC if jobs.origin.tzinfo is None else jobs.origin.tzinfo
-    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    first = (jobs.origin.replace(tzinfo=zone) - epoch) // dt.timedelta(milliseconds=1)
+    first = (naive_utc(jobs.origin) - dt.datetime(1970, 1, 1)) // dt.timedelta(milliseconds=1)
     days: NDArray[np.int64] = (jobs.submit_ms + first) // 86_400_000
     return days
 

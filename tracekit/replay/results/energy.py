@@ -114,12 +114,9 @@ def _watts(models: Models, name: str) -> tuple[float, float]:
 def _present_ms(cluster: Cluster, end_ms: int) -> NDArray[np.float64]:
     """Return how long each node was there, from time 0 to the end (N,) [ms]."""
     present = np.where(cluster.absent != 0, 0.0, float(end_ms))
-    there = cluster.absent == 0
-    for time, node, up in zip(cluster.change_ms, cluster.change_node, cluster.change_up, strict=True):
-        if bool(up) != bool(there[node]):
-            left = end_ms - min(max(int(time), 0), end_ms)
-            present[node] += left if up else -left
-            there[node] = bool(up)
+    for time, node, joins in cluster.effective_changes():
+        left = end_ms - min(max(time, 0), end_ms)
+        present[node] += left if joins else -left
     return present
 
 

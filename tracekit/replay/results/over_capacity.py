@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
+
+from tracekit.replay.jobs import naive_utc
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,7 +91,7 @@ def _placements(
     # Two nodes of a cluster may have one name in two clusters of a Trace; the first is meant.
     index = index.unique("node_id", keep="first", maintain_order=True)
     rows = rows.join(index, on="node_id", how="left", maintain_order="left")
-    origin = jobs.origin if jobs.origin.tzinfo is None else jobs.origin.astimezone(dt.UTC).replace(tzinfo=None)
+    origin = naive_utc(jobs.origin)
     times = [(rows[c] - origin).dt.total_microseconds().to_numpy() for c in ("start_time", "end_time")]
     start, end = ((t + 500) // 1000 for t in times)
     milli = (rows["gpu_count"] * 1000).round().cast(pl.Int64).to_numpy()
@@ -114,21 +115,16 @@ def _steps(cluster: Cluster, place: NDArray[np.int64] | NDArray[np.int32]) -> pl
     """Return the changes of GPUs that are there, by place of the nodes."""
     gpus = cluster.gpus.astype(np.int64) * 1000
     up = np.where(cluster.absent == 0, gpus, 0)
-    nodes, times, changes = [np.arange(cluster.nodes)], [np.full(cluster.nodes, _ALWAYS)], [up]
-    there = cluster.absent == 0
-    for time, node, joins in zip(cluster.change_ms, cluster.change_node, cluster.change_up, strict=True):
-        if there[node] != bool(joins):
-            there[node] = bool(joins)
-            nodes.append(np.array([node]))
-            times.append(np.array([time]))
-            changes.append(np.array([gpus[node] if joins else -gpus[node]]))
-    which = np.concatenate(nodes)
+    later = list(cluster.effective_changes())
+    which = np.array([*range(cluster.nodes), *(node for _, node, _ in later)], np.int64)
+    times = [_ALWAYS] * cluster.nodes + [time for time, _, _ in later]
+    changes = [*up.tolist(), *(int(gpus[node]) * (1 if joins else -1) for _, node, joins in later)]
     return pl.DataFrame(
         {
             "place": np.asarray(place, dtype=np.int64)[which],
-            "time": np.concatenate(times).astype(np.int64),
+            "time": np.array(times, np.int64),
             "held": np.zeros(len(which), dtype=np.int64),
-            "there": np.concatenate(changes).astype(np.int64),
+            "there": np.array(changes, np.int64),
         }
     )
 
@@ -145,7 +141,7 @@ def _beyond(changes: pl.DataFrame, names: list[str], kind: str, jobs: Jobs) -> p
         )
         .filter(pl.col("held") > pl.col("there"))
     )
-    origin = jobs.origin if jobs.origin.tzinfo is None else jobs.origin.astimezone(dt.UTC).replace(tzinfo=None)
+    origin = naive_utc(jobs.origin)
 
     def moment(column: str) -> pl.Expr:
         after = (pl.col(column) * 1000).cast(pl.Duration("us"))

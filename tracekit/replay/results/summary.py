@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.errors import UsageError
+from tracekit.replay.jobs import naive_utc
 from tracekit.replay.results.fairness import finish_time_ratios, jain_index, service_ratios
 from tracekit.replay.results.recorded_times import recorded_times
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
@@ -105,7 +106,7 @@ def measured_jobs(jobs: Jobs, start: dt.datetime | None, end: dt.datetime | None
     inside = np.ones(len(jobs), dtype=bool)
     for time, after in ((start, True), (end, False)):
         if time is not None:
-            limit = (_naive(time) - _naive(jobs.origin)) / dt.timedelta(milliseconds=1)
+            limit = (naive_utc(time) - naive_utc(jobs.origin)) / dt.timedelta(milliseconds=1)
             inside &= (jobs.submit_ms >= limit) if after else (jobs.submit_ms < limit)
     if not inside.any():
         last = jobs.origin + dt.timedelta(milliseconds=int(jobs.submit_ms[-1])) if len(jobs) else jobs.origin
@@ -265,7 +266,3 @@ def _clean(value: Any) -> Any:
     if isinstance(value, list | tuple | np.ndarray):
         return [_clean(v) for v in value]
     return value
-
-
-def _naive(time: dt.datetime) -> dt.datetime:
-    return time if time.tzinfo is None else time.astimezone(dt.UTC).replace(tzinfo=None)

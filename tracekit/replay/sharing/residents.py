@@ -1,4 +1,4 @@
-"""Who sits on each GPU, and which nodes have idle GPUs or GPUs with a seat left: the state of shared GPUs.
+"""The state of shared GPUs: which jobs share each, and which nodes have idle GPUs or GPUs with a seat left.
 
 A GPU has seats for a fixed number of jobs, whose memory adds up to at most the whole. The engine's own index of nodes
 counts idle GPUs as free, so that a shared GPU is busy once. Beside it nodes are listed here by the number of jobs on

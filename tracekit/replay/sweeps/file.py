@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -99,10 +99,6 @@ class SweepRun:
     placement: str
     seed: int
     policy: str
-
-    def facts(self) -> dict[str, Any]:
-        """Return the parameters by name."""
-        return asdict(self)
 
     def scenario_key(self) -> SweepRun:
         """Return what determines jobs and cluster: runs that have it in common share their scenario."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import signal
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -29,6 +29,7 @@ __all__ = ["carry_out", "digest_of", "work"]
 
 _PACKAGE = Path(__file__).parent.parent
 _LARGEST_ERROR = 500
+_SCENARIO_SETTINGS = ("cluster", "cluster_name", "partitioned", "load", "gpus", "limit", "models", "force")
 
 
 def digest_of(run: SweepRun) -> str:
@@ -37,7 +38,7 @@ def digest_of(run: SweepRun) -> str:
     These are the Trace's manifest, the files of cluster, models and policy, and the program itself; where files lie
     does not matter.
     """
-    facts = run.facts()
+    facts = asdict(run)
     name = run.policy.partition(",")[0]
     path = name.rpartition(":")[0] or name
     if path.endswith(".py"):
@@ -88,19 +89,9 @@ class _LastScenario:
 def _scenario(run: SweepRun) -> Scenario:
     if _LastScenario.scenario is None or _LastScenario.key != run.scenario_key():
         _LastScenario.scenario = None  # frees the old before the new is made
-        _LastScenario.scenario = scenario_of(
-            run.trace,
-            cluster=run.cluster,
-            cluster_name=run.cluster_name,
-            partitioned=run.partitioned,
-            start=_time(run.start),
-            end=_time(run.end),
-            load=run.load,
-            gpus=run.gpus,
-            limit=run.limit,
-            models=run.models,
-            force=run.force,
-        )
+        settings = {name: getattr(run, name) for name in _SCENARIO_SETTINGS}
+        times = {"start": _time(run.start), "end": _time(run.end)}
+        _LastScenario.scenario = scenario_of(run.trace, **settings, **times)
         _LastScenario.key = run.scenario_key()
     return replace(_LastScenario.scenario, placement=placement_named(run.placement), seed=run.seed)
 

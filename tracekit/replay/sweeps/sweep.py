@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+from dataclasses import asdict, fields
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -22,15 +23,13 @@ from tracekit.errors import DamagedTraceError, OutputError, UsageError
 from tracekit.interruption import end_process, forget, remember
 from tracekit.outputs import StagedFiles, held_by_this_run, output_errors
 from tracekit.progress import Progress
-from tracekit.replay.sweeps.file import read_sweep
+from tracekit.replay.sweeps.file import SweepRun, read_sweep
 from tracekit.replay.sweeps.run import carry_out, digest_of, work
 from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.context import SpawnProcess
-
-    from tracekit.replay.sweeps.file import SweepRun
 
 __all__ = ["sweep"]
 
@@ -65,21 +64,9 @@ _FIGURES: dict[str, type[pl.DataType]] = {
     ),
 }
 
+_TYPES = {"str": pl.String, "bool": pl.Boolean, "float": pl.Float64, "int": pl.Int64}
 _PARAMETERS: dict[str, type[pl.DataType]] = {
-    "trace": pl.String,
-    "cluster_name": pl.String,
-    "cluster": pl.String,
-    "partitioned": pl.Boolean,
-    "start": pl.String,
-    "end": pl.String,
-    "load": pl.Float64,
-    "gpus": pl.Float64,
-    "limit": pl.Int64,
-    "models": pl.String,
-    "force": pl.Boolean,
-    "placement": pl.String,
-    "seed": pl.Int64,
-    "policy": pl.String,
+    field.name: _TYPES[str(field.type).removesuffix(" | None")] for field in fields(SweepRun)
 }
 
 
@@ -196,7 +183,7 @@ def _table(rows: list[tuple[str, SweepRun, dict[str, Any]]]) -> pl.DataFrame:
         [
             {
                 "digest": digest,
-                **run.facts(),
+                **asdict(run),
                 "cluster_nodes": summary.get("cluster", {}).get("nodes"),
                 "cluster_gpus": summary.get("cluster", {}).get("gpus"),
                 **{key: summary.get(key) for key in _FIGURES},

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tracekit.errors import UsageError, nearest
-from tracekit.replay.jobs import Jobs
+from tracekit.errors import UsageError
+from tracekit.replay.jobs import Jobs, naive_utc
+from tracekit.replay.part import checked_cluster
 from tracekit.replay.results.use_of_jobs import mean_utilization
 from tracekit.replay.workload.selection import IN_WINDOW, left_out_of, select_jobs
 from tracekit.replay.workload.trace_rows import LONGEST_S, LONGEST_YEARS, column, index_in, read_numbers, scaled_column
@@ -82,7 +83,7 @@ def jobs_of_trace(
     """
     since, until = _checked(start, end, load, limit)
     table = read_numbers(trace)
-    _check_cluster(trace, sorted(table["cluster"].drop_nulls().unique().to_list()), cluster)
+    checked_cluster(trace, sorted(table["cluster"].drop_nulls().unique().to_list()), cluster)
     table = select_jobs(table, cluster=cluster, since=since, until=until, limit=limit)
     left_out = left_out_of(table)
     selected = table.filter(pl.col("reason").is_null()).drop("reason", "held")
@@ -112,16 +113,7 @@ def _checked(
 def _microseconds(time: dt.datetime | None) -> int | None:
     if time is None:
         return None
-    naive = time if time.tzinfo is None else time.astimezone(dt.UTC).replace(tzinfo=None)
-    return (naive - _EPOCH) // dt.timedelta(microseconds=1)
-
-
-def _check_cluster(trace: Trace, clusters: list[str], cluster: str | None) -> None:
-    if cluster is not None and cluster not in clusters:
-        raise UsageError(f"no cluster '{cluster}'", where=trace.path, hint=nearest(cluster, clusters))
-    if cluster is None and len(clusters) > 1:
-        shown = ", ".join(clusters[:8]) + (f" and {len(clusters) - 8} more" if len(clusters) > 8 else "")
-        raise UsageError("the Trace holds several clusters", where=trace.path, hint=f"choose one of: {shown}")
+    return (naive_utc(time) - _EPOCH) // dt.timedelta(microseconds=1)
 
 
 def _nothing_left(trace: Trace, judged: pl.DataFrame, left_out: tuple[LeftOut, ...], *, windowed: bool) -> UsageError:
