@@ -96,9 +96,15 @@ def test_a_trace_that_cannot_be_replayed_says_so(make_trace: MakeTrace) -> None:
     del log.tables["attempts"]
     for job in log.tables["jobs"]:
         job["gpu_count"] = None
-    why = effect_of(TRIAL, LiveReplays(make_trace(**log.tables), 10, Progress()))
+    trace = make_trace(**log.tables)
+    why = effect_of(TRIAL, LiveReplays(trace, 10, Progress()))
     assert isinstance(why, str)
-    assert why.startswith("The trace cannot be replayed: ")
+    assert why.startswith(f"The trace cannot be replayed: {trace.path}: no job can be replayed")
+    # An analysis reads the Trace in a place that is gone afterwards: it says what the user knows.
+    why = effect_of(TRIAL, LiveReplays(trace, 10, Progress(), "my-logs"))
+    assert isinstance(why, str)
+    assert why.startswith("The trace cannot be replayed: my-logs: no job can be replayed")
+    assert str(trace.path) not in why
 
 
 def test_replays_of_another_trace_are_refused(make_trace: MakeTrace, folder: Path) -> None:

@@ -169,13 +169,15 @@ class LiveReplays(Replays):
         The first so many jobs.
     progress : Progress
         Told of each replay.
+    name : str
+        What the user calls the Trace, for reasons why it cannot be replayed; its path when empty.
     """
 
     can_assume = True
 
-    def __init__(self, trace: Trace, limit: int, progress: Progress) -> None:
+    def __init__(self, trace: Trace, limit: int, progress: Progress, name: str = "") -> None:
         self.limit = limit
-        self._trace, self._progress = trace, progress
+        self._trace, self._progress, self._name = trace, progress, name or str(trace.path)
         self._scenario: Scenario | str | None = None
         self._tables: dict[tuple[str, str], pl.DataFrame | str] = {}
         self._results: dict[str, ReplayResult | str] = {}
@@ -197,7 +199,8 @@ class LiveReplays(Replays):
                 self._scenario = f"Replays are left out: {error}."
                 self._progress.note(f"replays are left out: {error}")
             except TracekitError as error:
-                self._scenario = f"The trace cannot be replayed: {error}."
+                reason = str(error).replace(str(self._trace.path), self._name)
+                self._scenario = f"The trace cannot be replayed: {reason}."
         return self._scenario
 
     def result(self, policy: str) -> ReplayResult | str:

@@ -13,7 +13,8 @@ from tracekit.replay.cells.mechanism import Cells
 from tracekit.replay.engine.ordered import Ordered
 from tracekit.replay.engine.setting import Mechanism
 from tracekit.replay.fractions.mechanism import Fractional
-from tracekit.replay.planning.mechanism import Plan, Planner
+from tracekit.replay.planning.mechanism import Planner
+from tracekit.replay.planning.plan import Plan
 from tracekit.replay.planning.view import View
 from tracekit.replay.quotas.mechanism import Tenants
 from tracekit.replay.recording.mechanism import RecordedSchedule

@@ -14,7 +14,7 @@ from tracekit.replay.engine.setting import Run
 from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import ASK, NONE, OVER
 from tracekit.replay.keys import by_arrival, engine_key
-from tracekit.replay.planning.mechanism import Plan
+from tracekit.replay.planning.plan import Plan
 from tracekit.replay.planning.plan_reader import HINT, PlanReader
 from tracekit.replay.planning.view import View
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.engine.state import EngineState
-    from tracekit.replay.planning.mechanism import Plan, Planner
+    from tracekit.replay.planning.mechanism import Planner
+    from tracekit.replay.planning.plan import Plan
 
 __all__ = ["HINT", "PlanArrays", "PlanReader"]
 
@@ -82,36 +83,41 @@ class PlanReader:
             ("models", plan.model, -1),
             ("beside", plan.beside, -1),
         )
-        others = [np.full(count, usual) if v is None else self._whole(v, what) for what, v, usual in given]
-        if any(len(column) != count for column in others) or not 0 <= plan.optional <= count:
+        gpus, rates, groups, models, beside = (
+            np.full(count, usual) if values is None else self._whole(values, what) for what, values, usual in given
+        )
+        lengths = {len(column) for column in (jobs, gpus, rates, groups, models, beside)}
+        if len(lengths) > 1 or not 0 <= plan.optional <= count:
             raise self._error("made a plan whose columns differ in length")
-        models = others[3]
         known = int(self.state.groups["model"].max(initial=-1))
         if count and (models.min() < -1 or models.max() > known):
             raise self._error("asked for a GPU model that the cluster does not have")
         if plan.beside is not None and self.planner.share == 1:
             raise self._error("put jobs beside others, which needs a Planner with a share of 2 or more")
-        columns = [jobs, *others, (np.arange(count) >= count - plan.optional).view(np.uint8)]
+        optional = (np.arange(count) >= count - plan.optional).view(np.uint8)
         rows = self._rows(plan, count)
+        order: slice | NDArray[np.intp] = slice(None)
         if len(self.state.domains) > 1:
             inside = np.where((jobs >= 0) & (jobs < len(self.job_id)), jobs, 0)
             order = np.argsort(self.state.job_classes["domain"][self.state.jobs["job_class"][inside]], kind="stable")
-            columns = [column[order] for column in columns]
             rows = None if rows is None else _moved(rows, order)
-        *columns, beside, optional = columns
         found = PlanArrays(
-            *columns,
-            optional=optional,
+            jobs[order],
+            gpus[order],
+            rates[order],
+            groups[order],
+            models[order],
+            optional[order],
             rows=rows,
             ends=None if rows is None else np.searchsorted(rows[:, 0], np.arange(count + 1)),
-            beside=beside if self.planner.share > 1 else None,
+            beside=beside[order] if self.planner.share > 1 else None,
             share=self.planner.share,
             keep=plan.keep,
             any_model=self.planner.any_model,
             resize_ms=self.planner.resize_ms,
         )
         if rows is not None:
-            self._check_rows(found, rows, beside)
+            self._check_rows(found, rows, beside[order])
         return found
 
     def _whole(self, values: Any, what: str) -> NDArray[np.int64]:

@@ -89,9 +89,9 @@ class _LastScenario:
 def _scenario(run: SweepRun) -> Scenario:
     if _LastScenario.scenario is None or _LastScenario.key != run.scenario_key():
         _LastScenario.scenario = None  # frees the old before the new is made
-        settings = {name: getattr(run, name) for name in _SCENARIO_SETTINGS}
-        times = {"start": _time(run.start), "end": _time(run.end)}
-        _LastScenario.scenario = scenario_of(run.trace, **settings, **times)
+        settings: dict[str, Any] = {name: getattr(run, name) for name in _SCENARIO_SETTINGS}
+        settings |= {"start": _time(run.start), "end": _time(run.end)}
+        _LastScenario.scenario = scenario_of(run.trace, **settings)
         _LastScenario.key = run.scenario_key()
     return replace(_LastScenario.scenario, placement=placement_named(run.placement), seed=run.seed)
 

@@ -78,7 +78,7 @@ def sweep(
     draw: Callable[[pl.DataFrame], str] | None = None,
     progress: Progress | None = None,
 ) -> pl.DataFrame:
-    """Carry out the runs of a file (see `sweep_file.TEMPLATE`) that OUT does not hold yet; return one row a run.
+    """Carry out the runs of a file (see `file.TEMPLATE`) that OUT does not hold yet; return one row a run.
 
     OUT holds runs/<digest>.json, the summary of each finished run, and sweep.parquet: digest, the parameters (trace,
     cluster_name, cluster, partitioned, start, end, load, gpus, limit, models, force, placement, seed, policy),
