@@ -74,16 +74,15 @@ class PlanReader:
 
     def read(self, plan: Plan) -> PlanArrays:
         """Return a plan's arrays, those of a domain side by side."""
-        jobs = self._whole(plan.job, "jobs")
+        jobs, gpus = self._whole(plan.job, "jobs"), self._whole(plan.gpus, "gpus")
         count = len(jobs)
         given = (
-            ("gpus", plan.gpus, 0),
             ("rates", plan.rate, _FULL_SPEED),
             ("groups", plan.group, -1),
             ("models", plan.model, -1),
             ("beside", plan.beside, -1),
         )
-        gpus, rates, groups, models, beside = (
+        rates, groups, models, beside = (
             np.full(count, usual) if values is None else self._whole(values, what) for what, values, usual in given
         )
         lengths = {len(column) for column in (jobs, gpus, rates, groups, models, beside)}
