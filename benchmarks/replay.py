@@ -31,7 +31,7 @@ from replay_jobs import make
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 POLICIES = (

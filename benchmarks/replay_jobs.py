@@ -12,7 +12,7 @@ import datetime as dt
 import numpy as np
 import polars as pl
 
-from tracekit.replay.cluster import Cluster
+from tracekit.replay.clusters.cluster import Cluster
 from tracekit.replay.jobs import Jobs
 
 __all__ = ["make"]

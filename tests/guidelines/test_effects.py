@@ -16,7 +16,7 @@ from tracekit.guidelines.replays import FolderReplays, LiveReplays, Replays
 from tracekit.guidelines.run import guidelines
 from tracekit.progress import Progress
 from tracekit.replay.api import scenario_of
-from tracekit.replay.study import run_study
+from tracekit.replay.run_policies import run_policies
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -45,7 +45,7 @@ def queue(make_trace: MakeTrace) -> Trace:
 @pytest.fixture(scope="module")
 def folder(queue: Trace, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("replays") / "out"
-    run_study(scenario_of(queue), ["fifo", "fifo,scan=skip"], out)
+    run_policies(scenario_of(queue), ["fifo", "fifo,scan=skip"], out)
     return out
 
 
@@ -96,9 +96,15 @@ def test_a_trace_that_cannot_be_replayed_says_so(make_trace: MakeTrace) -> None:
     del log.tables["attempts"]
     for job in log.tables["jobs"]:
         job["gpu_count"] = None
-    why = effect_of(TRIAL, LiveReplays(make_trace(**log.tables), 10, Progress()))
+    trace = make_trace(**log.tables)
+    why = effect_of(TRIAL, LiveReplays(trace, 10, Progress()))
     assert isinstance(why, str)
-    assert why.startswith("The trace cannot be replayed: ")
+    assert why.startswith(f"The trace cannot be replayed: {trace.path}: no job can be replayed")
+    # An analysis reads the Trace in a place that is gone afterwards: it says what the user knows.
+    why = effect_of(TRIAL, LiveReplays(trace, 10, Progress(), "my-logs"))
+    assert isinstance(why, str)
+    assert why.startswith("The trace cannot be replayed: my-logs: no job can be replayed")
+    assert str(trace.path) not in why
 
 
 def test_replays_of_another_trace_are_refused(make_trace: MakeTrace, folder: Path) -> None:
@@ -199,7 +205,7 @@ def test_an_effect_against_a_schedule_that_nobody_ran_is_not_told(tmp_path: Path
     assert found.sentence == (
         "A replay does not reproduce this log (19.4 h against 0.40 h waited); the effect cannot be told."
     )
-    assert (found.baseline, found.policy, found.support.told) == ("a", "b", False)
+    assert (found.baseline, found.policy, found.support.supported) == ("a", "b", False)
 
 
 def test_an_effect_of_a_policy_that_waits_longer_than_the_log_did_is_not_told() -> None:
@@ -265,7 +271,7 @@ def test_the_document_of_an_effect_that_is_not_told_names_why(make_trace: MakeTr
 
 def test_replays_under_another_load_stand_beside_no_record(queue: Trace, tmp_path: Path) -> None:
     out = tmp_path / "faster"
-    run_study(scenario_of(queue, load=2.0), ["fifo", "fifo,scan=skip"], out)
+    run_policies(scenario_of(queue, load=2.0), ["fifo", "fifo,scan=skip"], out)
     found = effect_of(TRIAL, FolderReplays(out, queue))
     assert isinstance(found, Untold)
     assert found.sentence.startswith("The log records no waits that these replays could be held against")

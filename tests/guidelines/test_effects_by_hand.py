@@ -13,7 +13,7 @@ from tracekit.guidelines.effects import DEFAULTS, Change, Effect, Untold, effect
 from tracekit.guidelines.interface import Assumption, Trial
 from tracekit.guidelines.replays import Replays
 from tracekit.replay.results.comparison import day_intervals
-from tracekit.replay.results.record import Support
+from tracekit.replay.results.effects import Support
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

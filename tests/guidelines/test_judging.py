@@ -31,7 +31,7 @@ from tracekit.guidelines.replays import FolderReplays
 from tracekit.guidelines.run import guidelines, judge
 from tracekit.progress import Progress
 from tracekit.replay.api import scenario_of
-from tracekit.replay.study import run_study
+from tracekit.replay.run_policies import run_policies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -309,7 +309,7 @@ def test_a_guideline_that_holds_says_why_there_is_no_effect(trace: Trace, tmp_pa
     tried = replace(PLAIN, find=lambda evidence: Finding(numbers), trial=Trial("fifo", ("srtf",)), no_trial="")
     told = "'tracekit replay TRACE -p fifo -p srtf -o OUT' makes what is needed."
     assert judge(tried, Evidence(trace)).no_effect == f"No replay was given; {told}"
-    run_study(scenario_of(trace), ["fifo"], tmp_path / "out")
+    run_policies(scenario_of(trace), ["fifo"], tmp_path / "out")
     found = judge(tried, Evidence(trace), FolderReplays(tmp_path / "out", trace))
     assert (found.verdict, found.effect) == ("holds", None)
     assert found.no_effect.startswith("The replays hold fifo, not srtf. ")

@@ -18,7 +18,7 @@ from tracekit.replay.outcome import LOG_KINDS, Outcome
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 ARRAYS = (

@@ -19,7 +19,7 @@ from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tracekit.replay.cluster import Cluster
+from tracekit.replay.clusters.cluster import Cluster
 from tracekit.replay.jobs import Jobs, LeftOut
 
 if TYPE_CHECKING:

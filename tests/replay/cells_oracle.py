@@ -9,7 +9,7 @@ from tests.replay.places import NodeMap, Take, _buddy, _free_blocks, wants
 from tracekit.replay.outcome import LOG_KINDS
 
 if TYPE_CHECKING:
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Cells
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.replay import kernel
-from tracekit.replay.fractions.demands import Demands, Supply, demands, expected_workload
 from tracekit.replay.fractions.supply import Fractions, fractions
+from tracekit.replay.fractions.tasks import Supply, Tasks, expected_workload, group_tasks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,10 +35,10 @@ Task = tuple[int, int, int, int, str]
 """CPU [milli-cores], memory [MiB], GPUs, milli-GPU of each, accepted models."""
 
 
-def a_workload(*tasks: Task) -> Demands:
+def a_workload(*tasks: Task) -> Tasks:
     """Tasks by shape, in the order given."""
     columns = [np.array([task[i] for task in tasks], dtype=np.int64) for i in range(4)]
-    return demands(columns[0], columns[1], columns[2], columns[3], [task[4] for task in tasks])
+    return group_tasks(columns[0], columns[1], columns[2], columns[3], [task[4] for task in tasks])
 
 
 def a_supply(*nodes: tuple[int, int, int, str]) -> Supply:

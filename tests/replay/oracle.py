@@ -14,7 +14,7 @@ from tests.replay.oracle_time import Fit, Mode, OracleOutcome, Replay, Row, Rule
 from tests.replay.places import Take, find_place
 
 if TYPE_CHECKING:
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["Fit", "Mode", "OracleOutcome", "Row", "Rule", "Scan", "oracle"]

@@ -12,7 +12,7 @@ from tracekit.replay.outcome import LOG_KINDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["Fit", "Mode", "OracleOutcome", "Replay", "Row", "Rule", "Scan"]

@@ -11,7 +11,7 @@ from tests.replay.places import wants
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["Rules", "end_together", "pair", "simulate_plainly"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.replay.oracle import Mode
     from tests.replay.places import Take
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["cases", "clusters", "job_lists", "rules", "spread_speed"]

@@ -22,7 +22,7 @@ from tracekit.replay.mechanisms import Ordered
 
 if TYPE_CHECKING:
     from tests.replay.oracle import Mode
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 

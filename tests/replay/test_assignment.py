@@ -14,7 +14,7 @@ from tracekit.errors import UsageError
 from tracekit.replay.clusters.assignment import assign
 
 if TYPE_CHECKING:
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 
@@ -74,7 +74,7 @@ def test_gangs_on_the_empty_cluster(gpus: int, strict: bool, group: bool, model:
 def test_models_do_not_matter_where_the_cluster_tells_none() -> None:
     found = assign(make_jobs([(0, 1, 1)], model="V100"), make_cluster([8]))
     assert found.can_ever_fit().tolist() == [True]
-    assert found.notes == ("the GPU models that jobs ask for are ignored: the cluster tells no models",)
+    assert found.notes == ("the GPU models that jobs ask for are ignored: the cluster states no models",)
 
 
 def test_a_job_may_ask_for_one_of_several_models() -> None:

@@ -20,7 +20,7 @@ from tracekit.replay.outcome import LOG_KINDS, Timeline
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 SUBMIT, START, TAKE, STOP, FINISH, RATE, UP, DOWN, REJECT = (LOG_KINDS[name] for name in LOG_KINDS)

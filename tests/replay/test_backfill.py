@@ -26,7 +26,7 @@ from tracekit.replay.mechanisms import Backfill, Ordered
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Mechanism
     from tracekit.replay.outcome import Outcome

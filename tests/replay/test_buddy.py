@@ -24,7 +24,7 @@ from tracekit.replay.keys import by_arrival
 from tracekit.replay.mechanisms import Backfill, Ordered
 
 if TYPE_CHECKING:
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Mechanism
     from tracekit.replay.outcome import Outcome

@@ -15,7 +15,7 @@ from tracekit.errors import UsageError
 from tracekit.replay.clusters.file import read_cluster, write_cluster
 
 if TYPE_CHECKING:
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
 
 JOBS = make_jobs([(0, 1, 1)])  # the first submission is 2020-01-01 00:00 UTC
 

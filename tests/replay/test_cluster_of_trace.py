@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.trace import Trace
 
 JOBS = make_jobs([(0, 1, 1)])  # the first submission is 2020-01-01 00:00 UTC
@@ -191,7 +191,7 @@ def test_jobs_that_tell_no_interval(make_trace: Callable[..., Trace]) -> None:
 def test_a_log_without_gpus_has_the_cluster_of_its_largest_gang(sample_trace: Callable[[str], Trace]) -> None:
     trace = sample_trace("swf")
     assert cluster_of_trace(trace, make_jobs([(0, 3, 1)])).gpus.tolist() == [8]
-    with pytest.raises(UsageError, match="neither the tables nor the jobs of the Trace tell any GPU"):
+    with pytest.raises(UsageError, match="neither the tables nor the jobs of the Trace state any GPU"):
         cluster_of_trace(trace, make_jobs([]))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.outcomes import make_outcome
 from tracekit.errors import UsageError
-from tracekit.replay.results.comparison import Compared, compare_policies, comparison_rows, day_intervals
+from tracekit.replay.results.comparison import ReplayResult, compare_policies, comparison_rows, day_intervals
 from tracekit.replay.results.summary import summarize
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 DAY = 86_400
 
 
-def compared(name: str, jobs: Jobs, spans: Sequence[tuple[float, float] | None]) -> Compared:
+def compared(name: str, jobs: Jobs, spans: Sequence[tuple[float, float] | None]) -> ReplayResult:
     outcome = make_outcome(jobs, spans, gpus=1000)
     facts: dict[str, Any] = {"policy": name, "parameters": {}, "placement": "consolidate", "assumptions": {}}
-    return Compared(name, jobs, outcome, summarize(jobs, make_cluster((8,)), outcome, **facts))
+    return ReplayResult(name, jobs, outcome, summarize(jobs, make_cluster((8,)), outcome, **facts))
 
 
 def test_differences_are_paired_over_the_jobs_that_both_completed() -> None:
@@ -138,7 +138,7 @@ def test_results_that_cannot_be_compared_are_one_line() -> None:
     one = compared("fifo", jobs, [(0, 10)])
     with pytest.raises(UsageError, match="a comparison needs at least one policy"):
         compare_policies([])
-    with pytest.raises(UsageError, match="two results are called 'fifo'; tell them apart by their parameters"):
+    with pytest.raises(UsageError, match="two results are called 'fifo'; distinguish them by their parameters"):
         compare_policies([one, one])
     with pytest.raises(UsageError, match="'fifo' and 'sjf' are not of the same jobs"):
         compare_policies([one, compared("sjf", others, [(1, 11)])])

@@ -13,7 +13,7 @@ from tests.replay.strategies import clusters, job_lists
 from tests.replay.turns import broken, ends_of, run_policy
 
 if TYPE_CHECKING:
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 GB = 1024

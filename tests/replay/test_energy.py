@@ -9,7 +9,7 @@ import pytest
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.outcomes import make_outcome
 from tracekit.replay.assumptions.models import load_models
-from tracekit.replay.results.energy import draws_mw, energy_kwh
+from tracekit.replay.results.energy import energy_kwh, power_draw_mw
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def test_a_job_without_utilization_has_the_models_default(models: Models) -> Non
 def test_each_gpu_model_has_its_own_power_and_jobs_of_no_model_the_mean(models: Models) -> None:
     cluster = make_cluster((2, 6), model=["MI250X", "P100"])
     jobs = make_jobs([(0, 1, HOUR)] * 3, model=["MI250X", "P100", None], utilization=1.0)
-    draws = draws_mw(jobs, cluster, models)
+    draws = power_draw_mw(jobs, cluster, models)
     # 88 and 560 W, 50 and 250 W; the mean over 2 and 6 GPUs: 59.5 and 327.5 W.
     assert draws.idle.tolist() == [176_000, 300_000]
     assert draws.busy.tolist() == [560_000, 250_000, 327_500]
@@ -51,7 +51,7 @@ def test_each_gpu_model_has_its_own_power_and_jobs_of_no_model_the_mean(models: 
 
 def test_a_job_that_asks_for_a_model_the_cluster_lacks_draws_the_mean(models: Models) -> None:
     jobs = make_jobs([(0, 1, HOUR)], model="T4", models=["MI250X", "T4"], utilization=1.0)
-    assert draws_mw(jobs, make_cluster((4,), model="MI250X"), models).busy.tolist() == [560_000]
+    assert power_draw_mw(jobs, make_cluster((4,), model="MI250X"), models).busy.tolist() == [560_000]
 
 
 def test_nodes_draw_power_while_they_are_there(models: Models) -> None:

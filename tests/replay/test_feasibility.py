@@ -13,7 +13,7 @@ from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.clusters.feasibility import Feasibility, check_feasibility
 
 if TYPE_CHECKING:
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 HOUR = 3600

@@ -25,8 +25,8 @@ from tests.replay.divided import (
 )
 from tracekit.errors import UsageError
 from tracekit.replay.fractions import supply as module
-from tracekit.replay.fractions.demands import expected_workload
 from tracekit.replay.fractions.supply import RULES, Fractions, fractions
+from tracekit.replay.fractions.tasks import expected_workload
 from tracekit.replay.kernel import MILLI_LEFT, WASTED, WEIGHT
 
 if TYPE_CHECKING:

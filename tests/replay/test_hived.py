@@ -26,7 +26,7 @@ from tracekit.replay.keys import by_arrival
 from tracekit.replay.mechanisms import Cells, Ordered
 
 if TYPE_CHECKING:
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.divided import a_supply, a_workload
 from tracekit.errors import UsageError
-from tracekit.replay.fractions.demands import Demands, Supply, demands, expected_workload
 from tracekit.replay.fractions.inflate import arrivals, by_percent, inflate, inflate_jobs
 from tracekit.replay.fractions.supply import RULES, fractions
+from tracekit.replay.fractions.tasks import Supply, Tasks, expected_workload, group_tasks
 from tracekit.replay.kernel import MILLI_LEFT, WASTED, WEIGHT
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ STUDY = {
 
 
 @cache
-def _study(folder: Path, workload: str) -> tuple[Demands, Supply]:
+def _study(folder: Path, workload: str) -> tuple[Tasks, Supply]:
     pods = pl.read_csv(folder / f"openb_pod_list_{workload}.csv", schema_overrides={"gpu_spec": pl.String})
     nodes = pl.read_csv(folder / "openb_node_list_gpu_node.csv")
     models = nodes["model"].unique().sort().to_list()
@@ -143,7 +143,7 @@ def _study(folder: Path, workload: str) -> tuple[Demands, Supply]:
         np.array([models.index(model) for model in nodes["model"]]),
         models,
     )
-    return demands(asked[0], asked[1], asked[2], asked[3], pods["gpu_spec"].fill_null("").to_list()), supply
+    return group_tasks(asked[0], asked[1], asked[2], asked[3], pods["gpu_spec"].fill_null("").to_list()), supply
 
 
 def test_the_empty_cluster_of_the_study_has_the_published_fragmentation(real_data: Callable[[str], Path]) -> None:

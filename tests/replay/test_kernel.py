@@ -15,7 +15,7 @@ from tests.replay.builders import make_cluster, make_jobs
 from tracekit.replay import keys
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
-from tracekit.replay.engine.state import record
+from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.mechanisms import Ordered
 from tracekit.replay.native import kernel
 
@@ -72,7 +72,7 @@ def test_what_a_key_raises_ends_the_run() -> None:
 
 def test_arrays_of_another_type_are_refused() -> None:
     with pytest.raises(ValueError, match="mismatch"):
-        kernel().fill_jobs(np.zeros(1, record("Node")), *[np.zeros(1, np.int64)] * 7)
+        kernel().fill_jobs(np.zeros(1, struct_dtype("Node")), *[np.zeros(1, np.int64)] * 7)
 
 
 @pytest.mark.skipif(not kernel().CHECKED, reason="only an engine with checks looks at indices")
@@ -80,7 +80,7 @@ def test_an_index_out_of_bounds_is_raised() -> None:
     short = np.zeros(1, np.int32)
     with pytest.raises(IndexError):
         kernel().fill_jobs(
-            np.zeros(2, record("Job")),
+            np.zeros(2, struct_dtype("Job")),
             *[np.zeros(2, np.int64)] * 2,
             *[short] * 2,
             *[np.zeros(2, np.int64)] * 2,

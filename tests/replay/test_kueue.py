@@ -14,7 +14,7 @@ from tests.replay.turns import broken, ends_of, run_policy
 from tracekit.replay.outcome import LOG_KINDS
 
 if TYPE_CHECKING:
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 HALVES = make_cluster((8,), quota={"a": 4, "b": 4})

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracekit.errors import UsageError
-from tracekit.replay.assumptions.models import load_models, overhead_ms, spread_ppm
+from tracekit.replay.assumptions.costs import overhead_ms
+from tracekit.replay.assumptions.models import load_models
+from tracekit.replay.assumptions.speeds import spread_ppm
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -102,7 +102,7 @@ def test_the_error_names_the_package_with_the_headers_where_these_are_missing() 
 
 def test_the_error_leads_to_the_compiler_where_the_headers_are_there(headers: Path) -> None:
     (headers / "Python.h").touch()
-    with pytest.raises(EngineMissingError, match=r"engine; install .* -v, which tells why it cannot be compiled$"):
+    with pytest.raises(EngineMissingError, match=r"engine; install .* -v, which shows why it cannot be compiled$"):
         kernel()
 
 

@@ -16,7 +16,7 @@ from tests.replay.strategies import cases, clusters, job_lists, rules, spread_sp
 
 if TYPE_CHECKING:
     from tests.replay.oracle import Mode, Scan
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 

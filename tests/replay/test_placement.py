@@ -16,7 +16,7 @@ from tracekit.replay.mechanisms import Ordered
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
 
     Place = dict[int, int]
 

@@ -23,7 +23,7 @@ from tracekit.replay.mechanisms import Plan, Planner, View
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 

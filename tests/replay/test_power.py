@@ -18,16 +18,16 @@ from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
 from tracekit.replay.keys import by_arrival
-from tracekit.replay.mechanisms import Backfill, Ordered, PowerCap
+from tracekit.replay.mechanisms import Ordered, PowerCap
 from tracekit.replay.outcome import LOG_KINDS
-from tracekit.replay.results.energy import draws_mw, energy_kwh
+from tracekit.replay.results.energy import energy_kwh, power_draw_mw
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
-    from tracekit.replay.results.comparison import Compared
+    from tracekit.replay.results.comparison import ReplayResult
 
 HOUR = 3600
 MODELS = load_models()
@@ -35,7 +35,7 @@ PER_JOB = ("first_start_ms", "end_ms", "run_ms", "nodes_spanned", "unschedulable
 CLOCKS = [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4]
 
 
-def run(jobs: Jobs, cluster: Cluster, policy: str, *, log: bool = True) -> Compared:
+def run(jobs: Jobs, cluster: Cluster, policy: str, *, log: bool = True) -> ReplayResult:
     return Scenario.make(jobs, cluster).run(policy, log=log)
 
 
@@ -87,7 +87,7 @@ def test_without_a_cap_it_is_the_order_and_the_energy_is_the_formula(
 
 def power_w(jobs: Jobs, cluster: Cluster, running: set[int], clock: float) -> float:
     """Power of the GPUs with these jobs on them [W], written out from M7."""
-    draws = draws_mw(jobs, cluster, MODELS)
+    draws = power_draw_mw(jobs, cluster, MODELS)
     shape = MODELS.power.s0 + (1 - MODELS.power.s0) * clock**3
     on_top = sum(int(jobs.devices[j]) * (int(draws.busy[j]) * shape - int(draws.rest[j])) for j in running)
     return (int(draws.idle.sum()) + on_top) / 1000
@@ -175,18 +175,14 @@ def test_relaxed_and_slowed_gangs_are_slowed_by_both() -> None:
     jobs = make_jobs([(0, 2, 10), (0, 2, 10), (0, 2, 10)], utilization=1.0)
     cluster = make_cluster((3, 3))
     watts = MODELS.power
-    cap = Ordered(
-        by_arrival,
-        drift="none",
-        relax_after_ms=1000,
-        power=PowerCap(
-            cap_mw=0,
-            speed_ppm=(1_000_000, 500_000),
-            drawn_ppm=(1_000_000, round((watts.s0 + (1 - watts.s0) / 8) * 1_000_000)),
-            idle_mw=np.array([225_000, 225_000]),
-            busy_mw=np.full(4, 300_000),
-            rest_mw=np.full(4, 75_000),
-        ),
+    cap = PowerCap(
+        Ordered(by_arrival, drift="none", relax_after_ms=1000),
+        cap_mw=0,
+        speed_ppm=(1_000_000, 500_000),
+        drawn_ppm=(1_000_000, round((watts.s0 + (1 - watts.s0) / 8) * 1_000_000)),
+        idle_mw=np.array([225_000, 225_000]),
+        busy_mw=np.full(4, 300_000),
+        rest_mw=np.full(4, 75_000),
     )
     spread = np.full((3, 3), 900_000, np.int32)
     found = simulate(jobs, cluster, assign(jobs, cluster), cap, spread=spread, log=True)
@@ -194,18 +190,12 @@ def test_relaxed_and_slowed_gangs_are_slowed_by_both() -> None:
     assert found.end_ms.tolist() == [20_000, 20_000, 1000 + 22_223]
 
 
-@pytest.mark.parametrize("kind", ["evicting", "inside another"])
-def test_a_cap_where_there_can_be_none_is_an_error_of_one_line(kind: str) -> None:
+def test_a_cap_where_there_can_be_none_is_an_error_of_one_line() -> None:
     none = np.zeros(1, np.int64)
-    cap = PowerCap(0, (1_000_000,), (1_000_000,), none, none, none)
+    cap = PowerCap(Ordered(by_arrival, preemptive=True), 0, (1_000_000,), (1_000_000,), none, none, none)
     jobs, cluster = make_jobs([(0, 1, 10)]), make_cluster((1,))
-    mechanism = (
-        Ordered(by_arrival, preemptive=True, power=cap)
-        if kind == "evicting"
-        else Backfill(Ordered(by_arrival, drift="none", power=cap))
-    )
     with pytest.raises(UsageError, match="the policy toy: a power cap goes") as error:
-        simulate(jobs, cluster, assign(jobs, cluster), mechanism, name="toy")
+        simulate(jobs, cluster, assign(jobs, cluster), cap, name="toy")
     assert "\n" not in str(error.value)
 
 

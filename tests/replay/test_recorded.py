@@ -12,7 +12,7 @@ import pytest
 from tests.replay.builders import ORIGIN, make_cluster, make_jobs
 from tracekit.errors import UsageError
 from tracekit.policies.recorded import Recorded
-from tracekit.replay.results.over_capacity import told_violations, violations
+from tracekit.replay.results.over_capacity import violations, violations_note
 from tracekit.replay.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def test_a_gang_takes_scattered_gpus_before_it_counts_as_without_a_node() -> Non
 
 def test_too_many_gpus_are_told_by_domain_and_time() -> None:
     scenario = Scenario.make(four_jobs(), make_cluster((8,)))
-    found = scenario.run("recorded").violations
+    found = scenario.run("recorded").outcome.violations
     assert found is not None
     expected = pl.DataFrame(
         {
@@ -78,13 +78,13 @@ def test_too_many_gpus_are_told_by_domain_and_time() -> None:
     assert found.schema == expected.schema
     assert found.equals(expected)
     # 2 GPUs too many for 50 s.
-    assert told_violations(found) == "the log holds more GPUs than there are at 1 times on 1 domain, 0.0 GPU-hours"
-    assert told_violations(found.clear()) == "at no time the log held more GPUs than there are"
+    assert violations_note(found) == "the log holds more GPUs than there are at 1 times on 1 domain, 0.0 GPU-hours"
+    assert violations_note(found.clear()) == "at no time the log held more GPUs than there are"
 
 
 def test_nodes_that_leave_take_their_gpus_with_them() -> None:
     cluster = make_cluster((8, 4), changes=[(60, 1, False), (80, 1, True)])
-    found = Scenario.make(four_jobs(), cluster).run("recorded").violations
+    found = Scenario.make(four_jobs(), cluster).run("recorded").outcome.violations
     assert found is not None
     assert found.select("time", "until", "wanted", "there_were").rows() == [(at(60), at(80), 10.0, 8.0)]
 
@@ -92,8 +92,8 @@ def test_nodes_that_leave_take_their_gpus_with_them() -> None:
 def test_a_vc_without_nodes_has_no_gpus() -> None:
     jobs = make_jobs([(0, 1, 10), (0, 1, 10)], vc=["a", "b"], recorded_start_ms=[0, 0], recorded_end_ms=[10_000, 5_000])
     result = Scenario.make(jobs, make_cluster((8,), domain="a")).run("recorded")
-    assert result.violations is not None
-    assert result.violations.select("until", "name", "wanted", "there_were").rows() == [
+    assert result.outcome.violations is not None
+    assert result.outcome.violations.select("until", "name", "wanted", "there_were").rows() == [
         (at(5), "(VCs without nodes)", 1.0, 0.0)
     ]
     assert result.outcome.end_ms.tolist() == [10_000, 5_000]

@@ -12,10 +12,9 @@ import pytest
 
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.outcomes import make_outcome
-from tracekit.errors import OutputError
 from tracekit.replay.outcome import Timeline
 from tracekit.replay.results.summary import summarize
-from tracekit.replay.results.tables import jobs_table, summary_json, timeline_table, write_result
+from tracekit.replay.results.tables import jobs_table, summary_json, timeline_table, write_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,10 +121,10 @@ def test_no_job_gives_empty_tables() -> None:
     assert summary(jobs, make_outcome(jobs, []))["by_vc"] == []
 
 
-def test_files_are_written_whole_and_the_same_each_time(tmp_path: Path) -> None:
+def test_files_are_the_same_each_time(tmp_path: Path) -> None:
     jobs, outcome = schedule()
     for name in ("one", "two"):
-        write_result(tmp_path / name, jobs, outcome, summary(jobs, outcome))
+        write_files(tmp_path / name, jobs, outcome, summary(jobs, outcome))
     assert sorted(p.name for p in tmp_path.rglob("*")) == sorted(
         ["one", "two", *(["summary.json", "jobs.parquet", "timeline.parquet"] * 2)]
     )
@@ -141,30 +140,8 @@ def test_many_jobs_give_the_same_bytes(tmp_path: Path) -> None:
     jobs = make_jobs([(i, 1 + i % 7, i % 100) for i in range(150_000)], vc=["a", "b", None] * 50_000)
     outcome = make_outcome(jobs, [(i, i + 50) for i in range(150_000)])
     for name in ("one", "two"):
-        write_result(tmp_path / name, jobs, outcome, {"policy": "x"})
+        write_files(tmp_path / name, jobs, outcome, {"policy": "x"})
     assert (tmp_path / "one" / "jobs.parquet").read_bytes() == (tmp_path / "two" / "jobs.parquet").read_bytes()
-
-
-def test_a_result_is_replaced_only_by_force(tmp_path: Path) -> None:
-    jobs, outcome = schedule()
-    place = tmp_path / "out"
-    write_result(place, jobs, outcome, {"policy": "old"})
-    with pytest.raises(OutputError, match=r"exists already; choose another -o, or add --force to replace it"):
-        write_result(place, jobs, outcome, {"policy": "new"})
-    assert json.loads((place / "summary.json").read_bytes()) == {"policy": "old"}
-    write_result(place, jobs, outcome, {"policy": "new"}, force=True)
-    assert json.loads((place / "summary.json").read_bytes()) == {"policy": "new"}
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "file").touch()
-    with pytest.raises(OutputError, match="exists and is not a result of a replay"):
-        write_result(tmp_path / "mine", jobs, outcome, {}, force=True)
-
-
-def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
-    jobs, outcome = schedule()
-    with pytest.raises(TypeError):
-        write_result(tmp_path / "out", jobs, outcome, {"policy": object()})
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_json_keeps_the_order_and_has_no_nan() -> None:

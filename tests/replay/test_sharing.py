@@ -15,7 +15,8 @@ from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.sharing_oracle import Rules, end_together, pair, simulate_plainly
 from tests.replay.strategies import clusters, job_lists
 from tracekit.policies.sharing import SjfBsbf, SjfFfs
-from tracekit.replay.assumptions.models import interference_ppm, load_models
+from tracekit.replay.assumptions.models import load_models
+from tracekit.replay.assumptions.speeds import interference_ppm
 from tracekit.replay.bracket import Bracket, bracket
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.run import simulate
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 

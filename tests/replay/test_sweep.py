@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from tracekit.replay.sweeps.file import Run
+    from tracekit.replay.sweeps.file import SweepRun
     from tracekit.trace import Trace
 
 
@@ -144,7 +144,7 @@ def test_a_changed_file_costs_only_what_is_new_and_damaged_runs(
     done: list[str] = []
     real = carry_out
 
-    def counted(run: Run) -> dict[str, Any]:
+    def counted(run: SweepRun) -> dict[str, Any]:
         done.append(run.policy)
         return real(run)
 

@@ -16,7 +16,7 @@ from tracekit.replay.registry import named_policy
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 

@@ -16,8 +16,8 @@ from tracekit.errors import UsageError
 from tracekit.guidelines.markdown import escaped
 from tracekit.guidelines.replays import LiveReplays
 from tracekit.progress import Progress
-from tracekit.replay.panel import standard_panel
 from tracekit.replay.results.questions import ASSUMED, REPLAYED, TENANTS
+from tracekit.replay.run_policies import standard_panel
 from tracekit.report.data import build_report
 from tracekit.report.replayed import replayed_answers, unreplayed_answers
 from tracekit.report.sections.interface import finding, panels

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tools.manual.markdown import bullets, code, head, plain, sentence, table
 from tracekit.policies.interface import spell
-from tracekit.replay.assumptions.models import load_models, used
+from tracekit.replay.assumptions.models import load_models, used_assumptions
 from tracekit.replay.registry import policies
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _assumptions() -> list[str]:
     lines = ["", "## Assumptions", "", _ASSUMED]
     for section in models.notes:
         names = [name for name, where in models.ids.items() if where == section]
-        (told,) = used(models, names[:1]).values()
+        (told,) = used_assumptions(models, names[:1]).values()
         anchor = f'<a id="assumption-{section.replace("_", "-")}"></a>'
         lines += ["", f"{anchor}**{', '.join(names)}: {plain(told['title'])}** (section {code(section)})"]
         lines += ["", plain(sentence(told["value"])), "", f"Source: {plain(sentence(told['source']))}"]

@@ -117,7 +117,7 @@ def advised(evidence: Evidence, folder: Path, name: str, settings: AnalysisSetti
     from tracekit.guidelines.run import judge_all
     from tracekit.report.replayed import replayed_answers, unreplayed_answers
 
-    replays = LiveReplays(evidence.trace, settings.replay_jobs, progress) if settings.replay_jobs else None
+    replays = LiveReplays(evidence.trace, settings.replay_jobs, progress, name) if settings.replay_jobs else None
     if replays is None:
         answers, info = unreplayed_answers("No replay was asked for (--replay-jobs 0).")
     else:

@@ -45,7 +45,7 @@ from tracekit.text import visible
 __all__ = ["app", "main"]
 
 _LONGEST_LINE = 300
-"""Most characters of a line that tells an error."""
+"""Most characters of the line of an error."""
 
 app = typer.Typer(
     name="tracekit",
@@ -55,44 +55,44 @@ app = typer.Typer(
     help=(
         "Turn GPU-cluster logs into answers: why jobs wait, where GPUs idle, what fails.\n\n"
         "Start with **tracekit analyze LOGS -o out** and open out/report.html. "
-        "LOGS is a folder, file or archive with raw scheduler logs; **tracekit formats** tells which are known, and "
+        "LOGS is a folder, file or archive with raw scheduler logs; **tracekit formats** lists the known formats, and "
         "**tracekit datasets** fetches public ones.\n\n"
         "The steps one by one: **ingest** makes a Trace (a folder of Parquet tables) from raw logs, **info** and "
         "**validate** look at it, **queries** lists the questions it can answer, **query** answers one. "
         "**compare** puts several traces side by side, with the published numbers of the public ones.\n\n"
         "**calibrate** finds the replay that comes nearest to the log, and says how near. **replay** asks what would "
         "have been: the same jobs under another policy or on another cluster. **policies** lists the policies, "
-        "**fidelity** tells how far to trust a replay, **sweep** tries many combinations. "
+        "**fidelity** measures how far to trust a replay, **sweep** tries many combinations. "
         "**guidelines** says what to change, where the trace carries the evidence. "
         "**fit** makes a model of the workload, **plot** draws pictures of it, **generate** synthetic traces from it, "
         "**export** writes the jobs as other simulators read them."
     ),
 )
 
-for _verb in (
-    analyze,
-    compare,
-    classify_logs,
-    ingest,
-    info,
-    validate,
-    queries,
-    query,
-    calibrate,
-    replay,
-    policies,
-    fidelity,
-    sweep,
-    guidelines,
-    fit,
-    generate,
-    plot,
-    export,
-    formats,
-    datasets,
-    schema,
+for _command in (
+    analyze.analyze,
+    compare.compare,
+    classify_logs.classify_logs,
+    ingest.ingest,
+    info.info,
+    validate.validate,
+    queries.queries,
+    query.query,
+    calibrate.calibrate,
+    replay.replay,
+    policies.policies,
+    fidelity.fidelity,
+    sweep.sweep,
+    guidelines.guidelines,
+    fit.fit,
+    generate.generate,
+    plot.plot,
+    export.export,
+    formats.formats,
+    schema.schema,
 ):
-    _verb.register(app)
+    app.command()(_command)
+app.add_typer(datasets.group, name="datasets")
 
 
 def _show_version(value: bool) -> None:
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def _exit_code() -> int:
-    """Run the command, tell what was wrong, and return the exit code."""
+    """Run the command, print an error in one line, and return the exit code."""
     try:
         try:
             with explain_damage(by_warnings=True):

@@ -11,12 +11,7 @@ from tracekit.cli.options import Force, MapFile, with_map
 from tracekit.cli.settings import takes
 from tracekit.settings import AnalysisSettings
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(analyze)
+__all__ = ["analyze"]
 
 
 @takes(AnalysisSettings)
@@ -47,12 +42,9 @@ def analyze(
     from tracekit.cli.display import TerminalProgress
 
     settings = with_map(map_file, settings)
-    progress = TerminalProgress()
-    try:
+    with TerminalProgress() as progress:
         if len(sources) == 1:
             page = analyze_one(sources[0], out, settings, force=force, progress=progress).report
         else:
             page = analyze_many(sources, out, settings, force=force, progress=progress)
-    finally:
-        progress.close()
     typer.echo(f"report: {page}")

@@ -15,12 +15,7 @@ if TYPE_CHECKING:
     from tracekit.characterize.joblogs import Classification, RuleBook
     from tracekit.trace import Trace
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("classify-logs")(classify_logs)
+__all__ = ["classify_logs"]
 
 
 def classify_logs(
@@ -43,7 +38,7 @@ def classify_logs(
     name_pattern: Annotated[
         str | None,
         typer.Option(
-            metavar="REGEX", help="Where names of logs tell the job: a pattern with the groups job_id and attempt."
+            metavar="REGEX", help="How names of logs identify the job: a pattern with the groups job_id and attempt."
         ),
     ] = None,
     list_rules: Annotated[bool, typer.Option("--list-rules", help="Show the reasons and exit.")] = False,
@@ -52,10 +47,10 @@ def classify_logs(
     ] = TextFormat.table,
     force: Force = False,
 ) -> None:
-    """Tell from the logs of jobs why they failed: one reason for each failed trial, the root cause before its echo.
+    """Find in the logs of jobs why they failed: one reason for each failed trial, the root cause before its echo.
 
     Which job and attempt a log belongs to is read from its name. With --trace only trials that failed are read. Beside
-    FILE a file .lines.csv tells for each reason the log and the line.
+    FILE a file .lines.csv has the log and the line of each reason.
 
     Example: tracekit classify-logs job-logs --trace my-trace -o failures.parquet
     """
@@ -77,11 +72,8 @@ def classify_logs(
     trace = None if trace_folder is None else Trace.open(trace_folder)
     if out is not None:
         joblogs.check_target(out, force=force)
-    progress = TerminalProgress()
-    try:
+    with TerminalProgress() as progress:
         found = joblogs.classify_logs(sources, rules=book, trace=trace, names=names, progress=progress)
-    finally:
-        progress.close()
     frame = found.frame()
     if out is not None:
         joblogs.write_failures(frame, out, force=force)
@@ -142,8 +134,8 @@ def _show_notes(found: Classification, trace: Trace | None) -> None:
     if found.without_sign:
         lines.append(f"{found.without_sign:,} trials show no failure in their logs")
     if found.unknown_logs:
-        whom = "belong to no trial of the Trace" if trace is not None else "have a name that does not tell the job"
-        lines.append(f"{found.unknown_logs:,} logs {whom}; --name-pattern tells how names are to be read")
+        whom = "belong to no trial of the Trace" if trace is not None else "have a name that does not identify the job"
+        lines.append(f"{found.unknown_logs:,} logs {whom}; --name-pattern says how to read names")
     if found.failed_without_log:
         lines.append(f"{found.failed_without_log:,} failed jobs of the Trace have no log")
     lines += [f"{count:,} {what} were passed over" for what, count in sorted(found.passed_over.items())]

@@ -10,12 +10,7 @@ import typer
 from tracekit.cli.options import Force, MemoryLimit
 from tracekit.errors import UsageError
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(compare)
+__all__ = ["compare"]
 
 
 def compare(
@@ -45,13 +40,10 @@ def compare(
     from tracekit.cli.display import TerminalProgress
     from tracekit.comparison import compare as compare_traces
 
-    progress = TerminalProgress()
-    try:
+    with TerminalProgress() as progress:
         done = compare_traces(
             _named(traces), out, queries=query, force=force, memory_limit=memory_limit, progress=progress
         )
-    finally:
-        progress.close()
     typer.echo(f"comparison: {done.page}")
 
 

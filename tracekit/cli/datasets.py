@@ -15,7 +15,7 @@ from tracekit.cli.streams import print_json
 if TYPE_CHECKING:
     from tracekit.datasets import Dataset, FetchedFile
 
-__all__ = ["register"]
+__all__ = ["group"]
 
 _CHECKED = {
     "publisher": "SHA-256 as published",
@@ -27,22 +27,17 @@ _CHECKED = {
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A dataset, as 'tracekit datasets' lists it.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the group of commands."""
-    group = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
-    group.callback()(datasets)
-    group.command()(show)
-    group.command()(fetch)
-    app.add_typer(group, name="datasets")
+group = typer.Typer(invoke_without_command=True, rich_markup_mode="markdown")
 
 
+@group.callback()
 def datasets(
     context: typer.Context,
     form: Annotated[TextFormat, typer.Option("-f", "--output-format", help="How to write it.")] = TextFormat.table,
 ) -> None:
     """List the public traces with size, licence, study and origin; fetch one.
 
-    Without a command it lists them. **show** tells more about one, **fetch** downloads it.
+    Without a command it lists them. **show** describes one, **fetch** downloads it.
 
     Example: tracekit datasets fetch helios -o helios-raw
     """
@@ -63,8 +58,9 @@ def datasets(
     typer.echo("Fetch one with 'tracekit datasets fetch NAME -o DIR'; 'tracekit datasets show NAME' lists its files.")
 
 
+@group.command()
 def show(name: Name) -> None:
-    """Tell what a public trace is, and list its files, their checksums and their sources.
+    """Describe a public trace, and list its files, their checksums and their sources.
 
     Example: tracekit datasets show alibaba-pai
     """
@@ -89,6 +85,7 @@ def show(name: Name) -> None:
     print_table(("file", "sources, in this order"), [(f.name, url) for f in dataset.files for url in f.urls])
 
 
+@group.command()
 def fetch(
     name: Name,
     out: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder for the files; made when absent.")],
@@ -122,13 +119,10 @@ def fetch(
     typer.echo(f"cite: {dataset.citation}, {dataset.paper}", err=True)
     if dataset.remark:
         typer.echo(f"remark: {dataset.remark}", err=True)
-    progress = TerminalProgress()
-    try:
+    with TerminalProgress() as progress:
         found = fetch_dataset(
             dataset, out, only=file or (), mirror=mirror, force=force, timeout=timeout, progress=progress
         )
-    finally:
-        progress.close()
     for each in found:
         typer.echo(_line(each))
     typer.echo(f"Next: tracekit analyze {shlex.quote(str(out))} -o out --format {dataset.format}")

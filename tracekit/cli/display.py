@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
@@ -58,7 +58,10 @@ class TerminalProgress(Progress):
         else:
             typer.echo(f"note: {line}", err=True)
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         """Remove the bar."""
         if self._bars is not None:
             self._bars.stop()

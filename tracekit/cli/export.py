@@ -14,12 +14,7 @@ from tracekit.errors import UsageError
 if TYPE_CHECKING:
     from tracekit.export.interface import Target
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(export)
+__all__ = ["export"]
 
 
 def export(
@@ -48,7 +43,7 @@ def export(
     """Write the jobs of a Trace as a simulator's own loader reads them.
 
     Jobs that the simulator cannot take are left out and counted; what it needs and the Trace lacks is filled in, and
-    each such value is told with the option that changes it.
+    each such value is reported with the option that changes it.
 
     Example: tracekit export my-trace --to gavel -o my.trace
     """
@@ -68,8 +63,7 @@ def export(
         raise UsageError("no Trace is named", hint="tracekit export TRACE --to NAME -o FILE")
     if out is None:
         raise UsageError("no output is named", where="-o", hint="add -o FILE")
-    progress = TerminalProgress()
-    try:
+    with TerminalProgress() as progress:
         done = write(
             trace,
             to,
@@ -79,8 +73,6 @@ def export(
             memory_limit=memory_limit,
             progress=progress,
         )
-    finally:
-        progress.close()
     typer.echo(f"{done.jobs:,} of {done.log.jobs:,} jobs exported to {done.target}")
     for file in done.files:
         typer.echo(f"{done.target}: {file}")

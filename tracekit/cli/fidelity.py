@@ -12,12 +12,7 @@ from tracekit.cli.replay_options import ForceReplay, OutFolder, show_assumptions
 from tracekit.cli.settings import takes
 from tracekit.settings import ReplaySettings
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(fidelity)
+__all__ = ["fidelity"]
 
 
 @takes(ReplaySettings, without=("load", "measure_from", "measure_to"))
@@ -34,7 +29,7 @@ def fidelity(
     settings: ReplaySettings,
     force: ForceReplay = False,
 ) -> None:
-    """Tell how far to trust a replay: replay what the cluster really ran, and compare it with the log.
+    """Measure how far to trust a replay: replay what the cluster really ran, and compare it with the log.
 
     OUT holds fidelity.json, fidelity.parquet (errors by size class and VC), quantiles.parquet and quantiles.svg, and
     the replay itself.
@@ -46,15 +41,12 @@ def fidelity(
     from tracekit.replay.fidelity import measure_fidelity, write_fidelity
     from tracekit.report.replay_charts import fidelity_svg
 
-    progress = TerminalProgress()
-    try:
+    with TerminalProgress() as progress:
         progress.stage("reading the Trace")
         scenario = scenario_of(trace, settings, force=force)
         show_before(scenario, progress)
         found = measure_fidelity(scenario, policy, progress=progress)
         write_fidelity(found, out, force=force, draw=fidelity_svg)
-    finally:
-        progress.close()
     typer.echo(f"replayed {found.policy}: {found.why}")
     print_frame(found.groups)
     for sentence in found.sentences:

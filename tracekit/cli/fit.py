@@ -9,12 +9,7 @@ import typer
 
 from tracekit.cli.options import Force, TraceFolder
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(fit)
+__all__ = ["fit"]
 
 
 def fit(
@@ -39,12 +34,9 @@ def fit(
     from tracekit.outputs import check_files
 
     check_files(out, force=force)
-    progress = TerminalProgress()
-    try:
+    with TerminalProgress() as progress:
         model = fit_trace(trace, seed=seed, replicates=bootstrap, progress=progress)
         model.write(out, force=force)
-    finally:
-        progress.close()
     print_table(*summary_rows(model))
     arrivals = model.document["arrivals"]
     if arrivals["process"] is not None:

@@ -10,12 +10,7 @@ from tracekit.cli.options import TextFormat
 from tracekit.cli.streams import print_data, print_json
 from tracekit.errors import UsageError
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(formats)
+__all__ = ["formats"]
 
 
 def formats(

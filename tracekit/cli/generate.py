@@ -9,12 +9,7 @@ import typer
 
 from tracekit.cli.options import Force
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(generate)
+__all__ = ["generate"]
 
 
 def generate(
@@ -40,8 +35,7 @@ def generate(
     from tracekit.cli.display import TerminalProgress
     from tracekit.fit.generate import generate as draw
 
-    progress = TerminalProgress()
-    try:
+    with TerminalProgress() as progress:
         trace = draw(
             model,
             out,
@@ -53,7 +47,5 @@ def generate(
             force=force,
             progress=progress,
         )
-    finally:
-        progress.close()
     rows = ", ".join(f"{trace.manifest.tables[t].rows:,} {t}" for t in trace.tables)
     typer.echo(f"Trace: {out} ({rows})")

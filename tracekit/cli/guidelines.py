@@ -11,18 +11,13 @@ import typer
 from tracekit.cli.options import MemoryLimit, TraceFolder
 from tracekit.cli.streams import print_data
 
-__all__ = ["register"]
+__all__ = ["guidelines"]
 
 
 class _Form(StrEnum):
     md = "md"
     json = "json"
     html = "html"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(guidelines)
 
 
 def guidelines(
@@ -60,13 +55,10 @@ def guidelines(
     file = None if out is None or str(out) == "-" else out
     if file is not None:
         check_files(file, force=force)
-    progress = TerminalProgress()
-    try:
+    with TerminalProgress() as progress:
         advice = judge_all(
             trace, replay=replay, try_jobs=try_jobs, only=only or (), memory_limit=memory_limit, progress=progress
         )
-    finally:
-        progress.close()
     for fault in broken_plugins().values():
         typer.echo(f"note: {fault}", err=True)
     text = {_Form.md: advice.markdown, _Form.json: advice.json, _Form.html: advice.html}[form]()

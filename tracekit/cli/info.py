@@ -12,12 +12,7 @@ from tracekit.cli.streams import print_data
 if TYPE_CHECKING:
     from tracekit.trace import Trace
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(info)
+__all__ = ["info"]
 
 
 def info(

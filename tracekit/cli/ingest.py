@@ -11,12 +11,7 @@ from tracekit.cli.options import Force, MapFile, with_map
 from tracekit.cli.settings import takes
 from tracekit.settings import IngestSettings
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(ingest)
+__all__ = ["ingest"]
 
 
 @takes(IngestSettings)
@@ -41,7 +36,7 @@ def ingest(
     records = kept + rejected.
 
     With --append a dump of every day builds a history: files that TRACE holds already change nothing, a job that is
-    exported again is told once, and where no TRACE is yet, it is made.
+    exported again is counted once; a missing TRACE is made.
 
     Example: tracekit ingest sample_traces/philly -o my-trace
     """
@@ -49,11 +44,8 @@ def ingest(
     from tracekit.ingest import ingest_logs
 
     settings = with_map(map_file, settings)
-    progress = TerminalProgress()
-    try:
+    with TerminalProgress() as progress:
         trace = ingest_logs(source, out, settings, force=force, append=append, progress=progress)
-    finally:
-        progress.close()
     manifest = trace.manifest
     kept = manifest.records - manifest.rejected
     tables = ", ".join(f"{info.rows:,} {name}" for name, info in manifest.tables.items())

@@ -9,12 +9,7 @@ import typer
 
 from tracekit.cli.options import Force
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(plot)
+__all__ = ["plot"]
 
 
 def plot(
@@ -29,7 +24,7 @@ def plot(
 
     OUT holds arrivals.svg and one file for each group of run times with a fit, VCs left out: distribution, survival on
     log axes, and observed against fitted quantiles. Size classes too small for a fit of their own have that of all
-    jobs, moved to their median. What has no picture is told.
+    jobs, moved to their median. Notes name what has no picture.
 
     Example: tracekit plot workload.json -o pictures
     """
@@ -41,7 +36,7 @@ def plot(
     fitted = WorkloadModel.read(model)
     drawn = workload_pictures(fitted)
     write_pictures(out, drawn, png=png, force=force)
-    progress = TerminalProgress()
-    for note in undrawn(fitted):
-        progress.note(note)
+    with TerminalProgress() as progress:
+        for note in undrawn(fitted):
+            progress.note(note)
     typer.echo(f"pictures: {out} ({', '.join(drawn)})")

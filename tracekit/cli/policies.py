@@ -13,12 +13,7 @@ from tracekit.cli.streams import print_json
 if TYPE_CHECKING:
     from tracekit.policies.interface import Card
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(policies)
+__all__ = ["policies"]
 
 
 def policies(
@@ -33,7 +28,7 @@ def policies(
     Example: tracekit policies srtf
     """
     from tracekit.cli.display import print_table
-    from tracekit.replay.assumptions.models import load_models, used
+    from tracekit.replay.assumptions.models import load_models, used_assumptions
     from tracekit.replay.registry import broken_plugins, find_policy
     from tracekit.replay.registry import policies as known
 
@@ -52,14 +47,14 @@ def policies(
         return
     card = find_policy(name).card
     overhead = next((str(p.default) for p in card.parameters if p.name == "overhead"), None)
-    told = used(load_models(models), card.assumptions, overhead)
+    assumptions = used_assumptions(load_models(models), card.assumptions, overhead)
     if form is TextFormat.json:
-        print_json(_facts(card, told))
+        print_json(_facts(card, assumptions))
     else:
-        _show(card, told)
+        _show(card, assumptions)
 
 
-def _facts(card: Card, told: dict[str, dict[str, str]]) -> dict[str, object]:
+def _facts(card: Card, assumptions: dict[str, dict[str, str]]) -> dict[str, object]:
     return {
         "name": card.name,
         "title": card.title,
@@ -67,13 +62,13 @@ def _facts(card: Card, told: dict[str, dict[str, str]]) -> dict[str, object]:
         "parameters": [
             {"name": p.name, "default": p.default, "values": p.kind, "meaning": p.meaning} for p in card.parameters
         ],
-        "assumptions": told,
+        "assumptions": assumptions,
         "equal_to": list(card.equal_to),
         "sources": list(card.sources),
     }
 
 
-def _show(card: Card, told: dict[str, dict[str, str]]) -> None:
+def _show(card: Card, assumptions: dict[str, dict[str, str]]) -> None:
     from tracekit.cli.display import print_table
     from tracekit.policies.interface import spell
 
@@ -81,8 +76,8 @@ def _show(card: Card, told: dict[str, dict[str, str]]) -> None:
     if card.parameters:
         rows = [(p.name, spell(p.read(p.default)), p.kind, p.meaning) for p in card.parameters]
         print_table(("parameter", "default", "values", "meaning"), rows)
-    if told:
-        show_assumptions(told)
+    if assumptions:
+        show_assumptions(assumptions)
     for title, lines in (("The same as others", card.equal_to), ("Sources", card.sources)):
         if lines:
             typer.echo(f"{title}:")

@@ -10,12 +10,7 @@ import typer
 from tracekit.cli.options import TextFormat
 from tracekit.cli.streams import print_json
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(queries)
+__all__ = ["queries"]
 
 
 def queries(

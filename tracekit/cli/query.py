@@ -17,12 +17,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Answer
     from tracekit.trace import Trace
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(query)
+__all__ = ["query"]
 
 
 def query(

@@ -12,12 +12,7 @@ from tracekit.cli.replay_options import ForceReplay, OutFolder, show_assumptions
 from tracekit.cli.settings import takes
 from tracekit.settings import ReplaySettings
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(replay)
+__all__ = ["replay"]
 
 
 @takes(ReplaySettings)
@@ -46,8 +41,8 @@ def replay(
         bool,
         typer.Option(
             "--bracket",
-            help="Tell too how the means compare with the first policy's under other interference and memory of shared "
-            "GPUs.",
+            help="Show as well how the means compare with the first policy's under other interference and memory of "
+            "shared GPUs.",
         ),
     ] = False,
     log: Annotated[bool, typer.Option("--log", help="Keep the event log of each policy (log.parquet).")] = False,
@@ -64,33 +59,30 @@ def replay(
     from tracekit.replay.api import scenario_of
     from tracekit.replay.bracket import bracket_of_policies
     from tracekit.replay.results.comparison import comparison_rows
-    from tracekit.replay.results.told import effect_sentences
-    from tracekit.replay.study import run_study
+    from tracekit.replay.results.effects import effect_sentences
+    from tracekit.replay.run_policies import run_policies
     from tracekit.report.replay_charts import comparison_svg
 
-    progress = TerminalProgress()
-    try:
+    with TerminalProgress() as progress:
         progress.stage("reading the Trace")
         scenario = scenario_of(trace, settings, force=force or inflate is not None)
         if inflate is not None:
-            from tracekit.replay.fractions.study import run_inflation
+            from tracekit.replay.fractions.inflate import run_inflation
 
             table = run_inflation(scenario, policy, inflate, out, force=force, progress=progress)
-            progress.close()
-            print_frame(table)
-            return
-        show_before(scenario, progress)
-        brackets = bracket_of_policies(scenario, policy or []) if bracket else []
-        study = run_study(scenario, policy, out, force=force, log=log, draw=comparison_svg, progress=progress)
-    finally:
-        progress.close()
-    for name, why in study.skipped.items():
+        else:
+            show_before(scenario, progress)
+            brackets = bracket_of_policies(scenario, policy or []) if bracket else []
+            found = run_policies(scenario, policy, out, force=force, log=log, draw=comparison_svg, progress=progress)
+    if inflate is not None:
+        print_frame(table)
+        return
+    for name, why in found.skipped.items():
         progress.note(f"{name} is left out of the panel: {why}")
-    headers, rows = comparison_rows(study.comparison)
-    print_table(headers, rows)
-    for why in effect_sentences(study.comparison):
+    print_table(*comparison_rows(found.comparison))
+    for why in effect_sentences(found.comparison):
         typer.echo(f"No comparison: {why}.")
-    show_assumptions(study.assumptions)
-    for found in brackets:
-        typer.echo("\n".join(found.lines()))
+    show_assumptions(found.assumptions)
+    for headline in brackets:
+        typer.echo("\n".join(headline.lines()))
     typer.echo(f"replays: {Path(out)}")

@@ -6,12 +6,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(schema)
+__all__ = ["schema"]
 
 
 def schema(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
+import math
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tracekit.cli.options import pairs
-from tracekit.cli.replay_options import Switch, moment
+from tracekit.errors import UsageError
 from tracekit.settings import flags_of
 
 if TYPE_CHECKING:
@@ -24,8 +26,43 @@ __all__ = ["takes"]
 Command = Callable[..., None]
 
 
-def _switched(value: Switch | None, _: str) -> bool | None:
-    return None if value is None else value is Switch.on
+_EPOCH = dt.datetime(1970, 1, 1)
+
+
+class _Switch(StrEnum):
+    """On or off."""
+
+    on = "on"
+    off = "off"
+
+
+def _moment(text: str | None, option: str) -> dt.datetime | None:
+    """Return a time given as ISO 8601, or as seconds after 1970, for logs whose times are relative; UTC.
+
+    Raises
+    ------
+    UsageError
+        It is neither.
+    """
+    if text is None:
+        return None
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            seconds = float(text)
+            if not math.isfinite(seconds):
+                raise ValueError(text)
+            found = _EPOCH + dt.timedelta(seconds=seconds)
+        except (ValueError, OverflowError):
+            raise UsageError(
+                f"'{text[:60]}' is not a time", where=option, hint="write it like 2017-10-03 or 2017-10-03T12:00"
+            ) from None
+    return found if found.tzinfo is None else found.astimezone(dt.UTC).replace(tzinfo=None)
+
+
+def _switched(value: _Switch | None, _: str) -> bool | None:
+    return None if value is None else value is _Switch.on
 
 
 def _same(value: Any, _: str) -> Any:
@@ -34,8 +71,8 @@ def _same(value: Any, _: str) -> Any:
 
 _FORMS: dict[Any, tuple[Any, Callable[[Any, str], Any]]] = {
     Mapping[str, str] | None: (list[str] | None, pairs),
-    dt.datetime | None: (str | None, moment),
-    bool | None: (Switch | None, _switched),
+    dt.datetime | None: (str | None, _moment),
+    bool | None: (_Switch | None, _switched),
     str | Path | None: (Path | None, _same),
     Any: (str | None, _same),
 }

@@ -21,7 +21,7 @@ class ReaderGoneError(BaseException):
 
 
 class _Stream(io.TextIOBase):
-    """A text stream whose failures are told apart; characters that its encoding lacks are spelled out.
+    """A text stream whose failures are distinguished; characters that its encoding lacks are spelled out.
 
     Parameters
     ----------

@@ -9,12 +9,7 @@ import typer
 
 from tracekit.errors import UsageError
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(sweep)
+__all__ = ["sweep"]
 
 
 def sweep(
@@ -48,11 +43,8 @@ def sweep(
         return
     if file is None or out is None:
         raise UsageError("needs FILE.toml and -o OUT", where="sweep", hint="--template prints an example")
-    progress = TerminalProgress()
-    try:
+    with TerminalProgress() as progress:
         table = run_sweep(file, out, workers=workers, draw=tradeoff_svg, progress=progress)
-    finally:
-        progress.close()
     varied = [c for c in table.columns[1:15] if table[c].n_unique() > 1 or c == "policy"]
     figures = ["avg_jct_s", "avg_queue_s", "p95_queue_s", "gpu_utilization_share", "jain_fairness_vc"]
     print_frame(table.select(*varied, *figures, *(["error"] if table["error"].is_not_null().any() else [])))

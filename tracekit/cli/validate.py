@@ -8,12 +8,7 @@ import typer
 
 from tracekit.cli.options import MemoryLimit, TraceFolder
 
-__all__ = ["register"]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(validate)
+__all__ = ["validate"]
 
 
 def validate(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracekit.guidelines.effects import Change, Effect
     from tracekit.guidelines.interface import Finding, Guideline, Number
     from tracekit.guidelines.run import Advice, Judged
-    from tracekit.replay.results.record import Support
+    from tracekit.replay.results.effects import Support
 
 __all__ = ["FORMAT", "document_of"]
 
@@ -182,7 +182,7 @@ def _record(judged: Judged) -> dict[str, Any] | None:
 
 
 def _carried(baseline: str, policy: str, support: Support) -> dict[str, Any]:
-    return {"carried": support.told, "baseline": baseline, "policy": policy, **asdict(support)}
+    return {"carried": support.supported, "baseline": baseline, "policy": policy, **asdict(support)}
 
 
 def _percent(share: float | None) -> str:

@@ -2,7 +2,7 @@
 
 Differences are taken job by job over the jobs that both completed, and their intervals resample whole submission days,
 as `tracekit.replay.results.comparison` does. They are told where what the log recorded carries them (see
-`tracekit.replay.results.record`).
+`tracekit.replay.results.recorded_times`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 import polars as pl
 
 from tracekit.replay.results.comparison import day_intervals
-from tracekit.replay.results.record import Record, Support, support_of
+from tracekit.replay.results.effects import Support, support_of
+from tracekit.replay.results.recorded_times import RecordedTimes
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class
 
 if TYPE_CHECKING:
@@ -149,10 +150,10 @@ def effect_of(trial: Trial, replays: Replays) -> Effect | Untold | str:
     found = [change for change in tried if change is not None]
     if not found:
         return "No job was completed under both policies."
-    untold = tuple(Untold(trial.baseline, c.policy, c.assumption, c.support) for c in found if not c.support.told)
-    if not found[0].support.told:
+    untold = tuple(Untold(trial.baseline, c.policy, c.assumption, c.support) for c in found if not c.support.supported)
+    if not found[0].support.supported:
         return untold[0]
-    changes = tuple(change for change in found if change.support.told)
+    changes = tuple(change for change in found if change.support.supported)
     ranked = [c.policy for c in changes if c.assumption == DEFAULTS]
     tables = {trial.baseline: base, **{policy: replays.jobs(policy) for policy in ranked}}
     best = _best(tables, trial.headline) if len(ranked) > 1 else ()
@@ -178,7 +179,7 @@ def _support(paired: pl.DataFrame, record: pl.DataFrame, policy: str) -> Support
         values = (beside[column] * 1000).round().fill_null(-1)
         return values.cast(pl.Int64).to_numpy()
 
-    known = Record(milliseconds("recorded_queue_s"), milliseconds("recorded_jct_s"))
+    known = RecordedTimes(milliseconds("recorded_queue_s"), milliseconds("recorded_jct_s"))
     return support_of(policy, known, milliseconds("queue_s"), milliseconds("queue_s_new"))
 
 

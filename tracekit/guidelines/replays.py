@@ -13,7 +13,7 @@ import polars as pl
 from tracekit.errors import DamagedTraceError, EngineMissingError, TracekitError, UsageError
 from tracekit.outputs import recover
 from tracekit.replay.part import part_of
-from tracekit.replay.results.record import record_of
+from tracekit.replay.results.recorded_times import recorded_times
 from tracekit.replay.results.tables import SUMMARY_NAME, jobs_table
 from tracekit.text import shorten
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracekit.guidelines.interface import Assumption, Trial
     from tracekit.progress import Progress
     from tracekit.replay.part import Part
-    from tracekit.replay.results.comparison import Compared
+    from tracekit.replay.results.comparison import ReplayResult
     from tracekit.replay.scenario import Scenario
     from tracekit.trace import Trace
 
@@ -169,16 +169,18 @@ class LiveReplays(Replays):
         The first so many jobs.
     progress : Progress
         Told of each replay.
+    name : str
+        What the user calls the Trace, for reasons why it cannot be replayed; its path when empty.
     """
 
     can_assume = True
 
-    def __init__(self, trace: Trace, limit: int, progress: Progress) -> None:
+    def __init__(self, trace: Trace, limit: int, progress: Progress, name: str = "") -> None:
         self.limit = limit
-        self._trace, self._progress = trace, progress
+        self._trace, self._progress, self._name = trace, progress, name or str(trace.path)
         self._scenario: Scenario | str | None = None
         self._tables: dict[tuple[str, str], pl.DataFrame | str] = {}
-        self._results: dict[str, Compared | str] = {}
+        self._results: dict[str, ReplayResult | str] = {}
         self.origin = f"replays of at most the first {limit:,} jobs"
 
     def scenario(self) -> Scenario | str:
@@ -197,10 +199,11 @@ class LiveReplays(Replays):
                 self._scenario = f"Replays are left out: {error}."
                 self._progress.note(f"replays are left out: {error}")
             except TracekitError as error:
-                self._scenario = f"The trace cannot be replayed: {error}."
+                reason = str(error).replace(str(self._trace.path), self._name)
+                self._scenario = f"The trace cannot be replayed: {reason}."
         return self._scenario
 
-    def result(self, policy: str) -> Compared | str:
+    def result(self, policy: str) -> ReplayResult | str:
         """Return the schedule of a policy, or why there is none."""
         if policy not in self._results:
             self._results[policy] = self._run(policy, None)
@@ -223,12 +226,12 @@ class LiveReplays(Replays):
             return pl.DataFrame(
                 schema={"job_id": pl.String, "recorded_queue_s": pl.Float64, "recorded_jct_s": pl.Float64}
             )
-        found = record_of(scenario.jobs)
+        found = recorded_times(scenario.jobs)
         times = {"recorded_queue_s": found.queue_ms, "recorded_jct_s": found.jct_ms}
         frame = pl.DataFrame({"job_id": scenario.jobs.job_id, **times})
         return frame.select("job_id", *(pl.when(pl.col(c) >= 0).then(pl.col(c) / 1000).alias(c) for c in times))
 
-    def _run(self, policy: str, assumption: Assumption | None) -> Compared | str:
+    def _run(self, policy: str, assumption: Assumption | None) -> ReplayResult | str:
         scenario = self.scenario()
         if isinstance(scenario, str):
             return scenario

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, NOISE, RELAX, SCOPE, believed
@@ -11,7 +11,7 @@ from tracekit.replay.mechanisms import Backfill, Ordered
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["Conservative", "Easy"]
@@ -37,7 +37,7 @@ class Easy(Policy):
         title="EASY backfilling: later jobs go ahead where they do not delay the first in the queue",
         rule=(
             "Jobs start in the order of their submission up to the first that has no place. The estimates of the "
-            "running jobs tell when it will have one, and where. A later job may start now if it has a place now and "
+            "running jobs give when it will have one, and where. A later job may start now if it has a place now and "
             "either should end by that moment, or takes only GPUs that are free then beside that place. " + _OVERRUN
         ),
         parameters=(FIT, NOISE, RELAX, SCOPE),
@@ -55,7 +55,7 @@ class Easy(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Backfill:
         """Return keys by submission, and the estimates."""
-        return Backfill(_order(cast("dict[str, Any]", self.parameters), jobs, models, seed), "easy")
+        return Backfill(_order(self.parameters, jobs, models, seed), "easy")
 
 
 class Conservative(Policy):
@@ -92,5 +92,5 @@ class Conservative(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Backfill:
         """Return keys by submission, the estimates, and how many jobs have reservations."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         return Backfill(_order(p, jobs, models, seed), "conservative", p["depth"])

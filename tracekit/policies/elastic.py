@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT
 from tracekit.policies.pools import make_pools
-from tracekit.replay.assumptions.models import elastic_bounds, elastic_ppm, overhead_ms
+from tracekit.replay.assumptions.costs import overhead_ms
+from tracekit.replay.assumptions.speeds import elastic_bounds, elastic_ppm
 from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["ElasticFifo", "ElasticSrjf"]
@@ -37,9 +38,9 @@ class _Elastic(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
         """Return plans by the list."""
-        p = cast("dict[str, Any]", self.parameters)
-        asked = jobs.devices.astype(np.int64)
-        low, high = elastic_bounds(models, asked) if p["elastic"] else (asked, asked)
+        p = self.parameters
+        requested = jobs.devices.astype(np.int64)
+        low, high = elastic_bounds(models, requested) if p["elastic"] else (requested, requested)
         pools = make_pools(jobs, cluster, p["fit"])
         rigid = not p["elastic"]
 
@@ -52,7 +53,7 @@ class _Elastic(Policy):
             """Let jobs of fixed size start where there is room for them."""
             order = order_of(view)
             waiting = view.job[order[view.held[order] == 0]]
-            return Plan(waiting, asked[waiting], keep=True, optional=len(waiting))
+            return Plan(waiting, requested[waiting], keep=True, optional=len(waiting))
 
         def divide(view: View) -> Plan:
             from tracekit.replay.kernel import divide_gpus
@@ -70,14 +71,14 @@ class _Elastic(Policy):
                 late = order[((gpus == 0) & (held == 0))[order]]
                 return Plan(
                     np.concatenate([job[named], job[late]]),
-                    np.concatenate([gpus[named], asked[job[late]]]),
+                    np.concatenate([gpus[named], requested[job[late]]]),
                     model=np.concatenate([pools.model[pool[named]], np.full(len(late), -1)]),
                     keep=True,
                     optional=len(named) + len(late),
                 )
             # Large gangs first, as they are harder to place.
             named = named[np.argsort(-gpus[named], kind="stable")]
-            rate = np.maximum(elastic_ppm(models, asked[job[named]], gpus[named]), 1)
+            rate = np.maximum(elastic_ppm(models, requested[job[named]], gpus[named]), 1)
             return Plan(
                 job[named], gpus[named], rate=rate, model=pools.model[pool[named]], keep=True, optional=len(named)
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, scan
@@ -12,7 +12,7 @@ from tracekit.replay.mechanisms import Ordered, Tenants
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["Drf", "FairShare"]
@@ -52,7 +52,7 @@ class FairShare(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
         """Return turns by GPUs held."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         table, times, weight = weights(jobs, cluster, models, p["of"], p["weight"])
         return Tenants(
             Ordered(by_arrival, scan=p["scan"], fit=p["fit"], drift="none", by_tenant=True, by_arrival=True),
@@ -74,8 +74,8 @@ class Drf(Policy):
             "The turn goes to the tenant with the smallest dominant share: the largest of its shares of all GPUs, CPUs "
             "and memory, for its weight; by the earlier job between equals. Its jobs start in the order of their "
             "submission. With scan=stop nothing else starts while its first job cannot; with scan=skip the next tenant "
-            "has a turn. CPUs and memory count where jobs and nodes tell them, as totals of the domain and not node by "
-            "node: the total of a domain with a node that tells none does not count. Nothing is evicted."
+            "has a turn. CPUs and memory count where jobs and nodes state them, as totals of the domain and not node "
+            "by node: the total of a domain with a node that states none does not count. Nothing is evicted."
         ),
         parameters=(OF, WEIGHT, scan("stop"), FIT),
         assumptions=("D1", "D9"),
@@ -89,7 +89,7 @@ class Drf(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
         """Return turns by dominant share."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         table, times, weight = weights(jobs, cluster, models, p["of"], p["weight"])
         return Tenants(
             Ordered(by_arrival, scan="stop", fit=p["fit"], drift="none", by_tenant=True, by_arrival=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, RELAX, SCOPE, scan
@@ -11,7 +11,7 @@ from tracekit.replay.mechanisms import Ordered
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["Fifo"]
@@ -49,7 +49,7 @@ class Fifo(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by submission."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         return Ordered(
             by_arrival,
             scan=p["scan"],

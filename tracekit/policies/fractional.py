@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import scan
@@ -11,7 +11,7 @@ from tracekit.replay.mechanisms import Fractional, Ordered
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["BestFit", "Clustering", "DotProduct", "Fgd", "Packing", "Random"]
@@ -41,7 +41,7 @@ class _Divided(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Fractional:
         """Return the order and the rule."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         order = Ordered(_KEYS[p["order"]], scan=p["scan"], drift="none", by_arrival=p["order"] == "fifo")
         return Fractional(order, self.card.name, popularity=p.get("popularity", 0.95), seed=seed)
 

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import OVERHEAD, overheads
 from tracekit.policies.pools import Pools, make_pools
-from tracekit.replay.assumptions.models import type_speed_table
+from tracekit.replay.assumptions.speeds import type_speed_table
 from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["Gavel", "max_min_shares"]
@@ -118,10 +118,10 @@ def _programs(
 
 @dataclass
 class _Book:
-    """What the rounds so far gave; of one run."""
+    """Shares and times of the rounds so far, of one run."""
 
     view: View
-    owed: NDArray[np.float64]
+    entitled_ms: NDArray[np.float64]
     """Sum of each job's shares over time on each type [ms] (n, J)."""
     had: NDArray[np.float64]
     """Time that it ran there [ms] (n, J)."""
@@ -146,11 +146,11 @@ class _Rounds:
         self.gpus = jobs.devices.astype(np.int64)
         self.pools: Pools = make_pools(jobs, cluster, "place")
         table = type_speed_table(models, jobs.models, cluster.models)
-        asked = jobs.model[self.pools.kind_first] if len(jobs) else np.zeros(0, np.int64)
-        told = _told(models, jobs.models, cluster.models)[asked]
+        job_models = jobs.model[self.pools.kind_first] if len(jobs) else np.zeros(0, np.int64)
+        known = _known_ratio(models, jobs.models, cluster.models)[job_models]
         same = self.pools.kind_domain[:, None] == self.pools.domain
-        usable = same & (self.pools.accepts | told[:, self.pools.model])
-        self.speed = np.where(usable, table[asked][:, self.pools.model], 0).astype(np.int64)
+        usable = same & (self.pools.accepts | known[:, self.pools.model])
+        self.speed = np.where(usable, table[job_models][:, self.pools.model], 0).astype(np.int64)
         # Columns of the books are the types within a domain.
         low = np.searchsorted(self.pools.domain, self.pools.domain)
         self.column = np.arange(len(low)) - low
@@ -189,11 +189,11 @@ class _Rounds:
         book = self.book
         if book is None or book.view is not view:
             n = len(self.gpus)
-            owed, had, share = (np.zeros((n, self.types)) for _ in range(3))
-            book = self.book = _Book(view, owed, had, share, np.zeros(n, np.bool_))
+            entitled_ms, had, share = (np.zeros((n, self.types)) for _ in range(3))
+            book = self.book = _Book(view, entitled_ms, had, share, np.zeros(n, np.bool_))
         elapsed = view.now_ms - book.now_ms
         book.now_ms = view.now_ms
-        book.owed[job] += book.share[job] * elapsed
+        book.entitled_ms[job] += book.share[job] * elapsed
         runs = running >= 0
         book.had[job[runs], self.column[running[runs]]] += elapsed
         return book
@@ -219,7 +219,7 @@ class _Rounds:
         fresh = job[~book.met[job]]
         half = self.round_ms / 2
         book.met[fresh] = True
-        book.owed[fresh] += half * np.maximum(book.share[fresh], 1e-9)
+        book.entitled_ms[fresh] += half * np.maximum(book.share[fresh], 1e-9)
         book.had[fresh] += half * np.maximum(book.share[fresh], 1e-9)
 
     def _chosen(
@@ -232,7 +232,7 @@ class _Rounds:
         column = self.column[pool]
         share = book.share[job[place], column]
         had = np.maximum(book.had[job[place], column], 1e-6)
-        priority = np.where(share > 0, book.owed[job[place], column] / had, 0.0)
+        priority = np.where(share > 0, book.entitled_ms[job[place], column] / had, 0.0)
         stays = running[place] == pool
         order = np.lexsort((pool, place, -share, ~stays, -priority))
         chosen = np.full(len(job), -1)
@@ -243,11 +243,11 @@ class _Rounds:
         return chosen
 
 
-def _told(models: Models, asked: list[str], models_there: list[str]) -> NDArray[np.bool_]:
-    """Return whether a ratio of speeds is told for jobs that ask for a model on another; the last row is True."""
+def _known_ratio(models: Models, job_models: list[str], models_there: list[str]) -> NDArray[np.bool_]:
+    """Return whether a ratio of speeds is known for jobs that ask for a model on another; the last row is True."""
     ratio = models.type_speed.ratio
-    rows = [[there in ratio.get(a, {}) or a in ratio.get(there, {}) for there in models_there] for a in asked]
-    return np.array([*rows, [True] * len(models_there)], np.bool_).reshape(len(asked) + 1, len(models_there))
+    rows = [[there in ratio.get(a, {}) or a in ratio.get(there, {}) for there in models_there] for a in job_models]
+    return np.array([*rows, [True] * len(models_there)], np.bool_).reshape(len(job_models) + 1, len(models_there))
 
 
 class Gavel(Policy):
@@ -280,14 +280,14 @@ class Gavel(Policy):
             (
                 "Own choices: the leftover of the max-min program is shared out by the same rule again; time had "
                 "counts from a job's entry and not from the last program; a type that a job does not name is used "
-                "where its speed is told."
+                "where its speed is known."
             ),
         ),
     )
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
         """Return plans in rounds."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         round_ms = max(round(p["round"] * 1000), 1)
         rounds = _Rounds(jobs, cluster, models, round_ms, round(p["again"] * 1000))
         return Planner(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from tracekit.replay.mechanisms import Cells, Ordered
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["HiveD"]
@@ -46,7 +46,7 @@ class HiveD(Policy):
             "guaranteed, or with opportunistic=preemptible those that the log does not call preemptible, or with "
             "opportunistic=priority those of at least the priority guaranteed_from. A job that all cells of its VC "
             "together could not hold, such as one of a VC without quota, is opportunistic, or with oversize=reject "
-            "rejected. Placement is always in blocks, whatever --placement says. The column guaranteed tells which "
+            "rejected. Placement is always in blocks, whatever --placement says. The column guaranteed marks which "
             "jobs were."
         ),
         parameters=(
@@ -88,7 +88,7 @@ class HiveD(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Cells:
         """Return the cells that follow from the quotas, and which jobs they are for."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         table, times = quotas(jobs, cluster, models)
         names = [*jobs.tenants, "", *sorted(set(cluster.tenants) - set(jobs.tenants))]
         cells = deal_cells(cluster, names, table[max(int(np.searchsorted(times, 0, "right")) - 1, 0)])

@@ -2,7 +2,7 @@
 
     srtf,scan=skip,overhead=helios
 
-names the policy and then its parameters. How a policy schedules is told by the mechanism that it returns.
+names the policy and then its parameters. The mechanism that a policy returns decides how it schedules.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from tracekit.errors import UsageError, nearest
 from tracekit.replay.registry import find_policy
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Mechanism
 
@@ -225,8 +225,8 @@ class Policy(ABC):
     card: ClassVar[Card]
 
     def __init__(self, **parameters: object) -> None:
-        self.parameters: dict[str, Value] = self.card.fill(parameters)
-        """All parameters, defaults filled in."""
+        self.parameters: dict[str, Any] = self.card.fill(parameters)
+        """All parameters, defaults filled in; each is a `Value` of its parameter's type."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -244,7 +244,7 @@ class Policy(ABC):
             All jobs of the replay; a policy that may not know run times must not read them.
         cluster : Cluster
         models : Models
-            Assumptions about what the trace does not tell.
+            Assumptions about what the trace does not record.
         seed : int
             Of every random draw.
 
@@ -267,12 +267,12 @@ class Policy(ABC):
     @property
     def what(self) -> str:
         """What it is, a few words: the card's title, and what the parameters off their defaults do."""
-        told = [
+        other = [
             p.words[p.choices.index(str(self.parameters[p.name]))]
             for p in self.card.parameters
             if p.words and self.parameters[p.name] != p.read(p.default)
         ]
-        return "; ".join((self.card.title, *told))
+        return "; ".join((self.card.title, *other))
 
     def __repr__(self) -> str:
         return f"<policy {self.label}>"

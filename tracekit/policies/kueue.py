@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from tracekit.replay.mechanisms import Ordered, Tenants
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["Kueue"]
@@ -41,7 +41,7 @@ class Kueue(Policy):
             "to borrow. Victims are those of other queues first, then of lowest priority, then started last; as many "
             "as are needed, and those that turn out not to be needed stay. With fair=on the smallest share above "
             "quota, for its weight, goes first and jobs are taken from the largest. A job whose quota allows it but "
-            "that has no place evicts nobody; the column placement_refused tells of it."
+            "that has no place evicts nobody; the column placement_refused marks it."
         ),
         parameters=(
             Parameter("cohort", default=True, meaning="whether VCs may use what others of the domain do not"),
@@ -85,10 +85,10 @@ class Kueue(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
         """Return cycles over the VCs."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         levels, rank = np.unique(jobs.priority, return_inverse=True)
         if len(levels) > _LEVELS:
-            raise UsageError(f"{len(levels):,} priorities are too many", hint=f"kueue knows {_LEVELS:,} at most")
+            raise UsageError(f"{len(levels):,} priorities are too many", hint=f"kueue can have {_LEVELS:,} at most")
         codes = tenants(jobs)
         table, times = quotas(jobs, cluster, models)
         below = int(np.searchsorted(levels, p["borrow_priority"], "right")) - 1

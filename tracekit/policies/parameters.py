@@ -8,7 +8,8 @@ import numpy as np
 
 from tracekit.errors import UsageError
 from tracekit.policies.interface import Parameter
-from tracekit.replay.assumptions.models import estimates_ms, overhead_ms
+from tracekit.replay.assumptions.costs import overhead_ms
+from tracekit.replay.assumptions.of_jobs import estimates_ms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, overheads
@@ -14,7 +14,7 @@ from tracekit.replay.mechanisms import Ordered, Tenants
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["Philly"]
@@ -34,7 +34,7 @@ class Philly(Policy):
             " time attempt to start on the fewest nodes of one rack, then rests for the time backoff; after so many "
             "failed attempts as retries it takes any nodes of one rack, and after as many again any nodes of one GPU "
             "model, for which it waits without rests. A job of one GPU, or in a domain of one node, has nothing to "
-            "relax and never rests. A job that was evicted keeps its place in the relaxation. Each job's wait is told"
+            "relax and never rests. A job that was evicted keeps its place in the relaxation. Each job's wait is split"
             " in two columns: fair_share_wait_ms, in which its VC held its quota or more, and fragmentation_wait_ms, "
             "the rest."
         ),
@@ -61,7 +61,7 @@ class Philly(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
         """Return turns by use of the quota."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         table, times = quotas(jobs, cluster, models)
         order = Ordered(
             by_arrival,

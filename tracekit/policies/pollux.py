@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT
 from tracekit.policies.pools import Pools, make_pools
-from tracekit.replay.assumptions.models import elastic_bounds, elastic_ppm, overhead_ms
-from tracekit.replay.engine.state import record
+from tracekit.replay.assumptions.costs import overhead_ms
+from tracekit.replay.assumptions.speeds import elastic_bounds, elastic_ppm
+from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.mechanisms import Plan, Planner, View
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["PolluxLite"]
@@ -52,7 +53,7 @@ class PolluxLite(Policy):
         sources=(
             (
                 "Qiao et al., Pollux (OSDI'21): fitness with p = -1, penalty, 60 s; efficiency is left out, as no "
-                "trace tells a gradient noise scale."
+                "trace has a gradient noise scale."
             ),
             (
                 "Own choices: steps of the largest gain in place of the genetic search; running jobs are not stopped; "
@@ -63,9 +64,9 @@ class PolluxLite(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Planner:
         """Return plans in rounds."""
-        p = cast("dict[str, Any]", self.parameters)
-        asked = jobs.devices.astype(np.int64)
-        low, high = elastic_bounds(models, asked)
+        p = self.parameters
+        requested = jobs.devices.astype(np.int64)
+        low, high = elastic_bounds(models, requested)
         pools = make_pools(jobs, cluster, p["fit"])
         round_ms = max(round(p["round"] * 1000), 1)
         delta_ms = p["delta"] * 1000
@@ -75,7 +76,7 @@ class PolluxLite(Policy):
             free = np.maximum(pools.gpus(view), pools.used(before, held))
             from tracekit.replay.kernel import raise_fitness
 
-            rows = np.zeros(len(job), record("FitnessRow"))
+            rows = np.zeros(len(job), struct_dtype("FitnessRow"))
             rows["held"], rows["low"], rows["high"] = held, low[job], high[job]
             rows["gpus"] = np.where(held > 0, low[job], 0)
             rows["pool"] = _settle_pools(before, pools, job, low[job], free)
@@ -88,7 +89,7 @@ class PolluxLite(Policy):
             factor = np.maximum(age - changes * delta_ms, 0) / np.maximum(age + delta_ms, 1)
             rows["factor"] = np.where(view.attained_gpu_ms > 0, factor, 1.0)
             free -= np.bincount(before[before >= 0], low[job][before >= 0], len(free)).astype(np.int64)
-            room = np.zeros(len(job), record("Entry"))
+            room = np.zeros(len(job), struct_dtype("Entry"))
             raise_fitness(rows, np.maximum(free, 0), sigma, room, np.zeros(len(job), np.int32))
             gpus = rows["gpus"]
             named = np.flatnonzero(gpus != held)
@@ -96,7 +97,7 @@ class PolluxLite(Policy):
             return Plan(
                 job[named],
                 gpus[named],
-                rate=np.maximum(elastic_ppm(models, asked[job[named]], gpus[named]), 1),
+                rate=np.maximum(elastic_ppm(models, requested[job[named]], gpus[named]), 1),
                 model=pools.model[rows["pool"][named]],
                 keep=True,
                 optional=len(named),

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, NOISE, scan
-from tracekit.replay.assumptions.models import clock_speed_ppm, estimates_ms, power_config
+from tracekit.replay.assumptions.costs import clock_speed_ppm, power_config
+from tracekit.replay.assumptions.of_jobs import estimates_ms
 from tracekit.replay.assumptions.speeds import ppm
 from tracekit.replay.keys import by_arrival, shortest, smallest
 from tracekit.replay.mechanisms import Ordered, PowerCap
-from tracekit.replay.results.energy import draws_mw
+from tracekit.replay.results.energy import power_draw_mw
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["PowerCapped"]
@@ -59,32 +60,29 @@ class PowerCapped(Policy):
         ),
     )
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> PowerCap:
         """Return the order, and the cap with what each job draws."""
-        p = cast("dict[str, Any]", self.parameters)
-        order = p["order"]
-        return Ordered(
-            _KEYS[order],
+        p = self.parameters
+        fifo = p["order"] == "fifo"
+        order = Ordered(
+            _KEYS[p["order"]],
             scan=p["scan"],
             fit=p["fit"],
             drift="none",
-            by_arrival=order == "fifo",
-            estimate_ms=None if order == "fifo" else estimates_ms(models, jobs.work_ms, seed, p["noise"]),
-            power=_cap(jobs, cluster, models, p["cap_w"] or p["share"] * _full_w(cluster, models)),
+            by_arrival=fifo,
+            estimate_ms=None if fifo else estimates_ms(models, jobs.work_ms, seed, p["noise"]),
         )
-
-
-def _cap(jobs: Jobs, cluster: Cluster, models: Models, cap_w: float) -> PowerCap:
-    draws = draws_mw(jobs, cluster, models)
-    s0 = models.power.s0
-    return PowerCap(
-        cap_mw=_ENDLESS if math.isinf(cap_w) else min(round(cap_w * 1000), _ENDLESS),
-        speed_ppm=tuple(clock_speed_ppm(models, _CLOCKS).tolist()),
-        drawn_ppm=tuple(ppm(s0 + (1 - s0) * _CLOCKS**3).tolist()),
-        idle_mw=draws.idle,
-        busy_mw=draws.busy,
-        rest_mw=draws.rest,
-    )
+        cap_w = p["cap_w"] or p["share"] * _full_w(cluster, models)
+        draw, s0 = power_draw_mw(jobs, cluster, models), models.power.s0
+        return PowerCap(
+            order,
+            cap_mw=_ENDLESS if math.isinf(cap_w) else min(round(cap_w * 1000), _ENDLESS),
+            speed_ppm=tuple(clock_speed_ppm(models, _CLOCKS).tolist()),
+            drawn_ppm=tuple(ppm(s0 + (1 - s0) * _CLOCKS**3).tolist()),
+            idle_mw=draw.idle,
+            busy_mw=draw.busy,
+            rest_mw=draw.rest,
+        )
 
 
 def _full_w(cluster: Cluster, models: Models) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["Qssf", "foretell_ms"]
@@ -49,7 +49,7 @@ class Qssf(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by foretold service."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         estimate = jobs.work_ms if p["oracle"] else foretell_ms(jobs, p["blend"])
         return Ordered(smallest, scan=p["scan"], fit=p["fit"], drift="none", estimate_ms=estimate)
 
@@ -57,7 +57,7 @@ class Qssf(Policy):
 def foretell_ms(jobs: Jobs, blend: float) -> NDArray[np.int64]:
     """Return run times foretold from jobs that had ended before each submission (n,) [ms].
 
-    A job whose end the log does not tell is taken to end when it would have without waiting. Before anything has ended,
+    A job without a recorded end is assumed to end when it would have without waiting. Before anything has ended,
     every job is foretold the same: one second.
 
     Parameters

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["OF", "WEIGHT", "quotas", "tenants", "weights"]
@@ -79,7 +79,7 @@ def _observed(jobs: Jobs, cluster: Cluster, percentile: float) -> NDArray[np.int
     ran = (jobs.recorded_start_ms >= 0) & (jobs.recorded_end_ms > jobs.recorded_start_ms)
     if not ran.any():
         raise UsageError(
-            "the cluster tells no quotas, and the log no starts to take them from",
+            "the cluster states no quotas, and the log has no starts to derive them from",
             hint="give a cluster file with a table [vc.NAME] and quota = ... for each VC",
         )
     begin, end = int(jobs.recorded_start_ms[ran].min()), int(jobs.recorded_end_ms[ran].max())

@@ -8,12 +8,12 @@ import numpy as np
 
 from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Policy
-from tracekit.replay.mechanisms import Recorded as Mechanism
+from tracekit.replay.mechanisms import RecordedSchedule
 from tracekit.text import counted, percent
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["Recorded"]
@@ -29,14 +29,14 @@ class Recorded(Policy):
             "Each job starts and ends when the log says so, at its first start and its last end; only its nodes are "
             "chosen anew by the placement, anywhere among nodes of one GPU model where it does not fit closely. A job "
             "for which too few GPUs are free runs all the same, on no node. The schedule is checked against the "
-            "cluster: violations.parquet tells when which node or domain would have held more GPUs than it has. "
+            "cluster: violations.parquet lists when which node or domain would have held more GPUs than it has. "
             "Jobs without a recorded start are left out and counted."
         ),
         equal_to=("With the cluster that the log ran on there are no violations, as far as the log is right.",),
         sources=("The log.",),
     )
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Mechanism:
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> RecordedSchedule:
         """Return the recorded starts and ends."""
         unknown = jobs.recorded_start_ms < 0
         endless = ~unknown & (jobs.recorded_end_ms < jobs.recorded_start_ms)
@@ -59,6 +59,6 @@ class Recorded(Policy):
             )
             if which.any()
         )
-        return Mechanism(
+        return RecordedSchedule(
             np.where(out, -1, jobs.recorded_start_ms), np.where(out, -1, jobs.recorded_end_ms), notes=notes
         )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from tracekit.policies.interface import Card, Parameter, Policy
-from tracekit.replay.assumptions.models import accumulated_memory_ppm, accumulation_ppm, memory_ppm, utilization_ppm
+from tracekit.replay.assumptions.of_jobs import memory_ppm, utilization_ppm
+from tracekit.replay.assumptions.speeds import accumulated_memory_ppm, accumulation_ppm
 from tracekit.replay.keys import shortest_left, smallest_left
 from tracekit.replay.mechanisms import Sharing
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["SjfBsbf", "SjfFfs"]
@@ -45,7 +46,7 @@ class _Shared(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Sharing:
         """Return the key, and what the models say of utilization and memory."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         parts = [s for s in (1, 2, 4) if s <= p["subbatch"]]
         memory = np.stack([accumulated_memory_ppm(models, memory_ppm(models, jobs), s) for s in parts])
         return Sharing(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tracekit.policies.interface import Card, Policy
 from tracekit.policies.parameters import CHARGE, FIT, NOISE, OVERHEAD, believed, charged, scan
@@ -11,7 +11,7 @@ from tracekit.replay.mechanisms import Ordered
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["Sjf", "Srsf", "Srtf", "Ssf"]
@@ -31,7 +31,7 @@ class _Estimated(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by estimate."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         return Ordered(
             self.key,
             scan=p["scan"],
@@ -49,7 +49,7 @@ class _Remaining(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by what is left."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         return Ordered(
             self.key,
             scan=p["scan"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["Gittins", "Las", "gittins_index"]
@@ -92,7 +92,7 @@ class Las(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by queue and submission."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         return Ordered(
             least_attained_stays if p["within"] == "running" else least_attained,
             scan=p["scan"],
@@ -127,7 +127,7 @@ class Gittins(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
         """Return keys by queue, index and submission."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         ends = _thresholds(p["queues"])
         steps: list[int] = []
         values: list[int] = []

@@ -22,7 +22,7 @@ from tracekit.trace import Trace
 if TYPE_CHECKING:
     import polars as pl
 
-    from tracekit.replay.results.comparison import Compared
+    from tracekit.replay.results.comparison import ReplayResult
 
 __all__ = ["Replay", "replay", "scenario_of"]
 
@@ -31,7 +31,7 @@ __all__ = ["Replay", "replay", "scenario_of"]
 class Replay:
     """A replayed schedule."""
 
-    result: Compared
+    result: ReplayResult
     """Jobs, outcome and summary."""
 
     @property
@@ -82,15 +82,7 @@ def scenario_of(
     name = chosen.cluster_name or unasked
     part = part_of(opened, name)
     jobs = jobs_of_trace(opened, cluster=name, start=chosen.start, end=chosen.end, load=chosen.load, limit=chosen.limit)
-    nodes = cluster_for(
-        opened,
-        jobs,
-        chosen.cluster,
-        partitioned=chosen.partitioned,
-        gpus=chosen.gpus,
-        cluster_name=name,
-        load=chosen.load,
-    )
+    nodes = cluster_for(opened, jobs, chosen, name)
     if unasked is not None and part is not None:
         several = ", ".join(sorted((unasked, *part.others)))
         why = f"{unasked}, the one with the most jobs of {several}: cluster_name takes another"

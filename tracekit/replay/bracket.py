@@ -1,6 +1,6 @@
 """Results of sharing under the bracket of assumptions: how strongly jobs disturb each other, and whether pairs fit.
 
-A headline that changes its sign inside the bracket depends on what no trace tells, and is called undecided.
+A headline that changes its sign inside the bracket depends on what no trace records, and is called undecided.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tracekit.errors import UsageError
-from tracekit.replay.results.told import support_between
+from tracekit.replay.results.effects import support_between
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,11 +34,11 @@ class Bracket:
     values: Mapping[tuple[float, float], float]
     """The headline by (c, m)."""
     reason: str | None = None
-    """Why the difference cannot be told as an effect under one of the pairs; None where it can under all."""
+    """Why the log does not support the difference under one of the pairs; None where it does under all."""
 
     @property
     def verdict(self) -> str:
-        """'lower', 'higher' or 'equal' where all agree, equal ones left aside; else 'undecided', or why not told."""
+        """'lower', 'higher' or 'equal' where all agree, equal ones left aside; else 'undecided', or the reason."""
         if self.reason is not None:
             return self.reason
         signs = {(value > 0) - (value < 0) for value in self.values.values()} - {0}
@@ -47,7 +47,7 @@ class Bracket:
         return {1: "higher", -1: "lower", 0: "equal"}[signs.pop() if signs else 0]
 
     def lines(self) -> list[str]:
-        """Return the bracket for people, one line a pair and the verdict last; the last alone where it is not told."""
+        """Return one line a pair and the verdict last; where there is a reason, that line alone."""
         if self.reason is not None:
             return [f"{self.headline}: {self.reason}"]
         rows = [f"c={c:g} m={m:g}: {self.headline} {value:+,.6g}" for (c, m), value in self.values.items()]

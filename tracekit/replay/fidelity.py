@@ -20,7 +20,7 @@ from tracekit.replay.api import scenario_of
 from tracekit.replay.registry import named_policy, policies
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
 from tracekit.replay.results.tables import write_files
-from tracekit.replay.study import folder_names
+from tracekit.replay.run_policies import folder_names
 from tracekit.text import counted
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.replay.results.comparison import Compared
+    from tracekit.replay.results.comparison import ReplayResult
     from tracekit.replay.scenario import Scenario
     from tracekit.trace import Trace
 
@@ -84,7 +84,7 @@ class Fidelity:
     """'close', 'rough' or 'poor'."""
     sentences: tuple[str, ...]
     """How far to trust the replay."""
-    result: Compared
+    result: ReplayResult
     """The replay."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -155,12 +155,12 @@ def measure_fidelity(scenario: Scenario, policy: str | None = None, *, progress:
         known &= scenario.measured
     if not known.any():
         raise UsageError(f"no job has both a recorded start and one under {chosen.label}")
-    told = (recorded - jobs.submit_ms) / 1000
+    logged = (recorded - jobs.submit_ms) / 1000
     predicted = (result.outcome.first_start_ms - jobs.submit_ms) / 1000
     rows, quantiles = [], []
     for scope, name, which in _groups(scenario, known):
-        rows.append({"scope": scope, "name": name, **_metrics(told[which], predicted[which])})
-        ends = (np.quantile(values[which], _QUANTILES).tolist() for values in (told, predicted))
+        rows.append({"scope": scope, "name": name, **_metrics(logged[which], predicted[which])})
+        ends = (np.quantile(values[which], _QUANTILES).tolist() for values in (logged, predicted))
         quantiles += [
             {"scope": scope, "name": name, "quantile": q, "recorded_s": r, "predicted_s": p}
             for q, r, p in zip(_QUANTILES, *ends, strict=True)

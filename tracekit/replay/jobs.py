@@ -7,18 +7,22 @@ Times are integer milliseconds after `origin`; a GPU is 1,000 milli-GPUs.
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     import polars as pl
     from numpy.typing import NDArray
 
-__all__ = ["Jobs", "LeftOut"]
+__all__ = ["Jobs", "LeftOut", "naive_utc"]
+
+
+def naive_utc(time: dt.datetime) -> dt.datetime:
+    """Return a time in UTC without its zone; one that names no zone is UTC already."""
+    return time if time.tzinfo is None else time.astimezone(dt.UTC).replace(tzinfo=None)
 
 
 @dataclass(frozen=True)
@@ -30,17 +34,17 @@ class LeftOut:
     jobs: int
     """How many jobs."""
     gpu_hours: float | None
-    """GPU-hours that the log tells of them [GPU*h]; None where it tells none."""
+    """Their GPU-hours by the log [GPU*h]; None unknown."""
 
 
 @dataclass(frozen=True)
 class Jobs:
     """The jobs of a replay, sorted by arrival (see `arrival_ms`); ties keep the order of the trace.
 
-    All arrays have the shape (n,). Indices into the name lists are -1 where the trace does not tell.
+    All arrays have the shape (n,). Indices into the name lists are -1 where unknown.
     """
 
-    origin: datetime
+    origin: dt.datetime
     """The first submission; every time counts from here."""
     job_id: pl.Series
     """Names of the jobs (String)."""
@@ -111,7 +115,7 @@ class Jobs:
         return replace(self, job_id=self.job_id.gather(chosen), **arrays)
 
     def shares_left_out(self) -> list[tuple[LeftOut, float | None]]:
-        """Return what is left out, each with its share of all GPU-hours that the log tells of [1]."""
+        """Return what is left out, each with its share of all GPU-hours known of [1]."""
         replayed = float((self.work_ms.astype(np.float64) * self.devices * self.milli).sum()) / 3.6e9
         everything = replayed + sum(part.gpu_hours or 0.0 for part in self.left_out)
         return [

@@ -1,4 +1,4 @@
-"""The order of jobs: a key tells for each job a number, and jobs with smaller numbers go first, ties by submission.
+"""The order of jobs: a key gives each job a number, and jobs with smaller numbers go first, ties by submission.
 
 A key is a function of whole numbers, asked whenever a job starts to wait, starts to run or changes its level:
 

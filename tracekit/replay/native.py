@@ -42,7 +42,7 @@ def _missing() -> EngineMissingError:
     """Return the error of an installation without the extension, with what to do on this machine."""
     what = "tracekit was installed without its replay engine"
     if Path(sysconfig.get_path("include"), "Python.h").is_file():
-        return EngineMissingError(what, hint=f"{_AGAIN} -v, which tells why it cannot be compiled")
+        return EngineMissingError(what, hint=f"{_AGAIN} -v, which shows why it cannot be compiled")
     package = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
     hint = f"install Python's headers (Debian, Ubuntu: apt install {package}), then {_AGAIN}"
     return EngineMissingError(f"{what}, since Python.h is missing", hint=hint)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
+    import polars as pl
     from numpy.typing import NDArray
 
 __all__ = ["LOG_KINDS", "Outcome", "PowerUse", "Timeline"]
@@ -90,15 +91,19 @@ class Outcome:
     fragmented_milli_ms: int
     """Integral of free GPUs on partly used nodes over the same time [milli-GPU * ms]."""
     energy_kwh: float | None
-    """Energy of the GPUs by M7 over the same time [kWh] (see `energy`); None before it is told."""
+    """Energy of the GPUs by M7 over the same time [kWh] (see `energy`); None before it is computed."""
     events: int
     """Submissions, ends, node changes and timers processed."""
     wall_s: float
     """Time the engine took, compilation left out [s]."""
     columns: dict[str, NDArray[np.int64]] = field(default_factory=dict)
-    """What else the policy tells of each job, by name (n,); it stands in jobs.parquet for jobs that ended."""
+    """Further columns of the policy, by name (n,); it stands in jobs.parquet for jobs that ended."""
     power: PowerUse | None = None
     """What the power cap did; None without one."""
+    notes: tuple[str, ...] = ()
+    """What the reader of the result should know of the schedule, one sentence each."""
+    violations: pl.DataFrame | None = None
+    """Where the recorded schedule holds more GPUs than there are (see `over_capacity`); None of any other."""
     log: NDArray[np.void] | None = None
     """The event log where it was asked for, in order of happening: rows (time_ms, kind, job, node, gpu, value).
 

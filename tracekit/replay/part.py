@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.errors import UsageError, nearest
 from tracekit.text import counted, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.trace import Trace
 
-__all__ = ["Part", "busiest_cluster", "part_of"]
+__all__ = ["Part", "busiest_cluster", "checked_cluster", "part_of"]
 
 _NAMED = 3
 """Most clusters named one by one."""
@@ -43,6 +44,22 @@ class Part:
             return f"{len(self.others):,} other clusters were not"
         names = " and ".join(shorten(name, 30) for name in self.others)
         return f"{names} {'was' if len(self.others) == 1 else 'were'} not"
+
+
+def checked_cluster(trace: Trace, names: list[str], cluster: str | None) -> str | None:
+    """Return the cluster to take of those that a Trace names; None where it names none.
+
+    Raises
+    ------
+    UsageError
+        There is no such cluster, or there are several and none is chosen.
+    """
+    if cluster is not None and cluster not in names:
+        raise UsageError(f"no cluster '{cluster}'", where=trace.path, hint=nearest(cluster, names))
+    if cluster is None and len(names) > 1:
+        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        raise UsageError("the Trace holds several clusters", where=trace.path, hint=f"choose one of: {shown}")
+    return cluster if cluster is not None or not names else names[0]
 
 
 def busiest_cluster(trace: Trace) -> str | None:

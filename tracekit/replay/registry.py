@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["broken_plugins", "find_policy", "named_policy", "policies"]
 
-# The package is named, not imported: policies know the engine, the engine knows none of them.
+# The package is named, not imported: policies import the engine, which imports none of them.
 _PACKAGE = "tracekit.policies"
 _GROUP = "tracekit.policies"
 
@@ -103,7 +103,7 @@ def _plugin(entry: metadata.EntryPoint) -> tuple[Any, str]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 -- a plug-in may do anything, even exit
-        return None, _told(error)
+        return None, _error_text(error)
     return member, _fault(member)
 
 
@@ -132,8 +132,8 @@ def _from_file(path: Path, name: str | None) -> type[Any]:
     if name is None:
         if len(members) == 1:
             return next(iter(members.values()))
-        told = ", ".join(members) or "none"
-        raise UsageError(f"holds {len(members)} policies: {told}", where=path, hint=f"name one: -p {path}:CLASS")
+        names = ", ".join(members) or "none"
+        raise UsageError(f"holds {len(members)} policies: {names}", where=path, hint=f"name one: -p {path}:CLASS")
     if name in members:
         return members[name]
     if hasattr(module, name):
@@ -166,11 +166,11 @@ def _load(path: Path) -> ModuleType:
         raise
     except BaseException as error:  # the file may do anything, even exit
         del sys.modules[name]
-        raise UsageError(f"cannot be run: {_told(error)}", where=path, line=_line(error, full)) from error
+        raise UsageError(f"cannot be run: {_error_text(error)}", where=path, line=_line(error, full)) from error
     return module
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     text = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}".strip().rstrip(":")
     return text if len(text) <= 300 else f"{text[:297]}..."
 

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.errors import UsageError, nearest
-from tracekit.replay.assumptions.models import Models, load_models, spread_ppm, used
-from tracekit.replay.cluster import Cluster
+from tracekit.replay.assumptions.models import Models, load_models, used_assumptions
+from tracekit.replay.assumptions.speeds import spread_ppm
 from tracekit.replay.clusters.assignment import Assignment, assign
+from tracekit.replay.clusters.cluster import Cluster
 from tracekit.replay.engine.placement import RULES
-from tracekit.replay.mechanisms import Recorded
 from tracekit.replay.native import kernel
 from tracekit.replay.registry import named_policy
-from tracekit.replay.results.comparison import Compared
-from tracekit.replay.results.energy import energy_kwh, told_power, told_utilization
-from tracekit.replay.results.over_capacity import told_violations, violations
+from tracekit.replay.results.comparison import ReplayResult
+from tracekit.replay.results.energy import energy_kwh, power_cap_assumption, utilization_assumption
 from tracekit.replay.results.summary import summarize
 
 if TYPE_CHECKING:
@@ -30,12 +29,13 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
     from tracekit.replay.part import Part
+    from tracekit.settings import ReplaySettings
     from tracekit.trace import Trace
 
 __all__ = ["Scenario", "cluster_for", "placement_named"]
 
 _WIDEST = 512
-"""Nodes of a gang up to which its spread is told apart; more count as so many."""
+"""Nodes of a gang whose spread is distinguished; more count as so many."""
 
 
 def placement_named(name: str) -> str:
@@ -54,27 +54,18 @@ def placement_named(name: str) -> str:
 def cluster_for(
     trace: Trace,
     jobs: Jobs,
-    where: str | Path | Cluster | None,
-    *,
-    partitioned: bool | None,
-    gpus: float | None,
-    cluster_name: str | None = None,
-    load: float = 1.0,
+    settings: ReplaySettings,
+    name: str | None,
 ) -> Cluster:
     """Return the cluster that a replay runs on.
 
     Parameters
     ----------
-    where : str, Path or Cluster, optional
-        'auto' for what the log shows was in use, a TOML file, or a Cluster; by default that of the Trace's tables.
-    partitioned : bool, optional
-        Make each virtual cluster a cluster of its own; what the source suggests by default.
-    gpus : float, optional
-        Multiply the nodes by this.
-    cluster_name : str, optional
+    settings : ReplaySettings
+        Its `cluster` is 'auto' for what the log shows was in use, a TOML file, or a Cluster; by default that of the
+        Trace's tables.
+    name : str, optional
         Which cluster of the Trace.
-    load : float
-        The factor by which submissions are closer together.
 
     Raises
     ------
@@ -84,17 +75,18 @@ def cluster_for(
     from tracekit.replay.clusters.file import read_cluster
     from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
 
+    where, partitioned, gpus = settings.cluster, settings.partitioned, settings.gpus
     if isinstance(where, Cluster):
         return where
     if where == "auto":
-        return observed_cluster(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=cluster_name)
+        return observed_cluster(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=name)
     if where is not None:
         if gpus is not None and gpus != 1:
             raise UsageError(
                 "the nodes of a cluster file cannot be multiplied", where="--gpus", hint="change the file instead"
             )
         return read_cluster(Path(where), jobs, partitioned=partitioned)
-    return cluster_of_trace(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=cluster_name, load=load)
+    return cluster_of_trace(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=name, load=settings.load)
 
 
 @dataclass(frozen=True)
@@ -135,7 +127,7 @@ class Scenario:
         """
         return cls(jobs, cluster, assign(jobs, cluster), models or load_models(None), placement_named(placement), seed)
 
-    def run(self, policy: Any, *, log: bool = False, progress: Callable[[int], None] | None = None) -> Compared:
+    def run(self, policy: Any, *, log: bool = False, progress: Callable[[int], None] | None = None) -> ReplayResult:
         """Replay under a policy; `policy` is a Policy or its text, such as 'srtf,overhead=helios'.
 
         Raises
@@ -149,11 +141,6 @@ class Scenario:
         from tracekit.replay.engine.run import simulate
 
         mechanism = policy.mechanism(self.jobs, self.cluster, self.models, self.seed)
-        notes: tuple[str, ...] = ()
-        over = None
-        if isinstance(mechanism, Recorded):
-            over = violations(self.jobs, self.cluster, self.assignment, mechanism, self.trace)
-            notes = (*mechanism.notes, told_violations(over))
         outcome = simulate(
             self.jobs,
             self.cluster,
@@ -162,6 +149,7 @@ class Scenario:
             name=policy.label,
             rule=self.placement,
             spread=spread_table(self.models, self.jobs, self.cluster),
+            trace=self.trace,
             log=log,
             progress=progress,
         )
@@ -175,23 +163,29 @@ class Scenario:
             policy=policy.label,
             parameters=policy.parameters,
             placement=self.placement,
-            assumptions=self._assumptions(policy, notes, outcome),
+            assumptions=self._assumptions(policy, outcome),
             measured=self.measured,
         )
-        return Compared(policy.label, self.jobs, outcome, summary, over)
+        return ReplayResult(policy.label, self.jobs, outcome, summary)
 
-    def _assumptions(self, policy: Any, notes: tuple[str, ...], outcome: Outcome) -> dict[str, Any]:
+    def _assumptions(self, policy: Any, outcome: Outcome) -> dict[str, Any]:
         overhead = policy.parameters.get("overhead")
-        told: dict[str, Any] = used(self.models, (*policy.card.assumptions, "M7"), overhead and str(overhead))
-        told["utilization"] = told_utilization(self.jobs, self.models)
+        found: dict[str, Any] = used_assumptions(
+            self.models, (*policy.card.assumptions, "M7"), overhead and str(overhead)
+        )
+        found["utilization"] = utilization_assumption(self.jobs, self.models)
         if outcome.power is not None:
-            told["power cap"] = told_power(outcome)
-        told["cluster"] = {"title": "the cluster", "value": self.cluster.origin, "source": "the input"}
+            found["power cap"] = power_cap_assumption(outcome)
+        found["cluster"] = {"title": "the cluster", "value": self.cluster.origin, "source": "the input"}
         if self.assignment.notes:
-            told["groups"] = {"title": "groups", "value": " ".join(self.assignment.notes), "source": "the engine"}
-        if notes:
-            told["recorded"] = {"title": "the recorded schedule", "value": "; ".join(notes), "source": "the input"}
-        return told
+            found["groups"] = {"title": "groups", "value": " ".join(self.assignment.notes), "source": "the engine"}
+        if outcome.notes:
+            found["recorded"] = {
+                "title": "the recorded schedule",
+                "value": "; ".join(outcome.notes),
+                "source": "the input",
+            }
+        return found
 
 
 def spread_table(models: Models, jobs: Jobs, cluster: Cluster) -> NDArray[np.int32]:

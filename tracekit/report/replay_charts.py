@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from tracekit.replay.results.record import RECORDED
+from tracekit.replay.results.recorded_times import RECORDED
 from tracekit.report.charts import axis_values, category, data, height, palette, percent_axis, time_axis, time_scale
 from tracekit.report.pictures import svg
 from tracekit.report.theme import colour

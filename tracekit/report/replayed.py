@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.replay.panel import standard_panel
 from tracekit.replay.results.answers import compared_answers
 from tracekit.replay.results.questions import REPLAYED
-from tracekit.replay.results.record import RECORDED
+from tracekit.replay.results.recorded_times import RECORDED
+from tracekit.replay.run_policies import standard_panel
 from tracekit.replay.workload.selection import BEYOND_LIMIT
 from tracekit.text import counted, cut, percent
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.guidelines.replays import LiveReplays
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.part import Part
-    from tracekit.replay.results.comparison import Compared
+    from tracekit.replay.results.comparison import ReplayResult
     from tracekit.replay.scenario import Scenario
     from tracekit.report.structure import PartInfo, ReplayInfo
 
@@ -54,7 +54,7 @@ def replayed_answers(replays: LiveReplays) -> tuple[list[Answer | Unanswered], R
     scenario = replays.scenario()
     if isinstance(scenario, str):
         return unreplayed_answers(scenario)
-    results: list[Compared] = []
+    results: list[ReplayResult] = []
     skipped: dict[str, str] = {}
     for policy in standard_panel():
         result = replays.result(policy)
@@ -115,5 +115,5 @@ def _part(part: Part | None) -> PartInfo | None:
     return {"cluster": cut(part.cluster), "others": others, "waiting_share": part.waiting_share, "text": text}
 
 
-def _of_log(result: Compared) -> str:
+def _of_log(result: ReplayResult) -> str:
     return str(result.summary["assumptions"]["recorded"]["value"])

@@ -1,1 +1,1 @@
-"""What no trace tells: speeds, interference, memory, power, overheads, with their sources."""
+"""What traces do not record: speeds, interference, memory, power, overheads, with their sources."""

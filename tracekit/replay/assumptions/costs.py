@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
     from tracekit.replay.assumptions.sections import PowerConfig, Preset
 
-__all__ = ["clock_speed_ppm", "overhead_classes_ms", "overhead_ms", "power_config", "power_mw", "power_w"]
+__all__ = ["clock_speed_ppm", "overhead_ms", "power_config", "power_mw", "power_w"]
 
 
 def overhead_ms(
@@ -34,9 +34,9 @@ def overhead_ms(
     gpus : array
         Gang sizes, at least 1 [GPUs].
     event : str
-        What happened; presets that tell no cost of their own for it charge that of a preemption.
+        What happened; presets without a cost of its own for it charge that of a preemption.
     family : str, optional
-        Model family of the jobs, which the preset muri knows.
+        Model family of the jobs, for the preset muri.
 
     Returns
     -------
@@ -64,25 +64,6 @@ def overhead_ms(
     return np.asarray(np.rint(seconds * 1000), np.int64)
 
 
-def overhead_classes_ms(models: Models, preset: str) -> tuple[int, int, int]:
-    """Return the cost of a preemption for gangs of 1, of 2 to 8 and of more GPUs (M9) [ms].
-
-    Raises
-    ------
-    UsageError
-        There is no such preset, or it tells gangs of one of these classes apart.
-    """
-    sizes = (1, 2, 8, 9, 1_000_000)
-    one, two, eight, nine, most = overhead_ms(models, preset, sizes).tolist()
-    inside = any(step not in (1, 8) for step in models.overhead.presets[preset].up_to)
-    if two != eight or nine != most or inside:
-        raise UsageError(
-            f"the overhead preset {preset} depends on more than the classes 1, 2 to 8 and above 8 GPUs",
-            hint="this policy takes presets by these classes only",
-        )
-    return one, eight, nine
-
-
 def _by_size(preset: Preset, size: NDArray[np.int64]) -> NDArray[np.float64]:
     if preset.base_s is not None and preset.per_doubling_s is not None:
         return np.asarray(preset.base_s + preset.per_doubling_s * (np.log2(size) + 1))
@@ -90,10 +71,10 @@ def _by_size(preset: Preset, size: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.asarray(np.array(preset.seconds)[steps])
 
 
-def _by_family(told: dict[str, float], size: NDArray[np.int64], unknown: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the cost at the largest size told that a gang reaches; `unknown` below all of them."""
+def _by_family(costs: dict[str, float], size: NDArray[np.int64], unknown: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the cost of the largest listed size that a gang reaches; `unknown` below all of them."""
     found = unknown
-    for least, seconds in sorted((int(key), value) for key, value in told.items()):
+    for least, seconds in sorted((int(key), value) for key, value in costs.items()):
         found = np.where(size >= least, seconds, found)
     return np.asarray(found)
 

@@ -1,4 +1,4 @@
-"""Read a models file: TOML over the built-in one, checked against the sections' types; mistakes tell their line."""
+"""Read a models file: TOML over the built-in one, checked against the sections' types; errors name the line."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _overlay(kind: Any, own: Any, given: Any) -> Any:
 
 
 def unknown_sections(user: TomlText, notes: Mapping[str, Note]) -> None:
-    """Refuse sections that do not exist; an id such as M4 is told the name of its section.
+    """Refuse sections that do not exist; the error for an id such as M4 names its section.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """The assumption models of a replay: what a trace does not say, from models.toml and a file of the user's.
 
-The functions that turn them into integers for the engine are in `model_speeds` (rates in ppm of the recorded speed),
-`model_costs` (overheads in ms, power in mW) and `model_jobs` (what is assumed of each job); all can be had from here.
+The functions that turn them into integers for the engine are in `speeds` (rates in ppm of the recorded speed), `costs`
+(overheads in ms, power in mW) and `of_jobs` (what is assumed of each job).
 """
 
 from __future__ import annotations
@@ -12,74 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import UsageError, nearest
-from tracekit.replay.assumptions.costs import (
-    clock_speed_ppm,
-    overhead_classes_ms,
-    overhead_ms,
-    power_config,
-    power_mw,
-    power_w,
-)
 from tracekit.replay.assumptions.file import Note, read_notes, read_sections, unknown_sections
-from tracekit.replay.assumptions.of_jobs import (
-    classes,
-    cpu_families,
-    deadlines_ms,
-    estimates_ms,
-    memory_ppm,
-    sharing_class,
-    utilization_ppm,
-)
 from tracekit.replay.assumptions.sections import Sections
-from tracekit.replay.assumptions.speeds import (
-    accumulated_memory_ppm,
-    accumulation_ppm,
-    class_speed_ppm,
-    cpu_speed_ppm,
-    elastic_bounds,
-    elastic_ppm,
-    interference_ppm,
-    locality_ppm,
-    spread_ppm,
-    stages_ppm,
-    type_speed_ppm,
-    type_speed_table,
-)
 from tracekit.toml_text import TomlText
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = [
-    "Models",
-    "accumulated_memory_ppm",
-    "accumulation_ppm",
-    "class_speed_ppm",
-    "classes",
-    "clock_speed_ppm",
-    "cpu_families",
-    "cpu_speed_ppm",
-    "deadlines_ms",
-    "elastic_bounds",
-    "elastic_ppm",
-    "estimates_ms",
-    "interference_ppm",
-    "load_models",
-    "locality_ppm",
-    "memory_ppm",
-    "overhead_classes_ms",
-    "overhead_ms",
-    "power_config",
-    "power_mw",
-    "power_w",
-    "sharing_class",
-    "spread_ppm",
-    "stages_ppm",
-    "type_speed_ppm",
-    "type_speed_table",
-    "used",
-    "utilization_ppm",
-]
+__all__ = ["Models", "load_models", "used_assumptions"]
 
 _BUILT_IN = Path(__file__).with_name("models.toml")
 
@@ -112,7 +52,7 @@ def load_models(path: Path | None = None) -> Models:
     Raises
     ------
     UsageError
-        The file cannot be read, or one of its keys or values cannot be used; its line is told.
+        The file cannot be read, or one of its keys or values cannot be used; the error names the line.
 
     Examples
     --------
@@ -144,7 +84,7 @@ def _leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{key}"
 
 
-def used(models: Models, names: Iterable[str], overhead: str | None = None) -> dict[str, dict[str, str]]:
+def used_assumptions(models: Models, names: Iterable[str], overhead: str | None = None) -> dict[str, dict[str, str]]:
     """Return what a result prints of the assumptions that it used.
 
     Parameters
@@ -154,7 +94,7 @@ def used(models: Models, names: Iterable[str], overhead: str | None = None) -> d
     names : iterable of str
         Ids such as 'M4'. One section has one entry, under the first of its ids that is named.
     overhead : str, optional
-        The overhead preset of the policy, told under M9; that of models.toml by default.
+        The overhead preset of the policy, shown under M9; that of models.toml by default.
 
     Returns
     -------
@@ -166,22 +106,22 @@ def used(models: Models, names: Iterable[str], overhead: str | None = None) -> d
     UsageError
         There is no such id or preset.
     """
-    wanted: dict[str, str] = {}
+    sections_used: dict[str, str] = {}
     for name in names:
         if name not in models.ids:
             raise UsageError(f"no assumption is called '{name}'", hint=nearest(name, models.ids))
-        wanted.setdefault(models.ids[name], name)
+        sections_used.setdefault(models.ids[name], name)
     preset = overhead or models.overhead.default
     if preset not in models.overhead.presets:
         raise UsageError(f"'{preset}' is not an overhead preset", hint=nearest(preset, models.overhead.presets))
     return {
-        wanted[section]: {
+        sections_used[section]: {
             "title": note.title,
             "value": _one_line(_value(models, section, preset)),
             "source": _one_line(_source(models, section, preset)),
         }
         for section, note in models.notes.items()
-        if section in wanted
+        if section in sections_used
     }
 
 
@@ -206,15 +146,15 @@ def _value(models: Models, section: str, preset: str) -> str:
 def _source(models: Models, section: str, preset: str) -> str:
     """Return where the numbers are from, alternatives that are not in use left out."""
     chosen = {"presets": preset, "levels": getattr(getattr(models, section), "level", None)}
-    told = []
+    parts = []
     changed = (models.changed or {}).get(section)
     if changed:
-        told.append(f"{', '.join(changed)}: the user's own, from {models.file}")
+        parts.append(f"{', '.join(changed)}: the user's own, from {models.file}")
     for of, origin, evidence in models.notes[section].sources:
         keys = [key for key in of if _in_use(key, chosen)]
         if keys or not of:
-            told.append(f"{', '.join(keys)}: {origin} ({evidence})".removeprefix(": "))
-    return "; ".join(told)
+            parts.append(f"{', '.join(keys)}: {origin} ({evidence})".removeprefix(": "))
+    return "; ".join(parts)
 
 
 def _one_line(text: str) -> str:

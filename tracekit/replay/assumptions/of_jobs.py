@@ -59,8 +59,8 @@ def memory_ppm(models: Models, jobs: Jobs) -> NDArray[np.int64]:
 def classes(models: Models, jobs: Jobs, seed: int) -> NDArray[np.int8]:
     """Return 0 for guaranteed and 1 for opportunistic jobs (M10).
 
-    What the trace tells of being preemptible decides. Elsewhere a coin is thrown per user, from the seed and the
-    user's name alone, so that a user is the same in every window of a trace; per job where the user is unknown.
+    Where the trace says whether a job is preemptible, that decides. Elsewhere a coin is thrown per user, from the seed
+    and the user's name alone, so that a user is the same in every window of a trace; per job where the user is unknown.
 
     Returns
     -------

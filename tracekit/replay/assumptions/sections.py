@@ -1,7 +1,7 @@
 """The assumption models of models.toml as typed objects, one class a section.
 
 A field's type says what the file may hold: `Annotated` numbers carry their range, `dict` stands for a table with keys
-of the user's own, a class for a table with fixed keys. What depends on several keys is told by `faults`.
+of the user's own, a class for a table with fixed keys. `faults` checks what depends on several keys.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = [
     "Deadlines",
     "Elastic",
     "Estimates",
+    "GpuMemory",
     "Interference",
     "Locality",
-    "Memory",
     "Overhead",
     "Power",
     "PowerConfig",
@@ -50,7 +50,7 @@ Fault: TypeAlias = tuple[str, str]
 """Dotted key inside a section, and what is wrong with it."""
 
 
-class Section:
+class ModelSection:
     """A section whose keys do not depend on each other, unless `faults` says otherwise."""
 
     def faults(self) -> Iterator[Fault]:
@@ -59,12 +59,12 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Work(Section):
+class Work(ModelSection):
     """M0: nothing in it can be changed."""
 
 
 @dataclass(frozen=True)
-class Interference(Section):
+class Interference(ModelSection):
     """M1: slowdown of jobs on one GPU."""
 
     rule: Literal["product", "sum"]
@@ -91,7 +91,7 @@ class Interference(Section):
 
 
 @dataclass(frozen=True)
-class Memory(Section):
+class GpuMemory(ModelSection):
     """M2: GPU memory of a job."""
 
     level: str
@@ -108,7 +108,7 @@ class Memory(Section):
 
 
 @dataclass(frozen=True)
-class Accumulation(Section):
+class Accumulation(ModelSection):
     """M3: sub-batches."""
 
     slowdown_per_doubling: Annotated[float, Range(0, 100)]
@@ -116,7 +116,7 @@ class Accumulation(Section):
 
 
 @dataclass(frozen=True)
-class Spread(Section):
+class Spread(ModelSection):
     """M4: speed on more nodes than needed."""
 
     level: str
@@ -140,7 +140,7 @@ class Spread(Section):
 
 
 @dataclass(frozen=True)
-class Locality(Section):
+class Locality(ModelSection):
     """D4: the simple form of M4."""
 
     sensitive: Literal["none", "all"]
@@ -148,7 +148,7 @@ class Locality(Section):
 
 
 @dataclass(frozen=True)
-class Stages(Section):
+class Stages(ModelSection):
     """M5: shares of input, GPU and network."""
 
     network_share: Share
@@ -174,7 +174,7 @@ class CpuCurve:
     kind: Literal["image", "language", "speech"]
     speed: tuple[Factor, ...]
     memory_gb: tuple[Annotated[float, Range(0, 1_000_000)], ...] = ()
-    """Memory per GPU that each point needs [GB]; the reference everywhere when empty."""
+    """GpuMemory per GPU that each point needs [GB]; the reference everywhere when empty."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Cpu(Section):
+class Cpu(ModelSection):
     """M6: speed against CPUs."""
 
     reference_cpus: Annotated[float, Range(0.001, 10_000)]
@@ -232,7 +232,7 @@ class PowerConfig:
 
 
 @dataclass(frozen=True)
-class Power(Section):
+class Power(ModelSection):
     """M7: power and clock."""
 
     workload: str
@@ -274,7 +274,7 @@ class Power(Section):
 
 
 @dataclass(frozen=True)
-class Elastic(Section):
+class Elastic(ModelSection):
     """M8 and D3: speed against the number of GPUs."""
 
     rigid: bool
@@ -313,7 +313,7 @@ class Preset:
 
 
 @dataclass(frozen=True)
-class Overhead(Section):
+class Overhead(ModelSection):
     """M9: costs without progress."""
 
     default: str
@@ -342,14 +342,14 @@ class Overhead(Section):
 
 
 @dataclass(frozen=True)
-class Classes(Section):
+class Classes(ModelSection):
     """M10: guaranteed and opportunistic jobs."""
 
     opportunistic_share: Share
 
 
 @dataclass(frozen=True)
-class Estimates(Section):
+class Estimates(ModelSection):
     """M11 and D8: run times that a policy believes in."""
 
     noise: Literal["oracle", "helios"] | Annotated[float, Range(0, 5)]
@@ -372,7 +372,7 @@ class Estimates(Section):
 
 
 @dataclass(frozen=True)
-class TypeSpeed(Section):
+class TypeSpeed(ModelSection):
     """D6: speed on another GPU model."""
 
     ratio: dict[str, dict[str, Annotated[float, Range(0.001, 1000)]]]
@@ -380,7 +380,7 @@ class TypeSpeed(Section):
 
     @property
     def pairs(self) -> int:
-        """Pairs that are told."""
+        """Pairs in the table."""
         return sum(len(row) for row in self.ratio.values())
 
     def faults(self) -> Iterator[Fault]:
@@ -393,7 +393,7 @@ class TypeSpeed(Section):
 
 
 @dataclass(frozen=True)
-class Deadlines(Section):
+class Deadlines(ModelSection):
     """D7: deadlines."""
 
     factor: tuple[Annotated[float, Range(0, 1000)], ...]
@@ -405,8 +405,8 @@ class Deadlines(Section):
 
 
 @dataclass(frozen=True)
-class Quotas(Section):
-    """D9: quotas where no table tells them."""
+class Quotas(ModelSection):
+    """D9: quotas where no table has them."""
 
     percentile: Annotated[float, Range(0, 100)]
 
@@ -426,7 +426,7 @@ class Sections:
 
     work: Work
     interference: Interference
-    memory: Memory
+    memory: GpuMemory
     accumulation: Accumulation
     spread: Spread
     locality: Locality

@@ -72,8 +72,8 @@ def spread_ppm(
     found = np.maximum(ppm(1 / (1 + models.spread.b * doublings)), 1)
     for key, speed in models.spread.families.get(family or "", {}).items():
         size, _, count = key.partition("/")
-        told = (g == int(size)) & (spanned == int(count)) & (k0 == 1)
-        found = np.where(told, ppm(speed), found)
+        listed = (g == int(size)) & (spanned == int(count)) & (k0 == 1)
+        found = np.where(listed, ppm(speed), found)
     return found
 
 
@@ -159,7 +159,7 @@ def stages_ppm(
     several_nodes : array of bool
         Whether the job spans nodes.
     gpus, family
-        Where the family is in models.toml its shares at the largest size told that `gpus` reaches, else at the least.
+        Where the family is in models.toml its shares at the largest listed size that `gpus` reaches, else at the least.
 
     Returns
     -------
@@ -167,11 +167,11 @@ def stages_ppm(
         Shares that sum to 1,000,000 [ppm].
     """
     u, far = np.broadcast_arrays(_share(utilization_ppm), np.asarray(several_nodes, np.bool_))
-    told = models.stages.families.get(family)
-    if told is None:
+    by_size = models.stages.families.get(family)
+    if by_size is None:
         network = np.where(far, np.rint((PPM - u) * models.stages.network_share).astype(np.int64), 0)
         return np.stack((PPM - u - network, u, network), axis=-1)
-    sizes = {int(size): shares for size, shares in told.items()}
+    sizes = {int(size): shares for size, shares in by_size.items()}
     shares = sizes[max((size for size in sizes if size <= gpus), default=min(sizes))]
     _, compute, network = ppm(np.asarray(shares) / sum(shares)).tolist()
     return np.broadcast_to(np.array((PPM - compute - network, compute, network)), (*u.shape, 3))
@@ -187,7 +187,7 @@ def cpu_speed_ppm(
     family : str
         One of the families of models.toml.
     cpus_per_gpu : array
-        CPUs per GPU; speed is linear between the points told, and from 0 to the first.
+        CPUs per GPU; speed is linear between the points given, and from 0 to the first.
     memory_gb_per_gpu : float, optional
         Host memory per GPU [GB]; points that need more give the speed of the point before. The reference by default.
 
@@ -234,11 +234,11 @@ def type_speed_ppm(models: Models, job_model: str, gpu_model: str) -> int:
     ratio = models.type_speed.ratio
     if job_model == gpu_model:
         return PPM
-    told = ratio.get(job_model, {}).get(gpu_model)
-    if told is None:
+    speed = ratio.get(job_model, {}).get(gpu_model)
+    if speed is None:
         back = ratio.get(gpu_model, {}).get(job_model)
-        told = 1.0 if back is None else 1 / back
-    return int(ppm(told))
+        speed = 1.0 if back is None else 1 / back
+    return int(ppm(speed))
 
 
 def type_speed_table(models: Models, job_models: Sequence[str], gpu_models: Sequence[str]) -> NDArray[np.int64]:

@@ -13,10 +13,10 @@
 # the jobs that may have a reservation, others start where they delay none of these.
 
 
-cdef bint conservative_begin(State s, Key key, Book b, Waitlist w, int64_t d, int64_t j):
+cdef bint conservative_begin(State s, Key key, Reservations b, Waitlist w, int64_t d, int64_t j):
     """Start a waiting job if it has a place."""
     cdef Job* job = &s.jobs[j]
-    cdef int64_t nodes = take_apart(s, j, &s.demands[job.demand]) if s.domains[d].free >= job.gpus else 0
+    cdef int64_t nodes = take_apart(s, j, &s.job_classes[job.job_class]) if s.domains[d].free >= job.gpus else 0
     if nodes == 0:
         return False
     b.strips[d].open = NONE
@@ -25,13 +25,13 @@ cdef bint conservative_begin(State s, Key key, Book b, Waitlist w, int64_t d, in
     return True
 
 
-cdef inline void note_start(Book b, int64_t j):
+cdef inline void note_start(Reservations b, int64_t j):
     """Remember a job that was started on what is reserved for it."""
     b.started[b.facts[0].started] = j
     b.facts[0].started += 1
 
 
-cdef inline int64_t front(State s, Book b, int64_t d):
+cdef inline int64_t front(State s, Reservations b, int64_t d):
     """Return the queue whose next job comes first, NONE when all are at their ends."""
     cdef int64_t q
     cdef Domain* domain = &s.domains[d]
@@ -43,7 +43,7 @@ cdef inline int64_t front(State s, Book b, int64_t d):
     return best
 
 
-cdef inline void go_ahead(State s, Key key, Book b, Waitlist w, int64_t d):
+cdef inline void go_ahead(State s, Key key, Reservations b, Waitlist w, int64_t d):
     """Start jobs from the head of the queue as long as they have places: what is free now stays free for them."""
     cdef int64_t q, j, length
     cdef Job* job
@@ -63,7 +63,7 @@ cdef inline void go_ahead(State s, Key key, Book b, Waitlist w, int64_t d):
             s.queues[q].blocked = NO_PLACE
             break
         begin_line(b, w, q)
-        length = ends_believed_length(b, job)
+        length = believed_length(job, b.facts[0].exact)
         believe(s, b, j, s.g[0].now + length)
         step.free -= job.gpus
         if length == 0:
@@ -75,7 +75,7 @@ cdef inline void go_ahead(State s, Key key, Book b, Waitlist w, int64_t d):
         strip.stale = 1
 
 
-cdef inline void conservative_put_off(State s, Book b, int64_t d):
+cdef inline void conservative_put_off(State s, Reservations b, int64_t d):
     """Let reservations that began before now, whose jobs found no place, begin now.
 
     While all others still hold, each is the first hole that its job could have: there is nowhere more room than there
@@ -102,7 +102,7 @@ cdef inline void conservative_put_off(State s, Book b, int64_t d):
     tidy(b, strip)
 
 
-cdef inline void start_due(State s, Key key, Book b, Waitlist w, int64_t d):
+cdef inline void start_due(State s, Key key, Reservations b, Waitlist w, int64_t d):
     """Start the jobs whose reservations begin now; one that finds no place keeps it for this pass."""
     cdef int64_t i
     cdef Reservation* entry
@@ -127,7 +127,7 @@ cdef inline void start_due(State s, Key key, Book b, Waitlist w, int64_t d):
     strip.due = due
 
 
-cdef inline void plan(State s, Book b, Waitlist w, int64_t d, int64_t rank):
+cdef inline void plan(State s, Reservations b, Waitlist w, int64_t d, int64_t rank):
     """Reserve for jobs of the queue up to a rank that may have a reservation and have none.
 
     None of them may start now, since `_next` found none before this rank.
@@ -158,7 +158,7 @@ cdef inline void plan(State s, Book b, Waitlist w, int64_t d, int64_t rank):
         set_next(b, w, q, line.place + 1)
 
 
-cdef inline (int64_t, int64_t) conservative_next(State s, Book b, Waitlist w, int64_t d):
+cdef inline (int64_t, int64_t) conservative_next(State s, Reservations b, Waitlist w, int64_t d):
     """Return the first job that may start now beside all reservations: its place, NONE without, and its queue.
 
     Queues without any are noted. What a job lacked once in a pass it lacks to its end.
@@ -189,7 +189,7 @@ cdef inline (int64_t, int64_t) conservative_next(State s, Book b, Waitlist w, in
     return best, found
 
 
-cdef inline int64_t first_in_the_way(State s, Book b, Waitlist w, int64_t d, int64_t rank, int64_t until):
+cdef inline int64_t first_in_the_way(State s, Reservations b, Waitlist w, int64_t d, int64_t rank, int64_t until):
     """Return the rank of the first job before a rank whose reservation, not made yet, may begin before a time, or NONE.
 
     Reservations that are still to be made leave less room than there seems to be, so that none is overlooked.
@@ -210,7 +210,7 @@ cdef inline int64_t first_in_the_way(State s, Book b, Waitlist w, int64_t d, int
     return best
 
 
-cdef inline bint is_next(State s, Book b, Waitlist w, int64_t d, int64_t place, int64_t q):
+cdef inline bint is_next(State s, Reservations b, Waitlist w, int64_t d, int64_t place, int64_t q):
     """Return whether a job that may start beside all reservations may so beside those of jobs before it not made yet.
 
     They are made where they may begin before it ends. A queue found without a place is noted.
@@ -232,7 +232,7 @@ cdef inline bint is_next(State s, Book b, Waitlist w, int64_t d, int64_t place, 
     return True
 
 
-cdef inline void fill_in(State s, Key key, Book b, Waitlist w, int64_t d):
+cdef inline void fill_in(State s, Key key, Reservations b, Waitlist w, int64_t d):
     """Start jobs that have no reservations where they delay none, made or not."""
     cdef int64_t place, q, j
     while True:
@@ -251,7 +251,7 @@ cdef inline void fill_in(State s, Key key, Book b, Waitlist w, int64_t d):
             s.queues[q].blocked = NO_PLACE
 
 
-cdef inline int64_t conservative_reopen(State s, Book b, int64_t d):
+cdef inline int64_t conservative_reopen(State s, Reservations b, int64_t d):
     """Look again at queues that may have got room since; return how many jobs wait."""
     cdef int64_t q
     cdef Queue* queue
@@ -267,7 +267,7 @@ cdef inline int64_t conservative_reopen(State s, Book b, int64_t d):
     return waiting
 
 
-cdef inline void plan_anew(State s, Key key, Book b, Waitlist w, int64_t d):
+cdef inline void plan_anew(State s, Key key, Reservations b, Waitlist w, int64_t d):
     """Give up every reservation, and start jobs from the head of the queue."""
     cdef int64_t q
     cdef Domain* domain = &s.domains[d]
@@ -281,7 +281,7 @@ cdef inline void plan_anew(State s, Key key, Book b, Waitlist w, int64_t d):
     go_ahead(s, key, b, w, d)
 
 
-cdef inline void conservative_pass(State s, Key key, Book b, Waitlist w, int64_t d):
+cdef inline void conservative_pass(State s, Key key, Reservations b, Waitlist w, int64_t d):
     cdef int64_t i, j, length
     cdef int64_t now = s.g[0].now
     cdef Strip* strip = &b.strips[d]
@@ -302,7 +302,7 @@ cdef inline void conservative_pass(State s, Key key, Book b, Waitlist w, int64_t
     fill_in(s, key, b, w, d)
     for i in range(b.facts[0].started):
         j = b.started[i]
-        length = ends_believed_length(b, &s.jobs[j])
+        length = believed_length(&s.jobs[j], b.facts[0].exact)
         run_instead(b, strip, max(length, 1), s.jobs[j].gpus)
         believe(s, b, j, now + length)
         strip.stale |= length == 0
@@ -310,7 +310,7 @@ cdef inline void conservative_pass(State s, Key key, Book b, Waitlist w, int64_t
         tidy(b, strip)
 
 
-def run_conservative(State s, Key key, Book b, Waitlist w, int64_t instants):
+def run_conservative(State s, Key key, Reservations b, Waitlist w, int64_t instants):
     """Run at most so many instants; return False when nothing is left to happen."""
     cdef int64_t _, submitted, change, i, d
     cdef Globals* g = &s.g[0]

@@ -1,30 +1,12 @@
 # The scheduling pass of EASY backfilling.
 #
 # The queue goes from its head as far as it can. For the first job that must wait, the head, the estimates of running
-# jobs tell when it can start and where (`forecast`). A job behind it, in the order of the queue, may start now where
+# jobs give when it can start and where (`forecast`). A job behind it, in the order of the queue, may start now where
 # it has a place now and either should end by that moment, or would hold only GPUs that are left then beside the
 # head's place.
 #
-# Waiting jobs of one demand stand in one queue, and whether they have a place, and whether that place is spare, is the
+# Waiting jobs of one class stand in one queue, and whether they have a place, and whether that place is spare, is the
 # same for all of them; so a pass asks once a queue, and then searches for the first job that is short enough.
-
-
-cdef inline int64_t head_queue(Queue[::1] queues, Entry[::1] waiting, int64_t low, int64_t high):
-    """Return the queue whose first job has the smallest key, NONE when nobody waits."""
-    cdef int64_t q
-    cdef Queue* queue
-    cdef Entry* entry
-    cdef int64_t best = NONE
-    cdef int64_t best_key = 0
-    cdef int64_t best_job = 0
-    for q in range(low, high):
-        queue = &queues[q]
-        if queue.size == 0:
-            continue
-        entry = &waiting[queue.base]
-        if best == NONE or entry.key < best_key or (entry.key == best_key and entry.job < best_job):
-            best, best_key, best_job = q, entry.key, entry.job
-    return best
 
 
 cdef inline bint easy_begin(State s, Key key, State m, Forecast f, Waitlist w, int64_t d, int64_t j):
@@ -32,7 +14,7 @@ cdef inline bint easy_begin(State s, Key key, State m, Forecast f, Waitlist w, i
     cdef Job* job = &s.jobs[j]
     if s.domains[d].free < job.gpus:
         return False
-    cdef int64_t nodes = take_apart(s, j, &s.demands[job.demand])
+    cdef int64_t nodes = take_apart(s, j, &s.job_classes[job.job_class])
     if nodes == 0:
         return False
     leave_queue(s, w, j)
@@ -68,7 +50,7 @@ cdef inline int64_t easy_next(State s, State m, Forecast f, Waitlist w, int64_t 
         if queue.size == 0 or queue.blocked != OPEN:
             continue
         j = s.waiting[queue.base].job
-        if domain.free < s.jobs[j].gpus or take_apart(s, j, &s.demands[s.jobs[j].demand]) == 0:
+        if domain.free < s.jobs[j].gpus or take_apart(s, j, &s.job_classes[s.jobs[j].job_class]) == 0:
             queue.blocked = NO_PLACE
             continue
         if head != NONE:
@@ -76,7 +58,7 @@ cdef inline int64_t easy_next(State s, State m, Forecast f, Waitlist w, int64_t 
             head = NONE
         spare = spare_fits(s, m, d, j)
         release(s, &s.jobs[j], d)
-        free_chain(s, &s.jobs[j])
+        drop_allocation(s, &s.jobs[j])
         limit = ANY if spare or aspect.state == HOPELESS else aspect.until - s.g[0].now
         high = stretch(s.queues, s.waiting, q)
         low = queue.base if after == NONE else place_after(w, queue.base, high, after)
@@ -112,7 +94,7 @@ cdef inline void easy_pass(State s, Key key, State m, Forecast f, Waitlist w, in
             after = w.rank[place]
             j = w.job[place]
         else:
-            q = head_queue(s.queues, s.waiting, domain.queue_low, domain.queue_high)
+            q = first_queue(s, True, domain.queue_low, domain.queue_high)
             if q == NONE:
                 return
             j = s.waiting[s.queues[q].base].job
@@ -142,13 +124,13 @@ cdef inline void easy_take_note(State s, State m, Forecast f, Waitlist w, int64_
     while g.ended != NONE:
         j = g.ended
         g.ended = s.jobs[j].stopped
-        forecast_forget(s, m, f, s.demands[s.jobs[j].demand].domain, j)
-        free_chain(s, &s.jobs[j])
+        forecast_forget(s, m, f, s.job_classes[s.jobs[j].job_class].domain, j)
+        drop_allocation(s, &s.jobs[j])
     while g.rung != NONE:
         j = g.rung
         g.rung = s.jobs[j].stopped
         relax(s, w, j)
-        d = s.demands[s.jobs[j].demand].domain
+        d = s.job_classes[s.jobs[j].job_class].domain
         if f.aspects[d].head == j:
             unaim(s, m, f, d)
     for i in range(change, g.change):

@@ -36,7 +36,7 @@ cdef inline void ends_enter(End[::1] ends, Strip* strip, int64_t time, int64_t g
     entry.job = job
 
 
-cdef inline int64_t remove(Book b, Strip* strip, int64_t job):
+cdef inline int64_t remove(Reservations b, Strip* strip, int64_t job):
     """Take a running job out; return when it was believed to end."""
     cdef int64_t i
     cdef End[::1] ends = b.ends
@@ -55,9 +55,9 @@ cdef inline int64_t remove(Book b, Strip* strip, int64_t job):
     return time
 
 
-cdef inline void believe(State s, Book b, int64_t j, int64_t end):
+cdef inline void believe(State s, Reservations b, int64_t j, int64_t end):
     """Book a running job with the end that is believed now."""
-    cdef int64_t d = s.demands[s.jobs[j].demand].domain
+    cdef int64_t d = s.job_classes[s.jobs[j].job_class].domain
     b.end[j] = end
     ends_enter(b.ends, &b.strips[d], end, s.jobs[j].gpus, j)
     if s.events[s.event_at[j]].key >> 2 > end:
@@ -65,12 +65,12 @@ cdef inline void believe(State s, Book b, int64_t j, int64_t end):
         b.facts[0].late += 1
 
 
-cdef inline int64_t ends_believed_length(Book b, Job* job):
+cdef inline int64_t believed_length(Job* job, bint exact):
     """Return how long a job is believed to hold its GPUs [ms]: no time at all only where that is known."""
-    return job.estimate if b.facts[0].exact else max(job.estimate, 1)
+    return job.estimate if exact else max(job.estimate, 1)
 
 
-cdef inline void ends_forget(State s, Book b, int64_t d, int64_t j):
+cdef inline void ends_forget(State s, Reservations b, int64_t d, int64_t j):
     """Take note of a job that ended. If it was believed to run on, reservations may now begin sooner."""
     if remove(b, &b.strips[d], j) != s.g[0].now:
         b.strips[d].stale = 1
@@ -79,7 +79,7 @@ cdef inline void ends_forget(State s, Book b, int64_t d, int64_t j):
         b.facts[0].late -= 1
 
 
-cdef inline void ends_outlived(State s, Book b):
+cdef inline void ends_outlived(State s, Reservations b):
     """Double the estimates of running jobs that should have ended."""
     cdef int64_t j, length
     cdef Strip* strip
@@ -91,13 +91,13 @@ cdef inline void ends_outlived(State s, Book b):
         length = max(s.jobs[j].estimate, 1)
         while s.jobs[j].first + length <= now:
             length *= 2
-        strip = &b.strips[s.demands[s.jobs[j].demand].domain]
+        strip = &b.strips[s.job_classes[s.jobs[j].job_class].domain]
         strip.stale = 1
         remove(b, strip, j)
         believe(s, b, j, s.jobs[j].first + length)
 
 
-cdef inline void count_nodes(State s, Book b):
+cdef inline void count_nodes(State s, Reservations b):
     """Count the GPUs that are there anew."""
     cdef int64_t d, there, k, index, i
     cdef Strip* strip
@@ -113,12 +113,12 @@ cdef inline void count_nodes(State s, Book b):
         strip.stale = 1
 
 
-cdef inline int64_t free_at(Book b, Strip* strip, int64_t time):
+cdef inline int64_t free_at(Reservations b, Strip* strip, int64_t time):
     """Return the GPUs free at a time by what is believed of running jobs."""
     return before(b.ends, strip, first_after(b.ends, strip.low, strip.high, time))
 
 
-cdef inline (int64_t, int64_t) free_around(Book b, Strip* strip, int64_t time):
+cdef inline (int64_t, int64_t) free_around(Reservations b, Strip* strip, int64_t time):
     """Return the GPUs free just before a time, and at it, by what is believed of running jobs."""
     cdef int64_t place = first_after(b.ends, strip.low, strip.high, time - 1)
     cdef int64_t edge = before(b.ends, strip, place)
@@ -127,7 +127,7 @@ cdef inline (int64_t, int64_t) free_around(Book b, Strip* strip, int64_t time):
     return edge, before(b.ends, strip, place)
 
 
-cdef inline int64_t first_free(Book b, Strip* strip, int64_t gpus):
+cdef inline int64_t first_free(Reservations b, Strip* strip, int64_t gpus):
     """Return the first believed end from which so many GPUs are free by what is believed of running jobs, or ANY."""
     cdef int64_t low, high, middle
     low, high = strip.low, strip.high

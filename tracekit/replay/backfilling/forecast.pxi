@@ -1,22 +1,11 @@
-# What the estimates say of the time to come: when the first waiting job can start, where, and what is left beside it.
-#
-# For each domain the forecast keeps a second map of the nodes, as it would be at the moment `until`: the jobs
-# believed to end by then have given back their GPUs, and the job that is aimed for holds the place it will get.
-# Running jobs stand in two heaps, those released on this map (the last to end first) and those that run on (the first
-# to end first), so that the moment moves to and fro by one group of ends at a time. Most events do not move it at
-# all: a job that ends sooner than believed, but was to end before the moment anyway, changes nothing there.
+# When and where the first waiting job can start, by the estimates (see forecast.py).
 
-# What is known of a domain's first waiting job: nothing; when it starts; when and where; that it never can.
+# State of a domain's first waiting job: unknown; when it starts; when and where; that it never can.
 cpdef enum:
     UNSURE = 0
     REPLACE = 1
     AIMED = 2
     HOPELESS = 3
-
-
-cdef inline int64_t forecast_believed_length(Forecast f, Job* job):
-    """Return how long a job is believed to hold its GPUs [ms]: no time at all only where that is known."""
-    return job.estimate if f.facts[0].exact else max(job.estimate, 1)
 
 
 cdef inline void shift(State s, State m, int64_t j, int64_t d, int64_t sign):
@@ -26,10 +15,10 @@ cdef inline void shift(State s, State m, int64_t j, int64_t d, int64_t sign):
     if g.by_count:
         m.domains[d].free -= sign * s.jobs[j].gpus
     else:
-        link = s.jobs[j].take
+        link = s.jobs[j].allocation
         while link != NONE:
-            take_gpus(m, s.takes[link].node, sign * s.takes[link].gpus)
-            link = s.takes[link].next
+            take_gpus(m, s.allocations[link].node, sign * s.allocations[link].gpus)
+            link = s.allocations[link].next
 
 
 cdef inline void unaim(State s, State m, Forecast f, int64_t d):
@@ -44,22 +33,22 @@ cdef inline void unaim(State s, State m, Forecast f, int64_t d):
         m.domains[d].free += s.jobs[aspect.head].gpus
         return
     cdef Job* row = &m.jobs[d]
-    take_chain(m, row.take, -1)
-    free_chain(m, row)
+    take_allocation(m, row.allocation, -1)
+    drop_allocation(m, row)
 
 
 cdef inline bint forecast_reserve(State s, State m, Forecast f, int64_t d, int64_t h):
     """Give job h a place on the map as it is; return whether there is one."""
     cdef Globals* g = &m.g[0]
     cdef Aspect* aspect = &f.aspects[d]
-    cdef Demand* demand = &s.demands[s.jobs[h].demand]
-    if g.relax_ms > 0 and demand.relaxed != NONE and aspect.until - s.jobs[h].submit >= g.relax_ms:
-        demand = &s.demands[demand.relaxed]
-    if m.domains[d].free < demand.gpus:
+    cdef JobClass* job_class = &s.job_classes[s.jobs[h].job_class]
+    if g.relax_ms > 0 and job_class.relaxed != NONE and aspect.until - s.jobs[h].submit >= g.relax_ms:
+        job_class = &s.job_classes[job_class.relaxed]
+    if m.domains[d].free < job_class.gpus:
         return False
     if g.by_count:
-        m.domains[d].free -= demand.gpus
-    elif take_apart(m, d, demand) == 0:
+        m.domains[d].free -= job_class.gpus
+    elif take_apart(m, d, job_class) == 0:
         return False
     aspect.head = h
     aspect.reserved = 1
@@ -88,7 +77,7 @@ cdef inline void await(State s, Forecast f, int64_t j):
 cdef inline void run_on(State s, State m, Forecast f, int64_t d, int64_t j):
     """Take note of a job that was just started."""
     cdef Aspect* aspect = &f.aspects[d]
-    f.end[j] = s.g[0].now + forecast_believed_length(f, &s.jobs[j])
+    f.end[j] = s.g[0].now + believed_length(&s.jobs[j], f.facts[0].exact)
     forecast_enter(s, m, f, d, j)
     await(s, f, j)
     if aspect.state == AIMED and f.end[j] > aspect.until:
@@ -96,7 +85,7 @@ cdef inline void run_on(State s, State m, Forecast f, int64_t d, int64_t j):
 
 
 cdef inline void forecast_forget(State s, State m, Forecast f, int64_t d, int64_t j):
-    """Take note of a job that ended, whose chain is still there."""
+    """Take note of a job that ended, whose allocation is still there."""
     cdef Aspect* aspect = &f.aspects[d]
     if f.end[j] <= aspect.until:
         heap_remove(f.heaps, f.at, aspect.low, aspect.released, j)
@@ -123,7 +112,7 @@ cdef inline void forecast_outlived(State s, State m, Forecast f):
         j = f.heaps[f.facts[0].base].job
         heap_pop(f.heaps, f.late_at, f.facts[0].base, f.facts[0].late)
         f.facts[0].late -= 1
-        d = s.demands[s.jobs[j].demand].domain
+        d = s.job_classes[s.jobs[j].job_class].domain
         aspect = &f.aspects[d]
         length = max(s.jobs[j].estimate, 1)
         while s.jobs[j].first + length <= now:
@@ -222,9 +211,9 @@ cdef inline bint spare_fits(State s, State m, int64_t d, int64_t j):
     """Return whether what a job was given is free on the map too, beside the place that is reserved there."""
     if m.g[0].by_count:
         return m.domains[d].free >= s.jobs[j].gpus
-    cdef int64_t link = s.jobs[j].take
+    cdef int64_t link = s.jobs[j].allocation
     while link != NONE:
-        if m.nodes[s.takes[link].node].free < s.takes[link].gpus:
+        if m.nodes[s.allocations[link].node].free < s.allocations[link].gpus:
             return False
-        link = s.takes[link].next
+        link = s.allocations[link].next
     return True

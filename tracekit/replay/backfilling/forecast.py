@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tracekit.replay.engine.state import record
+from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.engine.state import State
+    from tracekit.replay.engine.state import EngineState
 
 __all__ = ["Forecast", "make_forecast"]
 
@@ -41,7 +41,7 @@ class Forecast(NamedTuple):
     """Where in `heaps` that heap is and how many it has, and whether the estimates are the truth (1,)."""
 
 
-def make_forecast(state: State, *, exact: bool) -> tuple[Forecast, State]:
+def make_forecast(state: EngineState, *, exact: bool) -> tuple[Forecast, EngineState]:
     """Return what is believed before the first instant, and the second map of nodes.
 
     The map is a second state, though only what placing needs is its own. Its `jobs` are one row a domain, the place of
@@ -51,7 +51,7 @@ def make_forecast(state: State, *, exact: bool) -> tuple[Forecast, State]:
     gpus = np.bincount(
         state.groups["domain"][state.nodes["group"]], weights=state.nodes["gpus"], minlength=len(state.domains)
     ).astype(np.int64)
-    aspects = np.zeros(len(state.domains), record("Aspect"))
+    aspects = np.zeros(len(state.domains), struct_dtype("Aspect"))
     aspects["low"] = np.cumsum(gpus) - gpus
     aspects["high"] = aspects["low"] + int(gpus.sum())
     aspects["until"] = aspects["head"] = NONE
@@ -59,19 +59,19 @@ def make_forecast(state: State, *, exact: bool) -> tuple[Forecast, State]:
     forecast = Forecast(
         aspects,
         end=np.zeros(n, np.int64),
-        heaps=np.zeros(3 * room, record("Entry")),
+        heaps=np.zeros(3 * room, struct_dtype("Entry")),
         at=np.full(n, NONE, np.int32),
         late_at=np.full(n, NONE, np.int32),
-        facts=np.array([(2 * room, 0, exact)], record("ForecastFacts")),
+        facts=np.array([(2 * room, 0, exact)], struct_dtype("ForecastFacts")),
     )
-    rows = np.zeros(len(state.domains), record("Job"))
-    rows["take"] = NONE
+    rows = np.zeros(len(state.domains), struct_dtype("Job"))
+    rows["allocation"] = NONE
     return forecast, state._replace(
         g=state.g.copy(),
         jobs=rows,
         nodes=state.nodes.copy(),
         domains=state.domains.copy(),
-        takes=state.takes.copy(),
+        allocations=state.allocations.copy(),
         bits=state.bits.copy(),
         tops=state.tops.copy(),
     )

@@ -1,17 +1,17 @@
 # Whether any waiting job could start now, for conservative backfilling: most passes need not ask for more.
 
 
-cdef bint has_place(State s, Book b, Waitlist w, int64_t d, int64_t q):
+cdef bint has_place(State s, Reservations b, Waitlist w, int64_t d, int64_t q):
     """Return whether a queue's jobs, some of which wait, have a place now."""
     cdef int64_t j = w.job[b.lines[q].first]
-    if s.domains[d].free < s.jobs[j].gpus or take_apart(s, j, &s.demands[s.jobs[j].demand]) == 0:
+    if s.domains[d].free < s.jobs[j].gpus or take_apart(s, j, &s.job_classes[s.jobs[j].job_class]) == 0:
         return False
     release(s, &s.jobs[j], d)
-    free_chain(s, &s.jobs[j])
+    drop_allocation(s, &s.jobs[j])
     return True
 
 
-cdef inline bint may_start(State s, Book b, Waitlist w, int64_t d):
+cdef inline bint may_start(State s, Reservations b, Waitlist w, int64_t d):
     """Return whether any job could start in this pass; note queues found without a place.
 
     The first jobs of the queue whose reservations were to begin by now all begin now as long as there are GPUs, since

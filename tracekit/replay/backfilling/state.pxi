@@ -1,4 +1,4 @@
-# The arrays of backfilling, beside those of the engine (see `waitlist`, `reservation_book` and `forecast`).
+# The arrays of backfilling, beside those of the engine (see `waitlist`, `reservations` and `forecast`).
 
 
 cdef struct Strip:
@@ -21,7 +21,7 @@ cdef struct Line:
     int64_t place, rank, high, gpus, due, fit, first
 
 
-cdef struct BookFacts:
+cdef struct ReservationFacts:
     int64_t late, exact, depth, started
 
 
@@ -33,67 +33,40 @@ cdef struct ForecastFacts:
     int64_t base, late, exact
 
 
-cdef class Waitlist:
+cdef class Waitlist(Arrays):
     """Who waits where (see `waitlist.Waitlist`)."""
 
-    cdef int32_t[::1] slot
-    cdef int64_t[::1] job
-    cdef int32_t[::1] rank
-    cdef int64_t[::1] least
-    cdef int64_t[::1] level
-
-    def __init__(self, arrays):
-        self.slot = arrays.slot
-        self.job = arrays.job
-        self.rank = arrays.rank
-        self.least = arrays.least
-        self.level = arrays.level
+    cdef public int32_t[::1] slot
+    cdef public int64_t[::1] job
+    cdef public int32_t[::1] rank
+    cdef public int64_t[::1] least
+    cdef public int64_t[::1] level
 
 
-cdef class Book:
-    """Who has a reservation (see `reservation_book.Book`)."""
+cdef class Reservations(Arrays):
+    """Who has a reservation (see `reservations.Reservations`)."""
 
-    cdef Strip[::1] strips
-    cdef End[::1] ends
-    cdef int64_t[::1] end
-    cdef Entry[::1] late
-    cdef int32_t[::1] late_at
-    cdef Step[::1] steps
-    cdef Reservation[::1] plan
-    cdef int64_t[::1] started
-    cdef Line[::1] lines
-    cdef BookFacts[::1] facts
-
-    def __init__(self, arrays):
-        self.strips = arrays.strips
-        self.ends = arrays.ends
-        self.end = arrays.end
-        self.late = arrays.late
-        self.late_at = arrays.late_at
-        self.steps = arrays.steps
-        self.plan = arrays.plan
-        self.started = arrays.started
-        self.lines = arrays.lines
-        self.facts = arrays.facts
+    cdef public Strip[::1] strips
+    cdef public End[::1] ends
+    cdef public int64_t[::1] end
+    cdef public Entry[::1] late
+    cdef public int32_t[::1] late_at
+    cdef public Step[::1] steps
+    cdef public Reservation[::1] plan
+    cdef public int64_t[::1] started
+    cdef public Line[::1] lines
+    cdef public ReservationFacts[::1] facts
 
 
-cdef class Forecast:
+cdef class Forecast(Arrays):
     """What is believed (see `forecast.Forecast`)."""
 
-    cdef Aspect[::1] aspects
-    cdef int64_t[::1] end
-    cdef Entry[::1] heaps
-    cdef int32_t[::1] at
-    cdef int32_t[::1] late_at
-    cdef ForecastFacts[::1] facts
-
-    def __init__(self, arrays):
-        self.aspects = arrays.aspects
-        self.end = arrays.end
-        self.heaps = arrays.heaps
-        self.at = arrays.at
-        self.late_at = arrays.late_at
-        self.facts = arrays.facts
+    cdef public Aspect[::1] aspects
+    cdef public int64_t[::1] end
+    cdef public Entry[::1] heaps
+    cdef public int32_t[::1] at
+    cdef public int32_t[::1] late_at
+    cdef public ForecastFacts[::1] facts
 
 
 cdef Strip _strip
@@ -101,7 +74,7 @@ cdef End _end
 cdef Step _step
 cdef Reservation _reservation
 cdef Line _line
-cdef BookFacts _bookfacts
+cdef ReservationFacts _reservationfacts
 cdef Aspect _aspect
 cdef ForecastFacts _forecastfacts
 EXAMPLES |= {
@@ -110,7 +83,7 @@ EXAMPLES |= {
     "Step": <Step[:1]>&_step,
     "Reservation": <Reservation[:1]>&_reservation,
     "Line": <Line[:1]>&_line,
-    "BookFacts": <BookFacts[:1]>&_bookfacts,
+    "ReservationFacts": <ReservationFacts[:1]>&_reservationfacts,
     "Aspect": <Aspect[:1]>&_aspect,
     "ForecastFacts": <ForecastFacts[:1]>&_forecastfacts,
 }

@@ -4,7 +4,7 @@
 # it begins, a binary search of the ends (see `ends`).
 
 
-cdef inline void begin_steps(Book b, Strip* strip, int64_t now):
+cdef inline void begin_steps(Reservations b, Strip* strip, int64_t now):
     """Let nothing be reserved from now on."""
     strip.steps = 1
     strip.short = 0
@@ -14,7 +14,7 @@ cdef inline void begin_steps(Book b, Strip* strip, int64_t now):
     step.free = step.edge = free_at(b, strip, now)
 
 
-cdef inline void move_steps(Book b, Strip* strip, int64_t now):
+cdef inline void move_steps(Reservations b, Strip* strip, int64_t now):
     """Forget the steps that are past."""
     cdef int64_t k
     cdef int64_t base = strip.step_low
@@ -30,7 +30,7 @@ cdef inline void move_steps(Book b, Strip* strip, int64_t now):
     step.free = free_at(b, strip, now) - step.reserved
 
 
-cdef inline int64_t hole(Book b, Strip* strip, int64_t gpus, int64_t length):
+cdef inline int64_t hole(Reservations b, Strip* strip, int64_t gpus, int64_t length):
     """Return the first time from which so many GPUs are free for so long, NONE where there is none.
 
     Notes the last step up to that time, and the first from its end on, for `fill`.
@@ -58,7 +58,7 @@ cdef inline int64_t hole(Book b, Strip* strip, int64_t gpus, int64_t length):
     return since
 
 
-cdef inline int64_t longest(Book b, Strip* strip, int64_t gpus, int64_t until):
+cdef inline int64_t longest(Reservations b, Strip* strip, int64_t gpus, int64_t until):
     """Return for how long so many GPUs are free from the best of the times before `until`, ANY where for ever."""
     cdef int64_t k, edge
     cdef Step* step
@@ -84,7 +84,7 @@ cdef inline int64_t longest(Book b, Strip* strip, int64_t gpus, int64_t until):
     return best if since == NONE else ANY
 
 
-cdef inline void insert(Book b, Strip* strip, int64_t k, int64_t time):
+cdef inline void insert(Reservations b, Strip* strip, int64_t k, int64_t time):
     """Let a new step, at which nothing changes yet, begin at a time between two steps, or after the last."""
     cdef int64_t i, free
     for i in range(strip.step_low + strip.steps, k, -1):
@@ -98,7 +98,7 @@ cdef inline void insert(Book b, Strip* strip, int64_t k, int64_t time):
     strip.short += step.free < 0
 
 
-cdef inline (int64_t, int64_t) steps_span(Book b, Strip* strip, int64_t since, int64_t until):
+cdef inline (int64_t, int64_t) steps_span(Reservations b, Strip* strip, int64_t since, int64_t until):
     """Return the steps that begin at two times, the first not before the steps, made where there are none."""
     cdef int64_t last = strip.step_low + strip.steps
     while b.steps[last - 1].time > until:
@@ -116,21 +116,21 @@ cdef inline (int64_t, int64_t) steps_span(Book b, Strip* strip, int64_t since, i
     return first, last + 1
 
 
-cdef inline void add(Book b, int64_t first, int64_t last, int64_t gpus):
+cdef inline void add(Reservations b, int64_t first, int64_t last, int64_t gpus):
     cdef int64_t k
     for k in range(first, last):
         b.steps[k].reserved += gpus
         b.steps[k].free -= gpus
 
 
-cdef inline void steps_reserve(Book b, Strip* strip, int64_t time, int64_t length, int64_t gpus):
+cdef inline void steps_reserve(Reservations b, Strip* strip, int64_t time, int64_t length, int64_t gpus):
     """Reserve GPUs for a while."""
     cdef int64_t first, last
     first, last = steps_span(b, strip, time, time + length)
     add(b, first, last, gpus)
 
 
-cdef inline void fill(Book b, Strip* strip, int64_t time, int64_t length, int64_t gpus):
+cdef inline void fill(Reservations b, Strip* strip, int64_t time, int64_t length, int64_t gpus):
     """Reserve GPUs in the hole that was just found."""
     cdef int64_t first, last
     first, last = strip.begin, strip.end
@@ -143,8 +143,8 @@ cdef inline void fill(Book b, Strip* strip, int64_t time, int64_t length, int64_
     add(b, first, last, gpus)
 
 
-cdef inline void run_instead(Book b, Strip* strip, int64_t length, int64_t gpus):
-    """Turn a reservation that begins now into a running job, which `ends` will tell of."""
+cdef inline void run_instead(Reservations b, Strip* strip, int64_t length, int64_t gpus):
+    """Turn a reservation that begins now into a running job, which `ends` will hold."""
     cdef int64_t _, last, k
     cdef int64_t base = strip.step_low
     cdef int64_t now = b.steps[base].time
@@ -154,7 +154,7 @@ cdef inline void run_instead(Book b, Strip* strip, int64_t length, int64_t gpus)
         b.steps[k + 1].edge -= gpus
 
 
-cdef inline void steps_put_off(Book b, Strip* strip, int64_t since, int64_t length, int64_t gpus):
+cdef inline void steps_put_off(Reservations b, Strip* strip, int64_t since, int64_t length, int64_t gpus):
     """Let a reservation that began before now begin now; some may then have less than they reserved."""
     cdef int64_t first, last, k
     cdef Step* step
@@ -168,7 +168,7 @@ cdef inline void steps_put_off(Book b, Strip* strip, int64_t since, int64_t leng
         step.free -= gpus
 
 
-cdef inline void give_up(Book b, Strip* strip, int64_t time, int64_t length, int64_t gpus):
+cdef inline void give_up(Reservations b, Strip* strip, int64_t time, int64_t length, int64_t gpus):
     """Drop a reservation."""
     cdef int64_t first, last, k
     cdef Step* step
@@ -180,7 +180,7 @@ cdef inline void give_up(Book b, Strip* strip, int64_t time, int64_t length, int
         step.free += gpus
 
 
-cdef inline void tidy(Book b, Strip* strip):
+cdef inline void tidy(Reservations b, Strip* strip):
     """Drop the steps at which nothing begins or ends any more."""
     cdef int64_t i
     cdef int64_t base = strip.step_low
@@ -193,7 +193,7 @@ cdef inline void tidy(Book b, Strip* strip):
     strip.steps = kept - base
 
 
-cdef inline int64_t horizon(Book b, Strip* strip, int64_t gpus):
+cdef inline int64_t horizon(Reservations b, Strip* strip, int64_t gpus):
     """Return the first time at which so many GPUs are not free, ANY where there is none."""
     cdef int64_t k
     for k in range(strip.step_low, strip.step_low + strip.steps):

@@ -1,13 +1,9 @@
-# Waiting jobs by what they ask for, in the order of their keys, so that the first short enough is found quickly.
-#
-# Each queue is a stretch of places, one for every job that will ever stand in it, in the order of the keys. A place
-# holds the estimate of its job while that waits. The least of every 16 places is kept, and the least of every 16 of
-# these, and so on: a search looks at a few dozen numbers however long the queue is.
+# Search and update of the waitlist (see waitlist.py).
 
 # A limit that every waiting job keeps.
 cdef int64_t ANY = (1 << 62) - 1
 ANY_LIMIT = ANY
-# What a pass knows of a queue (its `blocked`): nothing; its jobs have no place now; they have, but none may start.
+# State of a queue in a pass (its `blocked`): unknown; its jobs have no place now; they have, but none may start.
 cpdef enum:
     OPEN = 0
     NO_PLACE = 1
@@ -43,7 +39,7 @@ cdef inline void put(Waitlist w, int64_t place, int64_t value):
 
 cdef inline void join_queue(State s, Waitlist w, int64_t j):
     """Note a job that has been put into its queue."""
-    cdef Queue* queue = &s.queues[s.demands[s.jobs[j].demand].queue]
+    cdef Queue* queue = &s.queues[s.job_classes[s.jobs[j].job_class].queue]
     put(w, queue.base + w.slot[j], s.jobs[j].estimate)
     if queue.blocked == NO_JOB:
         queue.blocked = OPEN
@@ -52,13 +48,13 @@ cdef inline void join_queue(State s, Waitlist w, int64_t j):
 cdef inline void leave_queue(State s, Waitlist w, int64_t j):
     """Take a job out of its queue."""
     dequeue(s, j)
-    put(w, s.queues[s.demands[s.jobs[j].demand].queue].base + w.slot[j], NEVER)
+    put(w, s.queues[s.job_classes[s.jobs[j].job_class].queue].base + w.slot[j], NEVER)
 
 
 cdef inline void relax(State s, Waitlist w, int64_t j):
     """Let a job whose patience ended wait for GPUs farther apart."""
     leave_queue(s, w, j)
-    s.jobs[j].demand = s.demands[s.jobs[j].demand].relaxed
+    s.jobs[j].job_class = s.job_classes[s.jobs[j].job_class].relaxed
     enqueue(s, j, s.jobs[j].key)
     join_queue(s, w, j)
 

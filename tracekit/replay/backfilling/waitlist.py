@@ -17,7 +17,7 @@ from tracekit.replay.kernel import NONE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.engine.state import State
+    from tracekit.replay.engine.state import EngineState
 
 __all__ = ["Waitlist", "make_waitlist"]
 
@@ -40,13 +40,13 @@ class Waitlist(NamedTuple):
     """Where each level begins in `least`, and its end (L + 1,)."""
 
 
-def make_waitlist(state: State, arrays: Any, key: Any) -> Waitlist:
+def make_waitlist(state: EngineState, arrays: Any, key: Any) -> Waitlist:
     """Return the places of all jobs of a state, nobody waiting yet."""
     n, room = len(state.jobs), len(state.waiting)
     keys = np.empty(n, np.int64)
     kernel.keys(arrays, key, keys)
     order = np.argsort(keys, kind="stable")
-    queue_of = state.demands["queue"][state.jobs["demand"]]
+    queue_of = state.job_classes["queue"][state.jobs["job_class"]]
     kind = np.uint16 if len(state.queues) < 1 << 16 else np.int64
     order = order[np.argsort(queue_of[order].astype(kind), kind="stable")]
     slot = np.empty(n, np.int32)
@@ -55,8 +55,8 @@ def make_waitlist(state: State, arrays: Any, key: Any) -> Waitlist:
     rank = np.empty(n, np.int32)
     rank[np.argsort(keys, kind="stable")] = np.arange(n)
     job = np.zeros(room, np.int64)
-    for form in (state.demands["queue"], _relaxed_queue(state)):
-        of_job = form[state.jobs["demand"]]
+    for form in (state.job_classes["queue"], _relaxed_queue(state)):
+        of_job = form[state.jobs["job_class"]]
         there = of_job != NONE
         job[state.queues["base"][of_job[there]] + slot[there]] = np.flatnonzero(there)
     sizes = [room]
@@ -66,6 +66,6 @@ def make_waitlist(state: State, arrays: Any, key: Any) -> Waitlist:
     return Waitlist(slot, job, rank[job], np.full(level[-1], _NOBODY), level)
 
 
-def _relaxed_queue(state: State) -> NDArray[np.int64]:
-    relaxed = state.demands["relaxed"]
-    return np.where(relaxed == NONE, NONE, state.demands["queue"][relaxed])
+def _relaxed_queue(state: EngineState) -> NDArray[np.int64]:
+    relaxed = state.job_classes["relaxed"]
+    return np.where(relaxed == NONE, NONE, state.job_classes["queue"][relaxed])

@@ -1,9 +1,4 @@
-"""A cap on the power of the GPUs: the clock of all running jobs is lowered, step by step, until it is kept.
-
-Beside the engine's state stand the sums of what running jobs would draw at full clock and of what they would draw idle,
-so that the power at any clock is one multiplication away (M7), and the list of running jobs, looked at only when the
-step changes.
-"""
+"""The arrays of a run under a power cap (see capped.pxi), and the energy that it used."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ from tracekit.errors import UsageError
 from tracekit.replay import kernel
 from tracekit.replay.engine.build import build, open_nodes
 from tracekit.replay.engine.setting import Run
-from tracekit.replay.engine.state import record
+from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import NONE
 from tracekit.replay.keys import engine_key
 from tracekit.replay.outcome import PowerUse
@@ -26,10 +21,10 @@ from tracekit.replay.results.energy import idle_energy_kwh
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.capping.mechanism import PowerCap
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.engine.setting import Setting
-    from tracekit.replay.engine.state import State
-    from tracekit.replay.mechanisms import Ordered, PowerCap
+    from tracekit.replay.engine.state import EngineState
     from tracekit.replay.outcome import Outcome
 
 __all__ = ["Meter", "prepare"]
@@ -43,7 +38,7 @@ class Meter(NamedTuple):
     """Arrays of a capped run, beside the engine's."""
 
     m: NDArray[Any]
-    """Sums, the step in force and what is told at the end (1,)."""
+    """Sums, the step in force and what is reported at the end (1,)."""
     running: NDArray[np.int32]
     """Running jobs, in no order."""
     at: NDArray[np.int32]
@@ -62,27 +57,25 @@ class Meter(NamedTuple):
     """Part of `busy` that is drawn at each step [ppm] (K,)."""
 
 
-def prepare(order: Ordered, setting: Setting) -> Run:
-    """Return a run of jobs in an order, under the order's power cap.
+def prepare(cap: PowerCap, setting: Setting) -> Run:
+    """Return a run of jobs in an order, under a power cap.
 
     Raises
     ------
     UsageError
         The policy evicts, or the GPUs could draw more than can be counted.
     """
-    if order.preemptive:
+    if cap.order.preemptive:
         raise UsageError(f"the policy {setting.name}: a power cap goes only with policies that evict nothing")
-    if order.power is None:
-        raise ValueError("the order has no power cap")
-    state = build(setting, order)
+    state = build(setting, cap.order)
     arrays = open_nodes(state, setting.cluster)
-    power = meter(state, setting.cluster, order.power, setting.name)
-    step = partial(kernel.run_capped, arrays, kernel.Meter(power), engine_key(order.key))
+    power = meter(state, setting.cluster, cap, setting.name)
+    step = partial(kernel.run_capped, arrays, kernel.Meter(power), engine_key(cap.order.key))
     return Run(state, step, partial(with_energy, cluster=setting.cluster, found=power))
 
 
-def meter(state: State, cluster: Cluster, cap: PowerCap, name: str) -> Meter:
-    """Return the arrays of a capped run, whose nodes have joined, and let the engine tell who starts and ends.
+def meter(state: EngineState, cluster: Cluster, cap: PowerCap, name: str) -> Meter:
+    """Return the arrays of a capped run, whose nodes have joined, and have the engine list the jobs that start and end.
 
     Raises
     ------
@@ -95,7 +88,7 @@ def meter(state: State, cluster: Cluster, cap: PowerCap, name: str) -> Meter:
         raise UsageError(what, hint="look at the power in --models")
     g = state.g
     g["shared"], g["capped"], g["ended"], g["begun"] = 1, 1, NONE, NONE
-    m = np.zeros(1, record("MeterRow"))
+    m = np.zeros(1, struct_dtype("MeterRow"))
     up = state.nodes["up"].astype(np.int8)
     m["cap"], m["lowest"] = cap.cap_mw, len(cap.speed_ppm) - 1
     m["present"], m["there"] = (cap.idle_mw * up).sum(), (cluster.gpus * up).sum()
@@ -119,10 +112,10 @@ def with_energy(outcome: Outcome, cluster: Cluster, found: Meter) -> Outcome:
     """Return the outcome with the energy at the clocks that there were, and what the cap did."""
     m = found.m[0]
     on_top_kwh = (int(m["mwh"]) + int(m["part"]) / _HOUR) / 1e6
-    told = PowerUse(
+    use = PowerUse(
         peak_w=int(m["peak"]) / 1000,
         over_ms=int(m["over_at_end"]),
         slowed_ms=int(m["slowed_at_end"]),
         changes=int(m["changes"]),
     )
-    return replace(outcome, energy_kwh=idle_energy_kwh(found.idle, cluster, outcome) + on_top_kwh, power=told)
+    return replace(outcome, energy_kwh=idle_energy_kwh(found.idle, cluster, outcome) + on_top_kwh, power=use)

@@ -11,19 +11,19 @@ import numpy as np
 from tracekit.replay import kernel
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.engine.build import build, open_nodes
+from tracekit.replay.engine.ordered import Ordered
 from tracekit.replay.engine.setting import Run, Setting
-from tracekit.replay.engine.state import record
+from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import LEVELS, NONE
 from tracekit.replay.keys import by_arrival, engine_key
-from tracekit.replay.mechanisms import Ordered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
-    from tracekit.replay.engine.state import State
+    from tracekit.replay.cells.mechanism import Cells
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.engine.state import EngineState
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Cells
     from tracekit.replay.outcome import Outcome
 
 __all__ = ["Hosts", "prepare"]
@@ -33,7 +33,7 @@ class Hosts(NamedTuple):
     """Which private cell is bound where, and which jobs must make way."""
 
     c: NDArray[Any]
-    """CellBook (1,): how far the books are."""
+    """CellBook (1,): how far the arrays are up to date."""
     hosts: NDArray[Any]
     """Host of each node (N,)."""
     cells: NDArray[Any]
@@ -77,14 +77,16 @@ def prepare(mechanism: Cells, setting: Setting) -> Run:
     return Run(state, step, partial(_columns, mechanism))
 
 
-def _open_cells(state: State, jobs: Jobs, cluster: Cluster, mechanism: Cells) -> tuple[State, State, Hosts]:
+def _open_cells(
+    state: EngineState, jobs: Jobs, cluster: Cluster, mechanism: Cells
+) -> tuple[EngineState, EngineState, Hosts]:
     """Make the state of `mechanism.order` ready for cells, and return what a run with them has beside it.
 
     Returns
     -------
-    State
+    EngineState
         The private cells, where no job runs.
-    State
+    EngineState
         The nodes of the run, all GPUs of bound cells being in use.
     Hosts
         Which cell is where.
@@ -106,7 +108,7 @@ def _open_cells(state: State, jobs: Jobs, cluster: Cluster, mechanism: Cells) ->
 
 
 def _columns(mechanism: Cells, outcome: Outcome) -> Outcome:
-    """Add what a run with cells tells of each job: 1 where it ran in cells of its VC."""
+    """Add the column `guaranteed`: 1 where a job ran in cells of its VC."""
     return replace(outcome, columns={"guaranteed": mechanism.guaranteed.astype(np.int64)})
 
 
@@ -117,11 +119,11 @@ def _few(jobs: Jobs, index: NDArray[np.int64]) -> Jobs:
     return replace(jobs, job_id=jobs.job_id.gather(index), **chosen)
 
 
-def _hosts(state: State, cluster: Cluster, mechanism: Cells, kind: NDArray[np.int32]) -> Hosts:
+def _hosts(state: EngineState, cluster: Cluster, mechanism: Cells, kind: NDArray[np.int32]) -> Hosts:
     private, chain = mechanism.cells.cluster, mechanism.cells.chain
-    chains = np.zeros(len(mechanism.cells.whole), record("Group"))
+    chains = np.zeros(len(mechanism.cells.whole), struct_dtype("Group"))
     members = np.argsort(chain, kind="stable").astype(np.int32)
-    hosts = np.zeros(cluster.nodes, record("Host"))
+    hosts = np.zeros(cluster.nodes, struct_dtype("Host"))
     hosts["chain"], hosts["up"], hosts["changed"] = chain, state.nodes["up"], 1
     hosts["base"] = np.cumsum(cluster.gpus) - cluster.gpus
     hosts["width"] = cluster.gpus
@@ -140,10 +142,10 @@ def _hosts(state: State, cluster: Cluster, mechanism: Cells, kind: NDArray[np.in
         hosts["bit"][own] = np.arange(len(own))
         if mechanism.cells.whole[number]:
             hosts["width"][own] = 1 << level
-    cells = np.zeros(private.nodes, record("Cell"))
+    cells = np.zeros(private.nodes, struct_dtype("Cell"))
     cells["node"], cells["chain"] = NONE, private.rack
     cells["level"] = [(int(gpus) - 1).bit_length() for gpus in private.gpus]
-    c = np.zeros(1, record("CellBook"))
+    c = np.zeros(1, struct_dtype("CellBook"))
     c["changed"] = cluster.nodes
     # Queues are sorted by domain and then by tenant; those of a VC are all in one domain.
     tenants, domains, vcs = state.queues["tenant"], state.queues["domain"], len(private.domains)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.errors import UsageError
-from tracekit.replay.cluster import Cluster
+from tracekit.replay.clusters.cluster import Cluster
 from tracekit.replay.clusters.nodes import shares_of
 
 if TYPE_CHECKING:
@@ -91,19 +91,19 @@ def _cells(parts: NDArray[np.int64], size: int, nodes: int) -> tuple[list[int], 
     """Return whole nodes of each VC, smaller cells (VC, GPUs), and how many nodes are set aside for the latter."""
     full = [int(part) // size for part in parts]
     rest = [(vc, int(part) % size) for vc, part in enumerate(parts)]
-    wanted = [(vc, 1 << k) for k in range(6, -1, -1) for vc, gpus in rest if gpus >> k & 1]
+    pending = [(vc, 1 << k) for k in range(6, -1, -1) for vc, gpus in rest if gpus >> k & 1]
     divided = nodes - sum(full)
     if size & (size - 1) == 0:
-        return full, wanted, 0
+        return full, pending, 0
     blocks = [divided * (size >> k & 1) for k in range(7)]
     cells = []
-    while wanted:
-        wanted.sort(key=lambda cell: (-cell[1], cell[0]))
-        vc, gpus = wanted.pop(0)
+    while pending:
+        pending.sort(key=lambda cell: (-cell[1], cell[0]))
+        vc, gpus = pending.pop(0)
         level = gpus.bit_length() - 1
         above = [k for k in range(level, 7) if blocks[k]]
         if not above:
-            wanted += [(vc, gpus // 2)] * 2
+            pending += [(vc, gpus // 2)] * 2
             continue
         blocks[above[0]] -= 1
         for k in range(level, above[0]):

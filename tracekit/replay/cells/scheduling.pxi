@@ -40,34 +40,34 @@ cdef inline void see_nodes(State s, State v, Hosts h):
 
 cdef inline void own(State s, Hosts h, int64_t j, int64_t owner):
     """Note that a job without cells takes its GPUs (owner is the job), or leaves them (NONE)."""
-    cdef Take* take
+    cdef Allocation* allocation
     cdef Host* host
     cdef int64_t at
-    cdef int64_t link = s.jobs[j].take
+    cdef int64_t link = s.jobs[j].allocation
     while link != NONE:
-        take = &s.takes[link]
-        host = &h.hosts[take.node]
-        host.soft ^= span(take.gpu, take.gpus)
-        changed(h, take.node)
-        for at in range(host.base + take.gpu, host.base + take.gpu + take.gpus):
+        allocation = &s.allocations[link]
+        host = &h.hosts[allocation.node]
+        host.soft ^= span(allocation.gpu, allocation.gpus)
+        changed(h, allocation.node)
+        for at in range(host.base + allocation.gpu, host.base + allocation.gpu + allocation.gpus):
             h.owner[at] = owner
-        link = take.next
+        link = allocation.next
 
 
 cdef inline void leave_cells(State v, Hosts h, Job* job, int64_t j):
     """Free what a job holds of its private cells, and unbind those that are idle then."""
     cdef int64_t index
     cdef int64_t link = h.chain[j]
-    take_chain(v, link, -1)
-    job.take = link
+    take_allocation(v, link, -1)
+    job.allocation = link
     while link != NONE:
-        index = v.takes[link].node
+        index = v.allocations[link].node
         if h.cells[index].node != NONE and v.nodes[index].free == v.nodes[index].gpus:
             unbind(h, index)
             if v.nodes[index].up == 0:
                 node_joins(v, index)
-        link = v.takes[link].next
-    free_chain(v, job)
+        link = v.allocations[link].next
+    drop_allocation(v, job)
     h.chain[j] = NONE
 
 
@@ -82,13 +82,13 @@ cdef inline void book_ends(State s, State v, Hosts h):
         g.ended = job.stopped
         if h.kind[j] == NONE:
             own(s, h, j, NONE)
-        free_chain(s, job)
+        drop_allocation(s, job)
         if h.kind[j] != NONE:
             leave_cells(v, h, job, j)
             if h.c[0].failed:
                 h.c[0].failed = 0
                 cells_unblock(s, 0, len(s.queues))
-            vc = s.demands[job.demand].tenant
+            vc = s.job_classes[job.job_class].tenant
             cells_unblock(s, h.tried[vc, 0], h.tried[vc, 1])
 
 
@@ -96,8 +96,8 @@ cdef inline void cells_evict(State s, Hosts h, Key key, int64_t j):
     """Stop a job without cells; it waits again, and may start elsewhere in this pass."""
     cdef Job* job = &s.jobs[j]
     own(s, h, j, NONE)
-    release(s, job, s.demands[job.demand].domain)
-    free_chain(s, job)
+    release(s, job, s.job_classes[job.job_class].domain)
+    drop_allocation(s, job)
     suspend(s, key, j)
     job.evicted = max(s.g[0].log_size, 1)
     h.evicted[h.c[0].evicted] = j
@@ -106,32 +106,32 @@ cdef inline void cells_evict(State s, Hosts h, Key key, int64_t j):
 
 cdef inline int64_t is_new(State s, Job* job, int64_t node):
     """Return 1 where a job holds nothing on a node, else 0."""
-    cdef int64_t link = job.take
+    cdef int64_t link = job.allocation
     while link != NONE:
-        if s.takes[link].node == node:
+        if s.allocations[link].node == node:
             return 0
-        link = s.takes[link].next
+        link = s.allocations[link].next
     return 1
 
 
 cdef inline int64_t occupy(State s, State v, Hosts h, Key key, int64_t j):
     """Take the GPUs that a job's private cells are bound to; return the nodes."""
-    cdef Take* take
+    cdef Allocation* allocation
     cdef int64_t node, gpu, at
     cdef Job* job = &s.jobs[j]
     cdef int64_t link = h.chain[j]
     cdef int64_t nodes = 0
     while link != NONE:
-        take = &v.takes[link]
-        node = h.cells[take.node].node
-        gpu = h.cells[take.node].gpu + take.gpu
-        for at in range(h.hosts[node].base + gpu, h.hosts[node].base + gpu + take.gpus):
+        allocation = &v.allocations[link]
+        node = h.cells[allocation.node].node
+        gpu = h.cells[allocation.node].gpu + allocation.gpu
+        for at in range(h.hosts[node].base + gpu, h.hosts[node].base + gpu + allocation.gpus):
             if h.owner[at] != NONE:
                 cells_evict(s, h, key, h.owner[at])
         # Only blocks smaller than a node can be several on it.
-        nodes += 1 if take.gpus == s.nodes[node].gpus else is_new(s, job, node)
-        hold_block(s, job, node, gpu, take.gpus)
-        link = take.next
+        nodes += 1 if allocation.gpus == s.nodes[node].gpus else is_new(s, job, node)
+        hold_block(s, job, node, gpu, allocation.gpus)
+        link = allocation.next
     return nodes
 
 
@@ -139,19 +139,19 @@ cdef inline int64_t place_inside(State s, State v, Hosts h, Key key, int64_t j):
     """Place a job in the cells of its VC; return the nodes it spans, 0 when it cannot be placed."""
     cdef int64_t index
     cdef Job* job = &s.jobs[j]
-    cdef Demand* demand = &v.demands[v.jobs[h.kind[j]].demand]
-    cdef Domain* domain = &v.domains[demand.domain]
-    if domain.free < demand.gpus or place_blocks(v, job, demand, domain) == 0:
+    cdef JobClass* job_class = &v.job_classes[v.jobs[h.kind[j]].job_class]
+    cdef Domain* domain = &v.domains[job_class.domain]
+    if domain.free < job_class.gpus or place_blocks(v, job, job_class, domain) == 0:
         return 0
-    h.chain[j] = job.take
-    job.take = NONE
+    h.chain[j] = job.allocation
+    job.allocation = NONE
     cdef int64_t link = h.chain[j]
     cdef bint bound = True
     while link != NONE and bound:
-        index = v.takes[link].node
+        index = v.allocations[link].node
         if h.cells[index].node == NONE:
             bound = bind(h, index)
-        link = v.takes[link].next
+        link = v.allocations[link].next
     if bound:
         return occupy(s, v, h, key, j)
     leave_cells(v, h, job, j)
@@ -159,32 +159,32 @@ cdef inline int64_t place_inside(State s, State v, Hosts h, Key key, int64_t j):
     return 0
 
 
-cdef inline int64_t place_apart(State s, State o, Job* job, Demand* demand):
+cdef inline int64_t place_apart(State s, State o, Job* job, JobClass* job_class):
     """Take a block outside bound cells for a job without GPUs; return 1, or 0 where there is none."""
     cdef int64_t size, level
     size, level = 1, 0
-    while size < demand.gpus:
+    while size < job_class.gpus:
         size *= 2
         level += 1
-    cdef int64_t found = find_block(o, demand, &o.domains[demand.domain], level)
+    cdef int64_t found = find_block(o, job_class, &o.domains[job_class.domain], level)
     if found == NONE:
         return 0
     cdef Node* node = &o.nodes[found >> 3]
     hold_block(s, job, found >> 3, lowest_block(node.busy, node.gpus, found & 7), size)
-    job.spare = size - demand.gpus
+    job.spare = size - job_class.gpus
     return 1
 
 
 cdef inline int64_t place_outside(State s, State o, Hosts h, int64_t j):
     """Place a job without cells on idle GPUs; return the nodes it spans, 0 when it cannot be placed."""
     cdef Job* job = &s.jobs[j]
-    cdef Demand* demand = &s.demands[job.demand]
-    cdef Domain* domain = &s.domains[demand.domain]
-    if domain.free < demand.gpus:
+    cdef JobClass* job_class = &s.job_classes[job.job_class]
+    cdef Domain* domain = &s.domains[job_class.domain]
+    if domain.free < job_class.gpus:
         return 0
-    cdef int64_t nodes = place_apart(s, o, job, demand)
+    cdef int64_t nodes = place_apart(s, o, job, job_class)
     if nodes == 0:
-        nodes = place_blocks(s, job, demand, domain)
+        nodes = place_blocks(s, job, job_class, domain)
     if nodes > 0:
         own(s, h, j, j)
         if job.evicted > 0:
@@ -220,7 +220,7 @@ cdef inline void cell_pass(State s, State v, State o, Hosts h, Key key, int64_t 
             if domain.freed or h.c[0].evicted > 0:
                 cells_unblock(s, low, high)
         while True:
-            q = first_queue(s, low, high)
+            q = first_queue(s, False, low, high)
             if q == NONE:
                 break
             queue = &s.queues[q]

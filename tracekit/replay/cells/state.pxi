@@ -14,41 +14,24 @@ cdef struct CellBook:
     int64_t seen, changed, evicted, failed
 
 
-cdef class Hosts:
+cdef class Hosts(Arrays):
     """Which private cell is bound where (see `layout.Hosts`)."""
 
-    cdef CellBook[::1] c
-    cdef Host[::1] hosts
-    cdef Cell[::1] cells
-    cdef Group[::1] chains
-    cdef int32_t[::1] members
-    cdef uint64_t[::1] bits
-    cdef uint64_t[::1] tops
-    cdef int16_t[:, ::1] rows
-    cdef int32_t[::1] changed
-    cdef int32_t[::1] owner
-    cdef int32_t[::1] kind
-    cdef int32_t[::1] chain
-    cdef int32_t[::1] evicted
-    cdef int32_t[:, ::1] tried
-    cdef int32_t[::1] others
-
-    def __init__(self, arrays):
-        self.c = arrays.c
-        self.hosts = arrays.hosts
-        self.cells = arrays.cells
-        self.chains = arrays.chains
-        self.members = arrays.members
-        self.bits = arrays.bits
-        self.tops = arrays.tops
-        self.rows = arrays.rows
-        self.changed = arrays.changed
-        self.owner = arrays.owner
-        self.kind = arrays.kind
-        self.chain = arrays.chain
-        self.evicted = arrays.evicted
-        self.tried = arrays.tried
-        self.others = arrays.others
+    cdef public CellBook[::1] c
+    cdef public Host[::1] hosts
+    cdef public Cell[::1] cells
+    cdef public Group[::1] chains
+    cdef public int32_t[::1] members
+    cdef public uint64_t[::1] bits
+    cdef public uint64_t[::1] tops
+    cdef public int16_t[:, ::1] rows
+    cdef public int32_t[::1] changed
+    cdef public int32_t[::1] owner
+    cdef public int32_t[::1] kind
+    cdef public int32_t[::1] chain
+    cdef public int32_t[::1] evicted
+    cdef public int32_t[:, ::1] tried
+    cdef public int32_t[::1] others
 
 
 cdef Host _host

@@ -17,7 +17,7 @@ from tracekit.text import counted
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
     Ints = NDArray[np.int32]
@@ -159,7 +159,7 @@ def assign(jobs: Jobs, cluster: Cluster) -> Assignment:
 
     A job belongs to the domain with the name of its VC; else to the domain '', where there is one; else to none.
     It accepts the groups of its domain with the model that it asks for, whatever the case of the letters ('A|B' asks
-    for either), and every group where it asks for none. Where the cluster tells no model at all, models do not matter.
+    for either), and every group where it asks for none. Where the cluster states no model at all, models do not matter.
 
     Raises
     ------
@@ -256,26 +256,26 @@ def _accept(
     jobs: Jobs, cluster: Cluster, groups: tuple[Ints, Ints, Ints, Ints, Ints], notes: list[str]
 ) -> NDArray[np.uint64]:
     """Return the mask of each domain and model asked for; column 0 asks for none."""
-    untold = all(name == "" for name in cluster.models)
+    unknown = all(name == "" for name in cluster.models)
     names = [name.casefold() for name in cluster.models]
     accept = np.zeros((len(cluster.domains), len(jobs.models) + 1), dtype=np.uint64)
-    asked_for = [set[str](), *(set(asked.casefold().split("|")) for asked in jobs.models)]
+    requested = [set[str](), *(set(asked.casefold().split("|")) for asked in jobs.models)]
     low = np.searchsorted(groups[0], groups[0])
     for group in range(len(groups[0])):
         bit = np.uint64(1) << np.uint64(group - low[group])
         own = names[groups[1][group]]
         accept[groups[0][group], 0] |= bit
         for code in range(1, len(jobs.models) + 1):
-            if untold or own in asked_for[code]:
+            if unknown or own in requested[code]:
                 accept[groups[0][group], code] |= bit
-    if untold and jobs.models:
-        notes.append("the GPU models that jobs ask for are ignored: the cluster tells no models")
+    if unknown and jobs.models:
+        notes.append("the GPU models that jobs ask for are ignored: the cluster states no models")
     elif jobs.models:
         counts = np.bincount(jobs.model[jobs.model >= 0], minlength=len(jobs.models))
         notes.extend(
             f"the cluster does not have the GPU model '{asked}', for which {counted(counts[code], 'jobs')} asked"
             for code, asked in enumerate(jobs.models)
-            if counts[code] and asked_for[code + 1].isdisjoint(names)
+            if counts[code] and requested[code + 1].isdisjoint(names)
         )
     return accept
 

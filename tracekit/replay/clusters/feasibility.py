@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
     Floats = NDArray[np.float64]
@@ -94,7 +94,7 @@ def check_feasibility(
       or the load of the whole cluster is above 2.
     - 'warning': any job can never be placed, or the load of the cluster, a pool or a model is above 1 over the whole
       window, so that its queue grows as long as jobs come.
-    - 'ok': else. A VC above its quota is told of in the tables only, since a policy may lend.
+    - 'ok': else. A VC above its quota stands in the tables only, since a policy may lend.
 
     Parameters
     ----------
@@ -143,46 +143,35 @@ def _scopes(jobs: Jobs, cluster: Cluster, assignment: Assignment, gpu_ms: Floats
         sums = np.bincount(where, gpu_ms, (number + 1) * bins).reshape(number + 1, bins)[:number]
         return sums.astype(np.float64)
 
-    changes = _changes(cluster)
     everyone = np.zeros(len(jobs), dtype=np.int32)
     all_nodes = np.zeros(cluster.nodes, dtype=np.int32)
-    yield "cluster", "", offered(everyone, 1)[0], _there(cluster, changes, all_nodes, 0, edges)
-    asked = offered(assignment.domain, len(cluster.domains))
+    yield "cluster", "", offered(everyone, 1)[0], _there(cluster, all_nodes, 0, edges)
+    demand = offered(assignment.domain, len(cluster.domains))
     for domain, name in enumerate(cluster.domains):
-        yield "pool", name, asked[domain], _there(cluster, changes, cluster.domain, domain, edges)
+        yield "pool", name, demand[domain], _there(cluster, cluster.domain, domain, edges)
     index = {name.casefold(): code for code, name in enumerate(cluster.models) if name}
     of_model = np.array([index.get(name.casefold(), -1) for name in jobs.models] + [-1], dtype=np.int32)
     if index:
-        asked = offered(of_model[jobs.model], len(cluster.models))
+        demand = offered(of_model[jobs.model], len(cluster.models))
         for name_, code in index.items():
             # Models whose names differ only in case are one: their nodes are accepted alike.
             alike = np.array([name_ == other.casefold() for other in cluster.models], dtype=np.int32)[cluster.model]
-            yield "model", cluster.models[code], asked[code], _there(cluster, changes, alike, 1, edges)
+            yield "model", cluster.models[code], demand[code], _there(cluster, alike, 1, edges)
     column_of = {name: code for code, name in enumerate(cluster.tenants)}
     of_vc = np.array([column_of.get(name, -1) for name in jobs.tenants] + [-1], dtype=np.int32)
-    asked = offered(of_vc[jobs.tenant], len(cluster.tenants))
+    demand = offered(of_vc[jobs.tenant], len(cluster.tenants))
     for column, name in enumerate(cluster.tenants):
         values = cluster.quota[:, column].astype(np.float64)
-        yield "vc", name, asked[column], _integrals(cluster.quota_ms, np.append(values[:1], values), edges)
+        yield "vc", name, demand[column], _integrals(cluster.quota_ms, np.append(values[:1], values), edges)
 
 
-def _changes(cluster: Cluster) -> list[tuple[int, int, int]]:
-    """Return (time, node, change of its GPUs) of the changes that change anything."""
-    there = (cluster.absent == 0).tolist()
-    found = []
-    rows = zip(cluster.change_ms.tolist(), cluster.change_node.tolist(), cluster.change_up.tolist(), strict=True)
-    for time, node, up in rows:
-        if there[node] != bool(up):
-            there[node] = bool(up)
-            found.append((time, node, int(cluster.gpus[node]) * (1 if up else -1)))
-    return found
-
-
-def _there(
-    cluster: Cluster, changes: list[tuple[int, int, int]], codes: NDArray[np.int32], code: int, edges: Longs
-) -> Floats:
+def _there(cluster: Cluster, codes: NDArray[np.int32], code: int, edges: Longs) -> Floats:
     """Return the GPU time of the nodes with a code in each bin [GPU*ms]."""
-    own = [(time, change) for time, node, change in changes if codes[node] == code]
+    own = [
+        (time, int(cluster.gpus[node]) * (1 if joins else -1))
+        for time, node, joins in cluster.effective_changes()
+        if codes[node] == code
+    ]
     first = float(cluster.gpus[(codes == code) & (cluster.absent == 0)].sum())
     values = first + np.cumsum(np.array([0, *(change for _, change in own)], dtype=np.float64))
     return _integrals(np.array([time for time, _ in own], dtype=np.int64), values, edges)
@@ -270,9 +259,10 @@ def _judged(
         if row["scope"] == "pool" and pools == 1:
             continue  # the same as the cluster
         refuse = row["scope"] == "cluster" and (row["load"] is None or row["load"] > REFUSED_LOAD)
-        told = "without any GPU there" if row["load"] is None else f"{row['load']:.2f} times what it can do"
+        demand = "without any GPU there" if row["load"] is None else f"{row['load']:.2f} times what it can do"
         (refused if refuse else warned).append(
-            f"the jobs submitted ask of {_scope(row)} {told} over the whole window, so its queue grows until they stop"
+            f"the jobs submitted ask of {_scope(row)} {demand} over the whole window, so its queue grows until they "
+            "stop"
         )
     return refused, warned
 

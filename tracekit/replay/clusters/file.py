@@ -31,14 +31,15 @@ import numpy as np
 
 from tracekit.decode import Range
 from tracekit.errors import nearest
-from tracekit.replay.clusters.nodes import Node, Quotas, make_cluster
+from tracekit.replay.clusters.nodes import Node, QuotaTable, make_cluster
+from tracekit.replay.jobs import naive_utc
 from tracekit.toml_text import TomlText
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.decode import Place
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["read_cluster", "write_cluster"]
@@ -87,7 +88,7 @@ class _Tenant:
 
 
 @dataclass(frozen=True)
-class _File:
+class _ClusterFile:
     pool: tuple[_Pool, ...] = ()
     change: tuple[_Change, ...] = ()
     vc: dict[str, _Tenant] = field(default_factory=dict)
@@ -113,7 +114,7 @@ def read_cluster(path: Path, jobs: Jobs, *, partitioned: bool | None = None) -> 
         The file cannot be read, is not TOML, or has a key or value that cannot be used, with the line.
     """
     text = TomlText(path, "cluster")
-    file = text.decode(_File)
+    file = text.decode(_ClusterFile)
     divided = file.partitioned if partitioned is None else partitioned
     if not file.pool:
         raise text.error((), "has no [[pool]], so no GPUs", "write at least one pool with nodes and gpus_per_node")
@@ -155,7 +156,7 @@ def _nodes(text: TomlText, number: int, pool: _Pool) -> list[Node]:
     ]
 
 
-def _changed(text: TomlText, file: _File, nodes: list[Node], jobs: Jobs) -> list[Node]:
+def _changed(text: TomlText, file: _ClusterFile, nodes: list[Node], jobs: Jobs) -> list[Node]:
     """Return the nodes with the times at which they join and leave."""
     names: dict[str, int] = {}
     for number, node in enumerate(nodes):
@@ -173,7 +174,7 @@ def _changed(text: TomlText, file: _File, nodes: list[Node], jobs: Jobs) -> list
     ]
 
 
-def _quotas(text: TomlText, file: _File, jobs: Jobs) -> Quotas:
+def _quotas(text: TomlText, file: _ClusterFile, jobs: Jobs) -> QuotaTable:
     steps = {vc: _steps(text, ("vc", vc, "quota"), tenant.quota, jobs) for vc, tenant in file.vc.items()}
     times = sorted({at for rows in steps.values() for at, _ in rows if at is not None}) or [0] * bool(steps)
     tenants = sorted(steps)
@@ -182,7 +183,7 @@ def _quotas(text: TomlText, file: _File, jobs: Jobs) -> Quotas:
         own = np.array([times[0] if at is None else at for at, _ in steps[vc]], dtype=np.int64)
         place = np.maximum(np.searchsorted(own, times, side="right") - 1, 0)
         gpus[:, column] = np.array([quota for _, quota in steps[vc]], dtype=np.int64)[place]
-    return Quotas(tenants, np.array(times, dtype=np.int64), gpus)
+    return QuotaTable(tenants, np.array(times, dtype=np.int64), gpus)
 
 
 def _steps(text: TomlText, at: Place, quota: int | tuple[_Step, ...], jobs: Jobs) -> list[tuple[int | None, int]]:
@@ -202,10 +203,7 @@ def _time(value: dt.date | float, jobs: Jobs) -> int:
     if not isinstance(value, dt.date):
         return round(value * 1000)
     moment = value if isinstance(value, dt.datetime) else dt.datetime.combine(value, dt.time())
-    naive, origin = (
-        time.astimezone(dt.UTC).replace(tzinfo=None) if time.tzinfo else time for time in (moment, jobs.origin)
-    )
-    micros: int = (naive - origin) // dt.timedelta(microseconds=1)
+    micros: int = (naive_utc(moment) - naive_utc(jobs.origin)) // dt.timedelta(microseconds=1)
     return (micros + 500) // 1000
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.errors import UsageError
-from tracekit.replay.cluster import Cluster
+from tracekit.replay.clusters.cluster import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["Node", "Quotas", "check_factor", "make_cluster", "repeated", "scaled_number", "shares_of"]
+__all__ = ["Node", "QuotaTable", "check_factor", "make_cluster", "repeated", "scaled_number", "shares_of"]
 
 NO_TIMES = np.empty(0, dtype=np.int64)
 
@@ -40,7 +40,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Quotas:
+class QuotaTable:
     """GPUs that tenants may use: tenants sorted, times ascending [ms] (Q,), GPUs (Q, tenants)."""
 
     tenants: list[str]
@@ -48,17 +48,17 @@ class Quotas:
     gpus: NDArray[np.int64]
 
     @classmethod
-    def none(cls) -> Quotas:
+    def none(cls) -> QuotaTable:
         """Return the quotas of a cluster without tenants."""
         return cls([], NO_TIMES, np.empty((0, 0), dtype=np.int64))
 
-    def scaled(self, factor: float) -> Quotas:
+    def scaled(self, factor: float) -> QuotaTable:
         """Return quotas times a factor, the sum of each time rounded and shared out in whole GPUs."""
         rows = [shares_of(row, scaled_number(int(row.sum()), factor)) for row in self.gpus]
         return replace(self, gpus=np.array(rows, dtype=np.int64).reshape(self.gpus.shape))
 
 
-def make_cluster(nodes: Sequence[Node], quotas: Quotas, origin: str) -> Cluster:
+def make_cluster(nodes: Sequence[Node], quotas: QuotaTable, origin: str) -> Cluster:
     """Return the cluster of the nodes, sorted by domain, model and rack; equals keep the order given."""
     ordered = sorted(nodes, key=lambda node: (node.domain, node.model, node.rack))
     models = sorted({node.model for node in nodes})

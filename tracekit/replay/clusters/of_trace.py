@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.errors import UsageError, nearest
-from tracekit.replay.clusters.nodes import Node, Quotas, check_factor, make_cluster, repeated, scaled_number, shares_of
+from tracekit.errors import UsageError
+from tracekit.replay.clusters.nodes import (
+    Node,
+    QuotaTable,
+    check_factor,
+    make_cluster,
+    repeated,
+    scaled_number,
+    shares_of,
+)
+from tracekit.replay.jobs import naive_utc
+from tracekit.replay.part import checked_cluster
 from tracekit.replay.results.cluster_use import HeldGpus, gpus_per_node, held_gpus
 
 if TYPE_CHECKING:
@@ -18,14 +28,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.trace import Trace
 
 __all__ = ["NODE_GPUS", "cluster_of_trace", "observed_cluster"]
 
 NODE_GPUS = 8
-"""GPUs of a node where the trace does not tell."""
+"""GPUs of a node where the trace does not state them."""
 
 _EPOCH = dt.datetime(1970, 1, 1)
 
@@ -99,7 +109,7 @@ def cluster_of_trace(
             hint="use --vc-partitions off, or a cluster file",
         )
     if divided:
-        grown = Quotas(stated.tenants, stated.times, _grown(stated.gpus, factor))
+        grown = QuotaTable(stated.tenants, stated.times, _grown(stated.gpus, factor))
         nodes = [
             node
             for column, vc in enumerate(grown.tenants)
@@ -113,7 +123,7 @@ def cluster_of_trace(
     if same and stated.tenants:
         # Nodes are scaled as wholes: quotas follow, so that they still sum to the capacity.
         rows = [shares_of(row, int(sum_)) for row, sum_ in zip(stated.gpus, whole[:, 0], strict=True)]
-        quotas = Quotas(stated.tenants, stated.times, np.array(rows, dtype=np.int64))
+        quotas = QuotaTable(stated.tenants, stated.times, np.array(rows, dtype=np.int64))
     return _with_quotas(nodes, quotas, trace, name, f"{NODE_GPUS}-GPU nodes from the capacity of the Trace", factor)
 
 
@@ -127,15 +137,15 @@ def observed_cluster(
 ) -> Cluster:
     """Return a cluster as large as the most GPUs that the log's jobs held at one time, of everyone or of each VC.
 
-    Its nodes have as many GPUs as a job had at most on one node, or 8 where no job tells its nodes; as many nodes as
-    hold the peak. Where the log tells no interval, the jobs' largest gang counts. Quotas as in `cluster_of_trace`
-    when estimated. Parameters and errors as there.
+    Its nodes have as many GPUs as a job had at most on one node, or 8 where that is unknown; as many nodes as hold the
+    peak. Where the log has no interval, the jobs' largest gang counts. Quotas as in `cluster_of_trace` when estimated.
+    Parameters and errors as there.
     """
     factor = check_factor(gpus)
     name = _chosen(trace, cluster)
     held = held_gpus(trace, name)
     size = gpus_per_node(trace, name)
-    told = f"nodes of {size or NODE_GPUS} GPUs" + ("" if size else ", assumed")
+    sizes = f"nodes of {size or NODE_GPUS} GPUs" + ("" if size else ", assumed")
     size = size or NODE_GPUS
     peaks: Mapping[str, int] = {"": held.peak() or int(jobs.devices.max(initial=0))}
     if partitioned:
@@ -153,10 +163,10 @@ def observed_cluster(
     ]
     if not nodes:
         raise UsageError(
-            "neither the tables nor the jobs of the Trace tell any GPU", where=trace.path, hint="give a cluster file"
+            "neither the tables nor the jobs of the Trace state any GPU", where=trace.path, hint="give a cluster file"
         )
-    origin = f"observed: the most GPUs held at one time in the log{', by VC' if partitioned else ''}; {told}"
-    return _with_quotas(nodes, Quotas.none(), trace, name, origin, factor, held)
+    origin = f"observed: the most GPUs held at one time in the log{', by VC' if partitioned else ''}; {sizes}"
+    return _with_quotas(nodes, QuotaTable.none(), trace, name, origin, factor, held)
 
 
 def _chosen(trace: Trace, cluster: str | None) -> str | None:
@@ -166,14 +176,7 @@ def _chosen(trace: Trace, cluster: str | None) -> str | None:
         if trace.has("jobs")
         else []
     )
-    if cluster is not None:
-        if cluster not in names:
-            raise UsageError(f"no cluster '{cluster}'", where=trace.path, hint=nearest(cluster, names))
-        return cluster
-    if len(names) > 1:
-        shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-        raise UsageError("the Trace holds several clusters", where=trace.path, hint=f"choose one of: {shown}")
-    return names[0] if names else None
+    return checked_cluster(trace, names, cluster)
 
 
 def _own(rows: pl.LazyFrame, cluster: str | None) -> pl.LazyFrame:
@@ -207,10 +210,10 @@ def _undivided(node: Node) -> Node:
     return Node(node.name, node.gpus, node.model, node.rack, "", node.cpu_milli, node.memory_mib)
 
 
-def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -> tuple[Quotas, Quotas]:
+def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -> tuple[QuotaTable, QuotaTable]:
     """Return the quotas of the VCs, and their sum, or the cluster's total where no VC has one."""
     if not trace.has("capacity"):
-        return Quotas.none(), Quotas.none()
+        return QuotaTable.none(), QuotaTable.none()
     table = (
         _own(trace.scan("capacity"), cluster)
         .select("vc", pl.col("time").cast(pl.Int64), pl.col("gpu_count").fill_nan(None).clip(0, 1e9).floor())
@@ -222,14 +225,14 @@ def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -
     if not vcs.tenants:
         total = _steps(table.with_columns(pl.col("vc").fill_null("")), jobs, load)
     sums = total.gpus.sum(axis=1, keepdims=True) if total.tenants else total.gpus
-    return vcs, Quotas(total.tenants and [""], total.times, sums)
+    return vcs, QuotaTable(total.tenants and [""], total.times, sums)
 
 
-def _steps(table: pl.DataFrame, jobs: Jobs, load: float) -> Quotas:
+def _steps(table: pl.DataFrame, jobs: Jobs, load: float) -> QuotaTable:
     """Return a row for each time at which a quota changes; what holds at the origin is the first row."""
     if table.is_empty():
-        return Quotas.none()
-    origin = jobs.origin.replace(tzinfo=None) - _EPOCH
+        return QuotaTable.none()
+    origin = naive_utc(jobs.origin) - _EPOCH
     micros = table["time"].to_numpy() - origin // dt.timedelta(microseconds=1)
     times = np.floor(micros / (1000 * load) + 0.5).astype(np.int64)
     tenants = table["vc"].unique().sort().to_list()
@@ -246,7 +249,7 @@ def _steps(table: pl.DataFrame, jobs: Jobs, load: float) -> Quotas:
     begin = max(int(np.searchsorted(moments, 0, side="right")) - 1, 0)
     keep[:begin] = False
     keep[begin] = True
-    return Quotas(tenants, moments[keep], gpus[keep])
+    return QuotaTable(tenants, moments[keep], gpus[keep])
 
 
 def _grown(gpus: NDArray[np.int64], factor: float) -> NDArray[np.int64]:
@@ -274,7 +277,7 @@ def _node(name: str, gpus: int, vc: str, times: NDArray[np.int64], there: NDArra
 
 def _with_quotas(
     nodes: list[Node],
-    quotas: Quotas,
+    quotas: QuotaTable,
     trace: Trace,
     cluster: str | None,
     origin: str,
@@ -291,7 +294,7 @@ def _with_quotas(
         total = sum(node.gpus for node in nodes if not node.absent)
         weights = np.array([held.p95(vc) for vc in held.names], dtype=np.int64)
         shares = shares_of(weights, total).reshape(1, -1)
-        quotas = Quotas(held.names, np.zeros(1, dtype=np.int64), shares)
+        quotas = QuotaTable(held.names, np.zeros(1, dtype=np.int64), shares)
         origin += (
             "; quotas estimated: what each VC held at most in 95 % of the time, rescaled to the GPUs of the cluster"
         )

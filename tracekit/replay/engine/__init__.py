@@ -1,1 +1,1 @@
-"""The engine: time, events, nodes, gangs, rates, eviction, accounting. It knows no policy."""
+"""The engine: time, events, nodes, gangs, rates, eviction, accounting. It depends on no policy."""

@@ -8,27 +8,20 @@
 
 
 cdef inline void hold_block(State s, Job* job, int64_t node, int64_t gpu, int64_t gpus):
-    """Take a block of a node and chain it to the job."""
-    cdef Globals* g = &s.g[0]
-    cdef int64_t link = g.free_take
-    cdef Take* take = &s.takes[link]
-    g.free_take = take.next
-    take.node = node
-    take.gpu = gpu
-    take.gpus = gpus
-    take.next = job.take
-    job.take = link
-    take_block(s, take, 1)
+    """Take a block of a node for a job."""
+    cdef Allocation* allocation = add_allocation(s, job, node, gpus)
+    allocation.gpu = gpu
+    take_block(s, allocation, 1)
 
 
-cdef inline int64_t find_block(State s, Demand* demand, Domain* domain, int64_t level):
+cdef inline int64_t find_block(State s, JobClass* job_class, Domain* domain, int64_t level):
     """Return node * 8 + level of the best block of at least a level, or NONE."""
     cdef int64_t size, index, node
     cdef Group* group
     for size in range(level, 7):
         for index in range(domain.group_low, domain.group_high):
             group = &s.groups[index]
-            if (1 << size) > group.largest or not accepts(demand, index, domain.group_low):
+            if (1 << size) > group.largest or not accepts(job_class, index, domain.group_low):
                 continue
             node = first_with(s, group, size)
             if node != NONE:
@@ -52,29 +45,29 @@ cdef inline bint whole_free(State s, Group* group, int64_t enough):
     return False
 
 
-cdef inline int64_t place_blocks(State s, Job* job, Demand* demand, Domain* domain):
+cdef inline int64_t place_blocks(State s, Job* job, JobClass* job_class, Domain* domain):
     """Take blocks for a job without GPUs; return the nodes it spans, 0 (nothing taken) when it cannot be placed."""
     cdef int64_t size, level, index, wanted, _
     cdef Node* node
     cdef Group* group
     size, level = 1, 0
-    while size < demand.gpus:
+    while size < job_class.gpus:
         size *= 2
         level += 1
-    cdef int64_t found = find_block(s, demand, domain, level)
+    cdef int64_t found = find_block(s, job_class, domain, level)
     if found != NONE:
         node = &s.nodes[found >> 3]
         hold_block(s, job, found >> 3, lowest_block(node.busy, node.gpus, found & 7), size)
-        job.spare = size - demand.gpus
+        job.spare = size - job_class.gpus
         return 1
     for index in range(domain.group_low, domain.group_high):
         group = &s.groups[index]
-        if size <= group.largest or not accepts(demand, index, domain.group_low):
+        if size <= group.largest or not accepts(job_class, index, domain.group_low):
             continue
-        wanted = (demand.gpus + group.largest - 1) // group.largest
+        wanted = (job_class.gpus + group.largest - 1) // group.largest
         if whole_free(s, group, wanted):
             for _ in range(wanted):
                 hold_block(s, job, first_with(s, group, group.largest), 0, group.largest)
-            job.spare = wanted * group.largest - demand.gpus
+            job.spare = wanted * group.largest - job_class.gpus
             return wanted
     return 0

@@ -9,20 +9,20 @@ import numpy as np
 from tracekit.errors import UsageError
 from tracekit.replay import kernel
 from tracekit.replay.engine.placement import RULES
-from tracekit.replay.engine.state import State, record
+from tracekit.replay.engine.state import EngineState, struct_dtype
 from tracekit.replay.kernel import DRIFT_ANY, DRIFT_NONE, DRIFT_TIME, NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.engine.ordered import Ordered
     from tracekit.replay.engine.setting import Setting
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Ordered
 
 
-__all__ = ["SAMPLES", "build", "lay_queues", "open_nodes", "unused_takes"]
+__all__ = ["SAMPLES", "build", "lay_queues", "open_nodes", "unused_allocations"]
 
 SAMPLES = 2048
 """Most rows of a timeline; a full table keeps every second row."""
@@ -30,7 +30,7 @@ SAMPLES = 2048
 _DRIFTS = {"none": DRIFT_NONE, "time": DRIFT_TIME, "any": DRIFT_ANY}
 
 
-def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: str = "Ordered") -> State:
+def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: str = "Ordered") -> EngineState:
     """Return the state before the first instant, in which no node has joined.
 
     Parameters
@@ -38,7 +38,7 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     setting : Setting
         What is replayed.
     order : Ordered
-        How jobs wait: those of equal demand in one queue, by key.
+        How jobs wait: those of one job class in one queue, by key.
     rule : str, optional
         A placement of `placement.RULES` in place of the setting's, for mechanisms that choose places in their own way.
     kind : str
@@ -47,29 +47,25 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     Raises
     ------
     UsageError
-        Placement in buddy blocks, or a power cap, was asked for where there is none.
+        Placement in buddy blocks was asked for where there is none.
     """
     jobs, cluster, assignment = setting.jobs, setting.cluster, setting.assignment
-    if order.power is not None and kind != "Ordered":
-        raise UsageError(f"the policy {setting.name}: a power cap goes with jobs in one order, not with {kind}")
     if rule is None:
         rule = setting.rule
         _check_rule(rule, cluster, kind)
     log_rows, spread = setting.log_rows, setting.spread
     scopes = _scopes(order)
     buddy = rule == "buddy" and order.fit == "place"
-    demands, demand_of, never = _demands(jobs, assignment, order, buddy=buddy)
-    queues, domains, room = lay_queues(assignment, demands, demand_of, order)
+    job_classes, class_of, never = _job_classes(jobs, assignment, order, buddy=buddy)
+    queues, domains, room = lay_queues(assignment, job_classes, class_of, order)
     nodes, groups, bits, tops = _index(cluster, assignment)
-    table = np.zeros(len(jobs), record("Job"))
+    table = np.zeros(len(jobs), struct_dtype("Job"))
     estimate = jobs.work_ms if order.estimate_ms is None else np.ascontiguousarray(order.estimate_ms, np.int64)
     value = np.zeros(len(jobs), np.int64) if order.value is None else np.ascontiguousarray(order.value, np.int64)
-    kernel.fill_jobs(
-        table, jobs.arrival_ms, jobs.work_ms, jobs.devices, demand_of, estimate, value, never.view(np.uint8)
-    )
-    changes = np.zeros(len(cluster.change_ms), record("Change"))
+    kernel.fill_jobs(table, jobs.arrival_ms, jobs.work_ms, jobs.devices, class_of, estimate, value, never.view(np.uint8))
+    changes = np.zeros(len(cluster.change_ms), struct_dtype("Change"))
     changes["time"], changes["node"], changes["up"] = cluster.change_ms, cluster.change_node, cluster.change_up
-    g = np.zeros(1, record("Globals"))
+    g = np.zeros(1, struct_dtype("Globals"))
     g["jobs"], g["changes"], g["log_on"] = len(jobs), len(changes), log_rows > 0
     g["skip"], g["by_count"] = order.scan == "skip", order.fit == "count"
     g["ring"] = order.by_arrival and not order.preemptive and len(scopes) == 1
@@ -83,44 +79,44 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     g["sample_step"] = _sample_step(jobs)
     held = int(cluster.gpus.sum())
     running = min(len(jobs), held)
-    takes = unused_takes(2 * held + 1)
+    allocations = unused_allocations(2 * held + 1)
     n = len(jobs)
     waits_in_events = len(scopes) > 1 or order.promote_ppm > 0
-    ranks = 0
+    eviction_queue = 0
     if order.preemptive:
         base = np.minimum(_gpus_of_domains(cluster), n)
-        domains["rank_base"] = np.concatenate([[0], np.cumsum(base)[:-1]])
-        ranks = int(base.sum())
+        domains["eviction_base"] = np.concatenate([[0], np.cumsum(base)[:-1]])
+        eviction_queue = int(base.sum())
     levels = order.level_values or tuple(range(len(order.thresholds) + 1))
-    return State(
+    return EngineState(
         g=g,
         jobs=table,
         nodes=nodes,
         groups=groups,
         domains=domains,
-        demands=demands,
+        job_classes=job_classes,
         queues=queues,
-        takes=takes,
+        allocations=allocations,
         bits=bits,
         tops=tops,
-        events=np.zeros(n if waits_in_events else running, record("Entry")),
+        events=np.zeros(n if waits_in_events else running, struct_dtype("Entry")),
         event_at=np.full(n, NONE, np.int32),
-        waiting=np.zeros(room, record("Entry")),
+        waiting=np.zeros(room, struct_dtype("Entry")),
         waiting_at=np.full(n, NONE, np.int32),
-        ranks=np.zeros(ranks, record("Entry")),
-        rank_at=np.full(n if order.preemptive else 0, NONE, np.int32),
+        eviction_queue=np.zeros(eviction_queue, struct_dtype("Entry")),
+        eviction_at=np.full(n if order.preemptive else 0, NONE, np.int32),
         changes=changes,
         overheads=np.zeros(1, np.int64) if order.overhead_ms is None else order.overhead_ms.astype(np.int64),
         thresholds=np.array(order.thresholds, np.int64),
         level_values=np.array(levels, np.int64),
         spread=np.zeros((1, 1), np.int32) if spread is None else np.ascontiguousarray(spread, np.int32),
-        log=np.zeros(log_rows, record("LogRow")),
-        samples=np.zeros(SAMPLES, record("Sample")),
+        log=np.zeros(log_rows, struct_dtype("LogRow")),
+        samples=np.zeros(SAMPLES, struct_dtype("Sample")),
         touched=np.zeros(len(domains), np.int32),
         scratch=np.zeros(running if order.preemptive else 0, np.int32),
         evicted=np.zeros(running if order.preemptive else 0, np.int32),
         active=np.zeros(0, np.int32),
-        loosened=np.zeros(len(takes) if g["listed"][0] else 0, np.int32),
+        loosened=np.zeros(len(allocations) if g["listed"][0] else 0, np.int32),
     )
 
 
@@ -148,13 +144,13 @@ def _scopes(order: Ordered) -> tuple[int, ...]:
     return (0, order.relax_scope) if order.relax_after_ms > 0 else (0,)
 
 
-def unused_takes(count: int) -> NDArray[np.void]:
-    """Return links that nobody holds, chained one to the next."""
-    takes = np.zeros(count, record("Take"))
-    takes["next"] = np.arange(1, count + 1)
-    takes["next"][-1] = NONE
-    takes["gpu"] = NONE
-    return takes
+def unused_allocations(count: int) -> NDArray[np.void]:
+    """Return allocations that nobody holds, linked one to the next."""
+    allocations = np.zeros(count, struct_dtype("Allocation"))
+    allocations["next"] = np.arange(1, count + 1)
+    allocations["next"][-1] = NONE
+    allocations["gpu"] = NONE
+    return allocations
 
 
 def _gpus_of_domains(cluster: Cluster) -> NDArray[np.int64]:
@@ -167,12 +163,12 @@ def _sample_step(jobs: Jobs) -> int:
     return max(horizon // SAMPLES, 1)
 
 
-def _demands(
+def _job_classes(
     jobs: Jobs, assignment: Assignment, order: Ordered, *, buddy: bool
 ) -> tuple[NDArray[np.void], NDArray[np.int32], NDArray[np.bool_]]:
-    """Return the distinct demands, each job's demand, and which jobs can never run.
+    """Return the distinct job classes, each job's class, and which jobs can never run.
 
-    Where a gang relaxes after a while, each demand is followed by its relaxed forms.
+    Where a gang relaxes after a while, each class is followed by its relaxed forms.
     """
     largest = int(jobs.devices.max(initial=1)) + 1
     models = int(jobs.model.max(initial=-1)) + 2
@@ -187,50 +183,50 @@ def _demands(
     else:
         fits = assignment.can_ever_fit(order.fit, relaxed=widest > 0, scope=1 if widest == 1 else 2)
     forms = len(scopes)
-    demands = np.zeros(max(len(distinct), 1) * forms, record("Demand"))
+    job_classes = np.zeros(max(len(distinct), 1) * forms, struct_dtype("JobClass"))
     for k in range(len(distinct)):
         j = first[k]
         for form in range(forms):
-            row = demands[k * forms + form]
+            row = job_classes[k * forms + form]
             row["accept"] = assignment.accept_of(int(j))
             row["domain"] = max(int(assignment.domain[j]), 0)
             row["gpus"] = jobs.devices[j]
             row["tenant"] = jobs.tenant[j] if order.by_tenant else NONE
             row["scope"] = scopes[form]
             row["relaxed"] = k * forms + form + 1 if form + 1 < forms else NONE
-    return demands, (inverse * forms).astype(np.int32), ~fits
+    return job_classes, (inverse * forms).astype(np.int32), ~fits
 
 
 def lay_queues(
-    assignment: Assignment, demands: NDArray[np.void], demand_of: NDArray[np.int32], order: Ordered
+    assignment: Assignment, job_classes: NDArray[np.void], class_of: NDArray[np.int32], order: Ordered
 ) -> tuple[NDArray[np.void], NDArray[np.void], int]:
     """Return queues, those of a domain side by side, domains, and the room that all queues need together."""
-    domains = np.zeros(max(assignment.domains, 1), record("Domain"))
+    domains = np.zeros(max(assignment.domains, 1), struct_dtype("Domain"))
     for d in range(assignment.domains):
         domains["group_low"][d], domains["group_high"][d] = assignment.groups_of(d)
-    per_demand = np.bincount(demand_of, minlength=len(demands))
+    per_class = np.bincount(class_of, minlength=len(job_classes))
     forms = len(_scopes(order))
     for form in range(1, forms):
-        per_demand[form::forms] = per_demand[::forms]
+        per_class[form::forms] = per_class[::forms]
     if order.scan == "stop" and order.by_tenant:
-        pairs = demands["domain"].astype(np.int64) * (int(demands["tenant"].max()) + 1) + demands["tenant"]
+        pairs = job_classes["domain"].astype(np.int64) * (int(job_classes["tenant"].max()) + 1) + job_classes["tenant"]
         _, first, queue_of = np.unique(pairs, return_index=True, return_inverse=True)
-        room = np.bincount(queue_of, weights=per_demand).astype(np.int64)
-        queues = np.zeros(len(first), record("Queue"))
-        queues["domain"], queues["tenant"] = demands["domain"][first], demands["tenant"][first]
+        room = np.bincount(queue_of, weights=per_class).astype(np.int64)
+        queues = np.zeros(len(first), struct_dtype("Queue"))
+        queues["domain"], queues["tenant"] = job_classes["domain"][first], job_classes["tenant"][first]
     elif order.scan == "stop":
-        queue_of = demands["domain"].astype(np.int64)
+        queue_of = job_classes["domain"].astype(np.int64)
         room = np.bincount(assignment.domain[assignment.domain >= 0], minlength=len(domains))
-        queues = np.zeros(len(domains), record("Queue"))
+        queues = np.zeros(len(domains), struct_dtype("Queue"))
         queues["domain"] = np.arange(len(domains))
     else:
-        by_queue = np.lexsort((demands["tenant"], demands["domain"]))
-        queue_of = np.empty(len(demands), np.int64)
-        queue_of[by_queue] = np.arange(len(demands))
-        room = per_demand[by_queue]
-        queues = np.zeros(len(demands), record("Queue"))
-        queues["domain"], queues["tenant"] = demands["domain"][by_queue], demands["tenant"][by_queue]
-    demands["queue"] = queue_of
+        by_queue = np.lexsort((job_classes["tenant"], job_classes["domain"]))
+        queue_of = np.empty(len(job_classes), np.int64)
+        queue_of[by_queue] = np.arange(len(job_classes))
+        room = per_class[by_queue]
+        queues = np.zeros(len(job_classes), struct_dtype("Queue"))
+        queues["domain"], queues["tenant"] = job_classes["domain"][by_queue], job_classes["tenant"][by_queue]
+    job_classes["queue"] = queue_of
     queues["base"] = np.concatenate([[0], np.cumsum(room)[:-1]])
     domains["queue_low"] = np.searchsorted(queues["domain"], np.arange(len(domains)), "left")
     domains["queue_high"] = np.searchsorted(queues["domain"], np.arange(len(domains)), "right")
@@ -241,8 +237,8 @@ def _index(
     cluster: Cluster, assignment: Assignment
 ) -> tuple[NDArray[np.void], NDArray[np.void], NDArray[np.uint64], NDArray[np.uint64]]:
     """Return nodes and groups, and the empty bit index; nodes join when the run begins."""
-    groups = np.zeros(len(assignment.group_low), record("Group"))
-    nodes = np.zeros(cluster.nodes, record("Node"))
+    groups = np.zeros(len(assignment.group_low), struct_dtype("Group"))
+    nodes = np.zeros(cluster.nodes, struct_dtype("Node"))
     bits = tops = 0
     for k, row in enumerate(groups):
         low, high = int(assignment.group_low[k]), int(assignment.group_high[k])
@@ -259,7 +255,7 @@ def _index(
     return nodes, groups, np.zeros(bits, np.uint64), np.zeros(tops, np.uint64)
 
 
-def open_nodes(state: State, cluster: Cluster) -> Any:
+def open_nodes(state: EngineState, cluster: Cluster) -> Any:
     """Let the nodes join that are there from the beginning; return the state as compiled functions take it."""
     compiled = kernel.State(state)
     kernel.open_nodes(compiled, cluster.absent)

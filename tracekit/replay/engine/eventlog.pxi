@@ -13,7 +13,7 @@ cpdef enum:
     REJECT = 9
 
 
-cdef inline void tell(State s, int64_t kind, int64_t job, int64_t node, int64_t value):
+cdef inline void log_row(State s, int64_t kind, int64_t job, int64_t node, int64_t value):
     """Write a row where a log is wanted; count it even when the log is full, so that the caller can make a larger."""
     cdef Globals* g = &s.g[0]
     if g.log_on == 0:
@@ -30,9 +30,9 @@ cdef inline void tell(State s, int64_t kind, int64_t job, int64_t node, int64_t 
     g.log_size += 1
 
 
-cdef inline void tell_gpu(State s, int64_t job, int64_t node, int64_t gpu, int64_t milli):
+cdef inline void log_gpu(State s, int64_t job, int64_t node, int64_t gpu, int64_t milli):
     """Write what a job takes of one GPU, named by its index in the node."""
-    tell(s, TAKE, job, node, milli)
+    log_row(s, TAKE, job, node, milli)
     if s.g[0].log_on and s.g[0].log_size <= len(s.log):
         s.log[s.g[0].log_size - 1].gpu = gpu
 
@@ -40,21 +40,21 @@ cdef inline void tell_gpu(State s, int64_t job, int64_t node, int64_t gpu, int64
 cdef inline void log_start(State s, int64_t j, Job* job):
     """Write a start and what the job takes."""
     cdef int64_t gpu
-    cdef Take* take
+    cdef Allocation* allocation
     if s.g[0].log_on == 0:
         return
-    tell(s, START, j, NONE, job.rate)
-    if job.take == NONE:
-        tell(s, TAKE, j, NONE, <int64_t>job.gpus * 1000)
-    cdef int64_t link = job.take
+    log_row(s, START, j, NONE, job.rate)
+    if job.allocation == NONE:
+        log_row(s, TAKE, j, NONE, <int64_t>job.gpus * 1000)
+    cdef int64_t link = job.allocation
     while link != NONE:
-        take = &s.takes[link]
+        allocation = &s.allocations[link]
         if s.g[0].blocks:
-            for gpu in range(take.gpu, take.gpu + take.gpus):
-                tell_gpu(s, j, take.node, gpu, 1000)
+            for gpu in range(allocation.gpu, allocation.gpu + allocation.gpus):
+                log_gpu(s, j, allocation.node, gpu, 1000)
         else:
-            tell_gpu(s, j, take.node, take.gpu, <int64_t>take.gpus * 1000)
-        link = take.next
+            log_gpu(s, j, allocation.node, allocation.gpu, <int64_t>allocation.gpus * 1000)
+        link = allocation.next
 
 
 cdef inline void forgive_stop(State s, Job* job):

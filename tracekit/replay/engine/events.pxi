@@ -1,11 +1,11 @@
-# Time, and what happens to jobs: the part of the engine that every policy shares and that knows none.
+# The event loop: the clock, and the events of jobs and nodes. All mechanisms share it.
 #
 # An instant is every event of one moment, in the order finish, node change, submission, timer; a scheduling pass
 # follows it (`list_pass`, and those of the other mechanisms).
 
 
 cdef inline void touch(State s, int64_t d, int64_t freed):
-    """Ask for a pass over a domain; `freed` tells that jobs which could not start may start now."""
+    """Ask for a pass over a domain; `freed` says that jobs which could not start may start now."""
     cdef int64_t place
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
@@ -28,7 +28,7 @@ cdef inline void enqueue(State s, int64_t j, int64_t key):
     if g.planned:
         return
     job.key = key
-    cdef Queue* queue = &s.queues[s.demands[job.demand].queue]
+    cdef Queue* queue = &s.queues[s.job_classes[job.job_class].queue]
     if g.ring:
         entry = &s.waiting[queue.base + queue.head + queue.size]
         entry.key = key
@@ -45,7 +45,7 @@ cdef inline void enqueue(State s, int64_t j, int64_t key):
 cdef inline void dequeue(State s, int64_t j):
     """Take a waiting job out of its queue; where queues are rings it is the first."""
     cdef Globals* g = &s.g[0]
-    cdef Queue* queue = &s.queues[s.demands[s.jobs[j].demand].queue]
+    cdef Queue* queue = &s.queues[s.job_classes[s.jobs[j].job_class].queue]
     if g.ring:
         queue.head += 1
     else:
@@ -53,60 +53,60 @@ cdef inline void dequeue(State s, int64_t j):
     queue.size -= 1
 
 
-cdef inline void rank(State s, int64_t j, int64_t d, int64_t key):
+cdef inline void eviction_push(State s, int64_t j, int64_t d, int64_t key):
     """Enter a running job among those that may be evicted."""
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
     if g.drift == DRIFT_TIME:
         key += g.now
     s.jobs[j].key = key
-    rank_again(s, j, domain)
+    eviction_push_again(s, j, domain)
 
 
-cdef inline void rank_again(State s, int64_t j, Domain* domain):
+cdef inline void eviction_push_again(State s, int64_t j, Domain* domain):
     """Enter a running job, by the key it has, among those that may be evicted."""
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
-    heap_push(s.ranks, s.rank_at, domain.rank_base, domain.rank_size, -job.key, g.jobs - 1 - j)
-    domain.rank_size += 1
-    cdef int64_t link = job.take if g.listed else NONE
+    heap_push(s.eviction_queue, s.eviction_at, domain.eviction_base, domain.eviction_size, -job.key, g.jobs - 1 - j)
+    domain.eviction_size += 1
+    cdef int64_t link = job.allocation if g.listed else NONE
     while link != NONE:
         enlist(s, link, j, job.key)
-        link = s.takes[link].next
+        link = s.allocations[link].next
 
 
-cdef inline void unrank(State s, int64_t j, int64_t d):
+cdef inline void eviction_remove(State s, int64_t j, int64_t d):
     """Take a running job out of those that may be evicted."""
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
-    heap_remove(s.ranks, s.rank_at, domain.rank_base, domain.rank_size, g.jobs - 1 - j)
-    domain.rank_size -= 1
-    cdef int64_t link = s.jobs[j].take if g.listed else NONE
+    heap_remove(s.eviction_queue, s.eviction_at, domain.eviction_base, domain.eviction_size, g.jobs - 1 - j)
+    domain.eviction_size -= 1
+    cdef int64_t link = s.jobs[j].allocation if g.listed else NONE
     while link != NONE:
         delist(s, link)
-        link = s.takes[link].next
+        link = s.allocations[link].next
 
 
-cdef inline void free_chain(State s, Job* job):
-    """Forget what a job's chain names, without touching nodes."""
+cdef inline void drop_allocation(State s, Job* job):
+    """Forget the allocation of a job, without touching nodes."""
     cdef int64_t link
     cdef Globals* g = &s.g[0]
-    while job.take != NONE:
-        link = job.take
-        job.take = s.takes[link].next
-        s.takes[link].next = g.free_take
-        g.free_take = link
+    while job.allocation != NONE:
+        link = job.allocation
+        job.allocation = s.allocations[link].next
+        s.allocations[link].next = g.unused_allocation
+        g.unused_allocation = link
 
 
 cdef inline void release(State s, Job* job, int64_t d):
-    """Free a job's GPUs; its chain stays."""
+    """Free a job's GPUs; its allocation stays on record."""
     cdef Globals* g = &s.g[0]
     if g.by_count:
         s.domains[d].free += job.gpus
         g.busy -= job.gpus
         g.free += job.gpus
     else:
-        take_chain(s, job.take, -1)
+        take_allocation(s, job.allocation, -1)
 
 
 cdef inline int64_t pace_on(State s, int64_t gpus, Group* group, int64_t nodes):
@@ -137,19 +137,19 @@ cdef inline void start(State s, Key key, int64_t j, int64_t nodes, int64_t rate)
     job.nodes = nodes
     job.pace = PPM
     if not g.by_count:
-        job.pace = pace_on(s, job.gpus, &s.groups[s.nodes[s.takes[job.take].node].group], nodes)
+        job.pace = pace_on(s, job.gpus, &s.groups[s.nodes[s.allocations[job.allocation].node].group], nodes)
     job.rate = rate if job.pace == PPM else max(rate * job.pace // PPM, 1)
     g.running += 1
     g.pending -= 1
     unschedule_event(s, j)
     schedule_event(s, j)
     if g.preemptive:
-        rank(s, j, s.demands[job.demand].domain, key_now(s, key, job))
+        eviction_push(s, j, s.job_classes[job.job_class].domain, key_now(s, key, job))
     log_start(s, j, job)
 
 
 cdef inline void suspend(State s, Key key, int64_t j):
-    """Put a running job, whose GPUs are freed and which is unranked, back among the waiting; its chain stays."""
+    """Put a running job, whose GPUs are freed and which is out of the eviction queue, back among the waiting."""
     cdef int64_t patience
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
@@ -163,20 +163,20 @@ cdef inline void suspend(State s, Key key, int64_t j):
         patience = (g.now - job.begun) * g.promote // PPM
         heap_push(s.events, s.event_at, 0, g.event_size, (g.now + patience) * 4 + KIND_TIMER, j)
         g.event_size += 1
-    elif g.relax_ms > 0 and s.demands[job.demand].relaxed != NONE:
+    elif g.relax_ms > 0 and s.job_classes[job.job_class].relaxed != NONE:
         if g.now - job.submit >= g.relax_ms:
-            job.demand = s.demands[job.demand].relaxed
+            job.job_class = s.job_classes[job.job_class].relaxed
         else:
             heap_push(s.events, s.event_at, 0, g.event_size, (job.submit + g.relax_ms) * 4 + KIND_TIMER, j)
             g.event_size += 1
-    tell(s, STOP, j, NONE, overhead_of(s, job.gpus))
+    log_row(s, STOP, j, NONE, overhead_of(s, job.gpus))
     enqueue(s, j, key_now(s, key, job))
 
 
 cdef inline void loosen(State s, Job* job, int64_t d):
     """Ask for a pass over a domain because a job ended, or fell in rank, on its nodes."""
     cdef Globals* g = &s.g[0]
-    cdef int64_t link = job.take
+    cdef int64_t link = job.allocation
     if not g.listed or link == NONE:
         touch(s, d, 1)
         return
@@ -184,39 +184,43 @@ cdef inline void loosen(State s, Job* job, int64_t d):
         if g.loosened == len(s.loosened):
             touch(s, d, 1)
             return
-        s.loosened[g.loosened] = s.takes[link].node
+        s.loosened[g.loosened] = s.allocations[link].node
         g.loosened += 1
-        link = s.takes[link].next
+        link = s.allocations[link].next
     touch(s, d, 0)
 
 
-cdef inline void end_job(State s, int64_t j):
-    """Book the end of a running job; its GPUs are the caller's to free."""
+cdef inline void note_end(State s, int64_t j):
+    """Record that a job ends now."""
     cdef Globals* g = &s.g[0]
-    cdef Job* job = &s.jobs[j]
-    settle(job, g.now)
-    job.status = DONE
-    job.end = g.now
+    s.jobs[j].status = DONE
+    s.jobs[j].end = g.now
     g.last_end = g.now
     g.busy_at_end = g.busy_ms
     g.free_at_end = g.free_ms
     g.fragmented_at_end = g.fragmented_ms
     g.running -= 1
-    g.events += 1
-    tell(s, FINISH, j, NONE, 0)
+    log_row(s, FINISH, j, NONE, 0)
+
+
+cdef inline void end_job(State s, int64_t j):
+    """End a running job; its GPUs are the caller's to free."""
+    settle(&s.jobs[j], s.g[0].now)
+    s.g[0].events += 1
+    note_end(s, j)
 
 
 cdef inline void finish(State s, int64_t j):
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
-    cdef int64_t d = s.demands[job.demand].domain
+    cdef int64_t d = s.job_classes[job.job_class].domain
     end_job(s, j)
     release(s, job, d)
     loosen(s, job, d)
     if g.preemptive:
-        unrank(s, j, d)
+        eviction_remove(s, j, d)
     if not g.keeps:
-        free_chain(s, job)
+        drop_allocation(s, job)
     if g.tenants or g.shared:
         job.stopped = g.ended
         g.ended = j
@@ -227,10 +231,10 @@ cdef inline void submit(State s, Key key, int64_t j):
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     g.events += 1
-    tell(s, SUBMIT, j, NONE, 0)
+    log_row(s, SUBMIT, j, NONE, 0)
     if job.never:
         job.status = REJECTED
-        tell(s, REJECT, j, NONE, 0)
+        log_row(s, REJECT, j, NONE, 0)
         return
     job.status = WAITING
     job.stopped = g.now
@@ -239,17 +243,17 @@ cdef inline void submit(State s, Key key, int64_t j):
         s.active[g.active] = j
         g.active += 1
     enqueue(s, j, key_now(s, key, job))
-    if g.relax_ms > 0 and s.demands[job.demand].relaxed != NONE:
+    if g.relax_ms > 0 and s.job_classes[job.job_class].relaxed != NONE:
         heap_push(s.events, s.event_at, 0, g.event_size, (g.now + g.relax_ms) * 4 + KIND_TIMER, j)
         g.event_size += 1
-    touch(s, s.demands[job.demand].domain, 0)
+    touch(s, s.job_classes[job.job_class].domain, 0)
 
 
 cdef inline void timer(State s, Key key, int64_t j):
     """End a waiting job's patience, or raise a running job's level."""
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
-    cdef int64_t d = s.demands[job.demand].domain
+    cdef int64_t d = s.job_classes[job.job_class].domain
     g.events += 1
     if job.status == WAITING and g.tenants:
         job.stopped = g.rung
@@ -263,7 +267,7 @@ cdef inline void timer(State s, Key key, int64_t j):
             job.level = 0
             enqueue(s, j, key_now(s, key, job))
         else:
-            job.demand = s.demands[job.demand].relaxed
+            job.job_class = s.job_classes[job.job_class].relaxed
             enqueue(s, j, job.key)
         touch(s, d, 0)
         return
@@ -272,8 +276,8 @@ cdef inline void timer(State s, Key key, int64_t j):
         job.level += 1
     schedule_event(s, j)
     if g.preemptive:
-        unrank(s, j, d)
-        rank(s, j, d, key_now(s, key, job))
+        eviction_remove(s, j, d)
+        eviction_push(s, j, d, key_now(s, key, job))
     loosen(s, job, d)
 
 
@@ -286,7 +290,7 @@ cdef inline void change_nodes(State s, int64_t now):
         d = s.groups[s.nodes[change.node].group].domain
         g.events += 1
         g.change += 1
-        tell(s, UP if change.up else DOWN, NONE, change.node, 0)
+        log_row(s, UP if change.up else DOWN, NONE, change.node, 0)
         touch(s, d, 1)
         if change.up == s.nodes[change.node].up:
             continue
@@ -308,8 +312,8 @@ cdef inline void stall(State s):
     cdef Globals* g = &s.g[0]
     for d in range(len(s.domains)):
         domain = &s.domains[d]
-        for i in range(domain.rank_base, domain.rank_base + domain.rank_size):
-            j = g.jobs - 1 - s.ranks[i].job
+        for i in range(domain.eviction_base, domain.eviction_base + domain.eviction_size):
+            j = g.jobs - 1 - s.eviction_queue[i].job
             settle(&s.jobs[j], g.now)
             s.jobs[j].overhead = s.jobs[j].value
             schedule_event(s, j)

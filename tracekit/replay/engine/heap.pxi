@@ -1,4 +1,4 @@
-# A binary heap of (key, job) in a stretch of an array, smallest first, that knows where each job is.
+# A binary heap of (key, job) in a stretch of an array, smallest first, with the position of each job.
 #
 # The position array makes removal and re-keying exact, so that no stale entries pile up and memory is bounded by the
 # jobs that are in the heap. Ties go to the smaller job.

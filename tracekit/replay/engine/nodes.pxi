@@ -1,14 +1,14 @@
 # Which nodes have how many free GPUs, indexed: no question looks at all nodes.
 #
-# Each group keeps, for every number of free GPUs, one bit a node; a second layer tells which words hold a bit. The
+# Each group keeps, for every number of free GPUs, one bit a node; a second layer says which words hold a bit. The
 # first node with exactly f free GPUs is two bit scans away, and the lowest index comes first, which is the rule for
 # ties.
 #
 # Under buddy placement (Globals.blocks) a node stands in the row of each level at which it has a maximal free block,
 # and, wholly free and of the largest size, in the last row.
 #
-# Where jobs share GPUs by a plan (Globals.seats), a node knows the place of its first GPU among the takes. Each link of
-# a chain then is one GPU, which is busy while any job has it.
+# Where jobs share GPUs by a plan (Globals.seats), a node has the place of its first GPU among the allocations. Each
+# link of a job\'s allocation then is one GPU, which is busy while any job has it.
 
 
 cdef inline void enter(State s, Node* node):
@@ -74,7 +74,7 @@ cdef inline int64_t first_with(State s, Group* group, int64_t free):
 cdef inline void take_gpus(State s, int64_t index, int64_t gpus):
     """Take GPUs that a node has free, or free -`gpus` of it.
 
-    On a node that left, only a chain that is put back takes any, and what is freed only comes back with the node.
+    On a node that left, only an allocation that is put back takes any, and what is freed only comes back with the node.
     """
     cdef Globals* g = &s.g[0]
     cdef Node* node = &s.nodes[index]
@@ -119,76 +119,78 @@ cdef inline void node_leaves(State s, int64_t index):
 
 
 cdef inline void enlist(State s, int64_t link, int64_t job, int64_t key):
-    """Enter a link of a running job's chain among those of its node, by rank: the last in rank first."""
-    cdef Take* take = &s.takes[link]
-    take.job = job
-    take.key = key
+    """Enter a link of a running job's allocation among those of its node, by rank: the last in rank first."""
+    cdef Allocation* allocation = &s.allocations[link]
+    allocation.job = job
+    allocation.key = key
     cdef int64_t before = NONE
-    cdef int64_t after = s.nodes[take.node].holder
-    while after != NONE and (s.takes[after].key > key or (s.takes[after].key == key and s.takes[after].job > job)):
+    cdef int64_t after = s.nodes[allocation.node].holder
+    while after != NONE and (
+        s.allocations[after].key > key or (s.allocations[after].key == key and s.allocations[after].job > job)
+    ):
         before = after
-        after = s.takes[after].after
-    take.before = before
-    take.after = after
+        after = s.allocations[after].after
+    allocation.before = before
+    allocation.after = after
     if before == NONE:
-        s.nodes[take.node].holder = link
+        s.nodes[allocation.node].holder = link
     else:
-        s.takes[before].after = link
+        s.allocations[before].after = link
     if after != NONE:
-        s.takes[after].before = link
+        s.allocations[after].before = link
 
 
 cdef inline void delist(State s, int64_t link):
     """Take a link out of the jobs of its node."""
-    cdef Take* take = &s.takes[link]
-    if take.before == NONE:
-        s.nodes[take.node].holder = take.after
+    cdef Allocation* allocation = &s.allocations[link]
+    if allocation.before == NONE:
+        s.nodes[allocation.node].holder = allocation.after
     else:
-        s.takes[take.before].after = take.after
-    if take.after != NONE:
-        s.takes[take.after].before = take.before
+        s.allocations[allocation.before].after = allocation.after
+    if allocation.after != NONE:
+        s.allocations[allocation.after].before = allocation.before
 
 
-cdef inline bint chain_fits(State s, int64_t first):
-    """Return whether the nodes of a chain still have what it names; a job may go back to a node that is leaving."""
-    cdef Take* take
+cdef inline bint allocation_fits(State s, int64_t first):
+    """Return whether the nodes of an allocation still have its GPUs; a job may go back to a node that is leaving."""
+    cdef Allocation* allocation
     cdef Node* node
     cdef int64_t link = first
     while link != NONE:
-        take = &s.takes[link]
-        node = &s.nodes[take.node]
+        allocation = &s.allocations[link]
+        node = &s.nodes[allocation.node]
         if s.g[0].blocks:
-            if node.busy & span(take.gpu, take.gpus):
+            if node.busy & span(allocation.gpu, allocation.gpus):
                 return False
-        elif node.free < take.gpus:
+        elif node.free < allocation.gpus:
             return False
-        link = take.next
+        link = allocation.next
     return True
 
 
-cdef inline void take_block(State s, Take* take, int64_t sign):
+cdef inline void take_block(State s, Allocation* allocation, int64_t sign):
     """Take (sign 1) or free (sign -1) what one link names."""
     if s.g[0].blocks:
-        s.nodes[take.node].busy ^= span(take.gpu, take.gpus)
-    take_gpus(s, take.node, sign * take.gpus)
+        s.nodes[allocation.node].busy ^= span(allocation.gpu, allocation.gpus)
+    take_gpus(s, allocation.node, sign * allocation.gpus)
 
 
 cdef inline void take_seat(State s, int64_t node, int64_t gpu, int64_t sign):
     """Let a job join (sign 1) or leave (sign -1) a GPU that jobs may share."""
-    cdef Take* cell = &s.takes[s.nodes[node].seat + gpu]
+    cdef Allocation* cell = &s.allocations[s.nodes[node].seat + gpu]
     if cell.gpus == (0 if sign > 0 else 1):
         take_gpus(s, node, sign)
     cell.gpus += sign
 
 
-cdef inline void take_chain(State s, int64_t first, int64_t sign):
-    """Take (sign 1) or free (sign -1) what a chain names."""
-    cdef Take* take
+cdef inline void take_allocation(State s, int64_t first, int64_t sign):
+    """Take (sign 1) or free (sign -1) what an allocation names."""
+    cdef Allocation* allocation
     cdef int64_t link = first
     while link != NONE:
-        take = &s.takes[link]
+        allocation = &s.allocations[link]
         if s.g[0].seats:
-            take_seat(s, take.node, take.gpu, sign)
+            take_seat(s, allocation.node, allocation.gpu, sign)
         else:
-            take_block(s, take, sign)
-        link = take.next
+            take_block(s, allocation, sign)
+        link = allocation.next

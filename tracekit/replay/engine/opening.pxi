@@ -6,12 +6,12 @@ def fill_jobs(
     const int64_t[::1] submit,
     const int64_t[::1] work,
     const int32_t[::1] devices,
-    const int32_t[::1] demand,
+    const int32_t[::1] job_class,
     const int64_t[::1] estimate,
     const int64_t[::1] value,
     const uint8_t[::1] never,
 ):
-    """Write the JOB rows of jobs that are still to come (n,)."""
+    """Write the Job rows of jobs that are still to come (n,)."""
     cdef int64_t j
     cdef Job* job
     for j in range(len(table)):
@@ -19,12 +19,12 @@ def fill_jobs(
         job.submit = submit[j]
         job.remaining = work[j] * PPM
         job.gpus = devices[j]
-        job.demand = demand[j]
+        job.job_class = job_class[j]
         job.estimate = estimate[j]
         job.value = value[j]
         job.never = never[j]
         job.first = job.end = NONE
-        job.take = NONE
+        job.allocation = NONE
         job.status = FUTURE
         job.rate = job.pace = PPM
 

@@ -1,13 +1,13 @@
 # The scheduling pass of ordering policies: jobs by key, with or without eviction.
 #
-# Waiting jobs of one domain and demand stand in one queue, and only its first can be the next to start, so that a
+# Waiting jobs of one class stand in one queue, and only its first can be the next to start, so that a
 # pass looks at queues, not at jobs. A queue whose first job did not fit is blocked until GPUs come free, a node
 # changes, a level rises, an earlier job evicts others, or another job becomes its first: nothing else can make room
 # for it, because the jobs it could evict only become fewer.
 
 
-cdef inline int64_t first_queue(State s, int64_t low, int64_t high):
-    """Return the queue, not blocked, whose first job has the smallest key; NONE when there is none."""
+cdef inline int64_t first_queue(State s, bint blocked, int64_t low, int64_t high):
+    """Return the queue, blocked ones only if asked for, whose first job has the smallest key; NONE without any."""
     cdef int64_t q
     cdef Queue* queue
     cdef Entry* entry
@@ -16,7 +16,7 @@ cdef inline int64_t first_queue(State s, int64_t low, int64_t high):
     cdef int64_t best_job = 0
     for q in range(low, high):
         queue = &s.queues[q]
-        if queue.size == 0 or queue.blocked:
+        if queue.size == 0 or (queue.blocked and not blocked):
             continue
         entry = &s.waiting[queue.base + queue.head]
         if best == NONE or entry.key < best_key or (entry.key == best_key and entry.job < best_job):
@@ -24,40 +24,40 @@ cdef inline int64_t first_queue(State s, int64_t low, int64_t high):
     return best
 
 
-cdef inline int64_t take(State s, int64_t j, Demand* demand):
+cdef inline int64_t take(State s, int64_t j, JobClass* job_class):
     """Give a job without GPUs what it asks for; return the nodes it spans (1 by count), 0 when there is no place."""
     cdef Globals* g = &s.g[0]
     if not g.by_count:
-        return place_gang(s, j, demand)
-    cdef Domain* domain = &s.domains[demand.domain]
-    if domain.free < demand.gpus:
+        return place_gang(s, j, job_class)
+    cdef Domain* domain = &s.domains[job_class.domain]
+    if domain.free < job_class.gpus:
         return 0
-    domain.free -= demand.gpus
-    g.busy += demand.gpus
-    g.free -= demand.gpus
+    domain.free -= job_class.gpus
+    g.busy += job_class.gpus
+    g.free -= job_class.gpus
     return 1
 
 
-cdef int64_t take_apart(State s, int64_t j, Demand* demand):
+cdef int64_t take_apart(State s, int64_t j, JobClass* job_class):
     """Like `take`, compiled once for all the places that ask."""
-    return take(s, j, demand)
+    return take(s, j, job_class)
 
 
-cdef inline int64_t take_again(State s, int64_t j, Demand* demand):
+cdef inline int64_t take_again(State s, int64_t j, JobClass* job_class):
     """Like `take`; a job that was evicted in this very pass goes where it was if its nodes still have room."""
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
-    if job.evicted and not g.by_count and chain_fits(s, job.take):
-        take_chain(s, job.take, 1)
+    if job.evicted and not g.by_count and allocation_fits(s, job.allocation):
+        take_allocation(s, job.allocation, 1)
         forgive_stop(s, job)
         return job.nodes
-    if s.domains[demand.domain].free < demand.gpus:
+    if s.domains[job_class.domain].free < job_class.gpus:
         return 0
-    cdef int64_t old = job.take
-    job.take = NONE
-    cdef int64_t nodes = take(s, j, demand)
+    cdef int64_t old = job.allocation
+    job.allocation = NONE
+    cdef int64_t nodes = take(s, j, job_class)
     if nodes == 0 or not job.evicted:
-        job.take = old if nodes == 0 else job.take
+        job.allocation = old if nodes == 0 else job.allocation
     elif g.by_count:
         forgive_stop(s, job)
     else:
@@ -66,35 +66,35 @@ cdef inline int64_t take_again(State s, int64_t j, Demand* demand):
 
 
 cdef inline void move(State s, Job* job, int64_t old):
-    """Book that an evicted job, which held the chain `old`, goes on elsewhere."""
-    cdef int64_t fresh = job.take
-    job.take = old
-    free_chain(s, job)
-    job.take = fresh
+    """Book that an evicted job, which had the allocation `old`, goes on elsewhere."""
+    cdef int64_t fresh = job.allocation
+    job.allocation = old
+    drop_allocation(s, job)
+    job.allocation = fresh
     job.evicted = 0
     job.migrations += 1
     job.overhead += overhead_of(s, job.gpus)
 
 
-cdef inline int64_t rank_key(State s, int64_t d):
+cdef inline int64_t eviction_last_key(State s, int64_t d):
     """Return the key, now, of the domain's running job that is last in rank; there is one."""
     cdef Globals* g = &s.g[0]
-    cdef int64_t key = -s.ranks[s.domains[d].rank_base].key
+    cdef int64_t key = -s.eviction_queue[s.domains[d].eviction_base].key
     return key - g.now if g.drift == DRIFT_TIME else key
 
 
-cdef inline void rank_anew(State s, Key key, int64_t d):
+cdef inline void eviction_sort(State s, Key key, int64_t d):
     """Order a domain's running jobs by their keys of this moment."""
     cdef int64_t size, mirrored
     cdef Job* job
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
-    for size in range(domain.rank_size):
-        mirrored = s.ranks[domain.rank_base + size].job
+    for size in range(domain.eviction_size):
+        mirrored = s.eviction_queue[domain.eviction_base + size].job
         job = &s.jobs[g.jobs - 1 - mirrored]
         settle(job, g.now)
         job.key = key_now(s, key, job)
-        heap_push(s.ranks, s.rank_at, domain.rank_base, size, -job.key, mirrored)
+        heap_push(s.eviction_queue, s.eviction_at, domain.eviction_base, size, -job.key, mirrored)
 
 
 cdef inline bint could_free(State s, int64_t d, int64_t j, int64_t wanted):
@@ -103,10 +103,10 @@ cdef inline bint could_free(State s, int64_t d, int64_t j, int64_t wanted):
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
     cdef int64_t total = domain.free
-    cdef int64_t limit = rank_limit(s, j)
-    for i in range(domain.rank_base, domain.rank_base + domain.rank_size):
-        if -s.ranks[i].key > limit:
-            total += held(&s.jobs[g.jobs - 1 - s.ranks[i].job])
+    cdef int64_t limit = eviction_limit(s, j)
+    for i in range(domain.eviction_base, domain.eviction_base + domain.eviction_size):
+        if -s.eviction_queue[i].key > limit:
+            total += held(&s.jobs[g.jobs - 1 - s.eviction_queue[i].job])
             if total >= wanted:
                 return True
     return False
@@ -116,27 +116,27 @@ cdef inline bint may_evict(State s, Key key, int64_t d, int64_t j):
     """Return whether there are jobs after job j in rank; they are in order then."""
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
-    if g.preemptive == 0 or domain.rank_size == 0:
+    if g.preemptive == 0 or domain.eviction_size == 0:
         return False
-    if not domain.ranked:
-        rank_anew(s, key, d)
-        domain.ranked = 1
-    return rank_key(s, d) > s.jobs[j].key
+    if not domain.eviction_sorted:
+        eviction_sort(s, key, d)
+        domain.eviction_sorted = 1
+    return eviction_last_key(s, d) > s.jobs[j].key
 
 
-cdef inline int64_t next_victims(State s, int64_t d, int64_t j, Demand* demand, int64_t gone):
+cdef inline int64_t next_victims(State s, int64_t d, int64_t j, JobClass* job_class, int64_t gone):
     """Append to the `gone` jobs of `scratch` those to release next for waiting job j; return how many it has then."""
     cdef int64_t count
     cdef Domain* domain = &s.domains[d]
     if gone == 0:
-        count = first_victims(s, d, j, demand)
-        if count != UNTOLD:
+        count = first_victims(s, d, j, job_class)
+        if count != UNKNOWN:
             return count
-        if not could_free(s, d, j, demand.gpus):
+        if not could_free(s, d, j, job_class.gpus):
             return 0
-    if domain.rank_size == 0 or rank_key(s, d) <= s.jobs[j].key:
+    if domain.eviction_size == 0 or eviction_last_key(s, d) <= s.jobs[j].key:
         return gone
-    s.scratch[gone] = s.g[0].jobs - 1 - s.ranks[domain.rank_base].job
+    s.scratch[gone] = s.g[0].jobs - 1 - s.eviction_queue[domain.eviction_base].job
     return gone + 1
 
 
@@ -148,9 +148,9 @@ cdef inline void settle_victims(State s, Key key, int64_t d, int64_t j, int64_t 
     cdef int64_t evicted = g.evicted
     for i in range(count):
         victim = s.scratch[i]
-        if not placed or not (g.by_count or meet(s, s.jobs[victim].take, s.jobs[j].take)):
+        if not placed or not (g.by_count or meet(s, s.jobs[victim].allocation, s.jobs[j].allocation)):
             hold_again(s, &s.jobs[victim], d)
-            rank_again(s, victim, domain)
+            eviction_push_again(s, victim, domain)
         else:
             s.evicted[g.evicted] = victim
             g.evicted += 1
@@ -163,16 +163,16 @@ cdef inline void settle_victims(State s, Key key, int64_t d, int64_t j, int64_t 
 
 
 cdef inline bint meet(State s, int64_t first, int64_t second):
-    """Return whether two chains have a node in common."""
+    """Return whether two allocations have a node in common."""
     cdef int64_t other
     cdef int64_t link = first
     while link != NONE:
         other = second
         while other != NONE:
-            if s.takes[other].node == s.takes[link].node:
+            if s.allocations[other].node == s.allocations[link].node:
                 return True
-            other = s.takes[other].next
-        link = s.takes[link].next
+            other = s.allocations[other].next
+        link = s.allocations[link].next
     return False
 
 
@@ -184,7 +184,7 @@ cdef inline void hold_again(State s, Job* job, int64_t d):
         g.busy += job.gpus
         g.free -= job.gpus
     else:
-        take_chain(s, job.take, 1)
+        take_allocation(s, job.allocation, 1)
 
 
 cdef inline void settle_evictions(State s, Key key):
@@ -198,7 +198,7 @@ cdef inline void settle_evictions(State s, Key key):
         if job.evicted == 0:
             continue
         job.evicted = 0
-        free_chain(s, job)
+        drop_allocation(s, job)
         job.preemptions += 1
         cost = overhead_of(s, job.gpus)
         if cost > 0 and job.status == WAITING:
@@ -207,7 +207,7 @@ cdef inline void settle_evictions(State s, Key key):
             # The cost is part of some keys: a job may now be first that was never tried.
             if moved != job.key:
                 if s.waiting_at[j] == 0:
-                    s.queues[s.demands[job.demand].queue].blocked = 0
+                    s.queues[s.job_classes[job.job_class].queue].blocked = 0
                 dequeue(s, j)
                 enqueue(s, j, moved)
     g.evicted = 0
@@ -238,16 +238,16 @@ cdef inline void unblock_after(State s, int64_t low, int64_t high, int64_t key):
             queue.blocked = 0
 
 
-cdef inline bint could_host(State s, int64_t j, Demand* demand, int64_t index):
+cdef inline bint could_host(State s, int64_t j, JobClass* job_class, int64_t index):
     """Return whether a node could now be part of job j's place, with every job after j in rank evicted from it."""
     cdef Node* node = &s.nodes[index]
     cdef Group* group = &s.groups[node.group]
-    if node.up == 0 or demand.scope > 0:
-        return demand.scope > 0
-    cdef int64_t room = room_without(s, index, rank_limit(s, j))
-    if demand.gpus <= group.largest:
-        return room >= demand.gpus
-    cdef int64_t rest = demand.gpus % group.largest
+    if node.up == 0 or job_class.scope > 0:
+        return job_class.scope > 0
+    cdef int64_t room = room_without(s, index, eviction_limit(s, j))
+    if job_class.gpus <= group.largest:
+        return room >= job_class.gpus
+    cdef int64_t rest = job_class.gpus % group.largest
     return room == group.largest or (rest > 0 and room >= rest)
 
 
@@ -258,17 +258,17 @@ cdef inline void unblock_where_loose(State s, int64_t d, int64_t low, int64_t hi
     """
     cdef int64_t q, j, i, index
     cdef Queue* queue
-    cdef Demand* demand
+    cdef JobClass* job_class
     cdef Globals* g = &s.g[0]
     for q in range(low, high):
         queue = &s.queues[q]
         if queue.size == 0 or not queue.blocked:
             continue
         j = s.waiting[queue.base + queue.head].job
-        demand = &s.demands[s.jobs[j].demand]
+        job_class = &s.job_classes[s.jobs[j].job_class]
         for i in range(g.loosened):
             index = s.loosened[i]
-            if s.groups[s.nodes[index].group].domain == d and could_host(s, j, demand, index):
+            if s.groups[s.nodes[index].group].domain == d and could_host(s, j, job_class, index):
                 queue.blocked -= 1
                 if not queue.blocked:
                     break
@@ -292,17 +292,17 @@ cdef inline int64_t make_room(State s, Key key, int64_t d, int64_t j):
     when even all of them are not enough, every one does.
     """
     cdef int64_t nodes, count, i
-    cdef Demand* demand = &s.demands[s.jobs[j].demand]
+    cdef JobClass* job_class = &s.job_classes[s.jobs[j].job_class]
     cdef int64_t gone = 0
     while True:
-        nodes = take_again(s, j, demand)
+        nodes = take_again(s, j, job_class)
         if nodes > 0 or (gone == 0 and not may_evict(s, key, d, j)):
             break
-        count = next_victims(s, d, j, demand, gone)
+        count = next_victims(s, d, j, job_class, gone)
         if count == gone:
             break
         for i in range(gone, count):
-            unrank(s, s.scratch[i], d)
+            eviction_remove(s, s.scratch[i], d)
             release(s, &s.jobs[s.scratch[i]], d)
         gone = count
     if gone > 0:
@@ -311,24 +311,24 @@ cdef inline int64_t make_room(State s, Key key, int64_t d, int64_t j):
 
 
 cdef inline void list_pass(State s, Key key, int64_t d, bint evicts):
-    """Start what can start in a domain; `evicts` tells whether a waiting job may stop running ones."""
+    """Start what can start in a domain; `evicts` says whether a waiting job may stop running ones."""
     cdef int64_t low, high, q, j, nodes
     cdef Queue* queue
-    cdef Demand* demand
+    cdef JobClass* job_class
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
     low, high = domain.queue_low, domain.queue_high
     unblock(s, d, low, high, evicts)
-    domain.ranked = g.drift != DRIFT_ANY
+    domain.eviction_sorted = g.drift != DRIFT_ANY
     while True:
-        q = first_queue(s, low, high)
+        q = first_queue(s, False, low, high)
         if q == NONE or (g.age_cap > 0 and patience_ended(s, low, high)):
             break
         queue = &s.queues[q]
         j = s.waiting[queue.base + queue.head].job
         if not evicts:
-            demand = &s.demands[s.jobs[j].demand]
-            nodes = take(s, j, demand) if domain.free >= demand.gpus else 0
+            job_class = &s.job_classes[s.jobs[j].job_class]
+            nodes = take(s, j, job_class) if domain.free >= job_class.gpus else 0
         else:
             g.lacking = 1
             nodes = make_room(s, key, d, j)
@@ -350,7 +350,7 @@ cdef inline void list_pass(State s, Key key, int64_t d, bint evicts):
 def run_ordered(State s, Key key, bint evicts, int64_t instants):
     """Run at most so many instants of an ordering policy; return False when nothing is left to happen.
 
-    `evicts` tells whether a waiting job may stop running ones.
+    `evicts` says whether a waiting job may stop running ones.
     """
     cdef int64_t _, i, d
     cdef Globals* g = &s.g[0]

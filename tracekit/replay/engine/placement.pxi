@@ -20,9 +20,9 @@ cpdef enum:
     BUDDY = 3
 
 
-cdef inline bint accepts(Demand* demand, int64_t group, int64_t low):
-    """Return whether a demand may go to a group of a domain whose first group is `low`."""
-    return (demand.accept >> (group - low)) & ONE == ONE
+cdef inline bint accepts(JobClass* job_class, int64_t group, int64_t low):
+    """Return whether a job class may go to a group of a domain whose first group is `low`."""
+    return (job_class.accept >> (group - low)) & ONE == ONE
 
 
 cdef inline int64_t node_of_group(State s, Group* group, int64_t gpus, int64_t rule):
@@ -46,7 +46,7 @@ cdef inline int64_t node_of_group(State s, Group* group, int64_t gpus, int64_t r
     return best
 
 
-cdef inline int64_t one_node(State s, Demand* demand, Domain* domain, int64_t rule):
+cdef inline int64_t one_node(State s, JobClass* job_class, Domain* domain, int64_t rule):
     """Return the node for a gang that fits into one, over all groups that it accepts, or NONE."""
     cdef int64_t index, node
     cdef Group* group
@@ -54,9 +54,9 @@ cdef inline int64_t one_node(State s, Demand* demand, Domain* domain, int64_t ru
     cdef int64_t best = NONE
     for index in range(domain.group_low, domain.group_high):
         group = &s.groups[index]
-        if demand.gpus > group.largest or not accepts(demand, index, domain.group_low):
+        if job_class.gpus > group.largest or not accepts(job_class, index, domain.group_low):
             continue
-        node = node_of_group(s, group, demand.gpus, rule)
+        node = node_of_group(s, group, job_class.gpus, rule)
         if node == NONE:
             continue
         less = best == NONE or s.nodes[node].free < s.nodes[best].free
@@ -66,38 +66,32 @@ cdef inline int64_t one_node(State s, Demand* demand, Domain* domain, int64_t ru
     return best
 
 
-cdef inline void hold_number(State s, Job* job, int64_t node, int64_t gpus):
+cdef inline Allocation* add_allocation(State s, Job* job, int64_t node, int64_t gpus):
+    """Add GPUs of a node to a job's allocation, and return that entry; nodes are the caller's to update."""
     cdef Globals* g = &s.g[0]
-    cdef int64_t link = g.free_take
-    cdef Take* take = &s.takes[link]
-    g.free_take = take.next
-    take.node = node
-    take.gpus = gpus
-    take.next = job.take
-    job.take = link
-    take_gpus(s, node, gpus)
+    cdef int64_t link = g.unused_allocation
+    cdef Allocation* allocation = &s.allocations[link]
+    g.unused_allocation = allocation.next
+    allocation.node = node
+    allocation.gpus = gpus
+    allocation.next = job.allocation
+    job.allocation = link
+    return allocation
 
 
 cdef inline void hold_seat(State s, Job* job, int64_t node, int64_t gpu):
-    """Let a job join a GPU, and chain it to the job."""
-    cdef Globals* g = &s.g[0]
-    cdef int64_t link = g.free_take
-    cdef Take* take = &s.takes[link]
-    g.free_take = take.next
-    take.node = node
-    take.gpu = gpu
-    take.gpus = 1
-    take.next = job.take
-    job.take = link
+    """Let a job join a GPU, and add that to its allocation."""
+    add_allocation(s, job, node, 1).gpu = gpu
     take_seat(s, node, gpu, 1)
 
 
 cdef inline void hold(State s, Job* job, int64_t node, int64_t gpus):
-    """Take GPUs of a node that no job has, the lowest, and chain them to the job."""
+    """Take GPUs of a node that no job has, the lowest, for a job."""
     if s.g[0].seats:
         hold_seats(s, job, node, gpus)
     else:
-        hold_number(s, job, node, gpus)
+        add_allocation(s, job, node, gpus)
+        take_gpus(s, node, gpus)
 
 
 cdef void hold_seats(State s, Job* job, int64_t node, int64_t gpus):
@@ -105,7 +99,7 @@ cdef void hold_seats(State s, Job* job, int64_t node, int64_t gpus):
     cdef int64_t first = s.nodes[node].seat
     cdef int64_t left = s.nodes[node].free - gpus
     for gpu in range(s.nodes[node].gpus - 1, -1, -1):
-        if s.takes[first + gpu].gpus > 0:
+        if s.allocations[first + gpu].gpus > 0:
             continue
         if left > 0:
             left -= 1
@@ -113,12 +107,12 @@ cdef void hold_seats(State s, Job* job, int64_t node, int64_t gpus):
             hold_seat(s, job, node, gpu)
 
 
-cdef inline int64_t whole_nodes(State s, Job* job, Demand* demand, Group* group):
+cdef inline int64_t whole_nodes(State s, Job* job, JobClass* job_class, Group* group):
     """Place a gang larger than a node in a group; return its nodes, 0 when it does not fit."""
     cdef int64_t word, _, free, node
     cdef uint64_t bits
-    cdef int64_t wanted = demand.gpus // group.largest
-    cdef int64_t rest = demand.gpus % group.largest
+    cdef int64_t wanted = job_class.gpus // group.largest
+    cdef int64_t rest = job_class.gpus % group.largest
     cdef int64_t row = group.bits + group.largest * group.words
     cdef int64_t found = 0
     for word in range(group.words):
@@ -180,7 +174,7 @@ cdef inline int64_t free_of(State s, Group* group, int64_t enough):
     return total
 
 
-cdef inline int64_t emptiest(State s, Domain* domain, int64_t only, int64_t model, Demand* demand):
+cdef inline int64_t emptiest(State s, Domain* domain, int64_t only, int64_t model, JobClass* job_class):
     """Return the node with most free GPUs in one group, or in all accepted groups of a model."""
     cdef int64_t index, free, node
     cdef Group* group
@@ -188,7 +182,7 @@ cdef inline int64_t emptiest(State s, Domain* domain, int64_t only, int64_t mode
     cdef int64_t best_free = 0
     for index in range(domain.group_low, domain.group_high):
         group = &s.groups[index]
-        if (only != NONE and index != only) or group.model != model or not accepts(demand, index, domain.group_low):
+        if (only != NONE and index != only) or group.model != model or not accepts(job_class, index, domain.group_low):
             continue
         for free in range(group.largest, best_free, -1):
             node = first_with(s, group, free)
@@ -198,13 +192,15 @@ cdef inline int64_t emptiest(State s, Domain* domain, int64_t only, int64_t mode
     return best
 
 
-cdef inline int64_t placement_gather(State s, Job* job, Demand* demand, Domain* domain, int64_t only, int64_t model):
+cdef inline int64_t placement_gather(
+    State s, Job* job, JobClass* job_class, Domain* domain, int64_t only, int64_t model
+):
     """Take nodes by most free GPUs until the gang, which fits, is complete; return how many nodes."""
     cdef int64_t node, gpus
-    cdef int64_t missing = demand.gpus
+    cdef int64_t missing = job_class.gpus
     cdef int64_t count = 0
     while missing > 0:
-        node = emptiest(s, domain, only, model, demand)
+        node = emptiest(s, domain, only, model, job_class)
         gpus = <int64_t>(min(missing, s.nodes[node].free))
         hold(s, job, node, gpus)
         missing -= gpus
@@ -212,13 +208,15 @@ cdef inline int64_t placement_gather(State s, Job* job, Demand* demand, Domain* 
     return count
 
 
-cdef inline int64_t anywhere(State s, Job* job, Demand* demand, Domain* domain, int64_t scope):
+cdef inline int64_t anywhere(State s, Job* job, JobClass* job_class, Domain* domain, int64_t scope):
     cdef int64_t index, first, model, free
     cdef Group* group
     if scope == 1:
         for index in range(domain.group_low, domain.group_high):
-            if accepts(demand, index, domain.group_low) and free_of(s, &s.groups[index], demand.gpus) >= demand.gpus:
-                return placement_gather(s, job, demand, domain, index, s.groups[index].model)
+            if not accepts(job_class, index, domain.group_low):
+                continue
+            if free_of(s, &s.groups[index], job_class.gpus) >= job_class.gpus:
+                return placement_gather(s, job, job_class, domain, index, s.groups[index].model)
         return 0
     for first in range(domain.group_low, domain.group_high):
         model = s.groups[first].model
@@ -227,37 +225,37 @@ cdef inline int64_t anywhere(State s, Job* job, Demand* demand, Domain* domain, 
         free = 0
         for index in range(first, domain.group_high):
             group = &s.groups[index]
-            if group.model == model and accepts(demand, index, domain.group_low):
-                free += free_of(s, group, demand.gpus)
-        if free >= demand.gpus:
-            return placement_gather(s, job, demand, domain, NONE, model)
+            if group.model == model and accepts(job_class, index, domain.group_low):
+                free += free_of(s, group, job_class.gpus)
+        if free >= job_class.gpus:
+            return placement_gather(s, job, job_class, domain, NONE, model)
     return 0
 
 
-cdef inline int64_t place_gang(State s, int64_t j, Demand* demand):
+cdef inline int64_t place_gang(State s, int64_t j, JobClass* job_class):
     """Take GPUs for a job without any; return the nodes it spans, 0 (nothing taken) when it cannot be placed."""
     cdef Job* job = &s.jobs[j]
-    cdef Domain* domain = &s.domains[demand.domain]
-    if domain.free < demand.gpus:
+    cdef Domain* domain = &s.domains[job_class.domain]
+    if domain.free < job_class.gpus:
         return 0
     if s.g[0].blocks:
-        return place_blocks(s, job, demand, domain)
-    return place_numbers(s, job, demand, domain)
+        return place_blocks(s, job, job_class, domain)
+    return place_numbers(s, job, job_class, domain)
 
 
-cdef inline int64_t place_numbers(State s, Job* job, Demand* demand, Domain* domain):
+cdef inline int64_t place_numbers(State s, Job* job, JobClass* job_class, Domain* domain):
     cdef int64_t index, nodes
     cdef Group* group
-    cdef int64_t node = one_node(s, demand, domain, s.g[0].rule)
+    cdef int64_t node = one_node(s, job_class, domain, s.g[0].rule)
     if node != NONE:
-        hold(s, job, node, demand.gpus)
+        hold(s, job, node, job_class.gpus)
         return 1
     for index in range(domain.group_low, domain.group_high):
         group = &s.groups[index]
-        if demand.gpus > group.largest and accepts(demand, index, domain.group_low):
-            nodes = whole_nodes(s, job, demand, group)
+        if job_class.gpus > group.largest and accepts(job_class, index, domain.group_low):
+            nodes = whole_nodes(s, job, job_class, group)
             if nodes > 0:
                 return nodes
-    if demand.scope > 0:
-        return anywhere(s, job, demand, domain, demand.scope)
+    if job_class.scope > 0:
+        return anywhere(s, job, job_class, domain, job_class.scope)
     return 0

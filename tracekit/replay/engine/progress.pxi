@@ -77,4 +77,4 @@ cdef inline void change_rate(State s, int64_t j, int64_t rate):
     settle(job, g.now)
     job.rate = rate
     schedule_event(s, j)
-    tell(s, RATE, j, NONE, rate)
+    log_row(s, RATE, j, NONE, rate)

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.engine.setting import Mechanism
-    from tracekit.replay.engine.state import State
+    from tracekit.replay.engine.state import EngineState
     from tracekit.replay.jobs import Jobs
+    from tracekit.trace import Trace
 
 __all__ = ["simulate"]
 
@@ -37,6 +38,7 @@ def simulate(
     name: str = "policy",
     rule: str = "consolidate",
     spread: NDArray[np.int32] | None = None,
+    trace: Trace | None = None,
     log: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Outcome:
@@ -54,6 +56,8 @@ def simulate(
         A placement of `placement.RULES`.
     spread : array, optional
         Speed of a spread gang (see `Setting`).
+    trace : Trace, optional
+        Where the jobs come from.
     log : bool
         Keep the event log.
     progress : callable, optional
@@ -66,7 +70,7 @@ def simulate(
     """
     rows = 16 * len(jobs) + 1024 if log else 0
     while True:
-        run = mechanism.prepare(Setting(jobs, cluster, assignment, name, rule, spread, rows))
+        run = mechanism.prepare(Setting(jobs, cluster, assignment, name, rule, spread, trace, rows))
         begun = time.perf_counter()
         while run.step(_INSTANTS):
             if progress is not None:
@@ -75,15 +79,15 @@ def simulate(
         written = int(run.state.g["log_size"][0])
         if written <= rows:
             return run.complete(_outcome(run.state, wall, log=log, unit=run.unit))
-        # The run is deterministic: the same again, with room for what it wants to tell.
+        # The run is deterministic: the same again, with room for the whole log.
         rows = written
 
 
-def _outcome(s: State, wall: float, *, log: bool, unit: int) -> Outcome:
-    """Return what the state tells; its GPUs are counted in units of so many milli-GPUs."""
+def _outcome(s: EngineState, wall: float, *, log: bool, unit: int) -> Outcome:
+    """Return the outcome that stands in the state; its GPUs are counted in units of so many milli-GPUs."""
     g, jobs = s.g[0], s.jobs
     done = jobs["status"] == DONE
-    kept = s.samples[: g["samples"]]
+    samples = s.samples[: g["samples"]]
     return Outcome(
         first_start_ms=jobs["first"].copy(),
         end_ms=jobs["end"].copy(),
@@ -95,12 +99,12 @@ def _outcome(s: State, wall: float, *, log: bool, unit: int) -> Outcome:
         unschedulable=~done & (jobs["status"] != FUTURE),
         held_milli_ms=jobs["attained"] * unit,
         timeline=Timeline(
-            time_ms=kept["time"].copy(),
-            running=kept["running"].copy(),
-            pending=kept["pending"].copy(),
-            busy_milli=kept["busy"] * unit,
-            free_milli=kept["free"] * unit,
-            fragmented_milli=kept["fragmented"] * unit,
+            time_ms=samples["time"].copy(),
+            running=samples["running"].copy(),
+            pending=samples["pending"].copy(),
+            busy_milli=samples["busy"] * unit,
+            free_milli=samples["free"] * unit,
+            fragmented_milli=samples["fragmented"] * unit,
         ),
         makespan_ms=int(g["last_end"]),
         busy_milli_ms=int(g["busy_at_end"]) * unit,

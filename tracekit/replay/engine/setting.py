@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
-    from tracekit.replay.engine.state import State
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.engine.state import EngineState
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
+    from tracekit.trace import Trace
 
 __all__ = ["Mechanism", "Run", "Setting"]
 
@@ -36,6 +37,8 @@ class Setting:
     """A placement of `placement.RULES`."""
     spread: NDArray[np.int32] | None = None
     """Speed of a gang on k nodes where k0 would do (k0, k) [ppm]; 1,000,000 everywhere when None."""
+    trace: Trace | None = None
+    """Where the jobs come from, for a mechanism that reads further tables."""
     log_rows: int = 0
     """Room for the event log; 0 keeps none."""
 
@@ -47,12 +50,12 @@ def _as_it_is(outcome: Outcome) -> Outcome:
 class Run(NamedTuple):
     """A run before its first instant."""
 
-    state: State
+    state: EngineState
     """The engine's arrays, in which the outcome will stand."""
     step: Callable[[int], bool]
-    """Runs at most so many instants, at least one, and tells whether more are to come."""
+    """Runs at most so many instants, at least one, and returns whether more are to come."""
     complete: Callable[[Outcome], Outcome] = _as_it_is
-    """Adds to the outcome what only this mechanism knows."""
+    """Adds what only this mechanism records to the outcome."""
     unit: int = 1000
     """What the state counts GPUs in [milli-GPU]."""
 

@@ -1,8 +1,8 @@
 # What every replay has: the structs of its arrays, the arrays, and the numbers that stand for things.
 #
 # Units: milliseconds, GPUs, and work in millionths of a millisecond, so that a rate in parts per million takes whole
-# units off it. NumPy's types are made of these structs (see `state.record`); Python makes every array, and compiled
-# code reads and writes them in place.
+# units off it. NumPy's types are made of these structs (see `state.struct_dtype`); Python makes every array, and
+# compiled code reads and writes them in place.
 
 cimport cython
 from libc.math cimport exp
@@ -29,7 +29,7 @@ cdef extern from *:
     int64_t count_trailing_zeros(uint64_t value)
 
 cpdef enum:
-    # No node, no job, end of a chain.
+    # No node, no job, end of a linked list.
     NONE = -1
 
 # Status of a job.
@@ -58,7 +58,7 @@ EXAMPLES = {}
 # What every start and end of a job touches stands first, so that it shares cache lines.
 cdef struct Job:
     int64_t submit, remaining, since, overhead, attained, ran, first
-    int32_t rate, gpus, demand, take, nodes, level
+    int32_t rate, gpus, job_class, allocation, nodes, level
     int8_t status, never, spare
     int32_t pace
     int64_t overhead_done, end, key, estimate, value, stopped, base, begun
@@ -75,10 +75,11 @@ cdef struct Group:
 
 
 cdef struct Domain:
-    int32_t group_low, group_high, queue_low, queue_high, free, held, rank_base, rank_size, touched, freed, ranked
+    int32_t group_low, group_high, queue_low, queue_high, free, held, eviction_base, eviction_size, touched, freed
+    int32_t eviction_sorted
 
 
-cdef struct Demand:
+cdef struct JobClass:
     uint64_t accept
     int32_t domain, gpus, scope, queue, relaxed, tenant
 
@@ -88,7 +89,7 @@ cdef struct Queue:
     int32_t domain, blocked, tenant, gpus
 
 
-cdef struct Take:
+cdef struct Allocation:
     int64_t key
     int32_t node, gpus, next, gpu, job, before, after
 
@@ -120,74 +121,52 @@ cdef struct Sample:
 
 
 cdef struct Globals:
-    int64_t now, jobs, submitted, change, changes, event_size, free_take, serial, log_on, log_size, running, pending
-    int64_t busy, free, fragmented, busy_ms, free_ms, fragmented_ms, sample_at, sample_step, samples, touched
+    int64_t now, jobs, submitted, change, changes, event_size, unused_allocation, serial, log_on, log_size, running
+    int64_t pending, busy, free, fragmented, busy_ms, free_ms, fragmented_ms, sample_at, sample_step, samples, touched
     int64_t evicted, listed, loosened, events, last_end, busy_at_end, free_at_end, fragmented_at_end, skip, by_count
     int64_t ring, rule, preemptive, drift, relax_ms, age_cap, levels, promote, stall, planned, shared, tenants
     int64_t ended, rung, active, wake, asked, culprit, scope, keeps, capped, speed, begun, lacking, blocks, seats
 
 
-cdef class State:
-    """The arrays of one run (see `state.State`)."""
-
-    cdef Globals[::1] g
-    cdef Job[::1] jobs
-    cdef Node[::1] nodes
-    cdef Group[::1] groups
-    cdef Domain[::1] domains
-    cdef Demand[::1] demands
-    cdef Queue[::1] queues
-    cdef Take[::1] takes
-    cdef uint64_t[::1] bits
-    cdef uint64_t[::1] tops
-    cdef Entry[::1] events
-    cdef int32_t[::1] event_at
-    cdef Entry[::1] waiting
-    cdef int32_t[::1] waiting_at
-    cdef Entry[::1] ranks
-    cdef int32_t[::1] rank_at
-    cdef Change[::1] changes
-    cdef int64_t[::1] overheads
-    cdef int64_t[::1] thresholds
-    cdef int64_t[::1] level_values
-    cdef int32_t[:, ::1] spread
-    cdef LogRow[::1] log
-    cdef Sample[::1] samples
-    cdef int32_t[::1] touched
-    cdef int32_t[::1] scratch
-    cdef int32_t[::1] evicted
-    cdef int32_t[::1] active
-    cdef int32_t[::1] loosened
+cdef class Arrays:
+    """The fields of a named tuple of arrays, of which each becomes an attribute of its type."""
 
     def __init__(self, arrays):
-        self.g = arrays.g
-        self.jobs = arrays.jobs
-        self.nodes = arrays.nodes
-        self.groups = arrays.groups
-        self.domains = arrays.domains
-        self.demands = arrays.demands
-        self.queues = arrays.queues
-        self.takes = arrays.takes
-        self.bits = arrays.bits
-        self.tops = arrays.tops
-        self.events = arrays.events
-        self.event_at = arrays.event_at
-        self.waiting = arrays.waiting
-        self.waiting_at = arrays.waiting_at
-        self.ranks = arrays.ranks
-        self.rank_at = arrays.rank_at
-        self.changes = arrays.changes
-        self.overheads = arrays.overheads
-        self.thresholds = arrays.thresholds
-        self.level_values = arrays.level_values
-        self.spread = arrays.spread
-        self.log = arrays.log
-        self.samples = arrays.samples
-        self.touched = arrays.touched
-        self.scratch = arrays.scratch
-        self.evicted = arrays.evicted
-        self.active = arrays.active
-        self.loosened = arrays.loosened
+        for name, array in arrays._asdict().items():
+            setattr(self, name, array)
+
+
+cdef class State(Arrays):
+    """The arrays of one run (see `state.EngineState`)."""
+
+    cdef public Globals[::1] g
+    cdef public Job[::1] jobs
+    cdef public Node[::1] nodes
+    cdef public Group[::1] groups
+    cdef public Domain[::1] domains
+    cdef public JobClass[::1] job_classes
+    cdef public Queue[::1] queues
+    cdef public Allocation[::1] allocations
+    cdef public uint64_t[::1] bits
+    cdef public uint64_t[::1] tops
+    cdef public Entry[::1] events
+    cdef public int32_t[::1] event_at
+    cdef public Entry[::1] waiting
+    cdef public int32_t[::1] waiting_at
+    cdef public Entry[::1] eviction_queue
+    cdef public int32_t[::1] eviction_at
+    cdef public Change[::1] changes
+    cdef public int64_t[::1] overheads
+    cdef public int64_t[::1] thresholds
+    cdef public int64_t[::1] level_values
+    cdef public int32_t[:, ::1] spread
+    cdef public LogRow[::1] log
+    cdef public Sample[::1] samples
+    cdef public int32_t[::1] touched
+    cdef public int32_t[::1] scratch
+    cdef public int32_t[::1] evicted
+    cdef public int32_t[::1] active
+    cdef public int32_t[::1] loosened
 
 
 cdef struct JobFacts:
@@ -239,9 +218,9 @@ cdef Job _job
 cdef Node _node
 cdef Group _group
 cdef Domain _domain
-cdef Demand _demand
+cdef JobClass _jobclass
 cdef Queue _queue
-cdef Take _take
+cdef Allocation _allocation
 cdef Entry _entry
 cdef Change _change
 cdef ViewRow _viewrow
@@ -253,9 +232,9 @@ EXAMPLES |= {
     "Node": <Node[:1]>&_node,
     "Group": <Group[:1]>&_group,
     "Domain": <Domain[:1]>&_domain,
-    "Demand": <Demand[:1]>&_demand,
+    "JobClass": <JobClass[:1]>&_jobclass,
     "Queue": <Queue[:1]>&_queue,
-    "Take": <Take[:1]>&_take,
+    "Allocation": <Allocation[:1]>&_allocation,
     "Entry": <Entry[:1]>&_entry,
     "Change": <Change[:1]>&_change,
     "ViewRow": <ViewRow[:1]>&_viewrow,

@@ -16,15 +16,15 @@ from tracekit.replay.native import kernel
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["State", "record"]
+__all__ = ["EngineState", "struct_dtype"]
 
 
-def record(name: str) -> np.dtype[np.void]:
+def struct_dtype(name: str) -> np.dtype[np.void]:
     """Return NumPy's type of a struct of the kernel, such as 'Job'."""
     return np.asarray(kernel().EXAMPLES[name]).dtype
 
 
-class State(NamedTuple):
+class EngineState(NamedTuple):
     """The arrays of one run (see `build`)."""
 
     g: NDArray[Any]
@@ -37,13 +37,13 @@ class State(NamedTuple):
     """Group (G,)."""
     domains: NDArray[Any]
     """Domain (D,)."""
-    demands: NDArray[Any]
-    """Demand: what jobs ask for: a domain, the groups they accept, GPUs, and how far apart these may be."""
+    job_classes: NDArray[Any]
+    """JobClass: what jobs of one class ask for, a domain, accepted groups, GPUs, and how far apart these may be."""
     queues: NDArray[Any]
-    """Queue: where jobs wait; of one demand each, or one of the whole domain where the first job stops the pass."""
-    takes: NDArray[Any]
-    """Take: what running jobs hold, as chains; unused ones are chained from Globals.free_take. Where jobs share GPUs by
-    a plan (Globals.seats) the first rows are the GPUs, with the number of their jobs."""
+    """Queue: where jobs wait; of one job class each, or one of the whole domain where the first job stops the pass."""
+    allocations: NDArray[Any]
+    """Allocation: what running jobs hold, as linked lists; unused ones are linked from Globals.unused_allocation. Where
+    jobs share GPUs by a plan (Globals.seats) the first rows are the GPUs, with the number of their jobs."""
     bits: NDArray[np.uint64]
     """One bit a node for each group and number of free GPUs: set where the node has exactly that many."""
     tops: NDArray[np.uint64]
@@ -56,10 +56,10 @@ class State(NamedTuple):
     """Entries of each queue, one after the other, by key."""
     waiting_at: NDArray[np.int32]
     """Position of each waiting job in its queue (n,)."""
-    ranks: NDArray[Any]
+    eviction_queue: NDArray[Any]
     """Entries of each domain's running jobs, last in rank first; entries name a job by n - 1 - index."""
-    rank_at: NDArray[np.int32]
-    """Position in `ranks` by n - 1 - index, -1 none (n,)."""
+    eviction_at: NDArray[np.int32]
+    """Position in `eviction_queue` by n - 1 - index, -1 none (n,)."""
     changes: NDArray[Any]
     """Change: nodes that join and leave."""
     overheads: NDArray[np.int64]
@@ -67,7 +67,7 @@ class State(NamedTuple):
     thresholds: NDArray[np.int64]
     """Attained service at which a job's level rises [GPU*ms] (L,)."""
     level_values: NDArray[np.int64]
-    """What the key function is told of each level (L + 1,)."""
+    """What the key gets as the level, by level (L + 1,)."""
     spread: NDArray[np.int32]
     """Speed on k nodes where k0 would do [ppm] (k0, k)."""
     log: NDArray[Any]

@@ -6,15 +6,15 @@
 
 # There may be room; where shows only when the jobs are gone.
 cpdef enum:
-    UNTOLD = -2
+    UNKNOWN = -2
 cdef int64_t _LAST = 2**63 - 1
 # Nodes of a gang up to which it is asked which are clear first.
 cdef enum:
     _FEW_NODES = 16
 
 
-cdef inline int64_t rank_limit(State s, int64_t j):
-    """Return the key, as running jobs have it in their ranks, above which jobs come after waiting job j."""
+cdef inline int64_t eviction_limit(State s, int64_t j):
+    """Return the key, as in the eviction queue, above which jobs come after waiting job j."""
     cdef Globals* g = &s.g[0]
     cdef int64_t limit = s.jobs[j].key
     return limit + g.now if g.drift == DRIFT_TIME else limit
@@ -25,19 +25,19 @@ cdef inline int64_t last_to_go(State s, int64_t index, int64_t wanted, int64_t k
 
     NONE when all jobs that come after (`key`, `job`) in rank are not enough.
     """
-    cdef Take* take
+    cdef Allocation* allocation
     cdef int64_t free = s.nodes[index].free
     cdef int64_t last = NONE
     cdef int64_t link = s.nodes[index].holder
     while free < wanted:
         if link == NONE:
             return NONE
-        take = &s.takes[link]
-        if take.key < key or (take.key == key and take.job <= job):
+        allocation = &s.allocations[link]
+        if allocation.key < key or (allocation.key == key and allocation.job <= job):
             return NONE
-        free += take.gpus
-        last = take.job
-        link = take.after
+        free += allocation.gpus
+        last = allocation.job
+        link = allocation.after
     return last
 
 
@@ -47,34 +47,34 @@ cdef inline int64_t victims_on(State s, int64_t index, int64_t wanted):
     cdef int64_t link = s.nodes[index].holder
     cdef int64_t count = 0
     while free < wanted and link != NONE:
-        free += s.takes[link].gpus
-        s.scratch[count] = s.takes[link].job
-        link = s.takes[link].after
+        free += s.allocations[link].gpus
+        s.scratch[count] = s.allocations[link].job
+        link = s.allocations[link].after
         count += 1
     return count
 
 
 cdef inline int64_t room_without(State s, int64_t index, int64_t limit):
-    """Return the GPUs that a node would have free without the jobs whose key, in their ranks, is greater."""
+    """Return the GPUs that a node would have free without the jobs whose key in the eviction queue is greater."""
     cdef Node* node = &s.nodes[index]
     cdef int64_t room = node.free
     cdef int64_t link = node.holder
-    while link != NONE and s.takes[link].key > limit:
-        room += s.takes[link].gpus
-        link = s.takes[link].after
+    while link != NONE and s.allocations[link].key > limit:
+        room += s.allocations[link].gpus
+        link = s.allocations[link].after
     return room
 
 
-cdef inline bint some_group_has_room(State s, Domain* domain, Demand* demand, int64_t limit):
+cdef inline bint some_group_has_room(State s, Domain* domain, JobClass* job_class, int64_t limit):
     """Return whether a gang larger than any node would fit in a group without the jobs whose key is greater."""
     cdef int64_t index, wanted, rest, whole, enough, member, room
     cdef Group* group
     for index in range(domain.group_low, domain.group_high):
         group = &s.groups[index]
-        if not accepts(demand, index, domain.group_low):
+        if not accepts(job_class, index, domain.group_low):
             continue
-        wanted = demand.gpus // group.largest
-        rest = demand.gpus % group.largest
+        wanted = job_class.gpus // group.largest
+        rest = job_class.gpus % group.largest
         whole = enough = 0
         for member in range(group.low, group.high):
             if s.nodes[member].up:
@@ -86,40 +86,40 @@ cdef inline bint some_group_has_room(State s, Domain* domain, Demand* demand, in
     return False
 
 
-cdef inline int64_t first_victim_suffices(State s, Domain* domain, Demand* demand, int64_t limit):
+cdef inline int64_t first_victim_suffices(State s, Domain* domain, JobClass* job_class, int64_t limit):
     """Return the node of the job that is last in rank if it alone stands in the way, else NONE."""
-    cdef int64_t first = s.g[0].jobs - 1 - s.ranks[domain.rank_base].job
+    cdef int64_t first = s.g[0].jobs - 1 - s.eviction_queue[domain.eviction_base].job
     if s.jobs[first].nodes > 1:
         return NONE
-    cdef int64_t index = s.takes[s.jobs[first].take].node
+    cdef int64_t index = s.allocations[s.jobs[first].allocation].node
     cdef Node* node = &s.nodes[index]
-    if node.up == 0 or not accepts(demand, node.group, domain.group_low):
+    if node.up == 0 or not accepts(job_class, node.group, domain.group_low):
         return NONE
-    return index if last_to_go(s, index, demand.gpus, limit, _LAST) == first else NONE
+    return index if last_to_go(s, index, job_class.gpus, limit, _LAST) == first else NONE
 
 
 cdef inline int64_t last_of(State s, int64_t index, int64_t limit):
     """Return the link of the job of a node that goes last, NONE if one has no greater key than `limit`."""
     cdef int64_t last = s.nodes[index].holder
-    while s.takes[last].key > limit:
-        if s.takes[last].after == NONE:
+    while s.allocations[last].key > limit:
+        if s.allocations[last].after == NONE:
             return last
-        last = s.takes[last].after
+        last = s.allocations[last].after
     return NONE
 
 
 cdef inline bint goes_before(State s, int64_t link, int64_t other):
     """Return whether the job of a link comes after that of another in rank, and so goes before it."""
-    cdef Take* take = &s.takes[link]
-    cdef Take* than = &s.takes[other]
-    return take.key > than.key or (take.key == than.key and take.job > than.job)
+    cdef Allocation* allocation = &s.allocations[link]
+    cdef Allocation* than = &s.allocations[other]
+    return allocation.key > than.key or (allocation.key == than.key and allocation.job > than.job)
 
 
 cdef inline int64_t first_to_be_clear(State s, Group* group, int64_t wanted, int64_t limit):
     """Find the nodes of a group that lose all their jobs first, with those that have none now as many as wanted.
 
     Writes the link that goes last of each behind the jobs in `evicted`; returns how many, 0 when there would never be
-    enough, noting how many lack, or UNTOLD when there are too many at once.
+    enough, noting how many lack, or UNKNOWN when there are too many at once.
     """
     cdef int64_t count, clear, index, link, place
     cdef Node* node
@@ -149,102 +149,102 @@ cdef inline int64_t first_to_be_clear(State s, Group* group, int64_t wanted, int
         s.g[0].lacking = missing - count
         return 0
     cdef int64_t last = base + missing
-    if count > missing and s.takes[s.evicted[last]].job == s.takes[s.evicted[last - 1]].job:
-        return UNTOLD
+    if count > missing and s.allocations[s.evicted[last]].job == s.allocations[s.evicted[last - 1]].job:
+        return UNKNOWN
     return missing
 
 
 cdef inline int64_t victims_of(State s, int64_t nodes):
     """Write into `scratch` the jobs of so many nodes, up to the links just noted, last in rank first."""
     cdef int64_t i, last, ahead, link, place, other, key, k
-    cdef Take* take
+    cdef Allocation* allocation
     cdef int64_t base = s.g[0].evicted
     cdef int64_t count = 0
     for i in range(base, base + nodes):
         last = s.evicted[i]
-        ahead = s.nodes[s.takes[last].node].holder
+        ahead = s.nodes[s.allocations[last].node].holder
         link = NONE
         while link != last:
             link = ahead
-            take = &s.takes[link]
-            ahead = take.after
+            allocation = &s.allocations[link]
+            ahead = allocation.after
             place = count
             while place > 0:
                 other = s.scratch[place - 1]
                 key = s.jobs[other].key
-                if key > take.key or (key == take.key and other >= take.job):
+                if key > allocation.key or (key == allocation.key and other >= allocation.job):
                     break
                 place -= 1
-            if place > 0 and s.scratch[place - 1] == take.job:
+            if place > 0 and s.scratch[place - 1] == allocation.job:
                 continue
             for k in range(count, place, -1):
                 s.scratch[k] = s.scratch[k - 1]
-            s.scratch[place] = take.job
+            s.scratch[place] = allocation.job
             count += 1
     return count
 
 
-cdef inline int64_t victims_of_gang(State s, Domain* domain, Demand* demand, int64_t limit):
+cdef inline int64_t victims_of_gang(State s, Domain* domain, JobClass* job_class, int64_t limit):
     """Answer like `first_victims` for a gang larger than any node."""
     cdef int64_t nodes
     cdef Globals* g = &s.g[0]
     cdef Group* group = &s.groups[domain.group_low]
-    cdef int64_t wanted = demand.gpus // group.largest
-    cdef bint one_group = domain.group_high == domain.group_low + 1 and demand.gpus == wanted * group.largest
+    cdef int64_t wanted = job_class.gpus // group.largest
+    cdef bint one_group = domain.group_high == domain.group_low + 1 and job_class.gpus == wanted * group.largest
     if one_group and wanted <= _FEW_NODES and g.evicted + wanted < len(s.evicted):
         nodes = first_to_be_clear(s, group, wanted, limit)
         return victims_of(s, nodes) if nodes > 0 else nodes
-    return UNTOLD if some_group_has_room(s, domain, demand, limit) else 0
+    return UNKNOWN if some_group_has_room(s, domain, job_class, limit) else 0
 
 
-cdef inline int64_t first_victims(State s, int64_t d, int64_t j, Demand* demand):
+cdef inline int64_t first_victims(State s, int64_t d, int64_t j, JobClass* job_class):
     """Write into `scratch` who has to go until waiting job j has room, last in rank first; return how many.
 
-    0 when there would be no room if all jobs after it in rank went; UNTOLD when this is not known, or who they are is
+    0 when there would be no room if all jobs after it in rank went; UNKNOWN when this is not known, or who they are is
     not. Running jobs are in rank, and the domain has one.
     """
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
-    if not g.listed or demand.scope > 0 or s.jobs[j].evicted or g.rule == BUDDY:
-        return UNTOLD
-    cdef int64_t limit = rank_limit(s, j)
-    cdef int64_t kinds = sizes(s, domain, demand)
+    if not g.listed or job_class.scope > 0 or s.jobs[j].evicted or g.rule == BUDDY:
+        return UNKNOWN
+    cdef int64_t limit = eviction_limit(s, j)
+    cdef int64_t kinds = sizes(s, domain, job_class)
     if kinds & 2:
-        return UNTOLD if kinds & 1 else victims_of_gang(s, domain, demand, limit)
-    cdef int64_t node = first_victim_suffices(s, domain, demand, limit)
+        return UNKNOWN if kinds & 1 else victims_of_gang(s, domain, job_class, limit)
+    cdef int64_t node = first_victim_suffices(s, domain, job_class, limit)
     cdef int64_t last = NONE
     if node == NONE:
-        node, last = first_to_have_room(s, domain, demand, limit)
+        node, last = first_to_have_room(s, domain, job_class, limit)
     if node == NONE:
         return 0
     if last == NONE:
-        return victims_on(s, node, demand.gpus)
-    cdef int64_t nodes = cleared_by(s, domain, demand, last)
-    return victims_of(s, nodes) if nodes > 0 else UNTOLD
+        return victims_on(s, node, job_class.gpus)
+    cdef int64_t nodes = cleared_by(s, domain, job_class, last)
+    return victims_of(s, nodes) if nodes > 0 else UNKNOWN
 
 
-cdef inline int64_t sizes(State s, Domain* domain, Demand* demand):
+cdef inline int64_t sizes(State s, Domain* domain, JobClass* job_class):
     """Return whether there are groups where a gang may go to one node (1), where it needs more (2), or both (3)."""
     cdef int64_t index
     cdef int64_t kinds = 0
     for index in range(domain.group_low, domain.group_high):
-        if accepts(demand, index, domain.group_low):
-            kinds |= 2 if demand.gpus > s.groups[index].largest else 1
+        if accepts(job_class, index, domain.group_low):
+            kinds |= 2 if job_class.gpus > s.groups[index].largest else 1
     return kinds
 
 
-cdef inline (int64_t, int64_t) first_to_have_room(State s, Domain* domain, Demand* demand, int64_t limit):
+cdef inline (int64_t, int64_t) first_to_have_room(State s, Domain* domain, JobClass* job_class, int64_t limit):
     """Return the node that has room first, NONE without, and if it is not the only one the job that goes last there."""
     cdef int64_t best, several, key, job, index, member, last
     best = several = NONE
     key, job = limit, _LAST
     for index in range(domain.group_low, domain.group_high):
-        if not accepts(demand, index, domain.group_low):
+        if not accepts(job_class, index, domain.group_low):
             continue
         for member in range(s.groups[index].low, s.groups[index].high):
-            if s.nodes[member].up == 0 or s.nodes[member].gpus < demand.gpus:
+            if s.nodes[member].up == 0 or s.nodes[member].gpus < job_class.gpus:
                 continue
-            last = last_to_go(s, member, demand.gpus, key, job)
+            last = last_to_go(s, member, job_class.gpus, key, job)
             if last == NONE:
                 continue
             # With the same job two nodes get room at once: the rule of placement chooses.
@@ -254,24 +254,24 @@ cdef inline (int64_t, int64_t) first_to_have_room(State s, Domain* domain, Deman
     return best, several
 
 
-cdef inline int64_t cleared_by(State s, Domain* domain, Demand* demand, int64_t job):
+cdef inline int64_t cleared_by(State s, Domain* domain, JobClass* job_class, int64_t job):
     """Note the nodes that have room once a job goes, as links of it behind the jobs in `evicted`; return how many.
 
-    UNTOLD when they are too many.
+    UNKNOWN when they are too many.
     """
     cdef int64_t index, may_go_there
     cdef Node* node
     cdef Globals* g = &s.g[0]
     cdef int64_t count = 0
-    cdef int64_t link = s.jobs[job].take
+    cdef int64_t link = s.jobs[job].allocation
     while link != NONE:
-        index = s.takes[link].node
+        index = s.allocations[link].node
         node = &s.nodes[index]
-        may_go_there = node.up and node.gpus >= demand.gpus and accepts(demand, node.group, domain.group_low)
-        if may_go_there and last_to_go(s, index, demand.gpus, s.jobs[job].key, job - 1) == job:
+        may_go_there = node.up and node.gpus >= job_class.gpus and accepts(job_class, node.group, domain.group_low)
+        if may_go_there and last_to_go(s, index, job_class.gpus, s.jobs[job].key, job - 1) == job:
             if g.evicted + count == len(s.evicted):
-                return UNTOLD
+                return UNKNOWN
             s.evicted[g.evicted + count] = link
             count += 1
-        link = s.takes[link].next
+        link = s.allocations[link].next
     return count

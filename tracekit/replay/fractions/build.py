@@ -9,18 +9,18 @@ import polars as pl
 
 from tracekit.replay import kernel
 from tracekit.replay.engine.build import lay_queues
-from tracekit.replay.engine.state import State, record
-from tracekit.replay.fractions.demands import Demands, Supply, demands, expected_workload
+from tracekit.replay.engine.state import EngineState, struct_dtype
 from tracekit.replay.fractions.supply import WHOLE, Fractions, fractions
+from tracekit.replay.fractions.tasks import Supply, Tasks, expected_workload, group_tasks
 from tracekit.replay.kernel import NONE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.fractions.mechanism import Fractional
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Fractional
 
     Longs = NDArray[np.int64]
 
@@ -28,10 +28,10 @@ __all__ = ["Gangs", "divide"]
 
 
 class Gangs(NamedTuple):
-    """What compiled code knows of jobs that share GPUs, beside `State` and `Fractions`."""
+    """Arrays of jobs that share GPUs, beside `EngineState` and `Fractions`."""
 
     gangs: NDArray[Any]
-    """How the jobs of each demand are cut into parts, each of one node."""
+    """How the jobs of each class are cut into parts, each of one node."""
     chosen: NDArray[np.int32]
     """Room for the GPUs of a part (G,)."""
     barred: NDArray[np.int32]
@@ -39,32 +39,32 @@ class Gangs(NamedTuple):
 
 
 def divide(
-    state: State, jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Fractional
-) -> tuple[State, Fractions, Gangs]:
+    state: EngineState, jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Fractional
+) -> tuple[EngineState, Fractions, Gangs]:
     """Turn a state whose nodes are open into one that counts in milli-GPUs, and return its nodes and gangs.
 
     The arrays of jobs, sums, samples and log stay those of `state`. CPU and memory count only where they are known of
-    every node; a job that tells none asks for none.
+    every node; a job with none stated asks for none.
 
     Raises
     ------
     UsageError
         There is no such rule.
     """
-    kinds, demand_of = _kinds(jobs, cluster, assignment, by_tenant=mechanism.order.by_tenant)
+    kinds, class_of = _kinds(jobs, cluster, assignment, by_tenant=mechanism.order.by_tenant)
     sets, accepts, supply = _accepted(jobs, cluster, kinds)
     gangs, tasks = _cut(kinds, sets, accepts, supply)
     nodes = fractions(
         supply, tasks, expected_workload(tasks, mechanism.popularity), mechanism.rule, seed=mechanism.seed
     )
-    table = np.zeros(len(kinds), record("Demand"))
+    table = np.zeros(len(kinds), struct_dtype("JobClass"))
     for name in ("domain", "tenant"):
         table[name] = kinds[name].to_numpy()
     table["gpus"] = (kinds["devices"] * kinds["milli"]).to_numpy()
     table["relaxed"] = NONE
-    state.jobs["gpus"], state.jobs["demand"] = table["gpus"][demand_of], demand_of
-    state.jobs["never"] = (gangs["parts"][demand_of] == 0) | (assignment.domain < 0)
-    queues, domains, room = lay_queues(assignment, table, demand_of, mechanism.order)
+    state.jobs["gpus"], state.jobs["job_class"] = table["gpus"][class_of], class_of
+    state.jobs["never"] = (gangs["parts"][class_of] == 0) | (assignment.domain < 0)
+    queues, domains, room = lay_queues(assignment, table, class_of, mechanism.order)
     there = state.nodes["up"] == 1
     domains["free"] = np.bincount(cluster.domain[there], cluster.gpus[there] * WHOLE, len(domains))
     divided_nodes = kernel.Fractions(nodes)
@@ -74,18 +74,18 @@ def divide(
     g["by_count"], g["free"] = 0, domains["free"].sum()
     running = min(len(jobs), int(supply.gpus.sum()) * (WHOLE // int(jobs.milli.min(initial=WHOLE))))
     held = min(int(jobs.devices.sum()), int(supply.gpus.sum()) * (WHOLE // int(jobs.milli.min(initial=WHOLE))))
-    takes = np.zeros(held + 1, record("Take"))
-    takes["next"] = np.arange(1, len(takes) + 1)
-    takes["next"][-1] = NONE
-    g["free_take"] = 0
+    allocations = np.zeros(held + 1, struct_dtype("Allocation"))
+    allocations["next"] = np.arange(1, len(allocations) + 1)
+    allocations["next"][-1] = NONE
+    g["unused_allocation"] = 0
     divided = state._replace(
-        demands=table,
+        job_classes=table,
         queues=queues,
         domains=domains,
-        waiting=np.zeros(room, record("Entry")),
+        waiting=np.zeros(room, struct_dtype("Entry")),
         touched=np.zeros(len(domains), np.int32),
-        takes=takes,
-        events=np.zeros(running, record("Entry")),
+        allocations=allocations,
+        events=np.zeros(running, struct_dtype("Entry")),
     )
     return divided, nodes, Gangs(gangs, np.zeros_like(nodes.scratch), np.zeros(max(len(supply), 1), np.int32))
 
@@ -93,7 +93,7 @@ def divide(
 def _kinds(
     jobs: Jobs, cluster: Cluster, assignment: Assignment, *, by_tenant: bool
 ) -> tuple[pl.DataFrame, NDArray[np.int32]]:
-    """Return the different demands with their number of jobs, and the demand of each job."""
+    """Return the job classes with their number of jobs, and the class of each job."""
     nothing = np.zeros(len(jobs), np.int64)
     table = pl.DataFrame(
         {
@@ -113,7 +113,7 @@ def _kinds(
 
 
 def _accepted(jobs: Jobs, cluster: Cluster, kinds: pl.DataFrame) -> tuple[list[str], list[NDArray[np.bool_]], Supply]:
-    """Return for each demand the kinds of nodes that it accepts, as text and as a mask of nodes, and the nodes.
+    """Return for each job class the kinds of nodes that it accepts, as text and as a mask of nodes, and the nodes.
 
     A kind of nodes is a domain and a GPU model. A job may ask for one of several models, joined by '|'.
     """
@@ -123,15 +123,15 @@ def _accepted(jobs: Jobs, cluster: Cluster, kinds: pl.DataFrame) -> tuple[list[s
     )
     of_kind = [divmod(int(pair), len(cluster.models)) for pair in pairs]
     names = [f"{d}." * several + cluster.models[m].replace("|", "/") for d, m in of_kind]
-    untold = all(model == "" for model in cluster.models)
+    unstated = all(model == "" for model in cluster.models)
     found: dict[tuple[int, int], tuple[str, NDArray[np.bool_]]] = {}
     for domain, model in kinds.select("domain", "model").unique().iter_rows():
-        wanted: list[str | None] = [None]
-        if model >= 0 and not untold:
-            wanted = [part.casefold() for part in jobs.models[model].split("|")]
+        accepted_models: list[str | None] = [None]
+        if model >= 0 and not unstated:
+            accepted_models = [part.casefold() for part in jobs.models[model].split("|")]
         chosen = [
             k
-            for part in wanted
+            for part in accepted_models
             for k, (d, m) in enumerate(of_kind)
             if d == domain and (part is None or cluster.models[m].casefold() == part)
         ]
@@ -151,9 +151,9 @@ def _accepted(jobs: Jobs, cluster: Cluster, kinds: pl.DataFrame) -> tuple[list[s
 
 def _cut(
     kinds: pl.DataFrame, sets: list[str], accepts: list[NDArray[np.bool_]], supply: Supply
-) -> tuple[NDArray[Any], Demands]:
-    """Return how each demand is cut into parts (no parts: it can never run), and the shapes of all parts."""
-    gangs = np.zeros(len(kinds), record("Gang"))
+) -> tuple[NDArray[Any], Tasks]:
+    """Return how each job class is cut into parts (no parts: it can never run), and the shapes of all parts."""
+    gangs = np.zeros(len(kinds), struct_dtype("Gang"))
     gangs["rest"] = NONE
     gangs["milli"] = kinds["milli"].to_numpy()
     rows: list[tuple[int, int, int, int, str, int]] = []
@@ -169,12 +169,12 @@ def _cut(
                 rows.append((cpu, memory, devices, kind["milli"], sets[k], count * kind["jobs"]))
     columns = list(zip(*rows, strict=True)) if rows else [()] * 6
     arrays = [np.array(column, dtype=np.int64) for column in columns[:4]]
-    tasks = demands(arrays[0], arrays[1], arrays[2], arrays[3], columns[4])
+    tasks = group_tasks(arrays[0], arrays[1], arrays[2], arrays[3], columns[4])
     gangs["full"] = tasks.shape[gangs["full"]] if rows else 0
     gangs["rest"] = np.where(gangs["rest"] == NONE, NONE, tasks.shape[gangs["rest"]]) if rows else NONE
     weights = np.array(columns[5], dtype=np.int64)
     tasks.shapes["weight"] = np.bincount(tasks.shape, weights, len(tasks.shapes))
-    return gangs, Demands(tasks.shapes, np.repeat(tasks.shape, weights), tasks.model_sets)
+    return gangs, Tasks(tasks.shapes, np.repeat(tasks.shape, weights), tasks.model_sets)
 
 
 def _largest_part(kind: dict[str, int], accepted: NDArray[np.bool_], supply: Supply) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 # The scheduling pass where jobs share GPUs in thousandths (see supply.pxi and rules.pxi).
 #
-# Everything is counted in milli-GPUs. Jobs of one demand wait in one queue, or all of a domain where the first that
+# Everything is counted in milli-GPUs. Jobs of one class wait in one queue, or all of a domain where the first that
 # cannot start stops the pass. A job that did not fit is looked at again only when a node on which something ended, or
 # that joined, could hold it.
 
@@ -14,9 +14,8 @@ cdef inline int64_t partly_free(State s, Fractions f, int64_t node):
 
 
 cdef inline void hold_part(State s, Fractions f, Gangs gangs, int64_t j, int64_t shape, int64_t node):
-    """Take the chosen GPUs of a node for a part of a job, and chain them to it."""
-    cdef int64_t i, link
-    cdef Take* entry
+    """Take the chosen GPUs of a node for a part of a job."""
+    cdef int64_t i
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     cdef Shape* task = &f.shapes[shape]
@@ -24,34 +23,28 @@ cdef inline void hold_part(State s, Fractions f, Gangs gangs, int64_t j, int64_t
     supply_take(f, shape, node, gangs.chosen)
     g.fragmented += partly_free(s, f, node)
     for i in range(task.count):
-        link = g.free_take
-        entry = &s.takes[link]
-        g.free_take = entry.next
-        entry.node = node
-        entry.gpu = gangs.chosen[i]
-        entry.next = job.take
-        job.take = link
+        add_allocation(s, job, node, 0).gpu = gangs.chosen[i]
     cdef int64_t amount = task.count * task.milli
     g.busy += amount
     g.free -= amount
-    s.domains[s.demands[job.demand].domain].free -= amount
+    s.domains[s.job_classes[job.job_class].domain].free -= amount
 
 
 cdef inline void give_back(State s, Fractions f, Gangs gangs, int64_t j):
-    """Free what a job holds. Its chain names the part that was placed last first."""
+    """Free what a job holds. Its allocation names the part placed last first."""
     cdef int64_t part, shape, node, i, amount
     cdef Shape* task
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
-    cdef Gang* gang = &gangs.gangs[job.demand]
-    cdef int64_t link = job.take
+    cdef Gang* gang = &gangs.gangs[job.job_class]
+    cdef int64_t link = job.allocation
     for part in range(gang.parts if gang.rest != NONE else gang.parts - 1, -1, -1):
         shape = gang.full if part < gang.parts else gang.rest
         task = &f.shapes[shape]
-        node = s.takes[link].node
+        node = s.allocations[link].node
         for i in range(task.count):
-            gangs.chosen[i] = s.takes[link].gpu
-            link = s.takes[link].next
+            gangs.chosen[i] = s.allocations[link].gpu
+            link = s.allocations[link].next
         amount = task.count * task.milli
         g.fragmented -= partly_free(s, f, node)
         supply_release(f, shape, node, gangs.chosen)
@@ -59,8 +52,8 @@ cdef inline void give_back(State s, Fractions f, Gangs gangs, int64_t j):
         g.busy -= amount
         if s.nodes[node].up:
             g.free += amount
-            s.domains[s.demands[job.demand].domain].free += amount
-    free_chain(s, job)
+            s.domains[s.job_classes[job.job_class].domain].free += amount
+    drop_allocation(s, job)
 
 
 cdef inline int64_t place_parts(State s, Fractions f, Gangs gangs, int64_t j, Gang* gang):
@@ -84,8 +77,8 @@ cdef inline int64_t place_parts(State s, Fractions f, Gangs gangs, int64_t j, Ga
 cdef inline int64_t fractional_place(State s, Fractions f, Gangs gangs, int64_t j):
     """Take GPUs for a waiting job; return its nodes, 0 without room."""
     cdef Job* job = &s.jobs[j]
-    cdef Gang* gang = &gangs.gangs[job.demand]
-    if s.domains[s.demands[job.demand].domain].free < job.gpus:
+    cdef Gang* gang = &gangs.gangs[job.job_class]
+    if s.domains[s.job_classes[job.job_class].domain].free < job.gpus:
         return 0
     if gang.parts > 1 or gang.rest != NONE:
         return place_parts(s, f, gangs, j, gang)
@@ -106,11 +99,11 @@ cdef inline void fractional_start(State s, Gangs gangs, int64_t j, int64_t nodes
     g.running += 1
     g.pending -= 1
     schedule_event(s, j)
-    tell(s, START, j, NONE, PPM)
-    cdef int64_t link = job.take
+    log_row(s, START, j, NONE, PPM)
+    cdef int64_t link = job.allocation
     while link != NONE and g.log_on:
-        tell_gpu(s, j, s.takes[link].node, s.takes[link].gpu, gangs.gangs[job.demand].milli)
-        link = s.takes[link].next
+        log_gpu(s, j, s.allocations[link].node, s.allocations[link].gpu, gangs.gangs[job.job_class].milli)
+        link = s.allocations[link].next
 
 
 cdef inline void fractional_change_nodes(State s, Fractions f):
@@ -123,7 +116,7 @@ cdef inline void fractional_change_nodes(State s, Fractions f):
         g.events += 1
         g.change += 1
         d = s.groups[s.nodes[node].group].domain
-        tell(s, UP if change.up else DOWN, NONE, node, 0)
+        log_row(s, UP if change.up else DOWN, NONE, node, 0)
         touch(s, d, 1)
         if change.up == s.nodes[node].up:
             continue
@@ -141,15 +134,7 @@ cdef inline bint fractional_next_instant(State s, Fractions f, Gangs gangs, Key 
     """Carry out every event of the next moment; return False when there is none."""
     cdef int64_t j
     cdef Globals* g = &s.g[0]
-    cdef int64_t now = NEVER
-    if g.event_size > 0:
-        now = s.events[0].key >> 2
-    if g.submitted < g.jobs:
-        now = min(now, s.jobs[g.submitted].submit)
-    elif g.event_size == 0 and g.pending == 0:
-        return False
-    if g.change < g.changes:
-        now = min(now, s.changes[g.change].time)
+    cdef int64_t now = next_time(s)
     if now == NEVER:
         return False
     advance(s, now)
@@ -159,7 +144,7 @@ cdef inline bint fractional_next_instant(State s, Fractions f, Gangs gangs, Key 
         g.event_size -= 1
         end_job(s, j)
         give_back(s, f, gangs, j)
-        touch(s, s.demands[s.jobs[j].demand].domain, 1)
+        touch(s, s.job_classes[s.jobs[j].job_class].domain, 1)
     fractional_change_nodes(s, f)
     while g.submitted < g.jobs and s.jobs[g.submitted].submit <= now:
         g.submitted += 1
@@ -170,7 +155,7 @@ cdef inline bint fractional_next_instant(State s, Fractions f, Gangs gangs, Key 
 cdef inline bint could_start(State s, Fractions f, Gangs gangs, int64_t j, int64_t since):
     """Return whether a job that did not fit may do so after the changes of nodes from number `since` on."""
     cdef int64_t number
-    cdef Gang* gang = &gangs.gangs[s.jobs[j].demand]
+    cdef Gang* gang = &gangs.gangs[s.jobs[j].job_class]
     cdef int64_t changes = f.totals[CHANGES]
     if gang.parts > 1 or gang.rest != NONE or changes - since > len(f.changed):
         return True
@@ -192,7 +177,7 @@ cdef inline void fractional_pass(State s, Fractions f, Gangs gangs, int64_t d, i
             if queue.size > 0 and queue.blocked:
                 queue.blocked = not could_start(s, f, gangs, s.waiting[queue.base + queue.head].job, since)
     while True:
-        q = first_queue(s, low, high)
+        q = first_queue(s, False, low, high)
         if q == NONE:
             break
         j = s.waiting[s.queues[q].base + s.queues[q].head].job

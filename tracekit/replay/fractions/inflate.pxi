@@ -1,6 +1,4 @@
-# The inflate mode: tasks only arrive and none leaves, to see how full a placement rule can make a cluster.
-#
-# It repeats the experiment of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, on any tasks and nodes.
+# The inflate mode (see inflate.py).
 
 
 def inflate_arrive(Fractions state, int32_t[::1] shapes, int32_t[::1] gpus, int64_t[::1] left, int64_t[::1] wasted):

@@ -10,33 +10,39 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.errors import UsageError
+from tracekit.errors import UsageError, nearest
+from tracekit.outputs import StagedFolder, output_errors
+from tracekit.progress import Progress
 from tracekit.replay import kernel
-from tracekit.replay.fractions.demands import demands_of, expected_workload, supply_of
-from tracekit.replay.fractions.supply import WHOLE, fractions
+from tracekit.replay.fractions.supply import RULES, WHOLE, fractions
+from tracekit.replay.fractions.tasks import expected_workload, supply_of, tasks_of_jobs
 from tracekit.replay.kernel import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
-    from tracekit.replay.fractions.demands import Demands, Supply
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.fractions.tasks import Supply, Tasks
     from tracekit.replay.jobs import Jobs
+    from tracekit.replay.scenario import Scenario
 
-__all__ = ["arrivals", "by_percent", "inflate", "inflate_jobs"]
+__all__ = ["arrivals", "by_percent", "inflate", "inflate_jobs", "run_inflation"]
+
+_MARKER = "inflation.parquet"
 
 
-def inflate(tasks: Demands, nodes: Supply, policy: str, seed: int, load: float = 1.3) -> pl.DataFrame:
-    """Let tasks arrive on an empty cluster until they ask for `load` times its GPUs, and tell how it fills.
+def inflate(tasks: Tasks, nodes: Supply, policy: str, seed: int, load: float = 1.3) -> pl.DataFrame:
+    """Let tasks arrive on an empty cluster until they ask for `load` times its GPUs, and return how it fills.
 
     Each task arrives once, in an order shuffled by the seed, followed by tasks drawn with replacement (see `arrivals`).
     A task that fits nowhere is dropped. The seed also draws the rank of the nodes, which decides ties.
 
     Parameters
     ----------
-    tasks : Demands
+    tasks : Tasks
         The tasks; they are the expected workload too.
     nodes : Supply
         The nodes.
@@ -45,13 +51,13 @@ def inflate(tasks: Demands, nodes: Supply, policy: str, seed: int, load: float =
     seed : int
         Seed of all that is drawn, 0 or more.
     load : float
-        GPUs asked for at the end, as a share of the GPUs there are.
+        GPUs requested at the end, as a share of the GPUs there are.
 
     Returns
     -------
     polars.DataFrame
         One row for each whole percent reached, in this order of columns:
-        `arrived_percent` (GPUs asked for so far, placed or not, of all GPUs [%]),
+        `arrived_percent` (GPUs requested so far, placed or not, of all GPUs [%]),
         `gpu_allocation_ratio` (GPUs held, of all GPUs [%]), `unallocated_gpus` (the rest [%]),
         `fragmented_gpus` (fragment of the nodes, of all GPUs [%]; see `fractions.wasted_milli`),
         `fragmentation_rate` (the same, of the GPUs left [%]; NULL where none is left).
@@ -78,8 +84,8 @@ def inflate(tasks: Demands, nodes: Supply, policy: str, seed: int, load: float =
     )
     left, wasted = np.zeros(len(order), dtype=np.int64), np.zeros(len(order), dtype=np.int64)
     kernel.inflate_arrive(kernel.Fractions(state), tasks.shape[order], np.zeros_like(state.scratch), left, wasted)
-    asked = _asked(tasks)[order]
-    return by_percent(np.cumsum(asked), left, wasted / int(state.totals[WEIGHT]), capacity)
+    requested = _requested(tasks)[order]
+    return by_percent(np.cumsum(requested), left, wasted / int(state.totals[WEIGHT]), capacity)
 
 
 def inflate_jobs(jobs: Jobs, cluster: Cluster, policy: str, seed: int, load: float = 1.3) -> pl.DataFrame:
@@ -89,29 +95,29 @@ def inflate_jobs(jobs: Jobs, cluster: Cluster, policy: str, seed: int, load: flo
     any node has is never placed. CPU and memory count only where they are known of every node.
     """
     nodes, knows_cpu, knows_memory = supply_of(cluster)
-    return inflate(demands_of(jobs, cpu=knows_cpu, memory=knows_memory), nodes, policy, seed, load)
+    return inflate(tasks_of_jobs(jobs, cpu=knows_cpu, memory=knows_memory), nodes, policy, seed, load)
 
 
-def _asked(tasks: Demands) -> NDArray[np.int64]:
+def _requested(tasks: Tasks) -> NDArray[np.int64]:
     of_shape = tasks.shapes["count"].astype(np.int64) * tasks.shapes["milli"]
     return np.asarray(of_shape[tasks.shape], dtype=np.int64)
 
 
-def arrivals(tasks: Demands, capacity_milli: int, load: float, random: np.random.Generator) -> NDArray[np.int64]:
+def arrivals(tasks: Tasks, capacity_milli: int, load: float, random: np.random.Generator) -> NDArray[np.int64]:
     """Return the order in which tasks arrive, as indices of tasks.
 
-    All tasks shuffled, then tasks drawn uniformly with replacement, until the next would bring the GPUs asked for above
+    All tasks shuffled, then tasks drawn uniformly with replacement, until the next would bring the GPUs requested above
     `load` times the capacity; as in the study, of that next task only one GPU is counted. Where the tasks ask for
     more from the start, random ones are left out until they do not.
 
     Parameters
     ----------
-    tasks : Demands
+    tasks : Tasks
         The tasks.
     capacity_milli : int
         GPUs of the cluster [milli-GPU].
     load : float
-        GPUs asked for at the end, as a share of the capacity.
+        GPUs requested at the end, as a share of the capacity.
     random : numpy Generator
         Source of what is drawn.
 
@@ -122,28 +128,28 @@ def arrivals(tasks: Demands, capacity_milli: int, load: float, random: np.random
     """
     if not 0 < load < float("inf"):
         raise UsageError(f"a load is a number above 0, not {load}")
-    asked = _asked(tasks)
-    total = int(asked.sum())
+    requested = _requested(tasks)
+    total = int(requested.sum())
     if total == 0:
         raise UsageError("no task asks for a GPU")
     target = load * capacity_milli
     order = random.permutation(len(tasks))
     if total > target:
         leaving = random.permutation(len(tasks))
-        still = total - np.cumsum(asked[leaving])
+        still = total - np.cumsum(requested[leaving])
         gone = leaving[: int(np.argmax(still <= target)) + 1]
         return np.asarray(order[~np.isin(order, gone)], dtype=np.int64)
     one_gpu = tasks.shapes["milli"].astype(np.int64)[tasks.shape]
     parts = [order]
     while True:
         drawn = random.integers(len(tasks), size=len(tasks))
-        before = total + np.cumsum(asked[drawn]) - asked[drawn]
+        before = total + np.cumsum(requested[drawn]) - requested[drawn]
         beyond = before + one_gpu[drawn] > target
         if beyond.any():
             parts.append(drawn[: int(np.argmax(beyond))])
             return np.concatenate(parts)
         parts.append(drawn)
-        total += int(asked[drawn].sum())
+        total += int(requested[drawn].sum())
 
 
 def by_percent(
@@ -151,7 +157,7 @@ def by_percent(
 ) -> pl.DataFrame:
     """Reduce arrivals to whole percents, as the published tables of the study were made.
 
-    An arrival belongs to the nearest whole percent (halves to the even one) of the GPUs asked for so far, itself
+    An arrival belongs to the nearest whole percent (halves to the even one) of the GPUs requested so far, itself
     included; a percent has the means over its arrivals, or over those of the percents beside it where it has none, and
     NULL where those have none too. The allocation is rounded to 2 decimals for each arrival and for the mean, the
     fragment for the mean, the rate not at all.
@@ -159,7 +165,7 @@ def by_percent(
     Parameters
     ----------
     arrived_milli : array, shape (n,)
-        GPUs asked for so far, at each arrival [milli-GPU].
+        GPUs requested so far, at each arrival [milli-GPU].
     left_milli, fragment_milli : arrays, shape (n,)
         GPUs left after it, and the fragment of all nodes [milli-GPU].
     capacity : int
@@ -195,3 +201,56 @@ _MEASURES: Sequence[str] = ("gpu_allocation_ratio", "unallocated_gpus", "fragmen
 def _mean(values: NDArray[np.float64]) -> float | None:
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else None
+
+
+def run_inflation(
+    scenario: Scenario,
+    rules: Sequence[str] | None,
+    load: float,
+    out: Path,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """Let tasks arrive up to `load` times the GPUs under each rule; write OUT and return its last lines.
+
+    OUT holds inflation.parquet and inflation.csv: policy, and the columns of `inflate`.
+
+    Parameters
+    ----------
+    rules : sequence of str, optional
+        Names of placement rules, all when None.
+
+    Returns
+    -------
+    polars.DataFrame
+        Of each rule the last whole percent.
+
+    Raises
+    ------
+    UsageError
+        There is no such rule, or the load cannot be used.
+    OutputError
+        OUT exists or cannot be written.
+    """
+    progress = progress or Progress()
+    # best-fit is spelled with a hyphen where it is a placement of a replay.
+    chosen = list(dict.fromkeys(r.replace("-", "") for r in rules or RULES))
+    for rule in chosen:
+        if rule not in RULES:
+            raise UsageError(f"'{rule[:60]}' is not a placement rule for tasks that arrive", hint=nearest(rule, RULES))
+    staged = StagedFolder(out, force=force, marker=_MARKER, kind="a placement study")
+    try:
+        tables = []
+        for rule in chosen:
+            progress.stage(f"filling the cluster by {rule}")
+            table = inflate_jobs(scenario.jobs, scenario.cluster, rule, scenario.seed, load)
+            tables.append(table.select(pl.lit(rule).alias("policy"), pl.all()))
+        found = pl.concat(tables)
+        with output_errors(out):
+            found.write_parquet(staged.path / _MARKER)
+            found.write_csv(staged.path / "inflation.csv")
+        staged.commit()
+    finally:
+        staged.discard()
+    return found.group_by("policy", maintain_order=True).last()

@@ -16,52 +16,31 @@ cdef struct Gang:
     int32_t full, parts, rest, milli
 
 
-cdef class Fractions:
+cdef class Fractions(Arrays):
     """Nodes and what runs on them (see `supply.Fractions`)."""
 
-    cdef int64_t rule
-    cdef PartNode[::1] nodes
-    cdef int32_t[:, ::1] gpu_left
-    cdef int32_t[:, ::1] holders
-    cdef uint8_t[:, ::1] accepted
-    cdef Shape[::1] shapes
-    cdef Shape[::1] expected
-    cdef int64_t[::1] totals
-    cdef int32_t[::1] changed
-    cdef int8_t[:, ::1] scores
-    cdef int32_t[::1] scored_shape
-    cdef int64_t[::1] scored_until
-    cdef uint64_t[::1] random
-    cdef int32_t[::1] scratch
-
-    def __init__(self, arrays):
-        self.rule = arrays.rule
-        self.nodes = arrays.nodes
-        self.gpu_left = arrays.gpu_left
-        self.holders = arrays.holders
-        self.accepted = arrays.accepted
-        self.shapes = arrays.shapes
-        self.expected = arrays.expected
-        self.totals = arrays.totals
-        self.changed = arrays.changed
-        self.scores = arrays.scores
-        self.scored_shape = arrays.scored_shape
-        self.scored_until = arrays.scored_until
-        self.random = arrays.random
-        self.scratch = arrays.scratch
+    cdef public int64_t rule
+    cdef public PartNode[::1] nodes
+    cdef public int32_t[:, ::1] gpu_left
+    cdef public int32_t[:, ::1] holders
+    cdef public uint8_t[:, ::1] accepted
+    cdef public Shape[::1] shapes
+    cdef public Shape[::1] expected
+    cdef public int64_t[::1] totals
+    cdef public int32_t[::1] changed
+    cdef public int8_t[:, ::1] scores
+    cdef public int32_t[::1] scored_shape
+    cdef public int64_t[::1] scored_until
+    cdef public uint64_t[::1] random
+    cdef public int32_t[::1] scratch
 
 
-cdef class Gangs:
+cdef class Gangs(Arrays):
     """Jobs of several parts (see `build.Gangs`)."""
 
-    cdef Gang[::1] gangs
-    cdef int32_t[::1] chosen
-    cdef int32_t[::1] barred
-
-    def __init__(self, arrays):
-        self.gangs = arrays.gangs
-        self.chosen = arrays.chosen
-        self.barred = arrays.barred
+    cdef public Gang[::1] gangs
+    cdef public int32_t[::1] chosen
+    cdef public int32_t[::1] barred
 
 
 cdef Shape _shape

@@ -1,6 +1,4 @@
 # Nodes whose GPUs are divided in thousandths: what is left of them, and how much of that the workload cannot use.
-#
-# All functions below the state are compiled, keep no memory of their own and work in whole numbers.
 
 # A whole GPU [milli-GPU].
 cpdef enum:

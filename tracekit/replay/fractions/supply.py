@@ -11,13 +11,13 @@ import numpy as np
 
 from tracekit.errors import UsageError, nearest
 from tracekit.replay import kernel
-from tracekit.replay.engine.state import record
+from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import CPU_SCALE, GPU_SCALE, MILLI_LEFT, WEIGHT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.fractions.demands import Demands, Expected, Supply
+    from tracekit.replay.fractions.tasks import ExpectedWorkload, Supply, Tasks
 
 __all__ = ["RULES", "Fractions", "fractions"]
 
@@ -56,17 +56,17 @@ class Fractions(NamedTuple):
     scored_shape: NDArray[np.int32]
     """Which shape a row of `scores` belongs to; -1 none yet (rows,)."""
     scored_until: NDArray[np.int64]
-    """Number of changes that a row of `scores` knows of (rows,)."""
+    """Number of changes that a row of `scores` includes (rows,)."""
     random: NDArray[np.uint64]
-    """State of the random numbers, never 0 (1,)."""
+    """EngineState of the random numbers, never 0 (1,)."""
     scratch: NDArray[np.int32]
     """Room for the GPUs of a task (G,)."""
 
 
 def fractions(
     supply: Supply,
-    tasks: Demands,
-    expected: Expected,
+    tasks: Tasks,
+    expected: ExpectedWorkload,
     rule: str,
     *,
     seed: int = 0,
@@ -78,9 +78,9 @@ def fractions(
     ----------
     supply : Supply
         The nodes.
-    tasks : Demands
+    tasks : Tasks
         The tasks that may come; only their shapes are looked at.
-    expected : Expected
+    expected : ExpectedWorkload
         The workload that defines fragmentation; see `expected_workload`.
     rule : str
         A name of RULES.
@@ -99,7 +99,7 @@ def fractions(
     order = np.arange(len(supply)) if rank is None else rank
     gpus = supply.gpus[order]
     most = max(1, int(gpus.max(initial=1)))
-    nodes = np.zeros(len(order), dtype=record("PartNode"))
+    nodes = np.zeros(len(order), dtype=struct_dtype("PartNode"))
     nodes["cpu_left"], nodes["memory_left"] = supply.cpu_milli[order], supply.memory_mib[order]
     nodes["gpus"], nodes["whole"], nodes["milli_left"] = gpus, gpus, gpus * WHOLE
     nodes["model"] = supply.model[order]
@@ -111,8 +111,8 @@ def fractions(
     totals[GPU_SCALE] = most * WHOLE
     totals[WEIGHT] = expected.shapes["weight"].sum()
     sets = list(dict.fromkeys([*tasks.model_sets, *expected.model_sets]))
-    wanted = expected.shapes.copy()
-    wanted["models"] = [sets.index(expected.model_sets[index]) for index in wanted["models"]]
+    expected_shapes = expected.shapes.copy()
+    expected_shapes["models"] = [sets.index(expected.model_sets[index]) for index in expected_shapes["models"]]
     state = Fractions(
         rule=RULES.index(rule),
         nodes=nodes,
@@ -120,7 +120,7 @@ def fractions(
         holders=np.zeros((len(nodes), 1 + most), dtype=np.int32),
         accepted=_accepted(sets, supply.models).view(np.uint8),
         shapes=tasks.shapes,
-        expected=wanted,
+        expected=expected_shapes,
         totals=totals,
         changed=np.full(len(nodes), -1, dtype=np.int32),
         scores=np.full((rows, len(nodes)), -1, dtype=np.int8),

@@ -12,7 +12,7 @@ cdef enum:
     _FASTEST = 1_000_000_000
 
 
-cdef inline int64_t check(State s, Columns p, int64_t[::1] wanted):
+cdef inline int64_t check(State s, PlanArrays p, int64_t[::1] wanted):
     """Note the place of each job named, plus 1; return 0, or what is wrong with the plan (`g.culprit` is the place)."""
     cdef int64_t i, j
     cdef Domain* domain
@@ -27,7 +27,7 @@ cdef inline int64_t check(State s, Columns p, int64_t[::1] wanted):
         wanted[j] = i + 1
         if p.rates[i] <= 0 or p.rates[i] > _FASTEST:
             return NO_SPEED
-        domain = &s.domains[s.demands[s.jobs[j].demand].domain]
+        domain = &s.domains[s.job_classes[s.jobs[j].job_class].domain]
         if p.groups[i] != NONE and (p.groups[i] < domain.group_low or p.groups[i] >= domain.group_high):
             return GROUP_UNKNOWN
         if p.gpus[i] < 0:
@@ -35,7 +35,7 @@ cdef inline int64_t check(State s, Columns p, int64_t[::1] wanted):
     return 0
 
 
-cdef inline int64_t plan_count(State s, Columns p, bint keep, int64_t[::1] wanted):
+cdef inline int64_t plan_count(State s, PlanArrays p, int64_t[::1] wanted):
     """Compare what is asked with what there is, domain by domain; return 0 or TOO_MANY."""
     cdef int64_t d, i, j
     cdef Domain* domain
@@ -44,10 +44,10 @@ cdef inline int64_t plan_count(State s, Columns p, bint keep, int64_t[::1] wante
         s.domains[d].held = s.domains[d].free
     for i in range(g.event_size):
         j = s.events[i].job
-        if not keep or wanted[j]:
-            s.domains[s.demands[s.jobs[j].demand].domain].held += s.jobs[j].gpus
+        if not p.keep or wanted[j]:
+            s.domains[s.job_classes[s.jobs[j].job_class].domain].held += s.jobs[j].gpus
     for i in range(len(p.jobs)):
-        domain = &s.domains[s.demands[s.jobs[p.jobs[i]].demand].domain]
+        domain = &s.domains[s.job_classes[s.jobs[p.jobs[i]].job_class].domain]
         g.culprit = i
         if p.gpus[i] > domain.held:
             if not p.optional[i]:
@@ -57,17 +57,15 @@ cdef inline int64_t plan_count(State s, Columns p, bint keep, int64_t[::1] wante
     return 0
 
 
-cdef inline int64_t plan_count_alone(
-    State s, Columns p, int64_t[::1] ends, int64_t[::1] beside, int64_t low, int64_t high
-):
+cdef inline int64_t plan_count_alone(State s, PlanArrays p, int64_t low, int64_t high):
     """Compare what is asked of GPUs without jobs, once the plan's jobs left theirs; return 0 or TOO_MANY."""
     cdef int64_t i, j
     if low == high:
         return 0
-    cdef int64_t left = s.domains[s.demands[s.jobs[p.jobs[low]].demand].domain].free
+    cdef int64_t left = s.domains[s.job_classes[s.jobs[p.jobs[low]].job_class].domain].free
     for i in range(low, high):
         j = p.jobs[i]
-        if s.jobs[j].status == RUNNING or ends[i] < ends[i + 1] or (beside[i] != NONE and beside[i] != j):
+        if s.jobs[j].status == RUNNING or is_named(p, i) or (p.beside[i] != NONE and p.beside[i] != j):
             continue
         s.g[0].culprit = i
         if p.gpus[i] <= left:
@@ -81,9 +79,9 @@ cdef inline bint must_move(State s, Job* job, int64_t gpus, int64_t group, int64
     """Return whether a running job that is to have these GPUs must leave its own."""
     if job.gpus != gpus:
         return True
-    if job.take == NONE:
+    if job.allocation == NONE:
         return False
-    cdef int64_t index = s.nodes[s.takes[job.take].node].group
+    cdef int64_t index = s.nodes[s.allocations[job.allocation].node].group
     return (group >= 0 and index != group) or (model >= 0 and s.groups[index].model != model)
 
 
@@ -116,103 +114,57 @@ cdef inline int64_t find_unnamed(State s, int64_t[::1] wanted, int64_t[::1] stop
     return count
 
 
-cdef inline int64_t check_all(
-    State s,
-    Columns p,
-    int64_t[:, ::1] rows,
-    int64_t[::1] ends,
-    int64_t[::1] beside,
-    bint keep,
-    bint any_model,
-    int64_t[::1] wanted,
-):
+cdef inline int64_t check_all(State s, PlanArrays p, int64_t[::1] wanted):
     cdef int64_t wrong = check(s, p, wanted)
-    if rows is not None and not wrong:
-        wrong = check_rows(s, p, rows, ends, any_model)
-    if beside is None and not wrong:
-        wrong = plan_count(s, p, keep, wanted)
-    if beside is not None and not wrong:
-        wrong = check_beside(s, p, beside, keep, wanted)
+    if p.rows is not None and not wrong:
+        wrong = check_rows(s, p)
+    if p.beside is None and not wrong:
+        wrong = plan_count(s, p, wanted)
+    if p.beside is not None and not wrong:
+        wrong = check_beside(s, p, wanted)
     return wrong
 
 
-def apply_plan(
-    State s,
-    Key key,
-    Columns p,
-    int64_t[:, ::1] rows,
-    int64_t[::1] ends,
-    int64_t[::1] beside,
-    int64_t share,
-    bint keep,
-    bint any_model,
-    int64_t resize_ms,
-    int64_t[::1] wanted,
-    int64_t[::1] stopped,
-):
+def apply_plan(State s, Key key, PlanArrays p, int64_t[::1] wanted, int64_t[::1] stopped):
     """Carry out a plan; return 0, or what is wrong with it (`g.culprit` is the place in the plan, or the row).
 
     Parameters
     ----------
-    p : Columns
-        The jobs that it names.
-    rows, ends : arrays (r, 4) and (k + 1,), or None
-        Nodes that the plan names (see pinned_placement.pxi), by place in the plan; those of place i are `ends[i]` to
-        `ends[i + 1]`.
-        None where a planner names no nodes.
-    beside : array (k,), or None
-        The job whose GPUs each job has (see pinned_placement.pxi); None where jobs do not share.
-    share : int
-        Jobs that a GPU may have.
-    keep : bool
-        Whether jobs that are not named go on.
-    any_model : bool
-        Whether a model named may be another than the job asks for.
-    resize_ms : int
-        Cost of a change in the number of GPUs [ms].
+    p : PlanArrays
+        The plan.
     wanted : array (n,)
         Zeros; all zero again afterwards.
     stopped : array (events,)
         Room to work in.
     """
     cdef int64_t i, d, high
-    cdef int64_t wrong = check_all(s, p, rows, ends, beside, keep, any_model, wanted)
+    cdef int64_t wrong = check_all(s, p, wanted)
     if wrong:
         return wrong
-    cdef int64_t unnamed = 0 if keep else find_unnamed(s, wanted, stopped)
+    cdef int64_t unnamed = 0 if p.keep else find_unnamed(s, wanted, stopped)
     for i in range(len(p.jobs)):
         wanted[p.jobs[i]] = 0
     cdef int64_t low = 0
     for d in range(len(s.domains)):
         for i in range(unnamed):
-            if s.demands[s.jobs[stopped[i]].demand].domain == d:
+            if s.job_classes[s.jobs[stopped[i]].job_class].domain == d:
                 stop_job(s, key, stopped[i])
                 lose_job(s, &s.jobs[stopped[i]])
         high = low
-        while high < len(p.jobs) and s.demands[s.jobs[p.jobs[high]].demand].domain == d:
+        while high < len(p.jobs) and s.job_classes[s.jobs[p.jobs[high]].job_class].domain == d:
             high += 1
-        clear(s, key, p, rows, ends, beside, low, high, wanted)
-        if rows is not None:
-            wrong = give_rows(s, key, p, rows, ends, beside, low, high, share, resize_ms)
+        clear(s, key, p, low, high, wanted)
+        if p.rows is not None:
+            wrong = give_rows(s, key, p, low, high)
         if not wrong:
-            wrong = give_rest(s, key, p, ends, beside, low, high, share, any_model, resize_ms)
+            wrong = give_rest(s, key, p, low, high)
         if wrong:
             return wrong
         low = high
     return 0
 
 
-cdef inline void clear(
-    State s,
-    Key key,
-    Columns p,
-    int64_t[:, ::1] rows,
-    int64_t[::1] ends,
-    int64_t[::1] beside,
-    int64_t low,
-    int64_t high,
-    int64_t[::1] count,
-):
+cdef inline void clear(State s, Key key, PlanArrays p, int64_t low, int64_t high, int64_t[::1] count):
     """Stop the jobs that change size or place, so that all room is there when they are placed anew."""
     cdef int64_t i
     cdef Job* job
@@ -222,72 +174,50 @@ cdef inline void clear(
         if job.status != RUNNING:
             continue
         moves = must_move(s, job, p.gpus[i], p.groups[i], p.models[i])
-        if rows is not None and not moves:
-            moves = differs(s, job, rows, ends[i], ends[i + 1])
+        if p.rows is not None and not moves:
+            moves = differs(s, job, p.rows, p.ends[i], p.ends[i + 1])
         if moves:
             stop_job(s, key, p.jobs[i])
-    if beside is not None:
-        part_company(s, key, p.jobs, beside, low, high, count)
+    if p.beside is not None:
+        part_company(s, key, p.jobs, p.beside, low, high, count)
 
 
-cdef inline int64_t give_rows(
-    State s,
-    Key key,
-    Columns p,
-    int64_t[:, ::1] rows,
-    int64_t[::1] ends,
-    int64_t[::1] beside,
-    int64_t low,
-    int64_t high,
-    int64_t share,
-    int64_t resize_ms,
-):
+cdef inline int64_t give_rows(State s, Key key, PlanArrays p, int64_t low, int64_t high):
     """Place the jobs whose nodes are named; return 0 or NO_ROOM."""
     cdef int64_t i, j, old, nodes
     cdef Job* job
     for i in range(low, high):
         j = p.jobs[i]
         job = &s.jobs[j]
-        if ends[i] == ends[i + 1] or job.status == RUNNING:
+        if job.status == RUNNING or not is_named(p, i):
             continue
-        old = job.take
-        job.take = NONE
-        nodes = hold_rows(s, job, rows, ends[i], ends[i + 1], share)
+        old = job.allocation
+        job.allocation = NONE
+        nodes = hold_rows(s, job, p.rows, p.ends[i], p.ends[i + 1], p.share)
         if nodes == 0:
-            job.take = old
+            job.allocation = old
             if not p.optional[i]:
                 return NO_ROOM
         else:
-            go_on(s, key, j, old, nodes, p.gpus[i], p.rates[i], resize_ms, beside)
+            go_on(s, key, j, old, nodes, p, i)
     return 0
 
 
-cdef inline int64_t give_rest(
-    State s,
-    Key key,
-    Columns p,
-    int64_t[::1] ends,
-    int64_t[::1] beside,
-    int64_t low,
-    int64_t high,
-    int64_t share,
-    bint any_model,
-    int64_t resize_ms,
-):
+cdef inline int64_t give_rest(State s, Key key, PlanArrays p, int64_t low, int64_t high):
     """Place the jobs whose nodes are the engine's choice, or another job's; return 0, or what is wrong."""
     cdef int64_t i
     cdef Job* job
     cdef int64_t wrong = 0
-    if beside is not None:
-        wrong = plan_count_alone(s, p, ends, beside, low, high)
+    if p.beside is not None:
+        wrong = plan_count_alone(s, p, low, high)
     for i in range(low, high):
         if wrong:
             return wrong
         job = &s.jobs[p.jobs[i]]
         if job.status == RUNNING:
             change_rate(s, p.jobs[i], max(p.rates[i] * job.pace // PPM, 1))
-        elif p.gpus[i] > 0 and not is_named(ends, i):
-            wrong = give(s, key, i, p, beside, share, any_model, resize_ms)
+        elif p.gpus[i] > 0 and not is_named(p, i):
+            wrong = give(s, key, p, i)
     for i in range(low, high):
         # It found no place: it waits, as if it had been stopped.
         if s.jobs[p.jobs[i]].evicted:
@@ -295,31 +225,28 @@ cdef inline int64_t give_rest(
     return wrong
 
 
-cdef inline bint is_named(int64_t[::1] ends, int64_t i):
-    if ends is None:
-        return False
-    return bool(ends[i] < ends[i + 1])
+cdef inline bint is_named(PlanArrays p, int64_t i):
+    """Return whether the plan names the nodes of the job at a place."""
+    return p.rows is not None and p.ends[i] < p.ends[i + 1]
 
 
-cdef inline int64_t give(
-    State s, Key key, int64_t i, Columns p, int64_t[::1] beside, int64_t share, bint any_model, int64_t resize_ms
-):
+cdef inline int64_t give(State s, Key key, PlanArrays p, int64_t i):
     """Place a job that does not run; return 0, or what is wrong."""
-    cdef Demand* scratch
+    cdef JobClass* scratch
     cdef int64_t j = p.jobs[i]
     cdef Job* job = &s.jobs[j]
-    cdef Demand* demand = &s.demands[job.demand]
-    cdef int64_t old = job.take
-    job.take = NONE
+    cdef JobClass* job_class = &s.job_classes[job.job_class]
+    cdef int64_t old = job.allocation
+    job.allocation = NONE
     cdef bint alone = True
     cdef int64_t nodes = 0
-    if beside is not None and beside[i] != NONE and beside[i] != j:
+    if p.beside is not None and p.beside[i] != NONE and p.beside[i] != j:
         alone = False
-        nodes = hold_beside(s, job, &s.jobs[beside[i]], demand, p.groups[i], p.models[i], any_model, share)
+        nodes = hold_beside(s, job, job_class, p, i)
     if alone:
-        scratch = &s.demands[len(s.demands) - 1]
-        scratch.accept = narrow(s, demand, p.groups[i], p.models[i], any_model)
-        scratch.domain = demand.domain
+        scratch = &s.job_classes[len(s.job_classes) - 1]
+        scratch.accept = narrow(s, job_class, p.groups[i], p.models[i], p.any_model)
+        scratch.domain = job_class.domain
         scratch.scope = s.g[0].scope
         scratch.gpus = p.gpus[i]
         nodes = take(s, j, scratch)
@@ -327,7 +254,7 @@ cdef inline int64_t give(
         s.g[0].culprit = i
         return -nodes
     if nodes == 0:
-        job.take = old
+        job.allocation = old
     else:
-        go_on(s, key, j, old, nodes, p.gpus[i], p.rates[i], resize_ms, beside)
+        go_on(s, key, j, old, nodes, p, i)
     return 0

@@ -48,7 +48,7 @@ def settle_running(State s):
 
 
 def gather(State s, ViewRow[::1] view):
-    """Write a VIEW row for each job that waits or runs, by index; return how many."""
+    """Write a ViewRow for each job that waits or runs, by index; return how many."""
     cdef int64_t i, j, settled
     cdef Job* job
     cdef ViewRow* row
@@ -72,7 +72,9 @@ def gather(State s, ViewRow[::1] view):
         row.attained = job.attained
         row.overhead_ms = job.overhead
         row.rate = job.rate if job.status == RUNNING else 0
-        row.group = s.nodes[s.takes[job.take].node].group if job.status == RUNNING and job.take != NONE else NONE
+        row.group = NONE
+        if job.status == RUNNING and job.allocation != NONE:
+            row.group = s.nodes[s.allocations[job.allocation].node].group
         row.since_ms = job.stopped if job.status == WAITING else settled
         kept += 1
     g.active = kept

@@ -21,12 +21,12 @@ cdef enum:
     _GPU = 3
 
 
-cdef inline uint64_t narrow(State s, Demand* demand, int64_t group, int64_t model, bint any_model):
+cdef inline uint64_t narrow(State s, JobClass* job_class, int64_t group, int64_t model, bint any_model):
     """Return the groups that a plan leaves to a job, as bits."""
     cdef uint64_t named
     cdef int64_t index
-    cdef Domain* domain = &s.domains[demand.domain]
-    cdef uint64_t accept = demand.accept
+    cdef Domain* domain = &s.domains[job_class.domain]
+    cdef uint64_t accept = job_class.accept
     if model != NONE:
         named = 0
         for index in range(domain.group_low, domain.group_high):
@@ -38,39 +38,40 @@ cdef inline uint64_t narrow(State s, Demand* demand, int64_t group, int64_t mode
     return accept
 
 
-cdef inline bint may_go(State s, Demand* demand, int64_t group, int64_t model, bint any_model, int64_t node):
+cdef inline bint may_go(State s, JobClass* job_class, PlanArrays p, int64_t i, int64_t node):
     """Return whether a plan leaves a node to a job; naming a node names its GPU model."""
+    cdef int64_t model = p.models[i]
     cdef int64_t index = s.nodes[node].group
-    cdef Domain* domain = &s.domains[demand.domain]
+    cdef Domain* domain = &s.domains[job_class.domain]
     if index < domain.group_low or index >= domain.group_high:
         return False
-    if any_model and model == NONE:
+    if p.any_model and model == NONE:
         model = s.groups[index].model
-    cdef uint64_t accept = narrow(s, demand, group, model, any_model)
+    cdef uint64_t accept = narrow(s, job_class, p.groups[i], model, p.any_model)
     return (accept >> <uint64_t>(index - domain.group_low)) & <uint64_t>1 == <uint64_t>1
 
 
-cdef inline int64_t check_rows(State s, Columns p, int64_t[:, ::1] rows, int64_t[::1] ends, bint any_model):
+cdef inline int64_t check_rows(State s, PlanArrays p):
     """Return 0, or what is wrong with the nodes that a plan names for its jobs, room left aside."""
     cdef int64_t i, at, first
-    cdef Demand* demand
+    cdef JobClass* job_class
     for i in range(len(p.jobs)):
-        demand = &s.demands[s.jobs[p.jobs[i]].demand]
-        for at in range(ends[i], ends[i + 1]):
+        job_class = &s.job_classes[s.jobs[p.jobs[i]].job_class]
+        for at in range(p.ends[i], p.ends[i + 1]):
             s.g[0].culprit = at
-            if not may_go(s, demand, p.groups[i], p.models[i], any_model, rows[at, _NODE]):
+            if not may_go(s, job_class, p, i, p.rows[at, _NODE]):
                 return NOT_ACCEPTED
-            first = s.nodes[rows[ends[i], _NODE]].group
-            if s.groups[s.nodes[rows[at, _NODE]].group].model != s.groups[first].model:
+            first = s.nodes[p.rows[p.ends[i], _NODE]].group
+            if s.groups[s.nodes[p.rows[at, _NODE]].group].model != s.groups[first].model:
                 return MODELS_MIXED
     return 0
 
 
-cdef inline int64_t check_beside(State s, Columns p, int64_t[::1] beside, bint keep, int64_t[::1] wanted):
+cdef inline int64_t check_beside(State s, PlanArrays p, int64_t[::1] wanted):
     """Return 0, or what is wrong with whom a plan puts beside whom; `wanted` holds places in the plan, plus 1."""
     cdef int64_t i, other, has, place
     for i in range(len(p.jobs)):
-        other = beside[i]
+        other = p.beside[i]
         if other == NONE or other == p.jobs[i] or p.gpus[i] == 0:
             continue
         s.g[0].culprit = i
@@ -80,9 +81,9 @@ cdef inline int64_t check_beside(State s, Columns p, int64_t[::1] beside, bint k
         if wanted[other]:
             place = wanted[other] - 1
             has = p.gpus[place]
-            if place >= i or (beside[place] != NONE and beside[place] != other):
+            if place >= i or (p.beside[place] != NONE and p.beside[place] != other):
                 return BESIDE_UNKNOWN
-        elif not keep or s.jobs[other].status != RUNNING:
+        elif not p.keep or s.jobs[other].status != RUNNING:
             return BESIDE_UNKNOWN
         if has != p.gpus[i]:
             return BESIDE_SIZE
@@ -92,16 +93,16 @@ cdef inline int64_t check_beside(State s, Columns p, int64_t[::1] beside, bint k
 cdef inline bint differs(State s, Job* job, int64_t[:, ::1] rows, int64_t low, int64_t high):
     """Return whether a running job, of as many GPUs, holds others than its rows say, if it has rows."""
     cdef int64_t at, left, link, from_first
-    cdef Take* take
+    cdef Allocation* allocation
     for at in range(low, high):
         left = rows[at, _GPUS]
-        link = job.take
+        link = job.allocation
         while link != NONE:
-            take = &s.takes[link]
-            from_first = take.gpu - rows[at, _GPU]
-            if take.node == rows[at, _NODE] and (rows[at, _GPU] == NONE or 0 <= from_first < rows[at, _GPUS]):
-                left -= take.gpus
-            link = take.next
+            allocation = &s.allocations[link]
+            from_first = allocation.gpu - rows[at, _GPU]
+            if allocation.node == rows[at, _NODE] and (rows[at, _GPU] == NONE or 0 <= from_first < rows[at, _GPUS]):
+                left -= allocation.gpus
+            link = allocation.next
         if left != 0:
             return True
     return False
@@ -114,7 +115,7 @@ cdef inline bint row_fits(State s, int64_t[:, ::1] rows, int64_t at, int64_t sha
     if not s.g[0].seats or rows[at, _GPU] == NONE:
         return node.free >= rows[at, _GPUS]
     for gpu in range(rows[at, _GPU], rows[at, _GPU] + rows[at, _GPUS]):
-        if s.takes[node.seat + gpu].gpus >= share:
+        if s.allocations[node.seat + gpu].gpus >= share:
             return False
     return True
 
@@ -143,59 +144,58 @@ cdef inline int64_t hold_rows(State s, Job* job, int64_t[:, ::1] rows, int64_t l
     return nodes
 
 
-cdef inline int64_t hold_beside(
-    State s, Job* job, Job* other, Demand* demand, int64_t group, int64_t model, bint any_model, int64_t share
-):
-    """Take the GPUs of another job for one without GPUs; return its nodes.
+cdef inline int64_t hold_beside(State s, Job* job, JobClass* job_class, PlanArrays p, int64_t i):
+    """Take the GPUs of the job beside which a plan puts one without GPUs; return its nodes.
 
     0 (nothing taken): nothing may start there now. A negative number: what is wrong.
     """
-    cdef Take* take
+    cdef Allocation* allocation
+    cdef Job* other = &s.jobs[p.beside[i]]
     if other.status != RUNNING:
         return 0
-    cdef int64_t link = other.take
+    cdef int64_t link = other.allocation
     while link != NONE:
-        take = &s.takes[link]
-        if not may_go(s, demand, group, model, any_model, take.node):
+        allocation = &s.allocations[link]
+        if not may_go(s, job_class, p, i, allocation.node):
             return -TOO_FAR
-        if s.takes[s.nodes[take.node].seat + take.gpu].gpus >= share:
+        if s.allocations[s.nodes[allocation.node].seat + allocation.gpu].gpus >= p.share:
             return -CROWDED
-        if s.nodes[take.node].up == 0:
+        if s.nodes[allocation.node].up == 0:
             return 0
-        link = take.next
-    link = other.take
+        link = allocation.next
+    link = other.allocation
     while link != NONE:
-        hold_seat(s, job, s.takes[link].node, s.takes[link].gpu)
-        link = s.takes[link].next
+        hold_seat(s, job, s.allocations[link].node, s.allocations[link].gpu)
+        link = s.allocations[link].next
     return other.nodes
 
 
 cdef inline bint together(State s, Job* job, Job* other):
     """Return whether two running jobs of equally many GPUs have the same."""
-    cdef int64_t link = other.take
+    cdef int64_t link = other.allocation
     while link != NONE:
-        s.takes[s.nodes[s.takes[link].node].seat + s.takes[link].gpu].job = 1
-        link = s.takes[link].next
+        s.allocations[s.nodes[s.allocations[link].node].seat + s.allocations[link].gpu].job = 1
+        link = s.allocations[link].next
     cdef bint same = True
-    link = job.take
+    link = job.allocation
     while link != NONE:
-        if s.takes[s.nodes[s.takes[link].node].seat + s.takes[link].gpu].job == 0:
+        if s.allocations[s.nodes[s.allocations[link].node].seat + s.allocations[link].gpu].job == 0:
             same = False
-        link = s.takes[link].next
-    link = other.take
+        link = s.allocations[link].next
+    link = other.allocation
     while link != NONE:
-        s.takes[s.nodes[s.takes[link].node].seat + s.takes[link].gpu].job = 0
-        link = s.takes[link].next
+        s.allocations[s.nodes[s.allocations[link].node].seat + s.allocations[link].gpu].job = 0
+        link = s.allocations[link].next
     return same
 
 
 cdef inline bint in_company(State s, Job* job, int64_t jobs):
     """Return whether any GPU of a running job has other than so many jobs."""
-    cdef int64_t link = job.take
+    cdef int64_t link = job.allocation
     while link != NONE:
-        if s.takes[s.nodes[s.takes[link].node].seat + s.takes[link].gpu].gpus != jobs:
+        if s.allocations[s.nodes[s.allocations[link].node].seat + s.allocations[link].gpu].gpus != jobs:
             return True
-        link = s.takes[link].next
+        link = s.allocations[link].next
     return False
 
 

@@ -5,7 +5,7 @@ cdef inline void stop_job(State s, Key key, int64_t j):
     """Take a running job off its GPUs; `evicted` is the row of its stop in the log, plus 1."""
     cdef Job* job = &s.jobs[j]
     settle(job, s.g[0].now)
-    release(s, job, s.demands[job.demand].domain)
+    release(s, job, s.job_classes[job.job_class].domain)
     suspend(s, key, j)
     job.evicted = max(s.g[0].log_size, 1)
 
@@ -13,7 +13,7 @@ cdef inline void stop_job(State s, Key key, int64_t j):
 cdef inline void lose_job(State s, Job* job):
     """Book a stopped job that did not start again as preempted."""
     job.evicted = 0
-    free_chain(s, job)
+    drop_allocation(s, job)
     job.preemptions += 1
     job.overhead += overhead_of(s, job.gpus)
 
@@ -29,42 +29,35 @@ cdef inline void charge(State s, Job* job, int64_t cost):
 
 
 cdef inline bint same_seats(State s, int64_t old, int64_t new):
-    """Return whether two chains of equally many links name the same GPUs."""
+    """Return whether two allocations of equally many links are the same GPUs."""
     cdef int64_t link
     while old != NONE:
         link = new
-        while link != NONE and (s.takes[link].node != s.takes[old].node or s.takes[link].gpu != s.takes[old].gpu):
-            link = s.takes[link].next
+        while link != NONE and (
+            s.allocations[link].node != s.allocations[old].node or s.allocations[link].gpu != s.allocations[old].gpu
+        ):
+            link = s.allocations[link].next
         if link == NONE:
             return False
-        old = s.takes[old].next
+        old = s.allocations[old].next
     return True
 
 
-cdef inline void go_on(
-    State s,
-    Key key,
-    int64_t j,
-    int64_t old,
-    int64_t nodes,
-    int64_t gpus,
-    int64_t rate,
-    int64_t resize_ms,
-    int64_t[::1] beside,
-):
-    """Run a waiting or moving job on the GPUs that it was just given; `old` is the chain that it had.
+cdef inline void go_on(State s, Key key, int64_t j, int64_t old, int64_t nodes, PlanArrays p, int64_t i):
+    """Run the job at place i of a plan on the GPUs that it was just given; `old` is the allocation that it had.
 
-    Where jobs share GPUs (`beside` is not None) it may be back where it was, and then it is charged nothing.
+    Where jobs share GPUs it may be back where it was, and then it is charged nothing.
     """
     cdef Job* job = &s.jobs[j]
     cdef int64_t old_gpus = job.gpus
-    cdef int64_t fresh = job.take
-    if beside is not None and job.evicted and old_gpus == gpus and same_seats(s, old, fresh):
+    cdef int64_t gpus = p.gpus[i]
+    cdef int64_t fresh = job.allocation
+    if p.beside is not None and job.evicted and old_gpus == gpus and same_seats(s, old, fresh):
         forgive_stop(s, job)
-    job.take = old
-    free_chain(s, job)
-    job.take = fresh
+    job.allocation = old
+    drop_allocation(s, job)
+    job.allocation = fresh
     job.gpus = gpus
     if job.evicted:
-        charge(s, job, resize_ms if old_gpus != gpus else overhead_of(s, gpus))
-    start(s, key, j, nodes, rate)
+        charge(s, job, p.resize_ms if old_gpus != gpus else overhead_of(s, gpus))
+    start(s, key, j, nodes, p.rates[i])

@@ -1,20 +1,19 @@
 # The arrays of a plan.
 
 
-cdef class Columns:
-    """What a plan gives each job that it names (see `plan_arrays.Columns`)."""
+cdef class PlanArrays(Arrays):
+    """A plan (see `plan_reader.PlanArrays`)."""
 
-    cdef int64_t[::1] jobs
-    cdef int64_t[::1] gpus
-    cdef int64_t[::1] rates
-    cdef int64_t[::1] groups
-    cdef int64_t[::1] models
-    cdef uint8_t[::1] optional
-
-    def __init__(self, arrays):
-        self.jobs = arrays.jobs
-        self.gpus = arrays.gpus
-        self.rates = arrays.rates
-        self.groups = arrays.groups
-        self.models = arrays.models
-        self.optional = arrays.optional
+    cdef public int64_t[::1] jobs
+    cdef public int64_t[::1] gpus
+    cdef public int64_t[::1] rates
+    cdef public int64_t[::1] groups
+    cdef public int64_t[::1] models
+    cdef public uint8_t[::1] optional
+    cdef public int64_t[:, ::1] rows
+    cdef public int64_t[::1] ends
+    cdef public int64_t[::1] beside
+    cdef public int64_t share
+    cdef public bint keep
+    cdef public bint any_model
+    cdef public int64_t resize_ms

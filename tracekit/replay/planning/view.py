@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.replay.engine.state import record
+from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.native import kernel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.engine.state import State
+    from tracekit.replay.engine.state import EngineState
 
 __all__ = ["View"]
 
@@ -24,9 +24,9 @@ class View:
     all active jobs cost time in proportion to the queue at each plan.
     """
 
-    def __init__(self, state: State, arrays: Any) -> None:
+    def __init__(self, state: EngineState, arrays: Any) -> None:
         self._state, self._arrays = state, arrays
-        self._rows: NDArray[Any] = np.zeros(1024, record("ViewRow"))
+        self._rows: NDArray[Any] = np.zeros(1024, struct_dtype("ViewRow"))
         self._count = -1
         self._settled = False
         self._changes = -1
@@ -34,9 +34,12 @@ class View:
         self._group_gpus: NDArray[np.int64] = np.zeros(0, np.int64)
         self._table = state.jobs.view()
         self._table.flags.writeable = False
-        self._group_model = _frozen(state.groups["model"].astype(np.int64))
-        self._group_domain = _frozen(state.groups["domain"].astype(np.int64))
-        self._node_group = _frozen(state.nodes["group"].astype(np.int64))
+        self.group_model = _frozen(state.groups["model"].astype(np.int64))
+        """GPU model of each group, index into `Cluster.models` (G,)."""
+        self.group_domain = _frozen(state.groups["domain"].astype(np.int64))
+        """Domain of each group, index into `Cluster.domains` (G,)."""
+        self.node_group = _frozen(state.nodes["group"].astype(np.int64))
+        """Group of each node (N,)."""
         self.now_ms = 0
         """The time [ms after the first submission]."""
         self.submitted = 0
@@ -51,7 +54,7 @@ class View:
         if self._count < 0:
             active = int(self._state.g["active"][0])
             if active > len(self._rows):
-                self._rows = np.zeros(2 * active, record("ViewRow"))
+                self._rows = np.zeros(2 * active, struct_dtype("ViewRow"))
             self._count = kernel().gather(self._arrays, self._rows)
         return _frozen(self._rows[name][: self._count].copy())
 
@@ -123,11 +126,6 @@ class View:
         return _frozen((nodes["free"] * nodes["up"]).astype(np.int64))
 
     @property
-    def node_group(self) -> NDArray[np.int64]:
-        """Group of each node (N,)."""
-        return self._node_group
-
-    @property
     def places(self) -> NDArray[np.int64]:
         """Where jobs run: rows (job, node, GPUs there, GPU) by job and node; none by count (r, 4).
 
@@ -135,13 +133,13 @@ class View:
         """
         state = self._state
         job = np.sort(state.events["job"][: int(state.g["event_size"][0])])
-        link = state.jobs["take"][job].astype(np.int64)
+        link = state.jobs["allocation"][job].astype(np.int64)
         rows = []
         while len(job):
             job, link = job[link >= 0], link[link >= 0]
-            take = state.takes[link]
-            rows.append(np.column_stack([job, take["node"], take["gpus"], take["gpu"]]))
-            link = take["next"].astype(np.int64)
+            held = state.allocations[link]
+            rows.append(np.column_stack([job, held["node"], held["gpus"], held["gpu"]]))
+            link = held["next"].astype(np.int64)
         found = np.concatenate(rows) if rows else np.zeros((0, 4), np.int64)
         return _frozen(found[np.lexsort((found[:, 3], found[:, 1], found[:, 0]))])
 
@@ -160,16 +158,6 @@ class View:
                 break
             found = np.concatenate([found, np.column_stack([job[:-gap][near], job[gap:][near]])])
         return _frozen(np.unique(np.concatenate([found, found[:, ::-1]]), axis=0))
-
-    @property
-    def group_model(self) -> NDArray[np.int64]:
-        """GPU model of each group, index into `Cluster.models` (G,)."""
-        return self._group_model
-
-    @property
-    def group_domain(self) -> NDArray[np.int64]:
-        """Domain of each group, index into `Cluster.domains` (G,)."""
-        return self._group_domain
 
     @property
     def gpus(self) -> int:

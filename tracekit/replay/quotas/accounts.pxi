@@ -23,7 +23,7 @@ cdef enum:
     _PERIODS = 1024
 
 
-cdef inline void settle_account(Tenancy* rules, Account* account, int64_t now):
+cdef inline void settle_account(TenantRules* rules, Account* account, int64_t now):
     """Book an account's past up to now; to be called before its use or its quota changes."""
     cdef int64_t periods, _
     cdef int64_t elapsed = now - account.settled
@@ -53,7 +53,7 @@ cdef inline int64_t above(Account* account, int64_t use):
     return (use - account.quota) * _SHARE // account.weight if account.weight > 0 else LAST_SHARE
 
 
-cdef inline void accounts_refresh(Tenancy* rules, Pool* pool, Account* account):
+cdef inline void accounts_refresh(TenantRules* rules, Pool* pool, Account* account):
     """Compute an account's share from what it holds; the smallest has its turn first."""
     if rules.pick == PICK_CYCLE:
         account.share = above(account, account.use)
@@ -71,7 +71,7 @@ cdef inline void accounts_refresh(Tenancy* rules, Pool* pool, Account* account):
     account.share = most // account.weight
 
 
-cdef inline int64_t share_of(Tenancy* rules, Account* account, int64_t now):
+cdef inline int64_t share_of(TenantRules* rules, Account* account, int64_t now):
     """Return an account's share now: of what it holds, or of what it has held where the past counts."""
     if rules.period == 0 or account.weight <= 0:
         return account.share
@@ -88,7 +88,7 @@ cdef inline void accounts_count(Pool* pool, Account* account, int64_t sign):
 
 
 cdef inline void accounts_charge(
-    Tenancy* rules, Pool[::1] pools, Claim[::1] claims, Account* account, int64_t j, int64_t gpus, int64_t now
+    TenantRules* rules, Pool[::1] pools, Claim[::1] claims, Account* account, int64_t j, int64_t gpus, int64_t now
 ):
     """Book that a job takes GPUs, or frees them (below 0), with its CPUs and memory."""
     cdef int64_t sign
@@ -135,7 +135,7 @@ cdef inline void accounts_leave_line(Pool[::1] pools, Account[::1] accounts, int
         accounts[moved].place = account.place
 
 
-cdef inline int64_t room(Tenancy* rules, Pool* pool, Account* account):
+cdef inline int64_t room(TenantRules* rules, Pool* pool, Account* account):
     """Return the GPUs that an account may take now, whether or not so many are free.
 
     In a cohort an account keeps what it does not lend; what all lend is a pool, from which each takes what it uses
@@ -150,7 +150,7 @@ cdef inline int64_t room(Tenancy* rules, Pool* pool, Account* account):
     return max(kept - account.use, 0) + max(lent, 0)
 
 
-cdef inline bint has_resources(Tenancy* rules, Pool* pool, Claim[::1] claims, int64_t j):
+cdef inline bint has_resources(TenantRules* rules, Pool* pool, Claim[::1] claims, int64_t j):
     """Return whether a domain has the CPUs and the memory that a job asks for."""
     if rules.resources == 0:
         return True

@@ -28,10 +28,10 @@ cdef inline int64_t seniority(Claim* claim, Job* job):
     return (claim.priority << _TIME_BITS) - job.begun
 
 
-cdef inline void reclaim_move(State s, Books books, int64_t v, int64_t sign):
+cdef inline void reclaim_move(State s, TenantBooks books, int64_t v, int64_t sign):
     """Set a running job aside (-1), or put it back where it was (1)."""
     cdef Job* job = &s.jobs[v]
-    cdef int64_t d = s.demands[job.demand].domain
+    cdef int64_t d = s.job_classes[job.job_class].domain
     if sign < 0:
         release(s, job, d)
     else:
@@ -40,7 +40,9 @@ cdef inline void reclaim_move(State s, Books books, int64_t v, int64_t sign):
     accounts_charge(&books.rules[0], books.pools, books.claims, account, v, sign * job.gpus, s.g[0].now)
 
 
-cdef inline int64_t next_account(Books books, Entry[::1] ranks, int64_t a, bint fair, int64_t own, int64_t others):
+cdef inline int64_t next_account(
+    TenantBooks books, Entry[::1] eviction_queue, int64_t a, bint fair, int64_t own, int64_t others
+):
     """Return the account that the next victim comes from; NONE when there is none."""
     cdef int64_t b
     cdef Account* account
@@ -51,7 +53,7 @@ cdef inline int64_t next_account(Books books, Entry[::1] ranks, int64_t a, bint 
     if others:
         for b in range(pool.low, pool.high):
             account = &books.accounts[b]
-            if b == a or account.rank_size == 0 or account.use <= account.quota:
+            if b == a or account.eviction_size == 0 or account.use <= account.quota:
                 continue
             if best == NONE:
                 best = b
@@ -59,18 +61,18 @@ cdef inline int64_t next_account(Books books, Entry[::1] ranks, int64_t a, bint 
                 if account.share > books.accounts[best].share:
                     best = b
             else:
-                first = &ranks[account.rank_base]
-                other = &ranks[books.accounts[best].rank_base]
+                first = &eviction_queue[account.eviction_base]
+                other = &eviction_queue[books.accounts[best].eviction_base]
                 if first.key < other.key or (first.key == other.key and first.job < other.job):
                     best = b
     cdef Account* mine = &books.accounts[a]
-    if own and mine.rank_size > 0 and (best == NONE or (fair and mine.share > books.accounts[best].share)):
+    if own and mine.eviction_size > 0 and (best == NONE or (fair and mine.share > books.accounts[best].share)):
         best = a
     return best
 
 
 cdef inline bint reclaim_may_evict(
-    Books books,
+    TenantBooks books,
     int64_t a,
     int64_t gpus,
     int64_t j,
@@ -100,7 +102,7 @@ cdef inline bint reclaim_may_evict(
 
 
 cdef inline bint ends_with(
-    Books books,
+    TenantBooks books,
     int64_t a,
     int64_t b,
     int64_t gpus,
@@ -122,30 +124,30 @@ cdef inline bint ends_with(
 
 
 cdef inline bint reclaim_has_place(
-    State s, Books books, int64_t a, int64_t j, Demand* demand, int64_t rule, int64_t borrow
+    State s, TenantBooks books, int64_t a, int64_t j, JobClass* job_class, int64_t rule, int64_t borrow
 ):
     """Return whether the job could start now; it does not."""
     cdef Pool* pool
     cdef Account* account = &books.accounts[a]
     if rule != _OVERDRAWN:
-        if not borrow and account.use + demand.gpus > account.quota:
+        if not borrow and account.use + job_class.gpus > account.quota:
             return False
         pool = &books.pools[account.pool]
-        if room(&books.rules[0], pool, account) < demand.gpus or not has_resources(
+        if room(&books.rules[0], pool, account) < job_class.gpus or not has_resources(
             &books.rules[0], pool, books.claims, j
         ):
             return False
-    if s.domains[demand.domain].free < demand.gpus or take(s, j, demand) == 0:
+    if s.domains[job_class.domain].free < job_class.gpus or take(s, j, job_class) == 0:
         return False
-    release(s, &s.jobs[j], demand.domain)
-    free_chain(s, &s.jobs[j])
+    release(s, &s.jobs[j], job_class.domain)
+    drop_allocation(s, &s.jobs[j])
     return True
 
 
-cdef inline void reclaim_evict(State s, Books books, Key key, int64_t v):
+cdef inline void reclaim_evict(State s, TenantBooks books, Key key, int64_t v):
     """Let a job that was set aside wait again."""
     cdef Globals* g = &s.g[0]
-    cdef Tenancy* rules = &books.rules[0]
+    cdef TenantRules* rules = &books.rules[0]
     cdef int64_t log = max(g.log_size, 0)
     suspend(s, key, v)
     cdef Job* job = &s.jobs[v]
@@ -158,13 +160,13 @@ cdef inline void reclaim_evict(State s, Books books, Key key, int64_t v):
         settle_account(rules, account, g.now)
         books.claims[v].mark = account.over
     books.claims[v].tries = books.claims[v].out = 0
-    if rules.attempt > 0 and s.demands[job.demand].relaxed != NONE:
+    if rules.attempt > 0 and s.job_classes[job.job_class].relaxed != NONE:
         heap_push(s.events, s.event_at, 0, g.event_size, (g.now + rules.attempt) * 4 + KIND_TIMER, v)
         g.event_size += 1
 
 
-cdef inline void conclude(State s, Books books, Key key, int64_t count, bint found):
-    """Evict the victims if there is a place now; else, and all who stay, put them back into their ranks."""
+cdef inline void conclude(State s, TenantBooks books, Key key, int64_t count, bint found):
+    """Evict the victims if there is a place now; else, and all who stay, put them back into the eviction queue."""
     cdef int64_t i, v, rank
     cdef Account* account
     cdef Globals* g = &s.g[0]
@@ -178,17 +180,17 @@ cdef inline void conclude(State s, Books books, Key key, int64_t count, bint fou
         v = max(v, ~v)
         account = &books.accounts[s.jobs[v].tenant]
         rank = seniority(&books.claims[v], &s.jobs[v])
-        heap_push(s.ranks, s.rank_at, account.rank_base, account.rank_size, rank, g.jobs - 1 - v)
-        account.rank_size += 1
+        heap_push(s.eviction_queue, s.eviction_at, account.eviction_base, account.eviction_size, rank, g.jobs - 1 - v)
+        account.eviction_size += 1
 
 
 cdef inline bint attempt(
     State s,
-    Books books,
+    TenantBooks books,
     Key key,
     int64_t a,
     int64_t j,
-    Demand* demand,
+    JobClass* job_class,
     int64_t rule,
     int64_t own,
     int64_t others,
@@ -214,23 +216,25 @@ cdef inline bint attempt(
     # In `scratch`: v is a victim, ~v one that stays.
     while True:
         if not found:
-            b = next_account(books, s.ranks, a, fair, own, others)
+            b = next_account(books, s.eviction_queue, a, fair, own, others)
             if b == NONE:
                 break
             account = &books.accounts[b]
-            v = g.jobs - 1 - s.ranks[account.rank_base].job
-            if rule != _OVERDRAWN and ends_with(books, a, b, demand.gpus, j, v, rule, own, others, below):
+            v = g.jobs - 1 - s.eviction_queue[account.eviction_base].job
+            if rule != _OVERDRAWN and ends_with(books, a, b, job_class.gpus, j, v, rule, own, others, below):
                 if b == a:
                     own = 0
                 else:
                     others = 0
                 continue
-            heap_pop(s.ranks, s.rank_at, account.rank_base, account.rank_size)
-            account.rank_size -= 1
+            heap_pop(s.eviction_queue, s.eviction_at, account.eviction_base, account.eviction_size)
+            account.eviction_size -= 1
             job = &s.jobs[v]
             s.scratch[count] = ~v
             count += 1
-            if job.begun == g.now or not reclaim_may_evict(books, a, demand.gpus, j, v, job, rule, own, others, below):
+            if job.begun == g.now or not reclaim_may_evict(
+                books, a, job_class.gpus, j, v, job, rule, own, others, below
+            ):
                 continue
             s.scratch[count - 1] = v
             if lasting != NONE and b != a and books.claims[v].priority >= lasting:
@@ -243,7 +247,7 @@ cdef inline bint attempt(
                 break
             v = s.scratch[at]
             reclaim_move(s, books, v, 1)
-        placed = reclaim_has_place(s, books, a, j, demand, rule, borrow)
+        placed = reclaim_has_place(s, books, a, j, job_class, rule, borrow)
         if found:
             if placed:
                 s.scratch[at] = ~v
@@ -257,15 +261,15 @@ cdef inline bint attempt(
     return found
 
 
-cdef inline bint has_right(State s, Books books, int64_t a, int64_t j, Demand* demand, bint allowed):
+cdef inline bint has_right(State s, TenantBooks books, int64_t a, int64_t j, JobClass* job_class, bint allowed):
     """Return whether a job may evict at all, and enough GPUs could come of it."""
     cdef int64_t v
-    cdef Tenancy* rules = &books.rules[0]
+    cdef TenantRules* rules = &books.rules[0]
     cdef Account* account = &books.accounts[a]
     cdef Pool* pool = &books.pools[account.pool]
-    cdef int64_t free = s.domains[demand.domain].free
+    cdef int64_t free = s.domains[job_class.domain].free
     if rules.reclaim == RECLAIM_OVERDRAWN:
-        if account.use + demand.gpus > account.quota or free + pool.over < demand.gpus:
+        if account.use + job_class.gpus > account.quota or free + pool.over < job_class.gpus:
             return False
         return pool.use * PPM >= rules.theta * (pool.use + free)
     if allowed:
@@ -273,21 +277,21 @@ cdef inline bint has_right(State s, Books books, int64_t a, int64_t j, Demand* d
     cdef int64_t within = rules.fair or rules.borrowing or account.use < account.quota
     if rules.others and within and pool.over - max(account.use - account.quota, 0) > 0:
         return True
-    if rules.own and account.rank_size > 0:
+    if rules.own and account.eviction_size > 0:
         # The first in rank has the lowest priority.
-        v = s.g[0].jobs - 1 - s.ranks[account.rank_base].job
+        v = s.g[0].jobs - 1 - s.eviction_queue[account.eviction_base].job
         return books.claims[v].priority < books.claims[j].priority + (rules.own == _MORE)
     return False
 
 
-cdef inline bint reclaim(State s, Books books, Key key, int64_t a, int64_t j, Demand* demand, bint allowed):
+cdef inline bint reclaim(State s, TenantBooks books, Key key, int64_t a, int64_t j, JobClass* job_class, bint allowed):
     """Evict for a waiting job that did not start; return whether it now has a place. If not, nothing is changed.
 
-    `allowed` tells that its quota sufficed and only a place was missing, for which a cohort evicts nobody.
+    `allowed` says that its quota sufficed and only a place was missing, for which a cohort evicts nobody.
     """
     cdef int64_t step, rule, own, others, below, borrow, lasting, only_once
-    cdef Tenancy* rules = &books.rules[0]
-    if not has_right(s, books, a, j, demand, allowed):
+    cdef TenantRules* rules = &books.rules[0]
+    if not has_right(s, books, a, j, job_class, allowed):
         return False
     cdef bint within = books.accounts[a].use < books.accounts[a].quota
     cdef int64_t priority = books.claims[j].priority
@@ -308,6 +312,6 @@ cdef inline bint reclaim(State s, Books books, Key key, int64_t a, int64_t j, De
         only_once = rule == _OVERDRAWN or (rules.borrowing and not rules.fair)
         if (step > 0 and only_once) or not (own or others):
             continue
-        if attempt(s, books, key, a, j, demand, rule, own, others, below, borrow, lasting):
+        if attempt(s, books, key, a, j, job_class, rule, own, others, below, borrow, lasting):
             return True
     return False

@@ -1,14 +1,14 @@
-# The arrays of tenants, beside those of the engine (see `tenancy`).
+# The arrays of tenants, beside those of the engine (see `tenant_books`).
 
 
-cdef struct Tenancy:
+cdef struct TenantRules:
     int64_t pick, across, limit, reclaim, fair, own, others, borrowing, cap, theta, period, keep, attempt, backoff
     int64_t attempts, resources, attributed, row, seen
 
 
 cdef struct Account:
     int64_t use, quota, weight, borrow, lend, cpu, memory, share, decayed, settled, over, turn
-    int32_t waiting, place, stuck, eased, candidate, pool, queue_low, queue_high, rank_base, rank_size
+    int32_t waiting, place, stuck, eased, candidate, pool, queue_low, queue_high, eviction_base, eviction_size
 
 
 cdef struct Pool:
@@ -20,37 +20,26 @@ cdef struct Claim:
     int32_t tries, out, refused
 
 
-cdef class Books:
-    """The books of tenants (see `tenancy.Books`)."""
+cdef class TenantBooks(Arrays):
+    """The books of tenants (see `tenant_books.TenantBooks`)."""
 
-    cdef Tenancy[::1] rules
-    cdef Account[::1] accounts
-    cdef Pool[::1] pools
-    cdef Claim[::1] claims
-    cdef int32_t[::1] line
-    cdef int32_t[::1] kind
-    cdef int64_t[::1] refused
-    cdef int64_t[:, :, ::1] limits
-    cdef int64_t[::1] limit_ms
-
-    def __init__(self, arrays):
-        self.rules = arrays.rules
-        self.accounts = arrays.accounts
-        self.pools = arrays.pools
-        self.claims = arrays.claims
-        self.line = arrays.line
-        self.kind = arrays.kind
-        self.refused = arrays.refused
-        self.limits = arrays.limits
-        self.limit_ms = arrays.limit_ms
+    cdef public TenantRules[::1] rules
+    cdef public Account[::1] accounts
+    cdef public Pool[::1] pools
+    cdef public Claim[::1] claims
+    cdef public int32_t[::1] line
+    cdef public int32_t[::1] kind
+    cdef public int64_t[::1] refused
+    cdef public int64_t[:, :, ::1] limits
+    cdef public int64_t[::1] limit_ms
 
 
-cdef Tenancy _tenancy
+cdef TenantRules _tenant_rules
 cdef Account _account
 cdef Pool _pool
 cdef Claim _claim
 EXAMPLES |= {
-    "Tenancy": <Tenancy[:1]>&_tenancy,
+    "TenantRules": <TenantRules[:1]>&_tenant_rules,
     "Account": <Account[:1]>&_account,
     "Pool": <Pool[:1]>&_pool,
     "Claim": <Claim[:1]>&_claim,

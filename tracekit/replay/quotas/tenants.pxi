@@ -5,11 +5,11 @@ cdef enum:
     _BY_QUOTA = 2
 
 
-cdef inline void tenants_arrive(State s, Books books, int64_t j, bint begins):
+cdef inline void tenants_arrive(State s, TenantBooks books, int64_t j, bint begins):
     """Count a job that is in its queue. Where its wait begins, note its tenant's past, and let an attempt end later."""
     cdef Account* account
     cdef Globals* g = &s.g[0]
-    cdef Tenancy* rules = &books.rules[0]
+    cdef TenantRules* rules = &books.rules[0]
     cdef Job* job = &s.jobs[j]
     line_up(books.pools, books.accounts, books.line, job.tenant)
     if begins and rules.attributed:
@@ -18,15 +18,15 @@ cdef inline void tenants_arrive(State s, Books books, int64_t j, bint begins):
         books.claims[j].mark = account.over
     if begins and rules.attempt > 0:
         books.claims[j].tries = books.claims[j].out = 0
-    if rules.attempt > 0 and s.demands[job.demand].relaxed != NONE:
+    if rules.attempt > 0 and s.job_classes[job.job_class].relaxed != NONE:
         heap_push(s.events, s.event_at, 0, g.event_size, (g.now + rules.attempt) * 4 + KIND_TIMER, j)
         g.event_size += 1
 
 
-cdef inline void rings(State s, Books books, int64_t j):
+cdef inline void rings(State s, TenantBooks books, int64_t j):
     """End a waiting job's attempt, which failed, or the rest after it."""
     cdef Globals* g = &s.g[0]
-    cdef Tenancy* rules = &books.rules[0]
+    cdef TenantRules* rules = &books.rules[0]
     cdef Job* job = &s.jobs[j]
     cdef Claim* claim = &books.claims[j]
     cdef bint rests = claim.out == 0 and rules.backoff > 0
@@ -36,7 +36,7 @@ cdef inline void rings(State s, Books books, int64_t j):
         claim.tries += 1
         if claim.tries >= rules.attempts:
             claim.tries = 0
-            job.demand = s.demands[job.demand].relaxed
+            job.job_class = s.job_classes[job.job_class].relaxed
     claim.out = rests
     if rests:
         heap_push(s.events, s.event_at, 0, g.event_size, (g.now + rules.backoff) * 4 + KIND_TIMER, j)
@@ -46,13 +46,13 @@ cdef inline void rings(State s, Books books, int64_t j):
         tenants_arrive(s, books, j, False)
 
 
-cdef inline void read_instant(State s, Books books, bint evicts):
+cdef inline void read_instant(State s, TenantBooks books, bint evicts):
     """Book what happened in this instant: ends, submissions, attempts."""
     cdef int64_t j
     cdef Job* job
     cdef Account* account
     cdef Globals* g = &s.g[0]
-    cdef Tenancy* rules = &books.rules[0]
+    cdef TenantRules* rules = &books.rules[0]
     while g.ended != NONE:
         j = g.ended
         job = &s.jobs[j]
@@ -60,8 +60,8 @@ cdef inline void read_instant(State s, Books books, bint evicts):
         account = &books.accounts[job.tenant]
         accounts_charge(rules, books.pools, books.claims, account, j, -job.gpus, g.now)
         if evicts:
-            heap_remove(s.ranks, s.rank_at, account.rank_base, account.rank_size, g.jobs - 1 - j)
-            account.rank_size -= 1
+            heap_remove(s.eviction_queue, s.eviction_at, account.eviction_base, account.eviction_size, g.jobs - 1 - j)
+            account.eviction_size -= 1
     for j in range(rules.seen, g.submitted):
         if s.jobs[j].status == WAITING:
             tenants_arrive(s, books, j, True)
@@ -79,7 +79,7 @@ cdef inline bint earlier(Queue[::1] queues, Entry[::1] waiting, int64_t q, int64
     return a.key < b.key or (a.key == b.key and a.job < b.job)
 
 
-cdef inline int64_t line(State s, Tenancy* rules, Account* account, int64_t most):
+cdef inline int64_t line(State s, TenantRules* rules, Account* account, int64_t most):
     """Return the queue of the tenant's next job, of at most so many GPUs where its jobs may pass each other.
 
     NONE where there is none; where the pass ends at the first tenant that cannot start, only its first job counts.
@@ -98,12 +98,12 @@ cdef inline int64_t line(State s, Tenancy* rules, Account* account, int64_t most
     return best
 
 
-cdef inline int64_t pick(State s, Books books, bint evicts, int64_t d):
+cdef inline int64_t pick(State s, TenantBooks books, bint evicts, int64_t d):
     """Return the account with the smallest share that has a job to try; the earlier job decides between equals."""
     cdef int64_t i, a, share, most, q
     cdef Account* account
     cdef int64_t now = s.g[0].now
-    cdef Tenancy* rules = &books.rules[0]
+    cdef TenantRules* rules = &books.rules[0]
     cdef Pool* pool = &books.pools[d]
     cdef int64_t best = NONE
     cdef int64_t best_share = 0
@@ -130,14 +130,14 @@ cdef inline int64_t pick(State s, Books books, bint evicts, int64_t d):
     return best
 
 
-cdef inline int64_t nominate(State s, Books books, bint evicts, int64_t d):
+cdef inline int64_t nominate(State s, TenantBooks books, bint evicts, int64_t d):
     """Let every tenant name its next job for a cycle; return how many did.
 
     One that has no chance in this pass loses its turn at once.
     """
     cdef int64_t i, q, j, gpus
     cdef Account* account
-    cdef Tenancy* rules = &books.rules[0]
+    cdef TenantRules* rules = &books.rules[0]
     cdef Pool* pool = &books.pools[d]
     cdef int64_t found = 0
     for i in range(pool.open):
@@ -169,7 +169,7 @@ cdef inline int64_t nominate(State s, Books books, bint evicts, int64_t d):
     return found
 
 
-cdef inline int64_t next_candidate(State s, Books books, Pool* pool):
+cdef inline int64_t next_candidate(State s, TenantBooks books, Pool* pool):
     """Return the account whose candidate comes next in a cycle; NONE where all had their turn."""
     cdef int64_t i, a
     cdef Account* account
@@ -190,36 +190,36 @@ cdef inline int64_t next_candidate(State s, Books books, Pool* pool):
     return best
 
 
-cdef inline int64_t try_start(State s, Books books, Key key, bint evicts, int64_t a, int64_t q):
+cdef inline int64_t try_start(State s, TenantBooks books, Key key, bint evicts, int64_t a, int64_t q):
     """Start the first job of a queue if quota, resources and places allow it, or can be made to.
 
     Returns 0 where it starts, and else what blocks the queue.
     """
     cdef int64_t rank
     cdef Globals* g = &s.g[0]
-    cdef Tenancy* rules = &books.rules[0]
+    cdef TenantRules* rules = &books.rules[0]
     cdef int64_t j = s.waiting[s.queues[q].base + s.queues[q].head].job
     cdef Job* job = &s.jobs[j]
-    cdef Demand* demand = &s.demands[job.demand]
+    cdef JobClass* job_class = &s.job_classes[job.job_class]
     cdef Account* account = &books.accounts[a]
     cdef Pool* pool = &books.pools[account.pool]
-    cdef int64_t kind = books.kind[job.demand]
+    cdef int64_t kind = books.kind[job.job_class]
     cdef int64_t nodes = 0
-    cdef bint allowed = room(rules, pool, account) >= demand.gpus
+    cdef bint allowed = room(rules, pool, account) >= job_class.gpus
     cdef int64_t by = 1 if allowed else _BY_QUOTA
     allowed = allowed and has_resources(rules, pool, books.claims, j)
     cdef bint may_reclaim = job.evicted == 0
     while True:
         # What found no place finds none until GPUs come free, whoever asks.
-        if allowed and s.domains[demand.domain].free >= demand.gpus and books.refused[kind] != pool.round:
-            nodes = take(s, j, demand) if not evicts else take_again(s, j, demand)
+        if allowed and s.domains[job_class.domain].free >= job_class.gpus and books.refused[kind] != pool.round:
+            nodes = take(s, j, job_class) if not evicts else take_again(s, j, job_class)
             if nodes == 0 and job.evicted == 0:
                 books.refused[kind] = pool.round
         if nodes > 0:
             break
         if allowed and rules.attributed:
             books.claims[j].refused = 1
-        if not evicts or not may_reclaim or not reclaim(s, books, key, a, j, demand, allowed):
+        if not evicts or not may_reclaim or not reclaim(s, books, key, a, j, job_class, allowed):
             return by
         may_reclaim = False
         allowed = True
@@ -227,20 +227,20 @@ cdef inline int64_t try_start(State s, Books books, Key key, bint evicts, int64_
     dequeue(s, j)
     start(s, key, j, nodes, PPM)
     accounts_leave_line(books.pools, books.accounts, books.line, a)
-    accounts_charge(rules, books.pools, books.claims, account, j, demand.gpus, g.now)
+    accounts_charge(rules, books.pools, books.claims, account, j, job_class.gpus, g.now)
     if rules.attributed:
         books.claims[j].delayed += account.over - books.claims[j].mark
     if evicts:
         rank = seniority(&books.claims[j], job)
-        heap_push(s.ranks, s.rank_at, account.rank_base, account.rank_size, rank, g.jobs - 1 - j)
-        account.rank_size += 1
+        heap_push(s.eviction_queue, s.eviction_at, account.eviction_base, account.eviction_size, rank, g.jobs - 1 - j)
+        account.eviction_size += 1
     return 0
 
 
-cdef inline bint sweep(State s, Books books, Key key, bint evicts, int64_t d):
+cdef inline bint sweep(State s, TenantBooks books, Key key, bint evicts, int64_t d):
     """Let tenants take turns, or go round in cycles, until none can start a job; return whether any did."""
     cdef int64_t a, q
-    cdef Tenancy* rules = &books.rules[0]
+    cdef TenantRules* rules = &books.rules[0]
     cdef bint cycle = rules.pick == PICK_CYCLE
     cdef bint started = False
     cdef int64_t left = 0
@@ -267,7 +267,7 @@ cdef inline bint sweep(State s, Books books, Key key, bint evicts, int64_t d):
             return started
 
 
-cdef inline void tenants_unblock(State s, Books books, Pool* pool):
+cdef inline void tenants_unblock(State s, TenantBooks books, Pool* pool):
     """Let every queue be tried again, but those of tenants at their own quota who gave nothing back."""
     cdef int64_t i, q
     cdef Account* account
@@ -283,12 +283,12 @@ cdef inline void tenants_unblock(State s, Books books, Pool* pool):
         account.eased = 0
 
 
-cdef inline bint is_full(State s, Books books, Pool* pool, int64_t d, int64_t use):
+cdef inline bint is_full(State s, TenantBooks books, Pool* pool, int64_t d, int64_t use):
     """Return whether a domain is full enough for tenants to reclaim, when so many of its GPUs are in use."""
     return use * PPM >= books.rules[0].theta * (pool.use + s.domains[d].free)
 
 
-cdef inline void tenants_pass(State s, Books books, Key key, bint evicts, int64_t d):
+cdef inline void tenants_pass(State s, TenantBooks books, Key key, bint evicts, int64_t d):
     """Start what can start in a domain. Where jobs may reclaim, a start can open the way to more."""
     cdef int64_t over, use
     cdef bint started
@@ -310,12 +310,12 @@ cdef inline void tenants_pass(State s, Books books, Key key, bint evicts, int64_
     s.domains[d].freed = 0
 
 
-cdef inline void change_quotas(State s, Books books):
+cdef inline void change_quotas(State s, TenantBooks books):
     """Let the quotas of this moment hold from now on, and look at every domain anew."""
     cdef int64_t a, d
     cdef Account* account
     cdef Globals* g = &s.g[0]
-    cdef Tenancy* rules = &books.rules[0]
+    cdef TenantRules* rules = &books.rules[0]
     while rules.row + 1 < len(books.limit_ms) and books.limit_ms[rules.row + 1] <= g.now:
         rules.row += 1
         g.events += 1
@@ -335,10 +335,10 @@ cdef inline void change_quotas(State s, Books books):
     g.wake = books.limit_ms[rules.row + 1] if rules.row + 1 < len(books.limit_ms) else NONE
 
 
-def run_tenants(State s, Books books, Key key, bint evicts, int64_t instants):
+def run_tenants(State s, TenantBooks books, Key key, bint evicts, int64_t instants):
     """Run at most so many instants of a policy with tenants; return False when nothing is left to happen.
 
-    `evicts` tells whether jobs may be evicted.
+    `evicts` says whether jobs may be evicted.
     """
     cdef int64_t _, i, d
     cdef Globals* g = &s.g[0]

@@ -1,27 +1,26 @@
-"""The recorded schedule, carried out again: jobs start and end when the log says so.
-
-Only the places are the engine's: a gang goes where the placement rule puts it, or on any GPUs of one model that are
-free. Where too few are free the job runs all the same, on no node, and counts as busy: the log says that it ran.
-"""
+"""The events of the recorded schedule, in order (see recorded.pxi for what becomes of them)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracekit.replay import kernel
 from tracekit.replay.engine.build import build, open_nodes
+from tracekit.replay.engine.ordered import Ordered
 from tracekit.replay.engine.setting import Run
 from tracekit.replay.kernel import END, END_AT_ONCE, START_RUN, SUBMIT_JOB
 from tracekit.replay.keys import by_arrival
-from tracekit.replay.mechanisms import Ordered
+from tracekit.replay.results.over_capacity import violations, violations_note
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.engine.setting import Setting
-    from tracekit.replay.mechanisms import Recorded
+    from tracekit.replay.outcome import Outcome
+    from tracekit.replay.recording.mechanism import RecordedSchedule
 
 __all__ = ["prepare"]
 
@@ -29,11 +28,11 @@ _EVENTS = 5
 """Events at most in the place of one instant."""
 
 
-def prepare(recorded: Recorded, setting: Setting) -> Run:
-    """Return a run that carries out the recorded starts and ends; jobs whose start is -1 are not looked at."""
+def prepare(recorded: RecordedSchedule, setting: Setting) -> Run:
+    """Return a run that carries out the recorded starts and ends; jobs whose start is -1 are left out."""
     state = build(setting, Ordered(by_arrival), kind="Recorded")
     # What did run had a place: a gang may be anywhere among nodes of one model.
-    state.demands["scope"] = 2
+    state.job_classes["scope"] = 2
     arrays = open_nodes(state, setting.cluster)
     times, kinds, jobs = _events(state.jobs["submit"], recorded.start_ms, recorded.end_ms)
     done = 0
@@ -45,7 +44,11 @@ def prepare(recorded: Recorded, setting: Setting) -> Run:
         done = part.stop
         return done < len(times)
 
-    return Run(state, step)
+    def complete(outcome: Outcome) -> Outcome:
+        found = violations(setting.jobs, setting.cluster, setting.assignment, recorded, setting.trace)
+        return replace(outcome, notes=(*recorded.notes, violations_note(found)), violations=found)
+
+    return Run(state, step, complete)
 
 
 def _events(

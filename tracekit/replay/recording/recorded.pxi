@@ -26,7 +26,7 @@ cdef inline void recorded_change_nodes(State s, int64_t until):
             node_joins(s, change.node)
         else:
             node_leaves(s, change.node)
-        tell(s, UP if change.up else DOWN, NONE, change.node, 0)
+        log_row(s, UP if change.up else DOWN, NONE, change.node, 0)
 
 
 def carry_out(State s, int64_t[::1] times, int8_t[::1] kinds, int64_t[::1] jobs):
@@ -44,7 +44,7 @@ def carry_out(State s, int64_t[::1] times, int8_t[::1] kinds, int64_t[::1] jobs)
             job.status = WAITING
             g.pending += 1
             g.submitted += 1
-            tell(s, SUBMIT, j, NONE, 0)
+            log_row(s, SUBMIT, j, NONE, 0)
         elif kinds[i] == START_RUN:
             recorded_begin(s, j, job)
         else:
@@ -53,7 +53,7 @@ def carry_out(State s, int64_t[::1] times, int8_t[::1] kinds, int64_t[::1] jobs)
 
 cdef inline void recorded_begin(State s, int64_t j, Job* job):
     cdef Globals* g = &s.g[0]
-    job.nodes = place_gang(s, j, &s.demands[job.demand])
+    job.nodes = place_gang(s, j, &s.job_classes[job.job_class])
     if job.nodes == 0:
         g.busy += job.gpus
     job.status = RUNNING
@@ -66,19 +66,12 @@ cdef inline void recorded_begin(State s, int64_t j, Job* job):
 
 cdef inline void end(State s, int64_t j, Job* job):
     cdef Globals* g = &s.g[0]
-    job.status = DONE
-    job.end = g.now
     job.ran = g.now - job.first
     job.attained = job.ran * job.gpus
     job.remaining = 0
-    g.last_end = g.now
-    g.busy_at_end = g.busy_ms
-    g.free_at_end = g.free_ms
-    g.fragmented_at_end = g.fragmented_ms
-    g.running -= 1
-    tell(s, FINISH, j, NONE, 0)
+    note_end(s, j)
     if job.nodes == 0:
         g.busy -= job.gpus
     else:
-        take_chain(s, job.take, -1)
-        free_chain(s, job)
+        take_allocation(s, job.allocation, -1)
+        drop_allocation(s, job)

@@ -13,16 +13,16 @@ import polars as pl
 from tracekit.answer import Answer
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import compare_policies
+from tracekit.replay.results.effects import beside_record, support_between
 from tracekit.replay.results.questions import ASSUMED, CLASSES, POLICIES, TENANTS
-from tracekit.replay.results.record import RECORDED
-from tracekit.replay.results.told import beside_record, support_between
+from tracekit.replay.results.recorded_times import RECORDED
 from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tracekit.answer import Question, Unanswered
-    from tracekit.replay.results.comparison import Compared
+    from tracekit.replay.results.comparison import ReplayResult
     from tracekit.replay.scenario import Scenario
 
 __all__ = ["LEAST", "alike", "compared_answers"]
@@ -30,7 +30,7 @@ __all__ = ["LEAST", "alike", "compared_answers"]
 LEAST = 0.001
 """A change of less than this share of the mean counts as none."""
 _MOST = 3
-"""Most policies of which a note tells the number of jobs."""
+"""Most policies whose number of jobs a note states."""
 _CHANGE = "A change compares only jobs that both completed"
 _PREEMPT_KNOWING = frozenset({"srtf", "srsf"})
 """Policies that order by the true time left and have no parameter for its error."""
@@ -49,13 +49,13 @@ def alike(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
 
 
 def compared_answers(
-    results: Sequence[Compared], scenario: Scenario, notes: Sequence[str] = ()
+    results: Sequence[ReplayResult], scenario: Scenario, notes: Sequence[str] = ()
 ) -> list[Answer | Unanswered]:
     """Return the policies side by side, by size of job, by virtual cluster, and what the replays assume.
 
     Parameters
     ----------
-    results : sequence of Compared
+    results : sequence of ReplayResult
         One a policy, of the same jobs; the first is what the others are compared with.
     scenario : Scenario
         What was replayed.
@@ -64,12 +64,12 @@ def compared_answers(
     """
     quotas = {r.policy: _quotas(r, scenario) for r in results}
     compared = beside_record(compare_policies(results, seed=scenario.seed), results)
-    told = dict(compared.select("policy", "effect_told").iter_rows())
+    supported = dict(compared.select("policy", "effect_told").iter_rows())
     of = {r.policy: r for r in results}
     more = [
         {
             "what": named_policy(name).what,
-            "run_times": _knows(of[name]) if name in of else "not given",
+            "run_times": _run_times(of[name]) if name in of else "not given",
             "quotas": quotas.get(name),
             "beyond_share": _beyond_share(of[name]) if name in of else None,
         }
@@ -84,8 +84,8 @@ def compared_answers(
             compared.select(c.name for c in POLICIES.columns),
             notes=(*(f"{n}. {_CHANGE}" for n in base), *notes),
         ),
-        _grouped(CLASSES, results, "by_gpu_class", {}, told, notes=base),
-        _grouped(TENANTS, results, "by_vc", {"name": "vc"}, _told_of_kind(results, quotas), quotas, notes=base),
+        _grouped(CLASSES, results, "by_gpu_class", {}, supported, notes=base),
+        _grouped(TENANTS, results, "by_vc", {"name": "vc"}, _supported_by_quotas(results, quotas), quotas, notes=base),
         ASSUMED.answered(_assumptions(results)),
     ]
 
@@ -97,19 +97,21 @@ def _base(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if not fewer:
         return []
     more = [f"those of {len(fewer) - _MOST} more policies over other numbers"] if len(fewer) > _MOST else []
-    told = ", ".join([*fewer[:_MOST], *more])
-    return [f"the means of {first['policy']} are over {counted(first['completed'], 'jobs')}, {told}: not the same jobs"]
+    other = ", ".join([*fewer[:_MOST], *more])
+    return [
+        f"the means of {first['policy']} are over {counted(first['completed'], 'jobs')}, {other}: not the same jobs"
+    ]
 
 
-def _knows(result: Compared) -> str:
+def _run_times(result: ReplayResult) -> str:
     """Return whether a policy is given the true run times."""
     head = result.policy.partition(",")[0]
     given = result.summary["parameters"].get("noise") == "oracle" or head in _PREEMPT_KNOWING
     return "given" if given else "not given"
 
 
-def _quotas(result: Compared, scenario: Scenario) -> str | None:
-    """Return whether a policy keeps quotas; None where there are no VCs, and of the log, of which nobody knows."""
+def _quotas(result: ReplayResult, scenario: Scenario) -> str | None:
+    """Return whether a policy keeps quotas; None where there are no VCs, and for the log itself."""
     if result.policy == RECORDED or not scenario.jobs.tenants:
         return None
     # Virtual clusters with nodes of their own keep them under every policy.
@@ -117,9 +119,9 @@ def _quotas(result: Compared, scenario: Scenario) -> str | None:
     return "kept" if own_nodes or named_policy(result.policy).card.quotas else "ignored"
 
 
-def _beyond_share(result: Compared) -> float | None:
+def _beyond_share(result: ReplayResult) -> float | None:
     """Return the part of the GPU time held for which the cluster has no GPUs [1]; None of a policy."""
-    found = result.violations
+    found = result.outcome.violations
     held = float(result.outcome.held_milli_ms.astype(np.float64).sum()) / 1000
     if found is None or not held:
         return None
@@ -127,20 +129,20 @@ def _beyond_share(result: Compared) -> float | None:
     return float(beyond.sum()) / held
 
 
-def _told_of_kind(results: Sequence[Compared], quotas: Mapping[str, str | None]) -> dict[str, bool]:
-    """Return of each policy whether its effect against the first that treats quotas like it can be told."""
-    first: dict[str | None, Compared] = {}
+def _supported_by_quotas(results: Sequence[ReplayResult], quotas: Mapping[str, str | None]) -> dict[str, bool]:
+    """Return for each policy whether the log supports its effect against the first that treats quotas alike."""
+    first: dict[str | None, ReplayResult] = {}
     for result in results:
         first.setdefault(quotas[result.policy], result)
-    return {r.policy: support_between(first[quotas[r.policy]], r).told for r in results}
+    return {r.policy: support_between(first[quotas[r.policy]], r).supported for r in results}
 
 
 def _grouped(
     question: Question,
-    results: Iterable[Compared],
+    results: Iterable[ReplayResult],
     key: str,
     names: dict[str, str],
-    told: Mapping[str, bool],
+    supported: Mapping[str, bool],
     quotas: Mapping[str, str | None] | None = None,
     *,
     notes: list[str],
@@ -152,7 +154,7 @@ def _grouped(
         {
             "policy": result.policy,
             "quotas": quotas[result.policy] if quotas else None,
-            "effect_told": told[result.policy],
+            "effect_told": supported[result.policy],
             **{names.get(name, name): value for name, value in group.items()},
         }
         for result in (first, *sorted(others, key=lambda r: alike(means[r.policy], means[first.policy])))
@@ -163,22 +165,24 @@ def _grouped(
     return question.answered(rows, notes)
 
 
-def _assumptions(results: Sequence[Compared]) -> list[dict[str, Any]]:
+def _assumptions(results: Sequence[ReplayResult]) -> list[dict[str, Any]]:
     """Return each assumption once a value, with the policies that used it."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     users: dict[tuple[str, str], list[str]] = {}
     for result in results:
-        for key, told in result.summary["assumptions"].items():
-            value = str(told["value"])
-            rows.setdefault((key, value), {"id": key, "what": told["title"], "value": value, "source": told["source"]})
+        for key, entry in result.summary["assumptions"].items():
+            value = str(entry["value"])
+            rows.setdefault(
+                (key, value), {"id": key, "what": entry["title"], "value": value, "source": entry["source"]}
+            )
             users.setdefault((key, value), []).append(result.policy)
     every = [result.policy for result in results]
     order = list(dict.fromkeys(name for name, _ in rows))
-    told = sorted(rows.items(), key=lambda item: order.index(item[0][0]))
-    return [{**row, "policies": _told_policies(users[key], every)} for key, row in told]
+    ordered = sorted(rows.items(), key=lambda item: order.index(item[0][0]))
+    return [{**row, "policies": _policies_text(users[key], every)} for key, row in ordered]
 
 
-def _told_policies(used_by: list[str], every: list[str]) -> str:
+def _policies_text(used_by: list[str], every: list[str]) -> str:
     others = [policy for policy in every if policy not in used_by]
     if not others:
         return "all"

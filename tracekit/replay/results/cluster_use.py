@@ -80,7 +80,7 @@ def held_gpus(trace: Trace, cluster: str | None) -> HeldGpus:
 
 
 def gpus_per_node(trace: Trace, cluster: str | None) -> int | None:
-    """Return the most GPUs that a job had on one node, by the number of its nodes; None where no job tells it."""
+    """Return the most GPUs that a job had on one node, by the number of its nodes; None where unknown."""
     rows = trace.scan("jobs").filter(pl.col("node_count") >= 1, pl.col("gpu_count") >= 1)
     if cluster is not None:
         rows = rows.filter(pl.col("cluster") == cluster)

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError
+from tracekit.replay.jobs import naive_utc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FEWEST_DAYS",
-    "Compared",
+    "ReplayResult",
     "compare_policies",
     "comparison_rows",
     "completed_by_both",
@@ -64,23 +65,21 @@ _COUNTS = frozenset({"jobs", "completed", "unschedulable", "preemptions"})
 
 
 @dataclass(frozen=True)
-class Compared:
+class ReplayResult:
     """One policy of a comparison."""
 
     policy: str
-    """What to call it: the policy with the parameters that tell it from the others."""
+    """What to call it: the policy with the parameters that distinguish it from the others."""
     jobs: Jobs
     """What was replayed; the same jobs for every policy."""
     outcome: Outcome
     """The schedule."""
     summary: Mapping[str, Any]
     """What `summarize` says of it."""
-    violations: pl.DataFrame | None = None
-    """Where the schedule holds more GPUs than there are; of the recorded one only (see `over_capacity`)."""
 
 
 def compare_policies(
-    results: Sequence[Compared], *, seed: int = 0, measured: NDArray[np.bool_] | None = None
+    results: Sequence[ReplayResult], *, seed: int = 0, measured: NDArray[np.bool_] | None = None
 ) -> pl.DataFrame:
     """Return one row a policy: headline figures, and the paired difference against the first policy.
 
@@ -102,12 +101,12 @@ def compare_policies(
         Why there is no interval; NULL where there is one.
 
     In the row of the first policy everything after the headline keys is NULL. The differences are those of the two
-    schedules, whatever the log says; `beside_record` leaves those that can be told as effects.
+    schedules, whatever the log says; `beside_record` keeps those that the log supports.
 
     Parameters
     ----------
-    results : sequence of Compared
-        The policies, of the same jobs; the first is the yardstick.
+    results : sequence of ReplayResult
+        The policies, of the same jobs; the first is the baseline.
     seed : int
         Seed of the resampling; the same seed gives the same intervals.
     measured : array of bool, shape (n,), optional
@@ -124,7 +123,7 @@ def compare_policies(
     names = [r.policy for r in results]
     for i, name in enumerate(names):
         if name in names[:i]:
-            raise UsageError(f"two results are called '{name}'", hint="tell them apart by their parameters")
+            raise UsageError(f"two results are called '{name}'", hint="distinguish them by their parameters")
     for other in results[1:]:
         _check_same_jobs(first, other)
     rows = [_row(first, other, seed, measured) for other in results]
@@ -143,7 +142,7 @@ _SCHEMA: dict[str, type[pl.DataType]] = {
 }
 
 
-def _check_same_jobs(first: Compared, other: Compared) -> None:
+def _check_same_jobs(first: ReplayResult, other: ReplayResult) -> None:
     a, b = first.jobs, other.jobs
     if a is b:
         return
@@ -153,7 +152,7 @@ def _check_same_jobs(first: Compared, other: Compared) -> None:
         )
 
 
-def _row(first: Compared, other: Compared, seed: int, measured: NDArray[np.bool_] | None) -> list[Any]:
+def _row(first: ReplayResult, other: ReplayResult, seed: int, measured: NDArray[np.bool_] | None) -> list[Any]:
     head = [other.policy, *(other.summary[key] for key in _HEADLINE)]
     if other is first:
         return head + [None] * (len(_SCHEMA) - len(head))
@@ -177,7 +176,9 @@ def _row(first: Compared, other: Compared, seed: int, measured: NDArray[np.bool_
     return [*head, n, *parts, *shares, note]
 
 
-def completed_by_both(first: Compared, other: Compared, measured: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+def completed_by_both(
+    first: ReplayResult, other: ReplayResult, measured: NDArray[np.bool_] | None
+) -> NDArray[np.bool_]:
     """Return which jobs both completed, of those measured, shape (n,)."""
     common: NDArray[np.bool_] = (first.outcome.end_ms >= 0) & (other.outcome.end_ms >= 0)
     return common if measured is None else common & measured
@@ -185,9 +186,7 @@ def completed_by_both(first: Compared, other: Compared, measured: NDArray[np.boo
 
 def submission_days(jobs: Jobs) -> NDArray[np.int64]:
     """Return the UTC day of each submission [days after 1970]."""
-    zone = dt.UTC if jobs.origin.tzinfo is None else jobs.origin.tzinfo
-    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    first = (jobs.origin.replace(tzinfo=zone) - epoch) // dt.timedelta(milliseconds=1)
+    first = (naive_utc(jobs.origin) - dt.datetime(1970, 1, 1)) // dt.timedelta(milliseconds=1)
     days: NDArray[np.int64] = (jobs.submit_ms + first) // 86_400_000
     return days
 
@@ -245,7 +244,7 @@ def comparison_rows(compared: pl.DataFrame) -> tuple[list[str], list[list[object
     """Return headers and rows of the table that a terminal shows of a comparison.
 
     Times are in hours where the largest of their column is an hour or more, else in seconds; shares in percent. What is
-    not known of the log's own schedule stays empty, and so does what cannot be told (see `effect_sentences`).
+    not known of the log's own schedule stays empty, and so does an effect without support (see `effect_sentences`).
     """
     first = compared["policy"][0]
     headers = ["policy", "completed"]

@@ -15,17 +15,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["Draws", "draws_mw", "energy_kwh", "idle_energy_kwh", "told_power", "told_utilization"]
+__all__ = [
+    "PowerDraw",
+    "energy_kwh",
+    "idle_energy_kwh",
+    "power_cap_assumption",
+    "power_draw_mw",
+    "utilization_assumption",
+]
 
 _MW_MS = 3.6e12
 """One kWh [mW * ms]."""
 
 
-class Draws(NamedTuple):
+class PowerDraw(NamedTuple):
     """What GPUs draw at full clock, in whole milliwatts."""
 
     idle: NDArray[np.int64]
@@ -36,7 +43,7 @@ class Draws(NamedTuple):
     """u * idle of each job, a GPU: `busy` less this comes on top of the idle power [mW] (n,)."""
 
 
-def draws_mw(jobs: Jobs, cluster: Cluster, models: Models) -> Draws:
+def power_draw_mw(jobs: Jobs, cluster: Cluster, models: Models) -> PowerDraw:
     """Return what GPUs draw by M7.
 
     A job that asks for a GPU model of the cluster draws what that model does; any other draws the mean over all GPUs of
@@ -45,13 +52,13 @@ def draws_mw(jobs: Jobs, cluster: Cluster, models: Models) -> Draws:
     per_model = np.array([_watts(models, name) for name in cluster.models] or [_watts(models, "")])
     watts = per_model[cluster.model] if cluster.nodes else per_model[:0]
     mean = np.average(watts, axis=0, weights=cluster.gpus) if cluster.nodes else per_model[0]
-    asked = np.array([cluster.models.index(name) if name in cluster.models else -1 for name in jobs.models] + [-1])
+    model_of = np.array([cluster.models.index(name) if name in cluster.models else -1 for name in jobs.models] + [-1])
     # Jobs that name no model have the index -1, which is the last element.
-    known = asked[jobs.model]
+    known = model_of[jobs.model]
     of_job = np.where((known >= 0)[:, None], per_model[known], mean)
     drawn = np.rint(of_job * (1000 * utilization_ppm(models, jobs) / PPM)[:, None]).astype(np.int64)
     idle = np.rint(1000 * watts[:, 0] * cluster.gpus).astype(np.int64)
-    return Draws(idle, drawn[:, 1].copy(), drawn[:, 0].copy())
+    return PowerDraw(idle, drawn[:, 1].copy(), drawn[:, 0].copy())
 
 
 def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -> float:
@@ -59,11 +66,11 @@ def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -
 
     By M7 a GPU draws idle + u * (max - idle) at full clock: linear in utilization, as in the system configurations of
     ExaDigiT RAPS. So the energy is the idle power of all GPUs all the time (`idle_energy_kwh`), and on top of it
-    u_j * (max - idle) for the GPU time that each job j held, overheads included. Which model's power that is, is told
-    at `draws_mw`; a job that runs slower than recorded is taken to use its GPUs as much. Where jobs share GPUs, a GPU
-    works at most fully: the sum of u_j times GPU time held counts up to the GPU time in use.
+    u_j * (max - idle) for the GPU time that each job j held, overheads included. `power_draw_mw` says which
+    GPU model's power that is; a job that runs slower than recorded is assumed to use its GPUs as much. Where jobs share
+    GPUs, no GPU is more than fully used: the sum of u_j times GPU time held counts up to the GPU time in use.
     """
-    draws = draws_mw(jobs, cluster, models)
+    draws = power_draw_mw(jobs, cluster, models)
     held = outcome.held_milli_ms.astype(np.float64)
     on_top = float((held * (draws.busy - draws.rest)).sum())
     worked = float((held * (utilization_ppm(models, jobs) / PPM)).sum())
@@ -80,13 +87,13 @@ def idle_energy_kwh(idle_mw: NDArray[np.int64], cluster: Cluster, outcome: Outco
     """
     present = _present_ms(cluster, outcome.makespan_ms)
     energy = float((present * idle_mw).sum())
-    kept = (outcome.busy_milli_ms + outcome.free_milli_ms) / 1000 - float((present * cluster.gpus).sum())
-    if kept > 0:
-        energy += kept * float(idle_mw.sum()) / cluster.total_gpus
+    on_left_nodes = (outcome.busy_milli_ms + outcome.free_milli_ms) / 1000 - float((present * cluster.gpus).sum())
+    if on_left_nodes > 0:
+        energy += on_left_nodes * float(idle_mw.sum()) / cluster.total_gpus
     return energy / _MW_MS
 
 
-def told_utilization(jobs: Jobs, models: Models) -> dict[str, str]:
+def utilization_assumption(jobs: Jobs, models: Models) -> dict[str, str]:
     """Return what a result prints of the utilization that its energy rests on."""
     unknown = int(np.isnan(jobs.utilization).sum())
     return {
@@ -107,16 +114,13 @@ def _watts(models: Models, name: str) -> tuple[float, float]:
 def _present_ms(cluster: Cluster, end_ms: int) -> NDArray[np.float64]:
     """Return how long each node was there, from time 0 to the end (N,) [ms]."""
     present = np.where(cluster.absent != 0, 0.0, float(end_ms))
-    there = cluster.absent == 0
-    for time, node, up in zip(cluster.change_ms, cluster.change_node, cluster.change_up, strict=True):
-        if bool(up) != bool(there[node]):
-            left = end_ms - min(max(int(time), 0), end_ms)
-            present[node] += left if up else -left
-            there[node] = bool(up)
+    for time, node, joins in cluster.effective_changes():
+        left = end_ms - min(max(time, 0), end_ms)
+        present[node] += left if joins else -left
     return present
 
 
-def told_power(outcome: Outcome) -> dict[str, str]:
+def power_cap_assumption(outcome: Outcome) -> dict[str, str]:
     """Return what a result prints of its power cap; `Outcome.power` is there."""
     found = outcome.power
     if found is None:

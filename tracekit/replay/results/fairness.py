@@ -38,8 +38,8 @@ def service_ratios(jobs: Jobs, outcome: Outcome, measured: NDArray[np.bool_]) ->
     work = np.where(done, jobs.work_ms, 0)[ours]
     vcs = len(jobs.tenants)
     served = np.bincount(jobs.tenant[ours], weights=gpus * work, minlength=vcs)
-    asked = np.bincount(jobs.tenant[ours], weights=gpus * (end - jobs.submit_ms[ours]), minlength=vcs)
-    return {i: float(served[i] / asked[i]) for i in range(vcs) if asked[i] > 0}
+    demand = np.bincount(jobs.tenant[ours], weights=gpus * (end - jobs.submit_ms[ours]), minlength=vcs)
+    return {i: float(served[i] / demand[i]) for i in range(vcs) if demand[i] > 0}
 
 
 def jain_index(values: Sequence[float]) -> float | None:
@@ -73,8 +73,8 @@ def mean_contention(jobs: Jobs, outcome: Outcome) -> NDArray[np.float64]:
     change = np.concatenate([milli[inside], -milli[inside]])
     steps, place = np.unique(times, return_inverse=True)
     # Whole numbers below 2^53, so the floats of bincount are exact.
-    asked = np.cumsum(np.bincount(place, weights=change))
-    area = np.concatenate([[0.0], np.cumsum(asked[:-1] * np.diff(steps))])
+    demand = np.cumsum(np.bincount(place, weights=change))
+    area = np.concatenate([[0.0], np.cumsum(demand[:-1] * np.diff(steps))])
     start, end = np.searchsorted(steps, jobs.submit_ms[done]), np.searchsorted(steps, last[done])
     found[done] = (area[end] - area[start]) / (last[done] - jobs.submit_ms[done]) / capacity
     return found

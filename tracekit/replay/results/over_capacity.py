@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
+from tracekit.replay.jobs import naive_utc
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Recorded
+    from tracekit.replay.recording.mechanism import RecordedSchedule
     from tracekit.trace import Trace
 
-__all__ = ["told_violations", "violations"]
+__all__ = ["violations", "violations_note"]
 
 _ALWAYS = -(2**62)
 _GPU_HOUR = 3.6e9
 
 
 def violations(
-    jobs: Jobs, cluster: Cluster, assignment: Assignment, recorded: Recorded, trace: Trace | None = None
+    jobs: Jobs, cluster: Cluster, assignment: Assignment, recorded: RecordedSchedule, trace: Trace | None = None
 ) -> pl.DataFrame:
     """Return every time from which on recorded jobs hold more GPUs than there are.
 
@@ -54,7 +55,7 @@ def violations(
     return _beyond(pl.concat([held, capacity]), names, kind, jobs)
 
 
-def told_violations(found: pl.DataFrame) -> str:
+def violations_note(found: pl.DataFrame) -> str:
     """Return one sentence about a table of violations."""
     if found.is_empty():
         return "at no time the log held more GPUs than there are"
@@ -68,17 +69,17 @@ def told_violations(found: pl.DataFrame) -> str:
 
 
 def _placements(
-    trace: Trace, jobs: Jobs, cluster: Cluster, recorded: Recorded
+    trace: Trace, jobs: Jobs, cluster: Cluster, recorded: RecordedSchedule
 ) -> tuple[pl.DataFrame, list[str]] | None:
-    """Return the changes of GPUs held by node, and all nodes' names; None where placements tell no such node."""
+    """Return the changes of GPUs held by node, and all nodes' names; None where placements name no such node."""
     if not trace.has("placements"):
         return None
-    wanted = pl.DataFrame({"job_id": jobs.job_id.filter(pl.Series(recorded.start_ms >= 0))})
+    included = pl.DataFrame({"job_id": jobs.job_id.filter(pl.Series(recorded.start_ms >= 0))})
     rows = (
         trace.scan("placements")
         .select("job_id", "node_id", "gpu_count", "start_time", "end_time")
         .filter(pl.col("end_time") >= pl.col("start_time"), pl.col("gpu_count") > 0, pl.col("node_id").is_not_null())
-        .join(wanted.lazy(), on="job_id", how="semi")
+        .join(included.lazy(), on="job_id", how="semi")
         .collect()
     )
     names = list(cluster.node_id)
@@ -90,7 +91,7 @@ def _placements(
     # Two nodes of a cluster may have one name in two clusters of a Trace; the first is meant.
     index = index.unique("node_id", keep="first", maintain_order=True)
     rows = rows.join(index, on="node_id", how="left", maintain_order="left")
-    origin = jobs.origin if jobs.origin.tzinfo is None else jobs.origin.astimezone(dt.UTC).replace(tzinfo=None)
+    origin = naive_utc(jobs.origin)
     times = [(rows[c] - origin).dt.total_microseconds().to_numpy() for c in ("start_time", "end_time")]
     start, end = ((t + 500) // 1000 for t in times)
     milli = (rows["gpu_count"] * 1000).round().cast(pl.Int64).to_numpy()
@@ -114,21 +115,16 @@ def _steps(cluster: Cluster, place: NDArray[np.int64] | NDArray[np.int32]) -> pl
     """Return the changes of GPUs that are there, by place of the nodes."""
     gpus = cluster.gpus.astype(np.int64) * 1000
     up = np.where(cluster.absent == 0, gpus, 0)
-    nodes, times, changes = [np.arange(cluster.nodes)], [np.full(cluster.nodes, _ALWAYS)], [up]
-    there = cluster.absent == 0
-    for time, node, joins in zip(cluster.change_ms, cluster.change_node, cluster.change_up, strict=True):
-        if there[node] != bool(joins):
-            there[node] = bool(joins)
-            nodes.append(np.array([node]))
-            times.append(np.array([time]))
-            changes.append(np.array([gpus[node] if joins else -gpus[node]]))
-    which = np.concatenate(nodes)
+    later = list(cluster.effective_changes())
+    which = np.array([*range(cluster.nodes), *(node for _, node, _ in later)], np.int64)
+    times = [_ALWAYS] * cluster.nodes + [time for time, _, _ in later]
+    changes = [*up.tolist(), *(int(gpus[node]) * (1 if joins else -1) for _, node, joins in later)]
     return pl.DataFrame(
         {
             "place": np.asarray(place, dtype=np.int64)[which],
-            "time": np.concatenate(times).astype(np.int64),
+            "time": np.array(times, np.int64),
             "held": np.zeros(len(which), dtype=np.int64),
-            "there": np.concatenate(changes).astype(np.int64),
+            "there": np.array(changes, np.int64),
         }
     )
 
@@ -145,7 +141,7 @@ def _beyond(changes: pl.DataFrame, names: list[str], kind: str, jobs: Jobs) -> p
         )
         .filter(pl.col("held") > pl.col("there"))
     )
-    origin = jobs.origin if jobs.origin.tzinfo is None else jobs.origin.astimezone(dt.UTC).replace(tzinfo=None)
+    origin = naive_utc(jobs.origin)
 
     def moment(column: str) -> pl.Expr:
         after = (pl.col(column) * 1000).cast(pl.Duration("us"))

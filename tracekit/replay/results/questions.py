@@ -12,8 +12,8 @@ _RULE = (
     " submission, queue time is first start minus submission. The change is the mean over the jobs that both policies"
     " completed, divided by the mean under the first; its 95 % interval resamples whole submission days. Run times that"
     " a policy is given in advance are the true ones, so that such a policy shows the most that prediction can give. An"
-    " effect is told only where the mean wait under the first policy is within a factor of 1.25 of what the same jobs"
-    " waited by the log, or within a minute of it, and the policy does not let them wait longer than the log did."
+    " effect is reported only where the mean wait under the first policy is within a factor of 1.25 of what the same"
+    " jobs waited by the log, or within a minute of it, and the policy does not let them wait longer than the log did."
 )
 _ORDER = (
     " The first policy comes first, then those under which a mean differs from its by 0.1 % or more for some row, then"
@@ -21,7 +21,7 @@ _ORDER = (
 )
 _C = AnswerColumn
 _TOLD = (
-    "whether what changes against the first policy can be told: of the first policy, whether its waits are the log's"
+    "whether the log supports the change against the first policy: of the first policy, whether its waits are the log's"
 )
 _TOLD_OF_KIND = "the same against the first of the policies that also keep, or ignore, the quotas"
 _POLICY = _C("policy", "text", "policy and parameters, as 'tracekit replay -p' takes them")
@@ -44,7 +44,7 @@ POLICIES = Question(
     rule=_RULE,
     columns=(
         _POLICY,
-        _C("what", "sentence", "what the policy is; 'tracekit policies NAME' tells more"),
+        _C("what", "sentence", "what the policy is; 'tracekit policies NAME' shows more"),
         _C("run_times", "text", "given: it is given the true run times in advance; not given: it is not"),
         _MEANS[0],
         _C("jct_diff_share", "share", "change of the mean completion time against the first policy; below 0 is faster"),
@@ -70,12 +70,12 @@ POLICIES = Question(
             "of the recorded schedule: GPU time held beyond the GPUs of the cluster, of all GPU time held",
         ),
         _C("effect_told", "true or false", _TOLD),
-        _C("effect_reason", "sentence", "why it cannot be told"),
-        _C("recorded_jobs", "jobs", "jobs that both this and the first policy completed and whose wait the log tells"),
+        _C("effect_reason", "sentence", "why it does not"),
+        _C("recorded_jobs", "jobs", "jobs that both this and the first policy completed and whose wait the log has"),
         _C("recorded_queue_s", "s", "mean queue time of these jobs by the log"),
         _C("baseline_queue_s", "s", "the same under the first policy"),
         _C("policy_queue_s", "s", "the same under this policy"),
-        _C("recorded_jct_s", "s", "mean completion time by the log of those of them whose end it tells"),
+        _C("recorded_jct_s", "s", "mean completion time by the log of those of them whose end it has"),
     ),
     paper="Helios Table 3 and Fig 9 (SC'21)",
 )
@@ -113,7 +113,7 @@ ASSUMED = Question(
     name="replay/assumptions",
     kind="replay",
     title="Assumptions of the replays",
-    question="What do the replays assume that the log does not tell?",
+    question="What do the replays assume that the log does not record?",
     rule="Each assumption that a replayed policy used, with the value and where that comes from; '--models FILE' of"
     " 'tracekit replay' changes them.",
     columns=(

@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.errors import UsageError
+from tracekit.replay.jobs import naive_utc
 from tracekit.replay.results.fairness import finish_time_ratios, jain_index, service_ratios
-from tracekit.replay.results.record import record_of
+from tracekit.replay.results.recorded_times import recorded_times
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["SLOWDOWN_BOUND_MS", "bounded_slowdown", "measured_jobs", "summarize", "times_recorded"]
+__all__ = ["SLOWDOWN_BOUND_MS", "bounded_slowdown", "measured_jobs", "recorded_figures", "summarize"]
 
 SLOWDOWN_BOUND_MS = 10_000
 """Shorter jobs count as this long in a slowdown [ms]."""
@@ -59,7 +60,7 @@ def summarize(
     measured : array of bool, shape (n,), optional
         Count only these jobs (see `measured_jobs`): their number, times, preemptions and classes.
     """
-    table = _Table(jobs, outcome, np.ones(len(jobs), dtype=bool) if measured is None else measured)
+    table = _JobFigures(jobs, outcome, np.ones(len(jobs), dtype=bool) if measured is None else measured)
     engine_s = outcome.wall_s
     return {
         "policy": policy,
@@ -105,7 +106,7 @@ def measured_jobs(jobs: Jobs, start: dt.datetime | None, end: dt.datetime | None
     inside = np.ones(len(jobs), dtype=bool)
     for time, after in ((start, True), (end, False)):
         if time is not None:
-            limit = (_naive(time) - _naive(jobs.origin)) / dt.timedelta(milliseconds=1)
+            limit = (naive_utc(time) - naive_utc(jobs.origin)) / dt.timedelta(milliseconds=1)
             inside &= (jobs.submit_ms >= limit) if after else (jobs.submit_ms < limit)
     if not inside.any():
         last = jobs.origin + dt.timedelta(milliseconds=int(jobs.submit_ms.max(initial=0)))
@@ -129,8 +130,8 @@ def _slowdown(jobs: Jobs, jct_ms: NDArray[np.int64], known: NDArray[np.bool_]) -
     return np.where(known, ratio, np.nan)
 
 
-def times_recorded(jobs: Jobs, measured: NDArray[np.bool_] | None = None) -> dict[str, Any] | None:
-    """Return the figures of jobs that the log itself tells, with keys of summary.json; None where it tells none.
+def recorded_figures(jobs: Jobs, measured: NDArray[np.bool_] | None = None) -> dict[str, Any] | None:
+    """Return the figures of jobs by the log itself, with keys of summary.json; None where it has no times.
 
     Parameters
     ----------
@@ -139,7 +140,7 @@ def times_recorded(jobs: Jobs, measured: NDArray[np.bool_] | None = None) -> dic
     measured : array of bool, shape (n,), optional
         Count only these jobs.
     """
-    record = record_of(jobs)
+    record = recorded_times(jobs)
     all_of = np.ones(len(jobs), dtype=bool) if measured is None else measured
     known = all_of & (record.jct_ms >= 0)
     if not known.any():
@@ -152,7 +153,7 @@ def times_recorded(jobs: Jobs, measured: NDArray[np.bool_] | None = None) -> dic
     }
 
 
-class _Table:
+class _JobFigures:
     """The times of jobs, and figures over any set of them."""
 
     def __init__(self, jobs: Jobs, outcome: Outcome, measured: NDArray[np.bool_]) -> None:
@@ -265,7 +266,3 @@ def _clean(value: Any) -> Any:
     if isinstance(value, list | tuple | np.ndarray):
         return [_clean(v) for v in value]
     return value
-
-
-def _naive(time: dt.datetime) -> dt.datetime:
-    return time if time.tzinfo is None else time.astimezone(dt.UTC).replace(tzinfo=None)

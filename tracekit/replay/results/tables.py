@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 import polars as pl
 
-from tracekit.outputs import StagedFolder, output_errors
+from tracekit.outputs import output_errors
+from tracekit.replay.jobs import naive_utc
 from tracekit.replay.results.sizes import gpus_of
 from tracekit.replay.results.summary import bounded_slowdown
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
-__all__ = ["SUMMARY_NAME", "jobs_table", "summary_json", "timeline_table", "write_files", "write_result"]
+__all__ = ["SUMMARY_NAME", "jobs_table", "summary_json", "timeline_table", "write_files"]
 
 SUMMARY_NAME = "summary.json"
-"""The file that tells the folder of a result."""
+"""The file that marks a folder as a result."""
 
 _ROW_GROUP = 131_072
 
@@ -44,7 +44,7 @@ def jobs_table(jobs: Jobs, outcome: Outcome) -> pl.DataFrame:
     slowdown
         Bounded slowdown, see `bounded_slowdown`.
 
-    Columns that the policy itself tells (`Outcome.columns`) follow, NULL for jobs that did not end.
+    Columns of the policy itself (`Outcome.columns`) follow, NULL for jobs that did not end.
 
     What a job never reached is NULL.
     """
@@ -110,35 +110,6 @@ def write_files(folder: Path, jobs: Jobs, outcome: Outcome, summary: Mapping[str
         (folder / SUMMARY_NAME).write_bytes(summary_json(summary))
 
 
-def write_result(
-    folder: Path, jobs: Jobs, outcome: Outcome, summary: Mapping[str, Any], *, force: bool = False
-) -> None:
-    """Write a result into a new folder, whole or not at all.
-
-    The same jobs and schedule give the same bytes of jobs.parquet and timeline.parquet.
-
-    Parameters
-    ----------
-    folder : Path
-        Where summary.json, jobs.parquet and timeline.parquet shall stand.
-    jobs, outcome, summary
-        What was replayed, the schedule, and what `summarize` says of it.
-    force : bool
-        Replace a result that stands there.
-
-    Raises
-    ------
-    OutputError
-        The folder exists, or cannot be written.
-    """
-    staged = StagedFolder(folder, force=force, marker=SUMMARY_NAME, kind="a result of a replay")
-    try:
-        write_files(staged.path, jobs, outcome, summary)
-        staged.commit()
-    finally:
-        staged.discard()
-
-
 def _known(values: pl.Series, known: NDArray[np.bool_] | None) -> pl.Series:
     """Return `values`, NULL where not `known`."""
     if known is None or known.all():
@@ -151,10 +122,8 @@ def _seconds(name: str, milliseconds: NDArray[np.int64], known: NDArray[np.bool_
 
 
 def _times(name: str, jobs: Jobs, milliseconds: NDArray[np.int64], known: NDArray[np.bool_] | None) -> pl.Series:
-    zone = jobs.origin.tzinfo
-    origin = jobs.origin if zone is None else jobs.origin.astimezone(dt.UTC).replace(tzinfo=None)
     after = pl.Series(name, milliseconds * 1000).cast(pl.Duration("us"))
-    return _known((pl.Series([origin], dtype=pl.Datetime("us")) + after).alias(name), known)
+    return _known((pl.Series([naive_utc(jobs.origin)], dtype=pl.Datetime("us")) + after).alias(name), known)
 
 
 def _names(name: str, index: NDArray[np.int32], names: Sequence[str]) -> pl.Series:

@@ -25,7 +25,7 @@ CREATE TEMP TABLE placements (
 
 
 def mean_utilization(trace: Trace, job_id: pl.Series, *, samples: bool = False) -> NDArray[np.float64]:
-    """Return the mean utilization of a GPU while the job held it [0..1], NaN where the Trace does not tell.
+    """Return the mean utilization of a GPU while the job held it [0..1], NaN unknown.
 
     The mean of the job's samples of gpu_utilization, matched to all its attempts, where `samples` asks for them and
     there are any; else the utilization in job_usage divided by the GPUs of what was measured. Values above 1 (a
@@ -65,7 +65,7 @@ def mean_utilization(trace: Trace, job_id: pl.Series, *, samples: bool = False) 
             raise TraceError(
                 f"the utilization of jobs cannot be read: {str(error).splitlines()[0]}",
                 where=trace.path,
-                hint="'tracekit validate TRACE' tells more",
+                hint="'tracekit validate TRACE' shows more",
             ) from error
     return found
 

@@ -12,7 +12,7 @@
 # For given speeds the answer depends on b / a alone: if sharing with some b is better, so is sharing with any larger
 # one.
 
-# Longest work that the test tells apart, 139 years; longer counts as so much, so that products fit 64 bits.
+# Longest work that the test distinguishes, 139 years; longer counts as so much, so that products fit 64 bits.
 cdef int64_t MOST_MS = 1 << 42
 cdef int64_t _HALF = PPM * PPM // 2
 

@@ -1,7 +1,7 @@
 # Which GPUs a waiting job could have, and which it takes: idle ones first, then beside running jobs.
 #
-# The work of the job that is asked for stands in GLOBAL.alone and GLOBAL.work, so that the question can be put to many
-# running jobs in a row (see `ask`).
+# The work of the job that is asked for stands in SharedGlobals.alone and SharedGlobals.work, so that the question can
+# be put to many running jobs in a row (see `ask`).
 
 
 cdef inline int64_t left_ms(Job* job, int64_t now):
@@ -76,31 +76,31 @@ cdef inline int64_t there(State s, Residents r, int64_t d, int64_t first, int64_
     return total
 
 
-cdef inline bint begins_model(State s, Demand* demand, int64_t first):
+cdef inline bint begins_model(State s, JobClass* job_class, int64_t first):
     """Return whether a group is the first of its model in its domain, and accepted."""
-    cdef int64_t low = s.domains[demand.domain].group_low
+    cdef int64_t low = s.domains[job_class.domain].group_low
     if first > low and s.groups[first - 1].model == s.groups[first].model:
         return False
-    return (demand.accept >> <uint64_t>(first - low)) & ONE == ONE
+    return (job_class.accept >> <uint64_t>(first - low)) & ONE == ONE
 
 
-cdef inline int64_t reach(State s, Residents r, int64_t j, Demand* demand):
+cdef inline int64_t reach(State s, Residents r, int64_t j, JobClass* job_class):
     """Return a number that the GPUs of one model that a job could have now do not exceed; enough only if it fits."""
     cdef int64_t first, idle, most, step, wanted, found
-    cdef int64_t d = demand.domain
+    cdef int64_t d = job_class.domain
     cdef int64_t best = 0
     for first in range(s.domains[d].group_low, s.domains[d].group_high):
-        if not begins_model(s, demand, first):
+        if not begins_model(s, job_class, first):
             continue
         idle = there(s, r, d, first, IDLE_GPUS)
-        if idle >= demand.gpus:
+        if idle >= job_class.gpus:
             return idle
         most = idle + there(s, r, d, first, OPEN_GPUS)
-        if most < demand.gpus:
+        if most < job_class.gpus:
             best = max(best, most)
             continue
         for step in range(len(r.speeds)):
-            wanted = demand.gpus - idle
+            wanted = job_class.gpus - idle
             found = seats_left(s, r, j, d, s.groups[first].model, step, wanted)
             best = max(best, idle + found)
             if found >= wanted:
@@ -108,18 +108,18 @@ cdef inline int64_t reach(State s, Residents r, int64_t j, Demand* demand):
     return best
 
 
-cdef inline int64_t tightest_idle(State s, Demand* demand):
+cdef inline int64_t tightest_idle(State s, JobClass* job_class):
     """Return the node with the fewest idle GPUs that suffice, or NONE."""
     cdef int64_t index, free, node
     cdef Group* group
-    cdef Domain* domain = &s.domains[demand.domain]
+    cdef Domain* domain = &s.domains[job_class.domain]
     cdef int64_t best = NONE
     cdef int64_t best_free = 0
     for index in range(domain.group_low, domain.group_high):
         group = &s.groups[index]
-        if (demand.accept >> <uint64_t>(index - domain.group_low)) & ONE != ONE:
+        if (job_class.accept >> <uint64_t>(index - domain.group_low)) & ONE != ONE:
             continue
-        for free in range(demand.gpus, group.largest + 1):
+        for free in range(job_class.gpus, group.largest + 1):
             node = first_with(s, group, free)
             if node != NONE:
                 if best == NONE or free < best_free:
@@ -144,21 +144,21 @@ cdef inline int64_t fit_of_node(State s, Residents r, int64_t j, int64_t step, i
     return found
 
 
-cdef inline int64_t tightest_shared(State s, Residents r, int64_t j, Demand* demand, int64_t step):
+cdef inline int64_t tightest_shared(State s, Residents r, int64_t j, JobClass* job_class, int64_t step):
     """Return the node with the fewest GPUs, idle or shared, that suffice, or NONE."""
     cdef int64_t index, node, fit
-    cdef Domain* domain = &s.domains[demand.domain]
+    cdef Domain* domain = &s.domains[job_class.domain]
     cdef int64_t best = NONE
     cdef int64_t best_fit = 0
     ask(s, r, j, step)
     for index in range(domain.group_low, domain.group_high):
-        if (demand.accept >> <uint64_t>(index - domain.group_low)) & ONE != ONE:
+        if (job_class.accept >> <uint64_t>(index - domain.group_low)) & ONE != ONE:
             continue
         for node in range(s.groups[index].low, s.groups[index].high):
-            if s.nodes[node].up == 0 or s.nodes[node].free + r.nodes[node].open < demand.gpus:
+            if s.nodes[node].up == 0 or s.nodes[node].free + r.nodes[node].open < job_class.gpus:
                 continue
             fit = fit_of_node(s, r, j, step, node)
-            if fit >= demand.gpus and (best == NONE or fit < best_fit):
+            if fit >= job_class.gpus and (best == NONE or fit < best_fit):
                 best, best_fit = node, fit
     return best
 
@@ -234,34 +234,34 @@ cdef inline int64_t choose_partners(
     return end if wanted == 0 else -1
 
 
-cdef inline void choose_on_node(State s, Residents r, int64_t j, Demand* demand, int64_t step, int64_t node):
+cdef inline void choose_on_node(State s, Residents r, int64_t j, JobClass* job_class, int64_t step, int64_t node):
     cdef int64_t model
     cdef int64_t room = PPM - r.memory[step, j]
-    cdef int64_t found = seats_of_node(s, r, node, IDLE_GPUS, PPM, demand.gpus, True)
+    cdef int64_t found = seats_of_node(s, r, node, IDLE_GPUS, PPM, job_class.gpus, True)
     if r.g[0].test:
         model = s.groups[s.nodes[node].group].model
-        choose_partners(s, r, j, demand.domain, model, node, step, demand.gpus - found)
+        choose_partners(s, r, j, job_class.domain, model, node, step, job_class.gpus - found)
     else:
-        seats_of_node(s, r, node, OPEN_GPUS, room, demand.gpus - found, True)
+        seats_of_node(s, r, node, OPEN_GPUS, room, job_class.gpus - found, True)
 
 
-cdef inline int64_t choose_one_shared(State s, Residents r, int64_t j, Demand* demand):
+cdef inline int64_t choose_one_shared(State s, Residents r, int64_t j, JobClass* job_class):
     """Choose GPUs of the tightest node, idle or shared; return the sub-batches, NONE when there is no such node."""
     cdef int64_t step, node
     for step in range(len(r.speeds)):
-        node = tightest_shared(s, r, j, demand, step)
+        node = tightest_shared(s, r, j, job_class, step)
         if node != NONE:
-            choose_on_node(s, r, j, demand, step, node)
+            choose_on_node(s, r, j, job_class, step, node)
             return step
     return NONE
 
 
-cdef inline int64_t choose_shared(State s, Residents r, int64_t j, Demand* demand, int64_t first, int64_t idle):
+cdef inline int64_t choose_shared(State s, Residents r, int64_t j, JobClass* job_class, int64_t first, int64_t idle):
     """Choose all idle GPUs of a model and shared ones for the rest; return the sub-batches, NONE when it cannot be."""
     cdef int64_t step, end
-    cdef int64_t d = demand.domain
+    cdef int64_t d = job_class.domain
     cdef int64_t model = s.groups[first].model
-    cdef int64_t wanted = demand.gpus - idle
+    cdef int64_t wanted = job_class.gpus - idle
     cdef int64_t best = NONE
     cdef int64_t best_end = 0
     for step in range(len(r.speeds)):
@@ -282,28 +282,28 @@ cdef inline int64_t choose_shared(State s, Residents r, int64_t j, Demand* deman
     return best
 
 
-cdef inline int64_t sharing_choose(State s, Residents r, int64_t j, Demand* demand):
+cdef inline int64_t sharing_choose(State s, Residents r, int64_t j, JobClass* job_class):
     """Choose GPUs for a job that has a place; return its sub-batches as an index."""
     cdef int64_t node, first, step
-    cdef int64_t d = demand.domain
+    cdef int64_t d = job_class.domain
     cdef Domain* domain = &s.domains[d]
     r.g[0].chosen = 0
     if r.g[0].consolidate:
-        node = tightest_idle(s, demand)
+        node = tightest_idle(s, job_class)
         if node != NONE:
-            seats_of_node(s, r, node, IDLE_GPUS, PPM, demand.gpus, True)
+            seats_of_node(s, r, node, IDLE_GPUS, PPM, job_class.gpus, True)
             return 0
     for first in range(domain.group_low, domain.group_high):
-        if begins_model(s, demand, first) and there(s, r, d, first, IDLE_GPUS) >= demand.gpus:
-            sharing_gather(s, r, d, s.groups[first].model, IDLE_GPUS, PPM, demand.gpus, True)
+        if begins_model(s, job_class, first) and there(s, r, d, first, IDLE_GPUS) >= job_class.gpus:
+            sharing_gather(s, r, d, s.groups[first].model, IDLE_GPUS, PPM, job_class.gpus, True)
             return 0
     if r.g[0].consolidate:
-        step = choose_one_shared(s, r, j, demand)
+        step = choose_one_shared(s, r, j, job_class)
         if step != NONE:
             return step
     for first in range(domain.group_low, domain.group_high):
-        if begins_model(s, demand, first):
-            step = choose_shared(s, r, j, demand, first, there(s, r, d, first, IDLE_GPUS))
+        if begins_model(s, job_class, first):
+            step = choose_shared(s, r, j, job_class, first, there(s, r, d, first, IDLE_GPUS))
             if step != NONE:
                 return step
     return NONE

@@ -1,9 +1,4 @@
-# Who sits on each GPU, and which nodes have idle GPUs or GPUs with a seat left: the state of shared GPUs.
-#
-# A GPU has seats for a fixed number of jobs, whose memory adds up to at most the whole. The engine's own index of nodes
-# counts idle GPUs as free, so that a shared GPU is busy once. Beside it nodes are listed here by the number of jobs on
-# them: one bit a node for each group and number of jobs, in one table for nodes with idle GPUs and in another for nodes
-# with open ones (with at least one job and at least one seat left). Nodes that left the cluster are not listed.
+# Which jobs share each GPU, and which nodes have idle or open GPUs (see residents.py).
 
 # Kinds of GPUs: without a job; with one at least and a seat left.
 cpdef enum:

@@ -1,4 +1,4 @@
-"""Who sits on each GPU, and which nodes have idle GPUs or GPUs with a seat left: the state of shared GPUs.
+"""The state of shared GPUs: which jobs share each, and which nodes have idle GPUs or GPUs with a seat left.
 
 A GPU has seats for a fixed number of jobs, whose memory adds up to at most the whole. The engine's own index of nodes
 counts idle GPUs as free, so that a shared GPU is busy once. Beside it nodes are listed here by the number of jobs on
@@ -16,18 +16,18 @@ import numpy as np
 
 from tracekit.replay import kernel
 from tracekit.replay.engine.build import build, open_nodes
+from tracekit.replay.engine.ordered import Ordered
 from tracekit.replay.engine.setting import Run
-from tracekit.replay.engine.state import record
+from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import NONE
 from tracekit.replay.keys import engine_key
-from tracekit.replay.mechanisms import Ordered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.engine.setting import Setting
-    from tracekit.replay.engine.state import State
-    from tracekit.replay.mechanisms import Sharing
+    from tracekit.replay.engine.state import EngineState
+    from tracekit.replay.sharing.mechanism import Sharing
 
 __all__ = ["Residents", "prepare", "residents"]
 
@@ -36,7 +36,7 @@ _WHOLE = 1_000_000
 
 
 class Residents(NamedTuple):
-    """The arrays of shared GPUs, beside those of `State`."""
+    """The arrays of shared GPUs, beside those of `EngineState`."""
 
     g: NDArray[Any]
     """SharedGlobals (1,): seats of a GPU, the policy's settings, sizes."""
@@ -57,7 +57,7 @@ class Residents(NamedTuple):
     heads: NDArray[Any]
     """Head of each queue: its first job, and a number that the GPUs it could have do not exceed."""
     held: NDArray[Any]
-    """Held: the GPUs of running jobs, as chains in the order of taking; unused ones from SharedGlobals.free_held."""
+    """Held: the GPUs of running jobs, as linked lists in order of taking; unused ones from SharedGlobals.free_held."""
     bits: NDArray[np.uint64]
     """One bit a node by kind, group and number of jobs (2, ...)."""
     counts: NDArray[np.int32]
@@ -85,7 +85,7 @@ def prepare(mechanism: Sharing, setting: Setting) -> Run:
     return Run(state, partial(kernel.run_shared, arrays, shared, engine_key(mechanism.key)))
 
 
-def _state(mechanism: Sharing, setting: Setting) -> State:
+def _state(mechanism: Sharing, setting: Setting) -> EngineState:
     """Return the state of a policy that shares GPUs: jobs of equal memory and utilization wait in one line."""
     kinds = np.column_stack([mechanism.utilization_ppm * mechanism.test, np.atleast_2d(mechanism.memory_ppm)[0]])
     _, kind = np.unique(kinds, axis=0, return_inverse=True)
@@ -95,10 +95,10 @@ def _state(mechanism: Sharing, setting: Setting) -> State:
     state = build(replace(setting, jobs=alike), order, rule="consolidate", kind="Sharing")
     state.g["shared"], state.g["ended"] = 1, NONE
     most = min(len(alike), int(setting.cluster.gpus.sum()) * mechanism.residents)
-    return state._replace(events=np.zeros(most, record("Entry")))
+    return state._replace(events=np.zeros(most, struct_dtype("Entry")))
 
 
-def residents(state: State, mechanism: Sharing) -> Residents:
+def residents(state: EngineState, mechanism: Sharing) -> Residents:
     """Return the state of shared GPUs before the first instant, no node listed."""
     n = len(state.jobs)
     gpus = state.nodes["gpus"].astype(np.int64)
@@ -107,32 +107,32 @@ def residents(state: State, mechanism: Sharing) -> Residents:
     least = np.sort(memory.min(axis=0))[:2]
     # Where no two jobs fit together, nobody shares: the search for partners can be left out.
     seats = mechanism.residents if len(least) == 2 and least.sum() <= _WHOLE else 1
-    g = np.zeros(1, record("SharedGlobals"))
+    g = np.zeros(1, struct_dtype("SharedGlobals"))
     g["seats"], g["strength"], g["test"] = seats, mechanism.strength_ppm, mechanism.test
     g["consolidate"] = mechanism.consolidate
     g["away"] = len(state.changes) > 0 or (state.nodes["up"] == 0).any()
-    jobs = np.zeros(n, record("SharedJob"))
+    jobs = np.zeros(n, struct_dtype("SharedJob"))
     jobs["utilization"] = mechanism.utilization_ppm
     jobs["held"] = jobs["place"] = jobs["mark"] = NONE
-    cells = np.zeros(total, record("SharedGpu"))
+    cells = np.zeros(total, struct_dtype("SharedGpu"))
     cells["node"] = np.repeat(np.arange(len(gpus)), gpus)
-    nodes = np.zeros(len(gpus), record("SharedNode"))
+    nodes = np.zeros(len(gpus), struct_dtype("SharedNode"))
     nodes["first"] = np.cumsum(gpus) - gpus
     nodes["mark"] = NONE
-    groups = np.zeros(len(state.groups), record("SharedGroup"))
+    groups = np.zeros(len(state.groups), struct_dtype("SharedGroup"))
     groups["most"] = state.groups["largest"] * seats
     rows = groups["most"] + 1
     groups["count"] = np.cumsum(rows) - rows
     words = rows * state.groups["words"]
     groups["row"] = np.cumsum(words) - words
     g["most"] = groups["most"].max(initial=0)
-    domains = np.zeros(len(state.domains), record("Candidates"))
+    domains = np.zeros(len(state.domains), struct_dtype("Candidates"))
     domain_of = state.groups["domain"][state.nodes["group"]]
     base = np.bincount(domain_of, weights=gpus, minlength=len(domains)).astype(np.int64)
     domains["base"] = np.cumsum(base) - base
-    heads = np.zeros(len(state.queues), record("Head"))
+    heads = np.zeros(len(state.queues), struct_dtype("Head"))
     heads["job"] = NONE
-    held = np.zeros(total * seats + 1, record("Held"))
+    held = np.zeros(total * seats + 1, struct_dtype("Held"))
     held["next"] = np.arange(1, len(held) + 1)
     held["next"][-1] = NONE
     return Residents(
@@ -151,7 +151,7 @@ def residents(state: State, mechanism: Sharing) -> Residents:
         memory=memory,
         speeds=np.asarray(mechanism.speeds_ppm, np.int64),
         chosen=np.zeros(total, np.int32),
-        partners=np.zeros(total, record("Entry")),
+        partners=np.zeros(total, struct_dtype("Entry")),
         partner_at=np.full(n, NONE, np.int32),
         pairs=np.zeros(max(seats, 2), np.int64),
     )

@@ -4,7 +4,7 @@
 # for the rest, GPUs with a seat and memory left; with the test of `pairs`, only those that one running job holds alone,
 # and only where both gain. Else it waits.
 #
-# Waiting jobs of one domain, demand, memory and utilization stand in one queue, and only its first is looked at. That
+# Waiting jobs of one class, memory and utilization stand in one queue, and only its first is looked at. That
 # is exact: all jobs of a queue ask for the same, and the test favours the one with least work, which is the first.
 # For the same reason the GPUs that a waiting job could have become more only when a job leaves a GPU or a node joins:
 # time only shortens what running jobs have left, and a start never adds to them. So each queue keeps a number that
@@ -59,16 +59,16 @@ cdef inline void renew_neighbours(State s, Residents r, int64_t j, int64_t mark)
         link = r.held[link].next
 
 
-cdef inline void tell_start(State s, Residents r, int64_t j):
+cdef inline void log_shared_start(State s, Residents r, int64_t j):
     cdef int64_t i, gpu, node
     cdef Globals* g = &s.g[0]
     if g.log_on == 0:
         return
-    tell(s, START, j, NONE, s.jobs[j].rate)
+    log_row(s, START, j, NONE, s.jobs[j].rate)
     for i in range(r.g[0].chosen):
         gpu = r.chosen[i]
         node = r.gpus[gpu].node
-        tell_gpu(s, j, node, gpu - r.nodes[node].first, 1000)
+        log_gpu(s, j, node, gpu - r.nodes[node].first, 1000)
 
 
 cdef inline void sharing_start(State s, Residents r, int64_t j, int64_t step):
@@ -97,7 +97,7 @@ cdef inline void sharing_start(State s, Residents r, int64_t j, int64_t step):
     g.running += 1
     g.pending -= 1
     schedule_event(s, j)
-    tell_start(s, r, j)
+    log_shared_start(s, r, j)
     renew_neighbours(s, r, j, 2 * j)
 
 
@@ -139,7 +139,7 @@ cdef inline bint new_to(State s, Residents r, int64_t j, int64_t gpu):
 
 cdef inline void sharing_leave(State s, Residents r, int64_t j):
     """Free the GPUs of a job that has ended."""
-    cdef int64_t d = s.demands[s.jobs[j].demand].domain
+    cdef int64_t d = s.job_classes[s.jobs[j].job_class].domain
     cdef SharedJob* mine = &r.jobs[j]
     cdef int64_t link = mine.held
     while link != NONE:
@@ -174,7 +174,7 @@ cdef inline int64_t first_that_fits(State s, Residents r, int64_t d):
     cdef Queue* queue
     cdef Entry* entry
     cdef Head* head
-    cdef Demand* demand
+    cdef JobClass* job_class
     cdef int64_t best = NONE
     best_key, best_job = 0, 0
     for q in range(s.domains[d].queue_low, s.domains[d].queue_high):
@@ -183,16 +183,16 @@ cdef inline int64_t first_that_fits(State s, Residents r, int64_t d):
             continue
         entry = &s.waiting[queue.base + queue.head]
         head = &r.heads[q]
-        demand = &s.demands[s.jobs[entry.job].demand]
+        job_class = &s.job_classes[s.jobs[entry.job].job_class]
         if head.job != entry.job:
             head.job = entry.job
             head.bound = NEVER
-        if head.bound < demand.gpus:
+        if head.bound < job_class.gpus:
             continue
         if best != NONE and (entry.key > best_key or (entry.key == best_key and entry.job > best_job)):
             continue
-        head.bound = reach(s, r, entry.job, demand)
-        if head.bound >= demand.gpus:
+        head.bound = reach(s, r, entry.job, job_class)
+        if head.bound >= job_class.gpus:
             best, best_key, best_job = q, entry.key, entry.job
     return best
 
@@ -206,7 +206,7 @@ cdef inline void sharing_pass(State s, Residents r, int64_t d):
             return
         queue = &s.queues[q]
         j = s.waiting[queue.base + queue.head].job
-        step = sharing_choose(s, r, j, &s.demands[s.jobs[j].demand])
+        step = sharing_choose(s, r, j, &s.job_classes[s.jobs[j].job_class])
         dequeue(s, j)
         sharing_start(s, r, j, step)
 

@@ -35,47 +35,27 @@ cdef struct SharedGlobals:
     int64_t seats, strength, test, consolidate, free_held, chosen, change, away, most, alone, work, partners
 
 
-cdef class Residents:
+cdef class Residents(Arrays):
     """Who sits on each GPU (see `residents.Residents`)."""
 
-    cdef SharedGlobals[::1] g
-    cdef SharedJob[::1] jobs
-    cdef SharedGpu[::1] gpus
-    cdef int32_t[::1] seats
-    cdef SharedNode[::1] nodes
-    cdef SharedGroup[::1] groups
-    cdef Candidates[::1] domains
-    cdef int32_t[::1] candidates
-    cdef Head[::1] heads
-    cdef Held[::1] held
-    cdef uint64_t[:, ::1] bits
-    cdef int32_t[:, ::1] counts
-    cdef int32_t[:, ::1] memory
-    cdef int64_t[::1] speeds
-    cdef int32_t[::1] chosen
-    cdef Entry[::1] partners
-    cdef int32_t[::1] partner_at
-    cdef int64_t[::1] pairs
-
-    def __init__(self, arrays):
-        self.g = arrays.g
-        self.jobs = arrays.jobs
-        self.gpus = arrays.gpus
-        self.seats = arrays.seats
-        self.nodes = arrays.nodes
-        self.groups = arrays.groups
-        self.domains = arrays.domains
-        self.candidates = arrays.candidates
-        self.heads = arrays.heads
-        self.held = arrays.held
-        self.bits = arrays.bits
-        self.counts = arrays.counts
-        self.memory = arrays.memory
-        self.speeds = arrays.speeds
-        self.chosen = arrays.chosen
-        self.partners = arrays.partners
-        self.partner_at = arrays.partner_at
-        self.pairs = arrays.pairs
+    cdef public SharedGlobals[::1] g
+    cdef public SharedJob[::1] jobs
+    cdef public SharedGpu[::1] gpus
+    cdef public int32_t[::1] seats
+    cdef public SharedNode[::1] nodes
+    cdef public SharedGroup[::1] groups
+    cdef public Candidates[::1] domains
+    cdef public int32_t[::1] candidates
+    cdef public Head[::1] heads
+    cdef public Held[::1] held
+    cdef public uint64_t[:, ::1] bits
+    cdef public int32_t[:, ::1] counts
+    cdef public int32_t[:, ::1] memory
+    cdef public int64_t[::1] speeds
+    cdef public int32_t[::1] chosen
+    cdef public Entry[::1] partners
+    cdef public int32_t[::1] partner_at
+    cdef public int64_t[::1] pairs
 
 
 cdef SharedJob _sharedjob

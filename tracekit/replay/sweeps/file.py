@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -23,7 +23,7 @@ from tracekit.toml_text import TomlText
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["TEMPLATE", "Run", "read_sweep"]
+__all__ = ["TEMPLATE", "SweepRun", "read_sweep"]
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class _Window:
 
 
 @dataclass(frozen=True)
-class _File:
+class _SweepFile:
     traces: Annotated[tuple[Text | _TraceAt, ...], NonEmpty()]
     policies: Annotated[tuple[Text, ...], NonEmpty()]
     placements: Annotated[tuple[Text, ...], NonEmpty()] = ("consolidate",)
@@ -82,7 +82,7 @@ class _File:
 
 
 @dataclass(frozen=True)
-class Run:
+class SweepRun:
     """One combination. Paths are absolute, times ISO texts, None is the default."""
 
     trace: str
@@ -100,16 +100,12 @@ class Run:
     seed: int
     policy: str
 
-    def facts(self) -> dict[str, Any]:
-        """Return the parameters by name."""
-        return asdict(self)
-
-    def scenario_key(self) -> Run:
-        """Return what tells the jobs and the cluster: runs that have it in common share their work."""
+    def scenario_key(self) -> SweepRun:
+        """Return what determines jobs and cluster: runs that have it in common share their scenario."""
         return replace(self, placement="", seed=0, policy="")
 
 
-def read_sweep(path: Path) -> list[Run]:
+def read_sweep(path: Path) -> list[SweepRun]:
     """Return the runs of a file, those of one scenario side by side.
 
     Raises
@@ -121,7 +117,7 @@ def read_sweep(path: Path) -> list[Run]:
     for key in ("traces", "policies"):
         if key not in document.data:
             raise UsageError(f"has no {key}", where=path, hint="'tracekit sweep --template' prints an example")
-    file = document.decode(_File)
+    file = document.decode(_SweepFile)
     folder = real_path(path).parent
     read = partial(_each, document, file)
     traces = read("traces", lambda trace: _trace(trace, folder))
@@ -137,7 +133,7 @@ def read_sweep(path: Path) -> list[Run]:
     if total > _LARGEST_RUNS:
         raise UsageError(f"has {total:,} combinations, more than {_LARGEST_RUNS:,}", where=path, hint="make it smaller")
     return [
-        Run(
+        SweepRun(
             trace=trace[0],
             cluster_name=trace[1],
             cluster=cluster,
@@ -157,7 +153,7 @@ def read_sweep(path: Path) -> list[Run]:
     ]
 
 
-def _each(document: TomlText, file: _File, key: str, read: Callable[[Any], T]) -> list[T]:
+def _each(document: TomlText, file: _SweepFile, key: str, read: Callable[[Any], T]) -> list[T]:
     """Return what the entries of a list stand for, no two alike."""
     found: list[T] = []
     for number, value in enumerate(getattr(file, key)):

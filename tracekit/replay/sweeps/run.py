@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import signal
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -23,21 +23,22 @@ from tracekit.trace import MANIFEST_NAME
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from tracekit.replay.sweeps.file import Run
+    from tracekit.replay.sweeps.file import SweepRun
 
 __all__ = ["carry_out", "digest_of", "work"]
 
 _PACKAGE = Path(__file__).parent.parent
 _LARGEST_ERROR = 500
+_SCENARIO_SETTINGS = ("cluster", "cluster_name", "partitioned", "load", "gpus", "limit", "models", "force")
 
 
-def digest_of(run: Run) -> str:
-    """Return what tells a run from every other: its parameters, and the contents of all that it reads.
+def digest_of(run: SweepRun) -> str:
+    """Return a digest of all that a run depends on: its parameters, and the contents of all files that it reads.
 
     These are the Trace's manifest, the files of cluster, models and policy, and the program itself; where files lie
     does not matter.
     """
-    facts = run.facts()
+    facts = asdict(run)
     name = run.policy.partition(",")[0]
     path = name.rpartition(":")[0] or name
     if path.endswith(".py"):
@@ -56,7 +57,7 @@ def _content(path: str) -> str:
     try:
         return blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
     except OSError:
-        return f"missing {path}"  # the run itself tells what is wrong
+        return f"missing {path}"  # the run itself reports what is wrong
 
 
 @cache
@@ -78,38 +79,28 @@ def _code() -> str:
     return found.hexdigest()
 
 
-class _Kept:
+class _LastScenario:
     """The last scenario, since runs that share it come one after the other."""
 
-    key: Run | None = None
+    key: SweepRun | None = None
     scenario: Scenario | None = None
 
 
-def _scenario(run: Run) -> Scenario:
-    if _Kept.scenario is None or _Kept.key != run.scenario_key():
-        _Kept.scenario = None  # frees the old before the new is made
-        _Kept.scenario = scenario_of(
-            run.trace,
-            cluster=run.cluster,
-            cluster_name=run.cluster_name,
-            partitioned=run.partitioned,
-            start=_time(run.start),
-            end=_time(run.end),
-            load=run.load,
-            gpus=run.gpus,
-            limit=run.limit,
-            models=run.models,
-            force=run.force,
-        )
-        _Kept.key = run.scenario_key()
-    return replace(_Kept.scenario, placement=placement_named(run.placement), seed=run.seed)
+def _scenario(run: SweepRun) -> Scenario:
+    if _LastScenario.scenario is None or _LastScenario.key != run.scenario_key():
+        _LastScenario.scenario = None  # frees the old before the new is made
+        settings: dict[str, Any] = {name: getattr(run, name) for name in _SCENARIO_SETTINGS}
+        settings |= {"start": _time(run.start), "end": _time(run.end)}
+        _LastScenario.scenario = scenario_of(run.trace, **settings)
+        _LastScenario.key = run.scenario_key()
+    return replace(_LastScenario.scenario, placement=placement_named(run.placement), seed=run.seed)
 
 
 def _time(text: str | None) -> dt.datetime | None:
     return None if text is None else dt.datetime.fromisoformat(text)
 
 
-def carry_out(run: Run) -> dict[str, Any]:
+def carry_out(run: SweepRun) -> dict[str, Any]:
     """Return the summary of a run, or {'error': why it failed}.
 
     Raises
@@ -147,7 +138,7 @@ def work(link: Connection) -> None:
             return
 
 
-def _outcome(run: Run) -> dict[str, Any] | DamagedTraceError:
+def _outcome(run: SweepRun) -> dict[str, Any] | DamagedTraceError:
     try:
         return carry_out(run)
     except DamagedTraceError as error:

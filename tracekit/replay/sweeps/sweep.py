@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+from dataclasses import asdict, fields
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -22,15 +23,13 @@ from tracekit.errors import DamagedTraceError, OutputError, UsageError
 from tracekit.interruption import end_process, register_cleanup, unregister_cleanup
 from tracekit.outputs import StagedFiles, lock_folder, output_errors
 from tracekit.progress import Progress
-from tracekit.replay.sweeps.file import read_sweep
+from tracekit.replay.sweeps.file import SweepRun, read_sweep
 from tracekit.replay.sweeps.run import carry_out, digest_of, work
 from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.context import SpawnProcess
-
-    from tracekit.replay.sweeps.file import Run
 
 __all__ = ["sweep"]
 
@@ -65,21 +64,9 @@ _FIGURES: dict[str, type[pl.DataType]] = {
     ),
 }
 
+_TYPES = {"str": pl.String, "bool": pl.Boolean, "float": pl.Float64, "int": pl.Int64}
 _PARAMETERS: dict[str, type[pl.DataType]] = {
-    "trace": pl.String,
-    "cluster_name": pl.String,
-    "cluster": pl.String,
-    "partitioned": pl.Boolean,
-    "start": pl.String,
-    "end": pl.String,
-    "load": pl.Float64,
-    "gpus": pl.Float64,
-    "limit": pl.Int64,
-    "models": pl.String,
-    "force": pl.Boolean,
-    "placement": pl.String,
-    "seed": pl.Int64,
-    "policy": pl.String,
+    field.name: _TYPES[str(field.type).removesuffix(" | None")] for field in fields(SweepRun)
 }
 
 
@@ -91,7 +78,7 @@ def sweep(
     draw: Callable[[pl.DataFrame], str] | None = None,
     progress: Progress | None = None,
 ) -> pl.DataFrame:
-    """Carry out the runs of a file (see `sweep_file.TEMPLATE`) that OUT does not hold yet; return one row a run.
+    """Carry out the runs of a file (see `file.TEMPLATE`) that OUT does not hold yet; return one row a run.
 
     OUT holds runs/<digest>.json, the summary of each finished run, and sweep.parquet: digest, the parameters (trace,
     cluster_name, cluster, partitioned, start, end, load, gpus, limit, models, force, placement, seed, policy),
@@ -127,7 +114,7 @@ def sweep(
 
 
 def _done(
-    runs: list[Run],
+    runs: list[SweepRun],
     folder: Path,
     workers: int | None,
     draw: Callable[[pl.DataFrame], str] | None,
@@ -137,18 +124,18 @@ def _done(
     digests = [digest_of(run) for run in runs]
     found: dict[str, dict[str, Any]] = {}
     for digest in digests:
-        kept = _read(folder / f"{digest}.json")
-        if kept is not None:
-            found[digest] = kept
-    wanted = {d: run for d, run in zip(digests, runs, strict=True) if d not in found}
+        finished = _read(folder / f"{digest}.json")
+        if finished is not None:
+            found[digest] = finished
+    pending = {d: run for d, run in zip(digests, runs, strict=True) if d not in found}
     if found:
         progress.note(f"{len(found):,} of {len(set(digests)):,} runs are there already")
-    progress.stage(f"sweep of {counted(len(wanted), 'runs')}", total=len(wanted))
-    number = min(workers or os.cpu_count() or 1, len(wanted))
-    for digest, summary in _carried_out(list(wanted.items()), number):
+    progress.stage(f"sweep of {counted(len(pending), 'runs')}", total=len(pending))
+    number = min(workers or os.cpu_count() or 1, len(pending))
+    for digest, summary in _carried_out(list(pending.items()), number):
         found[digest] = summary
         if "error" in summary:
-            progress.note(f"a run failed: {wanted[digest].policy}: {summary['error']}")
+            progress.note(f"a run failed: {pending[digest].policy}: {summary['error']}")
         else:
             _write(folder / f"{digest}.json", orjson.dumps(summary, option=orjson.OPT_INDENT_2))
         progress.advance(1)
@@ -191,12 +178,12 @@ def _write(path: Path, content: bytes) -> None:
         staged.commit()
 
 
-def _table(rows: list[tuple[str, Run, dict[str, Any]]]) -> pl.DataFrame:
+def _table(rows: list[tuple[str, SweepRun, dict[str, Any]]]) -> pl.DataFrame:
     return pl.DataFrame(
         [
             {
                 "digest": digest,
-                **run.facts(),
+                **asdict(run),
                 "cluster_nodes": summary.get("cluster", {}).get("nodes"),
                 "cluster_gpus": summary.get("cluster", {}).get("gpus"),
                 **{key: summary.get(key) for key in _FIGURES},
@@ -216,15 +203,15 @@ def _table(rows: list[tuple[str, Run, dict[str, Any]]]) -> pl.DataFrame:
     )
 
 
-def _carried_out(wanted: list[tuple[str, Run]], workers: int) -> Iterator[tuple[str, dict[str, Any]]]:
+def _carried_out(pending: list[tuple[str, SweepRun]], workers: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the digest and the summary of each run as it ends."""
     if workers <= 1:
-        for digest, run in wanted:
+        for digest, run in pending:
             yield digest, carry_out(run)
         return
     pool = [_Worker() for _ in range(workers)]
     try:
-        waiting = iter(wanted)
+        waiting = iter(pending)
         busy = [worker for worker in pool if worker.next_of(waiting)]
         while busy:
             ready = wait([worker.link for worker in busy])
@@ -254,7 +241,7 @@ class _Worker:
         self._key = register_cleanup(partial(end_process, self._process.pid or 0))
         other.close()
 
-    def next_of(self, waiting: Iterator[tuple[str, Run]]) -> bool:
+    def next_of(self, waiting: Iterator[tuple[str, SweepRun]]) -> bool:
         """Begin the next run; return whether there was one."""
         for digest, run in waiting:
             self.digest = digest

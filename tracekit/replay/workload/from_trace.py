@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tracekit.errors import UsageError, nearest
-from tracekit.replay.jobs import Jobs
+from tracekit.errors import UsageError
+from tracekit.replay.jobs import Jobs, naive_utc
+from tracekit.replay.part import checked_cluster
 from tracekit.replay.results.use_of_jobs import mean_utilization
 from tracekit.replay.workload.selection import IN_WINDOW, left_out_of, select_jobs
 from tracekit.replay.workload.trace_rows import LONGEST_S, LONGEST_YEARS, column, index_in, read_numbers, scaled_column
@@ -82,17 +83,17 @@ def jobs_of_trace(
     """
     since, until = _checked(start, end, load, limit)
     table = read_numbers(trace)
-    _check_cluster(trace, sorted(table["cluster"].drop_nulls().unique().to_list()), cluster)
+    checked_cluster(trace, sorted(table["cluster"].drop_nulls().unique().to_list()), cluster)
     table = select_jobs(table, cluster=cluster, since=since, until=until, limit=limit)
     left_out = left_out_of(table)
-    kept = table.filter(pl.col("reason").is_null()).drop("reason", "held")
-    if kept.is_empty():
+    selected = table.filter(pl.col("reason").is_null()).drop("reason", "held")
+    if selected.is_empty():
         raise _nothing_left(trace, table, left_out, windowed=start is not None or end is not None)
     del table
-    if not kept["submit_us"].is_sorted():
+    if not selected["submit_us"].is_sorted():
         # A stable sort: jobs submitted together keep the order of the trace.
-        kept = kept.sort("submit_us", maintain_order=True)
-    return _jobs(trace, kept, left_out, load, samples=samples)
+        selected = selected.sort("submit_us", maintain_order=True)
+    return _jobs(trace, selected, left_out, load, samples=samples)
 
 
 def _checked(
@@ -112,16 +113,7 @@ def _checked(
 def _microseconds(time: dt.datetime | None) -> int | None:
     if time is None:
         return None
-    naive = time if time.tzinfo is None else time.astimezone(dt.UTC).replace(tzinfo=None)
-    return (naive - _EPOCH) // dt.timedelta(microseconds=1)
-
-
-def _check_cluster(trace: Trace, clusters: list[str], cluster: str | None) -> None:
-    if cluster is not None and cluster not in clusters:
-        raise UsageError(f"no cluster '{cluster}'", where=trace.path, hint=nearest(cluster, clusters))
-    if cluster is None and len(clusters) > 1:
-        shown = ", ".join(clusters[:8]) + (f" and {len(clusters) - 8} more" if len(clusters) > 8 else "")
-        raise UsageError("the Trace holds several clusters", where=trace.path, hint=f"choose one of: {shown}")
+    return (naive_utc(time) - _EPOCH) // dt.timedelta(microseconds=1)
 
 
 def _nothing_left(trace: Trace, judged: pl.DataFrame, left_out: tuple[LeftOut, ...], *, windowed: bool) -> UsageError:
@@ -133,17 +125,17 @@ def _nothing_left(trace: Trace, judged: pl.DataFrame, left_out: tuple[LeftOut, .
         return UsageError(
             "no job was submitted in the window", where=trace.path, hint=f"submissions run from {first} to {last}"
         )
-    told = ", ".join(f"{r.jobs:,} {r.reason}" for r in left_out) or "the table jobs is empty"
-    return UsageError(f"no job can be replayed: {told}", where=trace.path, hint="choose other jobs or another trace")
+    reasons = ", ".join(f"{r.jobs:,} {r.reason}" for r in left_out) or "the table jobs is empty"
+    return UsageError(f"no job can be replayed: {reasons}", where=trace.path, hint="choose other jobs or another trace")
 
 
-def _jobs(trace: Trace, kept: pl.DataFrame, left_out: tuple[LeftOut, ...], load: float, *, samples: bool) -> Jobs:
-    rows = kept["row"]
-    micros = kept["submit_us"].to_numpy()
+def _jobs(trace: Trace, selected: pl.DataFrame, left_out: tuple[LeftOut, ...], load: float, *, samples: bool) -> Jobs:
+    rows = selected["row"]
+    micros = selected["submit_us"].to_numpy()
     first = int(micros[0])
     submit_ms = _scaled(micros - first, load)
     recorded: dict[str, Any] = {
-        name: _after(kept[times], first) if load == 1 else np.full(len(rows), -1, dtype=np.int64)
+        name: _after(selected[times], first) if load == 1 else np.full(len(rows), -1, dtype=np.int64)
         for name, times in (("recorded_start_ms", "start_us"), ("recorded_end_ms", "end_us"))
     }
     fields: dict[str, Any] = {}  # index arrays and lists of names
@@ -158,9 +150,9 @@ def _jobs(trace: Trace, kept: pl.DataFrame, left_out: tuple[LeftOut, ...], load:
         origin=_EPOCH + dt.timedelta(microseconds=first),
         job_id=job_id,
         submit_ms=submit_ms,
-        work_ms=_milliseconds(kept["work_us"].to_numpy()),
-        devices=kept["devices"].to_numpy().copy(),
-        milli=kept["milli"].to_numpy().copy(),
+        work_ms=_milliseconds(selected["work_us"].to_numpy()),
+        devices=selected["devices"].to_numpy().copy(),
+        milli=selected["milli"].to_numpy().copy(),
         name=_numbered(column(trace, "name", rows, instead="group")),
         priority=scaled_column(trace, "priority", rows, 1, missing=0, low=-(2**31), high=2**31 - 1).astype(np.int32),
         preemptible=column(trace, "preemptible", rows).cast(pl.Int8).fill_null(-1).to_numpy().copy(),

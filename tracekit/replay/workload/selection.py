@@ -101,7 +101,7 @@ def _reason(cluster: str | None, since: int | None, until: int | None) -> pl.Exp
 
 
 def left_out_of(judged: pl.DataFrame) -> tuple[LeftOut, ...]:
-    """Return the jobs left out by reason, with the GPU-hours that the log tells of them.
+    """Return the jobs left out by reason, with their GPU-hours by the log.
 
     GPU-hours are summed over attempts where these are known, else run time times GPUs of the job; None where they are
     known of no job.

@@ -24,7 +24,7 @@ LONGEST_S = LONGEST_YEARS * 365 * 86_400
 """The same [s]."""
 
 _HELD_CAP = 10**17
-"""Most GPU time that is told of one attempt [milli-GPU * ms], 28 million GPU-hours, so that sums stay in 63 bits."""
+"""Most GPU time of one attempt [milli-GPU * ms], 28 million GPU-hours, so that sums stay in 63 bits."""
 
 
 def read_numbers(trace: Trace) -> pl.DataFrame:
@@ -32,7 +32,7 @@ def read_numbers(trace: Trace) -> pl.DataFrame:
 
     Columns: row (0..); cluster; submit_us, start_us, end_us [us after 1970]; gpu_count [GPUs]; instance_count; open
     (running or pending, without an end); work_us, the sum of the attempts' known run times, else run_s, else end minus
-    start [us]; held, the GPU time that the log tells of it [milli-GPU * ms].
+    start [us]; held, its GPU time by the log [milli-GPU * ms].
     """
     table = (
         trace.scan("jobs")

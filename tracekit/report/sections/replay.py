@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from tracekit.replay.results.answers import LEAST
-from tracekit.replay.results.record import RECORDED
+from tracekit.replay.results.recorded_times import RECORDED
 from tracekit.report.charts import (
     Panel,
     axis_values,

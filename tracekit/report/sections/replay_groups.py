@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracekit.replay.results.record import RECORDED
+from tracekit.replay.results.recorded_times import RECORDED
 from tracekit.report.charts import (
     GPU_CLASSES,
     Panel,

@@ -1,4 +1,4 @@
-"""Several policies on one scenario: replay each, keep its files, compare all."""
+"""Run several policies on one scenario: replay each, write its files, compare them all."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tracekit.errors import UsageError
 from tracekit.outputs import StagedFolder, output_errors
 from tracekit.progress import Progress
 from tracekit.replay.outcome import LOG_KINDS
-from tracekit.replay.panel import standard_panel
 from tracekit.replay.registry import named_policy
-from tracekit.replay.results.comparison import Compared, compare_policies
+from tracekit.replay.registry import policies as known_policies
+from tracekit.replay.results.comparison import ReplayResult, compare_policies
+from tracekit.replay.results.effects import beside_record
 from tracekit.replay.results.tables import write_files
-from tracekit.replay.results.told import beside_record
 from tracekit.text import percent
 
 if TYPE_CHECKING:
@@ -27,14 +27,42 @@ if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome
     from tracekit.replay.scenario import Scenario
 
-__all__ = ["Study", "folder_names", "left_out_sentences", "run_study"]
+__all__ = ["PANEL", "PolicyComparison", "folder_names", "left_out_sentences", "run_policies", "standard_panel"]
 
 _MARKER = "comparison.parquet"
 _LONGEST_NAME = 120
 
 
+PANEL = (
+    "fifo",
+    "fifo,scan=skip",
+    "sjf",
+    "ssf",
+    "srtf",
+    "srsf",
+    "las",
+    "gittins",
+    "qssf",
+    "easy",
+    "conservative",
+    "fair-share",
+    "drf",
+    "philly",
+    "kueue",
+    "hived",
+    "recorded",
+)
+"""The standard panel, as on a command line; the first is what the others are compared with."""
+
+
+def standard_panel() -> tuple[str, ...]:
+    """Return the panel without policies that are not installed."""
+    known = known_policies()
+    return tuple(text for text in PANEL if text.partition(",")[0] in known)
+
+
 @dataclass(frozen=True)
-class Study:
+class PolicyComparison:
     """What was compared."""
 
     comparison: pl.DataFrame
@@ -42,10 +70,10 @@ class Study:
     assumptions: dict[str, dict[str, Any]]
     """Every assumption that any of the policies used, by its id."""
     skipped: dict[str, str]
-    """Policies of the panel that cannot run here, and why."""
+    """Policies of the panel that cannot run here, with the reason."""
 
 
-def run_study(
+def run_policies(
     scenario: Scenario,
     policies: Sequence[str] | None,
     out: Path,
@@ -54,7 +82,7 @@ def run_study(
     log: bool = False,
     draw: Callable[[pl.DataFrame], str] | None = None,
     progress: Progress | None = None,
-) -> Study:
+) -> PolicyComparison:
     """Replay policies and write OUT, whole or not at all.
 
     OUT holds <policy>/summary.json, jobs.parquet and timeline.parquet (and violations.parquet of the recorded schedule,
@@ -76,7 +104,7 @@ def run_study(
     draw : callable, optional
         Turns the comparison into an SVG.
     progress : Progress, optional
-        Told of each policy and of the jobs submitted.
+        Advances with the jobs submitted to each policy.
 
     Raises
     ------
@@ -89,7 +117,7 @@ def run_study(
     chosen = [named_policy(text) for text in (standard_panel() if policies is None else policies)]
     names = folder_names([p.label for p in chosen])
     staged = StagedFolder(out, force=force, marker=_MARKER, kind="a comparison of replays")
-    results: list[Compared] = []
+    results: list[ReplayResult] = []
     skipped: dict[str, str] = {}
     try:
         for policy, name in zip(chosen, names, strict=True):
@@ -116,35 +144,35 @@ def run_study(
         staged.commit()
     finally:
         staged.discard()
-    told: dict[str, dict[str, Any]] = {}
+    assumptions: dict[str, dict[str, Any]] = {}
     for result in results:
         for key, value in result.summary["assumptions"].items():
-            if told.setdefault(key, value) != value:
-                told[f"{key} of {result.policy}"] = value
-    return Study(compared, told, skipped)
+            if assumptions.setdefault(key, value) != value:
+                assumptions[f"{key} of {result.policy}"] = value
+    return PolicyComparison(compared, assumptions, skipped)
 
 
 class _Advance:
-    """Turns how many jobs were submitted so far into steps."""
+    """Advances the progress by the jobs submitted since it was last called."""
 
     def __init__(self, progress: Progress) -> None:
-        self._progress, self._told = progress, 0
+        self._progress, self._submitted = progress, 0
 
     def __call__(self, submitted: int) -> None:
-        self._progress.advance(submitted - self._told)
-        self._told = submitted
+        self._progress.advance(submitted - self._submitted)
+        self._submitted = submitted
 
 
-def _write(folder: Path, result: Compared) -> None:
+def _write(folder: Path, result: ReplayResult) -> None:
     write_files(folder, result.jobs, result.outcome, result.summary)
     with output_errors(folder):
-        if result.violations is not None:
-            result.violations.write_parquet(folder / "violations.parquet")
+        if result.outcome.violations is not None:
+            result.outcome.violations.write_parquet(folder / "violations.parquet")
         if result.outcome.log is not None:
             _log_table(result).write_parquet(folder / "log.parquet")
 
 
-def _log_table(result: Compared) -> pl.DataFrame:
+def _log_table(result: ReplayResult) -> pl.DataFrame:
     """Return the event log with kinds and jobs by name; node and gpu are indices, NULL where there is none."""
     log = result.outcome.log
     if log is None:
@@ -164,7 +192,7 @@ def _log_table(result: Compared) -> pl.DataFrame:
     )
 
 
-def _slim(result: Compared) -> Compared:
+def _slim(result: ReplayResult) -> ReplayResult:
     """Return what a comparison looks at, so that ten schedules of a million jobs fit into memory."""
     none = np.zeros(0, np.int64)
     small = np.zeros(0, np.int32)
@@ -177,8 +205,9 @@ def _slim(result: Compared) -> Compared:
         migrations=small,
         nodes_spanned=small,
         log=None,
+        violations=None,
     )
-    return replace(result, outcome=outcome, violations=None)
+    return replace(result, outcome=outcome)
 
 
 def folder_names(labels: Sequence[str]) -> list[str]:
@@ -191,7 +220,7 @@ def folder_names(labels: Sequence[str]) -> list[str]:
     for label in labels:
         base = re.sub(r"[^A-Za-z0-9_.,=+-]", "_", label)[:_LONGEST_NAME].strip(".") or "policy"
         name, number = base, 1
-        # Some file systems do not tell capital letters.
+        # Some file systems ignore case.
         while name.lower() in {n.lower() for n in names}:
             number += 1
             name = f"{base}-{number}"
@@ -200,10 +229,10 @@ def folder_names(labels: Sequence[str]) -> list[str]:
 
 
 def left_out_sentences(scenario: Scenario) -> list[str]:
-    """Return what is to be known of jobs that are not in the replay, with the share of GPU-hours they hold."""
-    told = []
+    """Return one sentence for each reason why jobs are left out, with their share of the GPU-hours."""
+    sentences = []
     for part, share in scenario.jobs.shares_left_out():
         words = "" if share is None else f", with {percent(share)} of the GPU-hours"
         what = "1 job is" if part.jobs == 1 else f"{part.jobs:,} jobs are"
-        told.append(f"{what} left out: {part.reason}{words}")
-    return told
+        sentences.append(f"{what} left out: {part.reason}{words}")
+    return sentences

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.divided import a_workload
-from tracekit.replay.fractions.demands import Demands, demands_of, expected_workload, supply_of
+from tracekit.replay.fractions.tasks import Tasks, expected_workload, supply_of, tasks_of_jobs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,17 +71,17 @@ def test_jobs_become_shapes_and_what_is_unknown_is_not_asked() -> None:
         cpu_milli=[8000, -1, -1],
         memory_mib=[-1, 512, 512],
     )
-    tasks = demands_of(jobs)
+    tasks = tasks_of_jobs(jobs)
     assert _rows(tasks.shapes) == [(8000, 0, 2, 1000, 0, 1), (0, 512, 1, 250, 1, 2)]
     assert tasks.model_sets == ["V100|P100", ""]
     assert tasks.shape.tolist() == [0, 1, 1]
-    assert _rows(demands_of(jobs, cpu=False, memory=False).shapes) == [(0, 0, 2, 1000, 0, 1), (0, 0, 1, 250, 1, 2)]
+    assert _rows(tasks_of_jobs(jobs, cpu=False, memory=False).shapes) == [(0, 0, 2, 1000, 0, 1), (0, 0, 1, 250, 1, 2)]
 
 
 def test_no_jobs_have_no_shapes() -> None:
-    tasks = demands_of(make_jobs([]))
+    tasks = tasks_of_jobs(make_jobs([]))
     assert len(tasks) == len(tasks.shapes) == 0
-    assert isinstance(tasks, Demands)
+    assert isinstance(tasks, Tasks)
 
 
 def test_nodes_that_join_later_are_left_out_and_unknown_resources_are_not_modelled() -> None:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.replay.builders import make_cluster, make_jobs
 from tests.replay.outcomes import make_outcome
-from tracekit.replay.results.comparison import Compared, compare_policies, comparison_rows
-from tracekit.replay.results.record import Record, record_of, support_of
+from tracekit.replay.results.comparison import ReplayResult, compare_policies, comparison_rows
+from tracekit.replay.results.effects import beside_record, effect_sentences, support_of
+from tracekit.replay.results.recorded_times import RecordedTimes, recorded_times
 from tracekit.replay.results.summary import summarize
-from tracekit.replay.results.told import beside_record, effect_sentences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.results.record import Support
+    from tracekit.replay.results.effects import Support
 
 
 def support(recorded: list[int], baseline: list[int], policy: list[int] | None) -> Support:
     known = np.array(recorded, dtype=np.int64)
     waits = [None if w is None else np.array(w, dtype=np.int64) for w in (baseline, policy)]
     assert waits[0] is not None
-    return support_of("easy", Record(known, np.where(known >= 0, known + 1000, -1)), waits[0], waits[1])
+    return support_of("easy", RecordedTimes(known, np.where(known >= 0, known + 1000, -1)), waits[0], waits[1])
 
 
 @pytest.mark.parametrize(
@@ -51,14 +51,14 @@ def support(recorded: list[int], baseline: list[int], policy: list[int] | None) 
 def test_a_baseline_reproduces_the_log_within_a_factor_or_a_minute(recorded: int, baseline: int, told: bool) -> None:
     for jobs in (1, 3):
         found = support([recorded] * jobs, [baseline] * jobs, None)
-        assert found.told is told
+        assert found.supported is told
         assert (found.reason is None) is told
 
 
 @pytest.mark.parametrize(("policy", "told"), [(1_000_000, True), (1_000_001, False), (0, True)])
 def test_a_policy_must_not_wait_longer_than_the_log_did(policy: int, told: bool) -> None:
     found = support([1_000_000, 1_000_000], [1_100_000, 1_000_000], [1_000_000, policy])
-    assert found.told is told
+    assert found.supported is told
 
 
 def test_all_means_are_over_the_jobs_whose_wait_the_log_tells() -> None:
@@ -66,7 +66,7 @@ def test_all_means_are_over_the_jobs_whose_wait_the_log_tells() -> None:
     assert (found.recorded_jobs, found.recorded_queue_s, found.recorded_jct_s) == (2, 120.0, 121.0)
     assert (found.baseline_queue_s, found.policy_queue_s, found.reason) == (130.0, 50.0, None)
     none = support([-1], [0], [0])
-    assert (none.recorded_jobs, none.recorded_queue_s, none.told) == (0, None, False)
+    assert (none.recorded_jobs, none.recorded_queue_s, none.supported) == (0, None, False)
     assert none.sentence == (
         "The log records no waits that these replays could be held against; the effect cannot be told."
     )
@@ -80,7 +80,7 @@ def test_the_rule_is_that_of_exact_means(rows: list[tuple[int, int, int]]) -> No
     ratio = recorded and Fraction(4, 5) <= baseline / recorded <= Fraction(5, 4)
     near = bool(ratio) or abs(baseline - recorded) <= 60_000
     columns = [list(column) for column in zip(*rows, strict=True)]
-    assert support(*columns).told is (near and policy <= recorded)
+    assert support(*columns).supported is (near and policy <= recorded)
 
 
 def test_times_in_the_wrong_order_are_unknown() -> None:
@@ -89,15 +89,15 @@ def test_times_in_the_wrong_order_are_unknown() -> None:
         recorded_start_ms=[12_000, 19_000, 31_000, -1],
         recorded_end_ms=[17_000, 25_000, 30_500, 50_000],
     )
-    found = record_of(jobs)
+    found = recorded_times(jobs)
     assert found.queue_ms.tolist() == [2000, -1, 1000, -1]
     assert found.jct_ms.tolist() == [7000, -1, -1, -1]
 
 
-def compared(name: str, jobs: Jobs, spans: Sequence[tuple[float, float] | None]) -> Compared:
+def compared(name: str, jobs: Jobs, spans: Sequence[tuple[float, float] | None]) -> ReplayResult:
     outcome = make_outcome(jobs, spans)
     facts: dict[str, Any] = {"policy": name, "parameters": {}, "placement": "consolidate", "assumptions": {}}
-    return Compared(name, jobs, outcome, summarize(jobs, make_cluster((8,)), outcome, **facts))
+    return ReplayResult(name, jobs, outcome, summarize(jobs, make_cluster((8,)), outcome, **facts))
 
 
 def beside(starts: list[int], **spans: list[tuple[float, float] | None]) -> pl.DataFrame:

@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tracekit.replay.engine.state import record
+from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import ANY_LIMIT, NONE, SPARE_STEPS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.engine.state import State
-    from tracekit.replay.mechanisms import Backfill
+    from tracekit.replay.engine.state import EngineState
 
-__all__ = ["Book", "make_book"]
+__all__ = ["Reservations", "make_reservations"]
 
 
-class Book(NamedTuple):
+class Reservations(NamedTuple):
     """The arrays of one run."""
 
     strips: NDArray[np.void]
@@ -51,39 +50,47 @@ class Book(NamedTuple):
     """Sizes and settings (1,)."""
 
 
-def make_book(state: State, mechanism: Backfill) -> Book:
-    """Return the book of a state before the first instant, its nodes there."""
+def make_reservations(state: EngineState, depth: int, *, exact: bool) -> Reservations:
+    """Return the arrays of a state before the first instant, its nodes there.
+
+    Parameters
+    ----------
+    depth : int
+        The first so many waiting jobs of a domain have reservations; 0 all of them.
+    exact : bool
+        Whether the estimates are the true run times.
+    """
     n = len(state.jobs)
     domain_of = state.groups["domain"][state.nodes["group"]]
     gpus = state.nodes["gpus"].astype(np.int64)
     room = np.bincount(domain_of, weights=gpus, minlength=len(state.domains)).astype(np.int64)
     there = np.bincount(domain_of, weights=gpus * state.nodes["up"], minlength=len(state.domains)).astype(np.int64)
-    jobs = np.bincount(state.demands["domain"][state.jobs["demand"]], minlength=len(state.domains))
-    planned = np.minimum(jobs, mechanism.depth or n)
-    strips = np.zeros(len(state.domains), record("Strip"))
+    jobs = np.bincount(state.job_classes["domain"][state.jobs["job_class"]], minlength=len(state.domains))
+    planned = np.minimum(jobs, depth or n)
+    strips = np.zeros(len(state.domains), struct_dtype("Strip"))
     strips["low"] = strips["high"] = np.cumsum(room)
     strips["there"], strips["stale"] = there, 1
     strips["plan_low"] = np.cumsum(planned) - planned
     steps = 2 * (planned + room) + SPARE_STEPS + 4
     strips["step_low"] = np.cumsum(steps) - steps
-    return Book(
+    return Reservations(
         strips,
-        ends=np.zeros(int(room.sum()), record("End")),
+        ends=np.zeros(int(room.sum()), struct_dtype("End")),
         end=np.zeros(n, np.int64),
-        late=np.zeros(min(n, int(room.sum())), record("Entry")),
+        late=np.zeros(min(n, int(room.sum())), struct_dtype("Entry")),
         late_at=np.full(n, NONE, np.int32),
-        steps=np.zeros(int(steps.sum()), record("Step")),
-        plan=np.zeros(int(planned.sum()), record("Reservation")),
+        steps=np.zeros(int(steps.sum()), struct_dtype("Step")),
+        plan=np.zeros(int(planned.sum()), struct_dtype("Reservation")),
         started=np.zeros(int(room.max(initial=0)) + 1, np.int64),
         lines=_lines(state),
-        facts=np.array([(0, mechanism.order.estimate_ms is None, mechanism.depth or n, 0)], record("BookFacts")),
+        facts=np.array([(0, exact, depth or n, 0)], struct_dtype("ReservationFacts")),
     )
 
 
-def _lines(state: State) -> NDArray[np.void]:
-    lines = np.zeros(len(state.queues), record("Line"))
+def _lines(state: EngineState) -> NDArray[np.void]:
+    lines = np.zeros(len(state.queues), struct_dtype("Line"))
     lines["place"] = lines["due"] = NONE
     lines["rank"] = ANY_LIMIT
     lines["high"] = lines["first"] = np.append(state.queues["base"][1:], len(state.waiting))
-    lines["gpus"][state.demands["queue"]] = state.demands["gpus"]
+    lines["gpus"][state.job_classes["queue"]] = state.job_classes["gpus"]
     return lines

@@ -8,21 +8,22 @@ import numpy as np
 
 from tracekit.errors import TracekitError, UsageError
 from tracekit.replay import kernel
-from tracekit.replay.engine.build import build, open_nodes, unused_takes
+from tracekit.replay.engine.build import build, open_nodes, unused_allocations
+from tracekit.replay.engine.ordered import Ordered
 from tracekit.replay.engine.setting import Run
-from tracekit.replay.engine.state import record
+from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import ASK, NONE, OVER
 from tracekit.replay.keys import by_arrival, engine_key
-from tracekit.replay.mechanisms import Ordered, Plan
-from tracekit.replay.planning.plan_arrays import HINT, Reader
+from tracekit.replay.planning.plan import Plan
+from tracekit.replay.planning.plan_reader import HINT, PlanReader
 from tracekit.replay.planning.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tracekit.replay.engine.setting import Setting
-    from tracekit.replay.engine.state import State
-    from tracekit.replay.mechanisms import Planner
+    from tracekit.replay.engine.state import EngineState
+    from tracekit.replay.planning.mechanism import Planner
 
 __all__ = ["prepare"]
 
@@ -47,12 +48,12 @@ def prepare(planner: Planner, setting: Setting) -> Run:
     return Run(state, _steps(planner, state, arrays, setting))
 
 
-def _steps(planner: Planner, state: State, arrays: Any, setting: Setting) -> Callable[[int], bool]:
-    """Return what runs a planner for at most so many instants and plans, and tells whether more are to come."""
+def _steps(planner: Planner, state: EngineState, arrays: Any, setting: Setting) -> Callable[[int], bool]:
+    """Return what runs a planner for at most so many instants and plans, and says whether more are to come."""
     g, key, name = state.g[0], engine_key(by_arrival), setting.name
     n = len(state.jobs)
     view = View(state, arrays)
-    reader = Reader(state, planner, name, setting.jobs.job_id, setting.cluster.node_id)
+    reader = PlanReader(state, planner, name, setting.jobs.job_id, setting.cluster.node_id)
     named, stopped = np.zeros(n, np.int64), np.zeros(len(state.events), np.int64)
     idle = 0
 
@@ -65,23 +66,10 @@ def _steps(planner: Planner, state: State, arrays: Any, setting: Setting) -> Cal
             if g["running"] or g["pending"]:
                 view.renew()
                 plan = _ask(planner, view, name)
-                wanted = reader.read(plan)
-                wrong = kernel.apply_plan(
-                    arrays,
-                    key,
-                    kernel.Columns(wanted.columns),
-                    wanted.rows,
-                    wanted.ends,
-                    wanted.beside,
-                    planner.share,
-                    plan.keep,
-                    planner.any_model,
-                    planner.resize_ms,
-                    named,
-                    stopped,
-                )
+                read = reader.read(plan)
+                wrong = kernel.apply_plan(arrays, key, kernel.PlanArrays(read), named, stopped)
                 if wrong:
-                    raise reader.fault(wrong, wanted)
+                    raise reader.fault(wrong, read)
                 idle = 0 if g["running"] or g["submitted"] < n else idle + 1
                 if idle >= _IDLE_PLANS:
                     return False
@@ -92,7 +80,7 @@ def _steps(planner: Planner, state: State, arrays: Any, setting: Setting) -> Cal
     return step
 
 
-def _state(planner: Planner, setting: Setting) -> State:
+def _state(planner: Planner, setting: Setting) -> EngineState:
     """Return the state of a planner: nothing is queued, and several jobs may share a GPU."""
     # A gang that may be spread has a place wherever a relaxed one has.
     order = Ordered(
@@ -101,19 +89,19 @@ def _state(planner: Planner, setting: Setting) -> State:
     state = build(setting, order, kind="Planner")
     n, share = len(state.jobs), planner.share
     state.g["planned"], state.g["scope"], state.g["asked"] = 1, planner.scope, NONE
-    # The last demand is where a plan's wish is written before it is placed.
-    wish = np.zeros(1, state.demands.dtype)
-    state = state._replace(active=np.zeros(n, np.int32), demands=np.concatenate([state.demands, wish]))
+    # The last job class is where a plan's wish is written before it is placed.
+    wish = np.zeros(1, state.job_classes.dtype)
+    state = state._replace(active=np.zeros(n, np.int32), job_classes=np.concatenate([state.job_classes, wish]))
     if share == 1:
         return state
     gpus = state.nodes["gpus"]
     total = int(gpus.sum())
     state.g["seats"] = 1
     state.nodes["seat"] = np.cumsum(gpus) - gpus
-    # Twice the seats: a job that moves keeps its old chain until it has the new one.
-    takes = unused_takes(total + 2 * total * share + 1)
-    state.g["free_take"] = total
-    return state._replace(takes=takes, events=np.zeros(min(n, total * share), record("Entry")))
+    # Twice the seats: a job that moves keeps its old allocation until it has the new one.
+    allocations = unused_allocations(total + 2 * total * share + 1)
+    state.g["unused_allocation"] = total
+    return state._replace(allocations=allocations, events=np.zeros(min(n, total * share), struct_dtype("Entry")))
 
 
 def _ask(planner: Planner, view: View, name: str) -> Plan:
@@ -122,8 +110,8 @@ def _ask(planner: Planner, view: View, name: str) -> Plan:
     except TracekitError:
         raise
     except Exception as error:
-        told = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise UsageError(f"the policy {name} failed at {view.now_ms / 1000:g} s: {told}", hint=HINT) from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise UsageError(f"the policy {name} failed at {view.now_ms / 1000:g} s: {reason}", hint=HINT) from error
     if not isinstance(plan, Plan):
         raise UsageError(f"the policy {name} returned {type(plan).__name__} at {view.now_ms / 1000:g} s, not a Plan")
     return plan

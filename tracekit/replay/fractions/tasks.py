@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.replay.engine.state import record
+from tracekit.replay.engine.state import struct_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["Demands", "Expected", "Supply", "demands", "demands_of", "expected_workload", "supply_of"]
+__all__ = ["ExpectedWorkload", "Supply", "Tasks", "expected_workload", "group_tasks", "supply_of", "tasks_of_jobs"]
 
 
 @dataclass(frozen=True)
-class Demands:
+class Tasks:
     """Tasks by shape. A task runs on one node."""
 
     shapes: NDArray[np.void]
@@ -37,13 +37,13 @@ class Demands:
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedWorkload:
     """The workload that decides which free GPUs are of use."""
 
     shapes: NDArray[np.void]
     """Its shapes, rows of Shape, most frequent first; `memory` 0, `weight` the number of tasks (M,)."""
     model_sets: list[str]
-    """Sets of accepted GPU models, as in `Demands`."""
+    """Sets of accepted GPU models, as in `Tasks`."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ class Supply:
         return len(self.gpus)
 
 
-def demands(
+def group_tasks(
     cpu_milli: NDArray[np.int64],
     memory_mib: NDArray[np.int64],
     count: NDArray[np.int64],
     milli: NDArray[np.int64],
     models: Sequence[str],
-) -> Demands:
+) -> Tasks:
     """Group tasks by shape.
 
     Parameters
@@ -90,15 +90,15 @@ def demands(
     key = tasks.columns
     table = tasks.group_by(key, maintain_order=True).len("weight").with_row_index("shape")
     sets = table["models"].unique(maintain_order=True).to_list()
-    shapes = np.zeros(len(table), dtype=record("Shape"))
+    shapes = np.zeros(len(table), dtype=struct_dtype("Shape"))
     for name in ("cpu", "memory", "count", "milli", "weight"):
         shapes[name] = table[name].to_numpy()
     shapes["models"] = [sets.index(name) for name in table["models"]]
     index = tasks.join(table, on=key, how="left", maintain_order="left")["shape"]
-    return Demands(shapes=shapes, shape=index.cast(pl.Int32).to_numpy(), model_sets=sets)
+    return Tasks(shapes=shapes, shape=index.cast(pl.Int32).to_numpy(), model_sets=sets)
 
 
-def demands_of(jobs: Jobs, *, cpu: bool = True, memory: bool = True) -> Demands:
+def tasks_of_jobs(jobs: Jobs, *, cpu: bool = True, memory: bool = True) -> Tasks:
     """Return the shapes of a replay's jobs; unknown CPU and memory count as none asked.
 
     Parameters
@@ -110,7 +110,7 @@ def demands_of(jobs: Jobs, *, cpu: bool = True, memory: bool = True) -> Demands:
     """
     nothing = np.zeros(len(jobs), dtype=np.int64)
     names = pl.Series([*jobs.models, ""], dtype=pl.String)
-    return demands(
+    return group_tasks(
         np.maximum(jobs.cpu_milli, 0) if cpu else nothing,
         np.maximum(jobs.memory_mib, 0) if memory else nothing,
         jobs.devices.astype(np.int64),
@@ -123,7 +123,7 @@ def supply_of(cluster: Cluster) -> tuple[Supply, bool, bool]:
     """Return the nodes of a replay's cluster, and whether CPU and memory of all of them are known.
 
     Virtual clusters are not kept apart and quotas not looked at. Nodes that join only later are left out. What is not
-    known of every node is not modelled: it is 0 everywhere, and the demands must leave it out too.
+    known of every node is not modelled: it is 0 everywhere, and the tasks must leave it out too.
     """
     there = cluster.absent == 0
     cpu, memory = cluster.cpu_milli[there], cluster.memory_mib[there]
@@ -138,7 +138,7 @@ def supply_of(cluster: Cluster) -> tuple[Supply, bool, bool]:
     return supply, knows_cpu, knows_memory
 
 
-def expected_workload(tasks: Demands, popularity: float = 0.95) -> Expected:
+def expected_workload(tasks: Tasks, popularity: float = 0.95) -> ExpectedWorkload:
     """Return the shapes that most tasks have: the workload whose needs define fragmentation.
 
     Shapes are counted without host memory and taken by falling number of tasks (ties: larger CPU, GPU share, GPUs,
@@ -147,7 +147,7 @@ def expected_workload(tasks: Demands, popularity: float = 0.95) -> Expected:
 
     Parameters
     ----------
-    tasks : Demands
+    tasks : Tasks
         The tasks.
     popularity : float
         Share of the tasks to cover [0..1].
@@ -161,9 +161,9 @@ def expected_workload(tasks: Demands, popularity: float = 0.95) -> Expected:
         .sort("weight", "cpu", "milli", "count", "name", descending=True)
     )
     covered = np.cumsum(table["weight"].to_numpy())
-    kept = int(np.searchsorted(covered, popularity * len(tasks))) + 1
-    table = table.head(kept)
-    shapes = np.zeros(len(table), dtype=record("Shape"))
+    count_kept = int(np.searchsorted(covered, popularity * len(tasks))) + 1
+    table = table.head(count_kept)
+    shapes = np.zeros(len(table), dtype=struct_dtype("Shape"))
     for name in ("cpu", "milli", "count", "models", "weight"):
         shapes[name] = table[name].to_numpy()
-    return Expected(shapes, tasks.model_sets)
+    return ExpectedWorkload(shapes, tasks.model_sets)

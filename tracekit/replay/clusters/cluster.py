@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -64,6 +66,15 @@ class Cluster:
     def nodes(self) -> int:
         """Nodes in all."""
         return len(self.gpus)
+
+    def effective_changes(self) -> Iterator[tuple[int, int, bool]]:
+        """Yield (time [ms], node, whether it joins) of each change that has an effect, in order."""
+        there = (self.absent == 0).tolist()
+        rows = zip(self.change_ms.tolist(), self.change_node.tolist(), self.change_up.tolist(), strict=True)
+        for time, node, up in rows:
+            if there[node] != bool(up):
+                there[node] = bool(up)
+                yield time, node, bool(up)
 
     @property
     def total_gpus(self) -> int:

@@ -5,14 +5,14 @@ cpdef enum:
     SPARE_STEPS = 8
 
 
-cdef inline void set_next(Book b, Waitlist w, int64_t q, int64_t low):
+cdef inline void set_next(Reservations b, Waitlist w, int64_t q, int64_t low):
     """Look from a place on for the first job of a queue that waits."""
     cdef Line* line = &b.lines[q]
     line.place = first_place(w, low, line.high, ANY)
     line.rank = w.rank[line.place] if line.place != NONE else ANY
 
 
-cdef inline void begin_line(Book b, Waitlist w, int64_t q):
+cdef inline void begin_line(Reservations b, Waitlist w, int64_t q):
     """Take a queue's first job that waits for the first that is not planned."""
     cdef Line* line = &b.lines[q]
     cdef bint there = line.first < line.high
@@ -20,10 +20,10 @@ cdef inline void begin_line(Book b, Waitlist w, int64_t q):
     line.rank = w.rank[line.first] if there else ANY
 
 
-cdef inline void book_leave_line(State s, Book b, Waitlist w, int64_t j):
+cdef inline void book_leave_line(State s, Reservations b, Waitlist w, int64_t j):
     """Take a job out of its queue."""
     cdef int64_t found
-    cdef int64_t q = s.demands[s.jobs[j].demand].queue
+    cdef int64_t q = s.job_classes[s.jobs[j].job_class].queue
     cdef Line* line = &b.lines[q]
     cdef int64_t place = s.queues[q].base + w.slot[j]
     leave_queue(s, w, j)
@@ -32,44 +32,44 @@ cdef inline void book_leave_line(State s, Book b, Waitlist w, int64_t j):
         line.first = found if found != NONE else line.high
 
 
-cdef inline void join_line(State s, Book b, Waitlist w, int64_t j):
+cdef inline void join_line(State s, Reservations b, Waitlist w, int64_t j):
     """Put a job, which stands in its queue, among those that wait there."""
-    cdef int64_t q = s.demands[s.jobs[j].demand].queue
+    cdef int64_t q = s.job_classes[s.jobs[j].job_class].queue
     join_queue(s, w, j)
     b.lines[q].first = min(b.lines[q].first, s.queues[q].base + w.slot[j])
 
 
-cdef inline void expect(State s, Book b, Waitlist w, int64_t j):
+cdef inline void expect(State s, Reservations b, Waitlist w, int64_t j):
     """Take note of a waiting job that is not planned."""
-    cdef Demand* demand = &s.demands[s.jobs[j].demand]
-    cdef Strip* strip = &b.strips[demand.domain]
-    cdef int64_t place = s.queues[demand.queue].base + w.slot[j]
+    cdef JobClass* job_class = &s.job_classes[s.jobs[j].job_class]
+    cdef Strip* strip = &b.strips[job_class.domain]
+    cdef int64_t place = s.queues[job_class.queue].base + w.slot[j]
     cdef int64_t rank = w.rank[place]
     if rank < strip.last:
         strip.stale = 1
-    cdef Line* line = &b.lines[demand.queue]
+    cdef Line* line = &b.lines[job_class.queue]
     if rank < line.rank:
         line.place = place
         line.rank = rank
 
 
-cdef inline void book_take_note(State s, Book b, Waitlist w, int64_t submitted):
+cdef inline void book_take_note(State s, Reservations b, Waitlist w, int64_t submitted):
     """Bring the book and the waitlist up to what the instant did; node changes are seen by `count_nodes`."""
     cdef int64_t j
     cdef Globals* g = &s.g[0]
     while g.ended != NONE:
         j = g.ended
         g.ended = s.jobs[j].stopped
-        ends_forget(s, b, s.demands[s.jobs[j].demand].domain, j)
-        free_chain(s, &s.jobs[j])
+        ends_forget(s, b, s.job_classes[s.jobs[j].job_class].domain, j)
+        drop_allocation(s, &s.jobs[j])
     while g.rung != NONE:
         j = g.rung
         g.rung = s.jobs[j].stopped
         book_leave_line(s, b, w, j)
-        s.jobs[j].demand = s.demands[s.jobs[j].demand].relaxed
+        s.jobs[j].job_class = s.job_classes[s.jobs[j].job_class].relaxed
         enqueue(s, j, s.jobs[j].key)
         join_line(s, b, w, j)
-        b.strips[s.demands[s.jobs[j].demand].domain].stale = 1
+        b.strips[s.job_classes[s.jobs[j].job_class].domain].stale = 1
     for j in range(submitted, g.submitted):
         if s.jobs[j].status == WAITING:
             join_line(s, b, w, j)

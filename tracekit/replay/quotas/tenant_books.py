@@ -1,4 +1,4 @@
-"""Open the books of tenants for one run, and read from them what is told of each job."""
+"""The arrays of tenants for one run, and the columns that they add to the outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from tracekit.replay import kernel
 from tracekit.replay.engine.build import build, open_nodes
 from tracekit.replay.engine.setting import Run
-from tracekit.replay.engine.state import record
+from tracekit.replay.engine.state import struct_dtype
 from tracekit.replay.kernel import (
     DECAY_BITS,
     LIMIT_COHORT,
@@ -30,15 +30,15 @@ from tracekit.replay.keys import engine_key
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracekit.replay.cluster import Cluster
     from tracekit.replay.clusters.assignment import Assignment
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.engine.setting import Setting
-    from tracekit.replay.engine.state import State
+    from tracekit.replay.engine.state import EngineState
     from tracekit.replay.jobs import Jobs
-    from tracekit.replay.mechanisms import Tenants
     from tracekit.replay.outcome import Outcome
+    from tracekit.replay.quotas.mechanism import Tenants
 
-__all__ = ["Books", "prepare"]
+__all__ = ["TenantBooks", "prepare"]
 
 _PICKS = {"usage": PICK_USAGE, "dominant": PICK_DOMINANT, "cycle": PICK_CYCLE}
 _LIMITS = {"none": LIMIT_NONE, "own": LIMIT_OWN, "cohort": LIMIT_COHORT}
@@ -48,11 +48,11 @@ _DECAYS_IN_HALF_LIFE = 16
 _ANY = 1 << 40
 
 
-class Books(NamedTuple):
-    """What a run with tenants keeps beside the `State`."""
+class TenantBooks(NamedTuple):
+    """What a run with tenants keeps beside the `EngineState`."""
 
     rules: NDArray[Any]
-    """Tenancy (1,): the settings, and how far the books are."""
+    """TenantRules (1,): the settings, and how far the books are up to date."""
     accounts: NDArray[Any]
     """Account of each tenant in each domain, those of a domain side by side (A,)."""
     pools: NDArray[Any]
@@ -62,7 +62,7 @@ class Books(NamedTuple):
     line: NDArray[np.int32]
     """Accounts with jobs in queues, from the first account of each domain on (A,)."""
     kind: NDArray[np.int32]
-    """Kind of each demand: those of one kind find a place or find none together."""
+    """Kind of each job class: those of one kind find a place or find none together."""
     refused: NDArray[np.int64]
     """Last `round` of the pool in which a kind found no place; a round is a time in which no GPUs come free."""
     limits: NDArray[np.int64]
@@ -78,20 +78,20 @@ def prepare(mechanism: Tenants, setting: Setting) -> Run:
     state, books = open_books(state, setting.jobs, setting.cluster, setting.assignment, mechanism)
     arrays = open_nodes(state, setting.cluster)
     evicts = mechanism.reclaim != "never"
-    step = partial(kernel.run_tenants, arrays, kernel.Books(books), engine_key(mechanism.order.key), evicts)
+    step = partial(kernel.run_tenants, arrays, kernel.TenantBooks(books), engine_key(mechanism.order.key), evicts)
     return Run(state, step, partial(_with_columns, state, books))
 
 
 def open_books(
-    state: State, jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Tenants
-) -> tuple[State, Books]:
+    state: EngineState, jobs: Jobs, cluster: Cluster, assignment: Assignment, mechanism: Tenants
+) -> tuple[EngineState, TenantBooks]:
     """Return the state of `mechanism.order`, ready for tenants, and their books."""
     accounts, tenants, account_of = _accounts(state, mechanism)
     state.jobs["tenant"] = account_of
-    claims = np.zeros(len(jobs) if _needs_claims(mechanism) else 1, record("Claim"))
+    claims = np.zeros(len(jobs) if _needs_claims(mechanism) else 1, struct_dtype("Claim"))
     if mechanism.priority is not None and len(claims) == len(jobs):
         claims["priority"] = mechanism.priority
-    pools = np.zeros(len(state.domains), record("Pool"))
+    pools = np.zeros(len(state.domains), struct_dtype("Pool"))
     pools["low"] = np.searchsorted(accounts["pool"], np.arange(len(pools)), "left")
     pools["high"] = np.searchsorted(accounts["pool"], np.arange(len(pools)), "right")
     pools["gpus"] = np.bincount(cluster.domain, weights=cluster.gpus, minlength=len(pools))
@@ -108,20 +108,22 @@ def open_books(
     np.add.at(pools["lend"], accounts["pool"], accounts["lend"])
     pools["round"] = 1
     if mechanism.order.scan == "skip":
-        state.queues["gpus"][state.demands["queue"]] = state.demands["gpus"]
-    kind = _kinds(state.demands)
+        state.queues["gpus"][state.job_classes["queue"]] = state.job_classes["gpus"]
+    kind = _kinds(state.job_classes)
     state.g["wake"] = mechanism.quota_ms[row + 1] if row + 1 < len(limits) else NONE
     state.g["tenants"], state.g["ended"], state.g["rung"] = 1, NONE, NONE
     if mechanism.attempt_ms:
         _stay_close(state, cluster)
     line = np.zeros(len(accounts), np.int32)
     refused = np.zeros(int(kind.max()) + 1, np.int64)
-    books = Books(rules, accounts, pools, claims, line, kind, refused, limits, mechanism.quota_ms.astype(np.int64))
+    books = TenantBooks(
+        rules, accounts, pools, claims, line, kind, refused, limits, mechanism.quota_ms.astype(np.int64)
+    )
     return (state if mechanism.reclaim == "never" else _with_victims(state, books, account_of)), books
 
 
-def _with_columns(state: State, books: Books, outcome: Outcome) -> Outcome:
-    """Add what a run with tenants tells of each job, where it was asked to.
+def _with_columns(state: EngineState, books: TenantBooks, outcome: Outcome) -> Outcome:
+    """Add what a run with tenants records of each job, where it was asked to.
 
     fair_share_wait_ms: waiting while its tenant held its quota or more. fragmentation_wait_ms: the rest of its wait, in
     which only a place was missing. placement_refused: 1 where its quota allowed it once and there was no place.
@@ -139,7 +141,7 @@ def _with_columns(state: State, books: Books, outcome: Outcome) -> Outcome:
 
 
 def _rules(mechanism: Tenants) -> NDArray[Any]:
-    t = np.zeros(1, record("Tenancy"))
+    t = np.zeros(1, struct_dtype("TenantRules"))
     t["pick"], t["across"] = _PICKS[mechanism.pick], mechanism.across == "stop"
     t["limit"], t["reclaim"] = _LIMITS[mechanism.limit], _RECLAIMS[mechanism.reclaim]
     t["fair"], t["theta"] = mechanism.fair, mechanism.theta_ppm
@@ -158,7 +160,7 @@ def _needs_claims(mechanism: Tenants) -> bool:
     return mechanism.reclaim != "never" or mechanism.resources or mechanism.attribute or mechanism.attempt_ms > 0
 
 
-def _accounts(state: State, mechanism: Tenants) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
+def _accounts(state: EngineState, mechanism: Tenants) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]:
     """Return the accounts, by domain and tenant as the queues are, the tenant of each, and the account of each job."""
     if not mechanism.order.by_tenant:
         msg = "the order of a mechanism with tenants must keep them apart: set by_tenant"
@@ -170,18 +172,18 @@ def _accounts(state: State, mechanism: Tenants) -> tuple[NDArray[Any], NDArray[n
     code = queues["domain"].astype(np.int64) * count + queues["tenant"]
     # In a single domain those without jobs have an account as well: others may borrow their quota.
     distinct = np.unique(code) if len(state.domains) > 1 else np.arange(count)
-    accounts = np.zeros(len(distinct), record("Account"))
+    accounts = np.zeros(len(distinct), struct_dtype("Account"))
     accounts["pool"] = distinct // count
     accounts["queue_low"] = np.searchsorted(code, distinct, "left")
     accounts["queue_high"] = np.searchsorted(code, distinct, "right")
     accounts["candidate"] = NONE
-    account_of = np.searchsorted(distinct, code)[state.demands["queue"][state.jobs["demand"]]]
+    account_of = np.searchsorted(distinct, code)[state.job_classes["queue"][state.jobs["job_class"]]]
     return accounts, distinct % count, account_of
 
 
-def _kinds(demands: NDArray[Any]) -> NDArray[np.int32]:
+def _kinds(job_classes: NDArray[Any]) -> NDArray[np.int32]:
     fields = ["accept", "domain", "gpus", "scope"]
-    _, kind = np.unique(demands[fields].astype([(name, np.uint64) for name in fields]), return_inverse=True)
+    _, kind = np.unique(job_classes[fields].astype([(name, np.uint64) for name in fields]), return_inverse=True)
     return kind.astype(np.int32)
 
 
@@ -213,7 +215,7 @@ def _most(limits: NDArray[np.int64], pools: NDArray[Any], mechanism: Tenants) ->
 
 
 def _fill_resources(
-    state: State, claims: NDArray[Any], pools: NDArray[Any], jobs: Jobs, cluster: Cluster, assignment: Assignment
+    state: EngineState, claims: NDArray[Any], pools: NDArray[Any], jobs: Jobs, cluster: Cluster, assignment: Assignment
 ) -> None:
     """Note CPUs and memory of jobs and domains; a job that asks for more than there is can never run."""
     asked = {"cpu": jobs.cpu_milli, "memory": jobs.memory_mib}
@@ -228,23 +230,23 @@ def _fill_resources(
         state.jobs["never"] |= (total >= 0) & (claims[field] > total)
 
 
-def _stay_close(state: State, cluster: Cluster) -> None:
+def _stay_close(state: EngineState, cluster: Cluster) -> None:
     """Let no job relax that can get no further apart: with one GPU, or in a domain of one node."""
-    demands = state.demands
+    job_classes = state.job_classes
     nodes = np.bincount(cluster.domain, minlength=len(state.domains))
-    demands["relaxed"][(demands["gpus"] == 1) | (nodes[demands["domain"]] <= 1)] = NONE
+    job_classes["relaxed"][(job_classes["gpus"] == 1) | (nodes[job_classes["domain"]] <= 1)] = NONE
 
 
-def _with_victims(state: State, books: Books, account_of: NDArray[np.int64]) -> State:
+def _with_victims(state: EngineState, books: TenantBooks, account_of: NDArray[np.int64]) -> EngineState:
     """Return the state with room for the running jobs of each account, in the order of eviction."""
     accounts, n = books.accounts, len(state.jobs)
     room = np.minimum(np.bincount(account_of, minlength=len(accounts)), books.pools["gpus"][accounts["pool"]])
-    accounts["rank_base"] = np.concatenate([[0], np.cumsum(room)[:-1]])
+    accounts["eviction_base"] = np.concatenate([[0], np.cumsum(room)[:-1]])
     running = min(n, int(books.pools["gpus"].sum()))
     state.g["ring"] = 0
     return state._replace(
-        ranks=np.zeros(int(room.sum()), record("Entry")),
-        rank_at=np.full(n, NONE, np.int32),
+        eviction_queue=np.zeros(int(room.sum()), struct_dtype("Entry")),
+        eviction_at=np.full(n, NONE, np.int32),
         scratch=np.zeros(running, np.int32),
         evicted=np.zeros(running, np.int32),
     )

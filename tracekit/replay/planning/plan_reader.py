@@ -25,17 +25,18 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
-    from tracekit.replay.engine.state import State
-    from tracekit.replay.mechanisms import Plan, Planner
+    from tracekit.replay.engine.state import EngineState
+    from tracekit.replay.planning.mechanism import Planner
+    from tracekit.replay.planning.plan import Plan
 
-__all__ = ["HINT", "Arrays", "Columns", "Reader"]
+__all__ = ["HINT", "PlanArrays", "PlanReader"]
 
 HINT = "mend the policy"
 _FULL_SPEED = 1_000_000
 
 
-class Columns(NamedTuple):
-    """What a plan gives each job it names (k,), by domain and in the order in which they are placed."""
+class PlanArrays(NamedTuple):
+    """A plan as `apply_plan` takes it: its jobs (k,) by domain and in the order in which they are placed."""
 
     jobs: NDArray[np.int64]
     """The jobs."""
@@ -49,32 +50,42 @@ class Columns(NamedTuple):
     """GPU model, or -1."""
     optional: NDArray[np.uint8]
     """Which may be more than there is room for."""
-
-
-class Arrays(NamedTuple):
-    """A plan, as `apply_plan` takes it."""
-
-    columns: Columns
     rows: NDArray[np.int64] | None
+    """Nodes that the plan names (r, 4), by place in the plan; None where the planner names none."""
     ends: NDArray[np.int64] | None
+    """Place i of the plan has the rows from `ends[i]` to `ends[i + 1]` (k + 1,)."""
     beside: NDArray[np.int64] | None
+    """The job whose GPUs each job has (k,); None where jobs do not share."""
+    share: int
+    """Jobs that a GPU may have."""
+    keep: bool
+    """Whether jobs that are not named go on."""
+    any_model: bool
+    """Whether a model named may be another than the job asks for."""
+    resize_ms: int
+    """Cost of a change in the number of GPUs [ms]."""
 
 
-class Reader:
+class PlanReader:
     """Reads the plans of one planner, and says what is wrong with them."""
 
-    def __init__(self, state: State, planner: Planner, name: str, job_id: pl.Series, node_id: list[str]) -> None:
+    def __init__(self, state: EngineState, planner: Planner, name: str, job_id: pl.Series, node_id: list[str]) -> None:
         self.state, self.planner, self.name, self.job_id, self.node_id = state, planner, name, job_id, node_id
 
-    def read(self, plan: Plan) -> Arrays:
+    def read(self, plan: Plan) -> PlanArrays:
         """Return a plan's arrays, those of a domain side by side."""
         jobs, gpus = self._whole(plan.job, "jobs"), self._whole(plan.gpus, "gpus")
         count = len(jobs)
-        rates = np.full(count, _FULL_SPEED) if plan.rate is None else self._whole(plan.rate, "rates")
-        groups = np.full(count, -1) if plan.group is None else self._whole(plan.group, "groups")
-        models = np.full(count, -1) if plan.model is None else self._whole(plan.model, "models")
-        beside = np.full(count, -1) if plan.beside is None else self._whole(plan.beside, "beside")
-        lengths = {count, len(gpus), len(rates), len(groups), len(models), len(beside)}
+        given = (
+            ("rates", plan.rate, _FULL_SPEED),
+            ("groups", plan.group, -1),
+            ("models", plan.model, -1),
+            ("beside", plan.beside, -1),
+        )
+        rates, groups, models, beside = (
+            np.full(count, usual) if values is None else self._whole(values, what) for what, values, usual in given
+        )
+        lengths = {len(column) for column in (jobs, gpus, rates, groups, models, beside)}
         if len(lengths) > 1 or not 0 <= plan.optional <= count:
             raise self._error("made a plan whose columns differ in length")
         known = int(self.state.groups["model"].max(initial=-1))
@@ -82,21 +93,31 @@ class Reader:
             raise self._error("asked for a GPU model that the cluster does not have")
         if plan.beside is not None and self.planner.share == 1:
             raise self._error("put jobs beside others, which needs a Planner with a share of 2 or more")
-        columns = Columns(jobs, gpus, rates, groups, models, (np.arange(count) >= count - plan.optional).view(np.uint8))
+        optional = (np.arange(count) >= count - plan.optional).view(np.uint8)
         rows = self._rows(plan, count)
+        order: slice | NDArray[np.intp] = slice(None)
         if len(self.state.domains) > 1:
             inside = np.where((jobs >= 0) & (jobs < len(self.job_id)), jobs, 0)
-            order = np.argsort(self.state.demands["domain"][self.state.jobs["demand"][inside]], kind="stable")
-            columns = Columns(
-                jobs[order], gpus[order], rates[order], groups[order], models[order], columns.optional[order]
-            )
-            beside = beside[order]
+            order = np.argsort(self.state.job_classes["domain"][self.state.jobs["job_class"][inside]], kind="stable")
             rows = None if rows is None else _moved(rows, order)
-        ends = None
+        found = PlanArrays(
+            jobs[order],
+            gpus[order],
+            rates[order],
+            groups[order],
+            models[order],
+            optional[order],
+            rows=rows,
+            ends=None if rows is None else np.searchsorted(rows[:, 0], np.arange(count + 1)),
+            beside=beside[order] if self.planner.share > 1 else None,
+            share=self.planner.share,
+            keep=plan.keep,
+            any_model=self.planner.any_model,
+            resize_ms=self.planner.resize_ms,
+        )
         if rows is not None:
-            ends = np.searchsorted(rows[:, 0], np.arange(count + 1))
-            self._check_rows(columns, rows, beside)
-        return Arrays(columns, rows, ends, beside if self.planner.share > 1 else None)
+            self._check_rows(found, rows, beside[order])
+        return found
 
     def _whole(self, values: Any, what: str) -> NDArray[np.int64]:
         """Return a column of a plan as int64."""
@@ -125,55 +146,55 @@ class Reader:
             raise self._error(f"named nodes for place {strange[0]} of a plan of {count} jobs")
         return _sorted(rows)
 
-    def _check_rows(self, columns: Columns, rows: NDArray[np.int64], beside: NDArray[np.int64]) -> None:
+    def _check_rows(self, plan: PlanArrays, rows: NDArray[np.int64], beside: NDArray[np.int64]) -> None:
         """Raise an error where rows name what does not exist, the same GPUs twice, or not as many as the plan gives."""
         place, node, gpus, gpu = rows.T
         bad = np.flatnonzero((node < 0) | (node >= len(self.node_id)))
         if len(bad):
-            raise self._of_job(f"named node {node[bad[0]]} of {len(self.node_id)}", columns, int(place[bad[0]]))
+            raise self._of_job(f"named node {node[bad[0]]} of {len(self.node_id)}", plan, int(place[bad[0]]))
         size = self.state.nodes["gpus"][node]
         bad = np.flatnonzero((gpus < 1) | (gpu < -1) | (gpus > size - np.maximum(gpu, 0)))
         if len(bad):
             what = f"{gpus[bad[0]]} GPUs" + (f" from GPU {gpu[bad[0]]} on" if gpu[bad[0]] != -1 else "")
-            told = f"named {what} of node {self.node_id[node[bad[0]]]}, which has {size[bad[0]]}"
-            raise self._of_job(told, columns, int(place[bad[0]]))
+            what = f"named {what} of node {self.node_id[node[bad[0]]]}, which has {size[bad[0]]}"
+            raise self._of_job(what, plan, int(place[bad[0]]))
         again = (place[1:] == place[:-1]) & (node[1:] == node[:-1])
         bad = np.flatnonzero(again & ((gpu[:-1] == -1) | (gpu[:-1] + gpus[:-1] > gpu[1:])))
         if len(bad):
-            raise self._of_job(f"named GPUs of node {self.node_id[node[bad[0]]]} twice", columns, int(place[bad[0]]))
-        total = np.bincount(place, gpus, len(columns.jobs)).astype(np.int64)
-        bad = np.flatnonzero((total > 0) & (total != columns.gpus))
+            raise self._of_job(f"named GPUs of node {self.node_id[node[bad[0]]]} twice", plan, int(place[bad[0]]))
+        total = np.bincount(place, gpus, len(plan.jobs)).astype(np.int64)
+        bad = np.flatnonzero((total > 0) & (total != plan.gpus))
         if len(bad):
-            told = f"named nodes for {total[bad[0]]} GPUs, but gave {columns.gpus[bad[0]]}"
-            raise self._of_job(told, columns, int(bad[0]))
-        bad = np.flatnonzero((total > 0) & (beside != -1) & (beside != columns.jobs))
+            what = f"named nodes for {total[bad[0]]} GPUs, but gave {plan.gpus[bad[0]]}"
+            raise self._of_job(what, plan, int(bad[0]))
+        bad = np.flatnonzero((total > 0) & (beside != -1) & (beside != plan.jobs))
         if len(bad):
-            raise self._of_job("named nodes and a job to sit beside at once", columns, int(bad[0]))
+            raise self._of_job("named nodes and a job to sit beside at once", plan, int(bad[0]))
 
-    def fault(self, wrong: int, plan: Arrays) -> UsageError:
+    def fault(self, wrong: int, plan: PlanArrays) -> UsageError:
         """Return the error for what apply_plan.pxi found."""
-        at, columns = int(self.state.g["culprit"][0]), plan.columns
+        at = int(self.state.g["culprit"][0])
         if wrong in {NOT_ACCEPTED, MODELS_MIXED, NO_ROOM} and plan.rows is not None:
             place, node, gpus, gpu = (int(value) for value in plan.rows[at])
-            told = f"named node {self.node_id[node]}, which the job may not use"
+            what = f"named node {self.node_id[node]}, which the job may not use"
             if wrong == MODELS_MIXED:
-                told = "named nodes of several GPU models"
+                what = "named nodes of several GPU models"
             elif wrong == NO_ROOM:
-                told = self._no_room(node, gpus, gpu)
-            return self._of_job(told, columns, place)
+                what = self._no_room(node, gpus, gpu)
+            return self._of_job(what, plan, place)
         beside = -1 if plan.beside is None else int(plan.beside[at])
         other = f"job {self.job_id[beside]}" if 0 <= beside < len(self.job_id) else f"the job at {beside}"
         what = {
             NOT_ACTIVE: "planned a job that neither waits nor runs",
             NAMED_TWICE: "named a job twice in a plan",
-            NO_SPEED: f"gave a speed of {columns.rates[at]} ppm",
-            GROUP_UNKNOWN: f"asked for the group of nodes {columns.groups[at]}, which is not in the job's domain",
+            NO_SPEED: f"gave a speed of {plan.rates[at]} ppm",
+            GROUP_UNKNOWN: f"asked for the group of nodes {plan.groups[at]}, which is not in the job's domain",
             BESIDE_UNKNOWN: f"put a job beside {other}, which neither stands before it on its own nor is kept",
-            BESIDE_SIZE: f"put a job of {columns.gpus[at]} GPUs beside {other}, which has another number",
+            BESIDE_SIZE: f"put a job of {plan.gpus[at]} GPUs beside {other}, which has another number",
             CROWDED: f"put a job beside {other}, whose GPUs have {self.planner.share} jobs already",
             TOO_FAR: f"put a job beside {other}, whose nodes it may not use",
-        }.get(wrong, f"asked for more GPUs than there are, or fewer than none ({columns.gpus[at]})")
-        return self._of_job(what, columns, at)
+        }.get(wrong, f"asked for more GPUs than there are, or fewer than none ({plan.gpus[at]})")
+        return self._of_job(what, plan, at)
 
     def _no_room(self, node: int, gpus: int, gpu: int) -> str:
         row, name = self.state.nodes[node], self.node_id[node]
@@ -183,14 +204,14 @@ class Reader:
             return f"named {gpus} GPUs of node {name}, which has {row['free']} free"
         return f"named GPUs of node {name} that have {self.planner.share} jobs already"
 
-    def _of_job(self, told: str, columns: Columns, place: int) -> UsageError:
-        j, all_jobs = int(columns.jobs[place]), len(self.job_id)
+    def _of_job(self, what: str, plan: PlanArrays, place: int) -> UsageError:
+        j, all_jobs = int(plan.jobs[place]), len(self.job_id)
         job = f"job {self.job_id[j]}" if 0 <= j < all_jobs else f"the job at {j} of {all_jobs}"
         at = int(self.state.g["now"][0]) / 1000
-        return self._error(f"{told}: {job}, at {at:g} s")
+        return self._error(f"{what}: {job}, at {at:g} s")
 
-    def _error(self, told: str) -> UsageError:
-        return UsageError(f"the policy {self.name} {told}", hint=HINT)
+    def _error(self, what: str) -> UsageError:
+        return UsageError(f"the policy {self.name} {what}", hint=HINT)
 
 
 def _moved(rows: NDArray[np.int64], order: NDArray[np.intp]) -> NDArray[np.int64]:

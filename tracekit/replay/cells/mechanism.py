@@ -1,0 +1,41 @@
+"""Virtual clusters of private cells: the mechanism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tracekit.replay.cells.private import PrivateCells
+    from tracekit.replay.engine.ordered import Ordered
+    from tracekit.replay.engine.setting import Run, Setting
+
+__all__ = ["Cells"]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Virtual clusters (VCs) of private cells, placed in buddy blocks; other jobs run on idle GPUs and make way."""
+
+    order: Ordered
+    """The order inside a VC and of the other jobs, with `by_tenant`; its key looks at nothing that changes in a run. It
+    does not relax."""
+    cells: PrivateCells
+    """What each VC owns."""
+    tenant: NDArray[np.int32]
+    """Domain of `cells.cluster` in which each job is placed, or rejected; their number for the other jobs (n,)."""
+
+    @property
+    def guaranteed(self) -> NDArray[np.bool_]:
+        """Jobs that are placed in cells of their VC (n,)."""
+        found: NDArray[np.bool_] = self.tenant < len(self.cells.cluster.domains)
+        return found
+
+    def prepare(self, setting: Setting) -> Run:
+        """Return a run with private cells."""
+        from tracekit.replay.cells.layout import prepare
+
+        return prepare(self, setting)

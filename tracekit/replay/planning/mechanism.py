@@ -1,0 +1,58 @@
+"""Policies that look at all jobs at once: the mechanism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tracekit.replay.engine.setting import Run, Setting
+    from tracekit.replay.planning.plan import Plan
+    from tracekit.replay.planning.view import View
+
+__all__ = ["Planner"]
+
+
+@dataclass(frozen=True)
+class Planner:
+    """A policy that looks at all jobs at once and says how many GPUs each should have."""
+
+    plan: Callable[[View], Plan]
+    """Called after every event, or at rounds."""
+    round_ms: int = 0
+    """Plans are made only at multiples of this, when something has happened since the last [ms]; 0: at every event."""
+    gap_ms: int = 0
+    """Least time between two plans that events ask for [ms]."""
+    any_model: bool = False
+    """Whether `Plan.model` may name GPU models other than the one that a job asks for."""
+    fit: Literal["place", "count"] = "place"
+    """Whether gangs need places on nodes, or only enough free GPUs in number."""
+    scope: Literal[0, 1, 2] = 2
+    """How far apart a gang's GPUs may be: 0 on the fewest nodes, 1 anywhere in a group, 2 on all nodes of a model."""
+    overhead_ms: NDArray[np.int64] | None = None
+    """Cost of each preemption and migration by the GPUs of the gang, larger gangs as the last entry [ms]; None is 0."""
+    resize_ms: int = 0
+    """Cost of a change in the number of GPUs [ms]."""
+    estimate_ms: NDArray[np.int64] | None = None
+    """Belief about run times (n,) [ms]; the truth when None."""
+    names_nodes: bool = False
+    """Whether `Plan.place` may name nodes."""
+    share: int = 1
+    """Jobs that a GPU may have, put there by `Plan.beside` or `Plan.place`. Their speeds are the plan's."""
+
+    def __post_init__(self) -> None:
+        if self.share < 1:
+            raise ValueError(f"{self.share} jobs on a GPU")
+        if self.fit == "count" and (self.names_nodes or self.share > 1):
+            raise ValueError("by count there are no nodes to name and no GPUs to share")
+
+    def prepare(self, setting: Setting) -> Run:
+        """Return a run under the planner (see `asking.prepare`)."""
+        from tracekit.replay.planning.asking import prepare
+
+        return prepare(self, setting)

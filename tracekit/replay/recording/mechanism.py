@@ -1,0 +1,32 @@
+"""The recorded schedule, carried out again: the mechanism."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tracekit.replay.engine.setting import Run, Setting
+
+__all__ = ["RecordedSchedule"]
+
+
+@dataclass(frozen=True)
+class RecordedSchedule:
+    """No rule: starts and ends are given, and only places are chosen."""
+
+    start_ms: NDArray[np.int64]
+    """Start of each job [ms], not before its submission; -1 leaves it out (n,)."""
+    end_ms: NDArray[np.int64]
+    """End of each job [ms], not before its start; -1 leaves it out (n,)."""
+    notes: tuple[str, ...] = ()
+    """What the reader of the result should know, one sentence each."""
+
+    def prepare(self, setting: Setting) -> Run:
+        """Return a run that carries out the recorded starts and ends."""
+        from tracekit.replay.recording.events import prepare
+
+        return prepare(self, setting)
