@@ -13,7 +13,7 @@ from tracekit.characterize import list_queries
 from tracekit.errors import OutputError, QueryError, SourceError, TraceError, UsageError
 from tracekit.progress import Progress
 from tracekit.replay.results.questions import REPLAYED
-from tracekit.report.fitted import FITTED
+from tracekit.report.fit_answers import FITTED
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:

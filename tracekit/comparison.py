@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.characterize import Query
-    from tracekit.report.compare_structure import Compared, Comparison, Missing, UnansweredByAll
+    from tracekit.report.compare_structure import ComparedAnswer, Comparison, Missing, UnansweredByAll
 
 __all__ = ["ComparisonFiles", "compare"]
 
@@ -228,7 +228,7 @@ def _compare(
     from tracekit.report.compare import compared, described, long_table, sections
     from tracekit.report.compare_structure import COMPARE_SCHEMA_VERSION
 
-    answered: list[Compared] = []
+    answered: list[ComparedAnswer] = []
     missing: list[UnansweredByAll] = []
     progress.stage("asking", len(queries))
     for query in queries:
@@ -270,8 +270,8 @@ def _ask(trace: Trace, query: Query, memory_limit: str | None, progress: Progres
     reasons = lacks(query, trace)
     if reasons:
         # A missing capability explains in words why a table is missing.
-        told = [r for r in reasons if not r.startswith("The trace has no table")]
-        return query.unanswered(*(told or reasons))
+        stated = [r for r in reasons if not r.startswith("The trace has no table")]
+        return query.unanswered(*(stated or reasons))
     try:
         return answer_query(trace, query, memory_limit=memory_limit)
     except (DamagedTraceError, UsageError):
@@ -290,7 +290,7 @@ def _write_csv(frame: pl.DataFrame, folder: Path, file: str) -> None:
         csv_safe(frame).write_csv(place, datetime_format="%Y-%m-%dT%H:%M:%S%.f")
 
 
-def _write_published(answered: Sequence[Compared], folder: Path) -> None:
+def _write_published(answered: Sequence[ComparedAnswer], folder: Path) -> None:
     """Write every published number beside the measured one; nothing when there is none."""
     import polars as pl
 

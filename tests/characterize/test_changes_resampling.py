@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control, ttest_ind
 
-from tracekit.characterize.changes.resampling import RESAMPLES, Draws, draw_days, quantile, resampled_quantile
+from tracekit.characterize.changes.resampling import RESAMPLES, DayResamples, draw_days, quantile, resampled_quantile
 from tracekit.characterize.changes.verdicts import Estimate, adjusted, difference
 
 ALL = np.ones(10, dtype=np.bool_)
@@ -46,7 +46,7 @@ def test_a_period_of_many_days_has_fewer_resamples() -> None:
 
 
 def test_sums_are_those_of_the_days_drawn() -> None:
-    draws = Draws(np.array([3, 7]), np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 2.0]]), days=2, groups=1)
+    draws = DayResamples(np.array([3, 7]), np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 2.0]]), days=2, groups=1)
     total, sums = draws.sums(np.array([3, 7, 7]), np.array([1.0, 10.0, 100.0]))
     assert (total, sums.tolist()) == (111, [111, 2, 220])
 
@@ -88,7 +88,7 @@ def test_of_nothing_there_is_no_quantile() -> None:
 
 
 @functools.cache
-def drawn(number: int, seed: int) -> Draws:
+def drawn(number: int, seed: int) -> DayResamples:
     days = np.arange(number)
     return draw_days(days, days, [np.ones(number, dtype=np.bool_)], (seed,))
 

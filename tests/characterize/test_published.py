@@ -19,14 +19,14 @@ from tracekit.characterize.published import (
     CONFIDENCE,
     FACTOR,
     KINDS,
-    Beside,
-    Published,
+    PublishedComparison,
+    PublishedValue,
     beside,
     list_published,
     release_of,
 )
 from tracekit.characterize.published_cells import AGGREGATES, conditions, measure
-from tracekit.characterize.sweep import sweeps_in
+from tracekit.characterize.timeline import timelines_in
 from tracekit.ingest import ingest_logs
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "reports" / "published"
 FORMATS = ("acme", "alibaba-openb", "alibaba-pai", "helios", "philly")
-NAMES = [f.name for f in fields(Published)]
+NAMES = [f.name for f in fields(PublishedValue)]
 
 
-def number(**given: Any) -> Published:
+def number(**given: Any) -> PublishedValue:
     """Return a published number that is the plain cell `jobs` of overview/status, unless told otherwise."""
     facts: dict[str, Any] = dict.fromkeys(NAMES, "")
     facts |= {"query": "overview/status", "column": "jobs", "kind": "number", "value": None, "low": None, "high": None}
-    return Published(**{**facts, **given})
+    return PublishedValue(**{**facts, **given})
 
 
 def test_there_is_a_file_for_each_trace_that_has_published_numbers() -> None:
@@ -81,7 +81,7 @@ def test_every_number_names_a_query_and_columns_that_exist(name: str) -> None:
             {c for c, _, _ in conditions(f"{found.row};{found.of}")} | {found.column} | {found.weight or found.column}
         )
         assert named <= set(columns), found
-        params = {p.name: p.choices for p in (*query.params, *(p for s in sweeps_in(query) for p in s.params))}
+        params = {p.name: p.choices for p in (*query.params, *(p for s in timelines_in(query) for p in s.params))}
         for pair in filter(None, found.params.split(";")):
             param, _, value = pair.partition("=")
             assert param in params
@@ -172,13 +172,13 @@ def test_a_misshapen_condition_is_an_error() -> None:
 def test_the_difference_is_measured_minus_published(
     stated: dict[str, Any], measured: float, difference: float, relative: float | None
 ) -> None:
-    found = Beside(number(**stated), measured)
+    found = PublishedComparison(number(**stated), measured)
     assert found.difference == pytest.approx(difference)
     assert found.relative == (None if relative is None else pytest.approx(relative))
 
 
 def test_what_is_not_measured_has_no_difference() -> None:
-    found = Beside(number(value=1.0), None)
+    found = PublishedComparison(number(value=1.0), None)
     assert (found.difference, found.relative) == (None, None)
 
 

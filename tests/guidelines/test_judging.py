@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tracekit.guidelines.run import Judged
+    from tracekit.guidelines.run import Judgement
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]
@@ -83,7 +83,7 @@ def trace(make_trace: MakeTrace) -> Trace:
     return make_trace(**log.tables)
 
 
-def judged(trace: Trace, share: Number, wait: Number) -> Judged:
+def judged(trace: Trace, share: Number, wait: Number) -> Judgement:
     guideline = replace(PLAIN, find=lambda evidence: Finding({"share": share, "wait_s": wait}))
     return judge(guideline, Evidence(trace))
 

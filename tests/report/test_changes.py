@@ -12,7 +12,7 @@ import pytest
 from tests.characterize.periods import attempts, planted
 from tracekit.analysis import analyze
 from tracekit.characterize.changes import compare_since
-from tracekit.report.changed import BY_VC, COMPARED, MEASURES, changed_answers, uncompared_answers
+from tracekit.report.change_answers import BY_VC, COMPARED, MEASURES, changed_answers, uncompared_answers
 from tracekit.report.sections.interface import finding, has_chart, panels, section_title, sections_in_order
 from tracekit.resources import folder
 from tracekit.text import plain

@@ -14,7 +14,7 @@ from tracekit.answer import Answer, AnswerColumn, Interval, Param, Unanswered
 from tracekit.characterize import Query, list_queries
 from tracekit.replay.results.questions import REPLAYED
 from tracekit.report import build_report
-from tracekit.report.fitted import FITTED
+from tracekit.report.fit_answers import FITTED
 from tracekit.report.sections.interface import section_title, sections_in_order
 from tracekit.report.structure import ROW_LIMIT
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
 import tracekit
-from tracekit.analysis.steps import said, written
+from tracekit.analysis.steps import error_text, write_answers
 from tracekit.errors import DamagedTraceError, TracekitError
 from tracekit.interruption import end_process, forget, remember
 from tracekit.outputs import output_errors
@@ -52,7 +52,7 @@ class Fitting:
     def __init__(self, trace: Trace, folder: Path, settings: AnalysisSettings, progress: Progress) -> None:
         self._trace, self._folder, self._settings, self._progress = trace, folder, settings, progress
         self._process: subprocess.Popen[bytes] | None = None
-        self._words: IO[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
         self._key: object = None
 
     def __enter__(self) -> Self:
@@ -67,8 +67,8 @@ class Fitting:
             self._process.terminate()
             self._process.wait()
         forget(self._key)
-        if self._words is not None:
-            self._words.close()
+        if self._stderr is not None:
+            self._stderr.close()
 
     def answers(self) -> tuple[list[Answer | Unanswered], WorkloadInfo]:
         """Return what the report shows; a fit that failed, or that was not asked for, has its reason instead.
@@ -78,7 +78,7 @@ class Fitting:
         OutputError
             The disk is full, or the folder cannot be written.
         """
-        from tracekit.report.fitted import WORKLOAD, fitted_answers, unfitted_answers
+        from tracekit.report.fit_answers import WORKLOAD, fitted_answers, unfitted_answers
 
         info: WorkloadInfo = {"file": None, "reason": None, "seed": 0, "bootstrap_replicates": _REPLICATES}
         if not self._settings.fit:
@@ -90,7 +90,7 @@ class Fitting:
         except DamagedTraceError:
             raise
         except Exception as error:  # noqa: BLE001 -- numbers that no fit foresaw must not cost the answers of the queries
-            what = said(error)
+            what = error_text(error)
             reason = info["reason"] = f"The fit failed: {what}."
             self._progress.note(f"the workload could not be fitted: {what}")
             return [*unfitted_answers(reason)], info
@@ -98,7 +98,7 @@ class Fitting:
             with output_errors(self._folder):
                 model.write(self._folder / WORKLOAD)
         info["file"] = WORKLOAD
-        return written(answers, self._folder), info
+        return write_answers(answers, self._folder), info
 
     def _jobs(self) -> int:
         import polars as pl
@@ -109,11 +109,11 @@ class Fitting:
 
     def _begin(self) -> None:
         """Run `tracekit fit` of this very package, wherever Python would look for one."""
-        from tracekit.report.fitted import WORKLOAD
+        from tracekit.report.fit_answers import WORKLOAD
 
         home = str(Path(tracekit.__file__).parent.parent)
         paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 -- closed at the end of the block
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 -- closed at the end of the block
         target = self._folder / WORKLOAD
         self._process = subprocess.Popen(  # noqa: S603 -- our own program, and no shell
             [
@@ -123,7 +123,7 @@ class Fitting:
             env={**os.environ, "PYTHONPATH": paths},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=self._words,
+            stderr=self._stderr,
         )
         self._key = remember(partial(end_process, self._process.pid))
 
@@ -141,17 +141,17 @@ class Fitting:
             It failed.
         """
         from tracekit.fit.model import WorkloadModel
-        from tracekit.report.fitted import WORKLOAD
+        from tracekit.report.fit_answers import WORKLOAD
 
         self._progress.stage("fitting")
         code = process.wait()
         if code:
-            raise TracekitError(self._last_words() or f"its process ended with status {code}")
+            raise TracekitError(self._last_error_line() or f"its process ended with status {code}")
         return WorkloadModel.read(self._folder / WORKLOAD)
 
-    def _last_words(self) -> str:
-        if self._words is None:
+    def _last_error_line(self) -> str:
+        if self._stderr is None:
             return ""
-        self._words.seek(0)
-        lines = self._words.read().decode("utf-8", "replace").strip().splitlines()
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode("utf-8", "replace").strip().splitlines()
         return lines[-1].partition("error: ")[2] or lines[-1] if lines else ""

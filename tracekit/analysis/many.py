@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analysis.one import analyze_into, keep_source
+from tracekit.analysis.one import analyze_into, refuse_replacing_source
 from tracekit.damage import damage_told
 from tracekit.errors import OutputError, SourceError, TracekitError, UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
@@ -84,7 +84,7 @@ def analyze_many(
             hint="analyze each alone",
         )
     for path in paths:
-        keep_source(path, target)
+        refuse_replacing_source(path, target)
     staged = StagedFolder(target, force=force, marker=_INDEX_MARKER, kind="a set of reports")
     entries: list[IndexEntry] = []
     try:

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analysis.compared import check_other, compared, reads_logs
+from tracekit.analysis.comparing import check_comparison, compare_with_other, reads_logs
 from tracekit.analysis.fitting import Fitting
-from tracekit.analysis.steps import advised, ask, capacity_of
+from tracekit.analysis.steps import advise, ask, capacity_of
 from tracekit.answer import Answer, Unanswered
 from tracekit.damage import damage_told
 from tracekit.errors import UsageError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tracekit.report import Report
 
-__all__ = ["Analysis", "analyze", "analyze_into", "keep_source"]
+__all__ = ["Analysis", "analyze", "analyze_into", "refuse_replacing_source"]
 
 _REPORT_MARKER = "report.json"
 
@@ -57,7 +57,7 @@ def analyze(
     progress: Progress | None = None,
     **changes: Any,
 ) -> Analysis:
-    """Read logs, answer every question that they can answer, fit, replay, advise, and write a report.
+    """Read logs, answer every question that they can answer, fit, replay, advised, and write a report.
 
     A query that cannot run, or whose run fails, does not stop the others: the report lists it with the reason. So it
     is with the fit, the replays and the guidelines.
@@ -90,7 +90,7 @@ def analyze(
     place = Path(out)
     chosen = settled(AnalysisSettings, settings, changes)
     given = source.path if isinstance(source, Trace) else Path(source)
-    keep_source(given, place)
+    refuse_replacing_source(given, place)
     return analyze_into(given, place, chosen, shown=place, force=force, progress=progress or Progress())
 
 
@@ -105,20 +105,20 @@ def analyze_into(
 
     if settings.replay_jobs < 0:
         raise UsageError("is below 0", where="replay_jobs", hint="give a number of jobs; 0 replays none")
-    check_other(settings.compare, shown)
+    check_comparison(settings.compare, shown)
     if settings.pdf:
         find_browser()  # before the work, not after it
     staged = StagedFolder(out, force=force, marker=_REPORT_MARKER, kind="a report")
     try:
         trace = _trace_at(staged.path / "trace", source, settings, progress)
-        changed = compared(
+        changed = compare_with_other(
             trace, staged.path, settings, lambda path, place: _trace_at(place, path, settings, progress), progress
         )
         capacity = capacity_of(trace, settings.capacity, progress)
         evidence = Evidence(trace, settings.memory_limit)
         with Fitting(trace, staged.path, settings, progress) as fitting:
             answers = ask(evidence, staged.path, progress, capacity)
-            found = advised(evidence, staged.path, real_path(source).name, settings, progress)
+            found = advise(evidence, staged.path, real_path(source).name, settings, progress)
             fits, workload = fitting.answers()
         answers += [*fits, *found.answers, *changed]
         progress.stage("writing the report")
@@ -156,13 +156,13 @@ def _trace_at(place: Path, source: Path, settings: AnalysisSettings, progress: P
     if is_trace(source):
         if not reads_logs(settings.compare):
             _refuse_ingest_options(settings.format_name, settings.options)
-        return carry_trace(source, place)
+        return copy_trace(source, place)
     from tracekit.ingest import ingest_logs
 
     return ingest_logs(source, place, settings, progress=progress)
 
 
-def keep_source(source: Path, out: Path) -> None:
+def refuse_replacing_source(source: Path, out: Path) -> None:
     """Refuse an output that would replace its own source; the Trace of an earlier report is carried over."""
     inner, outer = real_path(source), real_path(out)
     if (inner == outer or inner.is_relative_to(outer)) and not (is_trace(source) and inner == outer / "trace"):
@@ -179,7 +179,7 @@ def _refuse_ingest_options(format_name: str | None, options: Mapping[str, str] |
         )
 
 
-def carry_trace(source: Path, place: Path) -> Trace:
+def copy_trace(source: Path, place: Path) -> Trace:
     """Make `place` a complete, readable Trace with the tables of `source`; they share their bytes where they can."""
     found = Trace.open(source)
     found.read_through()  # before hours of work on it, not in the middle

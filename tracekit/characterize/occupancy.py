@@ -159,8 +159,8 @@ def never_tried(con: duckdb.DuckDBPyConnection) -> str:
 
 def _derived(con: duckdb.DuckDBPyConnection) -> bool:
     """Return whether the attempts were derived from the start and the end of their jobs."""
-    told = con.execute("SELECT available FROM trace_capabilities WHERE name = 'retries'").fetchall()
-    return bool(told) and not told[0][0]
+    retries = con.execute("SELECT available FROM trace_capabilities WHERE name = 'retries'").fetchall()
+    return bool(retries) and not retries[0][0]
 
 
 @dataclass(frozen=True)

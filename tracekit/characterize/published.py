@@ -33,7 +33,17 @@ if TYPE_CHECKING:
     from tracekit.answer import Answer
     from tracekit.trace import Trace
 
-__all__ = ["CONFIDENCE", "FACTOR", "KINDS", "Beside", "Published", "Release", "beside", "list_published", "release_of"]
+__all__ = [
+    "CONFIDENCE",
+    "FACTOR",
+    "KINDS",
+    "PublishedComparison",
+    "PublishedValue",
+    "Release",
+    "beside",
+    "list_published",
+    "release_of",
+]
 
 FACTOR = 1.25
 """A Trace is taken for the public one when its number of jobs is within this factor of the release's."""
@@ -52,7 +62,7 @@ KINDS = ("number", "about", "range", "above", "below")
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedValue:
     """One published number and where a query measures it; the fields are the columns of the CSV files."""
 
     query: str
@@ -122,10 +132,10 @@ class Release:
 
 
 @dataclass(frozen=True)
-class Beside:
+class PublishedComparison:
     """A published number and the measured one."""
 
-    published: Published
+    published: PublishedValue
     measured: float | None
     """In the unit of the published number; None when the Trace cannot tell."""
 
@@ -151,7 +161,7 @@ class _Entry(TypedDict, total=False):
 
 
 @cache
-def list_published(format_name: str) -> tuple[Published, ...]:
+def list_published(format_name: str) -> tuple[PublishedValue, ...]:
     """Return the published numbers of a format's public trace; none when none are known."""
     path = resources.folder("reports") / "published" / f"{format_name}.csv"
     # The name stands in a manifest, which anybody can write.
@@ -161,10 +171,10 @@ def list_published(format_name: str) -> tuple[Published, ...]:
         return tuple(_published(line) for line in csv.DictReader(file))
 
 
-def _published(line: dict[str, str]) -> Published:
+def _published(line: dict[str, str]) -> PublishedValue:
     facts: dict[str, Any] = {**line}
     facts |= {name: float(line[name]) if line[name] else None for name in ("value", "low", "high")}
-    return Published(**facts)
+    return PublishedValue(**facts)
 
 
 @cache
@@ -203,7 +213,7 @@ def beside(
     answer: Answer,
     *,
     memory_limit: str | None = None,
-) -> list[Beside]:
+) -> list[PublishedComparison]:
     """Return the published numbers that a query measures, each beside the measured one.
 
     Parameters
@@ -233,7 +243,7 @@ def beside(
             frames[key] = _ask(trace, query.name, wanted, memory_limit)
         asked = frames[key]
         measured = None if asked is None else measure(asked, number)
-        found.append(Beside(number, measured))
+        found.append(PublishedComparison(number, measured))
     return found
 
 
@@ -250,7 +260,7 @@ def _spelled(params: Mapping[str, object]) -> str:
     return ";".join(f"{name}={value}" for name, value in sorted(params.items()))
 
 
-def _applies(number: Published, release: Release, trace: Trace, clusters: set[str]) -> bool:
+def _applies(number: PublishedValue, release: Release, trace: Trace, clusters: set[str]) -> bool:
     if number.options and not _made_with(trace, number.options):
         return False
     if number.cluster == "*":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     import polars as pl
 
-    from tracekit.characterize.published import Published
+    from tracekit.characterize.published import PublishedValue
 
 __all__ = ["AGGREGATES", "conditions", "measure", "words"]
 
@@ -46,14 +46,14 @@ def conditions(text: str) -> list[tuple[str, str, str]]:
     return found
 
 
-def measure(frame: pl.DataFrame, number: Published) -> float | None:
+def measure(frame: pl.DataFrame, number: PublishedValue) -> float | None:
     """Return the measured value of a published number, or None when the result does not have it.
 
     Parameters
     ----------
     frame : DataFrame
         The result of `number.query`.
-    number : Published
+    number : PublishedValue
         What to measure.
     """
     import polars as pl
@@ -82,7 +82,7 @@ def _one(values: pl.Series, aggregate: str) -> float | None:
     return float(cast("float", found))
 
 
-def _total(rows: pl.DataFrame, number: Published) -> float:
+def _total(rows: pl.DataFrame, number: PublishedValue) -> float:
     import polars as pl
 
     values = rows[number.column].cast(pl.Float64)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracekit.guidelines.interface import Trial
     from tracekit.guidelines.replays import Replays
 
-__all__ = ["DEFAULTS", "Change", "ClassBest", "Effect", "Untold", "effect_of"]
+__all__ = ["DEFAULTS", "ClassBest", "Effect", "PolicyDifference", "UnsupportedEffect", "effect_of"]
 
 DEFAULTS = "defaults"
 """Name of the assumptions of models.toml."""
@@ -33,7 +33,7 @@ _LEAST = 0.001
 
 
 @dataclass(frozen=True)
-class Change:
+class PolicyDifference:
     """Mean difference of a policy against the baseline; negative is faster."""
 
     policy: str
@@ -56,7 +56,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Untold:
+class UnsupportedEffect:
     """An effect that what the log recorded does not carry."""
 
     baseline: str
@@ -89,20 +89,20 @@ class Effect:
     """Which replays these are."""
     baseline: str
     headline: Literal["jct", "queue"]
-    changes: tuple[Change, ...]
+    changes: tuple[PolicyDifference, ...]
     """Of each changed policy under each assumption, of those that can be told; the first is the headline."""
     best_by_class: tuple[ClassBest, ...]
     """Under the default assumptions; empty with one changed policy."""
     assumptions: tuple[str, ...]
     """What the replays assumed, one sentence each."""
-    untold: tuple[Untold, ...] = ()
+    unsupported: tuple[UnsupportedEffect, ...] = ()
     """Policies and assumptions tried of which the effect cannot be told."""
 
     @property
     def verdict(self) -> str:
         """'better', 'worse', 'no change', or 'undecided' where the interval or the bracket does not agree."""
         first = self.changes[0]
-        if any(u.policy == first.policy for u in self.untold):
+        if any(u.policy == first.policy for u in self.unsupported):
             return "undecided"
         same = [c for c in self.changes if c.policy == first.policy]
         signs = {_sign(_share(c, self.headline)) for c in same} - {0}
@@ -112,7 +112,7 @@ class Effect:
         return {-1: "better", 1: "worse", 0: "no change"}[signs.pop() if signs else 0]
 
 
-def _share(change: Change, headline: str) -> float:
+def _share(change: PolicyDifference, headline: str) -> float:
     share: float | None = getattr(change, f"{headline}_diff_share")
     return share or 0.0
 
@@ -121,7 +121,7 @@ def _sign(share: float) -> int:
     return 0 if abs(share) < _LEAST else (1 if share > 0 else -1)
 
 
-def effect_of(trial: Trial, replays: Replays) -> Effect | Untold | str:
+def effect_of(trial: Trial, replays: Replays) -> Effect | UnsupportedEffect | str:
     """Return the effect of a trial, one that what the log recorded does not carry, or why there is none, a sentence.
 
     Parameters
@@ -146,18 +146,20 @@ def effect_of(trial: Trial, replays: Replays) -> Effect | Untold | str:
     for point in trial.bracket if replays.can_assume else ():
         before = replays.jobs(trial.baseline, point)
         tried += [_change(before, replays.jobs(policy, point), policy, point.name, record) for policy in policies]
-    found = [change for change in tried if change is not None]
-    if not found:
+    differences = [change for change in tried if change is not None]
+    if not differences:
         return "No job was completed under both policies."
-    untold = tuple(Untold(trial.baseline, c.policy, c.assumption, c.support) for c in found if not c.support.told)
-    if not found[0].support.told:
-        return untold[0]
-    changes = tuple(change for change in found if change.support.told)
+    unsupported = tuple(
+        UnsupportedEffect(trial.baseline, c.policy, c.assumption, c.support) for c in differences if not c.support.told
+    )
+    if not differences[0].support.told:
+        return unsupported[0]
+    changes = tuple(change for change in differences if change.support.told)
     ranked = [c.policy for c in changes if c.assumption == DEFAULTS]
     tables = {trial.baseline: base, **{policy: replays.jobs(policy) for policy in ranked}}
     best = _best(tables, trial.headline) if len(ranked) > 1 else ()
-    told = replays.assumptions([trial.baseline, *policies])
-    return Effect(replays.origin, trial.baseline, trial.headline, changes, best, told, untold)
+    assumptions = replays.assumptions([trial.baseline, *policies])
+    return Effect(replays.origin, trial.baseline, trial.headline, changes, best, assumptions, unsupported)
 
 
 def _paired(base: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
@@ -182,7 +184,7 @@ def _support(paired: pl.DataFrame, record: pl.DataFrame, policy: str) -> Support
     return support_of(policy, known, milliseconds("queue_s"), milliseconds("queue_s_new"))
 
 
-def _change(base: Any, other: Any, policy: str, assumption: str, record: pl.DataFrame) -> Change | None:
+def _change(base: Any, other: Any, policy: str, assumption: str, record: pl.DataFrame) -> PolicyDifference | None:
     if not isinstance(base, pl.DataFrame) or not isinstance(other, pl.DataFrame):
         return None
     paired = _paired(base, other)
@@ -197,13 +199,13 @@ def _change(base: Any, other: Any, policy: str, assumption: str, record: pl.Data
         usual.append(float(before.mean()))
         # In milliseconds: sums of whole numbers do not depend on the order of the jobs.
         whole.append((np.rint(diff * 1000).astype(np.int64), np.rint(before * 1000).astype(np.int64)))
-    found: list[tuple[float, float]] | None = day_intervals(days, [], whole, seed=0)
-    ends: list[tuple[float | None, float | None]] = [*found] if found else [(None, None)] * 2
+    differences: list[tuple[float, float]] | None = day_intervals(days, [], whole, seed=0)
+    ends: list[tuple[float | None, float | None]] = [*differences] if differences else [(None, None)] * 2
     shares = [diff / mean if mean else None for diff, mean in zip(diffs, usual, strict=True)]
     (jct_low, jct_high), (queue_low, queue_high) = (
         pair if mean else (None, None) for pair, mean in zip(ends, usual, strict=True)
     )
-    return Change(
+    return PolicyDifference(
         policy=policy,
         assumption=assumption,
         jobs=len(paired),
@@ -229,9 +231,9 @@ def _best(tables: dict[str, Any], headline: str) -> tuple[ClassBest, ...]:
     paired = paired.with_columns(place=pl.Series(gpu_class(milli)))
     columns = ["base", *(f"p{k}" for k in range(len(names) - 1))]
     rows = paired.group_by("place").agg(pl.len().alias("jobs"), pl.col(columns).mean()).sort("place")
-    found = []
+    differences = []
     for row in rows.iter_rows(named=True):
         least = min(columns, key=lambda c: (row[c], columns.index(c)))
         policy = names[columns.index(least)]
-        found.append(ClassBest(GPU_CLASSES[row["place"]], policy, row["jobs"], row[least] - row["base"]))
-    return tuple(found)
+        differences.append(ClassBest(GPU_CLASSES[row["place"]], policy, row["jobs"], row[least] - row["base"]))
+    return tuple(differences)

@@ -102,8 +102,8 @@ class FolderReplays(Replays):
         known = trace.scan("jobs").select("job_id", "cluster").collect()
         strangers = len(found) - len(found.join(known, on="job_id", how="semi"))
         if strangers or not len(found):
-            told = f"{strangers:,} of {len(found):,} jobs are not in the Trace" if len(found) else "holds no job"
-            raise UsageError(told, where=folder, hint="give the replays of this Trace")
+            what = f"{strangers:,} of {len(found):,} jobs are not in the Trace" if len(found) else "holds no job"
+            raise UsageError(what, where=folder, hint="give the replays of this Trace")
         self.origin += f" ({len(found):,} of {len(known):,} jobs)"
         clusters = known.join(found, on="job_id", how="semi")["cluster"].unique().to_list()
         self.part = part_of(trace, clusters[0]) if len(clusters) == 1 else None
@@ -155,7 +155,7 @@ class FolderReplays(Replays):
     def assumptions(self, policies: Iterable[str]) -> tuple[str, ...]:
         """Return what the summaries say."""
         wanted = [_parts(policy) for policy in policies]
-        return _told(s["assumptions"] for label, s in self._summaries.items() if _parts(label) in wanted)
+        return _sentences(s["assumptions"] for label, s in self._summaries.items() if _parts(label) in wanted)
 
 
 class LiveReplays(Replays):
@@ -247,7 +247,7 @@ class LiveReplays(Replays):
     def assumptions(self, policies: Iterable[str]) -> tuple[str, ...]:
         """Return what the replays say."""
         found = (self._results.get(policy) for policy in policies)
-        return _told(r.summary["assumptions"] for r in found if r is not None and not isinstance(r, str))
+        return _sentences(r.summary["assumptions"] for r in found if r is not None and not isinstance(r, str))
 
 
 _ROUNDING = dt.timedelta(milliseconds=2)
@@ -267,11 +267,11 @@ def _parts(policy: str) -> tuple[str, frozenset[str]]:
     return head, frozenset(parameters)
 
 
-def _told(found: Iterable[dict[str, Any]]) -> tuple[str, ...]:
+def _sentences(found: Iterable[dict[str, Any]]) -> tuple[str, ...]:
     """Return each assumption once, as 'title: value'."""
     sentences: dict[str, None] = {}
     for assumptions in found:
-        for name, told in assumptions.items():
-            if isinstance(told, dict) and "value" in told:
-                sentences[f"{name}, {told.get('title', '')}: {shorten(str(told['value']), 600)}"] = None
+        for name, what in assumptions.items():
+            if isinstance(what, dict) and "value" in what:
+                sentences[f"{name}, {what.get('title', '')}: {shorten(str(what['value']), 600)}"] = None
     return tuple(sentences)

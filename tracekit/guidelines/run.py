@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from tracekit.damage import damage_told
 from tracekit.errors import DamagedTraceError, TracekitError, UsageError
 from tracekit.guidelines.document import document_of
-from tracekit.guidelines.effects import Effect, Untold, effect_of
+from tracekit.guidelines.effects import Effect, UnsupportedEffect, effect_of
 from tracekit.guidelines.evidence import Evidence
 from tracekit.guidelines.interface import LEAST_COVERED, LackingError
+from tracekit.guidelines.numbers import shown, span
 from tracekit.guidelines.registry import all_guidelines, find_guideline
-from tracekit.guidelines.words import shown, span
 from tracekit.progress import Progress
 from tracekit.text import shorten
 from tracekit.trace import Trace
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracekit.guidelines.interface import Finding, Guideline
     from tracekit.guidelines.replays import Replays
 
-__all__ = ["Advice", "Judged", "guidelines", "judge", "judge_all"]
+__all__ = ["Advice", "Judgement", "guidelines", "judge", "judge_all"]
 
 _OURS = "tracekit.guidelines.rules."
 
@@ -32,7 +32,7 @@ Verdict = Literal["holds", "does not hold", "cannot tell"]
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     """What a guideline says of a Trace."""
 
     guideline: Guideline
@@ -45,7 +45,7 @@ class Judged:
     """What the replay says; of guidelines that hold only."""
     no_effect: str = ""
     """Why there is no effect; of guidelines that hold only."""
-    untold: Untold | None = None
+    unsupported: UnsupportedEffect | None = None
     """The effect that what the log recorded does not carry, where that is why."""
 
 
@@ -54,11 +54,11 @@ class Advice:
     """All guidelines, judged."""
 
     trace: Trace
-    judged: tuple[Judged, ...]
+    judged: tuple[Judgement, ...]
     """By id."""
 
     @property
-    def holding(self) -> tuple[Judged, ...]:
+    def holding(self) -> tuple[Judgement, ...]:
         """Those that hold."""
         return tuple(j for j in self.judged if j.verdict == "holds")
 
@@ -173,24 +173,24 @@ def judge_all(
     return Advice(evidence.trace, tuple(judged))
 
 
-def judge(guideline: Guideline, evidence: Evidence, replays: Replays | None = None) -> Judged:
+def judge(guideline: Guideline, evidence: Evidence, replays: Replays | None = None) -> Judgement:
     """Return what one guideline says.
 
     It holds when every threshold is crossed, and no 95 % interval reaches to the other side of its threshold.
     """
     missing = evidence.lacks(guideline.tables, guideline.needs)
     if missing:
-        return Judged(guideline, "cannot tell", tuple(missing))
+        return Judgement(guideline, "cannot tell", tuple(missing))
     try:
         finding = _found(guideline, evidence)
     except LackingError as error:
-        return Judged(guideline, "cannot tell", error.sentences)
+        return Judgement(guideline, "cannot tell", error.sentences)
     except (DamagedTraceError, UsageError):
         raise  # the Trace, or the user's --memory-limit, not this guideline
     except TracekitError as error:
-        return Judged(guideline, "cannot tell", (f"Its query failed: {shorten(error.what, 300)}.",))
+        return Judgement(guideline, "cannot tell", (f"Its query failed: {shorten(error.what, 300)}.",))
     verdict, why = _verdict(guideline, finding)
-    judged = Judged(guideline, verdict, why, finding)
+    judged = Judgement(guideline, verdict, why, finding)
     return judged if verdict != "holds" else _tried(judged, replays)
 
 
@@ -211,7 +211,7 @@ def _found(guideline: Guideline, evidence: Evidence) -> Finding:
     return finding
 
 
-def _tried(judged: Judged, replays: Replays | None) -> Judged:
+def _tried(judged: Judgement, replays: Replays | None) -> Judgement:
     """Return a guideline that holds with its expected effect, or with why there is none."""
     trial = judged.guideline.trial
     if trial is None:
@@ -219,13 +219,13 @@ def _tried(judged: Judged, replays: Replays | None) -> Judged:
     if replays is None:
         return replace(judged, no_effect=f"No replay was given; '{trial.command()}' makes what is needed.")
     effect = effect_of(trial, replays)
-    if isinstance(effect, Untold):
+    if isinstance(effect, UnsupportedEffect):
         where = (
             ""
             if replays.part is None
             else f" Only one cluster was replayed: {replays.part.words}; {replays.part.missing}."
         )
-        return replace(judged, no_effect=f"{effect.sentence}{where}", untold=effect)
+        return replace(judged, no_effect=f"{effect.sentence}{where}", unsupported=effect)
     return replace(judged, no_effect=effect) if isinstance(effect, str) else replace(judged, effect=effect)
 
 

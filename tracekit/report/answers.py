@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.answer import Answer, Row, Unanswered
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
     from tracekit.report.structure import AnswerInfo, ColumnInfo, IntervalInfo, UnansweredInfo
     from tracekit.trace import Trace
 
@@ -33,7 +33,7 @@ def metrics(answers: Mapping[str, Answer], *names: str) -> dict[str, float]:
     return {row["metric"]: row["value"] for row in rows if row["value"] is not None}
 
 
-def answer_info(trace: Trace, answer: Answer, facts: Facts, remark: str | None = None) -> AnswerInfo:
+def answer_info(trace: Trace, answer: Answer, facts: TraceFacts, remark: str | None = None) -> AnswerInfo:
     """Return an answer as report.json holds it.
 
     Parameters
@@ -42,7 +42,7 @@ def answer_info(trace: Trace, answer: Answer, facts: Facts, remark: str | None =
         What was asked.
     answer : Answer
         What it said.
-    facts : Facts
+    facts : TraceFacts
         What the sentence must know of the trace.
     remark : str, optional
         A further note.
@@ -108,10 +108,10 @@ def unanswered_info(unanswered: Unanswered) -> UnansweredInfo:
     """Return a question without an answer as report.json holds it."""
     reasons = unanswered.reasons
     # A missing capability explains in words why a table is missing.
-    told = [r for r in reasons if not r.startswith("The trace has no table")] or reasons
+    shown = [r for r in reasons if not r.startswith("The trace has no table")] or reasons
     return {
         "name": unanswered.name,
         "title": unanswered.question.title,
         "question": unanswered.question.question,
-        "reasons": [text.cut(r, 1000) for r in told],
+        "reasons": [text.cut(r, 1000) for r in shown],
     }

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from tracekit.report.axes import end_on_ticks, time_axis, time_scale
+from tracekit.report.phrases import FEW, status_word
 from tracekit.report.theme import colour
-from tracekit.report.words import FEW, status_word
 from tracekit.text import duration
 
 if TYPE_CHECKING:

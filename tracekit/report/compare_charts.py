@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from tracekit.answer import Row
-    from tracekit.report.compare_structure import Compared
+    from tracekit.report.compare_structure import ComparedAnswer
 
     Draws = Callable[[list[Row], dict[str, str]], list[Panel]]
 
@@ -51,12 +51,12 @@ def trace_colours(names: Iterable[str]) -> dict[str, str]:
     return {label: colour(_PALETTE[i % len(_PALETTE)]) for i, label in enumerate(labels(names).values())}
 
 
-def compare_panels(answer: Compared, names: Sequence[str]) -> list[Panel]:
+def compare_panels(answer: ComparedAnswer, names: Sequence[str]) -> list[Panel]:
     """Return the charts of one question; none when its result has no shape that a chart is known for.
 
     Parameters
     ----------
-    answer : Compared
+    answer : ComparedAnswer
         The question.
     names : sequence of str
         Every trace of the comparison, so that each keeps its colour.

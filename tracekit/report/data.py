@@ -13,14 +13,13 @@ from tracekit import text
 from tracekit.answer import Answer, Unanswered
 from tracekit.characterize.published import release_of
 from tracekit.report.answers import answer_info, unanswered_info
-from tracekit.report.doubts import doubts_of
+from tracekit.report.caveats import caveats
 from tracekit.report.gpu_totals import gpu_totals
 from tracekit.report.headline import headline
-from tracekit.report.opening import opening
 from tracekit.report.published import release_info
 from tracekit.report.quality import quality
 from tracekit.report.sections.interface import (
-    Facts,
+    TraceFacts,
     may_be_empty,
     reading_order,
     section_lead,
@@ -29,9 +28,10 @@ from tracekit.report.sections.interface import (
     why_empty,
 )
 from tracekit.report.structure import REPORT_SCHEMA_VERSION, ROW_LIMIT
+from tracekit.report.summary import summary
 from tracekit.report.telemetry import telemetry_note, telemetry_period
-from tracekit.report.watched import watched
-from tracekit.report.when import known_zone, local, span_words
+from tracekit.report.telemetry_coverage import telemetry_coverage
+from tracekit.report.times import known_zone, local, span_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         Quality,
         ReplayInfo,
         Report,
-        Section,
+        ReportSection,
         TimeInfo,
         WorkloadInfo,
     )
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "build_report",
-    "facts_of",
     "time_info",
+    "trace_facts",
     "write_json",
 ]
 
@@ -98,20 +98,23 @@ def build_report(
     from tracekit import __version__
 
     manifest = trace.manifest
-    told, when = quality(trace), time_info(trace)
-    every = list(answers)
-    found = {a.name: a for a in every if isinstance(a, Answer)}
+    quality_info, times = quality(trace), time_info(trace)
+    all_answers = list(answers)
+    found = {a.name: a for a in all_answers if isinstance(a, Answer)}
     facts = replace(
-        facts_of(told, when),
+        trace_facts(quality_info, times),
         load="queuing/cluster_timeline" in found,
-        watched=watched(trace),
+        telemetry=telemetry_coverage(trace),
         retried=any(a.params.get("rule") == "retried" for a in found.values()),
     )
-    every = [_without_void(a, facts) for a in every]
-    found = {a.name: a for a in sorted(every, key=lambda a: reading_order(a.name)) if isinstance(a, Answer)}
+    all_answers = [_without_void(a, facts) for a in all_answers]
+    found = {a.name: a for a in sorted(all_answers, key=lambda a: reading_order(a.name)) if isinstance(a, Answer)}
     infos = [
         answer_info(
-            trace, a, facts, telemetry_note(a.question, told, when, facts.watched) or _span_note(a.question, when)
+            trace,
+            a,
+            facts,
+            telemetry_note(a.question, quality_info, times, facts.telemetry) or _span_note(a.question, times),
         )
         for a in found.values()
     ]
@@ -131,18 +134,20 @@ def build_report(
             "ingested": manifest.created,
             "clusters": _clusters(trace),
         },
-        "time": when,
-        "opening": opening(found, guidelines, doubts_of(found, capacity, told, guidelines), capacity, when, replay),
-        "headline": headline(found, capacity, telemetry_period({"utilization"}, told, when, facts.watched)),
+        "time": times,
+        "opening": summary(
+            found, guidelines, caveats(found, capacity, quality_info, guidelines), capacity, times, replay
+        ),
+        "headline": headline(found, capacity, telemetry_period({"utilization"}, quality_info, times, facts.telemetry)),
         "capacity": capacity,
         "gpu_totals": gpu_totals(found, capacity, replay),
         "release": release_info(release_of(trace)),
         "sections": _sections(infos, facts),
-        "unanswered": [unanswered_info(u) for u in every if isinstance(u, Unanswered)],
+        "unanswered": [unanswered_info(u) for u in all_answers if isinstance(u, Unanswered)],
         "workload": workload,
         "replay": replay,
         "guidelines": guidelines,
-        "quality": told,
+        "quality": quality_info,
     }
 
 
@@ -156,18 +161,18 @@ def write_json(path: Path, content: object) -> None:
     path.write_text(body + "\n", encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
-def facts_of(told: Quality, when: TimeInfo) -> Facts:
+def trace_facts(quality_info: Quality, times: TimeInfo) -> TraceFacts:
     """Return what sentences and charts must know of a trace."""
-    have = {c["name"] for c in told["capabilities"] if c["available"]}
-    return Facts(
+    have = {c["name"] for c in quality_info["capabilities"] if c["available"]}
+    return TraceFacts(
         vcs="tenants" in have,
         quotas="capacity" in have,
-        dated=when["base"] != "relative",
-        timezone=when["timezone"],
+        dated=times["base"] != "relative",
+        timezone=times["timezone"],
     )
 
 
-def _without_void(answer: Answer | Unanswered, facts: Facts) -> Answer | Unanswered:
+def _without_void(answer: Answer | Unanswered, facts: TraceFacts) -> Answer | Unanswered:
     """Return an answer as unanswered, with the reason, where its rows say nothing."""
     if isinstance(answer, Unanswered) or not may_be_empty(answer.name):
         return answer
@@ -175,14 +180,14 @@ def _without_void(answer: Answer | Unanswered, facts: Facts) -> Answer | Unanswe
     return answer if why is None else answer.question.unanswered(why)
 
 
-def _span_note(question: Question, when: TimeInfo) -> str | None:
+def _span_note(question: Question, times: TimeInfo) -> str | None:
     """Return how long the log is, beside the number of days in which jobs were submitted."""
-    if question.name != "overview/summary" or not when["span_s"]:
+    if question.name != "overview/summary" or not times["span_s"]:
         return None
-    return f"days_covered runs from the first to the last submission; the log spans {span_words(when['span_s'])}"
+    return f"days_covered runs from the first to the last submission; the log spans {span_words(times['span_s'])}"
 
 
-def _sections(answers: list[AnswerInfo], facts: Facts) -> list[Section]:
+def _sections(answers: list[AnswerInfo], facts: TraceFacts) -> list[ReportSection]:
     groups = sections_in_order(a["group"] for a in answers)
     return [
         {

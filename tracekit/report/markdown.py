@@ -20,15 +20,15 @@ ROWS = 12
 
 def markdown(report: Report) -> str:
     """Return a report as Markdown; every text is escaped."""
-    opening = report["opening"]
-    lines = [f"# {escaped(report['title'])}: GPU cluster report", "", escaped(opening["about"]), ""]
+    summary = report["opening"]
+    lines = [f"# {escaped(report['title'])}: GPU cluster report", "", escaped(summary["about"]), ""]
     lines += [f"{escaped(report['time']['text'])}; source format {escaped(report['source']['format'])}.", ""]
     lines += table(("number", "value", "remark"), [(h["label"], h["text"], h["note"]) for h in report["headline"]])
-    lines += ["", *(f"- {escaped(doubt)}" for doubt in opening["doubts"])]
-    lines += ["", f"## {escaped(opening['heading'])}", "", escaped(opening["verdict"]), ""]
-    for number, change in enumerate(opening["changes"], 1):
-        untold = f" {change['no_effect']}" if change["no_effect"] else ""
-        effect = f" Expected: {change['effect']}" if change["effect"] else untold
+    lines += ["", *(f"- {escaped(doubt)}" for doubt in summary["doubts"])]
+    lines += ["", f"## {escaped(summary['heading'])}", "", escaped(summary["verdict"]), ""]
+    for number, change in enumerate(summary["changes"], 1):
+        no_effect = f" {change['no_effect']}" if change["no_effect"] else ""
+        effect = f" Expected: {change['effect']}" if change["effect"] else no_effect
         lines.append(f"{number}. **{escaped(change['title'])}.** {escaped(change['finding'] + effect)}")
     for section in report["sections"]:
         lines += ["", f"## {escaped(section['title'])}"]

@@ -10,7 +10,7 @@ from tracekit.characterize.published import CONFIDENCE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tracekit.characterize.published import Beside, Release
+    from tracekit.characterize.published import PublishedComparison, Release
     from tracekit.report.structure import PublishedNumber, ReleaseInfo
 
 __all__ = ["amount", "difference", "published_number", "published_text", "published_view", "release_info"]
@@ -19,7 +19,7 @@ LIMIT = 50
 """Most published numbers of one question that a page shows."""
 
 
-def published_number(found: Beside) -> PublishedNumber:
+def published_number(found: PublishedComparison) -> PublishedNumber:
     """Return a published number and the measured one as report.json states them."""
     number = found.published
     return {

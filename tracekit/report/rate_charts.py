@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from tracekit.report.charts import data, palette
-from tracekit.report.fitted_curves import hours_known, weekly_rates
+from tracekit.report.fit_curves import hours_known, weekly_rates
 from tracekit.report.theme import colour
 from tracekit.text import count, duration
 
@@ -32,9 +32,9 @@ def arrivals_chart(model: WorkloadModel) -> alt.LayerChart:
     step = "second" if arrivals["step_s"] == 1 else duration(arrivals["step_s"])
     by = {"hour_of_day": "hour of the day", "hour_of_week": "hour of the week"}.get(arrivals["rate"]["kind"])
     # A model that another program made may leave the number out.
-    told = f"{count(arrivals['batches'])} batches" if "batches" in arrivals else "batches"
+    batches = f"{count(arrivals['batches'])} batches" if "batches" in arrivals else "batches"
     under = [
-        f"{told} in {count(arrivals['days'])} days; a batch is the jobs of one {step}",
+        f"{batches} in {count(arrivals['days'])} days; a batch is the jobs of one {step}",
         "one fitted rate for all hours" if by is None else f"the fitted rate depends on the {by}",
     ]
     hours = f"hour of the week ({arrivals['timezone']})" if known else "hour of the week, counted from the log's first"

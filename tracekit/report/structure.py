@@ -281,7 +281,7 @@ class ReplayInfo(TypedDict):
     """Policies of the panel that cannot run here, and why."""
 
 
-class Change(TypedDict):
+class SuggestedChange(TypedDict):
     """One thing to change, as the first screen tells it."""
 
     id: str
@@ -294,14 +294,14 @@ class Change(TypedDict):
     """Why what the log recorded carries no expectation; null where something else is why, or it does."""
 
 
-class Opening(TypedDict):
+class Summary(TypedDict):
     """The first screen."""
 
     about: str
     """What this cluster is, one sentence."""
     heading: str
     """What the changes below it are."""
-    changes: list[Change]
+    changes: list[SuggestedChange]
     """At most three, the largest expected gain first."""
     verdict: str
     """How many guidelines hold, do not hold, and cannot be told."""
@@ -309,7 +309,7 @@ class Opening(TypedDict):
     """What a reader must know of the log before believing the rest, one sentence each."""
 
 
-class Section(TypedDict):
+class ReportSection(TypedDict):
     """A group of questions, in reading order."""
 
     name: str
@@ -331,7 +331,7 @@ class Report(TypedDict):
     title: str
     source: SourceInfo
     time: TimeInfo
-    opening: Opening
+    opening: Summary
     headline: list[Headline]
     """Five numbers, or as many as the trace tells."""
     capacity: CapacityInfo
@@ -339,7 +339,7 @@ class Report(TypedDict):
     """Which part of the report stands on which number of GPUs."""
     release: ReleaseInfo | None
     """Null when nothing is published about traces of this format."""
-    sections: list[Section]
+    sections: list[ReportSection]
     unanswered: list[UnansweredInfo]
     workload: WorkloadInfo | None
     """Null when no fit was asked for."""

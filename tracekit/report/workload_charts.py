@@ -9,11 +9,11 @@ import numpy as np
 from tracekit.fit.run_times import LEAST_JOBS
 from tracekit.report.axes import time_ends
 from tracekit.report.charts import axis_values, data, palette, percent_axis, time_axis, time_scale
-from tracekit.report.fitted_curves import Shape, observed_points, shape_of, why_undrawn
+from tracekit.report.fit_curves import FittedDistribution, fitted_distribution, observed_points, why_undrawn
+from tracekit.report.phrases import gpu_jobs, status_word
 from tracekit.report.pictures import svg
 from tracekit.report.rate_charts import MATCH_COLOURS, arrivals_chart
 from tracekit.report.theme import colour
-from tracekit.report.words import gpu_jobs, status_word
 from tracekit.text import counted, duration, percent, shorten
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def curves(rows: list[Row], measure: str, colours: dict[str, str]) -> alt.LayerC
     Parameters
     ----------
     rows : list of dict
-        what, share, observed_s, fitted_s, see `tracekit.report.fitted`.
+        what, share, observed_s, fitted_s, see `tracekit.report.fit_answers`.
     measure : {"below", "beyond"}
         Jobs that run no longer, or, on log axes, jobs that run longer.
     colours : dict
@@ -133,8 +133,8 @@ def against(rows: list[Row], colours: dict[str, str]) -> alt.LayerChart:
     """Return observed against fitted quantiles, and the line on which they are equal; rows as for `curves`."""
     import altair as alt
 
-    wide = _wide(axis_values(rows, ("observed_s",)), axis_values(rows, ("fitted_s",)))
-    ends = [{"fitted_s": v, "observed_s": v} for v in (min(wide), max(wide))]
+    range_s = _axis_range(axis_values(rows, ("observed_s",)), axis_values(rows, ("fitted_s",)))
+    ends = [{"fitted_s": v, "observed_s": v} for v in (min(range_s), max(range_s))]
     shown = [
         {
             **{k: r[k] for k in ("what", "share", "observed_s", "fitted_s")},
@@ -144,8 +144,8 @@ def against(rows: list[Row], colours: dict[str, str]) -> alt.LayerChart:
         for r in rows
     ]
     encoded = {
-        "x": alt.X("fitted_s:Q", scale=_time(wide), axis=_even_axis("fitted run time", wide)),
-        "y": alt.Y("observed_s:Q", scale=_time(wide), axis=_even_axis("observed run time", wide)),
+        "x": alt.X("fitted_s:Q", scale=_time(range_s), axis=_even_axis("fitted run time", range_s)),
+        "y": alt.Y("observed_s:Q", scale=_time(range_s), axis=_even_axis("observed run time", range_s)),
     }
     same = alt.Chart(data(ends)).mark_line(color=colour("muted"), strokeDash=[4, 3], clip=True).encode(**encoded)
     points = alt.Chart(data(shown)).mark_point(filled=True, size=30, opacity=0.9, clip=True)
@@ -162,7 +162,7 @@ def against(rows: list[Row], colours: dict[str, str]) -> alt.LayerChart:
     return cast("alt.LayerChart", alt.layer(same, points).properties(height=_HEIGHT))
 
 
-def _wide(observed: list[float], fitted: list[float]) -> list[float]:
+def _axis_range(observed: list[float], fitted: list[float]) -> list[float]:
     """Return the run times [s] that both axes of observed against fitted ones must show.
 
     A fitted tail may lie far beyond every job: a tenth of the shortest to ten times the longest is shown.
@@ -211,30 +211,32 @@ def run_time_chart(model: WorkloadModel, entry: dict[str, Any]) -> alt.HConcatCh
     """
     import altair as alt
 
-    shape = shape_of(model, entry)
-    if shape is None:
+    distribution = fitted_distribution(model, entry)
+    if distribution is None:
         raise ValueError(f"no fit for {_who(entry)}")
-    told = [(share, value) for share, value in observed_points(entry) if value > 0]
-    words = {"observed": "observed", "fitted": f"fitted ({shape.family.name})"}
-    seen = [{"what": words["observed"], "seconds": value, "below": share, "beyond": 1 - share} for share, value in told]
+    points = [(share, value) for share, value in observed_points(entry) if value > 0]
+    words = {"observed": "observed", "fitted": f"fitted ({distribution.family.name})"}
+    seen = [
+        {"what": words["observed"], "seconds": value, "below": share, "beyond": 1 - share} for share, value in points
+    ]
     colours = {words[what]: value for what, value in MATCH_COLOURS.items()}
-    values = [value for _, value in told] or [1.0, 60.0]
-    curve = _curve(shape, values, words["fitted"])
+    values = [value for _, value in points] or [1.0, 60.0]
+    curve = _curve(distribution, values, words["fitted"])
     panels = [_curves(curve, seen, measure, colours) for measure in ("below", "beyond")]
     title = alt.TitleParams(f"{_measure(entry)} of {_who(entry)}", subtitle=_under(entry), anchor="start")
-    return alt.hconcat(*panels, _against(told, shape, values), spacing=30, title=title)
+    return alt.hconcat(*panels, _against(points, distribution, values), spacing=30, title=title)
 
 
-def _curve(shape: Shape, values: list[float], what: str) -> list[dict[str, Any]]:
+def _curve(distribution: FittedDistribution, values: list[float], what: str) -> list[dict[str, Any]]:
     """Return the fitted line over the range of observed run times [s] and a little beyond."""
     low, high = min(values), max(*values, 60.0)
     x = np.geomspace(low, high * 1.5, _POINTS)
     # The line meets the end of the axis of survival where it does, not at the point before.
-    last = shape.quantiles(np.array([1 - _LEAST_SHARE]))
+    last = distribution.quantiles(np.array([1 - _LEAST_SHARE]))
     x = np.sort(np.concatenate([x, last[(low < last) & (last < x[-1])]]))
     return [
         {"what": what, "seconds": float(s), "below": float(c), "beyond": float(1 - c)}
-        for s, c in zip(x, shape.cdf(x), strict=True)
+        for s, c in zip(x, distribution.cdf(x), strict=True)
     ]
 
 
@@ -287,16 +289,16 @@ def _curves(curve: list[dict[str, Any]], seen: list[dict[str, Any]], measure: st
     return alt.layer(line, points).properties(width=_WIDTH, height=_HEIGHT)
 
 
-def _against(told: list[tuple[float, float]], shape: Shape, values: list[float]) -> Any:
+def _against(points: list[tuple[float, float]], distribution: FittedDistribution, values: list[float]) -> Any:
     import altair as alt
 
-    fitted = shape.quantiles(np.array([share for share, _ in told], float))
-    rows = [{"fitted": float(f), "observed": value} for f, (_, value) in zip(fitted, told, strict=True)]
-    wide = _wide(values, [float(f) for f in fitted] or values)
-    ends = [{"fitted": v, "observed": v} for v in (min(wide), max(wide))]
+    fitted = distribution.quantiles(np.array([share for share, _ in points], float))
+    rows = [{"fitted": float(f), "observed": value} for f, (_, value) in zip(fitted, points, strict=True)]
+    range_s = _axis_range(values, [float(f) for f in fitted] or values)
+    ends = [{"fitted": v, "observed": v} for v in (min(range_s), max(range_s))]
     encoded = {
-        "x": alt.X("fitted:Q", scale=_log_time(wide), axis=_even_axis("fitted run time", wide)),
-        "y": alt.Y("observed:Q", scale=_log_time(wide), axis=_even_axis("observed run time", wide)),
+        "x": alt.X("fitted:Q", scale=_log_time(range_s), axis=_even_axis("fitted run time", range_s)),
+        "y": alt.Y("observed:Q", scale=_log_time(range_s), axis=_even_axis("observed run time", range_s)),
     }
     same = alt.Chart(data(ends)).mark_line(color=colour("muted"), strokeDash=[4, 3], clip=True).encode(**encoded)
     points = alt.Chart(data(rows)).mark_point(filled=True, size=36, opacity=1, color=colour("series-2"), clip=True)

@@ -9,8 +9,8 @@ import polars as pl
 
 from tracekit.characterize.changes.estimates import Resampled
 from tracekit.characterize.changes.measures import CLASS_SHARE, MEASURES
+from tracekit.characterize.changes.periods import read_day, read_period, split_period
 from tracekit.characterize.changes.remarks import groups_of_days, remarks
-from tracekit.characterize.changes.sides import read_day, read_side, split_side
 from tracekit.characterize.changes.verdicts import adjusted, difference
 from tracekit.characterize.intervals import FEW
 from tracekit.damage import damage_told
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tracekit.characterize.changes.estimates import Scoped
-    from tracekit.characterize.changes.measures import Measure
-    from tracekit.characterize.changes.sides import Side
+    from tracekit.characterize.changes.measures import PeriodMeasure
+    from tracekit.characterize.changes.periods import Period
 
-__all__ = ["VCS", "Changes", "changes", "changes_since", "compare_periods", "compare_sides", "compare_since"]
+__all__ = ["VCS", "Changes", "changes", "changes_between", "changes_since", "compare_periods", "compare_since"]
 
 VCS = 50
 """Most virtual clusters that are compared, those with the most jobs."""
@@ -140,8 +140,8 @@ def compare_periods(
     before: Trace | str | Path, after: Trace | str | Path, *, memory_limit: str | None = None, seed: int = 0
 ) -> Changes:
     """Return what `changes` does, with notes."""
-    first = read_side(Trace.of(before), "before", memory_limit=memory_limit)
-    return compare_sides(first, read_side(Trace.of(after), "after", memory_limit=memory_limit), seed=seed)
+    first = read_period(Trace.of(before), "before", memory_limit=memory_limit)
+    return changes_between(first, read_period(Trace.of(after), "after", memory_limit=memory_limit), seed=seed)
 
 
 @damage_told()
@@ -150,38 +150,38 @@ def compare_since(
 ) -> Changes:
     """Return what `changes_since` does, with notes."""
     date = read_day(day) if isinstance(day, str) else day
-    return compare_sides(
-        *split_side(read_side(Trace.of(trace), memory_limit=memory_limit), date), seed=seed, split=True
+    return changes_between(
+        *split_period(read_period(Trace.of(trace), memory_limit=memory_limit), date), seed=seed, split=True
     )
 
 
-def compare_sides(before: Side, after: Side, *, seed: int = 0, split: bool = False) -> Changes:
+def changes_between(before: Period, after: Period, *, seed: int = 0, split: bool = False) -> Changes:
     """Return what differs between two sides.
 
     Parameters
     ----------
-    before, after : Side
+    before, after : Period
         What is known of each.
     seed : int
         Of the resampling.
     split : bool
         Whether both are parts of one Trace.
     """
-    told = [m for m in MEASURES if not (before.lacks(m) or after.lacks(m))]
+    measures = [m for m in MEASURES if not (before.lacks(m) or after.lacks(m))]
     groups = groups_of_days(before, after)
     sides = [Resampled(before, groups[0], (seed, 0)), Resampled(after, groups[1], (seed, 1))]
-    rows = [_row(m, "all", "all jobs", [side.scoped() for side in sides]) for m in told]
+    rows = [_row(m, "all", "all jobs", [side.scoped() for side in sides]) for m in measures]
     if not (before.lacks(CLASS_SHARE) or after.lacks(CLASS_SHARE)):
-        rows += _class_rows([m for m in told if m.by_class], sides)
+        rows += _class_rows([m for m in measures if m.by_class], sides)
     vcs, left = _vcs(before, after)
     for vc in vcs:
         own = [side.scoped("vc", vc) for side in sides]
-        rows += [_row(m, "vc", vc, own) for m in told if m.by_vc]
+        rows += [_row(m, "vc", vc, own) for m in measures if m.by_vc]
     frame = _judged(rows)
     return Changes(frame, remarks(before, after, groups=len(groups[0]), vcs_left=left, split=split))
 
 
-def _class_rows(measures: Sequence[Measure], sides: Sequence[Resampled]) -> list[dict[str, Any]]:
+def _class_rows(measures: Sequence[PeriodMeasure], sides: Sequence[Resampled]) -> list[dict[str, Any]]:
     rows = []
     for name in _CLASSES:
         own = [side.scoped("gpu_class", name) for side in sides]
@@ -193,7 +193,7 @@ def _class_rows(measures: Sequence[Measure], sides: Sequence[Resampled]) -> list
     return rows
 
 
-def _vcs(before: Side, after: Side) -> tuple[list[str], int]:
+def _vcs(before: Period, after: Period) -> tuple[list[str], int]:
     """Return the virtual clusters to compare, most jobs first, and how many are left out."""
     if before.lacking.get("tenants") or after.lacking.get("tenants"):
         return [], 0
@@ -210,7 +210,7 @@ def _vcs(before: Side, after: Side) -> tuple[list[str], int]:
     return both["vc"].head(VCS).to_list(), max(0, both.height - VCS)
 
 
-def _row(measure: Measure, of: str, scope: str, sides: Sequence[Scoped]) -> dict[str, Any]:
+def _row(measure: PeriodMeasure, of: str, scope: str, sides: Sequence[Scoped]) -> dict[str, Any]:
     before, after = (side.estimate(measure) for side in sides)
     found = difference(before, after)
     few = measure.kind != "a day" and min(before.n, after.n) < FEW

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.characterize.changes.measures import Measure
-    from tracekit.characterize.changes.resampling import Draws
-    from tracekit.characterize.changes.sides import Side
+    from tracekit.characterize.changes.measures import PeriodMeasure
+    from tracekit.characterize.changes.periods import Period
+    from tracekit.characterize.changes.resampling import DayResamples
 
     Bools = NDArray[np.bool_]
     Floats = NDArray[np.float64]
@@ -34,7 +34,7 @@ class Resampled:
 
     Parameters
     ----------
-    side : Side
+    side : Period
         What is known of the period.
     groups : sequence of bool arrays, one value for each day
         Days that may stand for each other.
@@ -42,14 +42,14 @@ class Resampled:
         Of the draws.
     """
 
-    def __init__(self, side: Side, groups: Sequence[Bools], seed: Sequence[int]) -> None:
+    def __init__(self, side: Period, groups: Sequence[Bools], seed: Sequence[int]) -> None:
         self.side = side
         self._seed = (*seed,)
         used = side.sums["day"].unique().sort()
         self.draws = draw_days(_ints(side.days), _ints(used), groups, (*seed, 0))
 
     @cached_property
-    def telemetry(self) -> Draws:
+    def telemetry(self) -> DayResamples:
         """Draws of the days with telemetry, which need not be those with submissions."""
         days = _ints(self.side.telemetry["day"])
         return draw_days(days, days, [np.ones(len(days), dtype=np.bool_)], (*self._seed, 1))
@@ -82,7 +82,7 @@ class Scoped:
         """Their number."""
         return int(self._sums["jobs"].sum())
 
-    def estimate(self, measure: Measure) -> Estimate:
+    def estimate(self, measure: PeriodMeasure) -> Estimate:
         """Return a measure of these jobs."""
         if measure.kind == "quantile":
             return self._quantile(measure)
@@ -98,7 +98,7 @@ class Scoped:
         seen = len(np.unique(days[parts > 0]))
         return Estimate(top / bottom if bottom else np.nan, ratios, n, seen, draws.groups)
 
-    def _quantile(self, measure: Measure) -> Estimate:
+    def _quantile(self, measure: PeriodMeasure) -> Estimate:
         if measure.top not in self._quantiles:
             frame = self._values.select("day", measure.top).drop_nulls().collect()
             self._quantiles[measure.top] = (_ints(frame["day"]), frame[measure.top].to_numpy())

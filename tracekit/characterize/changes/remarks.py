@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.characterize.changes.sides import Side
+    from tracekit.characterize.changes.periods import Period
 
     Bools = NDArray[np.bool_]
 
@@ -24,7 +24,7 @@ _ALIKE = 0.02
 """Up to this difference of the shares of weekend days the two mixes of days count as the same."""
 
 
-def groups_of_days(before: Side, after: Side) -> tuple[list[Bools], list[Bools]]:
+def groups_of_days(before: Period, after: Period) -> tuple[list[Bools], list[Bools]]:
     """Return, for each side, within which of its days is resampled: weekdays and weekends apart, or all together.
 
     Apart needs five days of each kind on both sides, and about the same share of weekend days: where the shares
@@ -37,22 +37,22 @@ def groups_of_days(before: Side, after: Side) -> tuple[list[Bools], list[Bools]]
     return [np.ones_like(kinds[0])], [np.ones_like(kinds[1])]
 
 
-def _weekend(side: Side) -> Bools:
+def _weekend(side: Period) -> Bools:
     weekend: Bools = (side.days.to_numpy() + 3) % 7 >= 5  # 1970-01-01 was a Thursday
     return weekend
 
 
-def _dated(before: Side, after: Side) -> bool:
+def _dated(before: Period, after: Period) -> bool:
     """Return whether days of the week are known."""
     return "relative" not in {before.time_base, after.time_base}
 
 
-def remarks(before: Side, after: Side, *, groups: int, vcs_left: int, split: bool) -> tuple[str, ...]:
+def remarks(before: Period, after: Period, *, groups: int, vcs_left: int, split: bool) -> tuple[str, ...]:
     """Return the notes of a comparison, one sentence each without a full stop.
 
     Parameters
     ----------
-    before, after : Side
+    before, after : Period
         What was compared.
     groups : int
         Groups of days within which was resampled.
@@ -75,7 +75,7 @@ def remarks(before: Side, after: Side, *, groups: int, vcs_left: int, split: boo
     return tuple(notes)
 
 
-def _period(name: str, side: Side) -> str:
+def _period(name: str, side: Period) -> str:
     return f"{name}: {side.period}, {_counted(len(side.days), 'day')}, {_counted(side.jobs, 'job')}"
 
 
@@ -83,7 +83,7 @@ def _counted(number: int, one: str) -> str:
     return f"{number:,} {one}" + ("" if number == 1 else "s")
 
 
-def _time_base(before: Side, after: Side, *, split: bool) -> list[str]:
+def _time_base(before: Period, after: Period, *, split: bool) -> list[str]:
     bases = {before.time_base, after.time_base}
     notes = []
     if "relative" in bases:
@@ -98,7 +98,7 @@ def _time_base(before: Side, after: Side, *, split: bool) -> list[str]:
     return notes
 
 
-def _weekends(before: Side, after: Side, groups: int) -> list[str]:
+def _weekends(before: Period, after: Period, groups: int) -> list[str]:
     mixes = [float(_weekend(side).mean()) for side in (before, after)]
     if groups > 1:
         return ["days are resampled within weekdays and within weekends"]
@@ -108,7 +108,7 @@ def _weekends(before: Side, after: Side, groups: int) -> list[str]:
     return []
 
 
-def _order(before: Side, after: Side) -> list[str]:
+def _order(before: Period, after: Period) -> list[str]:
     if not {before.time_base, after.time_base} <= {"absolute"}:
         return []
     if before.days[0] > after.days[-1]:
@@ -118,7 +118,7 @@ def _order(before: Side, after: Side) -> list[str]:
     return []
 
 
-def _left_out(before: Side, after: Side) -> list[str]:
+def _left_out(before: Period, after: Period) -> list[str]:
     """Return which measures cannot be told and why; the many of one reason together."""
     reasons: dict[str, list[str]] = {}
     for measure in (*MEASURES, CLASS_SHARE):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
-__all__ = ["RESAMPLES", "Draws", "draw_days", "quantile", "resampled_quantile"]
+__all__ = ["RESAMPLES", "DayResamples", "draw_days", "quantile", "resampled_quantile"]
 
 RESAMPLES = 1000
 
@@ -31,7 +31,7 @@ _GRID = 4096
 
 
 @dataclass(frozen=True)
-class Draws:
+class DayResamples:
     """The days of a side, drawn again and again.
 
     Attributes
@@ -62,7 +62,7 @@ class Draws:
         return float(by_day.sum()), self.weights @ by_day
 
 
-def draw_days(days: Ints, used: Ints, groups: Sequence[Bools], seed: Sequence[int]) -> Draws:
+def draw_days(days: Ints, used: Ints, groups: Sequence[Bools], seed: Sequence[int]) -> DayResamples:
     """Draw as many days as there are, with replacement and within each group, over and over.
 
     Parameters
@@ -87,7 +87,7 @@ def draw_days(days: Ints, used: Ints, groups: Sequence[Bools], seed: Sequence[in
             continue
         chances = np.append(np.full(len(mine), 1 / size), max(0.0, 1 - len(mine) / size))
         weights[:, mine] = generator.multinomial(size, chances / chances.sum(), size=count)[:, :-1]
-    return Draws(used, weights, len(days), len(groups))
+    return DayResamples(used, weights, len(days), len(groups))
 
 
 def quantile(values: Floats, share: float) -> float:
@@ -95,7 +95,7 @@ def quantile(values: Floats, share: float) -> float:
     return float(np.quantile(values, share)) if len(values) else np.nan
 
 
-def resampled_quantile(draws: Draws, days: Ints, values: Floats, shares: Sequence[float]) -> list[Floats]:
+def resampled_quantile(draws: DayResamples, days: Ints, values: Floats, shares: Sequence[float]) -> list[Floats]:
     """Return quantiles of the values on the days of each resample; NaN where it holds none.
 
     Up to 4,096 different values the result is exact. Beyond that values are first replaced by the mean of about one
@@ -103,7 +103,7 @@ def resampled_quantile(draws: Draws, days: Ints, values: Floats, shares: Sequenc
 
     Parameters
     ----------
-    draws : Draws
+    draws : DayResamples
         The resamples.
     days, values : arrays, shape (n,)
         The day of each value, and the value.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["FEWEST_DAYS", "RULE", "Difference", "Estimate", "adjusted", "difference"]
+__all__ = ["FEWEST_DAYS", "RULE", "Estimate", "MeasureDifference", "adjusted", "difference"]
 
 FEWEST_DAYS = 5
 """With fewer days on a side nothing is said: too few blocks to resample, as in the comparison of policies."""
@@ -54,7 +54,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Difference:
+class MeasureDifference:
     """What two sides differ by."""
 
     value: float | None
@@ -68,7 +68,7 @@ class Difference:
     """None where there is too little data."""
 
 
-def difference(before: Estimate, after: Estimate) -> Difference:
+def difference(before: Estimate, after: Estimate) -> MeasureDifference:
     """Return what two sides differ by, with intervals and p-value."""
     value = _known(after.value - before.value)
     if value is not None and abs(value) <= _DUST * max(abs(before.value), abs(after.value)):
@@ -76,17 +76,17 @@ def difference(before: Estimate, after: Estimate) -> Difference:
     relative = _known(value / before.value) if value is not None and before.value else None
     few = min(before.days, after.days) < FEWEST_DAYS
     if value is None or few:
-        return Difference(value, None, None, relative, None, None, None)
+        return MeasureDifference(value, None, None, relative, None, None, None)
     # A period of unusual length has fewer resamples; both sides use the same number.
     n = min(len(before.resampled), len(after.resampled))
     old, new = before.resampled[:n], after.resampled[:n]
     low, high = _ends(new - old)
     if low is None:
-        return Difference(value, None, None, relative, None, None, None)
+        return MeasureDifference(value, None, None, relative, None, None, None)
     with np.errstate(divide="ignore", invalid="ignore"):
         changes = np.where(old != 0, (new - old) / old, np.nan)
     ends = _ends(changes) if relative is not None else (None, None)
-    return Difference(value, low, high, relative, *ends, _p(value, before, after))
+    return MeasureDifference(value, low, high, relative, *ends, _p(value, before, after))
 
 
 def _known(number: float) -> float | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from tracekit.characterize.joblogs.matcher import matches
-from tracekit.characterize.joblogs.search import PIECE, Found, Searcher, plain
+from tracekit.characterize.joblogs.search import PIECE, RuleMatch, Searcher, plain
 
 if TYPE_CHECKING:
     from tracekit.characterize.joblogs.rules import RuleBook
@@ -159,7 +159,7 @@ class _Scan:
             if found is not None:
                 self._take(found, 0)
 
-    def _take(self, found: Found, lines_before: int) -> None:
+    def _take(self, found: RuleMatch, lines_before: int) -> None:
         self.hit = _hit(found, self.line_feeds + lines_before + 1)
         self._below = found.rank
 
@@ -191,7 +191,7 @@ class _Partial:
         return [bytes(self._head[:PIECE]), (bytes(self._head) + self._tail)[-PIECE:]]
 
 
-def _hit(found: Found, line: int) -> Hit:
+def _hit(found: RuleMatch, line: int) -> Hit:
     return Hit(found.rank, found.signature, line, _printable(found.line))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tracekit.characterize.joblogs.classify import Classifier, Hit
 from tracekit.characterize.joblogs.logs import LogNames, find_logs, open_log
 from tracekit.characterize.joblogs.rules import NO_SIGNATURE, Reason, load_rules
-from tracekit.characterize.joblogs.trials import KnownJobs, Trial, trials_by_name
+from tracekit.characterize.joblogs.trials import KnownJobs, TrialLogs, trials_by_name
 from tracekit.damage import damage_told
 from tracekit.errors import SourceError
 from tracekit.progress import Progress
@@ -34,7 +34,7 @@ __all__ = ["Classification", "Failure", "ReasonCount", "classify_logs"]
 class Failure:
     """One failed trial and its reason."""
 
-    trial: Trial
+    trial: TrialLogs
     reason: Reason
     signature: str | None
     """The rule that matched; None when none did."""
@@ -173,7 +173,7 @@ class _Reader:
         self._alone = alone
         self._by_status = {s: rule.reason for rule in reversed(classifier.book.rules) for s in rule.status}
 
-    def failure(self, trial: Trial) -> Failure | None:
+    def failure(self, trial: TrialLogs) -> Failure | None:
         """Read the logs of a trial together and return its failure, if it has one."""
         best: tuple[Hit, LogFile] | None = None
         sign = False

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tracekit.characterize.joblogs.rules import RuleBook
 
-__all__ = ["PIECE", "Found", "Searcher", "pieces", "plain"]
+__all__ = ["PIECE", "RuleMatch", "Searcher", "pieces", "plain"]
 
 PIECE = 16 << 10
 """How much of the beginning and of the end of an overlong line is looked at [bytes]."""
@@ -35,7 +35,7 @@ _FOLDED = bytes(b if b < 128 else ord("?") for b in bytes(range(256)).lower().re
 """For each byte of a log one that texts are looked for in: small letters, one kind of line break, ASCII only."""
 
 
-class Found(NamedTuple):
+class RuleMatch(NamedTuple):
     """A line for which a rule holds."""
 
     rank: int
@@ -76,7 +76,7 @@ class Searcher:
 
     def best(
         self, block: npt.NDArray[np.uint8], below: int, *, tail: bool = False, after: int | None = None
-    ) -> Found | None:
+    ) -> RuleMatch | None:
         """Return the best rule that holds for a line of `block`.
 
         Parameters
@@ -118,7 +118,7 @@ class Searcher:
 
     def _hit(
         self, rank: int, patterns: list[str], lines: _Lines, number: npt.NDArray[np.int64], pieces: pa.Array
-    ) -> Found | None:
+    ) -> RuleMatch | None:
         """Return the first line for which the rule holds, the last for a rule that holds near the end."""
         hit = matches(pieces, tuple(patterns))
         near = self._near[rank]
@@ -131,7 +131,7 @@ class Searcher:
         chosen = int(np.flatnonzero(hit)[0 if near is None else -1])
         line = pieces[chosen].as_py()
         signature = next(pattern for pattern in patterns if matches([line], (pattern,))[0])
-        return Found(rank, signature, int(lines.begins[number[chosen]]), line)
+        return RuleMatch(rank, signature, int(lines.begins[number[chosen]]), line)
 
 
 class _Lines:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.sweeps.node_failures import adjust, excess_among_attempts
+from tracekit.characterize.timelines.node_failures import adjust, excess_among_attempts
 from tracekit.guidelines.interface import Finding, Guideline, LackingError, Measure, Number, Practice, Threshold
 from tracekit.guidelines.intervals import share_of
 

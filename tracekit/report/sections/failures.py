@@ -23,14 +23,14 @@ from tracekit.report.charts import (
     time_scale,
     time_tooltips,
 )
-from tracekit.report.sections.interface import Shown
+from tracekit.report.phrases import by_class, enough, gpu_jobs, largest, sample_size, scope
+from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
-from tracekit.report.words import by_class, enough, gpu_jobs, largest, sample_size, scope
 from tracekit.text import count, duration, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 
 UNSUCCESSFUL = ("failed", "timeout", "node_fail", "out_of_memory")
@@ -44,7 +44,7 @@ CHANCE = 0.05
 """p-value above which shares count as no further apart than chance would bring them."""
 
 
-def status_finding(rows: list[Row], _: Facts) -> str | None:
+def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Compare the share of unsuccessful jobs between sizes, among jobs whose status is known."""
     total: dict[str, int] = {}
     failed: dict[str, int] = {}
@@ -106,7 +106,7 @@ def _say(row: Row, what: str) -> str:
     return f"{percent(row['share'])} of the {gpu_jobs(row['gpu_class'])} {what}{sample_size(row['jobs'])}"
 
 
-def status_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def status_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the shares of the statuses of each size class."""
     import altair as alt
 
@@ -145,7 +145,7 @@ def status_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(drawn, status_legend(colours), note=note)] if shown else []
 
 
-def retries_finding(rows: list[Row], _: Facts) -> str | None:
+def retries_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say which size is tried again most often."""
     sizes = list(by_class(rows).values())
     most = largest(enough(sizes, "jobs"), "mean_retries")
@@ -164,7 +164,7 @@ def retries_finding(rows: list[Row], _: Facts) -> str | None:
     return text[0].upper() + text[1:] + "."
 
 
-def retries_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def retries_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw mean retries and share of unsuccessful jobs by size class."""
     have = by_class(rows)
     classes = [c for c in GPU_CLASSES if c in have]
@@ -204,7 +204,7 @@ def _one(rows: list[Row], classes: list[str], column: str, title: str, *, share:
     return Panel(drawn)
 
 
-def reasons_finding(rows: list[Row], _: Facts) -> str | None:
+def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Name the commonest reason and the one that costs most."""
     if not rows:
         return None
@@ -221,7 +221,7 @@ def reasons_finding(rows: list[Row], _: Facts) -> str | None:
     return f"{text}; the most GPU time goes with {shorten(costly['reason'])}, {percent(costly['rtf_demand_share'])}."
 
 
-def reasons_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def reasons_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw failed attempts and GPU-hours of the commonest reasons."""
     import altair as alt
 
@@ -241,7 +241,7 @@ def reasons_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return found
 
 
-def run_time_to_failure_finding(rows: list[Row], facts: Facts) -> str | None:
+def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Say how fast attempts of the commonest size fail, and what all failures cost."""
     common = largest(rows, "failures")
     if common is None:
@@ -259,7 +259,7 @@ def run_time_to_failure_finding(rows: list[Row], facts: Facts) -> str | None:
     return f"{text}; failed attempts took {count(lost)} GPU-hours, {share}."
 
 
-def run_time_to_failure_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw median, 90th and 95th percentile of the run time to failure by size class."""
     import altair as alt
 
@@ -281,7 +281,7 @@ def run_time_to_failure_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(drawn, note="Dot: median. Thick line: up to the 90th percentile. Thin line: up to the 95th.")]
 
 
-def by_user_finding(rows: list[Row], facts: Facts) -> str | None:
+def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Name the user who loses most GPU time to failures."""
     worst = largest(rows, "gpu_hours_lost")
     if worst is None or not worst["gpu_hours_lost"]:
@@ -294,7 +294,7 @@ def by_user_finding(rows: list[Row], facts: Facts) -> str | None:
     return f"{text}; {percent(worst['failed_share'])} of them failed{sample_size(worst['jobs'])}."
 
 
-def by_user_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def by_user_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the GPU-hours that failures cost, by user."""
     import altair as alt
 
@@ -314,10 +314,10 @@ def by_user_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(panel.chart, note=f"Drawn: the {len(shown)} users who lose most; more in the table." if left else "")]
 
 
-SHOWN = (
-    Shown("failures/status_by_size", finding=status_finding, chart=status_chart),
-    Shown("failures/retries", finding=retries_finding, chart=retries_chart),
-    Shown("failures/reasons", finding=reasons_finding, chart=reasons_chart),
-    Shown("failures/run_time_to_failure", finding=run_time_to_failure_finding, chart=run_time_to_failure_chart),
-    Shown("failures/by_user", finding=by_user_finding, chart=by_user_chart),
+PRESENTATIONS = (
+    Presentation("failures/status_by_size", finding=status_finding, chart=status_chart),
+    Presentation("failures/retries", finding=retries_finding, chart=retries_chart),
+    Presentation("failures/reasons", finding=reasons_finding, chart=reasons_chart),
+    Presentation("failures/run_time_to_failure", finding=run_time_to_failure_finding, chart=run_time_to_failure_chart),
+    Presentation("failures/by_user", finding=by_user_finding, chart=by_user_chart),
 )

@@ -1,6 +1,7 @@
 """How a section module offers its sentences and charts, and how a report asks for them.
 
-A module beside this one has a tuple `SHOWN`: one entry a question, in reading order, with its sentence and its chart.
+Each module beside this one has a tuple `PRESENTATIONS`: one entry per question, in reading order, with its sentence and
+its chart.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tracekit.report.watched import NOTHING, Watched
+from tracekit.report.telemetry_coverage import NO_TELEMETRY, TelemetryCoverage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,28 +20,28 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.charts import Panel
 
-    Says = Callable[[list[Row], "Facts"], str | None]
-    Draws = Callable[[list[Row], "Facts"], list[Panel]]
+    Says = Callable[[list[Row], "TraceFacts"], str | None]
+    Draws = Callable[[list[Row], "TraceFacts"], list[Panel]]
 
 __all__ = [
-    "Facts",
-    "Shown",
+    "Presentation",
+    "TraceFacts",
     "finding",
     "has_chart",
     "may_be_empty",
     "panels",
+    "presentations",
     "question_of",
     "reading_order",
     "section_lead",
     "section_title",
     "sections_in_order",
-    "shown",
     "why_empty",
 ]
 
 
 @dataclass(frozen=True)
-class Facts:
+class TraceFacts:
     """What a sentence or a chart must know of the trace besides the rows."""
 
     vcs: bool = True
@@ -51,7 +52,7 @@ class Facts:
     """Whether attempts that were tried again count as failed, since the source does not say how they ended."""
     load: bool = True
     """Whether the load of the whole cluster through time is answered."""
-    watched: Watched = NOTHING
+    telemetry: TelemetryCoverage = NO_TELEMETRY
     """What telemetry watches."""
     dated: bool = True
     """Whether times are dates; they count from the start of the trace otherwise, which stands at 1970-01-01."""
@@ -60,7 +61,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Presentation:
     """How a report shows the answer to a question; a question without one has its table alone."""
 
     name: str
@@ -78,11 +79,11 @@ class Shown:
 
 
 @cache
-def shown() -> dict[str, Shown]:
+def presentations() -> dict[str, Presentation]:
     """Return how each question is shown, by name, in reading order: the tuples SHOWN of the modules beside this one."""
     home = __name__.rpartition(".")[0]
     modules = [import_module(f"{home}.{m.name}") for m in pkgutil.iter_modules(import_module(home).__path__)]
-    return {one.name: one for module in modules for one in getattr(module, "SHOWN", ())}
+    return {one.name: one for module in modules for one in getattr(module, "PRESENTATIONS", ())}
 
 
 _TITLES = {
@@ -131,39 +132,39 @@ _VCS = " A virtual cluster (VC) is the part of the cluster that a team shares, w
 
 def may_be_empty(name: str) -> bool:
     """Return whether an answer may say nothing although there is one."""
-    one = shown().get(name)
+    one = presentations().get(name)
     return one is not None and one.void is not None
 
 
-def why_empty(name: str, rows: list[Row], facts: Facts = Facts()) -> str | None:
+def why_empty(name: str, rows: list[Row], facts: TraceFacts = TraceFacts()) -> str | None:
     """Return why an answer says nothing although there is one; None where it does say something."""
-    one = shown().get(name)
+    one = presentations().get(name)
     return one.void(rows, facts) if one and one.void else None
 
 
-def finding(name: str, rows: list[Row], facts: Facts = Facts()) -> str | None:
+def finding(name: str, rows: list[Row], facts: TraceFacts = TraceFacts()) -> str | None:
     """Return one sentence about an answer, or None when there is nothing true and useful to say."""
-    one = shown().get(name)
+    one = presentations().get(name)
     if one is None:
         return None
     return one.finding(rows, facts) if rows else one.nothing or None
 
 
-def panels(name: str, rows: list[Row], facts: Facts = Facts()) -> list[Panel]:
+def panels(name: str, rows: list[Row], facts: TraceFacts = TraceFacts()) -> list[Panel]:
     """Return the charts of an answer; none when it has no chart or no rows."""
-    one = shown().get(name)
+    one = presentations().get(name)
     return one.chart(rows, facts) if one and one.chart and rows else []
 
 
 def has_chart(name: str) -> bool:
     """Return whether the answers to a question have a chart of their own."""
-    one = shown().get(name)
+    one = presentations().get(name)
     return one is not None and one.chart is not None
 
 
-def question_of(name: str, question: str, facts: Facts) -> str:
+def question_of(name: str, question: str, facts: TraceFacts) -> str:
     """Return a question as it is asked of this trace."""
-    one = shown().get(name)
+    one = presentations().get(name)
     return one.undivided if one and one.undivided and not facts.vcs else question
 
 
@@ -172,14 +173,14 @@ def section_title(group: str) -> str:
     return _TITLES.get(group, group.replace("_", " ").replace("/", ", ").capitalize())
 
 
-def section_lead(group: str, facts: Facts = Facts()) -> str:
+def section_lead(group: str, facts: TraceFacts = TraceFacts()) -> str:
     """Return what the words of a group of queries mean; '' where they need no word."""
     return _LEADS.get(group, "") + (_VCS if group == "queuing" and facts.vcs else "")
 
 
 def reading_order(name: str) -> tuple[int, str]:
     """Return what to sort questions by: those that a section module knows in its order, others after them by name."""
-    known = list(shown())
+    known = list(presentations())
     return (known.index(name) if name in known else len(known), name)
 
 

@@ -18,14 +18,14 @@ from tracekit.report.charts import (
     time_scale,
     time_tooltips,
 )
-from tracekit.report.sections.interface import Shown
+from tracekit.report.phrases import SEVERAL, by_class, enough, gpu_jobs, largest, sample_size, scope
+from tracekit.report.sections.interface import Presentation
 from tracekit.report.structure import ROW_LIMIT
-from tracekit.report.words import SEVERAL, by_class, enough, gpu_jobs, largest, sample_size, scope
 from tracekit.text import count, duration, labels, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 TENANTS = 12
 """Most VCs drawn."""
@@ -34,7 +34,7 @@ _OUTSTANDING = 1 / 3
 """Part of all time waited from which on a VC is named."""
 
 
-def run_time_finding(rows: list[Row], _: Facts) -> str | None:
+def run_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Compare the median run time of the smallest and the largest GPU jobs."""
     have = by_class(rows)
     sized = [have[c] for c in GPU_CLASSES[1:] if c in have and have[c]["p50_s"] is not None]
@@ -52,7 +52,7 @@ def run_time_finding(rows: list[Row], _: Facts) -> str | None:
     return f"{text}, {more}."
 
 
-def run_time_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def run_time_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the run time's percentiles by size class."""
     import altair as alt
 
@@ -74,7 +74,7 @@ def run_time_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(drawn, note=note)] if shown else []
 
 
-def queue_delay_finding(rows: list[Row], _: Facts) -> str | None:
+def queue_delay_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Name the most common kind of wait of GPU jobs and the one with the longest tail (90th percentile)."""
     rows = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None and r["p90_s"] is not None]
     rows = [r for r in rows if r["gpu_class"] != "0"] or rows
@@ -142,7 +142,7 @@ def _of(row: Row) -> str:
     return f"{gpu_jobs(row['gpu_class'])}{where}"
 
 
-def queue_delay_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def queue_delay_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw median and 90th percentile of the waits by VC and size class."""
     import altair as alt
 
@@ -179,9 +179,9 @@ def queue_delay_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(drawn, class_legend(colours), note=note)]
 
 
-SHOWN = (
-    Shown("queuing/run_time", finding=run_time_finding, chart=run_time_chart),
-    Shown(
+PRESENTATIONS = (
+    Presentation("queuing/run_time", finding=run_time_finding, chart=run_time_chart),
+    Presentation(
         "queuing/queue_delay",
         finding=queue_delay_finding,
         chart=queue_delay_chart,

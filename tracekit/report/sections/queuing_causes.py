@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit.report.charts import GPU_CLASSES, Panel, bars
-from tracekit.report.sections.interface import Shown
-from tracekit.report.words import FEW, gpu_jobs, largest
+from tracekit.report.phrases import FEW, gpu_jobs, largest
+from tracekit.report.sections.interface import Presentation
 from tracekit.text import count, counted, percent
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 
-def causes_finding(rows: list[Row], facts: Facts) -> str | None:
+def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Say which part of the waits of GPU jobs each cause explains, and whom it hits most."""
     sized = [r for r in rows if r["gpu_class"] != "0" and r["waits"]]
     waits = sum(r["waits"] for r in sized)
@@ -49,7 +49,7 @@ def _part(number: int, waits: int) -> str:
     return f"{count(number)} ({percent(number / waits)})" if number else "none"
 
 
-def _quota(facts: Facts) -> str:
+def _quota(facts: TraceFacts) -> str:
     if not facts.vcs:
         return "were mostly due to too few free GPUs in the whole cluster"
     if facts.quotas:
@@ -58,7 +58,7 @@ def _quota(facts: Facts) -> str:
     return f"{held}, which stands for a quota that the log does not tell"
 
 
-def causes_chart(rows: list[Row], facts: Facts) -> list[Panel]:
+def causes_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     """Draw the share of waits that each cause explains, by size class."""
     known = [r for r in rows if r["waits"] and r["gpu_class"] in GPU_CLASSES[1:]]
     if not known:
@@ -103,7 +103,7 @@ def _of_time(row: Row) -> Row:
     }
 
 
-def order_finding(rows: list[Row], facts: Facts) -> str | None:
+def order_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Say how many starts overtook somebody, and how much of that was harmless."""
     starts, early = sum(r["starts"] for r in rows), sum(r["out_of_order_starts"] for r in rows)
     if not starts:
@@ -112,10 +112,10 @@ def order_finding(rows: list[Row], facts: Facts) -> str | None:
         return f"None of {count(starts)} starts of GPU jobs overtook a job{_of_vc(facts)} that had queued longer."
     part = f" ({percent(early / starts)})" if starts >= FEW else ""
     text = f"{count(early)} of {count(starts)} starts of GPU jobs{part} overtook a job{_of_vc(facts)}"
-    told = [r for r in rows if r["harmless_share"] is not None]
-    weight = sum(r["out_of_order_starts"] for r in told)
+    known = [r for r in rows if r["harmless_share"] is not None]
+    weight = sum(r["out_of_order_starts"] for r in known)
     if weight:
-        harmless = sum(r["harmless_share"] * r["out_of_order_starts"] for r in told) / weight
+        harmless = sum(r["harmless_share"] * r["out_of_order_starts"] for r in known) / weight
         text += f"; {_harm(harmless)}"
     most = largest(rows, "overtaken_jobs")
     if most is not None and most["overtaken_jobs"]:
@@ -134,11 +134,11 @@ def _harm(harmless: float) -> str:
     )
 
 
-def _of_vc(facts: Facts) -> str:
+def _of_vc(facts: TraceFacts) -> str:
     return " of the same VC" if facts.vcs else ""
 
 
-def order_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def order_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the share of starts that overtook somebody, by size class."""
     known = [r for r in rows if r["out_of_order_share"] is not None]
     if not any(r["out_of_order_share"] for r in known):
@@ -156,14 +156,14 @@ def order_chart(rows: list[Row], _: Facts) -> list[Panel]:
     ]
 
 
-SHOWN = (
-    Shown(
+PRESENTATIONS = (
+    Presentation(
         "queuing/delay_causes",
         finding=causes_finding,
         chart=causes_chart,
         undivided="Do jobs wait because too few GPUs are free, or because free GPUs are scattered?",
     ),
-    Shown(
+    Presentation(
         "queuing/out_of_order",
         finding=order_finding,
         chart=order_chart,

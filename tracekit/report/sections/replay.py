@@ -19,7 +19,7 @@ from tracekit.report.charts import (
     time_scale,
 )
 from tracekit.report.replay_rows import differ, fold, fold_note, label, policy_name
-from tracekit.report.sections.interface import Shown
+from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import count, counted, duration, percent, signed_percent
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import altair as alt
 
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 _NAMED = 3
 """Most policies named in a sentence."""
@@ -51,7 +51,7 @@ _SHARE_NOTES = {
 }
 
 
-def policies_finding(rows: list[Row], _: Facts) -> str | None:
+def policies_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Name the fastest policy that does not know run times, and the fastest that does, as far as the log carries it."""
     known = [r for r in rows if r["avg_jct_s"] is not None and r["policy"] != RECORDED]
     base = rows[0]
@@ -196,7 +196,7 @@ def _gain(row: Row) -> str:
     )
 
 
-def policies_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def policies_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw completion time, waiting, and what it costs in fairness, by policy."""
     known = [{**r, "policy": policy_name(r)} for r in rows if r["avg_jct_s"] is not None]
     times = [what for what in _TIMES if any(differ(known, f"{of}_{what}_s") for of in ("median", "avg", "p99"))]
@@ -297,4 +297,4 @@ def _dots(rows: list[Row], columns: dict[str, str]) -> Panel:
     return Panel(drawn, tuple(colours.items()), f"{title[:1].upper()}{title[1:]}", note)
 
 
-SHOWN = (Shown("replay/policies", finding=policies_finding, chart=policies_chart),)
+PRESENTATIONS = (Presentation("replay/policies", finding=policies_finding, chart=policies_chart),)

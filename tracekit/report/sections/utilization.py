@@ -17,22 +17,22 @@ from tracekit.report.charts import (
     status_colours,
     status_legend,
 )
-from tracekit.report.sections.interface import Shown
+from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import count, counted, duration, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 SIZES = 8
 """Most job sizes drawn."""
 
 
-def held_gpus_finding(rows: list[Row], facts: Facts) -> str | None:
+def held_gpus_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Say the mean over all samples."""
     known = {r["metric"]: r["value"] for r in rows}
-    attempts = sum(facts.watched.attempts.values())
+    attempts = sum(facts.telemetry.attempts.values())
     of = f" of {counted(attempts, 'attempts')}" if attempts else ""
     return (
         f"Over {count(known['samples'])} samples{of}, GPUs held by jobs were {100 * known['busy_share']:.1f} % busy on"
@@ -40,7 +40,7 @@ def held_gpus_finding(rows: list[Row], facts: Facts) -> str | None:
     )
 
 
-def gpu_finding(rows: list[Row], _: Facts) -> str | None:
+def gpu_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say the means of the most and the least busy size."""
     pooled: dict[float, tuple[int, float]] = {}
     for row in rows:
@@ -63,7 +63,7 @@ def _gpus(number: float) -> str:
     return "1 GPU" if number == 1 else f"{count(number)} GPUs"
 
 
-def gpu_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def gpu_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the utilization's percentiles by job size and status."""
     import altair as alt
 
@@ -104,7 +104,7 @@ def gpu_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(drawn, status_legend(colours), note=note)]
 
 
-def dedicated_finding(rows: list[Row], _: Facts) -> str | None:
+def dedicated_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say the mean of each of the sizes that were seen most."""
     seen = sorted(rows, key=lambda r: (-r["samples"], r["gpu_count"]))[:3]
     parts = [f"{r['mean_pct']:.1f} % in jobs of {_gpus(r['gpu_count'])}" for r in sorted(seen, key=_size)]
@@ -118,7 +118,7 @@ def _size(row: Row) -> float:
     return float(row["gpu_count"])
 
 
-def dedicated_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def dedicated_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw median, 90th and 95th percentile by job size."""
     import altair as alt
 
@@ -145,7 +145,7 @@ def dedicated_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(drawn, note=note)]
 
 
-def idle_finding(rows: list[Row], _: Facts) -> str | None:
+def idle_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say how much the listed jobs waste, and which is the worst."""
     if not rows:
         return None
@@ -162,7 +162,7 @@ def idle_finding(rows: list[Row], _: Facts) -> str | None:
     )
 
 
-def idle_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def idle_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the GPU-hours that the listed jobs waste, by user."""
     import altair as alt
 
@@ -187,7 +187,7 @@ def idle_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(panel.chart, note=note)]
 
 
-def host_finding(rows: list[Row], _: Facts) -> str | None:
+def host_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say the median and the 95th percentile of each resource."""
     parts = [
         f"{_resource(r)} use is {r['p50_pct']:.1f} % in the median and {r['p95_pct']:.1f} % at the 95th percentile"
@@ -201,7 +201,7 @@ def _resource(row: Row) -> str:
     return "CPU" if row["resource"] == "cpu" else str(row["resource"])
 
 
-def host_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def host_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw median, 90th and 95th percentile of each resource."""
     import altair as alt
 
@@ -224,15 +224,15 @@ def host_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(drawn, note="Dot: median sample. Thick line: up to the 90th percentile. Thin line: up to the 95th.")]
 
 
-SHOWN = (
-    Shown("utilization/held_gpus", finding=held_gpus_finding),
-    Shown("utilization/gpu_by_size_status", finding=gpu_finding, chart=gpu_chart),
-    Shown("utilization/dedicated", finding=dedicated_finding, chart=dedicated_chart),
-    Shown(
+PRESENTATIONS = (
+    Presentation("utilization/held_gpus", finding=held_gpus_finding),
+    Presentation("utilization/gpu_by_size_status", finding=gpu_finding, chart=gpu_chart),
+    Presentation("utilization/dedicated", finding=dedicated_finding, chart=dedicated_chart),
+    Presentation(
         "utilization/idle_jobs",
         finding=idle_finding,
         chart=idle_chart,
         nothing="No job that was watched held GPUs for an hour or more at 10 % utilization or less.",
     ),
-    Shown("utilization/host", finding=host_finding, chart=host_chart),
+    Presentation("utilization/host", finding=host_finding, chart=host_chart),
 )

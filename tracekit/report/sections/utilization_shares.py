@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from tracekit.report.axes import hour_axis
 from tracekit.report.charts import Panel, bars, data, palette, percent_axis
-from tracekit.report.sections.interface import Shown
+from tracekit.report.phrases import largest
+from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
-from tracekit.report.words import largest
 from tracekit.text import duration, labels, percent, shorten
 
 if TYPE_CHECKING:
     import altair as alt
 
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 CLUSTERS = 4
 """Most clusters drawn."""
@@ -25,14 +25,14 @@ VCS = 15
 """Most VCs drawn."""
 
 
-def no_vcs(_: list[Row], facts: Facts) -> str | None:
+def no_vcs(_: list[Row], facts: TraceFacts) -> str | None:
     """Say where the whole cluster is shown, where there are no VCs."""
     if facts.vcs or not facts.load:
         return None
     return "The trace has no virtual clusters; what the whole cluster held is told at queueing."
 
 
-def vc_finding(rows: list[Row], facts: Facts) -> str | None:
+def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Name the VC that uses most of what it owns and the one that uses least, with their waits."""
     known = [r for r in rows if r["allocated_share_mean"] is not None]
     most, least = largest(known, "allocated_share_mean"), largest(known, "allocated_share_mean", -1)
@@ -56,7 +56,7 @@ def _waits(row: Row) -> str:
     return f" (median wait {duration(row['queue_p50_s'])})" if row["queue_p50_s"] is not None else ""
 
 
-def vc_chart(rows: list[Row], facts: Facts) -> list[Panel]:
+def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     """Draw the mean share of what each VC owns that it held, the largest VCs first."""
     known = [r for r in rows if r["allocated_share_mean"] is not None and r["capacity_gpus"]]
     if not known:
@@ -79,7 +79,7 @@ def vc_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     return [replace(panel, note=note)]
 
 
-def hour_finding(rows: list[Row], _: Facts) -> str | None:
+def hour_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say at which hour most of the GPUs are held, and at which least."""
     known = [r for r in rows if r["allocated_share"] is not None]
     most, least = largest(known, "allocated_share"), largest(known, "allocated_share", -1)
@@ -99,7 +99,7 @@ def _hours(hour: int) -> str:
     return f"{hour:02d}:00 and {(hour + 1) % 24:02d}:00"
 
 
-def hour_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def hour_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the share of GPUs held, how busy GPUs are, and submissions by hour; a line a cluster.
 
     Submissions with GPUs stand beside all where the two differ.
@@ -178,7 +178,7 @@ def _by_hour(rows: list[Row], column: str, axis: alt.Axis, form: str, colours: d
     return drawn
 
 
-SHOWN = (
-    Shown("utilization/vc", finding=vc_finding, chart=vc_chart, void=no_vcs),
-    Shown("utilization/cluster_by_hour", finding=hour_finding, chart=hour_chart),
+PRESENTATIONS = (
+    Presentation("utilization/vc", finding=vc_finding, chart=vc_chart, void=no_vcs),
+    Presentation("utilization/cluster_by_hour", finding=hour_finding, chart=hour_chart),
 )

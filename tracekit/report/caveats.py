@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Answer
     from tracekit.report.structure import CapacityInfo, Quality
 
-__all__ = ["doubts_of"]
+__all__ = ["caveats"]
 
 _CLOSE = 0.02
 """Numbers of GPUs that differ by less count as one."""
@@ -27,7 +27,7 @@ _SOME = 0.01
 """Share of unreadable records that a reader must know of."""
 
 
-def doubts_of(
+def caveats(
     answers: Mapping[str, Answer],
     capacity: CapacityInfo,
     quality: Quality,

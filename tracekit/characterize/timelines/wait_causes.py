@@ -11,7 +11,7 @@ from tracekit.answer import AnswerColumn, Param
 from tracekit.characterize.occupancy import running, tenants, time_true, tries
 from tracekit.characterize.placeable import free_nodes
 from tracekit.characterize.quotas import QUOTA, quotas
-from tracekit.characterize.sweep import Sweep, Swept
+from tracekit.characterize.timeline import TimelineRows, TimelineTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Ints = NDArray[np.int64]
 
-__all__ = ["CAPACITY", "PARAMS", "SWEEP"]
+__all__ = ["CAPACITY", "PARAMS", "TIMELINE"]
 
 CAPACITY = Param(
     "capacity",
@@ -33,10 +33,10 @@ CAPACITY = Param(
     ("observed", "listed"),
 )
 PARAMS = (QUOTA, CAPACITY)
-"""What the user of a sweep over the queue may choose."""
+"""What the user of a timeline over the queue may choose."""
 
 
-def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> Swept:
+def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     groups = tenants(con)
     source = tries(con)
     waits = con.sql(
@@ -78,7 +78,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
         other_us=pl.Series(other, dtype=pl.Int64),
         cause=_main_cause(wait_us, fair, fragmented, other),
     )
-    return Swept(frame, tuple(notes))
+    return TimelineRows(frame, tuple(notes))
 
 
 def _shares(
@@ -127,7 +127,7 @@ def _main_cause(wait_us: Ints, fair: Ints, fragmented: Ints, other: Ints) -> pl.
     return words.gather(pl.Series(np.where(wait_us > 0, main, 3)))
 
 
-SWEEP = Sweep(
+TIMELINE = TimelineTable(
     name="wait_causes",
     title="The causes of each wait",
     tables=("jobs", "attempts"),

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     from tracekit.trace import Trace
 
-__all__ = ["NOTHING", "Watched", "watched"]
+__all__ = ["NO_TELEMETRY", "TelemetryCoverage", "telemetry_coverage"]
 
 
 @dataclass(frozen=True)
-class Watched:
+class TelemetryCoverage:
     """What telemetry watches."""
 
     nodes: int | None = None
@@ -33,7 +33,7 @@ class Watched:
         return sum(n for (size, _), n in self.attempts.items() if size == gpus)
 
 
-NOTHING = Watched()
+NO_TELEMETRY = TelemetryCoverage()
 
 _NODES = "SELECT count(DISTINCT node_id) FROM {table}"
 _ATTEMPTS = """
@@ -52,7 +52,7 @@ SELECT gpu_count, nodes, count(*) AS attempts FROM each GROUP BY gpu_count, node
 """
 
 
-def watched(trace: Trace) -> Watched:
+def telemetry_coverage(trace: Trace) -> TelemetryCoverage:
     """Return what the telemetry of a Trace watches.
 
     An attempt is watched where a sample is its own, as in the view attempt_samples. Those of unknown size are not
@@ -61,9 +61,9 @@ def watched(trace: Trace) -> Watched:
     tables = {"nodes": "nodes", "gpu_nodes": "gpu_utilization", "host_nodes": "host_utilization"}
     found = {key: table for key, table in tables.items() if trace.has(table)}
     if not {"gpu_nodes", "host_nodes"} & {*found}:
-        return Watched()
+        return TelemetryCoverage()
     with connect_with_views(trace) as con:
         numbers = {key: con.execute(_NODES.format(table=table)).fetchall()[0][0] for key, table in found.items()}
         placed = "gpu_nodes" in found and trace.has("placements") and trace.has("attempts")
         rows = con.execute(_ATTEMPTS).fetchall() if placed else []
-    return Watched(**numbers, attempts={(float(gpus), nodes): number for gpus, nodes, number in rows})
+    return TelemetryCoverage(**numbers, attempts={(float(gpus), nodes): number for gpus, nodes, number in rows})

@@ -19,7 +19,7 @@ from tracekit.progress import Progress
 from tracekit.replay.panel import standard_panel
 from tracekit.replay.results.questions import ASSUMED, REPLAYED, TENANTS
 from tracekit.report.data import build_report
-from tracekit.report.replayed import replayed_answers, unreplayed_answers
+from tracekit.report.replay_answers import replayed_answers, unreplayed_answers
 from tracekit.report.sections.interface import finding, panels
 
 if TYPE_CHECKING:

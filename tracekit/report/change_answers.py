@@ -12,7 +12,7 @@ import polars as pl
 from tracekit.answer import Answer, AnswerColumn, Question
 from tracekit.characterize.changes.measures import rule
 from tracekit.characterize.changes.verdicts import RULE
-from tracekit.report.words import gpu_jobs
+from tracekit.report.phrases import gpu_jobs
 
 if TYPE_CHECKING:
     from tracekit.answer import Unanswered

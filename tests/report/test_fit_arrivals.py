@@ -10,9 +10,9 @@ import pytest
 from tests.report.answering import answered
 from tracekit.fit.arrivals import HOURS_UNKNOWN
 from tracekit.fit.model import WorkloadModel
-from tracekit.report.fitted import fitted_answers
-from tracekit.report.fitted_arrivals import DAYS, PROCESS, process_answer, rate_answer
-from tracekit.report.fitted_curves import growth_factor, half_days
+from tracekit.report.fit_answers import fitted_answers
+from tracekit.report.fit_arrivals import DAYS, PROCESS, process_answer, rate_answer
+from tracekit.report.fit_curves import growth_factor, half_days
 from tracekit.report.sections.interface import finding, panels
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from tests.report.answering import answered, why
 from tracekit.analysis import analyze
 from tracekit.fit.model import WorkloadModel
-from tracekit.report.fitted import FITTED, fitted_answers, unfitted_answers
+from tracekit.report.fit_answers import FITTED, fitted_answers, unfitted_answers
 from tracekit.report.sections.interface import finding, has_chart, panels
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.progress import Progress
     from tracekit.settings import AnalysisSettings
 
-__all__ = ["check_other", "compared", "is_day", "reads_logs"]
+__all__ = ["check_comparison", "compare_with_other", "is_day", "reads_logs"]
 
 _PLACE = "compared-with"
 _OPTION = "--compare"
@@ -39,7 +39,7 @@ def _home(path: Path) -> Path | None:
     return next((home for home in (path, path / "trace") if is_trace(home)), None)
 
 
-def check_other(other: str | None, out: Path) -> None:
+def check_comparison(other: str | None, out: Path) -> None:
     """Refuse what cannot be compared with, before any work.
 
     Raises
@@ -67,7 +67,7 @@ def check_other(other: str | None, out: Path) -> None:
         )
 
 
-def compared(
+def compare_with_other(
     trace: Trace,
     folder: Path,
     settings: AnalysisSettings,
@@ -96,9 +96,9 @@ def compared(
     SourceError, TraceError
         What to compare with cannot be read.
     """
-    from tracekit.analysis.steps import said, written
+    from tracekit.analysis.steps import error_text, write_answers
     from tracekit.characterize.changes import compare_periods, compare_since
-    from tracekit.report.changed import changed_answers, uncompared_answers
+    from tracekit.report.change_answers import changed_answers, uncompared_answers
 
     other = settings.compare
     if other is None:
@@ -119,10 +119,10 @@ def compared(
     except (DamagedTraceError, UsageError):
         raise  # the Trace, or the day that the user gave, or --memory-limit
     except Exception as error:  # noqa: BLE001 -- as with the fit
-        what = said(error)
+        what = error_text(error)
         progress.note(f"the periods cannot be compared: {what}")
         answers = [*uncompared_answers(f"The periods cannot be compared: {what}.")]
     with output_errors(folder):
         if place.exists():
             shutil.rmtree(place)
-    return written(answers, folder)
+    return write_answers(answers, folder)

@@ -11,8 +11,8 @@ from tracekit.answer import AnswerColumn
 from tracekit.characterize.occupancy import never_tried, running, tenants, tries, window_us
 from tracekit.characterize.placeable import free_nodes
 from tracekit.characterize.quotas import quotas
-from tracekit.characterize.sweep import Sweep, Swept
-from tracekit.characterize.sweeps.wait_causes import PARAMS
+from tracekit.characterize.timeline import TimelineRows, TimelineTable
+from tracekit.characterize.timelines.wait_causes import PARAMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
 
-__all__ = ["SWEEP"]
+__all__ = ["TIMELINE"]
 
 
-def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> Swept:
+def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     groups = tenants(con)
     source = tries(con)
     window = window_us(con)
@@ -69,7 +69,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
             " it"
         )
     early, overtaken, harmless = (np.zeros(len(queued), dtype=bool) for _ in range(3))
-    told = np.zeros(len(queued), dtype=bool)
+    known = np.zeros(len(queued), dtype=bool)
     since, until = queued["since"].to_numpy(), queued["until"].to_numpy()
     size, started = queued["gpu_count"].to_numpy(), queued["started"].to_numpy()
     by_tenant = np.argsort(waiter, kind="stable")
@@ -89,7 +89,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
                 same = least == gang
                 placeable[same] &= pool.fits(float(gang)).at(until[jumped[same]] * 2) >= 1
         harmless[jumped] = ~placeable
-        told[jumped] = ~np.isnan(room)
+        known[jumped] = ~np.isnan(room)
     frame = queued.select(
         "job_id",
         "attempt",
@@ -101,9 +101,9 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
         "started",
         out_of_order=pl.Series(early),
         overtaken=pl.Series(overtaken),
-        harmless=pl.when(pl.Series(told)).then(pl.Series(harmless)),
+        harmless=pl.when(pl.Series(known)).then(pl.Series(harmless)),
     )
-    return Swept(frame, tuple(notes))
+    return TimelineRows(frame, tuple(notes))
 
 
 def _out_of_order(since: Ints, until: Ints, started: Bools) -> tuple[Bools, Bools]:
@@ -140,7 +140,7 @@ def _least_overtaken(since: Ints, until: Ints, size: Floats, jumper_since: Ints,
     return least
 
 
-SWEEP = Sweep(
+TIMELINE = TimelineTable(
     name="queue_order",
     title="Each period in the queue, and whether it was out of order",
     tables=("jobs", "attempts"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.answer import AnswerColumn, Question
 from tracekit.fit.arrivals import PROCESS_WORDS
 from tracekit.fit.rate import CELLS, LEAST_DAYS
-from tracekit.report.fitted_curves import (
+from tracekit.report.fit_curves import (
     growth_factor,
     growth_words,
     half_days,

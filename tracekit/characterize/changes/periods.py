@@ -18,10 +18,10 @@ from tracekit.errors import QueryError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tracekit.characterize.changes.measures import Measure
+    from tracekit.characterize.changes.measures import PeriodMeasure
     from tracekit.trace import Trace
 
-__all__ = ["Side", "read_day", "read_side", "split_side"]
+__all__ = ["Period", "read_day", "read_period", "split_period"]
 
 _DAY = "date_diff('day', DATE '1970-01-01', CAST({time} AT TIME ZONE 'UTC' AT TIME ZONE $timezone AS DATE))"
 _SUBMITTED = _DAY.format(time="submit_time")
@@ -81,7 +81,7 @@ ORDER BY ALL
 
 
 @dataclass(frozen=True)
-class Side:
+class Period:
     """What is known of a period."""
 
     days: pl.Series
@@ -109,11 +109,11 @@ class Side:
         """First and last day in words."""
         return f"{_date(self.days[0])} to {_date(self.days[-1])}"
 
-    def lacks(self, measure: Measure) -> str | None:
+    def lacks(self, measure: PeriodMeasure) -> str | None:
         """Return why the side cannot tell a measure, None where it can."""
         return next((self.lacking[name] for name in (*measure.needs, *measure.tables) if name in self.lacking), None)
 
-    def restricted(self, keep: Callable[[pl.Expr], pl.Expr]) -> Side:
+    def restricted(self, keep: Callable[[pl.Expr], pl.Expr]) -> Period:
         """Return the part of the side whose days fulfil a condition.
 
         Parameters
@@ -147,7 +147,7 @@ def read_day(text: str) -> dt.date:
         raise UsageError("there is no such day", where=text, hint="write it like 2017-10-31") from error
 
 
-def read_side(trace: Trace, name: str = "", *, memory_limit: str | None = None) -> Side:
+def read_period(trace: Trace, name: str = "", *, memory_limit: str | None = None) -> Period:
     """Return what a Trace knows of its whole period.
 
     Parameters
@@ -187,7 +187,7 @@ def read_side(trace: Trace, name: str = "", *, memory_limit: str | None = None) 
         raise QueryError(f"{called} has no job with a time of submission", where=trace.path)
     first, last = sums.select(pl.col("day").min().alias("first"), pl.col("day").max().alias("last")).row(0)
     keys = {"day", "gpu_class", "vc"}
-    return Side(
+    return Period(
         days=pl.Series("day", range(first, last + 1), dtype=pl.Int32),
         sums=sums.with_columns(pl.col(name).fill_null(0).cast(pl.Float64) for name in sums.columns if name not in keys),
         values=values,
@@ -209,7 +209,7 @@ def _lacking(trace: Trace) -> dict[str, str]:
     return tables | found
 
 
-def split_side(side: Side, day: dt.date) -> tuple[Side, Side]:
+def split_period(side: Period, day: dt.date) -> tuple[Period, Period]:
     """Return what was before a day, and what is from it on.
 
     Raises

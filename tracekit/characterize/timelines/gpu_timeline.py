@@ -10,7 +10,7 @@ import polars as pl
 from tracekit.answer import AnswerColumn, Param
 from tracekit.characterize.occupancy import Spans, never_tried, running, spans, tenants, tries, window_us
 from tracekit.characterize.quotas import CLUSTER_GPUS, QUOTA, cluster_gpus, quotas
-from tracekit.characterize.sweep import Sweep, Swept
+from tracekit.characterize.timeline import TimelineRows, TimelineTable
 from tracekit.errors import QueryError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
-__all__ = ["ROUND_STEPS_S", "STEP", "SWEEP", "grid_us"]
+__all__ = ["ROUND_STEPS_S", "STEP", "TIMELINE", "grid_us"]
 
 STEP = Param(
     "step_s", 3600, "length of the intervals over which is averaged [s]; 0: as short as a page can show the trace"
@@ -68,7 +68,7 @@ def grid_us(con: duckdb.DuckDBPyConnection, step_s: float, groups: int) -> Ints:
     return np.arange(first, last + 1) * step
 
 
-def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> Swept:
+def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     groups = tenants(con)
     source = tries(con)
     ran, notes = running(con, source, with_gpus=False)
@@ -76,7 +76,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     edges = grid_us(con, float(params["step_s"]), len(groups))
     stated, quota = quotas(con, groups, lambda: ran.with_gpus().by_tenant(len(groups)), str(params["quota"]))
     if not len(edges):
-        return Swept(_EMPTY, (*notes, *lost, quota))
+        return TimelineRows(_EMPTY, (*notes, *lost, quota))
     number = len(groups)
     submitting = _submitting(con, edges)
     allowed = np.stack([steps.means(edges) for steps in stated])
@@ -101,7 +101,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
         ).with_columns(pl.col("capacity_gpus", "cluster_gpus").fill_nan(None))
         for group, (cluster, vc) in enumerate(groups.iter_rows())
     ]
-    return Swept(pl.concat(parts), (*notes, *lost, quota, owner))
+    return TimelineRows(pl.concat(parts), (*notes, *lost, quota, owner))
 
 
 def _submitting(con: duckdb.DuckDBPyConnection, edges: Ints) -> NDArray[np.bool_]:
@@ -140,7 +140,7 @@ _EMPTY = pl.DataFrame(
     }
 )
 
-SWEEP = Sweep(
+TIMELINE = TimelineTable(
     name="gpu_timeline",
     title="Running and waiting jobs and GPUs of each VC through time",
     tables=("jobs", "attempts"),

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit.report.answers import metrics
-from tracekit.report.when import span_words
+from tracekit.report.times import span_words
 from tracekit.text import count, counted, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tracekit.answer import Answer
-    from tracekit.report.structure import CapacityInfo, Change, Opening, ReplayInfo, TimeInfo
+    from tracekit.report.structure import CapacityInfo, ReplayInfo, SuggestedChange, Summary, TimeInfo
 
-__all__ = ["CHANGES", "opening"]
+__all__ = ["CHANGES", "summary"]
 
 CHANGES = 3
 """Most things to change on the first screen."""
@@ -24,14 +24,14 @@ _UNTRIED = 1
 """Place of what the replays cannot try: behind what they confirm, before what they do not."""
 
 
-def opening(
+def summary(
     answers: Mapping[str, Answer],
     guidelines: dict[str, Any] | None,
     doubts: Sequence[str] = (),
     capacity: CapacityInfo | None = None,
     when: TimeInfo | None = None,
     replay: ReplayInfo | None = None,
-) -> Opening:
+) -> Summary:
     """Return the first screen.
 
     Parameters
@@ -112,7 +112,7 @@ def _place(entry: dict[str, Any]) -> tuple[int, float, str]:
     return (_ORDER[effect["verdict"]], first[f"{effect['headline']}_diff_share"] or 0.0, entry["id"])
 
 
-def _change(entry: dict[str, Any]) -> Change:
+def _change(entry: dict[str, Any]) -> SuggestedChange:
     effect = entry["effect"]
     return {
         "id": entry["id"],
