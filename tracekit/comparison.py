@@ -224,7 +224,7 @@ def _compare(
 ) -> Comparison:
     """Ask every trace every query, write the tables, and return what compare.json holds."""
     from tracekit import __version__
-    from tracekit.characterize.published import beside
+    from tracekit.characterize.published import compare_published
     from tracekit.report.compare import compared, described, long_table, sections
     from tracekit.report.compare_structure import COMPARE_SCHEMA_VERSION
 
@@ -245,7 +245,7 @@ def _compare(
             continue
         file = f"tables/{query.name}.csv"
         published = {
-            name: beside(traces[name], answer, memory_limit=memory_limit) if query.shipped else []
+            name: compare_published(traces[name], answer, memory_limit=memory_limit) if query.shipped else []
             for name, answer in found.items()
         }
         _write_csv(long_table(found, published), folder, file)

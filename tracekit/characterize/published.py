@@ -2,7 +2,7 @@
 
 `reports/published/<format>.csv` holds what papers and releases state about a public trace, one number a line, with
 its source and how sure it is; `releases.toml` beside them says how many jobs each release has. The lines are made by
-`tools/make_published.py`. Each names what `published_cells` needs to measure the same number, and
+`tools/make_published.py`. Each names the cells of a query that measure the same number (see `published_value`), and
 
     cluster      '' the whole release; a name: a Trace of that cluster alone; '*': `row` or `params` names the cluster
     options      the source option that the Trace must have been made with (unit=task) or without (unit!=task)
@@ -21,7 +21,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from tracekit import resources
-from tracekit.characterize.published_cells import conditions, measure, words
+from tracekit.characterize.published_cells import measure
+from tracekit.characterize.published_value import PublishedValue, conditions
 from tracekit.characterize.run import answer_query
 from tracekit.errors import DamagedTraceError, TracekitError
 
@@ -36,11 +37,9 @@ if TYPE_CHECKING:
 __all__ = [
     "CONFIDENCE",
     "FACTOR",
-    "KINDS",
     "PublishedComparison",
-    "PublishedValue",
     "Release",
-    "beside",
+    "compare_published",
     "list_published",
     "release_of",
 ]
@@ -56,64 +55,6 @@ CONFIDENCE = {
     "E": "arithmetic on other published numbers",
 }
 """What the letters say."""
-
-KINDS = ("number", "about", "range", "above", "below")
-"""How a number is stated."""
-
-
-@dataclass(frozen=True)
-class PublishedValue:
-    """One published number and where a query measures it; the fields are the columns of the CSV files."""
-
-    query: str
-    params: str
-    options: str
-    cluster: str
-    row: str
-    of: str
-    column: str
-    aggregate: str
-    weight: str
-    kind: str
-    value: float | None
-    """In `unit`; None for a range or a bound."""
-    low: float | None
-    high: float | None
-    unit: str
-    as_printed: str
-    """The number and its unit as the source has them."""
-    artefact: str
-    """Table, figure or file of the source."""
-    source: str
-    confidence: str
-    """A key of `CONFIDENCE`."""
-    accuracy: str
-    """How exactly a figure could be read; empty for a printed number."""
-    population_note: str
-    """Which jobs the source counts, where they are not those of the release."""
-
-    @property
-    def what(self) -> str:
-        """What the number counts, in words."""
-        text = words(self.row, self.of, self.column, self.aggregate, self.weight)
-        return f"{text} ({self.params.replace(';', ', ')})" if self.params else text
-
-    @property
-    def cell(self) -> dict[str, str] | None:
-        """The row's key by column, when the number is a plain cell of the result with default parameters."""
-        found = conditions(self.row)
-        plain = not self.aggregate and not self.params and all(op == "=" and "|" not in v for _, op, v in found)
-        return {name: value for name, _, value in found} if plain else None
-
-    def difference(self, measured: float) -> float:
-        """Return measured minus published, in `unit`: 0 inside a range or bound, else from its nearest end."""
-        low = self.value if self.value is not None else self.low
-        high = self.value if self.value is not None else self.high
-        if low is not None and measured < low:
-            return measured - low
-        if high is not None and measured > high:
-            return measured - high
-        return 0.0
 
 
 @dataclass(frozen=True)
@@ -208,7 +149,7 @@ def release_of(trace: Trace) -> Release | None:
     return Release(title, cluster, jobs, public, note)
 
 
-def beside(
+def compare_published(
     trace: Trace,
     answer: Answer,
     *,

@@ -12,10 +12,13 @@ from tracekit.guidelines.numbers import shown, span
 from tracekit.text import duration, shorten, signed_percent
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tracekit.guidelines.effects import Effect, PolicyDifference
     from tracekit.guidelines.interface import Finding, Guideline, Number
-    from tracekit.guidelines.run import Advice, Judgement
+    from tracekit.guidelines.judgement import Judgement
     from tracekit.replay.results.record import Support
+    from tracekit.trace import Trace
 
 __all__ = ["FORMAT", "document_of"]
 
@@ -32,7 +35,7 @@ _VERDICTS = {
 }
 
 
-def document_of(advice: Advice) -> dict[str, Any]:
+def document_of(trace: Trace, judged: Sequence[Judgement]) -> dict[str, Any]:
     """Return the document: the keys are the same whatever the verdicts, null where there is nothing to say.
 
     Text from a log appears in `finding.rows` only, made visible and cut.
@@ -41,10 +44,10 @@ def document_of(advice: Advice) -> dict[str, Any]:
         "format": FORMAT,
         "version": 1,
         "tracekit_version": __version__,
-        "trace": shorten(advice.trace.path.name, _NAME),
-        "source_format": shorten(advice.trace.manifest.format, _NAME),
-        "holds": len(advice.holding),
-        "guidelines": [_entry(judged) for judged in advice.judged],
+        "trace": shorten(trace.path.name, _NAME),
+        "source_format": shorten(trace.manifest.format, _NAME),
+        "holds": sum(j.verdict == "holds" for j in judged),
+        "guidelines": [_entry(j) for j in judged],
     }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.characterize import answer_query, find_query, lacks
 from tracekit.characterize.query import Query
-from tracekit.guidelines.interface import LackingError
+from tracekit.guidelines.lacking import LackingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

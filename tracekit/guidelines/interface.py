@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from tracekit.guidelines.lacking import LackingError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -32,20 +34,6 @@ _ID = re.compile(r"[a-z][a-z0-9-]*")
 
 LEAST_COVERED = 0.5
 """Part of the GPU-hours that must be looked at before a problem counts as absent [1]; our choice."""
-
-
-class LackingError(Exception):
-    """The Trace cannot tell; raised by a guideline's function and caught by the runner.
-
-    Parameters
-    ----------
-    *sentences : str
-        What is lacking, one sentence a thing.
-    """
-
-    def __init__(self, *sentences: str) -> None:
-        self.sentences = sentences
-        super().__init__(" ".join(sentences))
 
 
 @dataclass(frozen=True)

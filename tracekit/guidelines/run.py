@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tracekit.damage import damage_told
 from tracekit.errors import DamagedTraceError, TracekitError, UsageError
 from tracekit.guidelines.document import document_of
-from tracekit.guidelines.effects import Effect, UnsupportedEffect, effect_of
+from tracekit.guidelines.effects import UnsupportedEffect, effect_of
 from tracekit.guidelines.evidence import Evidence
 from tracekit.guidelines.interface import LEAST_COVERED, LackingError
+from tracekit.guidelines.judgement import Judgement
 from tracekit.guidelines.numbers import shown, span
 from tracekit.guidelines.registry import all_guidelines, find_guideline
 from tracekit.progress import Progress
@@ -22,31 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.guidelines.interface import Finding, Guideline
+    from tracekit.guidelines.judgement import Verdict
     from tracekit.guidelines.replays import Replays
 
 __all__ = ["Advice", "Judgement", "guidelines", "judge", "judge_all"]
 
 _OURS = "tracekit.guidelines.rules."
-
-Verdict = Literal["holds", "does not hold", "cannot tell"]
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """What a guideline says of a Trace."""
-
-    guideline: Guideline
-    verdict: Verdict
-    why: tuple[str, ...]
-    """What decided it: what is lacking, or which threshold was not crossed; empty when it holds."""
-    finding: Finding | None = None
-    """None when the Trace cannot tell."""
-    effect: Effect | None = None
-    """What the replay says; of guidelines that hold only."""
-    no_effect: str = ""
-    """Why there is no effect; of guidelines that hold only."""
-    unsupported: UnsupportedEffect | None = None
-    """The effect that what the log recorded does not carry, where that is why."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +46,7 @@ class Advice:
 
     def document(self) -> dict[str, Any]:
         """Return everything as JSON values with stable keys, see docs/guidelines.md."""
-        return document_of(self)
+        return document_of(self.trace, self.judged)
 
     def json(self) -> str:
         """Return the document as JSON text."""

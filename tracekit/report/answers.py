@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracekit import text
 from tracekit.characterize import Query
-from tracekit.characterize.published import beside
+from tracekit.characterize.published import compare_published
 from tracekit.report.published import published_number
 from tracekit.report.sections.interface import finding, question_of
 from tracekit.report.structure import ROW_LIMIT
@@ -71,7 +71,7 @@ def answer_info(trace: Trace, answer: Answer, facts: TraceFacts, remark: str | N
         "definition": question.rule,
         "sql": query.sql if query else "",
         "files": list(answer.files),
-        "published": [published_number(n) for n in beside(trace, answer)] if query else [],
+        "published": [published_number(n) for n in compare_published(trace, answer)] if query else [],
     }
 
 

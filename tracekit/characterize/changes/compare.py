@@ -169,22 +169,22 @@ def changes_between(before: Period, after: Period, *, seed: int = 0, split: bool
     """
     measures = [m for m in MEASURES if not (before.lacks(m) or after.lacks(m))]
     groups = groups_of_days(before, after)
-    sides = [Resampled(before, groups[0], (seed, 0)), Resampled(after, groups[1], (seed, 1))]
-    rows = [_row(m, "all", "all jobs", [side.scoped() for side in sides]) for m in measures]
+    periods = [Resampled(before, groups[0], (seed, 0)), Resampled(after, groups[1], (seed, 1))]
+    rows = [_row(m, "all", "all jobs", [period.scoped() for period in periods]) for m in measures]
     if not (before.lacks(CLASS_SHARE) or after.lacks(CLASS_SHARE)):
-        rows += _class_rows([m for m in measures if m.by_class], sides)
+        rows += _class_rows([m for m in measures if m.by_class], periods)
     vcs, left = _vcs(before, after)
     for vc in vcs:
-        own = [side.scoped("vc", vc) for side in sides]
+        own = [period.scoped("vc", vc) for period in periods]
         rows += [_row(m, "vc", vc, own) for m in measures if m.by_vc]
     frame = _judged(rows)
     return Changes(frame, remarks(before, after, groups=len(groups[0]), vcs_left=left, split=split))
 
 
-def _class_rows(measures: Sequence[PeriodMeasure], sides: Sequence[Resampled]) -> list[dict[str, Any]]:
+def _class_rows(measures: Sequence[PeriodMeasure], periods: Sequence[Resampled]) -> list[dict[str, Any]]:
     rows = []
     for name in _CLASSES:
-        own = [side.scoped("gpu_class", name) for side in sides]
+        own = [period.scoped("gpu_class", name) for period in periods]
         jobs = [scoped.jobs for scoped in own]
         if max(jobs) >= FEW:
             rows.append(_row(CLASS_SHARE, "gpu_class", name, own))
@@ -198,8 +198,8 @@ def _vcs(before: Period, after: Period) -> tuple[list[str], int]:
     if before.lacking.get("tenants") or after.lacking.get("tenants"):
         return [], 0
     counts = [
-        side.sums.filter(pl.col("vc").is_not_null()).group_by("vc").agg(pl.col("jobs").sum())
-        for side in (before, after)
+        period.sums.filter(pl.col("vc").is_not_null()).group_by("vc").agg(pl.col("jobs").sum())
+        for period in (before, after)
     ]
     both = (
         counts[0]
@@ -210,8 +210,8 @@ def _vcs(before: Period, after: Period) -> tuple[list[str], int]:
     return both["vc"].head(VCS).to_list(), max(0, both.height - VCS)
 
 
-def _row(measure: PeriodMeasure, of: str, scope: str, sides: Sequence[Scoped]) -> dict[str, Any]:
-    before, after = (side.estimate(measure) for side in sides)
+def _row(measure: PeriodMeasure, of: str, scope: str, periods: Sequence[Scoped]) -> dict[str, Any]:
+    before, after = (period.estimate(measure) for period in periods)
     found = difference(before, after)
     few = measure.kind != "a day" and min(before.n, after.n) < FEW
     return {

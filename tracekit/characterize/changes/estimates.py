@@ -34,7 +34,7 @@ class Resampled:
 
     Parameters
     ----------
-    side : Period
+    period : Period
         What is known of the period.
     groups : sequence of bool arrays, one value for each day
         Days that may stand for each other.
@@ -42,16 +42,16 @@ class Resampled:
         Of the draws.
     """
 
-    def __init__(self, side: Period, groups: Sequence[Bools], seed: Sequence[int]) -> None:
-        self.side = side
+    def __init__(self, period: Period, groups: Sequence[Bools], seed: Sequence[int]) -> None:
+        self.period = period
         self._seed = (*seed,)
-        used = side.sums["day"].unique().sort()
-        self.draws = draw_days(_ints(side.days), _ints(used), groups, (*seed, 0))
+        used = period.sums["day"].unique().sort()
+        self.draws = draw_days(_ints(period.days), _ints(used), groups, (*seed, 0))
 
     @cached_property
     def telemetry(self) -> DayResamples:
         """Draws of the days with telemetry, which need not be those with submissions."""
-        days = _ints(self.side.telemetry["day"])
+        days = _ints(self.period.telemetry["day"])
         return draw_days(days, days, [np.ones(len(days), dtype=np.bool_)], (*self._seed, 1))
 
     def scoped(self, of: str | None = None, name: str | None = None) -> Scoped:
@@ -64,17 +64,17 @@ class Scoped:
 
     Parameters
     ----------
-    whole : Resampled
+    resampled : Resampled
         The side.
     of, name : str, optional
         The jobs whose column `of` says `name`; all by default.
     """
 
-    def __init__(self, whole: Resampled, of: str | None, name: str | None) -> None:
-        self._whole = whole
-        side = whole.side
-        self._sums = side.sums if of is None else side.sums.filter(pl.col(of) == name)
-        self._values = side.values.lazy() if of is None else side.values.lazy().filter(pl.col(of) == name)
+    def __init__(self, resampled: Resampled, of: str | None, name: str | None) -> None:
+        self._resampled = resampled
+        period = resampled.period
+        self._sums = period.sums if of is None else period.sums.filter(pl.col(of) == name)
+        self._values = period.values.lazy() if of is None else period.values.lazy().filter(pl.col(of) == name)
         self._quantiles: dict[str, tuple[Ints, Floats]] = {}
 
     @property
@@ -86,7 +86,7 @@ class Scoped:
         """Return a measure of these jobs."""
         if measure.kind == "quantile":
             return self._quantile(measure)
-        draws = self._whole.telemetry if measure.top in _TELEMETRY else self._whole.draws
+        draws = self._resampled.telemetry if measure.top in _TELEMETRY else self._resampled.draws
         top, tops = draws.sums(*self._column(measure.top))
         n = int(draws.sums(*self._column(measure.counts))[0])
         if measure.kind == "a day":
@@ -103,20 +103,20 @@ class Scoped:
             frame = self._values.select("day", measure.top).drop_nulls().collect()
             self._quantiles[measure.top] = (_ints(frame["day"]), frame[measure.top].to_numpy())
         days, values = self._quantiles[measure.top]
-        draws = self._whole.draws
+        draws = self._resampled.draws
         (found,) = resampled_quantile(draws, days, values, [measure.share])
         return Estimate(quantile(values, measure.share), found, len(values), len(np.unique(days)), draws.groups)
 
     def _column(self, name: str) -> tuple[Ints, Floats]:
         """Return the days and values of a column of sums; a day may occur several times."""
-        side = self._whole.side
+        period = self._resampled.period
         frame, column = self._sums, name
         if name == "all_jobs":
-            frame, column = side.sums, "jobs"
+            frame, column = period.sums, "jobs"
         elif name == "users":
-            frame = side.users
+            frame = period.users
         elif name in _TELEMETRY:
-            frame = side.telemetry
+            frame = period.telemetry
         return _ints(frame["day"]), frame[column].cast(pl.Float64).to_numpy()
 
 

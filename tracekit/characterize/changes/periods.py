@@ -105,7 +105,7 @@ class Period:
         return int(self.sums["jobs"].sum())
 
     @property
-    def period(self) -> str:
+    def dates(self) -> str:
         """First and last day in words."""
         return f"{_date(self.days[0])} to {_date(self.days[-1])}"
 
@@ -209,7 +209,7 @@ def _lacking(trace: Trace) -> dict[str, str]:
     return tables | found
 
 
-def split_period(side: Period, day: dt.date) -> tuple[Period, Period]:
+def split_period(period: Period, day: dt.date) -> tuple[Period, Period]:
     """Return what was before a day, and what is from it on.
 
     Raises
@@ -218,10 +218,10 @@ def split_period(side: Period, day: dt.date) -> tuple[Period, Period]:
         The day leaves one of the two without a day.
     """
     number = (day - dt.date(1970, 1, 1)).days
-    if not side.days[0] < number <= side.days[-1]:
+    if not period.days[0] < number <= period.days[-1]:
         raise UsageError(
-            f"the day does not split the trace, whose jobs were submitted from {side.period}",
+            f"the day does not split the trace, whose jobs were submitted from {period.dates}",
             where=day.isoformat(),
             hint="choose a day after the first",
         )
-    return side.restricted(lambda d: d < number), side.restricted(lambda d: d >= number)
+    return period.restricted(lambda d: d < number), period.restricted(lambda d: d >= number)

@@ -30,15 +30,15 @@ def groups_of_days(before: Period, after: Period) -> tuple[list[Bools], list[Boo
     Apart needs five days of each kind on both sides, and about the same share of weekend days: where the shares
     differ, so would the sums, and the draws have to carry that.
     """
-    kinds = [_weekend(side) for side in (before, after)]
+    kinds = [_weekend(period) for period in (before, after)]
     apart = all(min(kind.sum(), (~kind).sum()) >= FEWEST_DAYS for kind in kinds)
     if apart and _dated(before, after) and abs(kinds[0].mean() - kinds[1].mean()) <= _ALIKE:
         return [~kinds[0], kinds[0]], [~kinds[1], kinds[1]]
     return [np.ones_like(kinds[0])], [np.ones_like(kinds[1])]
 
 
-def _weekend(side: Period) -> Bools:
-    weekend: Bools = (side.days.to_numpy() + 3) % 7 >= 5  # 1970-01-01 was a Thursday
+def _weekend(period: Period) -> Bools:
+    weekend: Bools = (period.days.to_numpy() + 3) % 7 >= 5  # 1970-01-01 was a Thursday
     return weekend
 
 
@@ -75,8 +75,8 @@ def remarks(before: Period, after: Period, *, groups: int, vcs_left: int, split:
     return tuple(notes)
 
 
-def _period(name: str, side: Period) -> str:
-    return f"{name}: {side.period}, {_counted(len(side.days), 'day')}, {_counted(side.jobs, 'job')}"
+def _period(name: str, period: Period) -> str:
+    return f"{name}: {period.dates}, {_counted(len(period.days), 'day')}, {_counted(period.jobs, 'job')}"
 
 
 def _counted(number: int, one: str) -> str:
@@ -99,7 +99,7 @@ def _time_base(before: Period, after: Period, *, split: bool) -> list[str]:
 
 
 def _weekends(before: Period, after: Period, groups: int) -> list[str]:
-    mixes = [float(_weekend(side).mean()) for side in (before, after)]
+    mixes = [float(_weekend(period).mean()) for period in (before, after)]
     if groups > 1:
         return ["days are resampled within weekdays and within weekends"]
     if abs(mixes[0] - mixes[1]) > _ALIKE:
@@ -122,9 +122,9 @@ def _left_out(before: Period, after: Period) -> list[str]:
     """Return which measures cannot be told and why; the many of one reason together."""
     reasons: dict[str, list[str]] = {}
     for measure in (*MEASURES, CLASS_SHARE):
-        sides = [(name, side.lacks(measure)) for name, side in (("before", before), ("after", after))]
-        lacking = [(name, why) for name, why in sides if why is not None]
-        if not lacking or (measure.rare and len(lacking) == len(sides)):
+        periods = [(name, period.lacks(measure)) for name, period in (("before", before), ("after", after))]
+        lacking = [(name, why) for name, why in periods if why is not None]
+        if not lacking or (measure.rare and len(lacking) == len(periods)):
             continue
         where = " and ".join(name for name, _ in lacking)
         reasons.setdefault(f"the trace {where} {lacking[0][1]}", []).append(measure.name)

@@ -104,18 +104,19 @@ def _p(value: float, before: Estimate, after: Estimate) -> float:
     """Return the two-sided p-value of a difference of 0: the larger of Welch's, and Student's with one variance."""
     if value == 0:
         return 1.0
-    sides = (before, after)
-    freedoms = [side.days - side.groups for side in sides]
+    estimates = (before, after)
+    freedoms = [e.days - e.groups for e in estimates]
     # n days drawn out of n spread by (n - 1) / n too little.
     variances = [
-        float(np.nanvar(side.resampled)) * side.days / freedom for side, freedom in zip(sides, freedoms, strict=True)
+        float(np.nanvar(estimate.resampled)) * estimate.days / freedom
+        for estimate, freedom in zip(estimates, freedoms, strict=True)
     ]
     apart = sum(variances)
     if apart == 0:
         return 0.0
     welch = apart**2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
-    of_a_day = sum(v * s.days * f for v, s, f in zip(variances, sides, freedoms, strict=True)) / sum(freedoms)
-    together = of_a_day * sum(1 / side.days for side in sides)
+    of_a_day = sum(v * s.days * f for v, s, f in zip(variances, estimates, freedoms, strict=True)) / sum(freedoms)
+    together = of_a_day * sum(1 / e.days for e in estimates)
     return max(_tails(value, apart, welch), _tails(value, together, sum(freedoms)))
 
 

@@ -231,18 +231,18 @@ def process_finding(rows: list[Row], _: TraceFacts) -> str | None:
     tested = [name for name in _VARIED if name in by and by[name]["ratio"] is not None]
     if not tested or chosen is None:
         return None
-    told = {name: f"{_VARIED[name]} {count(by[name]['ratio'])} times as much" for name in tested}
+    texts = {name: f"{_VARIED[name]} {count(by[name]['ratio'])} times as much" for name in tested}
     same = "as with independent arrivals (Poisson)"
     excluding = [name for name in tested if by[name]["decides"]]
     for more, comes in ((True, "in bursts"), (False, "more evenly than by chance")):
         name = next((n for n in excluding if (by[n]["ratio"] > 1) == more), None)
         if name is not None:
             return (
-                f"Batches of jobs come {comes}: {told[name]} {same}, {'more' if more else 'less'} than chance would"
+                f"Batches of jobs come {comes}: {texts[name]} {same}, {'more' if more else 'less'} than chance would"
                 f" give (p = {by[name]['p']:.2g}). {_drawn(by, chosen)}"
             )
     return (
-        f"Batches of jobs come as if independently of each other: {' and '.join(told.values())} {same}, no more than"
+        f"Batches of jobs come as if independently of each other: {' and '.join(texts.values())} {same}, no more than"
         " chance would give. So the model draws independent arrivals."
     )
 
