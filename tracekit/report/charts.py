@@ -35,8 +35,6 @@ __all__ = [
     "height",
     "number_tooltips",
     "palette",
-    "pct_axis",
-    "pct_scale",
     "percent_axis",
     "ranges",
     "status_colours",
@@ -155,20 +153,6 @@ def axis_values(rows: Iterable[Row], names: Sequence[str]) -> list[float]:
     return [row[n] for row in rows for n in names if isinstance(row.get(n), int | float)]
 
 
-def pct_axis(title: str) -> alt.Axis:
-    """Return an axis for values that count in per cent already."""
-    import altair as alt
-
-    return alt.Axis(title=title, values=[0, 25, 50, 75, 100])
-
-
-def pct_scale() -> alt.Scale:
-    """Return the scale 0..100."""
-    import altair as alt
-
-    return alt.Scale(domain=[0, 100], clamp=True)
-
-
 _WORDS = {"p50": "median", "mean": "mean"}
 
 
@@ -222,10 +206,10 @@ def ranges(
     y: alt.Y,
     wide: tuple[str, str],
     narrow: tuple[str, str] | None = None,
-    dot: str = "p50_s",
-    scale: alt.Scale,
-    axis: alt.Axis,
-    more: dict[str, Any] | None = None,
+    title: str,
+    by: str = "",
+    colours: dict[str, str] | None = None,
+    apart: bool = False,
     tooltip: Sequence[alt.Tooltip] = (),
     sizes: tuple[float, float] = (2, 9),
     mean: str | None = None,
@@ -239,21 +223,28 @@ def ranges(
     y : alt.Y
         Where a row stands.
     wide, narrow : tuple of str
-        Columns of the ends of the thin and the thick line.
-    dot : str
-        Column of the dot.
-    scale, axis
-        Of the horizontal axis.
-    more : dict
-        Further encodings, such as yOffset and colour.
+        Columns of the ends of the thin and the thick line, of durations (p90_s) or percentages (p90_pct).
+    title : str
+        Of the horizontal axis, a logarithmic one for durations.
+    by, colours : str, dict
+        Column that `colours` gives a colour to; one colour for all by default.
+    apart : bool
+        Whether rows of different colours stand below each other in one place.
     mean : str, optional
         Column of the mean, drawn as a hollow diamond.
     """
     import altair as alt
 
+    unit = wide[0].rpartition("_")[2]
+    values = axis_values(rows, wide)
+    scale, axis = time_scale(values), time_axis(title, values)
+    if unit == "pct":
+        scale, axis = alt.Scale(domain=[0, 100], clamp=True), alt.Axis(title=title, values=[0, 25, 50, 75, 100])
     rows = [{**r, **{f"{c}_words": duration(r[c]) for c in r if c.endswith("_s") and r[c] is not None}} for r in rows]
-    encodings = {"y": y, "tooltip": list(tooltip), **(more or {})}
-    base = alt.Chart(data(rows)).encode(**encodings)
+    hue = alt.Color(f"{by}:N", scale=palette(colours)) if colours else alt.value(colour("series-1"))
+    base = alt.Chart(data(rows)).encode(y=y, tooltip=list(tooltip), color=hue)
+    if apart and colours:
+        base = base.encode(yOffset=alt.YOffset(f"{by}:N", scale=alt.Scale(domain=list(colours))))
 
     def line(ends: tuple[str, str], width: float, opacity: float) -> alt.Chart:
         drawn: alt.Chart = base.mark_rule(strokeWidth=width, opacity=opacity).encode(
@@ -265,7 +256,7 @@ def ranges(
     if narrow is not None:
         layers.append(line(narrow, sizes[1], 0.6))
     point = base.mark_point(filled=True, size=60, opacity=1, stroke=colour("paper"), strokeWidth=1.5)
-    layers.append(point.encode(x=alt.X(f"{dot}:Q", scale=scale, axis=axis)))
+    layers.append(point.encode(x=alt.X(f"p50_{unit}:Q", scale=scale, axis=axis)))
     if mean is not None:
         hollow = base.mark_point(shape="diamond", size=70, opacity=1, strokeWidth=1.5, fill=colour("paper"))
         layers.append(hollow.encode(x=alt.X(f"{mean}:Q", scale=scale, axis=axis)))

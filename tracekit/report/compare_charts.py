@@ -19,8 +19,6 @@ from tracekit.report.charts import (
     data,
     height,
     palette,
-    pct_axis,
-    pct_scale,
     percent_axis,
     ranges,
     status_colours,
@@ -232,7 +230,6 @@ def _durations(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
     have = {r["gpu_class"] for r in shown}
     full = "p10_s" in shown[0]
     ends = ("p10_s", "p90_s") if full else ("p50_s", "p90_s")
-    values = axis_values(shown, [*ends, "p50_s"])
     number = next((c for c in ("jobs", "waits", "failures") if c in shown[0]), "jobs")
     classes = [c for c in GPU_CLASSES if c in have]
     drawn = ranges(
@@ -240,12 +237,10 @@ def _durations(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
         y=category("gpu_class", classes, "GPUs of the job"),
         wide=ends,
         narrow=("p25_s", "p75_s") if full else None,
-        scale=time_scale(values),
-        axis=time_axis("time (log scale)", values),
-        more={
-            "yOffset": alt.YOffset("trace:N", scale=alt.Scale(domain=list(colours))),
-            "color": alt.Color("trace:N", scale=palette(colours)),
-        },
+        title="time (log scale)",
+        by="trace",
+        colours=colours,
+        apart=True,
         tooltip=[alt.Tooltip("trace:N"), *time_tooltips("gpu_class", "GPUs", number, [ends[0], "p50_s", "p90_s"])],
         sizes=(2, 6),
     ).properties(height=height(len(classes), 14 * len(colours) + 10))
@@ -307,13 +302,10 @@ def _percentages(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
         shown,
         y=category("resource", values, None),
         wide=("p50_pct", "p95_pct"),
-        dot="p50_pct",
-        scale=pct_scale(),
-        axis=pct_axis("use (%)"),
-        more={
-            "yOffset": alt.YOffset("trace:N", scale=alt.Scale(domain=list(colours))),
-            "color": alt.Color("trace:N", scale=palette(colours)),
-        },
+        title="use (%)",
+        by="trace",
+        colours=colours,
+        apart=True,
         tooltip=[
             alt.Tooltip("trace:N"),
             alt.Tooltip("resource:N"),

@@ -34,6 +34,8 @@ _WIDTH, _HEIGHT = 290, 220
 _POINTS = 120
 _LEAST_SHARE = 1e-3
 """Where the axis of survival ends."""
+_DEFAULT_RANGE_S = (1.0, 60.0)
+"""Range of an axis of run times on which no job stands [s]."""
 
 
 def workload_pictures(model: WorkloadModel) -> dict[str, str]:
@@ -102,38 +104,49 @@ def curves(rows: list[Row], measure: str, colours: dict[str, str]) -> alt.LayerC
     # Log axes have no place for jobs of 0 s.
     seen = [row for row in shares if row[2] > 0 or not beyond]
     values = [seconds for _, _, seconds, _ in seen]
-    x = alt.X("s:Q", scale=_time(values), axis=_even_axis("run time", values))
-    percent_of = percent_axis("jobs that run longer" if beyond else "jobs that run no longer")
-    scale = alt.Scale(domain=[0, 1])
-    if beyond:
-        scale = alt.Scale(type="log", domain=[_LEAST_SHARE, 1])
-        percent_of.values = [0.001, 0.01, 0.1, 1]
-    tooltip = [
-        alt.Tooltip("what:N", title="jobs of"),
-        alt.Tooltip("share:Q", format=".1%", title="share"),
-        alt.Tooltip("words:N", title="observed"),
-        alt.Tooltip("by_fit:N", title="fitted"),
-    ]
     points = [
         {"what": what, "share": share, "s": seconds, "words": duration(seconds), "by_fit": duration(fitted)}
         for what, share, seconds, fitted in seen
     ]
     lines = [{"what": what, "share": share, "s": fitted} for what, share, _, fitted in shares if fitted > 0]
     encoded = {
-        "x": x,
-        "y": alt.Y("share:Q", axis=percent_of, scale=scale),
+        "x": alt.X("s:Q", scale=_time(values), axis=_even_axis("run time", values)),
+        "y": _share_axis("share", beyond=beyond),
         "color": alt.Color("what:N", scale=palette(colours)),
     }
     line = alt.Chart(data(lines)).mark_line(clip=True, strokeWidth=1.5, interpolate="monotone").encode(**encoded)
-    point = alt.Chart(data(points)).mark_point(filled=True, size=26, opacity=0.9).encode(**encoded, tooltip=tooltip)
+    point = alt.Chart(data(points)).mark_point(filled=True, size=26, opacity=0.9).encode(**encoded, tooltip=_tooltip())
     return cast("alt.LayerChart", alt.layer(line, point).properties(height=_HEIGHT))
+
+
+def _share_axis(field: str, *, beyond: bool) -> alt.Y:
+    """Return the vertical axis of a distribution, or of survival on a logarithmic one."""
+    import altair as alt
+
+    if not beyond:
+        return alt.Y(f"{field}:Q", axis=percent_axis("jobs that run no longer"), scale=alt.Scale(domain=[0, 1]))
+    axis = percent_axis("jobs that run longer")
+    axis.values = [0.001, 0.01, 0.1, 1]
+    return alt.Y(f"{field}:Q", axis=axis, scale=alt.Scale(type="log", domain=[_LEAST_SHARE, 1]))
+
+
+def _tooltip() -> list[alt.Tooltip]:
+    import altair as alt
+
+    return [
+        alt.Tooltip("what:N", title="jobs of"),
+        alt.Tooltip("share:Q", format=".1%", title="share"),
+        alt.Tooltip("words:N", title="observed"),
+        alt.Tooltip("by_fit:N", title="fitted"),
+    ]
 
 
 def against(rows: list[Row], colours: dict[str, str]) -> alt.LayerChart:
     """Return observed against fitted quantiles, and the line on which they are equal; rows as for `curves`."""
     import altair as alt
 
-    range_s = _axis_range(axis_values(rows, ("observed_s",)), axis_values(rows, ("fitted_s",)))
+    observed = axis_values(rows, ("observed_s",)) or list(_DEFAULT_RANGE_S)
+    range_s = _axis_range(observed, axis_values(rows, ("fitted_s",)) or observed)
     ends = [{"fitted_s": v, "observed_s": v} for v in (min(range_s), max(range_s))]
     shown = [
         {
@@ -149,16 +162,8 @@ def against(rows: list[Row], colours: dict[str, str]) -> alt.LayerChart:
     }
     same = alt.Chart(data(ends)).mark_line(color=colour("muted"), strokeDash=[4, 3], clip=True).encode(**encoded)
     points = alt.Chart(data(shown)).mark_point(filled=True, size=30, opacity=0.9, clip=True)
-    points = points.encode(
-        **encoded,
-        color=alt.Color("what:N", scale=palette(colours)),
-        tooltip=[
-            alt.Tooltip("what:N", title="jobs of"),
-            alt.Tooltip("share:Q", format=".1%", title="share"),
-            alt.Tooltip("words:N", title="observed"),
-            alt.Tooltip("by_fit:N", title="fitted"),
-        ],
-    )
+    hue = alt.Color("what:N", scale=palette(colours), legend=None)
+    points = points.encode(**encoded, color=hue, tooltip=_tooltip())
     return cast("alt.LayerChart", alt.layer(same, points).properties(height=_HEIGHT))
 
 
@@ -220,11 +225,17 @@ def run_time_chart(model: WorkloadModel, entry: dict[str, Any]) -> alt.HConcatCh
         {"what": words["observed"], "seconds": value, "below": share, "beyond": 1 - share} for share, value in points
     ]
     colours = {words[what]: value for what, value in MATCH_COLOURS.items()}
-    values = [value for _, value in points] or [1.0, 60.0]
+    values = [value for _, value in points] or list(_DEFAULT_RANGE_S)
     curve = _curve(distribution, values, words["fitted"])
     panels = [_curves(curve, seen, measure, colours) for measure in ("below", "beyond")]
     title = alt.TitleParams(f"{_measure(entry)} of {_who(entry)}", subtitle=_under(entry), anchor="start")
-    return alt.hconcat(*panels, _against(points, distribution, values), spacing=30, title=title)
+    fitted = distribution.quantiles(np.array([share for share, _ in points], float))
+    rows = [
+        {"what": "all", "share": share, "observed_s": value, "fitted_s": float(by_fit)}
+        for (share, value), by_fit in zip(points, fitted, strict=True)
+    ]
+    beside = against(rows, {"all": colour("series-2")}).properties(width=_WIDTH)
+    return alt.hconcat(*panels, beside, spacing=30, title=title)
 
 
 def _curve(distribution: FittedDistribution, values: list[float], what: str) -> list[dict[str, Any]]:
@@ -270,36 +281,15 @@ def _under(entry: dict[str, Any]) -> list[str]:
 def _curves(curve: list[dict[str, Any]], seen: list[dict[str, Any]], measure: str, colours: dict[str, str]) -> Any:
     import altair as alt
 
-    beyond = measure == "beyond"
-    axis = percent_axis("jobs that run longer" if beyond else "jobs that run no longer")
-    scale = alt.Scale(domain=[0, 1])
-    if beyond:
-        axis.values = [0.001, 0.01, 0.1, 1]
-        scale = alt.Scale(type="log", domain=[_LEAST_SHARE, 1])
+    if measure == "beyond":
         curve = [r for r in curve if r["beyond"] >= _LEAST_SHARE * (1 - 1e-6)]
         seen = [r for r in seen if r["beyond"] >= _LEAST_SHARE * (1 - 1e-6)]
     values = [r["seconds"] for r in (*curve, *seen)]
     encoded = {
         "x": alt.X("seconds:Q", scale=_log_time(values), axis=time_axis("run time", values)),
-        "y": alt.Y(f"{measure}:Q", axis=axis, scale=scale),
+        "y": _share_axis(measure, beyond=measure == "beyond"),
         "color": alt.Color("what:N", scale=palette(colours), legend=alt.Legend(title=None, orient="top")),
     }
     line = alt.Chart(data(curve)).mark_line(clip=True).encode(**encoded)
     points = alt.Chart(data(seen)).mark_point(filled=True, size=28, opacity=1).encode(**encoded)
     return alt.layer(line, points).properties(width=_WIDTH, height=_HEIGHT)
-
-
-def _against(points: list[tuple[float, float]], distribution: FittedDistribution, values: list[float]) -> Any:
-    import altair as alt
-
-    fitted = distribution.quantiles(np.array([share for share, _ in points], float))
-    rows = [{"fitted": float(f), "observed": value} for f, (_, value) in zip(fitted, points, strict=True)]
-    range_s = _axis_range(values, [float(f) for f in fitted] or values)
-    ends = [{"fitted": v, "observed": v} for v in (min(range_s), max(range_s))]
-    encoded = {
-        "x": alt.X("fitted:Q", scale=_log_time(range_s), axis=_even_axis("fitted run time", range_s)),
-        "y": alt.Y("observed:Q", scale=_log_time(range_s), axis=_even_axis("observed run time", range_s)),
-    }
-    same = alt.Chart(data(ends)).mark_line(color=colour("muted"), strokeDash=[4, 3], clip=True).encode(**encoded)
-    points = alt.Chart(data(rows)).mark_point(filled=True, size=36, opacity=1, color=colour("series-2"), clip=True)
-    return alt.layer(same, points.encode(**encoded)).properties(width=_WIDTH, height=_HEIGHT)

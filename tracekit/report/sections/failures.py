@@ -9,7 +9,6 @@ from tracekit.report.charts import (
     GPU_CLASSES,
     STATUSES,
     Panel,
-    axis_values,
     category,
     class_colours,
     data,
@@ -19,8 +18,6 @@ from tracekit.report.charts import (
     ranges,
     status_colours,
     status_legend,
-    time_axis,
-    time_scale,
     time_tooltips,
 )
 from tracekit.report.phrases import by_class, enough, gpu_jobs, largest, sample_size, scope
@@ -261,21 +258,17 @@ def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | Non
 
 def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw median, 90th and 95th percentile of the run time to failure by size class."""
-    import altair as alt
-
     if not rows:
         return []
     colours = class_colours(r["gpu_class"] for r in rows)
-    values = axis_values(rows, ["p50_s", "p95_s"])
     drawn = ranges(
         rows,
         y=category("gpu_class", list(colours), "GPUs of the job"),
         wide=("p50_s", "p95_s"),
         narrow=("p50_s", "p90_s"),
-        dot="p50_s",
-        scale=time_scale(values),
-        axis=time_axis("run time to failure (log scale)", values),
-        more={"color": alt.Color("gpu_class:N", scale=palette(colours))},
+        title="run time to failure (log scale)",
+        by="gpu_class",
+        colours=colours,
         tooltip=time_tooltips("gpu_class", "GPUs", "failures", ["p50_s", "p90_s", "p95_s"]),
     ).properties(height=height(len(colours), 30))
     return [Panel(drawn, note="Dot: median. Thick line: up to the 90th percentile. Thin line: up to the 95th.")]

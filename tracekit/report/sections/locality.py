@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracekit.report.charts import (
     GPU_CLASSES,
     Panel,
-    axis_values,
     bars,
     category,
     class_colours,
     class_legend,
     height,
     number_tooltips,
-    palette,
-    pct_axis,
-    pct_scale,
     ranges,
-    time_axis,
-    time_scale,
     time_tooltips,
 )
 from tracekit.report.phrases import FEW, SEVERAL, enough, gpu_jobs, largest, sample_size, scope
@@ -91,18 +85,14 @@ def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     kept = sorted(sorted(counts, key=lambda n: (-jobs[n], n))[:NODE_COUNTS])
     shown = [{**r, "nodes": str(r["node_count"])} for r in shown if r["node_count"] in kept]
     colours = class_colours(r["gpu_class"] for r in shown)
-    values = axis_values(shown, ["p50_s", "p90_s"])
     drawn = ranges(
         shown,
         y=category("nodes", [str(n) for n in kept], "nodes of the job"),
         wide=("p50_s", "p90_s"),
-        dot="p50_s",
-        scale=time_scale(values),
-        axis=time_axis("wait before the first start (log scale)", values),
-        more={
-            "yOffset": alt.YOffset("gpu_class:N", scale=alt.Scale(domain=list(colours))),
-            "color": alt.Color("gpu_class:N", scale=palette(colours)),
-        },
+        title="wait before the first start (log scale)",
+        by="gpu_class",
+        colours=colours,
+        apart=True,
         tooltip=[alt.Tooltip("nodes:N"), *time_tooltips("gpu_class", "GPUs", "jobs", ["p50_s", "p90_s"])],
         sizes=(3, 3),
     ).properties(height=height(len(kept), 13 * len(colours) + 10))
@@ -235,19 +225,18 @@ def _utilization(
     keys: dict[str, str],
     *,
     step: float,
-    more: dict[str, Any] | None = None,
+    by: str = "",
+    colours: dict[str, str] | None = None,
 ) -> alt.LayerChart:
-    import altair as alt
-
     return ranges(
         rows,
         y=category(field, values, None),
         wide=("p50_pct", "p95_pct"),
         narrow=("p50_pct", "p90_pct"),
-        dot="p50_pct",
-        scale=pct_scale(),
-        axis=pct_axis("GPU utilization (%)"),
-        more=more or {"color": alt.value(colour("series-1"))},
+        title="GPU utilization (%)",
+        by=by,
+        colours=colours,
+        apart=True,
         tooltip=number_tooltips(keys, "samples", ["mean_pct", "p50_pct", "p90_pct", "p95_pct"]),
         sizes=(2, 6),
         mean="mean_pct",
@@ -279,8 +268,6 @@ def utilization_by_colocation_finding(rows: list[Row], facts: TraceFacts) -> str
 
 def utilization_by_colocation_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the utilization's percentiles alone and shared, by size."""
-    import altair as alt
-
     samples: dict[float, int] = {}
     for row in rows:
         samples[row["gpu_count"]] = samples.get(row["gpu_count"], 0) + row["samples"]
@@ -299,10 +286,8 @@ def utilization_by_colocation_chart(rows: list[Row], _: TraceFacts) -> list[Pane
         [_gpus(g) for g in kept],
         {"size": "GPUs", "company": "when"},
         step=40,
-        more={
-            "yOffset": alt.YOffset("company:N", scale=alt.Scale(domain=list(colours))),
-            "color": alt.Color("company:N", scale=palette(colours)),
-        },
+        by="company",
+        colours=colours,
     )
     left = len(samples) - len(kept)
     note = _READ + (f" Drawn: the {len(kept)} sizes with the most samples; {left} more in the table." if left else "")

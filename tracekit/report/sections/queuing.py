@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING
 from tracekit.report.charts import (
     GPU_CLASSES,
     Panel,
-    axis_values,
     category,
     class_colours,
     class_legend,
     height,
-    palette,
     ranges,
-    time_axis,
-    time_scale,
     time_tooltips,
 )
 from tracekit.report.phrases import SEVERAL, by_class, enough, gpu_jobs, largest, sample_size, scope
@@ -54,20 +50,16 @@ def run_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 def run_time_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the run time's percentiles by size class."""
-    import altair as alt
-
     shown = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     colours = class_colours(r["gpu_class"] for r in shown)
-    values = axis_values(shown, ["p10_s", "p90_s"])
     drawn = ranges(
         shown,
         y=category("gpu_class", list(colours), "GPUs of the job"),
         wide=("p10_s", "p90_s"),
         narrow=("p25_s", "p75_s"),
-        dot="p50_s",
-        scale=time_scale(values),
-        axis=time_axis("run time (log scale)", values),
-        more={"color": alt.Color("gpu_class:N", scale=palette(colours))},
+        title="run time (log scale)",
+        by="gpu_class",
+        colours=colours,
         tooltip=time_tooltips("gpu_class", "GPUs", "jobs", ["p10_s", "p25_s", "p50_s", "p75_s", "p90_s"]),
     ).properties(height=height(len(colours), 30))
     note = "Dot: median. Thick line: middle half of the jobs. Thin line: 10th to 90th percentile."
@@ -158,18 +150,14 @@ def queue_delay_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     place = dict(zip(chosen, words, strict=True))
     shown = [{**r, "tenant": place[r["vc"]]} for r in known if r["vc"] in place]
     colours = class_colours(r["gpu_class"] for r in shown)
-    values = axis_values(shown, ["p50_s", "p90_s"])
     drawn = ranges(
         shown,
         y=category("tenant", words, None),
         wide=("p50_s", "p90_s"),
-        dot="p50_s",
-        scale=time_scale(values),
-        axis=time_axis("wait (log scale)", values),
-        more={
-            "yOffset": alt.YOffset("gpu_class:N", scale=alt.Scale(domain=list(colours))),
-            "color": alt.Color("gpu_class:N", scale=palette(colours)),
-        },
+        title="wait (log scale)",
+        by="gpu_class",
+        colours=colours,
+        apart=True,
         tooltip=[alt.Tooltip("tenant:N", title="VC"), *time_tooltips("gpu_class", "GPUs", "waits", ["p50_s", "p90_s"])],
         sizes=(3, 3),
     ).properties(height=height(len(words), 11 * len(colours) + 8))

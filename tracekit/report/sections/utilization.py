@@ -10,15 +10,11 @@ from tracekit.report.charts import (
     category,
     height,
     number_tooltips,
-    palette,
-    pct_axis,
-    pct_scale,
     ranges,
     status_colours,
     status_legend,
 )
 from tracekit.report.sections.interface import Presentation
-from tracekit.report.theme import colour
 from tracekit.text import count, counted, duration, shorten
 
 if TYPE_CHECKING:
@@ -65,8 +61,6 @@ def _gpus(number: float) -> str:
 
 def gpu_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the utilization's percentiles by job size and status."""
-    import altair as alt
-
     known = [r for r in rows if r["p50_pct"] is not None and r["gpu_count"] is not None]
     if not known:
         return []
@@ -83,13 +77,10 @@ def gpu_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         y=category("size", [count(g) for g in kept], "GPUs of the job"),
         wide=("p5_pct", "p95_pct"),
         narrow=("p25_pct", "p75_pct"),
-        dot="p50_pct",
-        scale=pct_scale(),
-        axis=pct_axis("GPU utilization (%)"),
-        more={
-            "yOffset": alt.YOffset("end:N", scale=alt.Scale(domain=list(colours))),
-            "color": alt.Color("end:N", scale=palette(colours)),
-        },
+        title="GPU utilization (%)",
+        by="end",
+        colours=colours,
+        apart=True,
         tooltip=number_tooltips(
             {"size": "GPUs", "end": "status"},
             "samples",
@@ -120,8 +111,6 @@ def _size(row: Row) -> float:
 
 def dedicated_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw median, 90th and 95th percentile by job size."""
-    import altair as alt
-
     kept = sorted(sorted(rows, key=lambda r: (-r["samples"], r["gpu_count"]))[:SIZES], key=_size)
     shown = [{**r, "size": _gpus(r["gpu_count"])} for r in kept]
     if not shown:
@@ -131,10 +120,7 @@ def dedicated_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         y=category("size", [r["size"] for r in shown], None),
         wide=("p50_pct", "p95_pct"),
         narrow=("p50_pct", "p90_pct"),
-        dot="p50_pct",
-        scale=pct_scale(),
-        axis=pct_axis("GPU utilization (%)"),
-        more={"color": alt.value(colour("series-1"))},
+        title="GPU utilization (%)",
         tooltip=number_tooltips({"size": "GPUs"}, "samples", ["mean_pct", "p50_pct", "p90_pct", "p95_pct"]),
         sizes=(2, 6),
         mean="mean_pct",
@@ -203,8 +189,6 @@ def _resource(row: Row) -> str:
 
 def host_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw median, 90th and 95th percentile of each resource."""
-    import altair as alt
-
     shown = [r for r in rows if r["p50_pct"] is not None]
     if not shown:
         return []
@@ -215,10 +199,7 @@ def host_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         y=category("resource", words, None),
         wide=("p50_pct", "p95_pct"),
         narrow=("p50_pct", "p90_pct"),
-        dot="p50_pct",
-        scale=pct_scale(),
-        axis=pct_axis("use of the machine (%)"),
-        more={"color": alt.value(colour("series-1"))},
+        title="use of the machine (%)",
         tooltip=number_tooltips({"resource": "resource"}, "samples", ["mean_pct", "p50_pct", "p90_pct", "p95_pct"]),
     ).properties(height=height(len(words), 34))
     return [Panel(drawn, note="Dot: median sample. Thick line: up to the 90th percentile. Thin line: up to the 95th.")]
