@@ -12,11 +12,9 @@ import numpy as np
 import polars as pl
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from tracekit.answer import Interval
+    from tracekit.array_types import Floats
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["CONFIDENCE", "FEW", "GRID", "with_intervals"]
 

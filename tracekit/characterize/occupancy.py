@@ -15,11 +15,9 @@ import polars as pl
 
 if TYPE_CHECKING:
     import duckdb
-    from numpy.typing import NDArray
 
-    Ints = NDArray[np.int64]
-    Floats = NDArray[np.float64]
-    Bools = NDArray[np.bool_]
+    from tracekit.array_types import Bools, Floats, Ints
+
 
 __all__ = ["Spans", "Steps", "never_tried", "running", "spans", "tenants", "time_true", "tries", "window_us"]
 

@@ -16,10 +16,9 @@ from tracekit.characterize.occupancy import Steps
 if TYPE_CHECKING:
     import duckdb
     import polars as pl
-    from numpy.typing import NDArray
 
-    Ints = NDArray[np.int64]
-    Floats = NDArray[np.float64]
+    from tracekit.array_types import Bools, Floats, Ints
+
 
 __all__ = ["FreeNodes", "free_nodes"]
 
@@ -102,7 +101,7 @@ class FreeNodes:
         return free, whole, whole_gpus, whole_gpus + best
 
 
-def _compressed(times: Ints, holds: NDArray[np.bool_]) -> Steps:
+def _compressed(times: Ints, holds: Bools) -> Steps:
     """Keep the steps at which something changes."""
     changed = holds[1:] != holds[:-1]
     return Steps(times[changed], np.concatenate([holds[:1], holds[1:][changed]]).astype(np.float64))

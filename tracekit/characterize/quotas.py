@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     import duckdb
     import polars as pl
-    from numpy.typing import NDArray
+
+    from tracekit.array_types import Floats, Ints
 
 __all__ = ["ALLOWED", "CLUSTER_GPUS", "OWNED", "QUOTA", "cluster_gpus", "quotas"]
 
@@ -89,11 +90,11 @@ def quotas(
 def cluster_gpus(
     con: duckdb.DuckDBPyConnection,
     groups: pl.DataFrame,
-    means: NDArray[np.float64],
-    starts: NDArray[np.int64],
+    means: Floats,
+    starts: Ints,
     source: str,
     gpus: float = 0,
-) -> tuple[NDArray[np.float64], str]:
+) -> tuple[Floats, str]:
     """Return what the cluster of each tenant owns in each interval, and a sentence that names the source.
 
     The total that the trace states (a row of the capacity table without a VC) at the start of the interval; before its
@@ -169,12 +170,12 @@ _OF_VCS = "the stated sum over its VCs"
 _AT_MOST = "the stated sum over its VCs, at most the GPUs of its node list, which that sum exceeds"
 
 
-def _summed(means: NDArray[np.float64]) -> NDArray[np.float64]:
+def _summed(means: Floats) -> Floats:
     """Return the sum over tenants of what is known; NaN where nothing is."""
     return np.where(np.isnan(means).all(axis=0), np.nan, np.nansum(means, axis=0))
 
 
-def _over(totals: pl.DataFrame, starts: NDArray[np.int64], otherwise: NDArray[np.float64]) -> NDArray[np.float64]:
+def _over(totals: pl.DataFrame, starts: Ints, otherwise: Floats) -> Floats:
     """Return the stated total that holds at each start, and `otherwise` before the first one."""
     if totals.is_empty():
         return otherwise

@@ -18,8 +18,7 @@ from tracekit.replay.results.record import Record, Support, support_of
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from tracekit.array_types import Ints
     from tracekit.guidelines.interface import Trial
     from tracekit.guidelines.replays import Replays
 
@@ -176,7 +175,7 @@ def _support(paired: pl.DataFrame, record: pl.DataFrame, policy: str) -> Support
         record, on="job_id", how="left", maintain_order="left"
     )
 
-    def milliseconds(column: str) -> NDArray[np.int64]:
+    def milliseconds(column: str) -> Ints:
         values = (beside[column] * 1000).round().fill_null(-1)
         return values.cast(pl.Int64).to_numpy()
 

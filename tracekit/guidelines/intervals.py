@@ -19,9 +19,8 @@ from tracekit.replay.results.comparison import FEWEST_DAYS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
+    from tracekit.array_types import Floats
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["over_days", "ratio", "share_of"]
 
@@ -63,9 +62,7 @@ def over_days(
     return Number(value, n, float(low), float(high))
 
 
-def _quietly(
-    statistic: Callable[[Mapping[str, Floats]], Floats], names: list[str], sums: NDArray[np.float64]
-) -> Floats:
+def _quietly(statistic: Callable[[Mapping[str, Floats]], Floats], names: list[str], sums: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(statistic({name: sums[:, k] for k, name in enumerate(names)}), np.float64)
 

@@ -3,7 +3,7 @@
 changes(before, after)                  two Traces
 changes_since(trace, "2017-10-31")      one Trace, before that day and since
 
-`compare_periods` and `compare_since` also tell how the result came about.
+`compare_periods` and `compare_since` return the notes of the comparison too.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ _SCHEMA: dict[str, type[pl.DataType]] = {
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed, and how that was found."""
+    """What changed, with notes on the comparison."""
 
     frame: pl.DataFrame
     """See `changes`."""
@@ -75,8 +75,9 @@ def changes(
     measure, unit
         See `measures.MEASURES`; unit is that of the next five columns.
     of, scope
-        'all' and 'all jobs'; 'gpu_class' and a size class with at least 30 jobs on both sides, or for its share of the
-        jobs on one; 'vc' and a virtual cluster with at least 30 jobs on both sides, of those the 50 with the most jobs.
+        'all' and 'all jobs'; 'gpu_class' and a size class with at least 30 jobs in both periods, or in one of them for
+        its share of the jobs; 'vc' and a virtual cluster with at least 30 jobs in both, of those the 50 with the
+        most jobs.
     before, after, difference
         The values, and after - before.
     difference_low, difference_high
@@ -86,13 +87,13 @@ def changes(
     n_before, n_after
         Observations: jobs, waits or samples; for a sum by day, the jobs.
     days_before, days_after
-        Days that the value rests on: all calendar days for a sum by day, else the days with an observation.
+        Days that the value is computed from: all calendar days for a sum by day, else the days with an observation.
     p_value, p_adjusted
-        Of no difference; adjusted for the number of rows by Benjamini and Hochberg.
+        p-value of no difference [0..1]; adjusted for the number of rows by Benjamini and Hochberg.
     verdict
         changed, noise or too little data; see `verdicts.RULE`.
 
-    Measures that one of the two cannot tell have no row.
+    Measures that one of the two Traces lacks have no row.
 
     Parameters
     ----------
@@ -128,7 +129,7 @@ def changes_since(
     Raises
     ------
     UsageError
-        There is no such day, or it leaves one side without a day.
+        There is no such day, or it leaves one period without a day.
     QueryError
         As for `changes`.
     """
@@ -139,7 +140,7 @@ def changes_since(
 def compare_periods(
     before: Trace | str | Path, after: Trace | str | Path, *, memory_limit: str | None = None, seed: int = 0
 ) -> Changes:
-    """Return what `changes` does, with notes."""
+    """Return the rows of `changes` with notes."""
     first = read_period(Trace.of(before), "before", memory_limit=memory_limit)
     return changes_between(first, read_period(Trace.of(after), "after", memory_limit=memory_limit), seed=seed)
 
@@ -148,7 +149,7 @@ def compare_periods(
 def compare_since(
     trace: Trace | str | Path, day: str | dt.date, *, memory_limit: str | None = None, seed: int = 0
 ) -> Changes:
-    """Return what `changes_since` does, with notes."""
+    """Return the rows of `changes_since` with notes."""
     date = read_day(day) if isinstance(day, str) else day
     return changes_between(
         *split_period(read_period(Trace.of(trace), memory_limit=memory_limit), date), seed=seed, split=True
@@ -156,17 +157,7 @@ def compare_since(
 
 
 def changes_between(before: Period, after: Period, *, seed: int = 0, split: bool = False) -> Changes:
-    """Return what differs between two sides.
-
-    Parameters
-    ----------
-    before, after : Period
-        What is known of each.
-    seed : int
-        Of the resampling.
-    split : bool
-        Whether both are parts of one Trace.
-    """
+    """Return what differs between two periods; `split` says that both are parts of one Trace."""
     measures = [m for m in MEASURES if not (before.lacks(m) or after.lacks(m))]
     groups = groups_of_days(before, after)
     periods = [Resampled(before, groups[0], (seed, 0)), Resampled(after, groups[1], (seed, 1))]
@@ -197,13 +188,9 @@ def _vcs(before: Period, after: Period) -> tuple[list[str], int]:
     """Return the virtual clusters to compare, most jobs first, and how many are left out."""
     if before.lacking.get("tenants") or after.lacking.get("tenants"):
         return [], 0
-    counts = [
-        period.sums.filter(pl.col("vc").is_not_null()).group_by("vc").agg(pl.col("jobs").sum())
-        for period in (before, after)
-    ]
+    old, new = (p.sums.drop_nulls("vc").group_by("vc").agg(pl.col("jobs").sum()) for p in (before, after))
     both = (
-        counts[0]
-        .join(counts[1], on="vc", suffix="_after")
+        old.join(new, on="vc", suffix="_after")
         .filter(pl.min_horizontal("jobs", "jobs_after") >= FEW)
         .sort(pl.col("jobs") + pl.col("jobs_after"), "vc", descending=[True, False])
     )

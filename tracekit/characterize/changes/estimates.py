@@ -1,4 +1,4 @@
-"""The value of a measure on one side, and in each resample of its days."""
+"""The value of a measure in one period, and in each resample of its days."""
 
 from __future__ import annotations
 
@@ -14,15 +14,11 @@ from tracekit.characterize.changes.verdicts import Estimate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from tracekit.array_types import Bools, Floats, Ints
     from tracekit.characterize.changes.measures import PeriodMeasure
     from tracekit.characterize.changes.periods import Period
     from tracekit.characterize.changes.resampling import DayResamples
 
-    Bools = NDArray[np.bool_]
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
 __all__ = ["Resampled", "Scoped"]
 
@@ -30,16 +26,16 @@ _TELEMETRY = frozenset({"busy_pct", "samples"})
 
 
 class Resampled:
-    """A side and the draws of its days.
+    """A period and the resamples of its days.
 
     Parameters
     ----------
     period : Period
-        What is known of the period.
+        The period.
     groups : sequence of bool arrays, one value for each day
-        Days that may stand for each other.
+        Days that may replace each other.
     seed : sequence of int
-        Of the draws.
+        Seed of the resamples.
     """
 
     def __init__(self, period: Period, groups: Sequence[Bools], seed: Sequence[int]) -> None:
@@ -55,20 +51,12 @@ class Resampled:
         return draw_days(days, days, [np.ones(len(days), dtype=np.bool_)], (*self._seed, 1))
 
     def scoped(self, of: str | None = None, name: str | None = None) -> Scoped:
-        """Return what is known of all jobs, or of those whose column `of` says `name`."""
+        """Return all jobs, or those whose column `of` is `name`."""
         return Scoped(self, of, name)
 
 
 class Scoped:
-    """Some jobs of a side.
-
-    Parameters
-    ----------
-    resampled : Resampled
-        The side.
-    of, name : str, optional
-        The jobs whose column `of` says `name`; all by default.
-    """
+    """Some jobs of a period: those whose column `of` is `name`, or all."""
 
     def __init__(self, resampled: Resampled, of: str | None, name: str | None) -> None:
         self._resampled = resampled

@@ -1,6 +1,6 @@
 """What is compared: each measure with its one definition and where that comes from.
 
-Every measure is made of columns that `sides` reads from the shared views, summed by day, or of the values of single
+Every measure is made of columns that `periods` reads from the shared views, summed by day, or of the values of single
 jobs. A job belongs to the day of its submission with all that it did later; a telemetry sample to the day of its time.
 """
 
@@ -40,13 +40,13 @@ class PeriodMeasure:
     tables: tuple[str, ...] = ()
     """Tables that both must have."""
     by_class: bool = True
-    """Whether it is taken for each size class too."""
+    """Whether it is computed for each size class too."""
     by_vc: bool = False
-    """Whether it is taken for each virtual cluster too."""
+    """Whether it is computed for each virtual cluster too."""
     for_cpu_jobs: bool = True
-    """Whether it says anything about jobs without GPUs."""
+    """Whether it applies to jobs without GPUs."""
     rare: bool = False
-    """Whether so few sources tell it that it is not missed where neither side does."""
+    """Whether so few sources state it that no note is made where neither period has it."""
 
 
 _STATUSES = ("arrivals", "statuses")

@@ -1,4 +1,4 @@
-"""One side of a comparison: what a Trace holds of a period, summed by day, and the values of single jobs.
+"""A period of a Trace: its jobs summed by day, and the values of single jobs.
 
 Days are calendar days in the Trace's own time zone, counted from 1970-01-01.
 """
@@ -82,7 +82,7 @@ ORDER BY ALL
 
 @dataclass(frozen=True)
 class Period:
-    """What is known of a period."""
+    """What a Trace states about a period."""
 
     days: pl.Series
     """Its calendar days, rising; days without a job too."""
@@ -110,17 +110,11 @@ class Period:
         return f"{_date(self.days[0])} to {_date(self.days[-1])}"
 
     def lacks(self, measure: PeriodMeasure) -> str | None:
-        """Return why the side cannot tell a measure, None where it can."""
+        """Return why the period lacks a measure, None where it has it."""
         return next((self.lacking[name] for name in (*measure.needs, *measure.tables) if name in self.lacking), None)
 
     def restricted(self, keep: Callable[[pl.Expr], pl.Expr]) -> Period:
-        """Return the part of the side whose days fulfil a condition.
-
-        Parameters
-        ----------
-        keep : callable
-            Given the expression of the day, returns the condition.
-        """
+        """Return the part of the period whose days fulfil a condition, given the expression of the day."""
         rows = keep(pl.col("day"))
         return replace(
             self,
@@ -148,16 +142,7 @@ def read_day(text: str) -> dt.date:
 
 
 def read_period(trace: Trace, name: str = "", *, memory_limit: str | None = None) -> Period:
-    """Return what a Trace knows of its whole period.
-
-    Parameters
-    ----------
-    trace : Trace
-        What to read.
-    name : str
-        What to call it in an error.
-    memory_limit : str, optional
-        Most memory for joins before they spill to disk, such as '2GB'.
+    """Return the whole period of a Trace, which errors call `name`.
 
     Raises
     ------
@@ -210,7 +195,7 @@ def _lacking(trace: Trace) -> dict[str, str]:
 
 
 def split_period(period: Period, day: dt.date) -> tuple[Period, Period]:
-    """Return what was before a day, and what is from it on.
+    """Return the part of a period before a day, and the part from that day on.
 
     Raises
     ------

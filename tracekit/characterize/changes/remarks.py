@@ -1,4 +1,4 @@
-"""What a reader has to know beside the numbers: the periods, their weekdays and zones, and what is left out."""
+"""The notes of a comparison: the periods, their weekdays and time zones, and what is left out."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ import numpy as np
 
 from tracekit.characterize.changes.measures import CLASS_SHARE, MEASURES
 from tracekit.characterize.changes.verdicts import FEWEST_DAYS
+from tracekit.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
+    from tracekit.array_types import Bools
     from tracekit.characterize.changes.periods import Period
 
-    Bools = NDArray[np.bool_]
 
 __all__ = ["groups_of_days", "remarks"]
 
@@ -25,10 +22,10 @@ _ALIKE = 0.02
 
 
 def groups_of_days(before: Period, after: Period) -> tuple[list[Bools], list[Bools]]:
-    """Return, for each side, within which of its days is resampled: weekdays and weekends apart, or all together.
+    """Return, for each period, the groups of days within which days are resampled: weekdays and weekends, or all days.
 
-    Apart needs five days of each kind on both sides, and about the same share of weekend days: where the shares
-    differ, so would the sums, and the draws have to carry that.
+    Two groups need five days of each kind in both periods, and about the same share of weekend days: where the shares
+    differ, so would the sums, and the resamples have to reflect that.
     """
     kinds = [_weekend(period) for period in (before, after)]
     apart = all(min(kind.sum(), (~kind).sum()) >= FEWEST_DAYS for kind in kinds)
@@ -53,9 +50,9 @@ def remarks(before: Period, after: Period, *, groups: int, vcs_left: int, split:
     Parameters
     ----------
     before, after : Period
-        What was compared.
+        The periods compared.
     groups : int
-        Groups of days within which was resampled.
+        Groups of days within which days were resampled.
     vcs_left : int
         Virtual clusters that are left out.
     split : bool
@@ -76,11 +73,7 @@ def remarks(before: Period, after: Period, *, groups: int, vcs_left: int, split:
 
 
 def _period(name: str, period: Period) -> str:
-    return f"{name}: {period.dates}, {_counted(len(period.days), 'day')}, {_counted(period.jobs, 'job')}"
-
-
-def _counted(number: int, one: str) -> str:
-    return f"{number:,} {one}" + ("" if number == 1 else "s")
+    return f"{name}: {period.dates}, {counted(len(period.days), 'days')}, {counted(period.jobs, 'jobs')}"
 
 
 def _time_base(before: Period, after: Period, *, split: bool) -> list[str]:
@@ -119,7 +112,7 @@ def _order(before: Period, after: Period) -> list[str]:
 
 
 def _left_out(before: Period, after: Period) -> list[str]:
-    """Return which measures cannot be told and why; the many of one reason together."""
+    """Return which measures are missing and why, those with the same reason in one note."""
     reasons: dict[str, list[str]] = {}
     for measure in (*MEASURES, CLASS_SHARE):
         periods = [(name, period.lacks(measure)) for name, period in (("before", before), ("after", after))]
@@ -128,8 +121,4 @@ def _left_out(before: Period, after: Period) -> list[str]:
             continue
         where = " and ".join(name for name, _ in lacking)
         reasons.setdefault(f"the trace {where} {lacking[0][1]}", []).append(measure.name)
-    return [f"left out: {_listed(names)}, since {why}" for why, names in reasons.items()]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)
+    return [f"left out: {', '.join(names)}, since {why}" for why, names in reasons.items()]

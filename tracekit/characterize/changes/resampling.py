@@ -1,7 +1,7 @@
-"""Resampling of whole days: sums and quantiles of what would have been seen with other days of the same kind.
+"""A bootstrap over whole days: sums and quantiles in resamples of the days of a period.
 
-Jobs of one day meet in the queue, come from the same users and fail for the same reasons: days are drawn again, not
-jobs. All measures of a side share its draws.
+Jobs of one day meet in the queue, come from the same users and fail for the same reasons: days are resampled, not
+jobs. All measures of a period share its resamples.
 """
 
 from __future__ import annotations
@@ -14,11 +14,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from tracekit.array_types import Bools, Floats, Ints
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-    Bools = NDArray[np.bool_]
 
 __all__ = ["RESAMPLES", "DayResamples", "draw_days", "quantile", "resampled_quantile"]
 
@@ -27,12 +24,12 @@ RESAMPLES = 1000
 _CELLS = 20_000_000
 """Most numbers in one table, so that memory is bounded whatever the period."""
 _GRID = 4096
-"""Most different values that a resampled quantile tells apart."""
+"""Most distinct values of a resampled quantile."""
 
 
 @dataclass(frozen=True)
 class DayResamples:
-    """The days of a side, drawn again and again.
+    """Resamples of the days of a period.
 
     Attributes
     ----------
@@ -53,8 +50,7 @@ class DayResamples:
 
     def place(self, days: Ints) -> Ints:
         """Return the positions of days in `used`."""
-        found: Ints = np.searchsorted(self.used, days)
-        return found
+        return np.searchsorted(self.used, days)
 
     def sums(self, days: Ints, values: Floats) -> tuple[float, Floats]:
         """Return the sum of `values`, and that of each resample."""
@@ -63,17 +59,17 @@ class DayResamples:
 
 
 def draw_days(days: Ints, used: Ints, groups: Sequence[Bools], seed: Sequence[int]) -> DayResamples:
-    """Draw as many days as there are, with replacement and within each group, over and over.
+    """Resample the days of a period with replacement, within each group.
 
     Parameters
     ----------
     days : int array
-        All days of the side.
+        All days of the period.
     used : int array
-        Those of them with anything on them. The others are drawn too, but all alike, so that a period of many empty
-        days costs nothing.
+        Days with a job or sample. Empty days are drawn too, but as one, so that a period of many empty days costs
+        nothing.
     groups : sequence of bool arrays, one value for each of `days`
-        Which days may stand for each other.
+        Which days may replace each other.
     seed : sequence of int
         The same seed gives the same draws.
     """

@@ -1,4 +1,4 @@
-"""Is a difference more than noise: its interval, its p-value, and what many comparisons at once do to that."""
+"""Whether a difference is more than noise: its interval, its p-value, and the correction for many comparisons."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from tracekit.array_types import Floats
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["FEWEST_DAYS", "RULE", "Estimate", "MeasureDifference", "adjusted", "difference"]
 
 FEWEST_DAYS = 5
-"""With fewer days on a side nothing is said: too few blocks to resample, as in the comparison of policies."""
+"""With fewer days in a period there is no verdict: too few blocks to resample, as in the comparison of policies."""
 
 _LOST = 0.1
 """Largest share of resamples without a value."""
 
 _DUST = 1e-9
-"""A relative change of less is what rounding leaves of equal numbers."""
+"""A smaller relative change is rounding error."""
 
 RULE = (
     "The 95 % interval of the difference draws whole days again on each side, 1,000 times, and runs from the 2.5th to"
@@ -39,7 +38,7 @@ RULE = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measure on one side."""
+    """A measure in one period."""
 
     value: float
     """NaN where there is none."""
@@ -48,14 +47,14 @@ class Estimate:
     n: int
     """Observations."""
     days: int
-    """Days that it rests on."""
+    """Days that it is computed from."""
     groups: int = 1
     """Groups of days within which days were drawn."""
 
 
 @dataclass(frozen=True)
 class MeasureDifference:
-    """What two sides differ by."""
+    """The difference of a measure between two periods."""
 
     value: float | None
     low: float | None
@@ -69,7 +68,7 @@ class MeasureDifference:
 
 
 def difference(before: Estimate, after: Estimate) -> MeasureDifference:
-    """Return what two sides differ by, with intervals and p-value."""
+    """Return the difference between two periods, with intervals and p-value."""
     value = _known(after.value - before.value)
     if value is not None and abs(value) <= _DUST * max(abs(before.value), abs(after.value)):
         value = 0.0

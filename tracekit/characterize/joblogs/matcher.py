@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["matches"]
 
 
-def matches(lines: Sequence[bytes] | pa.Array, patterns: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+def matches(lines: Sequence[bytes] | pa.Array, patterns: tuple[str, ...]) -> npt.Bools:
     """Return for each line whether it matches at least one of some expressions in RE2's syntax.
 
     Raises

@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import duckdb
-    from numpy.typing import NDArray
 
-    Ints = NDArray[np.int64]
-    Floats = NDArray[np.float64]
+    from tracekit.array_types import Bools, Ints
+
 
 __all__ = ["ROUND_STEPS_S", "STEP", "TIMELINE", "grid_us"]
 
@@ -104,10 +103,10 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     return TimelineRows(pl.concat(parts), (*notes, *lost, quota, owner))
 
 
-def _submitting(con: duckdb.DuckDBPyConnection, edges: Ints) -> NDArray[np.bool_]:
+def _submitting(con: duckdb.DuckDBPyConnection, edges: Ints) -> Bools:
     """Return which intervals end by the last submission; all where none does, or no submission is known."""
     last = con.execute("SELECT epoch_us(max(submit_time)) FROM jobs").fetchall()[0][0]
-    ended: NDArray[np.bool_] = edges[1:] <= (np.iinfo(np.int64).max if last is None else last)
+    ended: Bools = edges[1:] <= (np.iinfo(np.int64).max if last is None else last)
     return ended if ended[0] else np.ones_like(ended)
 
 

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import duckdb
-    from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+    from tracekit.array_types import Floats, Ints
+
 
 __all__ = ["TIMELINE", "adjust", "excess_among_attempts", "excess_over_time"]
 

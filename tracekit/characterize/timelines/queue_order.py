@@ -18,13 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import duckdb
-    from numpy.typing import NDArray
 
+    from tracekit.array_types import Bools, Floats, Ints
     from tracekit.characterize.placeable import FreeNodes
 
-    Ints = NDArray[np.int64]
-    Floats = NDArray[np.float64]
-    Bools = NDArray[np.bool_]
 
 __all__ = ["TIMELINE"]
 

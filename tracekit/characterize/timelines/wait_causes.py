@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import duckdb
-    from numpy.typing import NDArray
 
+    from tracekit.array_types import Ints
     from tracekit.characterize.occupancy import Steps
     from tracekit.characterize.placeable import FreeNodes
 
-    Ints = NDArray[np.int64]
 
 __all__ = ["CAPACITY", "PARAMS", "TIMELINE"]
 

@@ -12,8 +12,7 @@ from tracekit.guidelines.interface import Finding, Guideline, LackingError, Meas
 from tracekit.guidelines.intervals import share_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from tracekit.array_types import Ints
     from tracekit.guidelines.evidence import Evidence
 
 __all__ = ["GUIDELINE"]
@@ -110,7 +109,7 @@ def _of_many_users(evidence: Evidence, nodes: pl.DataFrame, excess: pl.DataFrame
     return excess.join(again, on="node_id", how="left", maintain_order="left").filter(pl.col(_WITHOUT) <= _LEVEL)
 
 
-def _by_kind(tried: pl.DataFrame) -> NDArray[np.int64]:
+def _by_kind(tried: pl.DataFrame) -> Ints:
     """Return the failed attempts and the attempts by size class, shape (2, 7)."""
     kinds = tried["kind"].to_numpy()
     columns = (tried[name].to_numpy() for name in ("failed_attempts", "attempts"))
