@@ -160,7 +160,7 @@ def test_a_capability_that_is_lacking_is_told_before_anything_is_computed(make_t
     lacking = {"utilization": Capability(available=False, coverage=0.0, note="no telemetry.")}
     trace = make_trace(**log.tables, manifest_overrides={"capabilities": lacking})
     found = judge(replace(PLAIN, needs=("utilization",), tables=("nodes",)), Evidence(trace))
-    assert (found.verdict, found.why) == ("cannot tell", ("The trace does not tell utilization: no telemetry.",))
+    assert (found.verdict, found.why) == ("cannot tell", ("The trace does not state utilization: no telemetry.",))
     assert judge(replace(PLAIN, tables=("nodes",)), Evidence(trace)).why == ("The trace has no table 'nodes'.",)
 
 

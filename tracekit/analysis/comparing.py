@@ -1,4 +1,4 @@
-"""The step of an analysis that compares with another time."""
+"""The step of an analysis that compares the Trace with another period."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _OPTION = "--compare"
 
 
 def is_day(other: str) -> bool:
-    """Return whether what to compare with is a day; a folder of such a name is written './2017-10-31'."""
+    """Return whether the period to compare with is a day; a folder of such a name is written './2017-10-31'."""
     return re.fullmatch(r"\d{4}-\d{2}-\d{2}", other) is not None
 
 
 def reads_logs(other: str | None) -> bool:
-    """Return whether what to compare with are logs, so that options of a source format have a use."""
+    """Return whether the period to compare with is given as logs, to which options of a source format apply."""
     return other is not None and not is_day(other) and _home(Path(other)) is None
 
 
@@ -40,12 +40,12 @@ def _home(path: Path) -> Path | None:
 
 
 def check_comparison(other: str | None, out: Path) -> None:
-    """Refuse what cannot be compared with, before any work.
+    """Check the period to compare with before any work.
 
     Raises
     ------
     UsageError
-        There is no such day, or the output would replace what to compare with.
+        There is no such day, or the output would replace the other period.
     SourceError
         There is no such file or folder.
     """
@@ -74,27 +74,16 @@ def compare_with_other(
     ingest: Callable[[Path, Path], Trace],
     progress: Progress,
 ) -> list[Answer | Unanswered]:
-    """Return what changed against another time; nothing where that was not asked for.
+    """Return what changed against another period and write its tables below `folder`; nothing where none was asked for.
 
-    Parameters
-    ----------
-    trace : Trace
-        What is analysed.
-    folder : Path
-        Of the report; the tables are written below it, and logs to compare with are read there for a while.
-    settings : AnalysisSettings
-        `compare` says with what.
-    ingest : callable
-        Given logs and a place, returns their Trace.
-    progress : Progress
-        Told what is being done.
+    `ingest` reads the logs of another period at a path into a Trace at a second path, which is removed afterwards.
 
     Raises
     ------
     UsageError
         The day does not split the trace.
     SourceError, TraceError
-        What to compare with cannot be read.
+        The other period cannot be read.
     """
     from tracekit.analysis.steps import error_text, write_answers
     from tracekit.characterize.changes import compare_periods, compare_since

@@ -1,4 +1,4 @@
-"""The fit of an analysis; that of a large Trace goes on beside the other steps, in a process of its own."""
+"""The fit of an analysis; a large Trace is fitted in a process of its own while the other steps run."""
 
 from __future__ import annotations
 
@@ -29,25 +29,13 @@ if TYPE_CHECKING:
 __all__ = ["LARGE", "Fitting"]
 
 LARGE = 300_000
-"""Jobs from which a process of its own is worth its start."""
+"""Number of jobs from which a process of its own pays off."""
 _REPLICATES = 19
 """Samples that a report's bootstrap draws: enough for a p-value of 0.05."""
 
 
 class Fitting:
-    """The fit of a Trace, begun with the block and ended with it.
-
-    Parameters
-    ----------
-    trace : Trace
-        What to fit.
-    folder : Path
-        Of the report, where workload.json and the tables go.
-    settings : AnalysisSettings
-        Whether to fit.
-    progress : Progress
-        Told of the fit, where it is not beside other steps.
-    """
+    """The fit of a Trace: a context that starts it and ends its process, if it has one."""
 
     def __init__(self, trace: Trace, folder: Path, settings: AnalysisSettings, progress: Progress) -> None:
         self._trace, self._folder, self._settings, self._progress = trace, folder, settings, progress
@@ -85,11 +73,11 @@ class Fitting:
             reason = info["reason"] = "No fit was asked for (--no-fit)."
             return [*unfitted_answers(reason)], info
         try:
-            model = self._fit() if self._process is None else self._fitted(self._process)
+            model = self._fit() if self._process is None else self._model_of(self._process)
             answers = fitted_answers(model)
         except DamagedTraceError:
             raise
-        except Exception as error:  # noqa: BLE001 -- numbers that no fit foresaw must not cost the answers of the queries
+        except Exception as error:  # noqa: BLE001 -- a fit that fails must not cost the report its other answers
             what = error_text(error)
             reason = info["reason"] = f"The fit failed: {what}."
             self._progress.note(f"the workload could not be fitted: {what}")
@@ -132,13 +120,13 @@ class Fitting:
 
         return fit(self._trace, replicates=_REPLICATES, progress=self._progress)
 
-    def _fitted(self, process: subprocess.Popen[bytes]) -> WorkloadModel:
-        """Return the model of the other process.
+    def _model_of(self, process: subprocess.Popen[bytes]) -> WorkloadModel:
+        """Return the model that the other process wrote.
 
         Raises
         ------
         TracekitError
-            It failed.
+            The process failed.
         """
         from tracekit.fit.model import WorkloadModel
         from tracekit.report.fit_answers import WORKLOAD

@@ -28,15 +28,7 @@ GRID = 101
 
 
 def with_intervals(frame: pl.DataFrame, intervals: tuple[Interval, ...]) -> pl.DataFrame:
-    """Return the ends of each interval as columns <column>_low and <column>_high; NULL where nothing can be said.
-
-    Parameters
-    ----------
-    frame : polars.DataFrame
-        A result with its hidden columns.
-    intervals : tuple of Interval
-        What to compute.
-    """
+    """Return the ends of each interval as columns <column>_low and <column>_high; NULL where nothing can be said."""
     columns: list[pl.Series] = []
     for interval in intervals:
         counts = frame[interval.count].cast(pl.Float64)

@@ -54,12 +54,12 @@ CONFIDENCE = {
     "D": "read off a figure",
     "E": "arithmetic on other published numbers",
 }
-"""What the letters say."""
+"""Meaning of the letters."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """The public trace that a Trace is compared with."""
+    """The public release that a Trace is compared with."""
 
     title: str
     cluster: str
@@ -67,7 +67,7 @@ class Release:
     jobs: int
     """Jobs of the release, or of the cluster."""
     public: bool
-    """Whether the Trace looks like it."""
+    """Whether the Trace has about as many jobs as the release."""
     note: str
     """The same in words."""
 
@@ -78,7 +78,7 @@ class PublishedComparison:
 
     published: PublishedValue
     measured: float | None
-    """In the unit of the published number; None when the Trace cannot tell."""
+    """In the unit of the published number; None when the Trace lacks it."""
 
     @property
     def difference(self) -> float | None:
@@ -155,16 +155,9 @@ def compare_published(
     *,
     memory_limit: str | None = None,
 ) -> list[PublishedComparison]:
-    """Return the published numbers that a query measures, each beside the measured one.
+    """Return the published numbers that a query measures, each with the measured one.
 
-    Parameters
-    ----------
-    trace : Trace
-        What was asked.
-    answer : Answer
-        What it said.
-    memory_limit : str, optional
-        For queries that have to run once more with other parameters.
+    A number that needs other parameters has the query run once more.
     """
     release = release_of(trace)
     if release is None:

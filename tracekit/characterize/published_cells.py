@@ -15,15 +15,7 @@ __all__ = ["measure"]
 
 
 def measure(frame: pl.DataFrame, number: PublishedValue) -> float | None:
-    """Return the measured value of a published number, or None when the result does not have it.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        The result of `number.query`.
-    number : PublishedValue
-        What to measure.
-    """
+    """Return the measured value of a published number, or None when the result does not have it."""
     import polars as pl
 
     rows = _where(frame, number.row) if number.column in frame.columns else None

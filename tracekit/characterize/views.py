@@ -75,17 +75,7 @@ def _view(path: Path) -> Query:
 def connect_with_views(
     trace: Trace, *, also: Iterable[str] = (), memory_limit: str | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Return a connection with the tables of `trace` and the shared views.
-
-    Parameters
-    ----------
-    trace : Trace
-        Whose tables to read.
-    also : iterable of str
-        Tables that are empty where the Trace has none, so that queries may name them.
-    memory_limit : str, optional
-        Most memory DuckDB may use before it spills to disk, such as '2GB'.
-    """
+    """Return a connection with the tables of `trace` and the shared views; tables of `also` that it lacks are empty."""
     con = trace.connect(memory_limit)
     present = set(trace.tables)
     for table in also:

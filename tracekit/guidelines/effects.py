@@ -1,7 +1,7 @@
-"""What a change would do, by replay: the same jobs under the policy as it is and under the changed ones.
+"""The expected effect of a change, by replay: the same jobs under a baseline policy and under changed ones.
 
 Differences are taken job by job over the jobs that both completed, and their intervals resample whole submission days,
-as `tracekit.replay.results.comparison` does. They are told where what the log recorded carries them (see
+as `tracekit.replay.results.comparison` does. They are reported only where the record of the log supports them (see
 `tracekit.replay.results.record`).
 """
 
@@ -39,7 +39,7 @@ class PolicyDifference:
     assumption: str
     """`DEFAULTS`, or the point of the bracket."""
     jobs: int
-    """Jobs that both completed."""
+    """Number of jobs that both completed."""
     jct_diff_s: float
     jct_diff_share: float | None
     """Of the baseline's mean completion time; None where that is 0."""
@@ -51,12 +51,12 @@ class PolicyDifference:
     queue_diff_share_low: float | None
     queue_diff_share_high: float | None
     support: Support
-    """What the log recorded of these jobs, and whether it carries the effect."""
+    """What the log recorded of these jobs, and whether it supports the effect."""
 
 
 @dataclass(frozen=True)
 class UnsupportedEffect:
-    """An effect that what the log recorded does not carry."""
+    """An effect that the record of the log does not support."""
 
     baseline: str
     policy: str
@@ -65,7 +65,7 @@ class UnsupportedEffect:
 
     @property
     def sentence(self) -> str:
-        """Why it is not told."""
+        """Why it is not reported."""
         return self.support.sentence or ""
 
 
@@ -85,17 +85,17 @@ class Effect:
     """The expected effect of a guideline."""
 
     origin: str
-    """Which replays these are."""
+    """Which replays it comes from."""
     baseline: str
     headline: Literal["jct", "queue"]
     changes: tuple[PolicyDifference, ...]
-    """Of each changed policy under each assumption, of those that can be told; the first is the headline."""
+    """Of each changed policy under each assumption, where the record supports them; the first is the headline."""
     best_by_class: tuple[ClassBest, ...]
     """Under the default assumptions; empty with one changed policy."""
     assumptions: tuple[str, ...]
     """What the replays assumed, one sentence each."""
     unsupported: tuple[UnsupportedEffect, ...] = ()
-    """Policies and assumptions tried of which the effect cannot be told."""
+    """Policies and assumptions tried whose effect the record does not support."""
 
     @property
     def verdict(self) -> str:
@@ -121,14 +121,7 @@ def _sign(share: float) -> int:
 
 
 def effect_of(trial: Trial, replays: Replays) -> Effect | UnsupportedEffect | str:
-    """Return the effect of a trial, one that what the log recorded does not carry, or why there is none, a sentence.
-
-    Parameters
-    ----------
-    trial : Trial
-        What to compare.
-    replays : Replays
-        Where schedules come from.
+    """Return the effect of a trial, one that the record does not support, or a sentence that says why there is none.
 
     Raises
     ------
@@ -170,7 +163,7 @@ def _paired(base: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
 
 
 def _support(paired: pl.DataFrame, record: pl.DataFrame, policy: str) -> Support:
-    """Return whether the log carries the effect; `record` has the columns of `Replays.record`."""
+    """Return whether the log supports the effect; `record` has the columns of `Replays.record`."""
     beside = paired.select("job_id", "queue_s", "queue_s_new").join(
         record, on="job_id", how="left", maintain_order="left"
     )

@@ -1,4 +1,4 @@
-"""What a guideline may ask of a Trace: the queries by name, and SQL over tables, shared views and timelines."""
+"""The evidence of a guideline: queries by name, and SQL over tables, shared views and timelines, each answered once."""
 
 from __future__ import annotations
 
@@ -22,15 +22,7 @@ __all__ = ["Evidence"]
 
 
 class Evidence:
-    """A Trace that answers each question once.
-
-    Parameters
-    ----------
-    trace : Trace
-        What to ask.
-    memory_limit : str, optional
-        Most memory DuckDB may use before it spills to disk, such as '2GB'.
-    """
+    """A Trace that answers each question once."""
 
     def __init__(self, trace: Trace, memory_limit: str | None = None) -> None:
         self.trace = trace
@@ -45,8 +37,8 @@ class Evidence:
             found = self.trace.capabilities.get(name)
             if found is None or not found.available:
                 note = f": {found.note.rstrip('.')}" if found and found.note else ""
-                sentences.append(f"The trace does not tell {name.replace('_', ' ')}{note}.")
-        # A capability tells more than the table that it stands on.
+                sentences.append(f"The trace does not state {name.replace('_', ' ')}{note}.")
+        # A missing capability says more than the missing table behind it.
         return sentences or [f"The trace has no table '{table}'." for table in tables if not self.trace.has(table)]
 
     def query(self, name: str, **params: object) -> Answer:

@@ -6,13 +6,7 @@ __all__ = ["LackingError"]
 
 
 class LackingError(Exception):
-    """The Trace lacks what a guideline needs; raised by its function and caught by the runner.
-
-    Parameters
-    ----------
-    *sentences : str
-        What is lacking, one sentence a thing.
-    """
+    """The Trace lacks what a guideline needs; raised by its function and caught by the runner."""
 
     def __init__(self, *sentences: str) -> None:
         self.sentences = sentences

@@ -1,4 +1,4 @@
-"""Where the schedules of an effect come from: the output of `tracekit replay`, or replays made on the spot."""
+"""The schedules behind an effect: the output of `tracekit replay`, or replays made on demand."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Replays(ABC):
     """Schedules of the same jobs under several policies."""
 
     origin: str
-    """What they are, for people."""
+    """Description for people."""
     can_assume: bool
-    """Whether other assumptions than the default can be tried."""
+    """Whether assumptions other than the default can be tried."""
     part: Part | None = None
     """Which cluster of several was replayed."""
 
@@ -60,13 +60,6 @@ class Replays(ABC):
 
 class FolderReplays(Replays):
     """The output of `tracekit replay`.
-
-    Parameters
-    ----------
-    folder : Path
-        The OUT of the command.
-    trace : Trace
-        Whose jobs these must be.
 
     Raises
     ------
@@ -131,7 +124,7 @@ class FolderReplays(Replays):
         return f"The replays hold {there}, not {policy}."
 
     def record(self) -> pl.DataFrame:
-        """Return what the Trace says; nothing where the replays moved the submissions, as a changed load does."""
+        """Return what the Trace says; NULL where the replays moved the submissions, as a changed load does."""
         names = {"submit_time": "recorded_submit_time", "start_time": "recorded_start", "end_time": "recorded_end"}
         replayed = self._read(next(iter(self._places))).select("job_id", "submit_time")
         recorded = self._trace.scan("jobs").select("job_id", **{new: pl.col(old) for old, new in names.items()})
@@ -146,7 +139,7 @@ class FolderReplays(Replays):
         )
 
     def variants(self, trial: Trial) -> list[str]:
-        """Return what is there of the trial, and the same policies with other parameters."""
+        """Return the policies of the trial that were replayed, and the same policies with other parameters."""
         heads = {_head(policy) for policy in trial.changed}
         named = [p for p in trial.changed if any(_parts(label) == _parts(p) for label in self._places)]
         taken = [_parts(policy) for policy in (trial.baseline, *named)]
@@ -159,17 +152,7 @@ class FolderReplays(Replays):
 
 
 class LiveReplays(Replays):
-    """Replays made when they are asked for, each once.
-
-    Parameters
-    ----------
-    trace : Trace
-        Whose jobs to replay.
-    limit : int
-        The first so many jobs.
-    progress : Progress
-        Told of each replay.
-    """
+    """Replays of the first `limit` jobs of a Trace, made when they are needed, each once."""
 
     can_assume = True
 
@@ -217,7 +200,7 @@ class LiveReplays(Replays):
         return self._tables[key]
 
     def record(self) -> pl.DataFrame:
-        """Return what the jobs that are replayed bring along."""
+        """Return what the log recorded of the replayed jobs."""
         scenario = self.scenario()
         if isinstance(scenario, str):
             return pl.DataFrame(

@@ -130,17 +130,6 @@ def judge_all(
 ) -> Advice:
     """Return what the guidelines say, by id.
 
-    Parameters
-    ----------
-    evidence : Evidence
-        Answers about the Trace; what was asked already is not computed again.
-    replays : Replays, optional
-        Where effects come from.
-    only : sequence of str
-        Ids of guidelines; all by default.
-    progress : Progress, optional
-        Told of each guideline.
-
     Raises
     ------
     TracekitError

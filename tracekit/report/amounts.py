@@ -38,17 +38,7 @@ def amounts(
     tooltip: Sequence[alt.Tooltip],
     bar: str = "series-1",
 ) -> Panel:
-    """Return bars, one a row of `named`, in the order of the rows.
-
-    Parameters
-    ----------
-    rows : list of dict
-        As `named` gives them.
-    value : str
-        Column of the length.
-    bar : str
-        Colour of the bars.
-    """
+    """Return bars, one a row of `named`, in the order of the rows."""
     import altair as alt
 
     names = [r["label"] for r in rows]

@@ -34,19 +34,7 @@ def metrics(answers: Mapping[str, Answer], *names: str) -> dict[str, float]:
 
 
 def answer_info(trace: Trace, answer: Answer, facts: TraceFacts, remark: str | None = None) -> AnswerInfo:
-    """Return an answer as report.json holds it.
-
-    Parameters
-    ----------
-    trace : Trace
-        What was asked.
-    answer : Answer
-        What it said.
-    facts : TraceFacts
-        What the sentence must know of the trace.
-    remark : str, optional
-        A further note.
-    """
+    """Return an answer as report.json holds it."""
     question, rows = answer.question, answer.rows(ROW_LIMIT)
     query = question if isinstance(question, Query) else None
     return {

@@ -116,19 +116,7 @@ def compared(
     published: Mapping[str, Sequence[PublishedComparison]],
     file: str,
 ) -> ComparedAnswer:
-    """Return one question with what each trace says to it.
-
-    Parameters
-    ----------
-    question : Question
-        The question.
-    answers : mapping of str to Answer or Unanswered
-        By trace; at least one has an answer.
-    published : mapping of str to sequence of PublishedComparison
-        By trace, the published numbers that its answer measures.
-    file : str
-        Where all rows are, relative to compare.json.
-    """
+    """Return one question with what each trace says to it."""
     found = {name: a for name, a in answers.items() if isinstance(a, Answer)}
     keys = key_columns(a.frame for a in found.values())
     columns = {c["name"]: c for c in column_infos(next(iter(found.values())))}

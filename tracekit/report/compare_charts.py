@@ -50,15 +50,7 @@ def trace_colours(names: Iterable[str]) -> dict[str, str]:
 
 
 def compare_panels(answer: ComparedAnswer, names: Sequence[str]) -> list[Panel]:
-    """Return the charts of one question; none when its result has no shape that a chart is known for.
-
-    Parameters
-    ----------
-    answer : ComparedAnswer
-        The question.
-    names : sequence of str
-        Every trace of the comparison, so that each keeps its colour.
-    """
+    """Return the charts of one question; none when its result has no shape that a chart is known for."""
     short = labels(names)
     rows = [
         {**row["key"], **values, "trace": short[name]}

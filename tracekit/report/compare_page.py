@@ -31,13 +31,7 @@ _ROWS = 30
 
 
 def render_comparison(comparison: Comparison) -> str:
-    """Return the page of a comparison.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        What compare.json holds; the page shows nothing else.
-    """
+    """Return the page of a comparison."""
     names = [t["name"] for t in comparison["traces"]]
     drawn = {a["name"]: _panels(a, names) for s in comparison["sections"] for a in s["answers"]}
     colours = list(trace_colours(names).items())

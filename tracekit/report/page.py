@@ -44,13 +44,7 @@ CHOICES = 300
 
 
 def render_report(report: Report) -> str:
-    """Return the page of a report.
-
-    Parameters
-    ----------
-    report : Report
-        What report.json holds; the page shows nothing else.
-    """
+    """Return the page of a report."""
     facts = trace_facts(report["quality"], report["time"])
     with unchecked():
         drawn = {a["name"]: panels(a["name"], a["rows"], facts) for s in report["sections"] for a in s["answers"]}
@@ -113,23 +107,12 @@ def draw_page(
 
 
 def render_index(entries: Sequence[IndexEntry]) -> str:
-    """Return the page that lists several reports.
-
-    Parameters
-    ----------
-    entries : sequence of IndexEntry
-        What index.json holds.
-    """
+    """Return the page that lists several reports."""
     return _environment().get_template("index.html.j2").render(entries=entries, policy=_policy([]), css=_safe(_css()))
 
 
 def chart_payload(drawn: Mapping[str, Sequence[Panel]]) -> dict[str, Any]:
     """Return all charts as one JSON value, each dataset once.
-
-    Parameters
-    ----------
-    drawn : mapping of str to sequence of Panel
-        The charts of each query, by query name.
 
     Returns
     -------

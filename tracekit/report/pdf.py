@@ -52,13 +52,6 @@ def find_browser() -> Path:
 def print_pdf(page: Path, target: Path) -> None:
     """Print a page to a PDF, whole or not at all; the page is opened with no network.
 
-    Parameters
-    ----------
-    page : Path
-        report.html.
-    target : Path
-        The PDF.
-
     Raises
     ------
     UsageError

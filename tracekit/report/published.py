@@ -99,18 +99,10 @@ def difference(number: PublishedNumber) -> str:
 def published_view(
     numbers: Sequence[PublishedNumber], traces: Sequence[str] = (), limit: int = LIMIT
 ) -> dict[str, Any]:
-    """Return what a page shows of published numbers: rows, the notes that they refer to, and what the letters say.
+    """Return what a page shows of published numbers: rows, the notes they refer to, and the meaning of the letters.
 
     Numbers without a measured counterpart, such as those of a VC that the trace does not have, are only counted.
-
-    Parameters
-    ----------
-    numbers : sequence of PublishedNumber
-        All of one question.
-    traces : sequence of str
-        The trace of each number; empty when there is only one.
-    limit : int
-        Most rows.
+    `traces` names the trace of each number, where there are several; `limit` is the largest number of rows.
     """
     named = list(zip(numbers, traces or [""] * len(numbers), strict=True))
     measured = [(n, trace) for n, trace in named if n["measured"] is not None]

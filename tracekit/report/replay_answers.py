@@ -44,13 +44,7 @@ def unreplayed_answers(reason: str) -> tuple[list[Answer | Unanswered], ReplayIn
 
 
 def replayed_answers(replays: LiveReplays) -> tuple[list[Answer | Unanswered], ReplayInfo]:
-    """Replay the standard panel and return what a report shows of it.
-
-    Parameters
-    ----------
-    replays : LiveReplays
-        Where the schedules come from; guidelines find them there again.
-    """
+    """Replay the standard panel and return what a report shows of it."""
     scenario = replays.scenario()
     if isinstance(scenario, str):
         return unreplayed_answers(scenario)

@@ -22,10 +22,7 @@ _WIDTH = 420
 def comparison_svg(compared: pl.DataFrame) -> str:
     """Return two pictures side by side: mean and 99th percentile of JCT, and of queueing, by policy and by the log.
 
-    Parameters
-    ----------
-    compared : DataFrame
-        What `beside_record` returns.
+    `compared` is what `beside_record` returns.
     """
     import altair as alt
 
@@ -60,10 +57,7 @@ def _spans(rows: list[dict[str, Any]], ends: tuple[str, str], title: str) -> alt
 def tradeoff_svg(runs: pl.DataFrame) -> str:
     """Return the trade-offs of a sweep: mean JCT against utilization, 95th percentile of queueing, and fairness.
 
-    Parameters
-    ----------
-    runs : DataFrame
-        What `sweep` returns; runs that failed are left out.
+    Runs that failed are left out.
     """
     import altair as alt
 
@@ -93,14 +87,9 @@ def tradeoff_svg(runs: pl.DataFrame) -> str:
 
 
 def fidelity_svg(quantiles: pl.DataFrame, policy: str) -> str:
-    """Return the quantiles of predicted and recorded queueing, one picture a class of jobs.
+    """Return the quantiles of queueing that `policy` predicts and that the log recorded, one picture a class of jobs.
 
-    Parameters
-    ----------
-    quantiles : DataFrame
-        scope, name, quantile, recorded_s, predicted_s (see `fidelity.Fidelity`).
-    policy : str
-        What predicted.
+    `quantiles` has scope, name, quantile, recorded_s, predicted_s (see `fidelity.Fidelity`).
     """
     import altair as alt
 

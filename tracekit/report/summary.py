@@ -1,4 +1,4 @@
-"""The first screen: what this cluster is, and what to change first."""
+"""The summary on the first screen: what the cluster is, and what to change first."""
 
 from __future__ import annotations
 
@@ -27,28 +27,12 @@ _UNTRIED = 1
 def summary(
     answers: Mapping[str, Answer],
     guidelines: dict[str, Any] | None,
-    doubts: Sequence[str] = (),
+    caveats: Sequence[str] = (),
     capacity: CapacityInfo | None = None,
     when: TimeInfo | None = None,
     replay: ReplayInfo | None = None,
 ) -> Summary:
-    """Return the first screen.
-
-    Parameters
-    ----------
-    answers : mapping of str to Answer
-        By name; overview/summary tells what the cluster is.
-    guidelines : dict, optional
-        The document of `tracekit.guidelines`.
-    doubts : sequence of str
-        What a reader must know of the log first.
-    capacity : CapacityInfo, optional
-        The number of GPUs, the same wherever the page tells that of the whole.
-    when : TimeInfo, optional
-        How long the log is, the same wherever the page tells it.
-    replay : ReplayInfo, optional
-        What was replayed.
-    """
+    """Return the summary; all but the answers, by name, are None where the trace or the analysis lacks them."""
     entries = [] if guidelines is None else guidelines["guidelines"]
     holding = sorted((e for e in entries if e["verdict"] == "holds"), key=_place)
     changes = [_change(e) for e in holding if _place(e)[0] <= _ORDER["undecided"]][:CHANGES]
@@ -57,7 +41,7 @@ def summary(
         "heading": _heading(len(changes), len(holding), replay),
         "changes": changes,
         "verdict": _verdict(entries),
-        "doubts": list(doubts),
+        "doubts": list(caveats),
     }
 
 
@@ -65,7 +49,7 @@ _NUMBERS = ("One thing", "Two things", "Three things")
 
 
 def _heading(changes: int, found: int, replay: ReplayInfo | None) -> str:
-    """Return what stands above the changes; of nothing that was not replayed does it say that nothing is to change."""
+    """Return the heading of the changes; it claims that there is nothing to change only where jobs were replayed."""
     if changes:
         return f"{_NUMBERS[changes - 1]} to change first"
     if found:
@@ -80,7 +64,7 @@ def _heading(changes: int, found: int, replay: ReplayInfo | None) -> str:
 
 
 def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: TimeInfo | None) -> str:
-    """Return what the cluster is, as far as the trace tells."""
+    """Return what the cluster is, as far as the trace states it."""
     known = metrics(answers)
 
     def of(metric: str, one: str) -> str:

@@ -39,17 +39,7 @@ def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def write_tables(folder: Path, name: str, frame: pl.DataFrame) -> list[str]:
-    """Write a result below `folder` and return the files, relative to the report.
-
-    Parameters
-    ----------
-    folder : Path
-        The report's folder.
-    name : str
-        The query's name, such as 'queuing/run_time'.
-    frame : DataFrame
-        The result.
-    """
+    """Write a result below `folder` and return the files, relative to the report."""
     base = folder / "tables" / f"{name}.parquet"
     base.parent.mkdir(parents=True, exist_ok=True)
     frame.write_parquet(base, compression="zstd")

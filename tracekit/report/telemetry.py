@@ -1,4 +1,4 @@
-"""Which part of the time and of the machines telemetry covers, in words."""
+"""Sentences about the part of the time and of the machines that telemetry covers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["telemetry_note", "telemetry_period"]
 
 _MOST = 0.9
-"""Part of the trace, and of its machines, that telemetry covers from which on nothing is said of it."""
+"""Share of the trace, and of its machines, from which on telemetry counts as complete."""
 
 
 def telemetry_note(
@@ -35,18 +35,9 @@ def telemetry_note(
 def telemetry_period(
     capabilities: set[str], quality: Quality, times: TimeInfo, coverage: TelemetryCoverage = NO_TELEMETRY
 ) -> str | None:
-    """Return what the telemetry of these capabilities covers, where that is not nearly all of the trace.
+    """Return what the telemetry of 'utilization' or 'host_utilization' covers, where that is not almost the whole trace.
 
-    Parameters
-    ----------
-    capabilities : set of str
-        'utilization' or 'host_utilization'.
-    quality : Quality
-        With the window of each capability.
-    times : TimeInfo
-        Of the trace.
-    coverage : TelemetryCoverage
-        How many machines are watched.
+    `quality` has the window of each capability, `coverage` the number of machines with samples.
     """
     windows = [
         c["window"] for c in quality["capabilities"] if c["name"] in capabilities and c["available"] and c["window"]

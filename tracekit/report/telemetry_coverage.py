@@ -1,4 +1,4 @@
-"""What telemetry watches: how many machines, and how many attempts of which size."""
+"""Telemetry coverage: the number of machines with samples, and of attempts with samples by size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["NO_TELEMETRY", "TelemetryCoverage", "telemetry_coverage"]
 
 @dataclass(frozen=True)
 class TelemetryCoverage:
-    """What telemetry watches."""
+    """The machines and attempts that have samples."""
 
     nodes: int | None = None
     """Machines in the node list; None without one."""
@@ -53,10 +53,9 @@ SELECT gpu_count, nodes, count(*) AS attempts FROM each GROUP BY gpu_count, node
 
 
 def telemetry_coverage(trace: Trace) -> TelemetryCoverage:
-    """Return what the telemetry of a Trace watches.
+    """Return the machines and attempts of a Trace that have samples, as in the view attempt_samples.
 
-    An attempt is watched where a sample is its own, as in the view attempt_samples. Those of unknown size are not
-    counted.
+    Attempts of unknown size are not counted.
     """
     tables = {"nodes": "nodes", "gpu_nodes": "gpu_utilization", "host_nodes": "host_utilization"}
     found = {key: table for key, table in tables.items() if trace.has(table)}

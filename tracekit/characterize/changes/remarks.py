@@ -45,19 +45,7 @@ def _dated(before: Period, after: Period) -> bool:
 
 
 def remarks(before: Period, after: Period, *, groups: int, vcs_left: int, split: bool) -> tuple[str, ...]:
-    """Return the notes of a comparison, one sentence each without a full stop.
-
-    Parameters
-    ----------
-    before, after : Period
-        The periods compared.
-    groups : int
-        Groups of days within which days were resampled.
-    vcs_left : int
-        Virtual clusters that are left out.
-    split : bool
-        Whether both are parts of one Trace.
-    """
+    """Return the notes of a comparison, one sentence each without a full stop."""
     notes = [f"{_period('before', before)}; {_period('after', after)}"]
     notes += _time_base(before, after, split=split)
     if before.timezone != after.timezone:

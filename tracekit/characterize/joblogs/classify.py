@@ -64,13 +64,7 @@ class LogFinding:
 
 
 class Classifier:
-    """Classifies logs by the rules of a book.
-
-    Parameters
-    ----------
-    book : RuleBook
-        From `load_rules`.
-    """
+    """Classifies logs by the rules of a book."""
 
     def __init__(self, book: RuleBook) -> None:
         self.book = book

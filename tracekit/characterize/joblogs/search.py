@@ -57,13 +57,7 @@ class _Signature(NamedTuple):
 
 
 class Searcher:
-    """Searches blocks of lines for the rules of a book.
-
-    Parameters
-    ----------
-    book : RuleBook
-        Its rules are known by their ranks.
-    """
+    """Searches blocks of lines for the rules of a book."""
 
     def __init__(self, book: RuleBook) -> None:
         self._book = book

@@ -58,15 +58,7 @@ def trials_by_name(files: Iterable[LogFile]) -> tuple[list[TrialLogs], int]:
 
 
 class KnownJobs:
-    """The jobs of a Trace that some logs may belong to.
-
-    Parameters
-    ----------
-    trace : Trace
-        Has jobs; attempts where the source tells them.
-    files : iterable of LogFile
-        The logs.
-    """
+    """The jobs of a Trace that some logs may belong to."""
 
     def __init__(self, trace: Trace, files: Iterable[LogFile]) -> None:
         import polars as pl
