@@ -35,7 +35,7 @@ def telemetry_note(
 def telemetry_period(
     capabilities: set[str], quality: Quality, times: TimeInfo, coverage: TelemetryCoverage = NO_TELEMETRY
 ) -> str | None:
-    """Return what the telemetry of 'utilization' or 'host_utilization' covers, where that is not almost the whole trace.
+    """Return what the telemetry of 'utilization' or 'host_utilization' covers, where that is not almost all of it.
 
     `quality` has the window of each capability, `coverage` the number of machines with samples.
     """
