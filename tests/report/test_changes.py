@@ -13,7 +13,7 @@ from tests.characterize.periods import attempts, planted
 from tracekit.analysis import analyze
 from tracekit.characterize.changes import compare_since
 from tracekit.report.change_answers import BY_VC, COMPARED, MEASURES, changed_answers, uncompared_answers
-from tracekit.report.sections.interface import finding, has_chart, panels, section_title, sections_in_order
+from tracekit.report.sections.interface import finding, panels, presentations, section_title, sections_in_order
 from tracekit.resources import folder
 from tracekit.text import plain
 
@@ -161,7 +161,7 @@ def test_a_finding_without_a_change() -> None:
 
 def test_a_chart_draws_relative_changes_by_verdict() -> None:
     rows = [row(), row("jobs a day", verdict="noise"), row("median run time", relative_change=None)]
-    assert has_chart("change/measures")
+    assert presentations()["change/measures"].chart
     (panel,) = panels("change/measures", rows)
     (drawn,) = [d for d in panel.to_dict()["datasets"].values() if len(d) > 1]
     assert [(r["what"], r["change"], r["low"], r["high"], r["verdict"]) for r in drawn] == [

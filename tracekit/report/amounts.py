@@ -37,8 +37,10 @@ def amounts(
     axis_title: str,
     tooltip: Sequence[alt.Tooltip],
     bar: str = "series-1",
+    total: int = 0,
+    what: str = "",
 ) -> Panel:
-    """Return bars, one a row of `named`, in the order of the rows."""
+    """Return bars, one a row of `named`, in the order of the rows; a note says which of `total` rows these are."""
     import altair as alt
 
     names = [r["label"] for r in rows]
@@ -56,7 +58,7 @@ def amounts(
         )
         .properties(height=height(len(names), 24))
     )
-    return Panel(drawn)
+    return Panel(drawn, note=f"Drawn: the {len(rows)} {what}; more in the table." if total > len(rows) else "")
 
 
 def _axis(title: str, values: Sequence[float]) -> alt.Axis:

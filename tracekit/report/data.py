@@ -107,7 +107,7 @@ def build_report(
         telemetry=telemetry_coverage(trace),
         retried=any(a.params.get("rule") == "retried" for a in found.values()),
     )
-    all_answers = [_without_void(a, facts) for a in all_answers]
+    all_answers = [_unanswered_if_empty(a, facts) for a in all_answers]
     found = {a.name: a for a in sorted(all_answers, key=lambda a: reading_order(a.name)) if isinstance(a, Answer)}
     infos = [
         answer_info(
@@ -162,7 +162,7 @@ def write_json(path: Path, content: object) -> None:
 
 
 def trace_facts(quality_info: Quality, times: TimeInfo) -> TraceFacts:
-    """Return what sentences and charts must know of a trace."""
+    """Return the facts about a trace that sentences and charts need."""
     have = {c["name"] for c in quality_info["capabilities"] if c["available"]}
     return TraceFacts(
         vcs="tenants" in have,
@@ -172,7 +172,7 @@ def trace_facts(quality_info: Quality, times: TimeInfo) -> TraceFacts:
     )
 
 
-def _without_void(answer: Answer | Unanswered, facts: TraceFacts) -> Answer | Unanswered:
+def _unanswered_if_empty(answer: Answer | Unanswered, facts: TraceFacts) -> Answer | Unanswered:
     """Return an answer as unanswered, with the reason, where its rows say nothing."""
     if isinstance(answer, Unanswered) or not may_be_empty(answer.name):
         return answer
@@ -181,7 +181,7 @@ def _without_void(answer: Answer | Unanswered, facts: TraceFacts) -> Answer | Un
 
 
 def _span_note(question: Question, times: TimeInfo) -> str | None:
-    """Return how long the log is, beside the number of days in which jobs were submitted."""
+    """Return the length of the log, for the number of days in which jobs were submitted."""
     if question.name != "overview/summary" or not times["span_s"]:
         return None
     return f"days_covered runs from the first to the last submission; the log spans {span_words(times['span_s'])}"
@@ -217,7 +217,7 @@ _BASES = {
 
 
 def time_info(trace: Trace) -> TimeInfo:
-    """Return when it happened, in numbers and in words."""
+    """Return the period of a Trace, in numbers and in words."""
     import polars as pl
 
     manifest = trace.manifest

@@ -12,7 +12,7 @@ from tracekit.characterize.occupancy import never_tried, running, tenants, tries
 from tracekit.characterize.placeable import free_nodes
 from tracekit.characterize.quotas import quotas
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
-from tracekit.characterize.timelines.wait_causes import PARAMS
+from tracekit.characterize.timelines.wait_causes import JOB_COLUMNS, PARAMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,11 +90,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     frame = queued.select(
         "job_id",
         "attempt",
-        "cluster",
-        "vc",
-        "gpu_count",
-        "gpu_class",
-        "class_order",
+        *(column.name for column in JOB_COLUMNS),
         "started",
         out_of_order=pl.Series(early),
         overtaken=pl.Series(overtaken),
@@ -146,11 +142,7 @@ TIMELINE = TimelineTable(
     columns=(
         AnswerColumn("job_id", "text", "the job"),
         AnswerColumn("attempt", "number", "the attempt that ended the wait; NULL for a job that left without one"),
-        AnswerColumn("cluster", "text", "the job's cluster"),
-        AnswerColumn("vc", "text", "the job's tenant"),
-        AnswerColumn("gpu_count", "GPUs", "the job's size"),
-        AnswerColumn("gpu_class", "class", "the job's size class"),
-        AnswerColumn("class_order", "number", "order of the class"),
+        *JOB_COLUMNS,
         AnswerColumn("started", "true or false", "whether the job started; else it left the queue"),
         AnswerColumn("out_of_order", "true or false", "whether it started while a job queued earlier still waited"),
         AnswerColumn("overtaken", "true or false", "whether a job queued later started while it waited"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracekit.characterize.placeable import FreeNodes
 
 
-__all__ = ["CAPACITY", "PARAMS", "TIMELINE"]
+__all__ = ["CAPACITY", "JOB_COLUMNS", "PARAMS", "TIMELINE"]
 
 CAPACITY = Param(
     "capacity",
@@ -32,7 +32,15 @@ CAPACITY = Param(
     ("observed", "listed"),
 )
 PARAMS = (QUOTA, CAPACITY)
-"""What the user of a timeline over the queue may choose."""
+"""Parameters of the timelines of the queue."""
+JOB_COLUMNS = (
+    AnswerColumn("cluster", "text", "the job's cluster"),
+    AnswerColumn("vc", "text", "the job's tenant"),
+    AnswerColumn("gpu_count", "GPUs", "the job's size"),
+    AnswerColumn("gpu_class", "class", "the job's size class"),
+    AnswerColumn("class_order", "number", "order of the class"),
+)
+"""Columns that both timelines of the queue have after job_id and attempt."""
 
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
@@ -66,11 +74,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     frame = waits.select(
         "job_id",
         "attempt",
-        "cluster",
-        "vc",
-        "gpu_count",
-        "gpu_class",
-        "class_order",
+        *(column.name for column in JOB_COLUMNS),
         wait_us="wait_us",
         fair_share_us=pl.Series(fair, dtype=pl.Int64),
         fragmentation_us=pl.Series(fragmented, dtype=pl.Int64) if nodes else pl.lit(None, dtype=pl.Int64),
@@ -135,11 +139,7 @@ TIMELINE = TimelineTable(
     columns=(
         AnswerColumn("job_id", "text", "the job"),
         AnswerColumn("attempt", "number", "the attempt that ended the wait"),
-        AnswerColumn("cluster", "text", "the job's cluster"),
-        AnswerColumn("vc", "text", "the job's tenant"),
-        AnswerColumn("gpu_count", "GPUs", "the job's size"),
-        AnswerColumn("gpu_class", "class", "the job's size class"),
-        AnswerColumn("class_order", "number", "order of the class"),
+        *JOB_COLUMNS,
         AnswerColumn("wait_us", "us", "the wait; the next three add up to it exactly"),
         AnswerColumn("fair_share_us", "us", "while the VC held so much that the job would have exceeded its quota"),
         AnswerColumn("fragmentation_us", "us", "while the quota had room, but no nodes with the wanted locality did"),

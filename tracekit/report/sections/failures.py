@@ -301,10 +301,16 @@ def by_user_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         alt.Tooltip("jobs:Q", format=","),
         alt.Tooltip("failed_share:Q", title="failed", format=".1%"),
     ]
-    axis = "GPU-hours of failed attempts"
-    panel = amounts(shown, value="gpu_hours_lost", axis_title=axis, tooltip=tooltip, bar="status-failed")
-    left = len(losers) - len(shown)
-    return [Panel(panel.chart, note=f"Drawn: the {len(shown)} users who lose most; more in the table." if left else "")]
+    panel = amounts(
+        shown,
+        value="gpu_hours_lost",
+        axis_title="GPU-hours of failed attempts",
+        tooltip=tooltip,
+        bar="status-failed",
+        total=len(losers),
+        what="users who lose most",
+    )
+    return [panel]
 
 
 PRESENTATIONS = (

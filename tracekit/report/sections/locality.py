@@ -16,7 +16,7 @@ from tracekit.report.charts import (
     ranges,
     time_tooltips,
 )
-from tracekit.report.phrases import FEW, SEVERAL, enough, gpu_jobs, largest, sample_size, scope
+from tracekit.report.phrases import FEW, SEVERAL, enough, gpu_jobs, gpus, largest, sample_size, scope
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import count, counted, duration, percent
@@ -65,7 +65,7 @@ def _with_known_waits(rows: list[Row], gpu_class: str) -> list[Row]:
 
 
 def _nodes(number: int) -> str:
-    return "1 node" if number == 1 else f"{number} nodes"
+    return counted(number, "nodes")
 
 
 def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
@@ -179,7 +179,7 @@ def utilization_by_spread_finding(rows: list[Row], facts: TraceFacts) -> str | N
     few, many = several[size][0], several[size][-1]
     seen = [facts.telemetry.attempts.get((float(size), r["node_count"])) for r in (few, many)]
     return (
-        f"GPUs of attempts of {_gpus(size)} were {few['mean_pct']:.1f} % busy on average on {_nodes(few['node_count'])}"
+        f"GPUs of attempts of {gpus(size)} were {few['mean_pct']:.1f} % busy on average on {_nodes(few['node_count'])}"
         f"{_seen(few, seen[0])} and {many['mean_pct']:.1f} % on {_nodes(many['node_count'])}{_seen(many, seen[1])}."
         f"{_beware(seen)}"
     )
@@ -196,10 +196,6 @@ def _beware(attempts: list[int | None]) -> str:
     return " So few attempts do not tell whether that is the cause." if few else ""
 
 
-def _gpus(number: float) -> str:
-    return "1 GPU" if number == 1 else f"{count(number)} GPUs"
-
-
 def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the utilization's percentiles of sizes that were seen on several numbers of nodes."""
     widths: dict[float, int] = {}
@@ -207,7 +203,7 @@ def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         widths[row["gpu_count"]] = widths.get(row["gpu_count"], 0) + 1
     several = [r for r in rows if widths[r["gpu_count"]] >= 2] or rows
     kept = sorted(several, key=lambda r: -r["samples"])[:NODE_COUNTS]
-    shown = [{**r, "layout": f"{_gpus(r['gpu_count'])}, {_nodes(r['node_count'])}"} for r in several if r in kept]
+    shown = [{**r, "layout": f"{gpus(r['gpu_count'])}, {_nodes(r['node_count'])}"} for r in several if r in kept]
     if not shown:
         return []
     drawn = _utilization(shown, "layout", [r["layout"] for r in shown], {"layout": "GPUs and nodes"}, step=26)
@@ -261,7 +257,7 @@ def utilization_by_colocation_finding(rows: list[Row], facts: TraceFacts) -> str
     seen = facts.telemetry.of_size(size) if facts.telemetry.attempts else None
     of = "attempts" if seen is None else f"the {counted(seen, 'attempts')} watched"
     return (
-        f"GPUs of {of} of {_gpus(size)} were {alone[size]['mean_pct']:.1f} % busy on average while no other job held"
+        f"GPUs of {of} of {gpus(size)} were {alone[size]['mean_pct']:.1f} % busy on average while no other job held"
         f" GPUs of their nodes, and {beside[size]['mean_pct']:.1f} % while one did.{_beware([seen])}"
     )
 
@@ -273,7 +269,7 @@ def utilization_by_colocation_chart(rows: list[Row], _: TraceFacts) -> list[Pane
         samples[row["gpu_count"]] = samples.get(row["gpu_count"], 0) + row["samples"]
     kept = sorted(sorted(samples, key=lambda g: (-samples[g], g))[:SIZES])
     shown = [
-        {**r, "size": _gpus(r["gpu_count"]), "company": _SHARED if r["colocated"] else _ALONE}
+        {**r, "size": gpus(r["gpu_count"]), "company": _SHARED if r["colocated"] else _ALONE}
         for r in rows
         if r["gpu_count"] in kept
     ]
@@ -283,7 +279,7 @@ def utilization_by_colocation_chart(rows: list[Row], _: TraceFacts) -> list[Pane
     drawn = _utilization(
         shown,
         "size",
-        [_gpus(g) for g in kept],
+        [gpus(g) for g in kept],
         {"size": "GPUs", "company": "when"},
         step=40,
         by="company",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.report.axes import hour_axis
 from tracekit.report.charts import GPU_CLASSES, STATUSES, Panel, bars, data
-from tracekit.report.phrases import gpu_jobs, largest, status_word
+from tracekit.report.phrases import gpu_jobs, hour_span, largest, status_word
 from tracekit.report.sections.interface import Presentation
 from tracekit.text import count, counted, duration, percent
 
@@ -98,13 +98,9 @@ def arrivals_finding(rows: list[Row], _: TraceFacts) -> str | None:
     high, low = largest(rows, "jobs"), largest(rows, "jobs", sign=-1)
     if high is None or low is None or high["jobs"] == low["jobs"]:
         return None
-    busy = f"{_hours(high['hour'])} ({counted(high['jobs'], 'jobs')})"
-    quiet = f"{_hours(low['hour'])} ({count(low['jobs'])})"
+    busy = f"{hour_span(high['hour'])} ({counted(high['jobs'], 'jobs')})"
+    quiet = f"{hour_span(low['hour'])} ({count(low['jobs'])})"
     return f"The busiest hour is that between {busy}, the quietest that between {quiet}, over all days together."
-
-
-def _hours(hour: int) -> str:
-    return f"{hour:02}:00 and {(hour + 1) % 24:02}:00"
 
 
 def arrivals_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:

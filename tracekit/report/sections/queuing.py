@@ -173,6 +173,6 @@ PRESENTATIONS = (
         "queuing/queue_delay",
         finding=queue_delay_finding,
         chart=queue_delay_chart,
-        undivided="How long do jobs wait, and do larger jobs wait longer?",
+        without_vcs="How long do jobs wait, and do larger jobs wait longer?",
     ),
 )

@@ -161,12 +161,12 @@ PRESENTATIONS = (
         "queuing/delay_causes",
         finding=causes_finding,
         chart=causes_chart,
-        undivided="Do jobs wait because too few GPUs are free, or because free GPUs are scattered?",
+        without_vcs="Do jobs wait because too few GPUs are free, or because free GPUs are scattered?",
     ),
     Presentation(
         "queuing/out_of_order",
         finding=order_finding,
         chart=order_chart,
-        undivided="How often do jobs overtake others, and does it cost those anything?",
+        without_vcs="How often do jobs overtake others, and does it cost those anything?",
     ),
 )

@@ -230,6 +230,6 @@ def _time(rows: Sequence[Row], facts: TraceFacts) -> alt.X:
 PRESENTATIONS = (
     Presentation("queuing/gpu_time_held", finding=held_finding),
     Presentation("queuing/cluster_timeline", finding=timeline_finding, chart=timeline_chart),
-    Presentation("queuing/timeline", finding=vc_timeline_finding, chart=vc_timeline_chart, void=no_vc_timeline),
+    Presentation("queuing/timeline", finding=vc_timeline_finding, chart=vc_timeline_chart, why_empty=no_vc_timeline),
     Presentation("locality/fragmentation", finding=fragmentation_finding, chart=fragmentation_chart),
 )

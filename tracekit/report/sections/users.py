@@ -101,11 +101,8 @@ def queueing_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         alt.Tooltip("gpu_hours:Q", title="GPU-hours", format=",.1f"),
         alt.Tooltip("completed_share:Q", title="completed", format=".1%"),
     ]
-    panel = amounts(shown, value="queue_hours", axis_title="hours in the queue, all GPU jobs", tooltip=tooltip)
-    left = len(rows) - len(shown)
-    return [
-        Panel(panel.chart, note=f"Drawn: the {len(shown)} users who waited most; more in the table." if left else "")
-    ]
+    axis, most, total = "hours in the queue, all GPU jobs", "users who waited most", len(rows)
+    return [amounts(shown, value="queue_hours", axis_title=axis, tooltip=tooltip, total=total, what=most)]
 
 
 PRESENTATIONS = (

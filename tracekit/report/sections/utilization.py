@@ -14,6 +14,7 @@ from tracekit.report.charts import (
     status_colours,
     status_legend,
 )
+from tracekit.report.phrases import gpus
 from tracekit.report.sections.interface import Presentation
 from tracekit.text import count, counted, duration, shorten
 
@@ -50,13 +51,9 @@ def gpu_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     low, high = min(sizes, key=lambda g: sizes[g]), max(sizes, key=lambda g: sizes[g])
     return (
-        f"The GPUs of jobs of {_gpus(low)} were least busy, {sizes[low]:.1f} % on average, those of jobs of"
-        f" {_gpus(high)} most, {sizes[high]:.1f} %."
+        f"The GPUs of jobs of {gpus(low)} were least busy, {sizes[low]:.1f} % on average, those of jobs of"
+        f" {gpus(high)} most, {sizes[high]:.1f} %."
     )
-
-
-def _gpus(number: float) -> str:
-    return "1 GPU" if number == 1 else f"{count(number)} GPUs"
 
 
 def gpu_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
@@ -98,7 +95,7 @@ def gpu_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
 def dedicated_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say the mean of each of the sizes that were seen most."""
     seen = sorted(rows, key=lambda r: (-r["samples"], r["gpu_count"]))[:3]
-    parts = [f"{r['mean_pct']:.1f} % in jobs of {_gpus(r['gpu_count'])}" for r in sorted(seen, key=_size)]
+    parts = [f"{r['mean_pct']:.1f} % in jobs of {gpus(r['gpu_count'])}" for r in sorted(seen, key=_size)]
     if not parts:
         return None
     listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
@@ -112,7 +109,7 @@ def _size(row: Row) -> float:
 def dedicated_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw median, 90th and 95th percentile by job size."""
     kept = sorted(sorted(rows, key=lambda r: (-r["samples"], r["gpu_count"]))[:SIZES], key=_size)
-    shown = [{**r, "size": _gpus(r["gpu_count"])} for r in kept]
+    shown = [{**r, "size": gpus(r["gpu_count"])} for r in kept]
     if not shown:
         return []
     drawn = ranges(
@@ -141,7 +138,7 @@ def idle_finding(rows: list[Row], _: TraceFacts) -> str | None:
     text = f"{jobs} of the table wasted {count(wasted)} GPU-hours"
     if len(rows) == 1:
         return f"{text} (mean utilization {worst['mean_pct']:.1f} %)."
-    what = f"job {shorten(worst['job_id'], 40)}{whose} held {_gpus(worst['gpu_count'])} for {duration(worst['run_s'])}"
+    what = f"job {shorten(worst['job_id'], 40)}{whose} held {gpus(worst['gpu_count'])} for {duration(worst['run_s'])}"
     return (
         f"{text[0].upper()}{text[1:]}, the first alone {count(worst['wasted_gpu_h'])}:"
         f" {what} at a mean of {worst['mean_pct']:.1f} %."
@@ -213,7 +210,7 @@ PRESENTATIONS = (
         "utilization/idle_jobs",
         finding=idle_finding,
         chart=idle_chart,
-        nothing="No job that was watched held GPUs for an hour or more at 10 % utilization or less.",
+        without_rows="No job that was watched held GPUs for an hour or more at 10 % utilization or less.",
     ),
     Presentation("utilization/host", finding=host_finding, chart=host_chart),
 )

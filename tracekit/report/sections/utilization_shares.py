@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.report.axes import hour_axis
 from tracekit.report.charts import Panel, bars, data, palette, percent_axis
-from tracekit.report.phrases import largest
+from tracekit.report.phrases import hour_span, largest
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import duration, labels, percent, shorten
@@ -89,14 +89,10 @@ def hour_finding(rows: list[Row], _: TraceFacts) -> str | None:
     other = f" in {shorten(least['cluster'], 30)}" if where else ""
     what = "The largest share of a cluster's GPUs is" if where else "The most GPUs are"
     return (
-        f"{what} held between {_hours(most['hour'])}{where}, {percent(most['allocated_share'])} on average,"
-        f" and the {'smallest' if where else 'fewest'} between {_hours(least['hour'])}{other},"
+        f"{what} held between {hour_span(most['hour'])}{where}, {percent(most['allocated_share'])} on average,"
+        f" and the {'smallest' if where else 'fewest'} between {hour_span(least['hour'])}{other},"
         f" {percent(least['allocated_share'])}."
     )
-
-
-def _hours(hour: int) -> str:
-    return f"{hour:02d}:00 and {(hour + 1) % 24:02d}:00"
 
 
 def hour_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
@@ -179,6 +175,6 @@ def _by_hour(rows: list[Row], column: str, axis: alt.Axis, form: str, colours: d
 
 
 PRESENTATIONS = (
-    Presentation("utilization/vc", finding=vc_finding, chart=vc_chart, void=no_vcs),
+    Presentation("utilization/vc", finding=vc_finding, chart=vc_chart, why_empty=no_vcs),
     Presentation("utilization/cluster_by_hour", finding=hour_finding, chart=hour_chart),
 )

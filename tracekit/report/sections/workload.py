@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import Panel, bars
-from tracekit.report.phrases import largest
+from tracekit.report.phrases import gpus, largest
 from tracekit.report.sections.interface import Presentation
 from tracekit.text import count, duration, percent, shorten
 
@@ -24,20 +24,14 @@ def gpu_request_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if common is None or common["jobs_share"] is None:
         return None
     share = f"{percent(common['jobs_share'])} of the jobs of known size"
-    text = f"The commonest request is {_gpus(common['gpu_count'])} ({share})"
+    text = f"The commonest request is {gpus(common['gpu_count'])} ({share})"
     heavy = largest(rows, "gpu_hours_share")
     if heavy is None:
         return text + "."
     if heavy is common:
         return f"{text}, which also takes the most GPU time ({percent(heavy['gpu_hours_share'])})."
-    who = f"{_gpus(heavy['gpu_count'])} ({percent(heavy['gpu_hours_share'])})"
+    who = f"{gpus(heavy['gpu_count'])} ({percent(heavy['gpu_hours_share'])})"
     return f"{text}; the largest share of GPU time goes to requests for {who}."
-
-
-def _gpus(number: float) -> str:
-    if number == 0:
-        return "no GPU"
-    return "1 GPU" if number == 1 else f"{count(number)} GPUs"
 
 
 def gpu_request_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
@@ -132,18 +126,17 @@ def recurrence_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
         alt.Tooltip("run_s_cv:Q", title="spread of run times", format=".2f"),
         alt.Tooltip("gpu_hours:Q", title="GPU-hours", format=",.1f"),
     ]
-    panel = amounts(shown, value="jobs", axis_title="jobs", tooltip=tooltip)
-    left = len(rows) - len(shown)
-    return [Panel(panel.chart, note=f"Drawn: the {len(shown)} largest groups; more in the table." if left else "")]
+    total, most = len(rows), "largest groups"
+    return [amounts(shown, value="jobs", axis_title="jobs", tooltip=tooltip, total=total, what=most)]
 
 
 PRESENTATIONS = (
     Presentation("workload/gpu_request", finding=gpu_request_finding, chart=gpu_request_chart),
-    Presentation("workload/gangs", finding=gangs_finding, chart=gangs_chart, void=no_gangs),
+    Presentation("workload/gangs", finding=gangs_finding, chart=gangs_chart, why_empty=no_gangs),
     Presentation(
         "workload/recurrence",
         finding=recurrence_finding,
         chart=recurrence_chart,
-        nothing="No job belongs to a group by which it could be known again.",
+        without_rows="No job belongs to a group by which it could be known again.",
     ),
 )
