@@ -80,7 +80,7 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
     ]
     assert finding("queuing/delay_causes", causes, WHOLE) == (
         "Of 4 waits of GPU jobs above 0 s, 1 (25.0 %) were mostly due to too few free GPUs in the whole cluster; it"
-        " explains 50.0 % of all time waited. Whether scattered GPUs played a part cannot be told, since the log does"
+        " explains 50.0 % of all time waited. Whether scattered GPUs played a part is unknown, since the log does"
         " not say where jobs ran. During the other 3 enough GPUs were free: what was waited for, such as starting"
         " up, is not known."
     )
@@ -105,7 +105,7 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
     ]
     said = finding("queuing/out_of_order", order, WHOLE) or ""
     assert said.startswith(
-        "2 of 4 starts of GPU jobs overtook a job; in 50.0 % of the cases that can be told no overtaken job had room"
+        "2 of 4 starts of GPU jobs overtook a job; in 50.0 % of the cases that can be decided no overtaken job had room"
     )
     more = [{**order[0], "starts": 40, "harmless_share": 0.0}]
     assert (finding("queuing/out_of_order", more, WHOLE) or "").startswith(
@@ -253,7 +253,7 @@ def test_few_attempts_behind_many_samples_are_told() -> None:
     few = TraceFacts(telemetry=TelemetryCoverage(attempts={(16.0, 2): 1, (16.0, 8): 40}))
     assert finding("locality/utilization_by_spread", rows, few) == (
         "GPUs of attempts of 16 GPUs were 43.8 % busy on average on 2 nodes (900 samples of 1 attempt) and 29.0 % on 8"
-        " nodes (900 samples of 40 attempts). So few attempts do not tell whether that is the cause."
+        " nodes (900 samples of 40 attempts). So few attempts do not show whether that is the cause."
     )
     many = TraceFacts(telemetry=TelemetryCoverage(attempts={(16.0, 2): 30, (16.0, 8): 40}))
     assert (finding("locality/utilization_by_spread", rows, many) or "").endswith("(900 samples of 40 attempts).")

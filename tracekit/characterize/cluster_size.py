@@ -1,4 +1,4 @@
-"""How many GPUs the cluster has, by a named source, since sources differ."""
+"""The number of GPUs of the cluster, by a named source, since sources differ."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Capacity:
     gpus: int
     """All GPUs [GPUs]."""
     by_node: pl.DataFrame
-    """node_id and gpu_count [GPUs], ordered by node_id; empty when the source knows totals only."""
+    """node_id and gpu_count [GPUs], ordered by node_id; empty when the source states only totals."""
     alternatives: dict[str, int] = field(default_factory=dict)
     """GPUs by each other source that the trace has [GPUs]."""
     note: str = ""
-    """How the number came about."""
+    """The source of the number in words."""
     word: str = ""
     """The same in a word or two: listed, stated, observed, or by which file."""
 

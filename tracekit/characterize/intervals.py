@@ -1,7 +1,7 @@
-"""How sure a share or a median is: 95 % confidence intervals for columns of a result.
+"""Confidence intervals of 95 % for shares and medians in the columns of a result.
 
-Both methods take the observations as independent draws. Jobs of one user resemble each other, so that true intervals
-are wider; samples of telemetry follow each other and get no interval at all.
+Both methods treat the observations as independent. Jobs of one user resemble each other, so that true intervals are
+wider; samples of telemetry are autocorrelated and get no interval at all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a gang of GPUs would have fitted on the nodes at a moment, with the locality it wants.
+"""Whether a gang of GPUs would have fitted on the free GPUs of nodes at a moment, with the locality it wants.
 
 A gang wants the fewest nodes that can hold it: on one node where nodes are large enough, else whole nodes and, for
 the rest, one more node with enough free GPUs. Philly (ATC'19) and its successors schedule by this rule first.

@@ -1,4 +1,4 @@
-"""How many GPUs each tenant may use through time, by a named source, since few traces publish quotas."""
+"""The quota of GPUs of each tenant through time, by a named source, since few traces publish quotas."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ CLUSTER_GPUS = Param(
 """The parameter by which queries let the user say how large the cluster is."""
 
 ALLOWED = "quota: "
-"""How the note begins that tells where the quotas of VCs come from."""
+"""Start of the note on the source of the quotas of VCs."""
 
 OWNED = "what a cluster owns: "
-"""How the note begins that tells where a cluster's GPUs come from."""
+"""Start of the note on the source of a cluster's GPUs."""
 
 
 def quotas(
@@ -63,7 +63,7 @@ def quotas(
     Returns
     -------
     list of Steps
-        NaN where the source does not tell.
+        NaN where the source does not state it.
     str
         What was used.
     """
@@ -120,7 +120,7 @@ def cluster_gpus(
     Returns
     -------
     float64 array, shape (tenants, intervals)
-        NaN where nothing tells.
+        NaN where no source states it.
     str
         Begins with `OWNED`.
 

@@ -167,7 +167,7 @@ def _beside(first: PolicyDifference, effect: Effect) -> str:
     """Return what the log recorded of the jobs of an effect."""
     support = first.support
     n = support.recorded_jobs
-    jobs = "these jobs" if n == first.jobs else f"the {n:,} of them whose start it tells"
+    jobs = "these jobs" if n == first.jobs else f"the {n:,} of them whose start it records"
     waited, replayed = (duration(wait or 0) for wait in (support.recorded_queue_s, support.baseline_queue_s))
     took = "" if support.recorded_jct_s is None else f", and ended {duration(support.recorded_jct_s)} after submission"
     return f"By the log {jobs} waited {waited} on average ({replayed} under {effect.baseline}){took}."

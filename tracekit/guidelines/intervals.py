@@ -1,7 +1,7 @@
-"""How sure a number is: 95 % intervals by resampling whole days, and exact ones of a share.
+"""Confidence intervals of 95 %: by resampling whole days, and exact ones of a share.
 
-Jobs of one day meet each other in the queue, come from the same users and fail for the same reasons, so that days, not
-jobs, are drawn again.
+Jobs of one day meet in the queue, come from the same users and fail for the same reasons, so days, not jobs, are
+resampled.
 """
 
 from __future__ import annotations

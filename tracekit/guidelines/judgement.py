@@ -1,4 +1,4 @@
-"""What one guideline says of a Trace."""
+"""The judgement of one guideline on a Trace."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Verdict = Literal["holds", "does not hold", "cannot tell"]
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a guideline says of a Trace."""
+    """The judgement of one guideline on a Trace."""
 
     guideline: Guideline
     verdict: Verdict
     why: tuple[str, ...]
-    """What decided it: what is lacking, or which threshold was not crossed; empty when it holds."""
+    """What is lacking, or which threshold was not crossed; empty when it holds."""
     finding: Finding | None = None
-    """None when the Trace cannot tell."""
+    """None when the Trace lacks what it needs."""
     effect: Effect | None = None
-    """What the replay says; of guidelines that hold only."""
+    """The expected effect by replay; only of guidelines that hold."""
     no_effect: str = ""
-    """Why there is no effect; of guidelines that hold only."""
+    """Why there is no effect; only of guidelines that hold."""
     unsupported: UnsupportedEffect | None = None
-    """The effect that what the log recorded does not carry, where that is why."""
+    """The effect that the record of the log does not support, where that is why."""

@@ -14,7 +14,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#!&~])")
 
 _HEADS = (
     ("holds", "What to change"),
-    ("cannot tell", "What cannot be told"),
+    ("cannot tell", "What cannot be decided"),
     ("does not hold", "What the trace does not show"),
 )
 

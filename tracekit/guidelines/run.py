@@ -112,7 +112,7 @@ def guidelines(
     if try_jobs is not None and try_jobs < 1:
         raise UsageError("at least one job must be replayed", where="try_jobs")
     opened = Trace.of(trace)
-    told = progress or Progress()
+    progress = progress or Progress()
     replays: Replays | None = None
     if replay is not None:
         from tracekit.guidelines.replays import FolderReplays
@@ -121,14 +121,14 @@ def guidelines(
     elif try_jobs is not None:
         from tracekit.guidelines.replays import LiveReplays
 
-        replays = LiveReplays(opened, try_jobs, told)
-    return judge_all(Evidence(opened, memory_limit), replays, only=only, progress=told)
+        replays = LiveReplays(opened, try_jobs, progress)
+    return judge_all(Evidence(opened, memory_limit), replays, only=only, progress=progress)
 
 
 def judge_all(
     evidence: Evidence, replays: Replays | None, *, only: Sequence[str] = (), progress: Progress | None = None
 ) -> Advice:
-    """Return what the guidelines say, by id.
+    """Return the judgements of all guidelines, or of those named in `only`, by id.
 
     Raises
     ------
@@ -145,7 +145,7 @@ def judge_all(
 
 
 def judge(guideline: Guideline, evidence: Evidence, replays: Replays | None = None) -> Judgement:
-    """Return what one guideline says.
+    """Return the judgement of one guideline.
 
     It holds when every threshold is crossed, and no 95 % interval reaches to the other side of its threshold.
     """
@@ -166,7 +166,7 @@ def judge(guideline: Guideline, evidence: Evidence, replays: Replays | None = No
 
 
 def _found(guideline: Guideline, evidence: Evidence) -> Finding:
-    """Return the finding; what goes wrong in the function of a plug-in is told and stops no other guideline."""
+    """Return the finding; an error in the function of a plug-in becomes its reason and stops no other guideline."""
     try:
         finding = guideline.find(evidence)
         missing = [measure.key for measure in guideline.measures if measure.key not in finding.numbers]
@@ -177,8 +177,8 @@ def _found(guideline: Guideline, evidence: Evidence) -> Finding:
     except Exception as error:
         if guideline.find.__module__.startswith(_OURS):
             raise
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        raise LackingError(f"The function of this guideline failed: {shorten(told, 300)}.") from error
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise LackingError(f"The function of this guideline failed: {shorten(text, 300)}.") from error
     return finding
 
 
@@ -222,8 +222,8 @@ def _verdict(guideline: Guideline, finding: Finding) -> tuple[Verdict, tuple[str
     if missed:
         if finding.covers is not None and finding.covers < LEAST_COVERED:
             few, needed = shown(finding.covers, "share"), shown(LEAST_COVERED, "share")
-            told = f"Only {few} of {finding.covers_of} are measured: the problem may stand elsewhere"
-            return "cannot tell", (f"{told} ({needed} are needed).", *missed)
+            text = f"Only {few} of {finding.covers_of} are measured: the problem may stand elsewhere"
+            return "cannot tell", (f"{text} ({needed} are needed).", *missed)
         return "does not hold", tuple(missed)
     if unknown or unsure:
         return "cannot tell", (*unknown, *unsure)

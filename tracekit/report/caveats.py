@@ -59,7 +59,7 @@ def caveats(
     if held is not None and held < _FEW:
         doubts.append(
             f"The jobs of this log hold {percent(held)} of the GPUs: it may be a part of the load only, and does not"
-            " tell how full the cluster was."
+            " show how full the cluster was."
         )
     unknown = known.get("unknown_status_share", 0)
     if unknown >= _MANY:

@@ -94,7 +94,7 @@ def why_undrawn(model: WorkloadModel, entry: dict[str, Any]) -> str | None:
         return None if entry["chosen"] is not None else str(entry["reason"])
     if entry.get("quantiles_s") is None:
         if entry["median_ratio"] is not None:
-            return f"less than {LEAST_JOBS}, and the model does not tell their quantiles: fit again"
+            return f"less than {LEAST_JOBS}, and the model lacks their quantiles: fit again"
         return f"less than {LEAST_JOBS}, and less than {LEAST_KNOWN} that are known to the end"
     if fitted_distribution(model, entry) is None:
         return f"less than {LEAST_JOBS}, and no fit of a larger group"

@@ -118,5 +118,5 @@ def _verdict(entries: list[dict[str, Any]]) -> str:
     return (
         f"Of {len(entries)} problems that the guidelines look for, {shown or 'none'} {'were' if shown > 1 else 'was'}"
         f" found in this trace, {not_shown or 'none'} {'are' if not_shown > 1 else 'is'} absent, and"
-        f" {unknown or 'none'} cannot be decided, since the trace tells too little.{rest}"
+        f" {unknown or 'none'} cannot be decided, since the trace states too little.{rest}"
     )

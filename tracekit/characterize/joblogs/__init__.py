@@ -1,4 +1,4 @@
-"""Why trials failed, read from what their jobs printed: logs to reasons by ordered rules.
+"""Find the reasons of failed trials in the logs of their jobs, by ordered rules.
 
 book = load_rules(["mine.toml"])
 found = classify_logs([Path("logs")], rules=book, trace=Trace.open("my-trace"))

@@ -52,7 +52,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class LogFinding:
-    """What one log tells."""
+    """The finding of one log."""
 
     hit: Hit | None
     ends_well: bool
@@ -72,7 +72,7 @@ class Classifier:
         self._tail = max(_END, *((rule.within_last_kib or 0) << 10 for rule in book.rules), 0)
 
     def classify(self, stream: _Readable, chunk: int = CHUNK) -> LogFinding:
-        """Read a log to its end and return what it tells; the result does not depend on `chunk`.
+        """Read a log to its end and return its finding, which does not depend on `chunk`.
 
         Parameters
         ----------
@@ -107,7 +107,7 @@ class Classifier:
         return self._judge(scan, tail, size)
 
     def _judge(self, scan: _Scan, tail: bytes, size: int) -> LogFinding:
-        """Add what only the end of the log can tell."""
+        """Add the rules and signs that apply to the end of the log."""
         begins, lines = _last_lines(tail)
         well = matches(lines, self.book.ends_well)
         sign = matches(lines, self.book.failure_signs)

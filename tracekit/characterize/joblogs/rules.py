@@ -55,11 +55,11 @@ class LogRule:
     signatures: tuple[str, ...]
     """Regular expressions in RE2's syntax, for one line without its end."""
     unless: tuple[str, ...] = ()
-    """A line that one of these matches too is no hit."""
+    """A line that one of these matches as well is not a hit."""
     within_last_kib: int | None = None
     """The line has to begin within this many KiB of the end of its file; such a rule takes the last hit."""
     status: tuple[str, ...] = ()
-    """Statuses of an attempt that alone tell the reason when no line does."""
+    """Statuses of an attempt that imply the reason when no line matches."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class RuleBook:
     ignore: tuple[str, ...] = ()
     """A line that one of these matches is never a hit."""
     ends_well: tuple[str, ...] = ()
-    """A line near the end of a log that tells that the job succeeded: hits above it were overcome."""
+    """Expressions for a line near the end of a log that shows that the job succeeded in spite of hits above it."""
     failure_signs: tuple[str, ...] = ()
-    """A line near the end of a log that tells that something went wrong, though not what."""
+    """Expressions for a line near the end of a log that shows that something went wrong, though not what."""
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
@@ -81,7 +81,7 @@ class RuleBook:
 
 
 def load_rules(files: Iterable[str | Path] = (), *, built_in: bool = True) -> RuleBook:
-    """Return the rules of tracekit together with those of the user.
+    """Return the built-in rules together with those of the user.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def load_rules(files: Iterable[str | Path] = (), *, built_in: bool = True) -> Ru
     Raises
     ------
     UsageError
-        A file cannot be read, is no TOML, or a rule in it cannot be used; the line of the rule is told.
+        A file cannot be read, is no TOML, or a rule in it cannot be used; the error names the line of the rule.
     """
     known: dict[str, Reason] = {NO_SIGNATURE.name: NO_SIGNATURE}
     own = _RulesFile(_BUILT_IN, known) if built_in else None

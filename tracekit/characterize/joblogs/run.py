@@ -39,7 +39,7 @@ class Failure:
     signature: str | None
     """The rule that matched; None when none did."""
     log_file: str | None = None
-    """The log with the line that tells."""
+    """The log with the line that matched."""
     line: int | None = None
     """Number of that line, from 1."""
     text: str | None = None
@@ -58,7 +58,7 @@ class ReasonCount(NamedTuple):
 
 @dataclass
 class Classification:
-    """What the logs tell, and what was not read."""
+    """The failures found in logs, and counts of what was and was not read."""
 
     failures: list[Failure] = field(default_factory=list)
     logs: int = 0
@@ -114,7 +114,7 @@ def classify_logs(
     names: LogNames | None = None,
     progress: Progress | None = None,
 ) -> Classification:
-    """Read logs and tell for each failed trial why it failed.
+    """Read logs and find the reason of each failed trial.
 
     With a Trace, the trials that it says failed get a reason; those of unknown status get one if their log shows a
     failure. Without a Trace, every trial whose log shows a failure gets one.
@@ -130,7 +130,7 @@ def classify_logs(
     names : LogNames, optional
         How names of logs are read.
     progress : Progress, optional
-        Is told how many bytes were read.
+        Shows how many bytes were read.
 
     Raises
     ------

@@ -38,14 +38,14 @@ class TrialLogs:
 
     @property
     def failed(self) -> bool | None:
-        """Whether the trial failed as the Trace tells; None when only its log can tell."""
+        """Whether the trial failed by the Trace; None when only its log can show it."""
         if self.status in FAILED:
             return True
         return False if self.status in _NOT_FAILED else None
 
 
 def trials_by_name(files: Iterable[LogFile]) -> tuple[list[TrialLogs], int]:
-    """Return the trials that the names of logs tell, and how many logs have a name that tells none."""
+    """Return the trials named by logs, and how many logs name none."""
     found: dict[Owner, TrialLogs] = {}
     nameless = 0
     for file in files:
@@ -78,7 +78,7 @@ class KnownJobs:
     def trials(self, files: Iterable[LogFile]) -> tuple[list[TrialLogs], int]:
         """Return the trials that logs belong to, and how many logs belong to no trial of the Trace.
 
-        A log whose name tells no attempt belongs to the last one.
+        A log whose name states no attempt belongs to the last one.
         """
         found: dict[tuple[str, int | None], TrialLogs] = {}
         unknown = 0
@@ -111,7 +111,7 @@ class KnownJobs:
         if number not in attempts:
             return None
         status = attempts[number].status
-        # Without a status of its own the last attempt ended as the job did; an earlier one is told by its log.
+        # Without a status of its own the last attempt ended as the job did; for an earlier one its log decides.
         return TrialLogs(
             owner.job_id, number, attempts[number].end, job.status if status is None and number == last else status
         )

@@ -162,7 +162,7 @@ GPU time held in it. Every VC has a row for every interval from the first to the
 that still runs, and a job that still waits, do so to the end of the trace; other unknown ends are left out and
 counted in a note. What a cluster owns is the total that the trace states, else the sum over its VCs where their quotas
 are stated, at most the GPUs of its node list, else the GPUs of its node list, else the sum of the proxies of its
-VCs. The log tells of no jobs that came after the last submission, so that later intervals tell how its jobs run out and
-not how full the cluster was; where no interval ends by then, all count as submitting.""",
+VCs. The log holds no jobs that came after the last submission, so later intervals show how its jobs run out and not how
+full the cluster was; where no interval ends by then, all count as submitting.""",
     compute=_compute,
 )

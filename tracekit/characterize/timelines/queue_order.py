@@ -1,4 +1,4 @@
-"""Who started before others of the same VC that had queued longer, and whether that took anything from them."""
+"""Jobs that started before others of the same VC that had queued longer, and whether that delayed these."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ def _out_of_order(since: Ints, until: Ints, started: Bools) -> tuple[Bools, Bool
 def _least_overtaken(since: Ints, until: Ints, size: Floats, jumper_since: Ints, jumper_start: Ints) -> Floats:
     """Return the size of the smallest job that each out-of-order start overtook.
 
-    Sizes are few: for each of them, the smallest first, the latest leaving among the jobs up to that size tells
-    whether one of them was overtaken.
+    There are few sizes: for each of them, the smallest first, one of the jobs up to that size was overtaken if the
+    latest of them to leave the queue left after the start.
     """
     order = np.argsort(since, kind="stable")
     ahead = np.searchsorted(since[order], jumper_since, side="left")
@@ -149,7 +149,7 @@ TIMELINE = TimelineTable(
         AnswerColumn(
             "harmless",
             "true or false",
-            "whether none of those it overtook could have been placed then; NULL when that cannot be told",
+            "whether none of those it overtook could have been placed then; NULL when that is unknown",
         ),
     ),
     rule="""Jobs of one VC are compared, those with GPUs only. A start at s of a job queued at q is out of order when

@@ -1,4 +1,4 @@
-"""Why each wait was as long as it was: the VC was at its quota, or no nodes with the wanted locality were free."""
+"""The causes of each wait: the VC was at its quota, or no nodes with the wanted locality were free."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
         notes += [f"nodes: the {params['capacity']} number of GPUs of each", *lost]
     else:
         notes.append(
-            "the log does not say on which nodes jobs ran, so that fragmentation cannot be told from other causes"
+            "the log does not say on which nodes jobs ran, so that fragmentation cannot be separated from other causes"
         )
     fair, fragmented = _shares(waits, groups, used, allowed, nodes)
     wait_us = waits["wait_us"].to_numpy()

@@ -93,7 +93,7 @@ def _of_many_users(evidence: Evidence, nodes: pl.DataFrame, excess: pl.DataFrame
     """
     tried = evidence.sql(_BY_USER)
     if tried["who"].null_count() == len(tried):
-        raise LackingError("The log names no users, so that a node cannot be told from a user whose jobs fail there.")
+        raise LackingError("The log names no users, so that a bad node looks like a user whose jobs fail there.")
     everything = _by_kind(tried)
     p_values = dict(nodes.select("node_id", "p_value").iter_rows())
     by_node, by_user = (tried.partition_by(column, as_dict=True) for column in ("node_id", "who"))

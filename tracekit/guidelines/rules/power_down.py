@@ -152,6 +152,6 @@ GUIDELINE = Guideline(
     least_n=24,
     no_trial=(
         "Not replayed, since no policy here decides when to wake a node. The energy of the idle GPUs is the part of "
-        "the saving that can be told: the rest of a node saves more, and nodes kept in reserve save nothing."
+        "the saving that can be computed: the rest of a node saves more, and nodes kept in reserve save nothing."
     ),
 )

@@ -79,7 +79,7 @@ class Presentation:
 
 @cache
 def presentations() -> dict[str, Presentation]:
-    """Return the presentation of each question by name, in reading order: the PRESENTATIONS of the modules beside this."""
+    """Return the presentation of each question by name, in reading order (the PRESENTATIONS of the modules here)."""
     home = __name__.rpartition(".")[0]
     modules = [import_module(f"{home}.{m.name}") for m in pkgutil.iter_modules(import_module(home).__path__)]
     return {one.name: one for module in modules for one in getattr(module, "PRESENTATIONS", ())}

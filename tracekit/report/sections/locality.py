@@ -193,7 +193,7 @@ def _seen(row: Row, attempts: int | None) -> str:
 def _beware(attempts: list[int | None]) -> str:
     """Return a warning where few attempts stand behind many samples, which are alike within an attempt."""
     few = [n for n in attempts if n is not None and n < FEW]
-    return " So few attempts do not tell whether that is the cause." if few else ""
+    return " So few attempts do not show whether that is the cause." if few else ""
 
 
 def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:

@@ -33,7 +33,7 @@ def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
         part = _part(fragmented, waits)
         text += f". {part[:1].upper()}{part[1:]} were mostly due to scattered free GPUs"
     else:
-        text += ". Whether scattered GPUs played a part cannot be told, since the log does not say where jobs ran"
+        text += ". Whether scattered GPUs played a part is unknown, since the log does not say where jobs ran"
     rest = sum(r["other_waits"] for r in sized)
     if rest:
         which = f"{'the other' if rest < waits else 'all'} {count(rest)}"
@@ -55,7 +55,7 @@ def _quota(facts: TraceFacts) -> str:
     if facts.quotas:
         return "were mostly due to the quota of their VC"
     held = "fell mostly while their VC held as many GPUs as it ever did"
-    return f"{held}, which stands for a quota that the log does not tell"
+    return f"{held}, which stands for a quota that the log does not state"
 
 
 def causes_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
@@ -129,8 +129,8 @@ def _harm(harmless: float) -> str:
     if harmless == 1:
         return "no overtaken job had room to start then, so that none lost by it"
     return (
-        f"in {percent(harmless)} of the cases that can be told no overtaken job had room to start, so that none lost by"
-        " it; in the others one had"
+        f"in {percent(harmless)} of the cases that can be decided no overtaken job had room to start, so that none lost"
+        " by it; in the others one had"
     )
 
 

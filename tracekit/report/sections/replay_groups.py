@@ -52,7 +52,7 @@ def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 _NOT_TOLD = (
-    "What another policy would change cannot be told, since the replays do not wait as the log did, or wait longer."
+    "What another policy would change is not reported, since the replays do not wait as the log did, or wait longer."
 )
 
 
@@ -114,7 +114,7 @@ def tenants_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 _VC_NOT_TOLD = (
-    "Which VC would gain or pay under another policy cannot be told, since the replays do not wait as the log did, or"
+    "Which VC would gain or pay under another policy is not reported, since the replays do not wait as the log did, or"
     " wait longer."
 )
 
@@ -139,7 +139,7 @@ def _worst(rows: list[Row]) -> tuple[Row | None, Row]:
 
 def _cost(rows: list[Row]) -> str:
     if _incomparable(rows):
-        return "the effect of none can be told."
+        return "the effect of none is reported."
     worst, first = _worst(rows)
     if worst is None:
         return f"none makes a VC wait longer than {policy_name(first)} does."

@@ -29,7 +29,7 @@ def no_vcs(_: list[Row], facts: TraceFacts) -> str | None:
     """Say where the whole cluster is shown, where there are no VCs."""
     if facts.vcs or not facts.load:
         return None
-    return "The trace has no virtual clusters; what the whole cluster held is told at queueing."
+    return "The trace has no virtual clusters; what the whole cluster held is shown at queueing."
 
 
 def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:

@@ -59,7 +59,7 @@ LEAST_GROUPS = 10
 def no_gangs(rows: list[Row], _: TraceFacts) -> str | None:
     """Say that no gang size is known."""
     known = any(r["instance_count"] is not None for r in rows)
-    return None if known or not rows else "The source does not tell how many instances jobs start."
+    return None if known or not rows else "The source does not state how many instances jobs start."
 
 
 def gangs_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -102,7 +102,7 @@ def recurrence_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if len(rows) < LEAST_GROUPS:
         return (
             f"The source puts its jobs into {count(len(rows))} group{'' if len(rows) == 1 else 's'} only: such a group"
-            " is a kind of job, and does not tell which job is the same as an earlier one."
+            " is a kind of job, and does not show which job is the same as an earlier one."
         )
     text = (
         f"Of the {count(jobs)} jobs in the groups of the table, {percent(again / jobs)} are in groups of at least"
