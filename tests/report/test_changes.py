@@ -12,7 +12,7 @@ import pytest
 from tests.characterize.periods import attempts, planted
 from tracekit.analysis import analyze
 from tracekit.characterize.changes import compare_since
-from tracekit.report.change_answers import BY_VC, COMPARED, MEASURES, changed_answers, uncompared_answers
+from tracekit.report.change_answers import BY_VC, COMPARED, MEASURES, changed_answers
 from tracekit.report.sections.interface import finding, panels, presentations, section_title, sections_in_order
 from tracekit.resources import folder
 from tracekit.text import plain
@@ -123,7 +123,7 @@ def test_a_trace_without_tenants_has_none_to_compare(make_trace: Callable[..., T
 
 
 def test_questions_without_answers_have_the_reason() -> None:
-    results = uncompared_answers("The periods cannot be compared: x.")
+    results = [question.unanswered("The periods cannot be compared: x.") for question in COMPARED]
     assert [(u.name, u.reasons) for u in results] == [
         (name, ("The periods cannot be compared: x.",)) for name in ("change/measures", "change/by_vc")
     ]

@@ -87,7 +87,7 @@ def compare_with_other(
     """
     from tracekit.analysis.steps import error_text, write_answers
     from tracekit.characterize.changes import compare_periods, compare_since
-    from tracekit.report.change_answers import changed_answers, uncompared_answers
+    from tracekit.report.change_answers import COMPARED, changed_answers
 
     other = settings.compare
     if other is None:
@@ -110,7 +110,7 @@ def compare_with_other(
     except Exception as error:  # noqa: BLE001 -- as with the fit
         what = error_text(error)
         progress.note(f"the periods cannot be compared: {what}")
-        answers = [*uncompared_answers(f"The periods cannot be compared: {what}.")]
+        answers = [question.unanswered(f"The periods cannot be compared: {what}.") for question in COMPARED]
     with output_errors(folder):
         if place.exists():
             shutil.rmtree(place)

@@ -44,8 +44,9 @@ class Fitting:
         self._key: object = None
 
     def __enter__(self) -> Self:
-        if self._settings.fit and sys.executable and self._jobs() >= LARGE:
-            self._begin()
+        tables = self._trace.manifest.tables
+        if self._settings.fit and sys.executable and "jobs" in tables and tables["jobs"].rows >= LARGE:
+            self._start()
         return self
 
     def __exit__(
@@ -66,14 +67,18 @@ class Fitting:
         OutputError
             The disk is full, or the folder cannot be written.
         """
-        from tracekit.report.fit_answers import WORKLOAD, fitted_answers, unfitted_answers
+        from tracekit.fit.api import fit
+        from tracekit.report.fit_answers import FITTED, WORKLOAD, fitted_answers
 
         info: WorkloadInfo = {"file": None, "reason": None, "seed": 0, "bootstrap_replicates": _REPLICATES}
         if not self._settings.fit:
             reason = info["reason"] = "No fit was asked for (--no-fit)."
-            return [*unfitted_answers(reason)], info
+            return [question.unanswered(reason) for question in FITTED], info
         try:
-            model = self._fit() if self._process is None else self._model_of(self._process)
+            if self._process is None:
+                model = fit(self._trace, replicates=_REPLICATES, progress=self._progress)
+            else:
+                model = self._model_of(self._process)
             answers = fitted_answers(model)
         except DamagedTraceError:
             raise
@@ -81,21 +86,14 @@ class Fitting:
             what = error_text(error)
             reason = info["reason"] = f"The fit failed: {what}."
             self._progress.note(f"the workload could not be fitted: {what}")
-            return [*unfitted_answers(reason)], info
+            return [question.unanswered(reason) for question in FITTED], info
         if self._process is None:
             with output_errors(self._folder):
                 model.write(self._folder / WORKLOAD)
         info["file"] = WORKLOAD
         return write_answers(answers, self._folder), info
 
-    def _jobs(self) -> int:
-        import polars as pl
-
-        if not self._trace.has("jobs"):
-            return 0
-        return int(self._trace.scan("jobs").select(pl.len()).collect().item())
-
-    def _begin(self) -> None:
+    def _start(self) -> None:
         """Run `tracekit fit` of this very package, wherever Python would look for one."""
         from tracekit.report.fit_answers import WORKLOAD
 
@@ -114,11 +112,6 @@ class Fitting:
             stderr=self._stderr,
         )
         self._key = remember(partial(end_process, self._process.pid))
-
-    def _fit(self) -> WorkloadModel:
-        from tracekit.fit.api import fit
-
-        return fit(self._trace, replicates=_REPLICATES, progress=self._progress)
 
     def _model_of(self, process: subprocess.Popen[bytes]) -> WorkloadModel:
         """Return the model that the other process wrote.

@@ -98,9 +98,9 @@ def analyze_many(
                 raise  # a full disk fails the others too
             except TracekitError as error:
                 progress.note(f"source {path} failed: {error}")
-                entries.append(_failed(name, path, error))
+                entries.append(_entry(name, path, None, error))
             else:
-                entries.append(_listed(name, path, done))
+                entries.append(_entry(name, path, done))
         failed = [e for e in entries if e["error"] is not None]
         if len(failed) < len(entries):
             with output_errors(target):
@@ -125,7 +125,7 @@ _ARCHIVES = (".tar.gz", ".tgz", ".zip", ".tar", ".gz")
 def _folder_names(paths: Sequence[Path]) -> list[str]:
     """Return a readable folder name for each source, no two alike even where case does not count.
 
-    Sources of one name are told apart by the folder above them, then by a number.
+    Sources of the same name get the folder above them in front, then a number.
     """
     stems = [_stem(real_path(p).name) for p in paths]
     names: list[str] = []
@@ -151,28 +151,16 @@ def _stem(name: str) -> str:
     return safe[:60] or "source"
 
 
-def _listed(name: str, source: Path, done: Analysis) -> IndexEntry:
+def _entry(name: str, source: Path, done: Analysis | None, error: TracekitError | None = None) -> IndexEntry:
     import json
 
-    report: Report = json.loads(done.data.read_text(encoding="utf-8"))
+    report: Report | None = json.loads(done.data.read_text(encoding="utf-8")) if done else None
     return {
         "name": name,
         "source": str(source),
-        "report": f"{name}/report.html",
-        "format": report["source"]["format"],
-        "period": report["time"]["text"],
-        "headline": report["headline"],
-        "error": None,
-    }
-
-
-def _failed(name: str, source: Path, error: TracekitError) -> IndexEntry:
-    return {
-        "name": name,
-        "source": str(source),
-        "report": None,
-        "format": None,
-        "period": None,
-        "headline": [],
-        "error": str(error),
+        "report": f"{name}/report.html" if report else None,
+        "format": report["source"]["format"] if report else None,
+        "period": report["time"]["text"] if report else None,
+        "headline": report["headline"] if report else [],
+        "error": None if error is None else str(error),
     }

@@ -82,9 +82,8 @@ def _listed(con: duckdb.DuckDBPyConnection, *, derived: bool) -> Capacity | None
     if nodes.height:
         rows = con.execute("SELECT count(*) FROM nodes WHERE gpu_count IS NULL").fetchall()
         unknown = f"; {rows[0][0]} listed nodes state no GPUs" if rows[0][0] else ""
-        return Capacity(
-            "listed", _sum(nodes), nodes, note=f"the node list, {nodes.height} nodes{unknown}", word="listed"
-        )
+        note = f"the node list, {nodes.height} nodes{unknown}"
+        return Capacity("listed", int(nodes["gpu_count"].sum()), nodes, note=note, word="listed")
     rows = con.execute("SELECT cluster, gpus FROM cluster_gpus WHERE gpus IS NOT NULL ORDER BY cluster").fetchall()
     if not rows:
         return None
@@ -112,11 +111,7 @@ def _observed(con: duckdb.DuckDBPyConnection, *, derived: bool) -> Capacity | No
             " that they held there at one time;"
             " the source has no list of machines"
         )
-    return Capacity("observed", _sum(nodes), nodes, note=note, word="observed")
-
-
-def _sum(nodes: pl.DataFrame) -> int:
-    return int(nodes["gpu_count"].sum())
+    return Capacity("observed", int(nodes["gpu_count"].sum()), nodes, note=note, word="observed")
 
 
 def _by_node(con: duckdb.DuckDBPyConnection, column: str) -> pl.DataFrame:

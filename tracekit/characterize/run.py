@@ -143,6 +143,7 @@ def _timeline(
     values: dict[str, Value],
     computed: dict[TimelineKey, TimelineRows],
 ) -> TimelineRows:
+    """Return the rows of a timeline, from the cache where it has them."""
     params = {param.name: values[param.name] for param in timeline.params}
     key = (timeline.name, tuple(sorted(params.items())))
     if key in computed:

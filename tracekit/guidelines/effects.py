@@ -183,34 +183,21 @@ def _change(base: Any, other: Any, policy: str, assumption: str, record: pl.Data
     if paired.is_empty():
         return None
     days = paired["submit_time"].dt.epoch("d").cast(pl.Int64).to_numpy()
-    diffs, usual, whole = [], [], []
-    for name in ("jct_s", "queue_s"):
-        before = paired[name].to_numpy()
-        diff = paired[f"{name}_new"].to_numpy() - before
-        diffs.append(float(diff.mean()))
-        usual.append(float(before.mean()))
+    fields: dict[str, Any] = {}
+    whole = []
+    for name in ("jct", "queue"):
+        before = paired[f"{name}_s"].to_numpy()
+        diff = paired[f"{name}_s_new"].to_numpy() - before
+        mean, mean_diff = float(before.mean()), float(diff.mean())
+        fields |= {f"{name}_diff_s": mean_diff, f"{name}_diff_share": mean_diff / mean if mean else None}
         # In milliseconds: sums of whole numbers do not depend on the order of the jobs.
         whole.append((np.rint(diff * 1000).astype(np.int64), np.rint(before * 1000).astype(np.int64)))
-    differences: list[tuple[float, float]] | None = day_intervals(days, [], whole, seed=0)
-    ends: list[tuple[float | None, float | None]] = [*differences] if differences else [(None, None)] * 2
-    shares = [diff / mean if mean else None for diff, mean in zip(diffs, usual, strict=True)]
-    (jct_low, jct_high), (queue_low, queue_high) = (
-        pair if mean else (None, None) for pair, mean in zip(ends, usual, strict=True)
-    )
-    return PolicyDifference(
-        policy=policy,
-        assumption=assumption,
-        jobs=len(paired),
-        jct_diff_s=diffs[0],
-        jct_diff_share=shares[0],
-        jct_diff_share_low=jct_low,
-        jct_diff_share_high=jct_high,
-        queue_diff_s=diffs[1],
-        queue_diff_share=shares[1],
-        queue_diff_share_low=queue_low,
-        queue_diff_share_high=queue_high,
-        support=_support(paired, record, policy),
-    )
+    ends: list[Any] = day_intervals(days, [], whole, seed=0) or [(None, None)] * 2
+    for name, pair in zip(("jct", "queue"), ends, strict=True):
+        low, high = pair if fields[f"{name}_diff_share"] is not None else (None, None)
+        fields |= {f"{name}_diff_share_low": low, f"{name}_diff_share_high": high}
+    support = _support(paired, record, policy)
+    return PolicyDifference(policy=policy, assumption=assumption, jobs=len(paired), support=support, **fields)
 
 
 def _best(tables: dict[str, Any], headline: str) -> tuple[ClassBest, ...]:

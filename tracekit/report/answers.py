@@ -1,4 +1,4 @@
-"""Answers as report.json holds them, with the sentence that their rows give and the numbers that studies publish."""
+"""Answers in the form of report.json, with the sentence written from their rows and published numbers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["answer_info", "column_infos", "metrics", "rows_of", "unanswered_info
 
 
 def rows_of(answers: Mapping[str, Answer], name: str) -> list[Row]:
-    """Return the rows of one of several answers; none where there is no such answer."""
+    """Return the rows of the answer called `name`; none where there is no such answer."""
     return answers[name].rows() if name in answers else []
 
 
 def metrics(answers: Mapping[str, Answer], *names: str) -> dict[str, float]:
-    """Return the known numbers of answers that give a metric a row, by metric; of overview/summary unless told."""
+    """Return the known numbers of answers with one metric a row, by metric; of overview/summary by default."""
     rows = [row for name in names or ("overview/summary",) for row in rows_of(answers, name)]
     return {row["metric"]: row["value"] for row in rows if row["value"] is not None}
 
@@ -44,7 +44,7 @@ def answer_info(trace: Trace, answer: Answer, facts: TraceFacts, remark: str | N
         "title": question.title,
         "question": question_of(question.name, question.question, facts),
         "paper": question.paper,
-        # What no SQL gives is short enough to be read in full, also where the report keeps the first rows only.
+        # Only answers of queries can be too long for a sentence written from all rows.
         "finding": finding(question.name, rows if query else answer.rows(), facts),
         "columns": column_infos(answer),
         "rows": rows,
@@ -65,15 +65,9 @@ def answer_info(trace: Trace, answer: Answer, facts: TraceFacts, remark: str | N
 
 def column_infos(answer: Answer) -> list[ColumnInfo]:
     """Return the columns of an answer; of a column that its question does not describe, the name alone."""
-    described = {c.name: c for c in answer.question.columns}
-    return [
-        {
-            "name": name,
-            "unit": described[name].unit if name in described else None,
-            "meaning": described[name].meaning if name in described else "",
-        }
-        for name in answer.frame.columns
-    ]
+    described = {c.name: (c.unit, c.meaning) for c in answer.question.columns}
+    columns = ((name, *described.get(name, (None, ""))) for name in answer.frame.columns)
+    return [{"name": name, "unit": unit, "meaning": meaning} for name, unit, meaning in columns]
 
 
 def _intervals(answer: Answer) -> list[IntervalInfo]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Unanswered
     from tracekit.fit.model import WorkloadModel
 
-__all__ = ["FITTED", "WORKLOAD", "fitted_answers", "unfitted_answers"]
+__all__ = ["FITTED", "WORKLOAD", "fitted_answers"]
 
 WORKLOAD = "workload.json"
 """The model's file, relative to the report."""
@@ -91,13 +91,8 @@ FITTED = (FAMILY, MATCH, RATE, PROCESS)
 """What a report asks a model."""
 
 
-def unfitted_answers(reason: str) -> list[Unanswered]:
-    """Return the questions without answers, for a Trace that could not be fitted at all."""
-    return [question.unanswered(reason) for question in FITTED]
-
-
 def fitted_answers(model: WorkloadModel) -> list[Answer | Unanswered]:
-    """Return what a report shows of a model; what could not be fitted has the reason."""
+    """Return the answers to `FITTED`; what could not be fitted is unanswered, with the reason."""
     return [_family(model), _match(model), rate_answer(model), process_answer(model)]
 
 

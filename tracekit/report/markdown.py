@@ -99,20 +99,9 @@ def _rest(report: Report) -> list[str]:
     lines += [f"- {escaped(note)}" for note in quality["notes"]]
     totals = [(t["used_for"], count(t["gpus"]), visible(t["source"])) for t in report["gpu_totals"]]
     lines += ["", *table(("used for", "GPUs", "where the number comes from"), totals)] if totals else []
-    lines += [
-        "",
-        "## How to reproduce",
-        "",
-        f"tracekit {escaped(report['tracekit_version'])}, {report['created']}:",
-        "",
-    ]
-    lines += [f"    {escaped_code(report['command'])}", ""] if report["command"] else []
+    lines += ["", "## How to reproduce", ""]
+    lines += [f"tracekit {escaped(report['tracekit_version'])}, {report['created']}:", ""]
+    # In an indented block Markdown has no marks.
+    lines += [f"    {visible(report['command'])}", ""] if report["command"] else []
     hashes = [(f["path"], f["sha256"], f["records"]) for f in quality["files"]]
     return [*lines, *(table(("file", "SHA-256", "records"), hashes) if hashes else []), ""]
-
-
-def escaped_code(text: str) -> str:
-    """Return a command as one line of an indented block, in which Markdown has no marks."""
-    from tracekit.text import visible
-
-    return visible(text)

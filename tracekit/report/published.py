@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tracekit import text
 from tracekit.characterize.published import CONFIDENCE
@@ -21,27 +21,12 @@ LIMIT = 50
 
 def published_number(found: PublishedComparison) -> PublishedNumber:
     """Return a published number and the measured one as report.json states them."""
-    number = found.published
-    return {
-        "what": number.what,
-        "column": number.column,
-        "row": number.row,
-        "params": number.params,
-        "kind": number.kind,
-        "value": number.value,
-        "low": number.low,
-        "high": number.high,
-        "unit": number.unit,
-        "as_printed": number.as_printed,
-        "measured": found.measured,
-        "difference": found.difference,
-        "relative": found.relative,
-        "artefact": number.artefact,
-        "source": number.source,
-        "confidence": number.confidence,
-        "accuracy": number.accuracy,
-        "population_note": number.population_note,
-    }
+    from tracekit.report.structure import PublishedNumber
+
+    # In the order of the keys of report.json.
+    names = PublishedNumber.__annotations__
+    stated = {name: getattr(found if hasattr(found, name) else found.published, name) for name in names}
+    return cast("PublishedNumber", stated)
 
 
 def release_info(release: Release | None) -> ReleaseInfo | None:
