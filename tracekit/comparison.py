@@ -20,6 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from tracekit.answer import Answer, Unanswered
 from tracekit.damage import damage_told
 from tracekit.errors import DamagedTraceError, SourceError, TracekitError, UsageError
@@ -29,8 +31,6 @@ from tracekit.trace import Trace, is_trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import polars as pl
 
     from tracekit.characterize import Query
     from tracekit.report.compare_structure import ComparedAnswer, Comparison, Missing, UnansweredByAll
@@ -292,16 +292,14 @@ def _write_csv(frame: pl.DataFrame, folder: Path, file: str) -> None:
 
 def _write_published(answered: Sequence[ComparedAnswer], folder: Path) -> None:
     """Write every published number beside the measured one; nothing when there is none."""
-    import polars as pl
-
     rows = [{"trace": n["trace"], "query": a["name"], **n["number"]} for a in answered for n in a["published"]]
     if rows:
         _write_csv(pl.DataFrame(rows, infer_schema_length=None), folder, "published.csv")
 
 
 def _write(comparison: Comparison, folder: Path) -> None:
-    from tracekit.report import write_json
     from tracekit.report.compare_page import render_comparison
+    from tracekit.report.data import write_json
 
     page = render_comparison(comparison)
     with output_errors(folder):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.answer import Row
-    from tracekit.report import Report
+    from tracekit.report.structure import Report
     from tracekit.trace import Trace
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"

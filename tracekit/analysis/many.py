@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.analysis.one import Analysis
-    from tracekit.report import Report
-    from tracekit.report.structure import IndexEntry
+    from tracekit.report.structure import IndexEntry, Report
 
 __all__ = ["analyze_many"]
 
@@ -70,7 +69,8 @@ def analyze_many(
     UsageError
         There is no source, the output would replace one, or several are to be compared with another time.
     """
-    from tracekit.report import render_index, write_json
+    from tracekit.report.data import write_json
+    from tracekit.report.page import render_index
 
     progress = progress or Progress()
     chosen = settled(AnalysisSettings, settings, changes)

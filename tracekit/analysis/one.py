@@ -23,7 +23,7 @@ from tracekit.trace import MANIFEST_NAME, Trace, is_trace
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.report import Report
+    from tracekit.report.structure import Report
 
 __all__ = ["Analysis", "analyze", "analyze_into", "refuse_replacing_source"]
 
@@ -99,9 +99,9 @@ def analyze_into(
 ) -> Analysis:
     """Do what `analyze` says; `shown` is where the user will find the folder `out` in the end."""
     from tracekit.guidelines.evidence import Evidence
-    from tracekit.report import build_report, write_report
+    from tracekit.report.data import build_report
     from tracekit.report.pdf import find_browser, print_pdf
-    from tracekit.report.write import PAGE
+    from tracekit.report.write import PAGE, write_report
 
     if settings.replay_jobs < 0:
         raise UsageError("is below 0", where="replay_jobs", hint="give a number of jobs; 0 replays none")

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from tracekit.characterize.views import connect_with_views
 from tracekit.damage import damage_told
 from tracekit.errors import UsageError
@@ -14,7 +16,6 @@ from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     import duckdb
-    import polars as pl
 
 
 __all__ = ["FROM_JOBS", "Capacity", "capacity"]
@@ -93,8 +94,6 @@ def _listed(con: duckdb.DuckDBPyConnection, *, derived: bool) -> Capacity | None
 
 
 def _observed(con: duckdb.DuckDBPyConnection, *, derived: bool) -> Capacity | None:
-    import polars as pl
-
     # A list alone shows nothing.
     seen = con.execute("SELECT (SELECT count(*) FROM placements) + (SELECT count(*) FROM gpu_utilization)").fetchall()
     nodes = _by_node(con, "observed")
@@ -121,8 +120,6 @@ def _by_node(con: duckdb.DuckDBPyConnection, column: str) -> pl.DataFrame:
 
 
 def _from_file(path: Path) -> Capacity:
-    import polars as pl
-
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             counts = _read_counts(csv.DictReader(file), path)

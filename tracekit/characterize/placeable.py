@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from tracekit.characterize.occupancy import Steps
 
 if TYPE_CHECKING:
     import duckdb
-    import polars as pl
 
     from tracekit.array_types import Bools, Floats, Ints
 
@@ -122,8 +122,6 @@ def free_nodes(
         Count time in half microseconds, and let what starts at a moment start half a microsecond after what ends
         then, so that the state between the two can be looked at.
     """
-    import polars as pl
-
     nodes = con.sql(f"""SELECT node_id, {capacity} AS gpus FROM node_gpus WHERE {capacity} > 0 ORDER BY node_id""").pl()
     # Where a placement has times of its own, as each instance of a gang may, these count.
     held = con.sql(

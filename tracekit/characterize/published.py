@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
+import polars as pl
+
 from tracekit import resources
 from tracekit.characterize.published_cells import measure
 from tracekit.characterize.published_value import PublishedValue, conditions
@@ -28,8 +30,6 @@ from tracekit.errors import DamagedTraceError, TracekitError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import polars as pl
 
     from tracekit.answer import Answer
     from tracekit.trace import Trace
@@ -213,7 +213,5 @@ def _made_with(trace: Trace, option: str) -> bool:
 
 def _clusters(trace: Trace) -> list[str]:
     """Return the names of the clusters; reading one column of the jobs is cheap even for millions."""
-    import polars as pl
-
     names = trace.scan("jobs").select(pl.col("cluster").drop_nulls().unique().sort()).collect(engine="streaming")
     return [str(name) for name in names.to_series().to_list()]

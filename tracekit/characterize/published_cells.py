@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import polars as pl
+
 from tracekit.characterize.published_value import conditions
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from tracekit.characterize.published_value import PublishedValue
 
 __all__ = ["measure"]
@@ -16,8 +16,6 @@ __all__ = ["measure"]
 
 def measure(frame: pl.DataFrame, number: PublishedValue) -> float | None:
     """Return the measured value of a published number, or None when the result does not have it."""
-    import polars as pl
-
     rows = _where(frame, number.row) if number.column in frame.columns else None
     if rows is None:
         return None
@@ -43,8 +41,6 @@ def _one(values: pl.Series, aggregate: str) -> float | None:
 
 
 def _total(rows: pl.DataFrame, number: PublishedValue) -> float:
-    import polars as pl
-
     values = rows[number.column].cast(pl.Float64)
     return float((values * rows[number.weight].cast(pl.Float64) if number.weight else values).sum())
 
@@ -67,8 +63,6 @@ _EQUAL = 1e-9
 
 
 def _condition(column: pl.Series, op: str, value: str) -> pl.Series:
-    import polars as pl
-
     if not column.dtype.is_numeric():
         one_of = column.cast(pl.String).is_in(value.split("|"))
         return ~one_of if op == "!=" else one_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from tracekit.answer import Param
 from tracekit.characterize.occupancy import Steps
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import duckdb
-    import polars as pl
 
     from tracekit.array_types import Floats, Ints
 
@@ -129,8 +129,6 @@ def cluster_gpus(
     QueryError
         `gpus` is below 0, or given for several clusters.
     """
-    import polars as pl
-
     clusters = groups["cluster"].unique(maintain_order=True).to_list()
     if gpus < 0 or (gpus and len(clusters) > 1):
         what = "cannot be below 0" if gpus < 0 else f"is one number, and the trace has {len(clusters)} clusters"
@@ -185,8 +183,6 @@ def _over(totals: pl.DataFrame, starts: Ints, otherwise: Floats) -> Floats:
 
 
 def _stated(con: duckdb.DuckDBPyConnection, groups: pl.DataFrame) -> list[Steps]:
-    import polars as pl
-
     table = con.sql(
         "SELECT cluster, vc, epoch_us(time) AS time, gpu_count FROM capacity WHERE gpu_count IS NOT NULL"
     ).pl()

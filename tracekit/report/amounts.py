@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.charts import Panel, category, data, height
 from tracekit.report.theme import colour
 from tracekit.text import labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import altair as alt
 
     from tracekit.answer import Row
 
@@ -41,8 +41,6 @@ def amounts(
     what: str = "",
 ) -> Panel:
     """Return bars, one a row of `named`, in the order of the rows; a note says which of `total` rows these are."""
-    import altair as alt
-
     names = [r["label"] for r in rows]
     drawn = (
         alt.Chart(data(rows))
@@ -63,8 +61,6 @@ def amounts(
 
 def _axis(title: str, values: Sequence[float]) -> alt.Axis:
     """Return an axis whose numbers stand in full, or in thousands and millions where they are large."""
-    import altair as alt
-
     # Large ones as an expression, since a format of its own would write 0k.
     words = "format(datum.value, ',')" if max(values, default=0) < _SHORT else "format(datum.value, '~s')"
     return alt.Axis(title=title, tickCount=5, labelOverlap="greedy", labelExpr=words)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+import altair as alt
+
 from tracekit.report.axes import end_on_ticks, time_axis, time_scale
 from tracekit.report.phrases import FEW, status_word
 from tracekit.report.theme import colour
@@ -17,8 +19,6 @@ from tracekit.text import duration
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from contextlib import AbstractContextManager
-
-    import altair as alt
 
     from tracekit.answer import Row
 
@@ -86,8 +86,6 @@ class Panel:
 
         `checked` holds it against the schema of Vega-Lite, which takes longer than all else.
         """
-        import altair as alt
-
         with alt.data_transformers.enable(consolidate_datasets=True):
             spec = dict(self.chart.properties(width="container", autosize=_AUTOSIZE).to_dict(validate=checked))
         end_on_ticks({k: v for k, v in spec.items() if k != "datasets"})
@@ -109,8 +107,6 @@ _AUTOSIZE: dict[str, Any] = {"type": "fit-x", "contains": "padding"}
 
 def data(rows: Iterable[Row]) -> alt.InlineData:
     """Return rows as inlined chart data."""
-    import altair as alt
-
     return alt.InlineData(values=list(rows))
 
 
@@ -133,8 +129,6 @@ def status_colours(statuses: Iterable[str]) -> dict[str, str]:
 
 def palette(colours: dict[str, str]) -> alt.Scale:
     """Return a colour scale with a fixed colour for each value."""
-    import altair as alt
-
     return alt.Scale(domain=list(colours), range=list(colours.values()))
 
 
@@ -158,8 +152,6 @@ _WORDS = {"p50": "median", "mean": "mean"}
 
 def time_tooltips(key: str, title: str, number: str, columns: Sequence[str]) -> list[alt.Tooltip]:
     """Return hover text: the category, how many, and each duration in words."""
-    import altair as alt
-
     return [
         alt.Tooltip(f"{key}:N", title=title),
         alt.Tooltip(f"{number}:Q", format=","),
@@ -169,8 +161,6 @@ def time_tooltips(key: str, title: str, number: str, columns: Sequence[str]) -> 
 
 def number_tooltips(keys: dict[str, str], number: str, columns: Sequence[str]) -> list[alt.Tooltip]:
     """Return hover text: the categories, how many, and each percentage."""
-    import altair as alt
-
     return [
         *(alt.Tooltip(f"{k}:N", title=t) for k, t in keys.items()),
         alt.Tooltip(f"{number}:Q", format=","),
@@ -185,16 +175,12 @@ def _word(column: str) -> str:
 
 def percent_axis(title: str) -> alt.Axis:
     """Return an axis for shares [0..1] printed per cent; the title gets the unit."""
-    import altair as alt
-
     words = "format(datum.value * 100, '.4~g')"
     return alt.Axis(title=f"{title} (%)", labelExpr=words, tickCount=5, labelOverlap="greedy")
 
 
 def category(field: str, values: Sequence[str], title: str | None, **more: Any) -> alt.Y:
     """Return a vertical axis of categories in the order given."""
-    import altair as alt
-
     # A list as `sort` would become an expression that holds names from the log; a domain does not.
     scale = alt.Scale(domain=list(values), paddingInner=0.25, paddingOuter=0.12)
     return alt.Y(f"{field}:N", sort=None, scale=scale, axis=alt.Axis(title=title, grid=False), **more)
@@ -233,8 +219,6 @@ def ranges(
     mean : str, optional
         Column of the mean, drawn as a hollow diamond.
     """
-    import altair as alt
-
     unit = wide[0].rpartition("_")[2]
     values = axis_values(rows, wide)
     scale, axis = time_scale(values), time_axis(title, values)
@@ -287,8 +271,6 @@ def bars(
         Column that counts what a row rests on, named as a reader would call it, such as 'jobs'. Bars of rows with
         fewer than `FEW` are pale, with a full outline, and the panel's note says so.
     """
-    import altair as alt
-
     names = {m: colour(f"series-{i}") for i, m in enumerate(measures.values(), 1)}
     long = [
         {"key": row[key], "measure": words, "share": row[column], **_few(row, count)}

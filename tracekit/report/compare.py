@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from tracekit import text
 from tracekit.answer import Answer, Unanswered
 from tracekit.characterize.published import release_of
@@ -20,8 +22,6 @@ from tracekit.report.sections.interface import finding, reading_order, section_t
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
-
-    import polars as pl
 
     from tracekit.answer import Question, Row
     from tracekit.characterize.published import PublishedComparison
@@ -225,8 +225,6 @@ def long_table(answers: Mapping[str, Answer], published: Mapping[str, Sequence[P
 
     A published number stands in a row 'NAME, published (ARTEFACT)' with the key of its row; other columns are NULL.
     """
-    import polars as pl
-
     frames = {name: a.frame for name, a in answers.items()}
     keys = key_columns(frames.values())
     parts = [

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.charts import (
     GPU_CLASSES,
     STATUSES,
@@ -85,8 +87,6 @@ def _stacked(kind: str, order: Sequence[str], colour_of: Callable[[Iterable[str]
     """Return the chart of shares that make up a whole, one bar a trace; jobs beside GPU time."""
 
     def draw(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
-        import altair as alt
-
         place = {value: i for i, value in enumerate(order)}
         shown = [{**r, "part": r[kind] or "unknown"} for r in rows]
         shades = colour_of(r["part"] for r in shown)
@@ -137,8 +137,6 @@ def _grouped(
     rows: list[Row], colours: dict[str, str], *, key: str, values: Sequence[str], title: str, column: str, words: str
 ) -> Panel:
     """Return bars, one a category and trace, for shares [0..1]."""
-    import altair as alt
-
     known = [r for r in rows if r.get(column) is not None and r[key] in values]
     # Without any bar the axis would have no length.
     scale = alt.Scale(domainMin=0, nice=True) if any(r[column] for r in known) else alt.Scale(domain=[0, 1])
@@ -214,8 +212,6 @@ def _failures_by_class(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
 
 def _durations(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
     """Draw percentiles of a time by size class, one line a trace."""
-    import altair as alt
-
     shown = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not shown:
         return []
@@ -246,8 +242,6 @@ def _durations(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
 
 def _waits(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
     """Draw the median wait of each VC by size class, one dot a VC."""
-    import altair as alt
-
     from tracekit.text import duration, shorten
 
     shown = [
@@ -284,8 +278,6 @@ def _waits(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
 
 def _percentages(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
     """Draw the use of each resource, from the median to the 95th percentile."""
-    import altair as alt
-
     shown = [r for r in rows if r["p50_pct"] is not None]
     if not shown:
         return []

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from tracekit import text
 from tracekit.answer import Answer, Unanswered
 from tracekit.characterize.published import release_of
@@ -201,8 +203,6 @@ def _sections(answers: list[AnswerInfo], facts: TraceFacts) -> list[ReportSectio
 
 
 def _clusters(trace: Trace) -> list[str]:
-    import polars as pl
-
     if not trace.has("jobs"):
         return []
     names = trace.scan("jobs").select(pl.col("cluster").drop_nulls().unique().sort()).collect().to_series().to_list()
@@ -218,8 +218,6 @@ _BASES = {
 
 def time_info(trace: Trace) -> TimeInfo:
     """Return the period of a Trace, in numbers and in words."""
-    import polars as pl
-
     manifest = trace.manifest
     zone = known_zone(manifest.timezone) if manifest.time_base != "relative" else "UTC"
     first = last = submitted = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, cast
 
+import polars as pl
+
 from tracekit.text import cut
 
 if TYPE_CHECKING:
@@ -44,8 +46,6 @@ def _files(manifest: Manifest) -> list[FileInfo]:
 
 
 def _rejects(trace: Trace) -> list[RejectInfo]:
-    import polars as pl
-
     if not trace.has("rejects"):
         return []
     place = pl.format("{}, line {}", pl.col("source_file").str.slice(0, 200), pl.col("line"))

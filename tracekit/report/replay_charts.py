@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import altair as alt
+
 from tracekit.replay.results.record import RECORDED
 from tracekit.report.charts import axis_values, category, data, height, palette, percent_axis, time_axis, time_scale
 from tracekit.report.pictures import svg
@@ -11,7 +13,6 @@ from tracekit.report.theme import colour
 from tracekit.text import shorten
 
 if TYPE_CHECKING:
-    import altair as alt
     import polars as pl
 
 __all__ = ["comparison_svg", "fidelity_svg", "tradeoff_svg"]
@@ -24,8 +25,6 @@ def comparison_svg(compared: pl.DataFrame) -> str:
 
     `compared` is what `beside_record` returns.
     """
-    import altair as alt
-
     rows = [_named(row) for row in compared.iter_rows(named=True)]
     panels = [
         _spans(rows, ("avg_jct_s", "p99_jct_s"), "job completion time: mean (dot) to 99th percentile"),
@@ -39,8 +38,6 @@ def _named(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spans(rows: list[dict[str, Any]], ends: tuple[str, str], title: str) -> alt.LayerChart:
-    import altair as alt
-
     names = [row["policy"] for row in rows]
     known = [{key: row[key] for key in ("policy", *ends)} for row in rows if row[ends[0]] is not None]
     values = axis_values(known, ends)
@@ -59,8 +56,6 @@ def tradeoff_svg(runs: pl.DataFrame) -> str:
 
     Runs that failed are left out.
     """
-    import altair as alt
-
     columns = ("avg_jct_s", "gpu_utilization_share", "p95_queue_s", "jain_fairness_vc")
     rows = [
         {**{c: row[c] for c in columns}, "policy": shorten(str(row["policy"]))}
@@ -91,8 +86,6 @@ def fidelity_svg(quantiles: pl.DataFrame, policy: str) -> str:
 
     `quantiles` has scope, name, quantile, recorded_s, predicted_s (see `fidelity.Fidelity`).
     """
-    import altair as alt
-
     words = {"recorded_s": "recorded", "predicted_s": f"predicted ({shorten(policy)})"}
     colours = dict(zip(words.values(), (colour("series-1"), colour("series-2")), strict=True))
     panels = []

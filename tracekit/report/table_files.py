@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from tracekit.text import RUN_BY_SPREADSHEETS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import polars as pl
 
 __all__ = ["csv_safe", "write_tables"]
 
@@ -22,7 +23,6 @@ __all__ = ["csv_safe", "write_tables"]
 def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
     """Return `frame` with every text that a spreadsheet would run quoted, and every list as JSON text."""
     import orjson
-    import polars as pl
 
     flat = frame.with_columns(
         pl.Series(

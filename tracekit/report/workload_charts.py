@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import altair as alt
 import numpy as np
 
 from tracekit.fit.run_times import LEAST_JOBS
@@ -17,8 +18,6 @@ from tracekit.report.theme import colour
 from tracekit.text import counted, duration, percent, shorten
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from tracekit.answer import Row
     from tracekit.fit.model import WorkloadModel
 
@@ -97,8 +96,6 @@ def curves(rows: list[Row], measure: str, colours: dict[str, str]) -> alt.LayerC
     colours : dict
         Colour by 'what'.
     """
-    import altair as alt
-
     beyond = measure == "beyond"
     shares = [(r["what"], 1 - r["share"] if beyond else r["share"], r["observed_s"], r["fitted_s"]) for r in rows]
     # Log axes have no place for jobs of 0 s.
@@ -121,8 +118,6 @@ def curves(rows: list[Row], measure: str, colours: dict[str, str]) -> alt.LayerC
 
 def _share_axis(field: str, *, beyond: bool) -> alt.Y:
     """Return the vertical axis of a distribution, or of survival on a logarithmic one."""
-    import altair as alt
-
     if not beyond:
         return alt.Y(f"{field}:Q", axis=percent_axis("jobs that run no longer"), scale=alt.Scale(domain=[0, 1]))
     axis = percent_axis("jobs that run longer")
@@ -131,8 +126,6 @@ def _share_axis(field: str, *, beyond: bool) -> alt.Y:
 
 
 def _tooltip() -> list[alt.Tooltip]:
-    import altair as alt
-
     return [
         alt.Tooltip("what:N", title="jobs of"),
         alt.Tooltip("share:Q", format=".1%", title="share"),
@@ -143,8 +136,6 @@ def _tooltip() -> list[alt.Tooltip]:
 
 def against(rows: list[Row], colours: dict[str, str]) -> alt.LayerChart:
     """Return observed against fitted quantiles, and the line on which they are equal; rows as for `curves`."""
-    import altair as alt
-
     observed = axis_values(rows, ("observed_s",)) or list(_DEFAULT_RANGE_S)
     range_s = _axis_range(observed, axis_values(rows, ("fitted_s",)) or observed)
     ends = [{"fitted_s": v, "observed_s": v} for v in (min(range_s), max(range_s))]
@@ -195,8 +186,6 @@ def _time(values: list[float]) -> alt.Scale:
 
 def _log_time(values: list[float]) -> alt.Scale:
     """Return a logarithmic scale for durations above 0 [s]."""
-    import altair as alt
-
     known = [v for v in values if v > 0] or [1.0]
     low, top = time_ends(known)
     # Room for whole points at both ends.
@@ -214,8 +203,6 @@ def run_time_chart(model: WorkloadModel, entry: dict[str, Any]) -> alt.HConcatCh
     ValueError
         The group has no fit, see `undrawn`.
     """
-    import altair as alt
-
     distribution = fitted_distribution(model, entry)
     if distribution is None:
         raise ValueError(f"no fit for {_who(entry)}")
@@ -279,8 +266,6 @@ def _under(entry: dict[str, Any]) -> list[str]:
 
 
 def _curves(curve: list[dict[str, Any]], seen: list[dict[str, Any]], measure: str, colours: dict[str, str]) -> Any:
-    import altair as alt
-
     if measure == "beyond":
         curve = [r for r in curve if r["beyond"] >= _LEAST_SHARE * (1 - 1e-6)]
         seen = [r for r in seen if r["beyond"] >= _LEAST_SHARE * (1 - 1e-6)]

@@ -8,6 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+import polars as pl
+
 from tracekit.characterize.joblogs.classify import Classifier, Hit
 from tracekit.characterize.joblogs.logs import LogNames, find_logs, open_log
 from tracekit.characterize.joblogs.rules import NO_SIGNATURE, Reason, load_rules
@@ -20,8 +22,6 @@ from tracekit.trace import Trace
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-
-    import polars as pl
 
     from tracekit.characterize.joblogs.classify import LogFinding
     from tracekit.characterize.joblogs.logs import LogFile
@@ -92,8 +92,6 @@ class Classification:
 
     def frame(self) -> pl.DataFrame:
         """Return a row for each failed trial: the columns of the table failures, then log_file, line and text."""
-        import polars as pl
-
         from tracekit import schema
 
         types = {**schema.common("failures").polars, "log_file": pl.String(), "line": pl.Int64(), "text": pl.String()}

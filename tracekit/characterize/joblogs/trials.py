@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+import polars as pl
+
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable
@@ -61,8 +63,6 @@ class KnownJobs:
     """The jobs of a Trace that some logs may belong to."""
 
     def __init__(self, trace: Trace, files: Iterable[LogFile]) -> None:
-        import polars as pl
-
         self._trace = trace
         names = pl.Series("job_id", sorted({o.job_id for f in files for o in f.owners}), dtype=pl.String)
         wanted = names.to_frame().lazy()
@@ -92,8 +92,6 @@ class KnownJobs:
 
     def failed_without_log(self, trials: Iterable[TrialLogs]) -> int:
         """Return how many jobs of the Trace failed and have no log."""
-        import polars as pl
-
         with_log = {trial.job_id for trial in trials}
         failed = self._trace.scan("jobs").filter(pl.col("status").is_in(list(FAILED))).select(pl.len()).collect().item()
         return int(failed) - sum(self._jobs[job].status in FAILED for job in with_log)

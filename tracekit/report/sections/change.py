@@ -5,6 +5,8 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import TYPE_CHECKING, cast
 
+import altair as alt
+
 from tracekit.report.charts import Panel, data, height, palette
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
@@ -12,8 +14,6 @@ from tracekit.text import count, counted, duration, labels, quantity, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import altair as alt
 
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
@@ -117,8 +117,6 @@ def _left(rows: list[Row]) -> int:
 
 
 def _panels(rows: list[Row], title: str, left: int = 0) -> list[Panel]:
-    import altair as alt
-
     known = [r for r in rows if r["relative_change"] is not None]
     if not known:
         return []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import (
     GPU_CLASSES,
@@ -105,8 +107,6 @@ def _say(row: Row, what: str) -> str:
 
 def status_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the shares of the statuses of each size class."""
-    import altair as alt
-
     order = {s: i for i, s in enumerate(STATUSES)}
     shown = [
         {**r, "end": r["status"] or "unknown", "order": order[r["status"] or "unknown"]}
@@ -177,8 +177,6 @@ def retries_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
 
 
 def _one(rows: list[Row], classes: list[str], column: str, title: str, *, share: bool) -> Panel | None:
-    import altair as alt
-
     if all(r[column] is None for r in rows):
         return None
     axis = percent_axis(title) if share else alt.Axis(title=title, tickCount=5, labelOverlap="greedy")
@@ -220,8 +218,6 @@ def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 def reasons_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw failed attempts and GPU-hours of the commonest reasons."""
-    import altair as alt
-
     shown = named(rows, "reason", "no reason")
     if not shown:
         return []
@@ -289,8 +285,6 @@ def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
 
 def by_user_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the GPU-hours that failures cost, by user."""
-    import altair as alt
-
     losers = [r for r in rows if r["gpu_hours_lost"]]
     shown = named(losers, "user", "no user")
     if not shown:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import altair as alt
+
 from tracekit.report.amounts import named
 from tracekit.report.charts import Panel, category, data, height, palette
 from tracekit.report.sections.interface import Presentation
@@ -11,8 +13,6 @@ from tracekit.report.theme import colour
 from tracekit.text import count, shorten
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
 
@@ -41,8 +41,6 @@ def _against(row: Row) -> str:
 
 def by_node_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw failed against expected attempts of the most suspect nodes."""
-    import altair as alt
-
     shown = named([r for r in rows if r["p_value"] is not None and r["failed_attempts"]], "node_id", "no node")
     if not shown:
         return []

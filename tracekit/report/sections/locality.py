@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.charts import (
     GPU_CLASSES,
     Panel,
@@ -22,8 +24,6 @@ from tracekit.report.theme import colour
 from tracekit.text import count, counted, duration, percent
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
 
@@ -70,8 +70,6 @@ def _nodes(number: int) -> str:
 
 def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw median and 90th percentile of the first wait by number of nodes."""
-    import altair as alt
-
     known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not any(len(_with_known_waits(known, c)) >= 2 for c in GPU_CLASSES):
         return []

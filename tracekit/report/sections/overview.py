@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.axes import hour_axis
 from tracekit.report.charts import GPU_CLASSES, STATUSES, Panel, bars, data
 from tracekit.report.phrases import gpu_jobs, hour_span, largest, status_word
@@ -105,8 +107,6 @@ def arrivals_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 def arrivals_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the mean number of submissions of each hour."""
-    import altair as alt
-
     drawn = (
         alt.Chart(data(rows))
         .mark_bar()

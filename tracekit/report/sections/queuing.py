@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.charts import (
     GPU_CLASSES,
     Panel,
@@ -136,8 +138,6 @@ def _of(row: Row) -> str:
 
 def queue_delay_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw median and 90th percentile of the waits by VC and size class."""
-    import altair as alt
-
     known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not known:
         return []

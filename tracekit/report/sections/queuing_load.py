@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.axes import date_axis, day_axis, day_scale
 from tracekit.report.charts import Panel, data, palette
 from tracekit.report.phrases import largest
@@ -15,8 +17,6 @@ from tracekit.text import count, counted, percent, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import altair as alt
 
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
@@ -183,8 +183,6 @@ def fragmentation_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
 def _lines(
     rows: Sequence[Row], measures: dict[str, str], facts: TraceFacts, *, title: str, note: str = "", height: int = 180
 ) -> Panel:
-    import altair as alt
-
     present = {c: words for c, words in measures.items() if any(r[c] is not None for r in rows)}
     names = {words: colour(f"series-{i}") for i, words in enumerate(present.values(), 1)}
     # One row holds all measures: a page has many.
@@ -217,8 +215,6 @@ def _lines(
 
 
 def _time(rows: Sequence[Row], facts: TraceFacts) -> alt.X:
-    import altair as alt
-
     if facts.dated:
         times = [local(r["time"], facts.timezone) for r in rows]
         # Times are written with a Z, since a browser reads others as its own.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+import altair as alt
+
 from tracekit.replay.results.answers import LEAST
 from tracekit.replay.results.record import RECORDED
 from tracekit.report.charts import (
@@ -25,8 +27,6 @@ from tracekit.text import count, counted, duration, percent, signed_percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import altair as alt
 
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
@@ -231,8 +231,6 @@ def _as_one(name: str, others: Sequence[str], kinds: Mapping[str, str]) -> dict[
 
 
 def _spans(rows: list[Row], what: str, title: str) -> alt.LayerChart:
-    import altair as alt
-
     named = {f"median_{what}_s": "median", f"avg_{what}_s": "mean", f"p99_{what}_s": "99th percentile"}
     low, mean, high = named
     rows = [{**r, **{f"{e}_words": duration(r[e]) for e in named if r[e] is not None}} for r in rows]
@@ -265,15 +263,11 @@ def _spans(rows: list[Row], what: str, title: str) -> alt.LayerChart:
 
 def _points(names: list[str]) -> alt.Y:
     """Return a vertical axis of policies for points alone."""
-    import altair as alt
-
     scale = alt.Scale(domain=names, padding=0.5)
     return alt.Y("policy:N", sort=None, scale=scale, axis=alt.Axis(title=None, grid=False))
 
 
 def _dots(rows: list[Row], columns: dict[str, str]) -> Panel:
-    import altair as alt
-
     note = " ".join(_SHARE_NOTES[key] for key in columns)
     colours = {words: colour(f"series-{i}") for i, words in zip((3, 4), columns.values(), strict=False)}
     long = [

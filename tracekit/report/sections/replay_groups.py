@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.replay.results.record import RECORDED
 from tracekit.report.charts import (
     GPU_CLASSES,
@@ -170,8 +172,6 @@ def assumptions_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 def classes_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the mean wait by policy and size class."""
-    import altair as alt
-
     known = [{**r, "policy": policy_name(r)} for r in rows if r["avg_queue_s"] is not None]
     classes = {r["gpu_class"] for r in known}
     if not any(differ([r for r in known if r["gpu_class"] == c], "avg_queue_s") for c in classes):

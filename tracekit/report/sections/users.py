@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import Panel, data, palette, percent_axis
 from tracekit.report.sections.interface import Presentation
@@ -42,8 +44,6 @@ def concentration_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 def concentration_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the share of the time against the share of the users, heaviest first."""
-    import altair as alt
-
     have = {c: words for c, words in _CURVES.items() if any(r[c] is not None for r in rows)}
     if not have or len(rows) < 2:
         return []
@@ -90,8 +90,6 @@ def queueing_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 def queueing_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the hours in the queue of the users who waited most."""
-    import altair as alt
-
     shown = named([r for r in rows if r["queue_hours"]], "user", "no user")
     if not shown:
         return []

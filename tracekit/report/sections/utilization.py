@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import (
     Panel,
@@ -147,8 +149,6 @@ def idle_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 def idle_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the GPU-hours that the listed jobs waste, by user."""
-    import altair as alt
-
     wasted: dict[str | None, float] = {}
     jobs: dict[str | None, int] = {}
     for row in rows:

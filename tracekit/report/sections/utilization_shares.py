@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.axes import hour_axis
 from tracekit.report.charts import Panel, bars, data, palette, percent_axis
 from tracekit.report.phrases import hour_span, largest
@@ -13,8 +15,6 @@ from tracekit.report.theme import colour
 from tracekit.text import duration, labels, percent, shorten
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
 
@@ -146,14 +146,10 @@ def hour_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
 
 
 def _jobs_axis(title: str) -> alt.Axis:
-    import altair as alt
-
     return alt.Axis(title=title, tickCount=4)
 
 
 def _by_hour(rows: list[Row], column: str, axis: alt.Axis, form: str, colours: dict[str, str]) -> alt.Chart:
-    import altair as alt
-
     # A line breaks where an hour has no number.
     points = [{k: r[k] for k in ("hour", "cluster", column)} for r in rows]
     drawn: alt.Chart = (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import Panel, bars
 from tracekit.report.phrases import gpus, largest
@@ -115,8 +117,6 @@ def recurrence_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 def recurrence_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the jobs of the largest groups."""
-    import altair as alt
-
     shown = named(rows, "group", "no group")
     if not shown:
         return []
