@@ -1,4 +1,4 @@
-"""Several traces side by side: ask each the same questions, write one page and one set of tables.
+"""Compare several traces: ask each the same questions, and write one page and one set of tables.
 
     tracekit.compare(["philly-trace", "helios-trace"], "out")
 
@@ -13,10 +13,8 @@ writes, whole or not at all,
 
 from __future__ import annotations
 
-import os
 import shlex
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -153,7 +151,7 @@ def _check(paths: Mapping[str, Path], target: Path) -> None:
 def _names(given: Sequence[tuple[str | None, str | Path]]) -> list[str]:
     """Return a name for each trace: the one given, or its folder's.
 
-    Folders of one name are told apart by the folder above, then by a number.
+    Folders of the same name get the folder above them in front, then a number.
     """
     stated = [_readable(name) for name, _ in given if name is not None]
     for i, own in enumerate(stated):
@@ -183,7 +181,7 @@ def _home(path: Path) -> Path:
 
 
 def _folder(path: Path) -> str:
-    # analyze calls every Trace 'trace': the folder above tells them apart.
+    # analyze calls every Trace 'trace', so the folder above names it.
     found = real_path(path)
     return (found.parent.name if found.name == "trace" else found.name) or "trace"
 
@@ -227,6 +225,7 @@ def _compare(
     from tracekit.characterize.published import compare_published
     from tracekit.report.compare import compared, described, long_table, sections
     from tracekit.report.compare_structure import COMPARE_SCHEMA_VERSION
+    from tracekit.report.data import creation_time
 
     answered: list[ComparedAnswer] = []
     missing: list[UnansweredByAll] = []
@@ -254,7 +253,7 @@ def _compare(
     return {
         "schema_version": COMPARE_SCHEMA_VERSION,
         "tracekit_version": __version__,
-        "created": _now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "created": creation_time(),
         "command": command,
         "title": ", ".join(traces),
         "traces": [described(name, trace, paths[name]) for name, trace in traces.items()],
@@ -282,12 +281,10 @@ def _ask(trace: Trace, query: Query, memory_limit: str | None, progress: Progres
 
 
 def _write_csv(frame: pl.DataFrame, folder: Path, file: str) -> None:
-    from tracekit.report.table_files import csv_safe
+    from tracekit.report.table_files import write_csv
 
-    place = folder / file
     with output_errors(folder):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        csv_safe(frame).write_csv(place, datetime_format="%Y-%m-%dT%H:%M:%S%.f")
+        write_csv(folder / file, frame)
 
 
 def _write_published(answered: Sequence[ComparedAnswer], folder: Path) -> None:
@@ -305,12 +302,6 @@ def _write(comparison: Comparison, folder: Path) -> None:
     with output_errors(folder):
         write_json(folder / _MARKER, comparison)
         (folder / "compare.html").write_text(page, encoding="utf-8", errors="backslashreplace", newline="\n")
-
-
-def _now() -> datetime:
-    """Return the time of creation; SOURCE_DATE_EPOCH fixes it for reproducible output."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    return datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
 
 
 def _command(

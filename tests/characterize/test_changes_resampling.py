@@ -59,7 +59,7 @@ def test_quantiles_are_those_of_the_values_on_the_days_drawn(rows: list[tuple[in
     days = np.array([day for day, _ in rows])
     values = np.array([value for _, value in rows], dtype=np.float64)
     draws = draw_days(np.arange(5), np.unique(days), [ALL[:5]], (1,))
-    (found,) = resampled_quantile(draws, days, values, [share])
+    found = resampled_quantile(draws, days, values, share)
     for weights, value in list(zip(draws.weights, found, strict=True))[:40]:
         drawn = np.repeat(values, weights[draws.place(days)].astype(int))
         if len(drawn):
@@ -73,7 +73,7 @@ def test_quantiles_of_many_values_are_off_by_a_fraction_of_a_rank(share: float) 
     rng = np.random.default_rng(0)
     days, values = rng.integers(0, 20, 50_000), rng.lognormal(6, 2, 50_000)
     draws = draw_days(np.arange(20), np.arange(20), [np.ones(20, dtype=np.bool_)], (1,))
-    (found,) = resampled_quantile(draws, days, values, [share])
+    found = resampled_quantile(draws, days, values, share)
     for weights, value in list(zip(draws.weights, found, strict=True))[:20]:
         drawn = np.repeat(values, weights[days].astype(int))
         low, high = np.quantile(drawn, [share - 0.0006, share + 0.0006])
@@ -82,7 +82,7 @@ def test_quantiles_of_many_values_are_off_by_a_fraction_of_a_rank(share: float) 
 
 def test_of_nothing_there_is_no_quantile() -> None:
     draws = draw_days(DAYS, DAYS, [ALL], (0,))
-    (found,) = resampled_quantile(draws, np.empty(0, dtype=int), np.empty(0), [0.5])
+    found = resampled_quantile(draws, np.empty(0, dtype=int), np.empty(0), 0.5)
     assert np.isnan(found).all()
     assert np.isnan(quantile(np.empty(0), 0.5))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +64,7 @@ def analyze(
     Parameters
     ----------
     source : Trace, str or Path
-        Raw logs (folder, file or archive), or a Trace or its folder, which is carried into the output.
+        Raw logs (folder, file or archive), or a Trace or its folder, which is copied into the output.
     out : str or Path
         Folder of the report.
     settings : AnalysisSettings, optional
@@ -97,7 +96,7 @@ def analyze(
 def analyze_into(
     source: Path, out: Path, settings: AnalysisSettings, *, shown: Path, force: bool, progress: Progress
 ) -> Analysis:
-    """Do what `analyze` says; `shown` is where the user will find the folder `out` in the end."""
+    """Analyse one source into `out`; `shown` is where the user will find that folder in the end."""
     from tracekit.guidelines.evidence import Evidence
     from tracekit.report.data import build_report
     from tracekit.report.pdf import find_browser, print_pdf
@@ -129,7 +128,6 @@ def analyze_into(
             capacity=capacity,
             source=str(source),
             command=settings.command(source, shown),
-            created=_now(),
             workload=workload,
             replay=found.replay,
             guidelines=found.guidelines,
@@ -152,10 +150,14 @@ def analyze_into(
 
 
 def _trace_at(place: Path, source: Path, settings: AnalysisSettings, progress: Progress) -> Trace:
-    """Return the Trace to analyse, made or carried over to `place`."""
+    """Return the Trace to analyse, ingested into `place` or copied there."""
     if is_trace(source):
-        if not reads_logs(settings.compare):
-            _refuse_ingest_options(settings.format_name, settings.options)
+        if not reads_logs(settings.compare) and (settings.format_name is not None or settings.options):
+            raise UsageError(
+                "the source is a Trace already, so there is nothing to choose",
+                where="--format" if settings.format_name is not None else "--option",
+                hint="leave it out",
+            )
         return copy_trace(source, place)
     from tracekit.ingest import ingest_logs
 
@@ -163,7 +165,7 @@ def _trace_at(place: Path, source: Path, settings: AnalysisSettings, progress: P
 
 
 def refuse_replacing_source(source: Path, out: Path) -> None:
-    """Refuse an output that would replace its own source; the Trace of an earlier report is carried over."""
+    """Refuse an output that would replace its own source; that of an earlier report is copied, so it may."""
     inner, outer = real_path(source), real_path(out)
     if (inner == outer or inner.is_relative_to(outer)) and not (is_trace(source) and inner == outer / "trace"):
         raise UsageError(
@@ -171,16 +173,8 @@ def refuse_replacing_source(source: Path, out: Path) -> None:
         )
 
 
-def _refuse_ingest_options(format_name: str | None, options: Mapping[str, str] | None) -> None:
-    if format_name is not None or options:
-        what = "--format" if format_name is not None else "--option"
-        raise UsageError(
-            "the source is a Trace already, so there is nothing to choose", where=what, hint="leave it out"
-        )
-
-
 def copy_trace(source: Path, place: Path) -> Trace:
-    """Make `place` a complete, readable Trace with the tables of `source`; they share their bytes where they can."""
+    """Copy the Trace `source` to `place` and return it; its tables are linked where the file system has links."""
     found = Trace.open(source)
     found.read_through()  # before hours of work on it, not in the middle
     with output_errors(place):
@@ -198,9 +192,3 @@ def _link_or_copy(source: Path, target: Path) -> None:
         os.link(real_path(source), target)
     except OSError:
         shutil.copyfile(source, target)
-
-
-def _now() -> datetime:
-    """Return the time of creation; SOURCE_DATE_EPOCH fixes it for reproducible output."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    return datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)

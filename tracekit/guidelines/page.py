@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from tracekit.guidelines.markdown import HEADS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -14,12 +16,6 @@ _STYLE = (
     ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;max-width:60rem;margin:auto;padding:1rem}"
     "table{border-collapse:collapse;display:block;overflow-x:auto}"
     "th,td{border:1px solid;padding:.2rem .5rem;text-align:left}"
-)
-
-_HEADS = (
-    ("holds", "What to change"),
-    ("cannot tell", "What cannot be decided"),
-    ("does not hold", "What the trace does not show"),
 )
 
 
@@ -34,7 +30,7 @@ def page(document: Mapping[str, Any]) -> str:
         f"<p>{document['holds']} of {len(document['guidelines'])} guidelines hold. ",
         "Advice stands only where a finding crossed its threshold.</p>",
     ]
-    for verdict, head in _HEADS:
+    for verdict, head in HEADS:
         entries = [e for e in document["guidelines"] if e["verdict"] == verdict]
         if not entries:
             continue

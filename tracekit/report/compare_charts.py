@@ -79,10 +79,6 @@ def _by_shape(keys: set[str], columns: set[str]) -> Draws | None:
     return None
 
 
-def _legend(colours: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(colours.items())
-
-
 def _stacked(kind: str, order: Sequence[str], colour_of: Callable[[Iterable[str]], dict[str, str]]) -> Draws:
     """Return the chart of shares that make up a whole, one bar a trace; jobs beside GPU time."""
 
@@ -156,7 +152,7 @@ def _grouped(
         )
         .properties(height=height(len(values), 11 * len(colours) + 10))
     )
-    return Panel(drawn, _legend(colours))
+    return Panel(drawn, tuple(colours.items()))
 
 
 def _shares_by_class(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
@@ -237,7 +233,7 @@ def _durations(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
         if full
         else "Dot: median. Line: up to the 90th percentile."
     )
-    return [Panel(drawn, _legend(colours), note=note)]
+    return [Panel(drawn, tuple(colours.items()), note=note)]
 
 
 def _waits(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
@@ -273,7 +269,7 @@ def _waits(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
         )
         .properties(height=height(len(classes), 16 * len(colours) + 10))
     )
-    return [Panel(drawn, _legend(colours), note="One dot is a VC, larger with more waits.")]
+    return [Panel(drawn, tuple(colours.items()), note="One dot is a VC, larger with more waits.")]
 
 
 def _percentages(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
@@ -299,7 +295,7 @@ def _percentages(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
         ],
         sizes=(3, 3),
     ).properties(height=height(len(values), 14 * len(colours) + 14))
-    return [Panel(drawn, _legend(colours), note="Dot: median. Line: up to the 95th percentile.")]
+    return [Panel(drawn, tuple(colours.items()), note="Dot: median. Line: up to the 95th percentile.")]
 
 
 _DRAWS: dict[str, Draws] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "build_report",
+    "creation_time",
     "time_info",
     "trace_facts",
     "write_json",
@@ -125,7 +127,7 @@ def build_report(
         "schema_version": REPORT_SCHEMA_VERSION,
         "tracekit_version": __version__,
         "versions": _versions(),
-        "created": (created or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "created": creation_time(created),
         "command": command,
         "title": text.shorten(name, 80),
         "source": {
@@ -151,6 +153,13 @@ def build_report(
         "guidelines": guidelines,
         "quality": quality_info,
     }
+
+
+def creation_time(created: datetime | None = None) -> str:
+    """Return a time, or else the current one, in UTC; SOURCE_DATE_EPOCH fixes it for reproducible output."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
+    return (created or now).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _versions() -> dict[str, str]:

@@ -79,14 +79,14 @@ def by_class(rows: list[Row]) -> dict[str, Row]:
     return {r["gpu_class"]: r for r in rows if r["gpu_class"] is not None}
 
 
-def enough(rows: list[Row], column: str, least: int = FEW) -> list[Row]:
-    """Return the rows with at least `least` observations, or all rows when there is none."""
-    return [r for r in rows if (r[column] or 0) >= least] or rows
+def enough(rows: list[Row], column: str) -> list[Row]:
+    """Return the rows with at least `FEW` observations, or all rows when there is none."""
+    return [r for r in rows if (r[column] or 0) >= FEW] or rows
 
 
-def scope(rows: list[Row], column: str, least: int = FEW, what: str = "") -> str:
+def scope(rows: list[Row], column: str, what: str = "") -> str:
     """Return the words that say which rows `enough` kept, '' when it kept all; it counts `what`, or the column."""
-    return f" with at least {least} {what or column}" if len(enough(rows, column, least)) < len(rows) else ""
+    return f" with at least {FEW} {what or column}" if len(enough(rows, column)) < len(rows) else ""
 
 
 def sample_size(number: int) -> str:

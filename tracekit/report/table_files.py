@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-__all__ = ["csv_safe", "write_tables"]
+__all__ = ["csv_safe", "write_csv", "write_tables"]
 
 
 def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
@@ -38,10 +38,15 @@ def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def write_csv(path: Path, frame: pl.DataFrame) -> None:
+    """Write a result as CSV for spreadsheets; the folder is made where it does not exist."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    csv_safe(frame).write_csv(path, datetime_format="%Y-%m-%dT%H:%M:%S%.f")
+
+
 def write_tables(folder: Path, name: str, frame: pl.DataFrame) -> list[str]:
     """Write a result below `folder` and return the files, relative to the report."""
     base = folder / "tables" / f"{name}.parquet"
-    base.parent.mkdir(parents=True, exist_ok=True)
+    write_csv(base.with_suffix(".csv"), frame)
     frame.write_parquet(base, compression="zstd")
-    csv_safe(frame).write_csv(base.with_suffix(".csv"), datetime_format="%Y-%m-%dT%H:%M:%S%.f")
     return [f"tables/{name}.parquet", f"tables/{name}.csv"]

@@ -92,7 +92,7 @@ class Scoped:
             self._quantiles[measure.top] = (_ints(frame["day"]), frame[measure.top].to_numpy())
         days, values = self._quantiles[measure.top]
         draws = self._resampled.draws
-        (found,) = resampled_quantile(draws, days, values, [measure.share])
+        found = resampled_quantile(draws, days, values, measure.share)
         return Estimate(quantile(values, measure.share), found, len(values), len(np.unique(days)), draws.groups)
 
     def _column(self, name: str) -> tuple[Ints, Floats]:

@@ -91,8 +91,8 @@ def quantile(values: Floats, share: float) -> float:
     return float(np.quantile(values, share)) if len(values) else np.nan
 
 
-def resampled_quantile(draws: DayResamples, days: Ints, values: Floats, shares: Sequence[float]) -> list[Floats]:
-    """Return quantiles of the values on the days of each resample; NaN where it holds none.
+def resampled_quantile(draws: DayResamples, days: Ints, values: Floats, share: float) -> Floats:
+    """Return a quantile of the values on the days of each resample; NaN where it holds none.
 
     Up to 4,096 different values the result is exact. Beyond that values are first replaced by the mean of about one
     4,096th of them, their neighbours by rank: the rank of a quantile is then off by at most 0.025 %.
@@ -103,23 +103,20 @@ def resampled_quantile(draws: DayResamples, days: Ints, values: Floats, shares: 
         The resamples.
     days, values : arrays, shape (n,)
         The day of each value, and the value.
-    shares : sequence of float
-        Which quantiles [0..1].
+    share : float
+        Which quantile [0..1].
     """
     if not len(values):
-        return [np.full(len(draws.weights), np.nan) for _ in shares]
+        return np.full(len(draws.weights), np.nan)
     codes, levels = _levels(values, max(256, min(_GRID, _CELLS // len(draws.used))))
     blocks = len(draws.used)
     counts = np.bincount(codes * blocks + draws.place(days), minlength=len(levels) * blocks)
     upto = np.cumsum(counts.reshape(len(levels), blocks), axis=0, dtype=np.float64)
     totals = draws.weights @ upto[-1]
-    found = []
-    for share in shares:
-        rank = share * np.maximum(totals - 1, 0)
-        low = levels[_level_of(upto, draws.weights, np.floor(rank))]
-        high = levels[_level_of(upto, draws.weights, np.ceil(rank))]
-        found.append(np.where(totals > 0, low + (high - low) * (rank - np.floor(rank)), np.nan))
-    return found
+    rank = share * np.maximum(totals - 1, 0)
+    low = levels[_level_of(upto, draws.weights, np.floor(rank))]
+    high = levels[_level_of(upto, draws.weights, np.ceil(rank))]
+    return np.where(totals > 0, low + (high - low) * (rank - np.floor(rank)), np.nan)
 
 
 def _levels(values: Floats, most: int) -> tuple[Ints, Floats]:
