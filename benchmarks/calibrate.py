@@ -11,14 +11,17 @@ import resource
 import sys
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from replay_jobs import make
 
 from tracekit.calibration.api import calibrate_jobs
 from tracekit.calibration.search import Workbench
-from tracekit.replay.cluster import Cluster
 from tracekit.replay.scenario import Scenario
+
+if TYPE_CHECKING:
+    from tracekit.replay.clusters.cluster import Cluster
 
 
 def main() -> None:
@@ -43,7 +46,8 @@ def main() -> None:
     found = calibrate_jobs(Workbench(log, {"stated": nodes}, seen))
     wall = time.perf_counter() - begun
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"{count:,} jobs: one replay {bound:.1f} s; calibration {wall:.1f} s, {len(found.tried)} candidates, {peak:,.0f} MiB")
+    print(f"{count:,} jobs: one replay {bound:.1f} s; calibration {wall:.1f} s, {peak:,.0f} MiB")
+    print(f"  {len(found.tried)} candidates on the whole log")
     print(f"  {found.settings.rules.words}; grade {found.score.grade}, ratio {found.score.whole['ratio']:.3f}")
 
 

@@ -13,7 +13,7 @@ from tracekit.characterize import list_queries
 from tracekit.errors import OutputError, QueryError, SourceError, TraceError, UsageError
 from tracekit.progress import Progress
 from tracekit.replay.results.questions import REPLAYED
-from tracekit.report.fitted import FITTED
+from tracekit.report.fit_answers import FITTED
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def test_an_output_that_exists_is_refused_before_any_work(
     shutil.copytree(full.folder, out)
     before = (out / "report.json").read_bytes()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tracekit.analysis.one.carry_trace", lambda *_: pytest.fail("work was done"))
+        patch.setattr("tracekit.analysis.one.copy_trace", lambda *_: pytest.fail("work was done"))
         with pytest.raises(OutputError, match="exists already"):
             analyze(small_trace.path, out)
     assert (out / "report.json").read_bytes() == before

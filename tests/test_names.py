@@ -54,20 +54,17 @@ def known() -> frozenset[str]:
 
 
 def _names_of(node: ast.AST) -> list[str]:
-    if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-        return [node.name]
-    if isinstance(node, ast.Name):
-        return [node.id]
-    if isinstance(node, ast.Attribute):
-        return [node.attr]
-    if isinstance(node, ast.arg):
-        return [node.arg]
-    if isinstance(node, ast.keyword):
-        return [node.arg or ""]
-    if isinstance(node, ast.alias):
-        return [*node.name.split("."), node.asname or ""]
-    if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 80:
-        return WORD.findall(node.value)  # columns, keys, options; a docstring is longer or says less
+    match node:
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AsyncFunctionDef(name=name):
+            return [name]
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+            return [name]
+        case ast.keyword(arg=str(name)):
+            return [name]
+        case ast.alias(name=name, asname=other):
+            return [*name.split("."), other or ""]
+        case ast.Constant(value=str(text)) if len(text) < 80:
+            return WORD.findall(text)  # columns, keys, options; a docstring is longer or says less
     return []
 
 
@@ -92,12 +89,11 @@ def stale(text: str) -> list[str]:
 
 def docstrings(path: Path) -> list[tuple[int, str]]:
     """Return the docstrings of a module with their lines, those after a field or a constant too."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        for child in getattr(node, "body", []) if isinstance(getattr(node, "body", None), list) else []:
-            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant) and isinstance(child.value.value, str):
-                found.append((child.lineno, child.value.value))
-    return found
+    return [
+        (node.lineno, node.value.value)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 ROOMS = (
-    ("errors", "resources", "progress", "text", "interruption", "callable_package"),
+    ("array_types", "errors", "resources", "progress", "text", "interruption", "callable_package"),
     ("options", "settings", "decode", "outputs", "answer", "streams"),
     ("toml_text",),
     ("schema", "manifest", "datasets"),

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT))
 from tools.publishing import alibaba, helios, philly  # noqa: E402 -- found through the line above
 from tools.publishing.numbers import Reference, placed, pooled, read_references  # noqa: E402 -- the same
 from tracekit.characterize import list_queries  # noqa: E402 -- the same
-from tracekit.characterize.published import Published  # noqa: E402 -- the same
+from tracekit.characterize.published_value import PublishedValue  # noqa: E402 -- the same
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,11 +40,11 @@ STUDIES: dict[str, tuple[tuple[Rule, ...], tuple[Skip, ...], dict[str, str]]] = 
 }
 
 
-def make(references: Iterable[Reference], study: str, left: Counter[str]) -> list[Published]:
+def make(references: Iterable[Reference], study: str, left: Counter[str]) -> list[PublishedValue]:
     """Return the published numbers of a study; why others are left out is counted in `left`."""
     rules, skips, notes = STUDIES[study]
     queries = {query.name: query for query in list_queries()}
-    found: list[Published] = []
+    found: list[PublishedValue] = []
     for reference in references:
         if "cdf" in reference.metric and reference.value in {"0", "100"}:
             left["an end of a curve"] += 1
@@ -64,7 +64,7 @@ def make(references: Iterable[Reference], study: str, left: Counter[str]) -> lis
     return found
 
 
-def _joined(found: list[Published], number: Published) -> bool:
+def _joined(found: list[PublishedValue], number: PublishedValue) -> bool:
     """Join `number` with the same number stated before, keeping the more exact one; return whether there was one."""
     for i, other in enumerate(found):
         if _place(other) == _place(number) and _agree(other, number):
@@ -75,14 +75,14 @@ def _joined(found: list[Published], number: Published) -> bool:
     return False
 
 
-def _agree(one: Published, other: Published) -> bool:
+def _agree(one: PublishedValue, other: PublishedValue) -> bool:
     if one.value is None or other.value is None:
         return (one.kind, one.low, one.high) == (other.kind, other.low, other.high)
     # A number counts as the same when it is the other one rounded.
     return abs(one.value - other.value) <= 0.51 * max(_step(one), _step(other))
 
 
-def _step(number: Published) -> float:
+def _step(number: PublishedValue) -> float:
     """Return what the last printed digit of a number stands for, in its unit."""
     printed = re.search(r"[\d.]+", number.as_printed)
     if number.value is None or printed is None or not float(printed[0]):
@@ -91,13 +91,13 @@ def _step(number: Published) -> float:
     return float(10**-digits * number.value / float(printed[0]))
 
 
-def _place(number: Published) -> tuple[str, ...]:
+def _place(number: PublishedValue) -> tuple[str, ...]:
     return (number.query, number.params, number.options, number.cluster, number.row, number.of, number.column)
 
 
-def write(numbers: Iterable[Published], path: Path) -> None:
+def write(numbers: Iterable[PublishedValue], path: Path) -> None:
     """Write numbers as a CSV file, ordered by query."""
-    names = [f.name for f in fields(Published)]
+    names = [f.name for f in fields(PublishedValue)]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
         writer.writeheader()

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "AnswerColumn", "Interval", "Kind", "Param", "Question", "Row", "Unanswered", "Value"]
 
 Value = int | float | str
-"""What a parameter may be."""
+"""Type of a parameter's value."""
 
 Row = dict[str, Any]
 """One row of an answer as JSON values, by column name."""
 
 Kind = Literal["query", "replay", "fit", "comparison"]
-"""Who answers: SQL over the Trace, schedules made anew, a fitted model, or two periods side by side."""
+"""Where an answer comes from: SQL over the Trace, replays, a fitted model, or a comparison of two periods."""
 
 _SENTENCE_LIMIT = 2000
 """Most characters kept of a cell that holds sentences; a name is cut earlier."""
@@ -42,19 +42,19 @@ class AnswerColumn:
 
 @dataclass(frozen=True)
 class Param:
-    """A value that who asks may choose."""
+    """A parameter of a question."""
 
     name: str
     default: Value
     """Its type is the type of the parameter."""
     meaning: str
     choices: tuple[str, ...] = ()
-    """The words allowed; empty when any value is."""
+    """The words allowed; empty when any value is allowed."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Which column gets a confidence interval, and how."""
+    """A column with a confidence interval, and the method of the interval."""
 
     column: str
     method: Literal["proportion", "median"]
@@ -90,15 +90,15 @@ class Question:
     """Where a study answers it; '' where none does."""
     params: tuple[Param, ...] = ()
     intervals: tuple[Interval, ...] = ()
-    """Columns whose uncertainty can be told."""
+    """Columns with confidence intervals."""
 
     @property
     def group(self) -> str:
-        """The part of the report in which it stands."""
+        """The section of the report that shows it."""
         return self.name.rpartition("/")[0] or "other"
 
     def answered(self, rows: Iterable[Mapping[str, Any]], notes: Iterable[str] = ()) -> Answer:
-        """Return the answer that these rows are; what a row lacks is NULL."""
+        """Return an answer with these rows; a column that a row lacks is NULL."""
         import polars as pl
 
         names = [column.name for column in self.columns]
@@ -106,13 +106,13 @@ class Question:
         return Answer(self, frame, notes=tuple(notes))
 
     def unanswered(self, *reasons: str) -> Unanswered:
-        """Return that there is no answer, and why, one sentence each."""
+        """Return the question as unanswered, for these reasons, one sentence each."""
         return Unanswered(self, reasons)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What is said to a question, and how it came about."""
+    """The answer to a question: its rows, and what a reader has to know about them."""
 
     question: Question
     frame: pl.DataFrame
@@ -124,7 +124,7 @@ class Answer:
     intervals: pl.DataFrame | None = None
     """<column>_low and <column>_high of the 95 % confidence interval of each column that has one, row by row."""
     coverage: Mapping[str, float | None] = field(default_factory=dict)
-    """Of each capability that the answer stands on, the share of the records that carry it [0..1]; None: unknown."""
+    """For each capability that the answer needs, the share of the records that carry it [0..1]; None: unknown."""
     files: tuple[str, ...] = ()
     """Where all rows are written, relative to the report."""
 

@@ -1,4 +1,4 @@
-"""Several traces side by side: ask each the same questions, write one page and one set of tables.
+"""Compare several traces: ask each the same questions, and write one page and one set of tables.
 
     tracekit.compare(["philly-trace", "helios-trace"], "out")
 
@@ -13,12 +13,12 @@ writes, whole or not at all,
 
 from __future__ import annotations
 
-import os
 import shlex
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import polars as pl
 
 from tracekit.answer import Answer, Unanswered
 from tracekit.damage import explain_damage
@@ -30,10 +30,8 @@ from tracekit.trace import Trace, is_trace
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import polars as pl
-
     from tracekit.characterize import Query
-    from tracekit.report.compare_structure import Compared, Comparison, Missing, UnansweredByAll
+    from tracekit.report.compare_structure import ComparedAnswer, Comparison, Missing, UnansweredByAll
 
 __all__ = ["ComparisonFiles", "compare"]
 
@@ -153,7 +151,7 @@ def _check(paths: Mapping[str, Path], target: Path) -> None:
 def _names(given: Sequence[tuple[str | None, str | Path]]) -> list[str]:
     """Return a name for each trace: the one given, or its folder's.
 
-    Folders of one name are told apart by the folder above, then by a number.
+    Folders of the same name get the folder above them in front, then a number.
     """
     stated = [_readable(name) for name, _ in given if name is not None]
     for i, own in enumerate(stated):
@@ -183,7 +181,7 @@ def _home(path: Path) -> Path:
 
 
 def _folder(path: Path) -> str:
-    # analyze calls every Trace 'trace': the folder above tells them apart.
+    # analyze calls every Trace 'trace', so the folder above names it.
     found = real_path(path)
     return (found.parent.name if found.name == "trace" else found.name) or "trace"
 
@@ -224,11 +222,12 @@ def _compare(
 ) -> Comparison:
     """Ask every trace every query, write the tables, and return what compare.json holds."""
     from tracekit import __version__
-    from tracekit.characterize.published import beside
+    from tracekit.characterize.published import compare_published
     from tracekit.report.compare import compared, described, long_table, sections
     from tracekit.report.compare_structure import COMPARE_SCHEMA_VERSION
+    from tracekit.report.data import creation_time
 
-    answered: list[Compared] = []
+    answered: list[ComparedAnswer] = []
     missing: list[UnansweredByAll] = []
     progress.stage("asking", len(queries))
     for query in queries:
@@ -245,7 +244,7 @@ def _compare(
             continue
         file = f"tables/{query.name}.csv"
         published = {
-            name: beside(traces[name], answer, memory_limit=memory_limit) if query.shipped else []
+            name: compare_published(traces[name], answer, memory_limit=memory_limit) if query.shipped else []
             for name, answer in found.items()
         }
         _write_csv(long_table(found, published), folder, file)
@@ -254,7 +253,7 @@ def _compare(
     return {
         "schema_version": COMPARE_SCHEMA_VERSION,
         "tracekit_version": __version__,
-        "created": _now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "created": creation_time(),
         "command": command,
         "title": ", ".join(traces),
         "traces": [described(name, trace, paths[name]) for name, trace in traces.items()],
@@ -270,8 +269,8 @@ def _ask(trace: Trace, query: Query, memory_limit: str | None, progress: Progres
     reasons = lacks(query, trace)
     if reasons:
         # A missing capability explains in words why a table is missing.
-        told = [r for r in reasons if not r.startswith("The trace has no table")]
-        return query.unanswered(*(told or reasons))
+        stated = [r for r in reasons if not r.startswith("The trace has no table")]
+        return query.unanswered(*(stated or reasons))
     try:
         return answer_query(trace, query, memory_limit=memory_limit)
     except (DamagedTraceError, UsageError):
@@ -282,37 +281,27 @@ def _ask(trace: Trace, query: Query, memory_limit: str | None, progress: Progres
 
 
 def _write_csv(frame: pl.DataFrame, folder: Path, file: str) -> None:
-    from tracekit.report.table_files import csv_safe
+    from tracekit.report.table_files import write_csv
 
-    place = folder / file
     with output_errors(folder):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        csv_safe(frame).write_csv(place, datetime_format="%Y-%m-%dT%H:%M:%S%.f")
+        write_csv(folder / file, frame)
 
 
-def _write_published(answered: Sequence[Compared], folder: Path) -> None:
+def _write_published(answered: Sequence[ComparedAnswer], folder: Path) -> None:
     """Write every published number beside the measured one; nothing when there is none."""
-    import polars as pl
-
     rows = [{"trace": n["trace"], "query": a["name"], **n["number"]} for a in answered for n in a["published"]]
     if rows:
         _write_csv(pl.DataFrame(rows, infer_schema_length=None), folder, "published.csv")
 
 
 def _write(comparison: Comparison, folder: Path) -> None:
-    from tracekit.report import write_json
     from tracekit.report.compare_page import render_comparison
+    from tracekit.report.data import write_json
 
     page = render_comparison(comparison)
     with output_errors(folder):
         write_json(folder / _MARKER, comparison)
         (folder / "compare.html").write_text(page, encoding="utf-8", errors="backslashreplace", newline="\n")
-
-
-def _now() -> datetime:
-    """Return the time of creation; SOURCE_DATE_EPOCH fixes it for reproducible output."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    return datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
 
 
 def _command(

@@ -9,7 +9,7 @@ from tracekit.calibration.search import Workbench
 
 if TYPE_CHECKING:
     from tests.calibration.worlds import World
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
 
 __all__ = ["bench_of"]
 

@@ -14,7 +14,7 @@ from tracekit.calibration.api import ClusterCalibration, calibrate_jobs
 from tracekit.calibration.effect import Effect, effect_of_change
 
 if TYPE_CHECKING:
-    from tracekit.calibration.rules import Rules
+    from tracekit.calibration.rules import Quotas, Rules
 
 LOADS = (0.7, 0.85, 1.0, 1.1, 0.6)
 EXACT = ("strict", "passing", "priority", "fair-share", "partitions", "user-limit", "quotas", "shortest")
@@ -104,7 +104,7 @@ def truth_and_effect(known: World, found: ClusterCalibration, change: str) -> tu
     policy, rule = CHANGES[change]
     asked: str | Rules
     if policy is None:
-        pooled = "none" if known.kind == "partitions" else "idle"
+        pooled: Quotas = "none" if known.kind == "partitions" else "idle"
         asked = replace(found.settings.rules, quotas=pooled, scan="skip")
         known = replace(known, node_vc=[])
     else:

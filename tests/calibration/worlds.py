@@ -18,7 +18,7 @@ from tests.replay.builders import make_cluster, make_jobs
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["KINDS", "Job", "World", "make_world", "simulate"]
@@ -292,16 +292,17 @@ def make_world(kind: str, seed: int, load: float, *, jobs: int = 1500, nodes: in
         delay = np.round(random.lognormal(np.log(60 + 30 * gpus), 0.5), 3)
     made = [
         Job(
-            *(float(v) for v in (submit[k], gpus[k], run[k], limit[k])),
-            int(users[k]),
-            int(vcs[k]),
-            int(priority[k]),
-            float(delay[k]),
+            submit=float(submit[k]),
+            gpus=int(gpus[k]),
+            run=float(run[k]),
+            limit=float(limit[k]),
+            user=int(users[k]),
+            vc=int(vcs[k]),
+            priority=int(priority[k]),
+            delay=float(delay[k]),
         )
         for k in range(count)
     ]
-    for job in made:
-        job.gpus = int(job.gpus)
     world = World(kind, made, [size] * nodes)
     if kind == "partitions":
         world.node_vc = [n % 4 for n in range(nodes)]

@@ -1,4 +1,4 @@
-"""Periods to compare: drawn from a population, as a `Side`, or as the rows of a Trace."""
+"""Periods to compare: drawn from a population, as a `Period`, or as the rows of a Trace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.changes.sides import Side
+from tracekit.characterize.changes.periods import Period
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,7 +17,7 @@ MONDAY = 17_441
 """2017-10-02, in days after 1970."""
 
 
-def population(rng: np.random.Generator, days: int, jobs_a_day: float = 40) -> Side:
+def population(rng: np.random.Generator, days: int, jobs_a_day: float = 40) -> Period:
     """Draw days that differ: fewer jobs at weekends, loads of their own, half of the jobs without a wait."""
     day = np.arange(MONDAY, MONDAY + days)
     rates = jobs_a_day * np.where((day + 3) % 7 >= 5, 0.5, 1.0) * rng.gamma(8, 1 / 8, days)
@@ -41,7 +41,7 @@ def population(rng: np.random.Generator, days: int, jobs_a_day: float = 40) -> S
     return _side(jobs, day)
 
 
-def _side(jobs: pl.DataFrame, days: NDArray[np.int64]) -> Side:
+def _side(jobs: pl.DataFrame, days: NDArray[np.int64]) -> Period:
     outcome = pl.col("outcome")
     sums = jobs.group_by("day", "gpu_class", "vc").agg(
         pl.len().alias("jobs"),
@@ -51,7 +51,7 @@ def _side(jobs: pl.DataFrame, days: NDArray[np.int64]) -> Side:
         pl.col("gpu_hours").sum(),
         pl.col("gpu_hours").filter(outcome != "completed").sum().alias("gpu_hours_lost"),
     )
-    return Side(
+    return Period(
         days=pl.Series("day", days, dtype=pl.Int32),
         sums=sums.sort("day", "gpu_class", "vc").with_columns(pl.col(pl.UInt32).cast(pl.Float64)),
         values=jobs.select("day", "gpu_class", "vc", "run_s", "queue_s"),

@@ -11,7 +11,7 @@ import pytest
 from tests.characterize.periods import attempts, job, planted, population
 from tracekit.characterize import run_query
 from tracekit.characterize.changes import changes, changes_since, compare_periods, compare_since
-from tracekit.characterize.changes.compare import compare_sides
+from tracekit.characterize.changes.compare import changes_between
 from tracekit.errors import QueryError, UsageError
 from tracekit.manifest import Capability
 
@@ -117,7 +117,7 @@ def null_splits(number: int, days: int, before: int) -> tuple[int, int, int]:
         whole = population(rng, days)
         chosen = rng.permutation(whole.days.to_numpy())[:before].tolist()
         sides = whole.restricted(lambda d: d.is_in(chosen)), whole.restricted(lambda d: ~d.is_in(chosen))  # noqa: B023 -- called at once
-        verdicts = compare_sides(*sides, seed=k).frame["verdict"]
+        verdicts = changes_between(*sides, seed=k).frame["verdict"]
         changed = int((verdicts == "changed").sum())
         with_false += changed > 0
         false += changed

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control, ttest_ind
 
-from tracekit.characterize.changes.resampling import RESAMPLES, Draws, draw_days, quantile, resampled_quantile
+from tracekit.characterize.changes.resampling import RESAMPLES, DayResamples, draw_days, quantile, resampled_quantile
 from tracekit.characterize.changes.verdicts import Estimate, adjusted, difference
 
 ALL = np.ones(10, dtype=np.bool_)
@@ -46,7 +46,7 @@ def test_a_period_of_many_days_has_fewer_resamples() -> None:
 
 
 def test_sums_are_those_of_the_days_drawn() -> None:
-    draws = Draws(np.array([3, 7]), np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 2.0]]), days=2, groups=1)
+    draws = DayResamples(np.array([3, 7]), np.array([[1.0, 1.0], [2.0, 0.0], [0.0, 2.0]]), days=2, groups=1)
     total, sums = draws.sums(np.array([3, 7, 7]), np.array([1.0, 10.0, 100.0]))
     assert (total, sums.tolist()) == (111, [111, 2, 220])
 
@@ -59,7 +59,7 @@ def test_quantiles_are_those_of_the_values_on_the_days_drawn(rows: list[tuple[in
     days = np.array([day for day, _ in rows])
     values = np.array([value for _, value in rows], dtype=np.float64)
     draws = draw_days(np.arange(5), np.unique(days), [ALL[:5]], (1,))
-    (found,) = resampled_quantile(draws, days, values, [share])
+    found = resampled_quantile(draws, days, values, share)
     for weights, value in list(zip(draws.weights, found, strict=True))[:40]:
         drawn = np.repeat(values, weights[draws.place(days)].astype(int))
         if len(drawn):
@@ -73,7 +73,7 @@ def test_quantiles_of_many_values_are_off_by_a_fraction_of_a_rank(share: float) 
     rng = np.random.default_rng(0)
     days, values = rng.integers(0, 20, 50_000), rng.lognormal(6, 2, 50_000)
     draws = draw_days(np.arange(20), np.arange(20), [np.ones(20, dtype=np.bool_)], (1,))
-    (found,) = resampled_quantile(draws, days, values, [share])
+    found = resampled_quantile(draws, days, values, share)
     for weights, value in list(zip(draws.weights, found, strict=True))[:20]:
         drawn = np.repeat(values, weights[days].astype(int))
         low, high = np.quantile(drawn, [share - 0.0006, share + 0.0006])
@@ -82,13 +82,13 @@ def test_quantiles_of_many_values_are_off_by_a_fraction_of_a_rank(share: float) 
 
 def test_of_nothing_there_is_no_quantile() -> None:
     draws = draw_days(DAYS, DAYS, [ALL], (0,))
-    (found,) = resampled_quantile(draws, np.empty(0, dtype=int), np.empty(0), [0.5])
+    found = resampled_quantile(draws, np.empty(0, dtype=int), np.empty(0), 0.5)
     assert np.isnan(found).all()
     assert np.isnan(quantile(np.empty(0), 0.5))
 
 
 @functools.cache
-def drawn(number: int, seed: int) -> Draws:
+def drawn(number: int, seed: int) -> DayResamples:
     days = np.arange(number)
     return draw_days(days, days, [np.ones(number, dtype=np.bool_)], (seed,))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tracekit.characterize import run_query
-from tracekit.characterize.sweeps.node_failures import adjust, excess_among_attempts, excess_over_time
+from tracekit.characterize.timelines.node_failures import adjust, excess_among_attempts, excess_over_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,15 +18,14 @@ from tracekit.characterize import answer_query, find_query, list_queries, run_qu
 from tracekit.characterize.published import (
     CONFIDENCE,
     FACTOR,
-    KINDS,
-    Beside,
-    Published,
-    beside,
+    PublishedComparison,
+    compare_published,
     list_published,
     release_of,
 )
-from tracekit.characterize.published_cells import AGGREGATES, conditions, measure
-from tracekit.characterize.sweep import sweeps_in
+from tracekit.characterize.published_cells import measure
+from tracekit.characterize.published_value import PublishedValue, conditions
+from tracekit.characterize.timeline import timelines_in
 from tracekit.ingest import ingest_logs
 
 if TYPE_CHECKING:
@@ -38,14 +37,14 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "reports" / "published"
 FORMATS = ("acme", "alibaba-openb", "alibaba-pai", "helios", "philly")
-NAMES = [f.name for f in fields(Published)]
+NAMES = [f.name for f in fields(PublishedValue)]
 
 
-def number(**given: Any) -> Published:
+def number(**given: Any) -> PublishedValue:
     """Return a published number that is the plain cell `jobs` of overview/status, unless told otherwise."""
     facts: dict[str, Any] = dict.fromkeys(NAMES, "")
     facts |= {"query": "overview/status", "column": "jobs", "kind": "number", "value": None, "low": None, "high": None}
-    return Published(**{**facts, **given})
+    return PublishedValue(**{**facts, **given})
 
 
 def test_there_is_a_file_for_each_trace_that_has_published_numbers() -> None:
@@ -62,11 +61,11 @@ def test_every_line_of_a_file_has_the_columns_and_a_number(name: str) -> None:
     assert [line for line in lines if not line["source"].strip() or not line["artefact"].strip()] == []
     assert [line for line in lines if not line["as_printed"].strip()] == []
     has = {"number": "100", "about": "100", "range": "011", "above": "010", "below": "001"}
-    assert set(has) == set(KINDS)
+    assert set(has) == {"number", "about", "range", "above", "below"}
     for found in list_published(name):
         assert "".join("1" if n is not None else "0" for n in (found.value, found.low, found.high)) == has[found.kind]
         assert found.confidence in CONFIDENCE
-        assert found.aggregate in AGGREGATES
+        assert found.aggregate in {"", "sum", "min", "max", "mean", "share"}
         assert (found.aggregate == "share") == bool(found.of)
         assert found.what
 
@@ -81,7 +80,7 @@ def test_every_number_names_a_query_and_columns_that_exist(name: str) -> None:
             {c for c, _, _ in conditions(f"{found.row};{found.of}")} | {found.column} | {found.weight or found.column}
         )
         assert named <= set(columns), found
-        params = {p.name: p.choices for p in (*query.params, *(p for s in sweeps_in(query) for p in s.params))}
+        params = {p.name: p.choices for p in (*query.params, *(p for s in timelines_in(query) for p in s.params))}
         for pair in filter(None, found.params.split(";")):
             param, _, value = pair.partition("=")
             assert param in params
@@ -172,13 +171,13 @@ def test_a_misshapen_condition_is_an_error() -> None:
 def test_the_difference_is_measured_minus_published(
     stated: dict[str, Any], measured: float, difference: float, relative: float | None
 ) -> None:
-    found = Beside(number(**stated), measured)
+    found = PublishedComparison(number(**stated), measured)
     assert found.difference == pytest.approx(difference)
     assert found.relative == (None if relative is None else pytest.approx(relative))
 
 
 def test_what_is_not_measured_has_no_difference() -> None:
-    found = Beside(number(value=1.0), None)
+    found = PublishedComparison(number(value=1.0), None)
     assert (found.difference, found.relative) == (None, None)
 
 
@@ -209,7 +208,7 @@ def test_a_number_that_needs_other_parameters_is_measured_with_them(gapped: Trac
     query = find_query("overview/status")
     settings: tuple[dict[str, Any], ...] = ({}, {"gpu_time": "with_gaps"})
     for params in settings:
-        every = beside(gapped, answer_query(gapped, query, params))
+        every = compare_published(gapped, answer_query(gapped, query, params))
         found = [b for b in every if b.published.row == "status=completed"]
         by = {b.published.artefact: b.measured for b in found if b.published.column == "gpu_hours_share"}
         # 2 h of 3 h over attempts; 4 h of 5 h with the gap.
@@ -239,7 +238,7 @@ def test_one_cluster_is_compared_with_that_cluster(
     assert release is not None
     assert release.jobs == expected
     query = find_query("workload/gpu_request")
-    found = beside(trace, answer_query(trace, query))
+    found = compare_published(trace, answer_query(trace, query))
     assert {b.published.cluster for b in found} == {"Earth" if len(clusters) == 1 else ""}
 
 
@@ -264,7 +263,7 @@ def test_tasks_are_compared_with_numbers_of_tasks(make_trace: Callable[..., Trac
     query = find_query("overview/summary")
     for options, expected in (({}, "1055501 rows"), ({"unit": "task"}, "1261050 rows")):
         trace = make_trace(manifest_overrides={"format": "alibaba-pai", "options": options}, jobs=[{"job_id": "a"}])
-        found = [b.published for b in beside(trace, answer_query(trace, query))]
+        found = [b.published for b in compare_published(trace, answer_query(trace, query))]
         assert [n.as_printed for n in found if n.row == "metric=jobs"] == [expected]
         release = release_of(trace)
         assert release is not None
@@ -277,7 +276,7 @@ def test_other_formats_have_no_published_numbers(make_trace: Callable[..., Trace
     query = find_query("overview/summary")
     assert list_published(name) == ()
     assert release_of(trace) is None
-    assert beside(trace, answer_query(trace, query)) == []
+    assert compare_published(trace, answer_query(trace, query)) == []
 
 
 def test_the_released_pod_list_gives_what_was_published_of_it(real_data: Callable[[str], Path], tmp_path: Path) -> None:
@@ -292,7 +291,7 @@ def test_the_released_pod_list_gives_what_was_published_of_it(real_data: Callabl
     cut = {"mean_run_s", "median_run_s", "gpu_hours"}  # pods cut by the end of the trace are censored here
     count = 0
     for name in ("overview/summary", "overview/status", "overview/job_size", "workload/gpu_request"):
-        for b in beside(trace, answer_query(trace, name)):
+        for b in compare_published(trace, answer_query(trace, name)):
             if b.published.row.removeprefix("metric=") not in cut:
                 assert b.difference == pytest.approx(0, abs=1e-2 if b.published.unit == "s" else 6e-4), b
                 count += 1
@@ -321,7 +320,7 @@ def test_submissions_of_venus_by_hour_are_those_of_the_figure_with_gpus(
     for name, column in (("submitted_jobs", "submit_job_all"), ("submitted_gpu_jobs", "submit_gpu_job")):
         by_hour = counts.group_by(hour.alias("hour")).agg(pl.col(column).sum() / day.n_unique()).sort("hour")
         assert frame[name].to_list() == pytest.approx(by_hour[column].to_list())
-    shown = [b for b in beside(trace, answer) if b.published.column == "submitted_gpu_jobs" and b.measured]
+    shown = [b for b in compare_published(trace, answer) if b.published.column == "submitted_gpu_jobs" and b.measured]
     assert len(shown) == 24
     # The figure is of six months, and read to two jobs. All jobs together would be off by twenty on average.
     assert max(abs(b.difference or 0) for b in shown) < 7

@@ -82,7 +82,7 @@ def test_without_nodes_fragmentation_is_unknown(make_trace: MakeTrace) -> None:
     assert answer.frame.rows() == [("2-4", 2, 1, None, 1, 0.5, None, 25_200.0, 14_400.0, None)]
     assert answer.notes == (
         "quota: the capacity that the trace states",
-        "the log does not say on which nodes jobs ran, so that fragmentation cannot be told from other causes",
+        "the log does not say on which nodes jobs ran, so that fragmentation cannot be separated from other causes",
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 import tracekit.characterize
 from tracekit.characterize import find_query, lacks, list_queries, run_query
 from tracekit.characterize.query import RESERVED_PARAMS
-from tracekit.characterize.sweep import sweeps_in
+from tracekit.characterize.timeline import timelines_in
 from tracekit.errors import QueryError, UsageError
 from tracekit.manifest import Capability
 
@@ -71,10 +71,10 @@ def test_a_capability_that_the_manifest_does_not_name_is_lacking(trace: Trace) -
 def test_shipped_queries_declare_the_parameters_they_use() -> None:
     for query in list_queries():
         (statement,) = duckdb.extract_statements(query.sql)
-        swept = {p.name for sweep in sweeps_in(query) for p in sweep.params}
+        of_timelines = {p.name for timeline in timelines_in(query) for p in timeline.params}
         # The size of the cluster matters to this column alone.
-        swept -= set() if "cluster_gpus" in query.sql else {"gpus"}
-        used = set(statement.named_parameters) - set(RESERVED_PARAMS) | swept
+        of_timelines -= set() if "cluster_gpus" in query.sql else {"gpus"}
+        used = set(statement.named_parameters) - set(RESERVED_PARAMS) | of_timelines
         assert used == {p.name for p in query.params}, query.name
 
 

@@ -12,7 +12,7 @@ from tools import reference
 from tools.manual.commands import commands
 from tools.manual.markdown import bullets, code, plain, table
 from tracekit.characterize import list_queries
-from tracekit.characterize.sweep import all_sweeps
+from tracekit.characterize.timeline import all_timelines
 from tracekit.characterize.views import list_views
 from tracekit.datasets import all_datasets
 from tracekit.export.registry import all_targets
@@ -49,7 +49,7 @@ def test_a_page_that_lacks_or_is_old_is_named(tmp_path: Path) -> None:
         ("formats", list(all_formats())),
         ("guidelines", list(all_guidelines())),
         ("policies", list(policies())),
-        ("queries", [q.name for q in list_queries()] + [v.name for v in list_views()] + list(all_sweeps())),
+        ("queries", [q.name for q in list_queries()] + [v.name for v in list_views()] + list(all_timelines())),
     ],
 )
 def test_everything_has_a_heading(page: str, names: list[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.guidelines.planted import DAY, Log, when
 from tracekit.errors import UsageError
-from tracekit.guidelines.effects import Effect, Untold, effect_of
+from tracekit.guidelines.effects import Effect, UnsupportedEffect, effect_of
 from tracekit.guidelines.interface import Assumption, Trial
 from tracekit.guidelines.replays import FolderReplays, LiveReplays, Replays
 from tracekit.guidelines.run import guidelines
@@ -201,7 +201,7 @@ def test_an_effect_against_a_schedule_that_nobody_ran_is_not_told(tmp_path: Path
     # Strict first in, first out lets these jobs wait 19.4 h; the log let them wait 0.4 h.
     replays = Tables([1, 1], log=[1440.0, 1440.0], a=[69_840.0] * 2, b=[60.0, 60.0])
     found = effect_of(Trial("a", ("b",)), replays)
-    assert isinstance(found, Untold)
+    assert isinstance(found, UnsupportedEffect)
     assert found.sentence == (
         "A replay does not reproduce this log (19.4 h against 0.40 h waited); the effect cannot be told."
     )
@@ -210,7 +210,7 @@ def test_an_effect_against_a_schedule_that_nobody_ran_is_not_told(tmp_path: Path
 
 def test_an_effect_of_a_policy_that_waits_longer_than_the_log_did_is_not_told() -> None:
     found = effect_of(Trial("a", ("b",)), Tables([1, 1], log=[100.0] * 2, a=[110.0] * 2, b=[101.0] * 2))
-    assert isinstance(found, Untold)
+    assert isinstance(found, UnsupportedEffect)
     assert found.sentence == (
         "Jobs wait longer under b than they did by the log (1.68 min against 1.67 min); the effect cannot be told."
     )
@@ -218,7 +218,7 @@ def test_an_effect_of_a_policy_that_waits_longer_than_the_log_did_is_not_told() 
 
 def test_a_log_without_starts_carries_no_effect() -> None:
     found = effect_of(Trial("a", ("b",)), Tables([1, 1], log=[None, None], a=[9.0] * 2, b=[3.0] * 2))
-    assert isinstance(found, Untold)
+    assert isinstance(found, UnsupportedEffect)
     assert found.sentence.startswith("The log records no waits")
 
 
@@ -226,7 +226,7 @@ def test_policies_that_the_log_does_not_carry_are_left_out_of_the_ranking() -> N
     tables = Tables([1, 1], a=[10.0] * 2, b=[8.0] * 2, c=[5.0, 116.0], d=[9.0] * 2)
     effect = told(Trial("a", ("b", "c", "d")), tables)
     assert [c.policy for c in effect.changes] == ["b", "d"]
-    assert [(u.policy, u.assumption) for u in effect.untold] == [("c", "defaults")]
+    assert [(u.policy, u.assumption) for u in effect.unsupported] == [("c", "defaults")]
     # For the first of the two jobs c would be the best.
     assert {best.policy for best in effect.best_by_class} == {"b"}
 
@@ -242,7 +242,7 @@ def test_an_assumption_under_which_nothing_can_be_told_leaves_the_effect_undecid
     tables = Bracketed([1] * 6, a=[10.0] * 6, b=[5.0] * 6, slow=[90.0] * 6)
     assert told(Trial("a", ("b",)), tables).verdict == "better"
     effect = told(Trial("a", ("b",), bracket=(point,)), tables)
-    assert (effect.verdict, [u.assumption for u in effect.untold]) == ("undecided", ["dear"])
+    assert (effect.verdict, [u.assumption for u in effect.unsupported]) == ("undecided", ["dear"])
 
 
 def test_the_document_of_an_effect_that_is_not_told_names_why(make_trace: MakeTrace) -> None:
@@ -273,7 +273,7 @@ def test_replays_under_another_load_stand_beside_no_record(queue: Trace, tmp_pat
     out = tmp_path / "faster"
     run_policies(scenario_of(queue, load=2.0), ["fifo", "fifo,scan=skip"], out)
     found = effect_of(TRIAL, FolderReplays(out, queue))
-    assert isinstance(found, Untold)
+    assert isinstance(found, UnsupportedEffect)
     assert found.sentence.startswith("The log records no waits that these replays could be held against")
 
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from tests.guidelines.planted import DAY, when
-from tracekit.guidelines.effects import DEFAULTS, Change, Effect, Untold, effect_of
+from tracekit.guidelines.effects import DEFAULTS, Effect, PolicyDifference, UnsupportedEffect, effect_of
 from tracekit.guidelines.interface import Assumption, Trial
 from tracekit.guidelines.replays import Replays
 from tracekit.replay.results.comparison import day_intervals
@@ -77,7 +77,7 @@ def test_means_are_over_the_jobs_that_both_completed() -> None:
     replays = Schedules({"a": base, "b": other})
     effect = told(replays, "b")
     (change,) = effect.changes
-    assert change == Change(
+    assert change == PolicyDifference(
         policy="b",
         assumption=DEFAULTS,
         jobs=3,
@@ -92,7 +92,7 @@ def test_means_are_over_the_jobs_that_both_completed() -> None:
         support=Support(3, 60.0, 100.0, 20.0, 10.0, None),
     )
     assert (effect.origin, effect.baseline, effect.headline) == ("by hand", "a", "jct")
-    assert (effect.best_by_class, effect.untold, effect.assumptions) == ((), (), ("M1, as it is",))
+    assert (effect.best_by_class, effect.unsupported, effect.assumptions) == ((), (), ("M1, as it is",))
     assert replays.asked == ["a", "b"]
 
 
@@ -167,10 +167,10 @@ def test_the_best_of_equal_policies_is_the_baseline_or_the_first() -> None:
 
 def changed(
     share: float | None, low: float | None = None, high: float | None = None, *, policy: str = "b", point: str = ""
-) -> Change:
+) -> PolicyDifference:
     """Return a change of the completion time; the wait changes the other way."""
     other = None if share is None else -share
-    return Change(policy, point or DEFAULTS, 9, 0.0, share, low, high, 0.0, other, None, None, CARRIED)
+    return PolicyDifference(policy, point or DEFAULTS, 9, 0.0, share, low, high, 0.0, other, None, None, CARRIED)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def changed(
         ([changed(0.0), changed(0.1, point="dear")], "worse"),
     ],
 )
-def test_the_verdict_at_its_limits(changes: list[Change], verdict: str) -> None:
+def test_the_verdict_at_its_limits(changes: list[PolicyDifference], verdict: str) -> None:
     assert Effect("by hand", "a", "jct", tuple(changes), (), ()).verdict == verdict
 
 
@@ -205,7 +205,7 @@ def test_the_verdict_is_of_the_headline() -> None:
 
 @pytest.mark.parametrize(("policy", "verdict"), [("b", "undecided"), ("c", "better")])
 def test_what_cannot_be_told_of_the_first_policy_leaves_it_undecided(policy: str, verdict: str) -> None:
-    untold = Untold("a", policy, "dear", Support(0, None, None, None, None, "no record"))
-    assert untold.sentence == "No record."
-    assert Effect("by hand", "a", "jct", (changed(-0.1),), (), (), (untold,)).verdict == verdict
-    assert Untold("a", "b", "dear", CARRIED).sentence == ""
+    unsupported = UnsupportedEffect("a", policy, "dear", Support(0, None, None, None, None, "no record"))
+    assert unsupported.sentence == "No record."
+    assert Effect("by hand", "a", "jct", (changed(-0.1),), (), (), (unsupported,)).verdict == verdict
+    assert UnsupportedEffect("a", "b", "dear", CARRIED).sentence == ""

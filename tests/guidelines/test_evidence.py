@@ -1,4 +1,4 @@
-"""What a guideline may ask, and that the Trace computes each sweep once whoever asks for it."""
+"""What a guideline may ask, and that the Trace computes each timeline once whoever asks for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.guidelines.planted import Log
-from tracekit.characterize.sweep import all_sweeps
+from tracekit.characterize.timeline import all_timelines
 from tracekit.errors import QueryError
 from tracekit.guidelines.evidence import Evidence
 from tracekit.guidelines.interface import LackingError
@@ -41,13 +41,13 @@ def test_sql_finds_a_sweep_by_its_name_and_tells_its_notes(waiting: Trace) -> No
 
 
 def test_a_sweep_is_computed_once_for_queries_and_for_sql(waiting: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
-    sweep, computed = all_sweeps()["wait_causes"], []
+    timeline, computed = all_timelines()["wait_causes"], []
 
     def counting(con: Any, params: Any) -> Any:
         computed.append(params)
-        return sweep.compute(con, params)
+        return timeline.compute(con, params)
 
-    monkeypatch.setitem(all_sweeps(), "wait_causes", replace(sweep, compute=counting))
+    monkeypatch.setitem(all_timelines(), "wait_causes", replace(timeline, compute=counting))
     evidence = Evidence(waiting)
     evidence.query("queuing/delay_causes")
     evidence.answer(_WAITED)

@@ -16,13 +16,13 @@ from tracekit.guidelines.run import guidelines
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.guidelines.run import Judged
+    from tracekit.guidelines.run import Judgement
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]
 
 
-def judged(make_trace: MakeTrace, log: Log, name: str) -> Judged:
+def judged(make_trace: MakeTrace, log: Log, name: str) -> Judgement:
     (found,) = guidelines(make_trace(**log.tables), only=[name]).judged
     return found
 
@@ -198,7 +198,7 @@ def test_users_whom_the_log_does_not_name_may_be_one(make_trace: MakeTrace) -> N
         job["user"] = None
     found = judged(make_trace, log, "drain-nodes")
     assert found.verdict == "cannot tell"
-    assert found.why == ("The log names no users, so that a node cannot be told from a user whose jobs fail there.",)
+    assert found.why == ("The log names no users, so that a bad node looks like a user whose jobs fail there.",)
     half = failing_nodes(2)
     for k, job in enumerate(half.tables["jobs"]):
         job["user"] = None if k % 100 < 97 else "u"

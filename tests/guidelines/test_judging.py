@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tracekit.guidelines.run import Judged
+    from tracekit.guidelines.run import Judgement
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]
@@ -83,7 +83,7 @@ def trace(make_trace: MakeTrace) -> Trace:
     return make_trace(**log.tables)
 
 
-def judged(trace: Trace, share: Number, wait: Number) -> Judged:
+def judged(trace: Trace, share: Number, wait: Number) -> Judgement:
     guideline = replace(PLAIN, find=lambda evidence: Finding({"share": share, "wait_s": wait}))
     return judge(guideline, Evidence(trace))
 
@@ -160,7 +160,7 @@ def test_a_capability_that_is_lacking_is_told_before_anything_is_computed(make_t
     lacking = {"utilization": Capability(available=False, coverage=0.0, note="no telemetry.")}
     trace = make_trace(**log.tables, manifest_overrides={"capabilities": lacking})
     found = judge(replace(PLAIN, needs=("utilization",), tables=("nodes",)), Evidence(trace))
-    assert (found.verdict, found.why) == ("cannot tell", ("The trace does not tell utilization: no telemetry.",))
+    assert (found.verdict, found.why) == ("cannot tell", ("The trace does not state utilization: no telemetry.",))
     assert judge(replace(PLAIN, tables=("nodes",)), Evidence(trace)).why == ("The trace has no table 'nodes'.",)
 
 

@@ -134,7 +134,7 @@ def test_a_hostile_name_is_text_in_markdown(trace: Trace) -> None:
     text = tracekit.guidelines(trace).markdown()
     assert "\\<script\\>alert(1)\\</script\\>\\|\\`x\\`\\\\n\\#\\# \\|\\\\u202e" in text
     heads = [line for line in text.splitlines() if line.startswith("## ")]
-    assert heads == ["## What to change", "## What cannot be told", "## What the trace does not show"]
+    assert heads == ["## What to change", "## What cannot be decided", "## What the trace does not show"]
     table = [line for line in text.splitlines() if line.startswith("| j") and "script" in line]
     assert len(table) == 20
 

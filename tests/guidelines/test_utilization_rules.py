@@ -14,13 +14,13 @@ from tracekit.guidelines.run import guidelines
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.guidelines.run import Judged
+    from tracekit.guidelines.run import Judgement
     from tracekit.trace import Trace
 
     MakeTrace = Callable[..., Trace]
 
 
-def judged(make_trace: MakeTrace, log: Log, name: str, **manifest: object) -> Judged:
+def judged(make_trace: MakeTrace, log: Log, name: str, **manifest: object) -> Judgement:
     (found,) = guidelines(make_trace(**log.tables, **manifest), only=[name]).judged
     return found
 

@@ -14,7 +14,7 @@ from tracekit.report.bundle import vega_bundle
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.report import Report
+    from tracekit.report.structure import Report
     from tracekit.trace import Trace
 
 END_OF_SCRIPT = "</script><img src=x onerror=alert(1)>"

@@ -12,8 +12,8 @@ import pytest
 from tests.characterize.periods import attempts, planted
 from tracekit.analysis import analyze
 from tracekit.characterize.changes import compare_since
-from tracekit.report.changed import BY_VC, COMPARED, MEASURES, changed_answers, uncompared_answers
-from tracekit.report.sections.interface import finding, has_chart, panels, section_title, sections_in_order
+from tracekit.report.change_answers import BY_VC, COMPARED, MEASURES, changed_answers
+from tracekit.report.sections.interface import finding, panels, presentations, section_title, sections_in_order
 from tracekit.resources import folder
 from tracekit.text import plain
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.answer import Row
-    from tracekit.report import Report
+    from tracekit.report.structure import Report
     from tracekit.trace import Trace
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -123,7 +123,7 @@ def test_a_trace_without_tenants_has_none_to_compare(make_trace: Callable[..., T
 
 
 def test_questions_without_answers_have_the_reason() -> None:
-    results = uncompared_answers("The periods cannot be compared: x.")
+    results = [question.unanswered("The periods cannot be compared: x.") for question in COMPARED]
     assert [(u.name, u.reasons) for u in results] == [
         (name, ("The periods cannot be compared: x.",)) for name in ("change/measures", "change/by_vc")
     ]
@@ -161,7 +161,7 @@ def test_a_finding_without_a_change() -> None:
 
 def test_a_chart_draws_relative_changes_by_verdict() -> None:
     rows = [row(), row("jobs a day", verdict="noise"), row("median run time", relative_change=None)]
-    assert has_chart("change/measures")
+    assert presentations()["change/measures"].chart
     (panel,) = panels("change/measures", rows)
     (drawn,) = [d for d in panel.to_dict()["datasets"].values() if len(d) > 1]
     assert [(r["what"], r["change"], r["low"], r["high"], r["verdict"]) for r in drawn] == [

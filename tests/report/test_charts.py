@@ -15,8 +15,8 @@ from tracekit.report.page import chart_payload
 from tracekit.report.sections.interface import panels
 
 if TYPE_CHECKING:
-    from tracekit.report import Report
     from tracekit.report.charts import Panel
+    from tracekit.report.structure import Report
 
 WITHOUT_CHART = {"overview/summary"}
 

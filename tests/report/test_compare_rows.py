@@ -9,7 +9,8 @@ import pytest
 
 from tracekit.answer import Answer, AnswerColumn, Question
 from tracekit.characterize import find_query
-from tracekit.characterize.published import Beside, Published
+from tracekit.characterize.published import PublishedComparison
+from tracekit.characterize.published_value import PublishedValue
 from tracekit.report.compare import MOMENT_LIMIT, ROW_LIMIT, compared, key_columns, long_table, shared_rows
 
 STATUS = {"status": pl.String, "jobs": pl.Int64, "jobs_share": pl.Float64, "gpu_hours": pl.Float64}
@@ -19,11 +20,11 @@ def status(*rows: tuple[str | None, int, float]) -> pl.DataFrame:
     return pl.DataFrame([(s, n, share, None) for s, n, share in rows], schema=STATUS, orient="row")
 
 
-def stated(column: str, value: float, *, row: str, artefact: str = "Table 1", **more: Any) -> Beside:
-    facts = dict.fromkeys(Published.__dataclass_fields__, "")
+def stated(column: str, value: float, *, row: str, artefact: str = "Table 1", **more: Any) -> PublishedComparison:
+    facts = dict.fromkeys(PublishedValue.__dataclass_fields__, "")
     facts |= {"query": "overview/status", "kind": "number", "unit": "share", "low": None, "high": None}  # type: ignore[dict-item]
     facts |= {"column": column, "value": value, "row": row, "artefact": artefact, "confidence": "A", **more}  # type: ignore[dict-item]
-    return Beside(Published(**facts), None)  # type: ignore[arg-type]
+    return PublishedComparison(PublishedValue(**facts), None)  # type: ignore[arg-type]
 
 
 ONE = status(("completed", 3, 0.75), ("failed", 1, 0.25))

@@ -13,16 +13,15 @@ from tracekit.analysis import analyze
 from tracekit.answer import Answer, AnswerColumn, Interval, Param, Unanswered
 from tracekit.characterize import Query, list_queries
 from tracekit.replay.results.questions import REPLAYED
-from tracekit.report import build_report
-from tracekit.report.fitted import FITTED
+from tracekit.report.data import build_report
+from tracekit.report.fit_answers import FITTED
 from tracekit.report.sections.interface import section_title, sections_in_order
 from tracekit.report.structure import ROW_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.report import Report
-    from tracekit.report.structure import CapacityInfo
+    from tracekit.report.structure import CapacityInfo, Report
     from tracekit.trace import Trace
 
 NO_CAPACITY: CapacityInfo = {

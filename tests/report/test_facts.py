@@ -9,22 +9,22 @@ import pytest
 
 from tests.report.answering import answer_of, answers_of
 from tracekit.characterize import find_query
-from tracekit.report.data import facts_of
-from tracekit.report.doubts import doubts_of
+from tracekit.report.caveats import caveats
+from tracekit.report.data import trace_facts
 from tracekit.report.gpu_totals import gpu_totals
 from tracekit.report.headline import headline
-from tracekit.report.sections.interface import Facts, finding, panels, question_of, section_lead, why_empty
+from tracekit.report.sections.interface import TraceFacts, finding, panels, question_of, section_lead, why_empty
 from tracekit.report.table_view import table_view
 from tracekit.report.telemetry import telemetry_note, telemetry_period
-from tracekit.report.watched import Watched
-from tracekit.report.when import known_zone, local, start_of_day
+from tracekit.report.telemetry_coverage import TelemetryCoverage
+from tracekit.report.times import known_zone, local, start_of_day
 
 if TYPE_CHECKING:
     from tracekit.answer import Answer
     from tracekit.report.structure import AnswerInfo, CapabilityInfo, CapacityInfo, Quality, ReplayInfo, TimeInfo
 
-WHOLE = Facts(vcs=False, dated=False)
-UNSTATED = Facts(vcs=False, quotas=False, dated=False)
+WHOLE = TraceFacts(vcs=False, dated=False)
+UNSTATED = TraceFacts(vcs=False, quotas=False, dated=False)
 
 
 def _quality(*capabilities: tuple[str, bool, list[str] | None], records: int = 100, rejected: int = 0) -> Quality:
@@ -59,8 +59,8 @@ def _load(*rows: tuple[str, float, float, float | None]) -> list[dict[str, Any]]
 
 def test_facts_are_those_of_the_capabilities_and_of_the_times() -> None:
     quality = _quality(("tenants", True, None), ("users", True, None))
-    assert facts_of(quality, _time("absolute", 3)) == Facts(vcs=True, quotas=False, dated=True)
-    assert facts_of(_quality(("tenants", False, None)), _time("relative", 3)) == UNSTATED
+    assert trace_facts(quality, _time("absolute", 3)) == TraceFacts(vcs=True, quotas=False, dated=True)
+    assert trace_facts(_quality(("tenants", False, None)), _time("relative", 3)) == UNSTATED
 
 
 def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
@@ -80,12 +80,12 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
     ]
     assert finding("queuing/delay_causes", causes, WHOLE) == (
         "Of 4 waits of GPU jobs above 0 s, 1 (25.0 %) were mostly due to too few free GPUs in the whole cluster; it"
-        " explains 50.0 % of all time waited. Whether scattered GPUs played a part cannot be told, since the log does"
+        " explains 50.0 % of all time waited. Whether scattered GPUs played a part is unknown, since the log does"
         " not say where jobs ran. During the other 3 enough GPUs were free: what was waited for, such as starting"
         " up, is not known."
     )
     assert "were mostly due to the quota of their VC; such" in (finding("queuing/delay_causes", causes) or "")
-    proxy = finding("queuing/delay_causes", causes, Facts(quotas=False)) or ""
+    proxy = finding("queuing/delay_causes", causes, TraceFacts(quotas=False)) or ""
     assert "fell mostly while their VC held as many GPUs as it ever did, which stands for a quota" in proxy
     waits, times = panels("queuing/delay_causes", causes, WHOLE)
     assert (waits.title, times.title) == ("Waits", "Time waited")
@@ -105,7 +105,7 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
     ]
     said = finding("queuing/out_of_order", order, WHOLE) or ""
     assert said.startswith(
-        "2 of 4 starts of GPU jobs overtook a job; in 50.0 % of the cases that can be told no overtaken job had room"
+        "2 of 4 starts of GPU jobs overtook a job; in 50.0 % of the cases that can be decided no overtaken job had room"
     )
     more = [{**order[0], "starts": 40, "harmless_share": 0.0}]
     assert (finding("queuing/out_of_order", more, WHOLE) or "").startswith(
@@ -121,9 +121,9 @@ def test_without_virtual_clusters_no_sentence_speaks_of_them() -> None:
     assert len(panels("utilization/vc", use)) == 1
     assert "virtual cluster" in section_lead("queuing")
     assert "virtual cluster" not in section_lead("queuing", WHOLE)
-    assert why_empty("utilization/vc", use, Facts(vcs=False, load=False)) is None
+    assert why_empty("utilization/vc", use, TraceFacts(vcs=False, load=False)) is None
     asked = "How long do jobs wait, in which VC, and do larger jobs wait longer?"
-    assert question_of("queuing/queue_delay", asked, Facts()) == asked
+    assert question_of("queuing/queue_delay", asked, TraceFacts()) == asked
     assert question_of("queuing/queue_delay", asked, WHOLE) == "How long do jobs wait, and do larger jobs wait longer?"
 
 
@@ -146,7 +146,7 @@ def test_times_without_a_date_are_days_since_the_start_of_the_trace() -> None:
 
 def test_dates_and_hours_are_those_of_the_time_zone_of_the_trace() -> None:
     rows = _load(("2017-11-05T02:00:00+00:00", 2.0, 0.0, 4.0), ("2017-11-05T12:00:00+00:00", 4.0, 3.0, 4.0))
-    pacific = Facts(timezone="America/Los_Angeles")
+    pacific = TraceFacts(timezone="America/Los_Angeles")
     # Clocks went back by an hour between the two.
     assert "on 2017-11-05 at 04:00:" in (finding("queuing/cluster_timeline", rows, pacific) or "")
     (panel,) = panels("queuing/cluster_timeline", rows, pacific)
@@ -188,12 +188,12 @@ def test_the_timeline_of_vcs_names_who_waits_most() -> None:
 
 def test_tries_that_count_as_failed_are_told_in_the_sentence() -> None:
     rows = [{"gpu_class": "1", "failures": 40, "p50_s": 60.0, "gpu_hours_lost": 8.0}]
-    said = finding("failures/run_time_to_failure", rows, Facts(retried=True)) or ""
+    said = finding("failures/run_time_to_failure", rows, TraceFacts(retried=True)) or ""
     assert said.startswith(
         "With attempts that were tried again counted as failed, half of the failed attempts of 1-GPU"
     )
     users = [{"user": "u", "gpu_hours_lost": 8.0, "failed_share": None, "jobs": 3}]
-    said = finding("failures/by_user", users, Facts(retried=True)) or ""
+    said = finding("failures/by_user", users, TraceFacts(retried=True)) or ""
     assert said.startswith("The jobs that lost the most GPU time to failures, tries that were repeated included, 8 GPU")
 
 
@@ -241,7 +241,7 @@ def test_telemetry_of_a_part_of_the_time_is_told(query: str, base: str, window: 
 def test_telemetry_of_a_part_of_the_nodes_is_told() -> None:
     window = ["2017-11-05T00:00:00+00:00", "2017-11-05T12:00:00+00:00"]
     quality = _quality(("utilization", True, window), ("host_utilization", True, window))
-    seen = Watched(nodes=30, gpu_nodes=8, host_nodes=29)
+    seen = TelemetryCoverage(nodes=30, gpu_nodes=8, host_nodes=29)
     gpu = telemetry_period({"utilization"}, quality, _time("absolute", 35), seen)
     assert gpu == "telemetry covers 2017-11-05 only, 12.0 hours of the 35 days of the trace, on 8 of 30 nodes"
     assert telemetry_period({"utilization"}, quality, _time("absolute", 0.5), seen) == "telemetry covers 8 of 30 nodes"
@@ -250,12 +250,12 @@ def test_telemetry_of_a_part_of_the_nodes_is_told() -> None:
 
 def test_few_attempts_behind_many_samples_are_told() -> None:
     rows = [{"gpu_count": 16.0, "node_count": n, "samples": 900, "mean_pct": pct} for n, pct in ((2, 43.75), (8, 29.0))]
-    few = Facts(watched=Watched(attempts={(16.0, 2): 1, (16.0, 8): 40}))
+    few = TraceFacts(telemetry=TelemetryCoverage(attempts={(16.0, 2): 1, (16.0, 8): 40}))
     assert finding("locality/utilization_by_spread", rows, few) == (
         "GPUs of attempts of 16 GPUs were 43.8 % busy on average on 2 nodes (900 samples of 1 attempt) and 29.0 % on 8"
-        " nodes (900 samples of 40 attempts). So few attempts do not tell whether that is the cause."
+        " nodes (900 samples of 40 attempts). So few attempts do not show whether that is the cause."
     )
-    many = Facts(watched=Watched(attempts={(16.0, 2): 30, (16.0, 8): 40}))
+    many = TraceFacts(telemetry=TelemetryCoverage(attempts={(16.0, 2): 30, (16.0, 8): 40}))
     assert (finding("locality/utilization_by_spread", rows, many) or "").endswith("(900 samples of 40 attempts).")
     assert finding("utilization/held_gpus", _metrics(busy_share=0.5, samples=900.0), few) == (
         "Over 900 samples of 41 attempts, GPUs held by jobs were 50.0 % busy on average."
@@ -282,7 +282,7 @@ def test_doubts_are_told_where_there_are_any() -> None:
     )
     numbers = [{"key": "unused_nodes", "value": 18.0}, {"key": "nodes", "value": 30.0}]
     judged = {"guidelines": [{"id": "power-down", "finding": {"numbers": numbers}}]}
-    found = doubts_of(answers, _capacity(100.0, observed=103.0), _quality(rejected=2), judged)
+    found = caveats(answers, _capacity(100.0, observed=103.0), _quality(rejected=2), judged)
     assert found[0].endswith(
         "; with these the cluster has 103 GPUs instead of 100, and shares of the cluster are"
         " smaller: jobs held 1.0 % of 100 GPUs, or 1.0 % of 103."
@@ -294,8 +294,8 @@ def test_doubts_are_told_where_there_are_any() -> None:
         "How 25.0 % of the jobs ended is unknown.",
         "2.0 % of the records could not be read.",
     ]
-    assert doubts_of({}, _capacity(100.0, observed=102.0), _quality(rejected=1)) == []
-    assert doubts_of({}, _capacity(None), _quality()) == []
+    assert caveats({}, _capacity(100.0, observed=102.0), _quality(rejected=1)) == []
+    assert caveats({}, _capacity(None), _quality()) == []
 
 
 def test_each_part_names_the_number_of_gpus_that_it_stands_on() -> None:
@@ -389,15 +389,15 @@ def _summary(**values: float) -> dict[str, Answer]:
 
 def test_times_that_cannot_be_are_told_from_one_in_a_hundred_jobs_on() -> None:
     told = "10 times of the log cannot be true, such as an end before its start: the waits and GPU-hours that need them"
-    found = doubts_of(_summary(jobs=1000, impossible_times=10), _capacity(None), _quality())
+    found = caveats(_summary(jobs=1000, impossible_times=10), _capacity(None), _quality())
     assert found == [f"{told} are unknown."]
-    assert doubts_of(_summary(jobs=1001, impossible_times=10), _capacity(None), _quality()) == []
-    assert doubts_of(_summary(jobs=0, impossible_times=0), _capacity(None), _quality()) == []
+    assert caveats(_summary(jobs=1001, impossible_times=10), _capacity(None), _quality()) == []
+    assert caveats(_summary(jobs=0, impossible_times=0), _capacity(None), _quality()) == []
 
 
 def test_hours_in_doubt_are_told_with_what_they_may_change() -> None:
     summary = {"jobs": 9.0, "gpu_hours": 1000.0, "hour_in_doubt_times": 27.0}
-    found = doubts_of(_summary(**summary, gpu_hours_in_doubt=74.0), _capacity(None), _quality())
+    found = caveats(_summary(**summary, gpu_hours_in_doubt=74.0), _capacity(None), _quality())
     told = "27 times of the log may mean either of two instants an hour apart, since clocks were changed: the GPU-hours"
     assert found == [f"{told} may be off by up to 74, 7.4 %."]
-    assert doubts_of(_summary(**summary, gpu_hours_in_doubt=9.9), _capacity(None), _quality()) == []
+    assert caveats(_summary(**summary, gpu_hours_in_doubt=9.9), _capacity(None), _quality()) == []

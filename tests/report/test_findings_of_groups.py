@@ -219,7 +219,7 @@ def test_gangs() -> None:
 
 def test_gangs_of_few_jobs_are_not_spoken_of() -> None:
     assert finding("workload/gangs", _rows(_GANGS, (15, 1, None), (None, 274, 1.0))) is None
-    words = "The source does not tell how many instances jobs start."
+    words = "The source does not state how many instances jobs start."
     assert why_empty("workload/gangs", _rows(_GANGS, (None, 274, 1.0))) == words
     assert why_empty("workload/gangs", _rows(_GANGS, (15, 1, None), (None, 274, 1.0))) is None
 

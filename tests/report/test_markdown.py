@@ -10,7 +10,7 @@ from tracekit.report.markdown import markdown
 
 if TYPE_CHECKING:
     from tracekit.analysis import Analysis
-    from tracekit.report import Report
+    from tracekit.report.structure import Report
 
 
 def test_every_question_and_finding_of_the_report_is_in_it(report: Report) -> None:

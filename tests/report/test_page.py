@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tracekit.report import render_index, render_report
-from tracekit.report.page import ROWS, json_for_html
+from tracekit.report.page import ROWS, json_for_html, render_index, render_report
 from tracekit.report.sections.interface import panels
 from tracekit.report.table_view import table_view
 from tracekit.text import visible
 
 if TYPE_CHECKING:
     from tracekit.analysis import Analysis
-    from tracekit.report import Report
-    from tracekit.report.structure import IndexEntry
+    from tracekit.report.structure import IndexEntry, Report
 
 
 class _Reader(HTMLParser):

@@ -6,12 +6,12 @@ import re
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
-from tracekit.report import render_report
+from tracekit.report.page import render_report
 from tracekit.report.table_view import ON_PAPER
 from tracekit.text import clock, count, duration, percent, size, visible
 
 if TYPE_CHECKING:
-    from tracekit.report import Report
+    from tracekit.report.structure import Report
 
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 PROSE = {"p", "li", "dd", "dt", "figcaption", "h1", "h2", "h3", "h4", "summary", "q", "strong", "bdi", "span", "a"}

@@ -48,12 +48,12 @@ RECORDED = policy("recorded", 7200.0, 60.0, beyond_share=0.02)
 
 def test_where_nobody_waits_the_jobs_that_the_times_are_of_are_counted() -> None:
     assert told(policy("fifo"), policy("sjf"), RECORDED) == (
-        "No job waits under any policy: in the replays GPUs are never short. So comparing them tells nothing here."
+        "No job waits under any policy: in the replays GPUs are never short. So comparing them shows nothing here."
         " From submission to end these 10 jobs take 1 h on average. By the log they waited 1 min on average, for causes"
         " that the replays do not know, such as quotas or reserved nodes."
     )
     fewer = told(policy("fifo"), policy("sjf"), {**RECORDED, "completed": 8})
-    assert "By the log the 8 of these 10 jobs whose start and end it tells waited 1 min on average" in fewer
+    assert "By the log the 8 of these 10 jobs whose start and end it records waited 1 min on average" in fewer
 
 
 def test_jobs_that_never_end_are_no_jobs_that_do_not_wait() -> None:
@@ -142,7 +142,7 @@ def test_sizes_and_vcs_are_compared_with_the_log_where_no_effect_is_carried() ->
     ]
     assert finding("replay/by_gpu_class", rows) == (
         "1-GPU jobs wait 1 min on average under fifo, and waited 5 s by the log; jobs of more than 8 GPUs wait 1 h on"
-        " average under fifo, and waited 2 h by the log. What another policy would change cannot be told, since the"
+        " average under fifo, and waited 2 h by the log. What another policy would change is not reported, since the"
         " replays do not wait as the log did, or wait longer."
     )
     waits = vc_rows(
@@ -154,7 +154,7 @@ def test_sizes_and_vcs_are_compared_with_the_log_where_no_effect_is_carried() ->
     half = [r | {"effect_told": r["quotas"] == "kept"} for r in waits]
     text = finding("replay/by_vc", half) or ""
     assert text.startswith(
-        "Of the policies that ignore the quotas of VCs, the effect of none can be told. Of those that"
+        "Of the policies that ignore the quotas of VCs, the effect of none is reported. Of those that"
     )
     assert "hived would cost VC a most" in text
     none = [r | {"effect_told": False} for r in waits]

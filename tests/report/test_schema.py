@@ -16,7 +16,7 @@ from tracekit.resources import folder
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from tracekit.report import Report
+    from tracekit.report.structure import Report
 
 
 @pytest.fixture(scope="module")

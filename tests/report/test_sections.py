@@ -9,14 +9,14 @@ from pkgutil import iter_modules
 import tracekit.report.sections as home
 from tracekit.characterize import list_queries
 from tracekit.replay.results.questions import REPLAYED
-from tracekit.report.changed import COMPARED
-from tracekit.report.fitted import FITTED
-from tracekit.report.sections.interface import Shown, shown
+from tracekit.report.change_answers import COMPARED
+from tracekit.report.fit_answers import FITTED
+from tracekit.report.sections.interface import Presentation, presentations
 
 
-def _entries() -> list[Shown]:
+def _entries() -> list[Presentation]:
     modules = [import_module(f"{home.__name__}.{m.name}") for m in iter_modules(home.__path__)]
-    return [one for module in modules for one in getattr(module, "SHOWN", ())]
+    return [one for module in modules for one in getattr(module, "PRESENTATIONS", ())]
 
 
 def test_what_is_shown_is_asked_and_has_one_entry() -> None:
@@ -29,5 +29,7 @@ def test_what_is_shown_is_asked_and_has_one_entry() -> None:
 
 
 def test_a_sentence_and_its_chart_stand_in_one_file() -> None:
-    apart = [one.name for one in shown().values() if one.chart and one.chart.__module__ != one.finding.__module__]
+    apart = [
+        one.name for one in presentations().values() if one.chart and one.chart.__module__ != one.finding.__module__
+    ]
     assert apart == []

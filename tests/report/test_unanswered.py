@@ -9,8 +9,7 @@ import pytest
 from tracekit.report.unanswered import by_reason, in_words
 
 if TYPE_CHECKING:
-    from tracekit.report import Report
-    from tracekit.report.structure import UnansweredInfo
+    from tracekit.report.structure import Report, UnansweredInfo
 
 
 def _question(name: str, *reasons: str) -> UnansweredInfo:

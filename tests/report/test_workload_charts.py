@@ -114,7 +114,7 @@ def test_a_group_is_drawn_as_distribution_survival_and_quantiles(model: Workload
     points = against["layer"][1]["data"]["values"]
     # A lognormal against its own sample: the middle of the quantiles lies on the line.
     inner = points[8:20]
-    assert all(abs(np.log(row["observed"] / row["fitted"])) < 0.2 for row in inner)
+    assert all(abs(np.log(row["observed_s"] / row["fitted_s"])) < 0.2 for row in inner)
 
 
 def _pairs(*pairs: tuple[float, float]) -> list[dict[str, Any]]:

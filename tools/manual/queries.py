@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tools.manual.markdown import code, codes, head, plain, sentence, table
 from tracekit.characterize import list_queries
-from tracekit.characterize.sweep import all_sweeps
+from tracekit.characterize.timeline import all_timelines
 from tracekit.characterize.views import list_views
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tracekit.answer import AnswerColumn, Param
     from tracekit.characterize.query import Query
-    from tracekit.characterize.sweep import Sweep
+    from tracekit.characterize.timeline import TimelineTable
 
 __all__ = ["page"]
 
@@ -29,7 +29,7 @@ _VIEWS = """\
 Definitions that several queries share. A query of your own may read them like tables:
 [Write a query](../howto/query.md) shows how."""
 
-_SWEEPS = "Relations that need a sweep over time. They are computed in Python, and SQL names them like tables."
+_TIMELINES = "Relations that follow a trace through time. They are computed in Python, and SQL names them like tables."
 
 
 def page() -> str:
@@ -43,10 +43,10 @@ def page() -> str:
     for view in sorted(list_views(), key=lambda view: view.name):
         lines += ["", f"### {view.name}", "", plain(sentence(view.title))]
         lines += [*_reads(view), *_rule(view.rule), *_columns(view.columns)]
-    lines += ["", "## Sweeps", "", _SWEEPS]
-    for sweep in all_sweeps().values():
-        lines += ["", f"### {sweep.name}", "", plain(sentence(sweep.title))]
-        lines += [*_reads(sweep), *_rule(sweep.rule), *_params(sweep.params), *_columns(sweep.columns)]
+    lines += ["", "## Timelines", "", _TIMELINES]
+    for timeline in all_timelines().values():
+        lines += ["", f"### {timeline.name}", "", plain(sentence(timeline.title))]
+        lines += [*_reads(timeline), *_rule(timeline.rule), *_params(timeline.params), *_columns(timeline.columns)]
     return "\n".join(lines) + "\n"
 
 
@@ -58,7 +58,7 @@ def _query(query: Query) -> list[str]:
     return [*lines, *_columns(query.columns, told)]
 
 
-def _reads(what: Query | Sweep) -> list[str]:
+def _reads(what: Query | TimelineTable) -> list[str]:
     parts = []
     if what.tables:
         parts.append(f"needs the tables {codes(what.tables)}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tools.publishing.rules import GPU_JOBS, UNSUCCESSFUL
-from tracekit.characterize.published import Published
+from tracekit.characterize.published_value import PublishedValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -204,7 +204,7 @@ def _sizes(found: Mapping[str, str]) -> dict[str, str | None]:
 
 def placed(
     reference: Reference, rule: Rule, queries: Mapping[str, Query], notes: Mapping[str, str]
-) -> Published | None:
+) -> PublishedValue | None:
     """Return a reference number as the rule places it, or None when the rule's query or a word of it is missing."""
     words = _words(reference)
     query = queries.get(rule.query)
@@ -222,7 +222,7 @@ def placed(
     aggregate = rule.aggregate or ("sum" if "|" in row else "")
     artefact_note = next((n for a, n in notes.items() if re.fullmatch(a, reference.artefact)), "")
     cluster = words.get("cluster", "")
-    return Published(
+    return PublishedValue(
         query=rule.query,
         params=params,
         options=rule.options,

@@ -1,4 +1,4 @@
-"""The fit of an analysis; that of a large Trace goes on beside the other steps, in a process of its own."""
+"""The fit of an analysis; a large Trace is fitted in a process of its own while the other steps run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
 import tracekit
-from tracekit.analysis.steps import said, written
+from tracekit.analysis.steps import error_text, write_answers
 from tracekit.errors import DamagedTraceError, TracekitError
 from tracekit.interruption import end_process, register_cleanup, unregister_cleanup
 from tracekit.outputs import output_errors
@@ -29,35 +29,24 @@ if TYPE_CHECKING:
 __all__ = ["LARGE", "Fitting"]
 
 LARGE = 300_000
-"""Jobs from which a process of its own is worth its start."""
+"""Number of jobs from which a process of its own pays off."""
 _REPLICATES = 19
 """Samples that a report's bootstrap draws: enough for a p-value of 0.05."""
 
 
 class Fitting:
-    """The fit of a Trace, begun with the block and ended with it.
-
-    Parameters
-    ----------
-    trace : Trace
-        What to fit.
-    folder : Path
-        Of the report, where workload.json and the tables go.
-    settings : AnalysisSettings
-        Whether to fit.
-    progress : Progress
-        Told of the fit, where it is not beside other steps.
-    """
+    """The fit of a Trace: a context that starts it and ends its process, if it has one."""
 
     def __init__(self, trace: Trace, folder: Path, settings: AnalysisSettings, progress: Progress) -> None:
         self._trace, self._folder, self._settings, self._progress = trace, folder, settings, progress
         self._process: subprocess.Popen[bytes] | None = None
-        self._words: IO[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
         self._key: object = None
 
     def __enter__(self) -> Self:
-        if self._settings.fit and sys.executable and self._jobs() >= LARGE:
-            self._begin()
+        tables = self._trace.manifest.tables
+        if self._settings.fit and sys.executable and "jobs" in tables and tables["jobs"].rows >= LARGE:
+            self._start()
         return self
 
     def __exit__(
@@ -67,8 +56,8 @@ class Fitting:
             self._process.terminate()
             self._process.wait()
         unregister_cleanup(self._key)
-        if self._words is not None:
-            self._words.close()
+        if self._stderr is not None:
+            self._stderr.close()
 
     def answers(self) -> tuple[list[Answer | Unanswered], WorkloadInfo]:
         """Return what the report shows; a fit that failed, or that was not asked for, has its reason instead.
@@ -78,42 +67,39 @@ class Fitting:
         OutputError
             The disk is full, or the folder cannot be written.
         """
-        from tracekit.report.fitted import WORKLOAD, fitted_answers, unfitted_answers
+        from tracekit.fit.api import fit
+        from tracekit.report.fit_answers import FITTED, WORKLOAD, fitted_answers
 
         info: WorkloadInfo = {"file": None, "reason": None, "seed": 0, "bootstrap_replicates": _REPLICATES}
         if not self._settings.fit:
             reason = info["reason"] = "No fit was asked for (--no-fit)."
-            return [*unfitted_answers(reason)], info
+            return [question.unanswered(reason) for question in FITTED], info
         try:
-            model = self._fit() if self._process is None else self._fitted(self._process)
+            if self._process is None:
+                model = fit(self._trace, replicates=_REPLICATES, progress=self._progress)
+            else:
+                model = self._model_of(self._process)
             answers = fitted_answers(model)
         except DamagedTraceError:
             raise
-        except Exception as error:  # noqa: BLE001 -- numbers that no fit foresaw must not cost the answers of the queries
-            what = said(error)
+        except Exception as error:  # noqa: BLE001 -- a fit that fails must not cost the report its other answers
+            what = error_text(error)
             reason = info["reason"] = f"The fit failed: {what}."
             self._progress.note(f"the workload could not be fitted: {what}")
-            return [*unfitted_answers(reason)], info
+            return [question.unanswered(reason) for question in FITTED], info
         if self._process is None:
             with output_errors(self._folder):
                 model.write(self._folder / WORKLOAD)
         info["file"] = WORKLOAD
-        return written(answers, self._folder), info
+        return write_answers(answers, self._folder), info
 
-    def _jobs(self) -> int:
-        import polars as pl
-
-        if not self._trace.has("jobs"):
-            return 0
-        return int(self._trace.scan("jobs").select(pl.len()).collect().item())
-
-    def _begin(self) -> None:
+    def _start(self) -> None:
         """Run `tracekit fit` of this very package, wherever Python would look for one."""
-        from tracekit.report.fitted import WORKLOAD
+        from tracekit.report.fit_answers import WORKLOAD
 
         home = str(Path(tracekit.__file__).parent.parent)
         paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 -- closed at the end of the block
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 -- closed at the end of the block
         target = self._folder / WORKLOAD
         self._process = subprocess.Popen(  # noqa: S603 -- our own program, and no shell
             [
@@ -123,35 +109,30 @@ class Fitting:
             env={**os.environ, "PYTHONPATH": paths},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=self._words,
+            stderr=self._stderr,
         )
         self._key = register_cleanup(partial(end_process, self._process.pid))
 
-    def _fit(self) -> WorkloadModel:
-        from tracekit.fit.api import fit
-
-        return fit(self._trace, replicates=_REPLICATES, progress=self._progress)
-
-    def _fitted(self, process: subprocess.Popen[bytes]) -> WorkloadModel:
-        """Return the model of the other process.
+    def _model_of(self, process: subprocess.Popen[bytes]) -> WorkloadModel:
+        """Return the model that the other process wrote.
 
         Raises
         ------
         TracekitError
-            It failed.
+            The process failed.
         """
         from tracekit.fit.model import WorkloadModel
-        from tracekit.report.fitted import WORKLOAD
+        from tracekit.report.fit_answers import WORKLOAD
 
         self._progress.stage("fitting")
         code = process.wait()
         if code:
-            raise TracekitError(self._last_words() or f"its process ended with status {code}")
+            raise TracekitError(self._last_error_line() or f"its process ended with status {code}")
         return WorkloadModel.read(self._folder / WORKLOAD)
 
-    def _last_words(self) -> str:
-        if self._words is None:
+    def _last_error_line(self) -> str:
+        if self._stderr is None:
             return ""
-        self._words.seek(0)
-        lines = self._words.read().decode("utf-8", "replace").strip().splitlines()
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode("utf-8", "replace").strip().splitlines()
         return lines[-1].partition("error: ")[2] or lines[-1] if lines else ""

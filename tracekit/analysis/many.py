@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analysis.one import analyze_into, keep_source
+from tracekit.analysis.one import analyze_into, refuse_replacing_source
 from tracekit.damage import explain_damage
 from tracekit.errors import OutputError, SourceError, TracekitError, UsageError
 from tracekit.outputs import StagedFolder, output_errors, real_path
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.analysis.one import Analysis
-    from tracekit.report import Report
-    from tracekit.report.structure import IndexEntry
+    from tracekit.report.structure import IndexEntry, Report
 
 __all__ = ["analyze_many"]
 
@@ -70,7 +69,8 @@ def analyze_many(
     UsageError
         There is no source, the output would replace one, or several are to be compared with another time.
     """
-    from tracekit.report import render_index, write_json
+    from tracekit.report.data import write_json
+    from tracekit.report.page import render_index
 
     progress = progress or Progress()
     chosen = merge_settings(AnalysisSettings, settings, changes)
@@ -84,7 +84,7 @@ def analyze_many(
             hint="analyze each alone",
         )
     for path in paths:
-        keep_source(path, target)
+        refuse_replacing_source(path, target)
     staged = StagedFolder(target, force=force, marker=_INDEX_MARKER, kind="a set of reports")
     entries: list[IndexEntry] = []
     try:
@@ -98,9 +98,9 @@ def analyze_many(
                 raise  # a full disk fails the others too
             except TracekitError as error:
                 progress.note(f"source {path} failed: {error}")
-                entries.append(_failed(name, path, error))
+                entries.append(_entry(name, path, None, error))
             else:
-                entries.append(_listed(name, path, done))
+                entries.append(_entry(name, path, done))
         failed = [e for e in entries if e["error"] is not None]
         if len(failed) < len(entries):
             with output_errors(target):
@@ -125,7 +125,7 @@ _ARCHIVES = (".tar.gz", ".tgz", ".zip", ".tar", ".gz")
 def _folder_names(paths: Sequence[Path]) -> list[str]:
     """Return a readable folder name for each source, no two alike even where case does not count.
 
-    Sources of one name are told apart by the folder above them, then by a number.
+    Sources of the same name get the folder above them in front, then a number.
     """
     stems = [_stem(real_path(p).name) for p in paths]
     names: list[str] = []
@@ -151,28 +151,16 @@ def _stem(name: str) -> str:
     return safe[:60] or "source"
 
 
-def _listed(name: str, source: Path, done: Analysis) -> IndexEntry:
+def _entry(name: str, source: Path, done: Analysis | None, error: TracekitError | None = None) -> IndexEntry:
     import json
 
-    report: Report = json.loads(done.data.read_text(encoding="utf-8"))
+    report: Report | None = json.loads(done.data.read_text(encoding="utf-8")) if done else None
     return {
         "name": name,
         "source": str(source),
-        "report": f"{name}/report.html",
-        "format": report["source"]["format"],
-        "period": report["time"]["text"],
-        "headline": report["headline"],
-        "error": None,
-    }
-
-
-def _failed(name: str, source: Path, error: TracekitError) -> IndexEntry:
-    return {
-        "name": name,
-        "source": str(source),
-        "report": None,
-        "format": None,
-        "period": None,
-        "headline": [],
-        "error": str(error),
+        "report": f"{name}/report.html" if report else None,
+        "format": report["source"]["format"] if report else None,
+        "period": report["time"]["text"] if report else None,
+        "headline": report["headline"] if report else [],
+        "error": None if error is None else str(error),
     }

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit.analysis.compared import check_other, compared, reads_logs
+from tracekit.analysis.comparing import check_comparison, compare_with_other, reads_logs
 from tracekit.analysis.fitting import Fitting
-from tracekit.analysis.steps import advised, ask, capacity_of
+from tracekit.analysis.steps import advise, ask, capacity_of
 from tracekit.answer import Answer, Unanswered
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
@@ -23,9 +22,9 @@ from tracekit.trace import MANIFEST_NAME, Trace, is_trace
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tracekit.report import Report
+    from tracekit.report.structure import Report
 
-__all__ = ["Analysis", "analyze", "analyze_into", "keep_source"]
+__all__ = ["Analysis", "analyze", "analyze_into", "refuse_replacing_source"]
 
 _REPORT_MARKER = "report.json"
 
@@ -57,7 +56,7 @@ def analyze(
     progress: Progress | None = None,
     **changes: Any,
 ) -> Analysis:
-    """Read logs, answer every question that they can answer, fit, replay, advise, and write a report.
+    """Read logs, answer every question that they can answer, fit, replay, advised, and write a report.
 
     A query that cannot run, or whose run fails, does not stop the others: the report lists it with the reason. So it
     is with the fit, the replays and the guidelines.
@@ -65,7 +64,7 @@ def analyze(
     Parameters
     ----------
     source : Trace, str or Path
-        Raw logs (folder, file or archive), or a Trace or its folder, which is carried into the output.
+        Raw logs (folder, file or archive), or a Trace or its folder, which is copied into the output.
     out : str or Path
         Folder of the report.
     settings : AnalysisSettings, optional
@@ -90,35 +89,35 @@ def analyze(
     place = Path(out)
     chosen = merge_settings(AnalysisSettings, settings, changes)
     given = source.path if isinstance(source, Trace) else Path(source)
-    keep_source(given, place)
+    refuse_replacing_source(given, place)
     return analyze_into(given, place, chosen, shown=place, force=force, progress=progress or Progress())
 
 
 def analyze_into(
     source: Path, out: Path, settings: AnalysisSettings, *, shown: Path, force: bool, progress: Progress
 ) -> Analysis:
-    """Do what `analyze` says; `shown` is where the user will find the folder `out` in the end."""
+    """Analyse one source into `out`; `shown` is where the user will find that folder in the end."""
     from tracekit.guidelines.evidence import Evidence
-    from tracekit.report import build_report, write_report
+    from tracekit.report.data import build_report
     from tracekit.report.pdf import find_browser, print_pdf
-    from tracekit.report.write import PAGE
+    from tracekit.report.write import PAGE, write_report
 
     if settings.replay_jobs < 0:
         raise UsageError("is below 0", where="replay_jobs", hint="give a number of jobs; 0 replays none")
-    check_other(settings.compare, shown)
+    check_comparison(settings.compare, shown)
     if settings.pdf:
         find_browser()  # before the work, not after it
     staged = StagedFolder(out, force=force, marker=_REPORT_MARKER, kind="a report")
     try:
         trace = _trace_at(staged.path / "trace", source, settings, progress)
-        changed = compared(
+        changed = compare_with_other(
             trace, staged.path, settings, lambda path, place: _trace_at(place, path, settings, progress), progress
         )
         capacity = capacity_of(trace, settings.capacity, progress)
         evidence = Evidence(trace, settings.memory_limit)
         with Fitting(trace, staged.path, settings, progress) as fitting:
             answers = ask(evidence, staged.path, progress, capacity)
-            found = advised(evidence, staged.path, real_path(source).name, settings, progress)
+            found = advise(evidence, staged.path, real_path(source).name, settings, progress)
             fits, workload = fitting.answers()
         answers += [*fits, *found.answers, *changed]
         progress.stage("writing the report")
@@ -129,7 +128,6 @@ def analyze_into(
             capacity=capacity,
             source=str(source),
             command=settings.command(source, shown),
-            created=_now(),
             workload=workload,
             replay=found.replay,
             guidelines=found.guidelines,
@@ -152,18 +150,22 @@ def analyze_into(
 
 
 def _trace_at(place: Path, source: Path, settings: AnalysisSettings, progress: Progress) -> Trace:
-    """Return the Trace to analyse, made or carried over to `place`."""
+    """Return the Trace to analyse, ingested into `place` or copied there."""
     if is_trace(source):
-        if not reads_logs(settings.compare):
-            _refuse_ingest_options(settings.format_name, settings.options)
-        return carry_trace(source, place)
+        if not reads_logs(settings.compare) and (settings.format_name is not None or settings.options):
+            raise UsageError(
+                "the source is a Trace already, so there is nothing to choose",
+                where="--format" if settings.format_name is not None else "--option",
+                hint="leave it out",
+            )
+        return copy_trace(source, place)
     from tracekit.ingest import ingest_logs
 
     return ingest_logs(source, place, settings, progress=progress)
 
 
-def keep_source(source: Path, out: Path) -> None:
-    """Refuse an output that would replace its own source; the Trace of an earlier report is carried over."""
+def refuse_replacing_source(source: Path, out: Path) -> None:
+    """Refuse an output that would replace its own source; that of an earlier report is copied, so it may."""
     inner, outer = real_path(source), real_path(out)
     if (inner == outer or inner.is_relative_to(outer)) and not (is_trace(source) and inner == outer / "trace"):
         raise UsageError(
@@ -171,16 +173,8 @@ def keep_source(source: Path, out: Path) -> None:
         )
 
 
-def _refuse_ingest_options(format_name: str | None, options: Mapping[str, str] | None) -> None:
-    if format_name is not None or options:
-        what = "--format" if format_name is not None else "--option"
-        raise UsageError(
-            "the source is a Trace already, so there is nothing to choose", where=what, hint="leave it out"
-        )
-
-
-def carry_trace(source: Path, place: Path) -> Trace:
-    """Make `place` a complete, readable Trace with the tables of `source`; they share their bytes where they can."""
+def copy_trace(source: Path, place: Path) -> Trace:
+    """Copy the Trace `source` to `place` and return it; its tables are linked where the file system has links."""
     found = Trace.open(source)
     found.read_through()  # before hours of work on it, not in the middle
     with output_errors(place):
@@ -198,9 +192,3 @@ def _link_or_copy(source: Path, target: Path) -> None:
         os.link(real_path(source), target)
     except OSError:
         shutil.copyfile(source, target)
-
-
-def _now() -> datetime:
-    """Return the time of creation; SOURCE_DATE_EPOCH fixes it for reproducible output."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    return datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.settings import AnalysisSettings
     from tracekit.trace import Trace
 
-__all__ = ["Advised", "advised", "ask", "capacity_of", "said", "written"]
+__all__ = ["AdviceResult", "advise", "ask", "capacity_of", "error_text", "write_answers"]
 
 
 def capacity_of(trace: Trace, requested: str, progress: Progress) -> CapacityInfo:
@@ -58,12 +58,12 @@ def capacity_of(trace: Trace, requested: str, progress: Progress) -> CapacityInf
 
 def ask(evidence: Evidence, folder: Path, progress: Progress, capacity: CapacityInfo) -> list[Answer | Unanswered]:
     """Run every query and write its tables; those about a whole cluster take its size from `capacity`."""
-    from tracekit.analysis.parameters import parameters_of, shape_of
+    from tracekit.analysis.query_defaults import parameters_of, query_defaults
     from tracekit.characterize import list_queries
     from tracekit.guidelines.interface import LackingError
 
     queries = list_queries()
-    facts = shape_of(evidence.trace, capacity)
+    facts = query_defaults(evidence.trace, capacity)
     answers: list[Answer | Unanswered] = []
     progress.stage("asking", len(queries))
     for query in queries:
@@ -80,10 +80,10 @@ def ask(evidence: Evidence, folder: Path, progress: Progress, capacity: Capacity
         else:
             answers.append(replace(answer, notes=(*answer.notes, *why)))
         progress.advance(1)
-    return written(answers, folder)
+    return write_answers(answers, folder)
 
 
-def written(answers: Iterable[Answer | Unanswered], folder: Path) -> list[Answer | Unanswered]:
+def write_answers(answers: Iterable[Answer | Unanswered], folder: Path) -> list[Answer | Unanswered]:
     """Write the tables of answers, and return these with the names of their files."""
     from tracekit.report.table_files import write_tables
 
@@ -94,13 +94,13 @@ def written(answers: Iterable[Answer | Unanswered], folder: Path) -> list[Answer
         ]
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return what an error says, in short."""
     return error.what if isinstance(error, TracekitError) else f"{type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True)
-class Advised:
+class AdviceResult:
     """What replays and guidelines say."""
 
     answers: list[Answer | Unanswered]
@@ -110,12 +110,12 @@ class Advised:
     """See `tracekit.guidelines.document`."""
 
 
-def advised(evidence: Evidence, folder: Path, name: str, settings: AnalysisSettings, progress: Progress) -> Advised:
+def advise(evidence: Evidence, folder: Path, name: str, settings: AnalysisSettings, progress: Progress) -> AdviceResult:
     """Replay the panel of policies, judge by the guidelines, and write guidelines.md; `name` is what is analysed."""
     from tracekit.guidelines.markdown import markdown
     from tracekit.guidelines.replays import LiveReplays
     from tracekit.guidelines.run import judge_all
-    from tracekit.report.replayed import replayed_answers, unreplayed_answers
+    from tracekit.report.replay_answers import replayed_answers, unreplayed_answers
 
     replays = LiveReplays(evidence.trace, settings.replay_jobs, progress, name) if settings.replay_jobs else None
     if replays is None:
@@ -126,7 +126,7 @@ def advised(evidence: Evidence, folder: Path, name: str, settings: AnalysisSetti
         except DamagedTraceError:
             raise
         except Exception as error:  # noqa: BLE001 -- a replay that fails must not cost the report its other answers
-            what = said(error)
+            what = error_text(error)
             progress.note(f"the jobs could not be replayed: {what}")
             answers, info = unreplayed_answers(f"The replay failed: {what}.")
             replays = None
@@ -135,4 +135,4 @@ def advised(evidence: Evidence, folder: Path, name: str, settings: AnalysisSetti
         (folder / "guidelines.md").write_text(
             markdown(document), encoding="utf-8", errors="backslashreplace", newline="\n"
         )
-    return Advised(written(answers, folder), info, document)
+    return AdviceResult(write_answers(answers, folder), info, document)

@@ -13,7 +13,7 @@ from tracekit.calibration.rules import Rules
 from tracekit.calibration.score import Score, score
 from tracekit.calibration.search import Settings, Workbench, search
 from tracekit.calibration.twin import ClusterTwin, Delays, Scores, Twin, digest_of_jobs
-from tracekit.damage import damage_told
+from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
 from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.calibration.search import Tried
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
     Floats = NDArray[np.float64]
@@ -93,8 +93,8 @@ class ClusterCalibration:
         lines = [
             f"{shorten(self.name, 40)}{share}: behaves like {self.settings.rules.words}",
             (
-                f"grade {self.score.grade}: over {counted(whole['jobs'], 'jobs')} by which the settings were not chosen, "
-                f"the twin waits {means}; {percent(whole['agreeing_share'])} of them wait alike (within 5 min or 25 %)"
+                f"grade {self.score.grade}: over {counted(whole['jobs'], 'jobs')} by which the settings were not "
+                f"chosen, the twin waits {means}; {percent(whole['agreeing_share'])} of them wait alike (within 5 min or 25 %)"
             ),
         ]
         if not self.score.carries:
@@ -131,7 +131,7 @@ class Calibration:
     """Clusters without a twin, and why, a sentence without its full stop."""
 
 
-@damage_told()
+@explain_damage()
 def calibrate(
     trace: Trace | str | Path,
     *,
@@ -182,7 +182,7 @@ def calibrate(
     return Calibration(twin, tuple(found), left_out)
 
 
-@damage_told()
+@explain_damage()
 def recall(
     trace: Trace | str | Path, twin: Twin, *, clusters: Sequence[str] | None = None, seed: int = 0
 ) -> Calibration:

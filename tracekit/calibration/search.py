@@ -20,6 +20,7 @@ from tracekit.calibration.limits import most_held_while_waiting
 from tracekit.calibration.rules import Estimates, Limits, Order, Quotas, Rules, Scan
 from tracekit.calibration.waits import distance
 from tracekit.errors import UsageError
+from tracekit.progress import Progress
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.registry import named_policy
@@ -29,9 +30,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.progress import Progress
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.outcome import Outcome
 
@@ -80,14 +80,15 @@ class Workbench:
     seed: int = 0
     delays: dict[str, tuple[float, ...]] | None = None
     """Start-up delays by size of gang [s]; None reads them from the jobs to learn from."""
-    _clusters: dict[tuple[str, bool], Cluster] = field(default_factory=dict)
+    made: dict[tuple[str, bool], Cluster] = field(default_factory=dict)
+    """Clusters that were asked for already, by capacity and whether each VC has nodes of its own."""
 
     def cluster(self, settings: Settings) -> Cluster:
         """Return the cluster of a candidate."""
         key = (settings.capacity, settings.rules.partitioned)
-        if key not in self._clusters:
-            self._clusters[key] = self.clusters[settings.capacity](settings.rules.partitioned)
-        return self._clusters[key]
+        if key not in self.made:
+            self.made[key] = self.clusters[settings.capacity](settings.rules.partitioned)
+        return self.made[key]
 
     @property
     def startup(self) -> dict[str, tuple[float, ...]]:
@@ -107,9 +108,7 @@ class Workbench:
         begin = int(np.argmax(total[_EXCERPT:] - total[:-_EXCERPT]))
         rows = np.arange(learn[begin], learn[begin + _EXCERPT - 1] + 1)
         held = None if self.held_ms is None else self.held_ms[rows]
-        part = replace(self, jobs=self.jobs.rows(rows), among=self.among[rows], held_ms=held, delays=self.startup)
-        part._clusters = self._clusters
-        return part
+        return replace(self, jobs=self.jobs.rows(rows), among=self.among[rows], held_ms=held, delays=self.startup)
 
     def held_back(self, *, delays: bool) -> tuple[Jobs, Ints]:
         """Return the jobs as they compete for GPUs, and the place of each in `jobs`."""
@@ -181,42 +180,47 @@ def search(bench: Workbench, progress: Progress | None = None) -> Found:
     UsageError
         No candidate can be replayed.
     """
-    known: dict[Settings, Tried] = {}
-    excerpt = bench.excerpt()
-    screened: dict[Settings, Tried] = {}
-
-    def finalists(stage: str, candidates: list[Settings]) -> list[Settings]:
-        if excerpt is None:
-            return candidates
-        for settings in candidates:
-            if settings not in screened:
-                if progress is not None:
-                    progress.stage(f"trying {stage} on an excerpt: {settings.rules.words}")
-                screened[settings] = _try(excerpt, stage, settings)
-        order = sorted(range(len(candidates)), key=lambda k: (screened[candidates[k]].distance, k))
-        return [candidates[k] for k in sorted(order[:_FINALISTS])]
-
-    def tried(stage: str, settings: Settings) -> Tried:
-        if settings not in known:
-            if progress is not None:
-                progress.stage(f"trying {stage}: {settings.rules.words}")
-            known[settings] = _try(bench, stage, settings)
-        return known[settings]
-
-    start = Settings(Rules(), next(iter(bench.clusters)), bool(bench.startup))
-    best = tried("order", start)
+    attempts = _Attempts(bench, progress or Progress())
+    best = attempts.on_all("order", Settings(Rules(), next(iter(bench.clusters)), bool(bench.startup)))
     for _ in range(_ROUNDS):
         before = best.settings
         for stage, make in _STAGES.items():
-            for settings in finalists(stage, list(make(bench, best.settings))):
-                candidate = tried(stage, settings)
+            for settings in attempts.finalists(stage, list(make(bench, best.settings))):
+                candidate = attempts.on_all(stage, settings)
                 if _better(candidate, best):
                     best = candidate
         if best.settings == before:
             break
     if best.why_not is not None:
         raise UsageError(f"no replay of this log can be made: {best.why_not}")
-    return Found(best.settings, tuple(known.values()))
+    return Found(best.settings, tuple(attempts.known.values()))
+
+
+class _Attempts:
+    """Candidates that were tried, each once, on the whole log and on the excerpt."""
+
+    def __init__(self, bench: Workbench, progress: Progress) -> None:
+        self._bench, self._excerpt, self._progress = bench, bench.excerpt(), progress
+        self.known: dict[Settings, Tried] = {}
+        self._screened: dict[Settings, Tried] = {}
+
+    def on_all(self, stage: str, settings: Settings) -> Tried:
+        """Return how near a candidate is over the whole log."""
+        if settings not in self.known:
+            self._progress.stage(f"trying {stage}: {settings.rules.words}")
+            self.known[settings] = _try(self._bench, stage, settings)
+        return self.known[settings]
+
+    def finalists(self, stage: str, candidates: list[Settings]) -> list[Settings]:
+        """Return the candidates of a stage that are nearest on the excerpt, in their order; all without an excerpt."""
+        if self._excerpt is None:
+            return candidates
+        for settings in candidates:
+            if settings not in self._screened:
+                self._progress.stage(f"trying {stage} on an excerpt: {settings.rules.words}")
+                self._screened[settings] = _try(self._excerpt, stage, settings)
+        order = sorted(range(len(candidates)), key=lambda k: (self._screened[candidates[k]].distance, k))
+        return [candidates[k] for k in sorted(order[:_FINALISTS])]
 
 
 def _try(bench: Workbench, stage: str, settings: Settings) -> Tried:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tracekit.calibration.delays import QUANTILES
 from tracekit.calibration.rules import Rules, Seconds
 from tracekit.calibration.score import Grade  # noqa: TC001 -- read at run time, by tracekit.decode
-from tracekit.decode import Count, Filled, Range, Text
+from tracekit.decode import Count, NonEmpty, Range, Text
 from tracekit.errors import UsageError
 from tracekit.replay.results.sizes import GPU_CLASSES
 from tracekit.replay.scenario import placement_named
@@ -42,7 +42,7 @@ class Delays:
 
     holds: bool = False
     """Whether a job competes only from the time at which the log says it was eligible."""
-    startup: dict[str, Annotated[tuple[Seconds, ...], Filled()]] = field(default_factory=dict)
+    startup: dict[str, Annotated[tuple[Seconds, ...], NonEmpty()]] = field(default_factory=dict)
     """Start-up delay by size of gang: the middles of ten equal parts of its distribution [s]."""
 
 

@@ -1,4 +1,4 @@
-"""Find queries: the shipped ones by name, a user's own by path."""
+"""Find shipped queries by name, and a user's own queries by path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many GPUs the cluster has, by a named source, since sources differ."""
+"""The number of GPUs of the cluster, by a named source, since sources differ."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from tracekit.characterize.views import connect_with_views
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
@@ -14,7 +16,6 @@ from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     import duckdb
-    import polars as pl
 
 
 __all__ = ["FROM_JOBS", "Capacity", "capacity"]
@@ -36,11 +37,11 @@ class Capacity:
     gpus: int
     """All GPUs [GPUs]."""
     by_node: pl.DataFrame
-    """node_id and gpu_count [GPUs], ordered by node_id; empty when the source knows totals only."""
+    """node_id and gpu_count [GPUs], ordered by node_id; empty when the source states only totals."""
     alternatives: dict[str, int] = field(default_factory=dict)
     """GPUs by each other source that the trace has [GPUs]."""
     note: str = ""
-    """How the number came about."""
+    """The source of the number in words."""
     word: str = ""
     """The same in a word or two: listed, stated, observed, or by which file."""
 
@@ -82,9 +83,8 @@ def _listed(con: duckdb.DuckDBPyConnection, *, derived: bool) -> Capacity | None
     if nodes.height:
         rows = con.execute("SELECT count(*) FROM nodes WHERE gpu_count IS NULL").fetchall()
         unknown = f"; {rows[0][0]} listed nodes state no GPUs" if rows[0][0] else ""
-        return Capacity(
-            "listed", _sum(nodes), nodes, note=f"the node list, {nodes.height} nodes{unknown}", word="listed"
-        )
+        note = f"the node list, {nodes.height} nodes{unknown}"
+        return Capacity("listed", int(nodes["gpu_count"].sum()), nodes, note=note, word="listed")
     rows = con.execute("SELECT cluster, gpus FROM cluster_gpus WHERE gpus IS NOT NULL ORDER BY cluster").fetchall()
     if not rows:
         return None
@@ -94,8 +94,6 @@ def _listed(con: duckdb.DuckDBPyConnection, *, derived: bool) -> Capacity | None
 
 
 def _observed(con: duckdb.DuckDBPyConnection, *, derived: bool) -> Capacity | None:
-    import polars as pl
-
     # A list alone shows nothing.
     seen = con.execute("SELECT (SELECT count(*) FROM placements) + (SELECT count(*) FROM gpu_utilization)").fetchall()
     nodes = _by_node(con, "observed")
@@ -112,11 +110,7 @@ def _observed(con: duckdb.DuckDBPyConnection, *, derived: bool) -> Capacity | No
             " that they held there at one time;"
             " the source has no list of machines"
         )
-    return Capacity("observed", _sum(nodes), nodes, note=note, word="observed")
-
-
-def _sum(nodes: pl.DataFrame) -> int:
-    return int(nodes["gpu_count"].sum())
+    return Capacity("observed", int(nodes["gpu_count"].sum()), nodes, note=note, word="observed")
 
 
 def _by_node(con: duckdb.DuckDBPyConnection, column: str) -> pl.DataFrame:
@@ -126,8 +120,6 @@ def _by_node(con: duckdb.DuckDBPyConnection, column: str) -> pl.DataFrame:
 
 
 def _from_file(path: Path) -> Capacity:
-    import polars as pl
-
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             counts = _read_counts(csv.DictReader(file), path)

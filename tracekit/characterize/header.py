@@ -54,7 +54,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 @dataclass
-class _Header:
+class _QueryHeader:
     """The parts of a header while it is read."""
 
     path: Path
@@ -169,7 +169,7 @@ def parse_query(text: str, path: Path, *, name: str, parts: tuple[str, ...], shi
     QueryError
         The header is misshapen or lacks a part; names the file and the line.
     """
-    header = _Header(path)
+    header = _QueryHeader(path)
     described = bool(parts) or re.match(r"\s*--\s*title\s*:", text) is not None
     if described:
         header.read(text)

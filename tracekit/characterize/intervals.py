@@ -1,7 +1,7 @@
-"""How sure a share or a median is: 95 % confidence intervals for columns of a result.
+"""Confidence intervals of 95 % for shares and medians in the columns of a result.
 
-Both methods take the observations as independent draws. Jobs of one user resemble each other, so that true intervals
-are wider; samples of telemetry follow each other and get no interval at all.
+Both methods treat the observations as independent. Jobs of one user resemble each other, so that true intervals are
+wider; samples of telemetry are autocorrelated and get no interval at all.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import numpy as np
 import polars as pl
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from tracekit.answer import Interval
+    from tracekit.array_types import Floats
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["CONFIDENCE", "FEW", "GRID", "with_intervals"]
 
@@ -30,15 +28,7 @@ GRID = 101
 
 
 def with_intervals(frame: pl.DataFrame, intervals: tuple[Interval, ...]) -> pl.DataFrame:
-    """Return the ends of each interval as columns <column>_low and <column>_high; NULL where nothing can be said.
-
-    Parameters
-    ----------
-    frame : polars.DataFrame
-        A result with its hidden columns.
-    intervals : tuple of Interval
-        What to compute.
-    """
+    """Return the ends of each interval as columns <column>_low and <column>_high; NULL where nothing can be said."""
     columns: list[pl.Series] = []
     for interval in intervals:
         counts = frame[interval.count].cast(pl.Float64)

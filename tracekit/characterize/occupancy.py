@@ -1,7 +1,7 @@
-"""What a cluster held through time: step functions built from the intervals of attempts.
+"""The GPUs that attempts hold through time: step functions built from the intervals of attempts.
 
-Times are whole microseconds, so that durations add up exactly. Intervals are half-open: who ends at t holds
-nothing at t.
+Times are whole microseconds, so that durations add up exactly. Intervals are half-open: an attempt that ends at t
+holds nothing at t.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ import polars as pl
 
 if TYPE_CHECKING:
     import duckdb
-    from numpy.typing import NDArray
 
-    Ints = NDArray[np.int64]
-    Floats = NDArray[np.float64]
-    Bools = NDArray[np.bool_]
+    from tracekit.array_types import Bools, Floats, Ints
+
 
 __all__ = ["Spans", "Steps", "never_tried", "running", "spans", "tenants", "time_true", "tries", "window_us"]
 
@@ -46,7 +44,7 @@ class Steps:
         changes = np.concatenate([weights, -weights])
         moments, index = np.unique(times, return_inverse=True)
         sums = np.bincount(index, weights=changes, minlength=len(moments))
-        # Sums of GPU shares such as 0.1 leave dust behind, which would read as a GPU in use for ever.
+        # Sums of GPU shares such as 0.1 leave rounding errors, which would read as a GPU in use for ever.
         values = np.round(np.concatenate([[0.0], np.cumsum(sums)]), 6)
         return cls(moments, values)
 
@@ -110,7 +108,7 @@ def time_true(times: Ints, holds: Bools, moments: Ints) -> Ints:
 
 
 def window_us(con: duckdb.DuckDBPyConnection) -> tuple[int, int] | None:
-    """Return the first and the last moment that the jobs and attempts of a trace name [us]; None without any."""
+    """Return the first and the last time of the jobs and attempts of a trace [us]; None without any."""
     first, last = con.execute(
         """SELECT epoch_us(min(t)), epoch_us(max(t)) FROM (
             SELECT unnest([min(submit_time), max(submit_time), max(start_time), max(end_time)]) AS t FROM jobs
@@ -159,8 +157,8 @@ def never_tried(con: duckdb.DuckDBPyConnection) -> str:
 
 def _derived(con: duckdb.DuckDBPyConnection) -> bool:
     """Return whether the attempts were derived from the start and the end of their jobs."""
-    told = con.execute("SELECT available FROM trace_capabilities WHERE name = 'retries'").fetchall()
-    return bool(told) and not told[0][0]
+    retries = con.execute("SELECT available FROM trace_capabilities WHERE name = 'retries'").fetchall()
+    return bool(retries) and not retries[0][0]
 
 
 @dataclass(frozen=True)
@@ -183,7 +181,7 @@ class Spans:
     gpus: Floats
 
     def with_gpus(self) -> Spans:
-        """Return the intervals with GPUs only."""
+        """Return only the intervals with GPUs."""
         some = self.gpus > 0
         return Spans(self.code[some], self.start[some], self.end[some], self.gpus[some])
 
@@ -229,21 +227,16 @@ class Spans:
     def half_steps(self) -> Spans:
         """Return the same in half microseconds, what starts at a moment half a one after what ends then.
 
-        The state between the two can be looked at then. Intervals without length hold nothing.
+        So the state between the two can be read. Intervals without length hold nothing.
         """
         lasting = self.end > self.start
         return Spans(self.code[lasting], self.start[lasting] * 2 + 1, self.end[lasting] * 2, self.gpus[lasting])
 
 
 def spans(con: duckdb.DuckDBPyConnection, query: str, params: dict[str, object] | None = None) -> tuple[Spans, int]:
-    """Return the intervals that a query gives, and how many rows have none: no end, or one before the start.
+    """Return the intervals of a query, and how many rows have none: no end, or one before the start.
 
-    Parameters
-    ----------
-    con : DuckDB connection
-        Where to ask.
-    query : str
-        Gives code, since, until [us] and gpus.
+    The query gives code, since, until [us] and gpus.
     """
     found = con.sql(query, params=params).pl()
     usable = found.filter(pl.col("until") >= pl.col("since"))
@@ -258,17 +251,8 @@ def spans(con: duckdb.DuckDBPyConnection, query: str, params: dict[str, object] 
 def running(con: duckdb.DuckDBPyConnection, source: str, *, with_gpus: bool) -> tuple[Spans, list[str]]:
     """Return when each attempt ran and on how many GPUs, and what had to be left out, one sentence each.
 
-    An attempt that still runs does so up to the last moment that the trace names. One that ended at an unknown
-    time, or before it started, is left out.
-
-    Parameters
-    ----------
-    con : DuckDB connection
-        Where to ask.
-    source : str
-        What `tries` gave.
-    with_gpus : bool
-        Only attempts that held GPUs.
+    `source` is the SQL of `tries`. An attempt that still runs counts up to the last time of the trace. One that ended
+    at an unknown time, or before it started, is left out.
     """
     window = window_us(con)
     found, lost = spans(

@@ -1,4 +1,4 @@
-"""Give the parameters of a query their values."""
+"""Bind the parameters of a query to values."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
     from tracekit.answer import Param, Value
     from tracekit.characterize.query import Query
-    from tracekit.characterize.sweep import Sweep
+    from tracekit.characterize.timeline import TimelineTable
     from tracekit.trace import Trace
 
 __all__ = ["bind_params"]
 
 
 def bind_params(
-    query: Query, given: Mapping[str, object], in_sql: set[str], trace: Trace, sweeps: Iterable[Sweep] = ()
+    query: Query, given: Mapping[str, object], in_sql: set[str], trace: Trace, timelines: Iterable[TimelineTable] = ()
 ) -> dict[str, Value]:
-    """Return the value of each parameter that the SQL, or a sweep named in it, uses.
+    """Return the value of each parameter that the SQL, or a timeline named in it, uses.
 
     Parameters
     ----------
@@ -35,17 +35,17 @@ def bind_params(
         Names of the parameters in the SQL.
     trace : Trace
         Source of the reserved parameters `timezone` and `time_base`.
-    sweeps : iterable of Sweep
-        The sweeps named in the SQL. A parameter that the query declares as well has the query's default.
+    timelines : iterable of TimelineTable
+        The timelines named in the SQL. A parameter that the query declares as well has the query's default.
 
     Raises
     ------
     QueryError
         A parameter is unknown, has a value of another type, or has none.
     """
-    swept = {param.name: param for sweep in sweeps for param in sweep.params}
-    declared = swept | {param.name: param for param in query.params}
-    used = in_sql | set(swept)
+    of_timelines = {param.name: param for timeline in timelines for param in timeline.params}
+    declared = of_timelines | {param.name: param for param in query.params}
+    used = in_sql | set(of_timelines)
     # A file without a header declares nothing: what its SQL uses is what it takes.
     known = set(declared) if query.described else (used | set(declared)) - set(RESERVED_PARAMS)
     for name in given:

@@ -1,4 +1,4 @@
-"""Whether a gang of GPUs would have fitted on the nodes at a moment, with the locality it wants.
+"""Whether a gang of GPUs would have fitted on the free GPUs of nodes at a moment, with the locality it wants.
 
 A gang wants the fewest nodes that can hold it: on one node where nodes are large enough, else whole nodes and, for
 the rest, one more node with enough free GPUs. Philly (ATC'19) and its successors schedule by this rule first.
@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from tracekit.characterize.occupancy import Steps
 
 if TYPE_CHECKING:
     import duckdb
-    import polars as pl
-    from numpy.typing import NDArray
 
-    Ints = NDArray[np.int64]
-    Floats = NDArray[np.float64]
+    from tracekit.array_types import Bools, Floats, Ints
+
 
 __all__ = ["FreeNodes", "free_nodes"]
 
@@ -102,7 +101,7 @@ class FreeNodes:
         return free, whole, whole_gpus, whole_gpus + best
 
 
-def _compressed(times: Ints, holds: NDArray[np.bool_]) -> Steps:
+def _compressed(times: Ints, holds: Bools) -> Steps:
     """Keep the steps at which something changes."""
     changed = holds[1:] != holds[:-1]
     return Steps(times[changed], np.concatenate([holds[:1], holds[1:][changed]]).astype(np.float64))
@@ -123,8 +122,6 @@ def free_nodes(
         Count time in half microseconds, and let what starts at a moment start half a microsecond after what ends
         then, so that the state between the two can be looked at.
     """
-    import polars as pl
-
     nodes = con.sql(f"""SELECT node_id, {capacity} AS gpus FROM node_gpus WHERE {capacity} > 0 ORDER BY node_id""").pl()
     # Where a placement has times of its own, as each instance of a gang may, these count.
     held = con.sql(

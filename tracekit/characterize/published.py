@@ -2,7 +2,7 @@
 
 `reports/published/<format>.csv` holds what papers and releases state about a public trace, one number a line, with
 its source and how sure it is; `releases.toml` beside them says how many jobs each release has. The lines are made by
-`tools/make_published.py`. Each names what `published_cells` needs to measure the same number, and
+`tools/make_published.py`. Each names the cells of a query that measure the same number (see `published_value`), and
 
     cluster      '' the whole release; a name: a Trace of that cluster alone; '*': `row` or `params` names the cluster
     options      the source option that the Trace must have been made with (unit=task) or without (unit!=task)
@@ -20,20 +20,29 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
+import polars as pl
+
 from tracekit import resources
-from tracekit.characterize.published_cells import conditions, measure, words
+from tracekit.characterize.published_cells import measure
+from tracekit.characterize.published_value import PublishedValue, conditions
 from tracekit.characterize.run import answer_query
 from tracekit.errors import DamagedTraceError, TracekitError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import polars as pl
-
     from tracekit.answer import Answer
     from tracekit.trace import Trace
 
-__all__ = ["CONFIDENCE", "FACTOR", "KINDS", "Beside", "Published", "Release", "beside", "list_published", "release_of"]
+__all__ = [
+    "CONFIDENCE",
+    "FACTOR",
+    "PublishedComparison",
+    "Release",
+    "compare_published",
+    "list_published",
+    "release_of",
+]
 
 FACTOR = 1.25
 """A Trace is taken for the public one when its number of jobs is within this factor of the release's."""
@@ -45,70 +54,12 @@ CONFIDENCE = {
     "D": "read off a figure",
     "E": "arithmetic on other published numbers",
 }
-"""What the letters say."""
-
-KINDS = ("number", "about", "range", "above", "below")
-"""How a number is stated."""
-
-
-@dataclass(frozen=True)
-class Published:
-    """One published number and where a query measures it; the fields are the columns of the CSV files."""
-
-    query: str
-    params: str
-    options: str
-    cluster: str
-    row: str
-    of: str
-    column: str
-    aggregate: str
-    weight: str
-    kind: str
-    value: float | None
-    """In `unit`; None for a range or a bound."""
-    low: float | None
-    high: float | None
-    unit: str
-    as_printed: str
-    """The number and its unit as the source has them."""
-    artefact: str
-    """Table, figure or file of the source."""
-    source: str
-    confidence: str
-    """A key of `CONFIDENCE`."""
-    accuracy: str
-    """How exactly a figure could be read; empty for a printed number."""
-    population_note: str
-    """Which jobs the source counts, where they are not those of the release."""
-
-    @property
-    def what(self) -> str:
-        """What the number counts, in words."""
-        text = words(self.row, self.of, self.column, self.aggregate, self.weight)
-        return f"{text} ({self.params.replace(';', ', ')})" if self.params else text
-
-    @property
-    def cell(self) -> dict[str, str] | None:
-        """The row's key by column, when the number is a plain cell of the result with default parameters."""
-        found = conditions(self.row)
-        plain = not self.aggregate and not self.params and all(op == "=" and "|" not in v for _, op, v in found)
-        return {name: value for name, _, value in found} if plain else None
-
-    def difference(self, measured: float) -> float:
-        """Return measured minus published, in `unit`: 0 inside a range or bound, else from its nearest end."""
-        low = self.value if self.value is not None else self.low
-        high = self.value if self.value is not None else self.high
-        if low is not None and measured < low:
-            return measured - low
-        if high is not None and measured > high:
-            return measured - high
-        return 0.0
+"""Meaning of the letters."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """The public trace that a Trace is compared with."""
+    """The public release that a Trace is compared with."""
 
     title: str
     cluster: str
@@ -116,18 +67,18 @@ class Release:
     jobs: int
     """Jobs of the release, or of the cluster."""
     public: bool
-    """Whether the Trace looks like it."""
+    """Whether the Trace has about as many jobs as the release."""
     note: str
     """The same in words."""
 
 
 @dataclass(frozen=True)
-class Beside:
+class PublishedComparison:
     """A published number and the measured one."""
 
-    published: Published
+    published: PublishedValue
     measured: float | None
-    """In the unit of the published number; None when the Trace cannot tell."""
+    """In the unit of the published number; None when the Trace lacks it."""
 
     @property
     def difference(self) -> float | None:
@@ -151,7 +102,7 @@ class _Entry(TypedDict, total=False):
 
 
 @cache
-def list_published(format_name: str) -> tuple[Published, ...]:
+def list_published(format_name: str) -> tuple[PublishedValue, ...]:
     """Return the published numbers of a format's public trace; none when none are known."""
     path = resources.folder("reports") / "published" / f"{format_name}.csv"
     # The name stands in a manifest, which anybody can write.
@@ -161,10 +112,10 @@ def list_published(format_name: str) -> tuple[Published, ...]:
         return tuple(_published(line) for line in csv.DictReader(file))
 
 
-def _published(line: dict[str, str]) -> Published:
+def _published(line: dict[str, str]) -> PublishedValue:
     facts: dict[str, Any] = {**line}
     facts |= {name: float(line[name]) if line[name] else None for name in ("value", "low", "high")}
-    return Published(**facts)
+    return PublishedValue(**facts)
 
 
 @cache
@@ -198,22 +149,15 @@ def release_of(trace: Trace) -> Release | None:
     return Release(title, cluster, jobs, public, note)
 
 
-def beside(
+def compare_published(
     trace: Trace,
     answer: Answer,
     *,
     memory_limit: str | None = None,
-) -> list[Beside]:
-    """Return the published numbers that a query measures, each beside the measured one.
+) -> list[PublishedComparison]:
+    """Return the published numbers that a query measures, each with the measured one.
 
-    Parameters
-    ----------
-    trace : Trace
-        What was asked.
-    answer : Answer
-        What it said.
-    memory_limit : str, optional
-        For queries that have to run once more with other parameters.
+    A number that needs other parameters has the query run once more.
     """
     release = release_of(trace)
     if release is None:
@@ -233,7 +177,7 @@ def beside(
             frames[key] = _ask(trace, query.name, wanted, memory_limit)
         asked = frames[key]
         measured = None if asked is None else measure(asked, number)
-        found.append(Beside(number, measured))
+        found.append(PublishedComparison(number, measured))
     return found
 
 
@@ -250,7 +194,7 @@ def _spelled(params: Mapping[str, object]) -> str:
     return ";".join(f"{name}={value}" for name, value in sorted(params.items()))
 
 
-def _applies(number: Published, release: Release, trace: Trace, clusters: set[str]) -> bool:
+def _applies(number: PublishedValue, release: Release, trace: Trace, clusters: set[str]) -> bool:
     if number.options and not _made_with(trace, number.options):
         return False
     if number.cluster == "*":
@@ -269,7 +213,5 @@ def _made_with(trace: Trace, option: str) -> bool:
 
 def _clusters(trace: Trace) -> list[str]:
     """Return the names of the clusters; reading one column of the jobs is cheap even for millions."""
-    import polars as pl
-
     names = trace.scan("jobs").select(pl.col("cluster").drop_nulls().unique().sort()).collect(engine="streaming")
     return [str(name) for name in names.to_series().to_list()]

@@ -1,10 +1,11 @@
-"""How many GPUs each tenant may use through time, by a named source, since few traces publish quotas."""
+"""The quota of GPUs of each tenant through time, by a named source, since few traces publish quotas."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from tracekit.answer import Param
 from tracekit.characterize.occupancy import Steps
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import duckdb
-    import polars as pl
-    from numpy.typing import NDArray
+
+    from tracekit.array_types import Floats, Ints
 
 __all__ = ["ALLOWED", "CLUSTER_GPUS", "OWNED", "QUOTA", "cluster_gpus", "quotas"]
 
@@ -37,10 +38,10 @@ CLUSTER_GPUS = Param(
 """The parameter by which queries let the user say how large the cluster is."""
 
 ALLOWED = "quota: "
-"""How the note begins that tells where the quotas of VCs come from."""
+"""Start of the note on the source of the quotas of VCs."""
 
 OWNED = "what a cluster owns: "
-"""How the note begins that tells where a cluster's GPUs come from."""
+"""Start of the note on the source of a cluster's GPUs."""
 
 
 def quotas(
@@ -62,7 +63,7 @@ def quotas(
     Returns
     -------
     list of Steps
-        NaN where the source does not tell.
+        NaN where the source does not state it.
     str
         What was used.
     """
@@ -89,11 +90,11 @@ def quotas(
 def cluster_gpus(
     con: duckdb.DuckDBPyConnection,
     groups: pl.DataFrame,
-    means: NDArray[np.float64],
-    starts: NDArray[np.int64],
+    means: Floats,
+    starts: Ints,
     source: str,
     gpus: float = 0,
-) -> tuple[NDArray[np.float64], str]:
+) -> tuple[Floats, str]:
     """Return what the cluster of each tenant owns in each interval, and a sentence that names the source.
 
     The total that the trace states (a row of the capacity table without a VC) at the start of the interval; before its
@@ -119,7 +120,7 @@ def cluster_gpus(
     Returns
     -------
     float64 array, shape (tenants, intervals)
-        NaN where nothing tells.
+        NaN where no source states it.
     str
         Begins with `OWNED`.
 
@@ -128,8 +129,6 @@ def cluster_gpus(
     QueryError
         `gpus` is below 0, or given for several clusters.
     """
-    import polars as pl
-
     clusters = groups["cluster"].unique(maintain_order=True).to_list()
     if gpus < 0 or (gpus and len(clusters) > 1):
         what = "cannot be below 0" if gpus < 0 else f"is one number, and the trace has {len(clusters)} clusters"
@@ -169,12 +168,12 @@ _OF_VCS = "the stated sum over its VCs"
 _AT_MOST = "the stated sum over its VCs, at most the GPUs of its node list, which that sum exceeds"
 
 
-def _summed(means: NDArray[np.float64]) -> NDArray[np.float64]:
+def _summed(means: Floats) -> Floats:
     """Return the sum over tenants of what is known; NaN where nothing is."""
     return np.where(np.isnan(means).all(axis=0), np.nan, np.nansum(means, axis=0))
 
 
-def _over(totals: pl.DataFrame, starts: NDArray[np.int64], otherwise: NDArray[np.float64]) -> NDArray[np.float64]:
+def _over(totals: pl.DataFrame, starts: Ints, otherwise: Floats) -> Floats:
     """Return the stated total that holds at each start, and `otherwise` before the first one."""
     if totals.is_empty():
         return otherwise
@@ -184,8 +183,6 @@ def _over(totals: pl.DataFrame, starts: NDArray[np.int64], otherwise: NDArray[np
 
 
 def _stated(con: duckdb.DuckDBPyConnection, groups: pl.DataFrame) -> list[Steps]:
-    import polars as pl
-
     table = con.sql(
         "SELECT cluster, vc, epoch_us(time) AS time, gpu_count FROM capacity WHERE gpu_count IS NOT NULL"
     ).pl()

@@ -11,7 +11,7 @@ from tracekit.characterize.intervals import with_intervals
 from tracekit.characterize.parameters import bind_params
 from tracekit.characterize.query import Query
 from tracekit.characterize.sandbox import lies_in_trace, lock
-from tracekit.characterize.sweep import sweeps_in
+from tracekit.characterize.timeline import timelines_in
 from tracekit.characterize.views import connect_with_views
 from tracekit.damage import explain_damage
 from tracekit.errors import QueryError
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.answer import Value
-    from tracekit.characterize.sweep import Sweep, Swept
+    from tracekit.characterize.timeline import TimelineRows, TimelineTable
 
-__all__ = ["SweepKey", "answer_query", "lacks", "run_query"]
+__all__ = ["TimelineKey", "answer_query", "lacks", "run_query"]
 
 
-SweepKey = tuple[str, tuple[tuple[str, int | float | str], ...]]
-"""A sweep's name and the values of its parameters."""
+TimelineKey = tuple[str, tuple[tuple[str, int | float | str], ...]]
+"""A timeline's name and the values of its parameters."""
 
-_KEPT_ROWS = 1_000_000
+_CACHED_ROWS = 1_000_000
+"""Most rows of a timeline that is kept for the next query."""
 
 
 def lacks(query: Query, trace: Trace) -> list[str]:
@@ -41,7 +42,7 @@ def lacks(query: Query, trace: Trace) -> list[str]:
 
     A file without a header states no needs, so nothing is known to be lacking.
     """
-    tables = dict.fromkeys([*query.tables, *(table for sweep in sweeps_in(query) for table in sweep.tables)])
+    tables = dict.fromkeys([*query.tables, *(table for timeline in timelines_in(query) for table in timeline.tables)])
     sentences = [f"The trace has no table '{table}'." for table in tables if not trace.has(table)]
     if query.one_of and not any(trace.has(table) for table in query.one_of):
         sentences.append(f"The trace has no table {' or '.join(repr(table) for table in query.one_of)}.")
@@ -63,7 +64,7 @@ def run_query(
     sandbox: bool | None = None,
     **params: object,
 ) -> pl.DataFrame:
-    """Return the result of a query on a Trace or its folder; `answer_query` also tells how it came about."""
+    """Return the result of a query on a Trace or its folder; `answer_query` returns its notes and intervals too."""
     return answer_query(trace, name_or_path, params, memory_limit=memory_limit, sandbox=sandbox).frame
 
 
@@ -74,7 +75,7 @@ def answer_query(
     params: Mapping[str, object] | None = None,
     *,
     memory_limit: str | None = None,
-    swept: dict[SweepKey, Swept] | None = None,
+    computed: dict[TimelineKey, TimelineRows] | None = None,
     sandbox: bool | None = None,
 ) -> Answer:
     """Answer a query.
@@ -85,17 +86,17 @@ def answer_query(
         What to ask: a Trace, or its folder.
     question : Query, str or Path
         'queuing/run_time', the path of a user's own .sql file, which may use the tables of the Trace, the shared views
-        and the sweeps, or a query that was found before.
+        and the timelines, or a query that was found before.
     params : mapping, optional
         Values of the query's parameters; the others keep their defaults. They are bound, never pasted.
     memory_limit : str, optional
         Most memory DuckDB may use before it spills to disk, such as '2GB'.
-    swept : dict, optional
-        Keeps small sweeps of this trace for the next query that uses them with the same parameters.
+    computed : dict, optional
+        Cache of small timelines of this trace, for the next query that uses them with the same parameters.
     sandbox : bool, optional
         Let the SQL read the tables of the Trace and nothing else: no other file, no network. By default only where the
-        SQL file lies in the folder of a Trace, since it came with that. Who runs SQL of other people, as a server does,
-        says True.
+        SQL file lies in the folder of a Trace, since it came with that. Set it to True to run SQL written by others, as
+        a server does.
 
     Raises
     ------
@@ -112,15 +113,15 @@ def answer_query(
         reason = " ".join(missing).rstrip(".")
         hint = "'tracekit queries TRACE' lists those that can run" if query.shipped else None
         raise QueryError(f"'{query.name}' cannot run here: {reason}", where=trace.path, hint=hint)
-    sweeps = sweeps_in(query)
+    timelines = timelines_in(query)
     in_sql = _params_used(query)
-    values = bind_params(query, params or {}, in_sql, trace, sweeps)
-    also = {*query.also, *query.one_of, *(table for sweep in sweeps for table in sweep.also)}
+    values = bind_params(query, params or {}, in_sql, trace, timelines)
+    also = {*query.also, *query.one_of, *(table for timeline in timelines for table in timeline.also)}
     notes: list[str] = []
     with connect_with_views(trace, also=sorted(also), memory_limit=memory_limit) as con:
-        for sweep in sweeps:
-            found = _sweep(con, sweep, values, {} if swept is None else swept)
-            con.register(sweep.name, found.frame.to_arrow())
+        for timeline in timelines:
+            found = _timeline(con, timeline, values, {} if computed is None else computed)
+            con.register(timeline.name, found.frame.to_arrow())
             notes += [note for note in found.notes if note not in notes]
         if sandbox or (sandbox is None and not query.shipped and lies_in_trace(query.path)):
             lock(con, trace)
@@ -136,19 +137,20 @@ def answer_query(
     return Answer(query, shown, values, tuple(notes), _intervals(frame, query), covered)
 
 
-def _sweep(
+def _timeline(
     con: duckdb.DuckDBPyConnection,
-    sweep: Sweep,
+    timeline: TimelineTable,
     values: dict[str, Value],
-    kept: dict[SweepKey, Swept],
-) -> Swept:
-    params = {param.name: values[param.name] for param in sweep.params}
-    key = (sweep.name, tuple(sorted(params.items())))
-    if key in kept:
-        return kept[key]
-    found = sweep.compute(con, params)
-    if found.frame.height <= _KEPT_ROWS:
-        kept[key] = found
+    computed: dict[TimelineKey, TimelineRows],
+) -> TimelineRows:
+    """Return the rows of a timeline, from the cache where it has them."""
+    params = {param.name: values[param.name] for param in timeline.params}
+    key = (timeline.name, tuple(sorted(params.items())))
+    if key in computed:
+        return computed[key]
+    found = timeline.compute(con, params)
+    if found.frame.height <= _CACHED_ROWS:
+        computed[key] = found
     return found
 
 

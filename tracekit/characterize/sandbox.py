@@ -1,7 +1,7 @@
-"""The sandbox: SQL of somebody else's reads the tables of one Trace and nothing else.
+"""The sandbox: SQL of unknown origin reads the tables of one Trace and nothing else.
 
-DuckDB's own locks hold it: no file but those of the tables, no network, no extension, no variable of the Python
-program, and no way to change that. It may still use memory, disk for what does not fit, and time.
+DuckDB's own settings enforce it: no file but those of the tables, no network, no extension, no variable of the Python
+program, and no way to change that. The SQL may still use memory, temporary disk space and time.
 """
 
 from __future__ import annotations

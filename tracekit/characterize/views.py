@@ -75,17 +75,7 @@ def _view(path: Path) -> Query:
 def connect_with_views(
     trace: Trace, *, also: Iterable[str] = (), memory_limit: str | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """Return a connection with the tables of `trace` and the shared views.
-
-    Parameters
-    ----------
-    trace : Trace
-        Whose tables to read.
-    also : iterable of str
-        Tables that are empty where the Trace has none, so that queries may name them.
-    memory_limit : str, optional
-        Most memory DuckDB may use before it spills to disk, such as '2GB'.
-    """
+    """Return a connection with the tables of `trace` and the shared views; tables of `also` that it lacks are empty."""
     con = trace.connect(memory_limit)
     present = set(trace.tables)
     for table in also:
@@ -110,14 +100,9 @@ def _describe(con: duckdb.DuckDBPyConnection, trace: Trace) -> None:
     con.execute("CREATE TABLE trace_capabilities (name VARCHAR, available BOOLEAN, coverage DOUBLE, note VARCHAR)")
     con.execute("INSERT INTO trace_tables SELECT unnest(CAST(? AS VARCHAR[]))", [list(trace.tables)])
     con.execute("CREATE TABLE trace_zone AS SELECT CAST(? AS VARCHAR) AS timezone", [trace.timezone])
-    known = sorted(trace.capabilities.items())
+    rows = [(name, c.available, c.coverage, c.note) for name, c in sorted(trace.capabilities.items())]
     con.execute(
         "INSERT INTO trace_capabilities SELECT unnest(CAST(? AS VARCHAR[])), unnest(CAST(? AS BOOLEAN[])),"
         " unnest(CAST(? AS DOUBLE[])), unnest(CAST(? AS VARCHAR[]))",
-        [
-            [name for name, _ in known],
-            [found.available for _, found in known],
-            [found.coverage for _, found in known],
-            [found.note for _, found in known],
-        ],
+        [[row[i] for row in rows] for i in range(4)],
     )

@@ -90,14 +90,14 @@ def _with_ends(answer: Answer) -> pl.DataFrame:
 def _show_published(trace: Trace, name: str, answer: Answer, memory_limit: str | None, *, table: bool) -> None:
     """Show what is published about the answer: below a table, or as notes beside data that others read."""
     from tracekit.characterize import find_query
-    from tracekit.characterize.published import CONFIDENCE, beside, release_of
+    from tracekit.characterize.published import CONFIDENCE, compare_published, release_of
     from tracekit.cli.display import print_table
     from tracekit.report.published import amount as shown
     from tracekit.report.published import difference, published_number, published_text
     from tracekit.text import visible
 
     query = find_query(name)
-    found = beside(trace, answer, memory_limit=memory_limit) if query.shipped else []
+    found = compare_published(trace, answer, memory_limit=memory_limit) if query.shipped else []
     numbers = [published_number(n) for n in found]
     release = release_of(trace)
     if not numbers or release is None:

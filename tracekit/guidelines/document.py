@@ -8,14 +8,17 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tracekit import __version__
-from tracekit.guidelines.words import shown, span
+from tracekit.guidelines.numbers import shown, span
 from tracekit.text import duration, shorten, signed_percent
 
 if TYPE_CHECKING:
-    from tracekit.guidelines.effects import Change, Effect
+    from collections.abc import Sequence
+
+    from tracekit.guidelines.effects import Effect, PolicyDifference
     from tracekit.guidelines.interface import Finding, Guideline, Number
-    from tracekit.guidelines.run import Advice, Judged
+    from tracekit.guidelines.judgement import Judgement
     from tracekit.replay.results.effects import Support
+    from tracekit.trace import Trace
 
 __all__ = ["FORMAT", "document_of"]
 
@@ -32,7 +35,7 @@ _VERDICTS = {
 }
 
 
-def document_of(advice: Advice) -> dict[str, Any]:
+def document_of(trace: Trace, judged: Sequence[Judgement]) -> dict[str, Any]:
     """Return the document: the keys are the same whatever the verdicts, null where there is nothing to say.
 
     Text from a log appears in `finding.rows` only, made visible and cut.
@@ -41,14 +44,14 @@ def document_of(advice: Advice) -> dict[str, Any]:
         "format": FORMAT,
         "version": 1,
         "tracekit_version": __version__,
-        "trace": shorten(advice.trace.path.name, _NAME),
-        "source_format": shorten(advice.trace.manifest.format, _NAME),
-        "holds": len(advice.holding),
-        "guidelines": [_entry(judged) for judged in advice.judged],
+        "trace": shorten(trace.path.name, _NAME),
+        "source_format": shorten(trace.manifest.format, _NAME),
+        "holds": sum(j.verdict == "holds" for j in judged),
+        "guidelines": [_entry(j) for j in judged],
     }
 
 
-def _entry(judged: Judged) -> dict[str, Any]:
+def _entry(judged: Judgement) -> dict[str, Any]:
     guideline, holds = judged.guideline, judged.verdict == "holds"
     return {
         "id": guideline.id,
@@ -58,18 +61,18 @@ def _entry(judged: Judged) -> dict[str, Any]:
         "why": list(judged.why),
         "thresholds": [_threshold(guideline, k, judged.finding) for k in range(len(guideline.thresholds))],
         "finding": None if judged.finding is None else _finding(guideline, judged.finding),
-        "advice": (_own(judged.finding, "advice") or guideline.advice) if holds else None,
+        "advice": (_own_text(judged.finding, "advice") or guideline.advice) if holds else None,
         "effect": None if judged.effect is None else _effect(judged.effect),
         "no_effect": judged.no_effect or None,
         "record": _record(judged),
-        "cost": (_own(judged.finding, "cost") or guideline.cost) if holds else None,
+        "cost": (_own_text(judged.finding, "cost") or guideline.cost) if holds else None,
         "risk": guideline.risk if holds else None,
         "practice": asdict(guideline.practice) if holds else None,
         "sources": list(guideline.sources),
     }
 
 
-def _own(finding: Finding | None, name: str) -> str:
+def _own_text(finding: Finding | None, name: str) -> str:
     return "" if finding is None else getattr(finding, name)
 
 
@@ -97,7 +100,7 @@ def _finding(guideline: Guideline, finding: Finding) -> dict[str, Any]:
             "unit": measure.unit,
             **asdict(finding.numbers[measure.key]),
             "n_of": measure.n_of,
-            "text": _told(finding.numbers[measure.key], measure.unit),
+            "text": _with_interval(finding.numbers[measure.key], measure.unit),
         }
         for measure in guideline.measures
     ]
@@ -112,7 +115,7 @@ def _finding(guideline: Guideline, finding: Finding) -> dict[str, Any]:
     }
 
 
-def _told(number: Number, unit: str) -> str:
+def _with_interval(number: Number, unit: str) -> str:
     text = shown(number.value, unit)
     if number.low is None or number.high is None:
         return text
@@ -147,41 +150,41 @@ def _effect(effect: Effect) -> dict[str, Any]:
         "origin": effect.origin,
         "baseline": effect.baseline,
         "headline": effect.headline,
-        "changes": [_told_change(change, effect) for change in effect.changes],
+        "changes": [_change(change, effect) for change in effect.changes],
         "best_by_gpu_class": [asdict(best) for best in effect.best_by_class],
         "assumptions": list(effect.assumptions),
-        "untold": [{"policy": u.policy, "assumption": u.assumption, "reason": u.sentence} for u in effect.untold],
+        "untold": [{"policy": u.policy, "assumption": u.assumption, "reason": u.sentence} for u in effect.unsupported],
     }
 
 
-def _told_change(change: Change, effect: Effect) -> dict[str, Any]:
-    told = asdict(change)
-    del told["support"]
-    return told | {"record": _carried(effect.baseline, change.policy, change.support)}
+def _change(change: PolicyDifference, effect: Effect) -> dict[str, Any]:
+    entry = asdict(change)
+    del entry["support"]
+    return entry | {"record": _record_of(effect.baseline, change.policy, change.support)}
 
 
-def _beside(first: Change, effect: Effect) -> str:
+def _beside(first: PolicyDifference, effect: Effect) -> str:
     """Return what the log recorded of the jobs of an effect."""
     support = first.support
     n = support.recorded_jobs
-    jobs = "these jobs" if n == first.jobs else f"the {n:,} of them whose start it tells"
+    jobs = "these jobs" if n == first.jobs else f"the {n:,} of them whose start it records"
     waited, replayed = (duration(wait or 0) for wait in (support.recorded_queue_s, support.baseline_queue_s))
     took = "" if support.recorded_jct_s is None else f", and ended {duration(support.recorded_jct_s)} after submission"
     return f"By the log {jobs} waited {waited} on average ({replayed} under {effect.baseline}){took}."
 
 
-def _record(judged: Judged) -> dict[str, Any] | None:
+def _record(judged: Judgement) -> dict[str, Any] | None:
     """Return what the log recorded beside the effect, and whether it carries that; None where nothing was tried."""
-    if judged.untold is not None:
-        untold = judged.untold
-        return _carried(untold.baseline, untold.policy, untold.support)
+    if judged.unsupported is not None:
+        unsupported = judged.unsupported
+        return _record_of(unsupported.baseline, unsupported.policy, unsupported.support)
     if judged.effect is None:
         return None
     first = judged.effect.changes[0]
-    return _carried(judged.effect.baseline, first.policy, first.support)
+    return _record_of(judged.effect.baseline, first.policy, first.support)
 
 
-def _carried(baseline: str, policy: str, support: Support) -> dict[str, Any]:
+def _record_of(baseline: str, policy: str, support: Support) -> dict[str, Any]:
     return {"carried": support.supported, "baseline": baseline, "policy": policy, **asdict(support)}
 
 

@@ -1,7 +1,7 @@
-"""What a change would do, by replay: the same jobs under the policy as it is and under the changed ones.
+"""The expected effect of a change, by replay: the same jobs under a baseline policy and under changed ones.
 
 Differences are taken job by job over the jobs that both completed, and their intervals resample whole submission days,
-as `tracekit.replay.results.comparison` does. They are told where what the log recorded carries them (see
+as `tracekit.replay.results.comparison` does. They are reported only where the record of the log supports them (see
 `tracekit.replay.results.recorded_times`).
 """
 
@@ -19,12 +19,11 @@ from tracekit.replay.results.recorded_times import RecordedTimes
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from tracekit.array_types import Ints
     from tracekit.guidelines.interface import Trial
     from tracekit.guidelines.replays import Replays
 
-__all__ = ["DEFAULTS", "Change", "ClassBest", "Effect", "Untold", "effect_of"]
+__all__ = ["DEFAULTS", "ClassBest", "Effect", "PolicyDifference", "UnsupportedEffect", "effect_of"]
 
 DEFAULTS = "defaults"
 """Name of the assumptions of models.toml."""
@@ -34,14 +33,14 @@ _LEAST = 0.001
 
 
 @dataclass(frozen=True)
-class Change:
+class PolicyDifference:
     """Mean difference of a policy against the baseline; negative is faster."""
 
     policy: str
     assumption: str
     """`DEFAULTS`, or the point of the bracket."""
     jobs: int
-    """Jobs that both completed."""
+    """Number of jobs that both completed."""
     jct_diff_s: float
     jct_diff_share: float | None
     """Of the baseline's mean completion time; None where that is 0."""
@@ -53,12 +52,12 @@ class Change:
     queue_diff_share_low: float | None
     queue_diff_share_high: float | None
     support: Support
-    """What the log recorded of these jobs, and whether it carries the effect."""
+    """What the log recorded of these jobs, and whether it supports the effect."""
 
 
 @dataclass(frozen=True)
-class Untold:
-    """An effect that what the log recorded does not carry."""
+class UnsupportedEffect:
+    """An effect that the record of the log does not support."""
 
     baseline: str
     policy: str
@@ -67,7 +66,7 @@ class Untold:
 
     @property
     def sentence(self) -> str:
-        """Why it is not told."""
+        """Why it is not reported."""
         return self.support.sentence or ""
 
 
@@ -87,23 +86,23 @@ class Effect:
     """The expected effect of a guideline."""
 
     origin: str
-    """Which replays these are."""
+    """Which replays it comes from."""
     baseline: str
     headline: Literal["jct", "queue"]
-    changes: tuple[Change, ...]
-    """Of each changed policy under each assumption, of those that can be told; the first is the headline."""
+    changes: tuple[PolicyDifference, ...]
+    """Of each changed policy under each assumption, where the record supports them; the first is the headline."""
     best_by_class: tuple[ClassBest, ...]
     """Under the default assumptions; empty with one changed policy."""
     assumptions: tuple[str, ...]
     """What the replays assumed, one sentence each."""
-    untold: tuple[Untold, ...] = ()
-    """Policies and assumptions tried of which the effect cannot be told."""
+    unsupported: tuple[UnsupportedEffect, ...] = ()
+    """Policies and assumptions tried whose effect the record does not support."""
 
     @property
     def verdict(self) -> str:
         """'better', 'worse', 'no change', or 'undecided' where the interval or the bracket does not agree."""
         first = self.changes[0]
-        if any(u.policy == first.policy for u in self.untold):
+        if any(u.policy == first.policy for u in self.unsupported):
             return "undecided"
         same = [c for c in self.changes if c.policy == first.policy]
         signs = {_sign(_share(c, self.headline)) for c in same} - {0}
@@ -113,7 +112,7 @@ class Effect:
         return {-1: "better", 1: "worse", 0: "no change"}[signs.pop() if signs else 0]
 
 
-def _share(change: Change, headline: str) -> float:
+def _share(change: PolicyDifference, headline: str) -> float:
     share: float | None = getattr(change, f"{headline}_diff_share")
     return share or 0.0
 
@@ -122,15 +121,8 @@ def _sign(share: float) -> int:
     return 0 if abs(share) < _LEAST else (1 if share > 0 else -1)
 
 
-def effect_of(trial: Trial, replays: Replays) -> Effect | Untold | str:
-    """Return the effect of a trial, one that what the log recorded does not carry, or why there is none, a sentence.
-
-    Parameters
-    ----------
-    trial : Trial
-        What to compare.
-    replays : Replays
-        Where schedules come from.
+def effect_of(trial: Trial, replays: Replays) -> Effect | UnsupportedEffect | str:
+    """Return the effect of a trial, one that the record does not support, or a sentence that says why there is none.
 
     Raises
     ------
@@ -147,18 +139,22 @@ def effect_of(trial: Trial, replays: Replays) -> Effect | Untold | str:
     for point in trial.bracket if replays.can_assume else ():
         before = replays.jobs(trial.baseline, point)
         tried += [_change(before, replays.jobs(policy, point), policy, point.name, record) for policy in policies]
-    found = [change for change in tried if change is not None]
-    if not found:
+    differences = [change for change in tried if change is not None]
+    if not differences:
         return "No job was completed under both policies."
-    untold = tuple(Untold(trial.baseline, c.policy, c.assumption, c.support) for c in found if not c.support.supported)
-    if not found[0].support.supported:
-        return untold[0]
-    changes = tuple(change for change in found if change.support.supported)
+    unsupported = tuple(
+        UnsupportedEffect(trial.baseline, c.policy, c.assumption, c.support)
+        for c in differences
+        if not c.support.supported
+    )
+    if not differences[0].support.supported:
+        return unsupported[0]
+    changes = tuple(change for change in differences if change.support.supported)
     ranked = [c.policy for c in changes if c.assumption == DEFAULTS]
     tables = {trial.baseline: base, **{policy: replays.jobs(policy) for policy in ranked}}
     best = _best(tables, trial.headline) if len(ranked) > 1 else ()
-    told = replays.assumptions([trial.baseline, *policies])
-    return Effect(replays.origin, trial.baseline, trial.headline, changes, best, told, untold)
+    assumptions = replays.assumptions([trial.baseline, *policies])
+    return Effect(replays.origin, trial.baseline, trial.headline, changes, best, assumptions, unsupported)
 
 
 def _paired(base: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
@@ -170,12 +166,12 @@ def _paired(base: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
 
 
 def _support(paired: pl.DataFrame, record: pl.DataFrame, policy: str) -> Support:
-    """Return whether the log carries the effect; `record` has the columns of `Replays.record`."""
+    """Return whether the log supports the effect; `record` has the columns of `Replays.record`."""
     beside = paired.select("job_id", "queue_s", "queue_s_new").join(
         record, on="job_id", how="left", maintain_order="left"
     )
 
-    def milliseconds(column: str) -> NDArray[np.int64]:
+    def milliseconds(column: str) -> Ints:
         values = (beside[column] * 1000).round().fill_null(-1)
         return values.cast(pl.Int64).to_numpy()
 
@@ -183,41 +179,28 @@ def _support(paired: pl.DataFrame, record: pl.DataFrame, policy: str) -> Support
     return support_of(policy, known, milliseconds("queue_s"), milliseconds("queue_s_new"))
 
 
-def _change(base: Any, other: Any, policy: str, assumption: str, record: pl.DataFrame) -> Change | None:
+def _change(base: Any, other: Any, policy: str, assumption: str, record: pl.DataFrame) -> PolicyDifference | None:
     if not isinstance(base, pl.DataFrame) or not isinstance(other, pl.DataFrame):
         return None
     paired = _paired(base, other)
     if paired.is_empty():
         return None
     days = paired["submit_time"].dt.epoch("d").cast(pl.Int64).to_numpy()
-    diffs, usual, whole = [], [], []
-    for name in ("jct_s", "queue_s"):
-        before = paired[name].to_numpy()
-        diff = paired[f"{name}_new"].to_numpy() - before
-        diffs.append(float(diff.mean()))
-        usual.append(float(before.mean()))
+    fields: dict[str, Any] = {}
+    whole = []
+    for name in ("jct", "queue"):
+        before = paired[f"{name}_s"].to_numpy()
+        diff = paired[f"{name}_s_new"].to_numpy() - before
+        mean, mean_diff = float(before.mean()), float(diff.mean())
+        fields |= {f"{name}_diff_s": mean_diff, f"{name}_diff_share": mean_diff / mean if mean else None}
         # In milliseconds: sums of whole numbers do not depend on the order of the jobs.
         whole.append((np.rint(diff * 1000).astype(np.int64), np.rint(before * 1000).astype(np.int64)))
-    found: list[tuple[float, float]] | None = day_intervals(days, [], whole, seed=0)
-    ends: list[tuple[float | None, float | None]] = [*found] if found else [(None, None)] * 2
-    shares = [diff / mean if mean else None for diff, mean in zip(diffs, usual, strict=True)]
-    (jct_low, jct_high), (queue_low, queue_high) = (
-        pair if mean else (None, None) for pair, mean in zip(ends, usual, strict=True)
-    )
-    return Change(
-        policy=policy,
-        assumption=assumption,
-        jobs=len(paired),
-        jct_diff_s=diffs[0],
-        jct_diff_share=shares[0],
-        jct_diff_share_low=jct_low,
-        jct_diff_share_high=jct_high,
-        queue_diff_s=diffs[1],
-        queue_diff_share=shares[1],
-        queue_diff_share_low=queue_low,
-        queue_diff_share_high=queue_high,
-        support=_support(paired, record, policy),
-    )
+    ends: list[Any] = day_intervals(days, [], whole, seed=0) or [(None, None)] * 2
+    for name, pair in zip(("jct", "queue"), ends, strict=True):
+        low, high = pair if fields[f"{name}_diff_share"] is not None else (None, None)
+        fields |= {f"{name}_diff_share_low": low, f"{name}_diff_share_high": high}
+    support = _support(paired, record, policy)
+    return PolicyDifference(policy=policy, assumption=assumption, jobs=len(paired), support=support, **fields)
 
 
 def _best(tables: dict[str, Any], headline: str) -> tuple[ClassBest, ...]:
@@ -230,9 +213,9 @@ def _best(tables: dict[str, Any], headline: str) -> tuple[ClassBest, ...]:
     paired = paired.with_columns(place=pl.Series(gpu_class(milli)))
     columns = ["base", *(f"p{k}" for k in range(len(names) - 1))]
     rows = paired.group_by("place").agg(pl.len().alias("jobs"), pl.col(columns).mean()).sort("place")
-    found = []
+    differences = []
     for row in rows.iter_rows(named=True):
         least = min(columns, key=lambda c: (row[c], columns.index(c)))
         policy = names[columns.index(least)]
-        found.append(ClassBest(GPU_CLASSES[row["place"]], policy, row["jobs"], row[least] - row["base"]))
-    return tuple(found)
+        differences.append(ClassBest(GPU_CLASSES[row["place"]], policy, row["jobs"], row[least] - row["base"]))
+    return tuple(differences)

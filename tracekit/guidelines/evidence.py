@@ -1,4 +1,4 @@
-"""What a guideline may ask of a Trace: the queries by name, and SQL over tables, shared views and sweeps."""
+"""The evidence of a guideline: queries by name, and SQL over tables, shared views and timelines, each answered once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.characterize import answer_query, find_query, lacks
 from tracekit.characterize.query import Query
-from tracekit.guidelines.interface import LackingError
+from tracekit.guidelines.lacking import LackingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,29 +14,21 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.answer import Answer
-    from tracekit.characterize.run import SweepKey
-    from tracekit.characterize.sweep import Swept
+    from tracekit.characterize.run import TimelineKey
+    from tracekit.characterize.timeline import TimelineRows
     from tracekit.trace import Trace
 
 __all__ = ["Evidence"]
 
 
 class Evidence:
-    """A Trace that answers each question once.
-
-    Parameters
-    ----------
-    trace : Trace
-        What to ask.
-    memory_limit : str, optional
-        Most memory DuckDB may use before it spills to disk, such as '2GB'.
-    """
+    """A Trace that answers each question once."""
 
     def __init__(self, trace: Trace, memory_limit: str | None = None) -> None:
         self.trace = trace
         self._memory_limit = memory_limit
         self._answers: dict[tuple[str, tuple[tuple[str, object], ...]], Answer] = {}
-        self._swept: dict[SweepKey, Swept] = {}
+        self._timelines: dict[TimelineKey, TimelineRows] = {}
 
     def lacks(self, tables: tuple[str, ...], needs: tuple[str, ...]) -> list[str]:
         """Return which capabilities the Trace lacks, or else which tables, one sentence each."""
@@ -45,8 +37,8 @@ class Evidence:
             found = self.trace.capabilities.get(name)
             if found is None or not found.available:
                 note = f": {found.note.rstrip('.')}" if found and found.note else ""
-                sentences.append(f"The trace does not tell {name.replace('_', ' ')}{note}.")
-        # A capability tells more than the table that it stands on.
+                sentences.append(f"The trace does not state {name.replace('_', ' ')}{note}.")
+        # A missing capability says more than the missing table behind it.
         return sentences or [f"The trace has no table '{table}'." for table in tables if not self.trace.has(table)]
 
     def query(self, name: str, **params: object) -> Answer:
@@ -60,14 +52,14 @@ class Evidence:
         return self._once(find_query(name), params)
 
     def sql(self, text: str, params: Mapping[str, object] | None = None, *, also: tuple[str, ...] = ()) -> pl.DataFrame:
-        """Return the rows of an SQL statement over the tables, the shared views and the sweeps that it names.
+        """Return the rows of an SQL statement over the tables, the shared views and the timelines that it names.
 
         Parameters
         ----------
         text : str
             One SELECT statement; nothing from a log may be pasted into it.
         params : mapping, optional
-            Values that are bound to its parameters. $timezone and $time_base are those of the Trace; a sweep's
+            Values that are bound to its parameters. $timezone and $time_base are those of the Trace; a timeline's
             parameters have their defaults.
         also : tuple of str
             Tables that are empty where the Trace has none.
@@ -75,14 +67,14 @@ class Evidence:
         Raises
         ------
         LackingError
-            The Trace lacks a table that a sweep needs.
+            The Trace lacks a table that a timeline needs.
         QueryError
             The statement fails.
         """
         return self._ask(Query.of_text(text, self.trace.path, also=also), params or {}).frame
 
     def answer(self, text: str, *, also: tuple[str, ...] = ()) -> Answer:
-        """Return what an SQL statement gives, with the notes of its sweeps, kept for who asks the same again.
+        """Return the rows of an SQL statement with the notes of its timelines; the answer is cached.
 
         Raises
         ------
@@ -102,5 +94,5 @@ class Evidence:
         if missing:
             raise LackingError(*missing)
         return answer_query(
-            self.trace, query, params, memory_limit=self._memory_limit, swept=self._swept, sandbox=False
+            self.trace, query, params, memory_limit=self._memory_limit, computed=self._timelines, sandbox=False
         )

@@ -1,6 +1,6 @@
-"""What a guideline is: its texts as data, and a function that computes its finding from a Trace.
+"""The interface of guidelines: texts as data, and a function that computes the finding from a Trace.
 
-A guideline of your own is an instance of `Guideline`, see docs/guidelines.md.
+A plug-in defines its own instance of `Guideline`, see docs/guidelines.md.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from tracekit.guidelines.lacking import LackingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,21 +33,7 @@ __all__ = [
 _ID = re.compile(r"[a-z][a-z0-9-]*")
 
 LEAST_COVERED = 0.5
-"""Part of the GPU-hours that must be looked at before a problem counts as absent [1]; our choice."""
-
-
-class LackingError(Exception):
-    """The Trace cannot tell; raised by a guideline's function and caught by the runner.
-
-    Parameters
-    ----------
-    *sentences : str
-        What is lacking, one sentence a thing.
-    """
-
-    def __init__(self, *sentences: str) -> None:
-        self.sentences = sentences
-        super().__init__(" ".join(sentences))
+"""Share of the GPU-hours that must be covered before a problem counts as absent [0..1]; our choice."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +41,9 @@ class Number:
     """A measured number."""
 
     value: float | None
-    """None when it cannot be told."""
+    """None when it is unknown."""
     n: int
-    """Observations that it rests on."""
+    """Number of observations."""
     low: float | None = None
     """Lower end of the 95 % interval; None where there is none."""
     high: float | None = None
@@ -64,27 +52,27 @@ class Number:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a guideline's function found."""
+    """The finding of a guideline: what its function computed."""
 
     numbers: Mapping[str, Number]
     """One for each measure of the guideline, by key."""
     notes: tuple[str, ...] = ()
     """Choices made and things left out, one sentence each."""
     rows: tuple[Mapping[str, Any], ...] = ()
-    """Details, such as the nodes that are meant; all rows have the same keys."""
+    """Details, such as the nodes concerned; all rows have the same keys."""
     rows_title: str = ""
     """What the rows are."""
     covers: float | None = None
-    """Part of `covers_of` that the numbers look at, at most [1]; None where they look at all. Below `LEAST_COVERED` a
-    problem that was not found may stand outside, so that the verdict is 'cannot tell'."""
+    """Share of `covers_of` that the numbers cover [0..1]; None where they cover all. Below `LEAST_COVERED` one may
+    lie outside, and the verdict is 'cannot tell' instead of 'does not hold'."""
     covers_of: str = "the GPU-hours"
-    """What `covers` is a part of."""
+    """What `covers` is a share of."""
     text: str = ""
-    """In place of the guideline's sentence, where that does not fit the numbers, as of 0 jobs; {key} as there."""
+    """Replaces the guideline's sentence where that does not fit the numbers, such as 0 jobs; {key} as there."""
     advice: str = ""
-    """In place of the guideline's, where that speaks of what this trace does not have."""
+    """Replaces the guideline's advice where that names what this trace does not have."""
     cost: str = ""
-    """The same of the cost."""
+    """Replaces the guideline's cost, likewise."""
 
 
 @dataclass(frozen=True)
@@ -113,13 +101,13 @@ class Threshold:
     """Where it comes from; 'ours' where it is our choice."""
 
     def crossed(self, value: float) -> bool:
-        """Return whether a value is on the side that speaks for the advice."""
+        """Return whether a value supports the advice."""
         if self.side == "at most":
             return value <= self.value
         return value > self.value if self.side == "more than" else value >= self.value
 
     def settled(self, number: Number) -> bool:
-        """Return whether the whole interval is on one side, so that chance does not decide."""
+        """Return whether the whole interval is on one side of the threshold, so that chance does not decide."""
         if number.value is None or number.low is None or number.high is None:
             return True
         return self.crossed(number.low) == self.crossed(number.high)
@@ -137,7 +125,7 @@ class Practice:
 
 @dataclass(frozen=True)
 class Assumption:
-    """One point of a bracket: what is assumed instead of the default."""
+    """One point of a bracket: an assumption other than the default."""
 
     name: str
     change: Callable[[Models], Models]
@@ -145,14 +133,14 @@ class Assumption:
 
 @dataclass(frozen=True)
 class Trial:
-    """How the effect is tried by replay: the same jobs under a policy as it is, and under the changed ones."""
+    """How the effect is tried by replay: the same jobs under a baseline policy, and under changed ones."""
 
     baseline: str
     """A policy and its parameters, as on the command line."""
     changed: tuple[str, ...]
-    """Policies that stand for the advice, the one that is meant first."""
+    """Policies that represent the advice, the best representative first."""
     headline: Literal["jct", "queue"] = "jct"
-    """Whether the completion time or the queueing time is what should change."""
+    """Whether the advice should change the completion time or the queueing time."""
     bracket: tuple[Assumption, ...] = ()
     """Assumptions under which it is tried besides the default."""
 
@@ -177,7 +165,7 @@ class Guideline:
     finding: str
     """A sentence; {key} stands for a measure with its unit."""
     find: Callable[[Evidence], Finding]
-    """Computes the finding; raises LackingError when the Trace cannot tell."""
+    """Computes the finding; raises LackingError when the Trace lacks what it needs."""
     advice: str
     cost: str
     risk: str

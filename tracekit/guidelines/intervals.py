@@ -1,7 +1,7 @@
-"""How sure a number is: 95 % intervals by resampling whole days, and exact ones of a share.
+"""Confidence intervals of 95 %: by resampling whole days, and exact ones of a share.
 
-Jobs of one day meet each other in the queue, come from the same users and fail for the same reasons, so that days, not
-jobs, are drawn again.
+Jobs of one day meet in the queue, come from the same users and fail for the same reasons, so days, not jobs, are
+resampled.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from tracekit.replay.results.comparison import FEWEST_DAYS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from numpy.typing import NDArray
+    from tracekit.array_types import Floats
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["over_days", "ratio", "share_of"]
 
@@ -63,9 +62,7 @@ def over_days(
     return Number(value, n, float(low), float(high))
 
 
-def _quietly(
-    statistic: Callable[[Mapping[str, Floats]], Floats], names: list[str], sums: NDArray[np.float64]
-) -> Floats:
+def _quietly(statistic: Callable[[Mapping[str, Floats]], Floats], names: list[str], sums: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(statistic({name: sums[:, k] for k, name in enumerate(names)}), np.float64)
 

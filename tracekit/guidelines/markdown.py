@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["advice_lines", "escaped", "markdown", "table"]
+__all__ = ["HEADS", "advice_lines", "escaped", "markdown", "table"]
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#!&~])")
 
-_HEADS = (
+HEADS = (
     ("holds", "What to change"),
-    ("cannot tell", "What cannot be told"),
+    ("cannot tell", "What cannot be decided"),
     ("does not hold", "What the trace does not show"),
 )
+"""The verdicts in the order of a document, each with its heading."""
 
 
 def markdown(document: Mapping[str, Any]) -> str:
@@ -26,7 +27,7 @@ def markdown(document: Mapping[str, Any]) -> str:
     lines += [
         f"{document['holds']} of {count} guidelines hold. Advice stands only where a finding crossed its threshold."
     ]
-    for verdict, title in _HEADS:
+    for verdict, title in HEADS:
         entries = [e for e in document["guidelines"] if e["verdict"] == verdict]
         if entries:
             lines += ["", f"## {title}"]

@@ -1,9 +1,11 @@
-"""The guidelines as one HTML page; every text is escaped."""
+"""The guidelines as one HTML page with all text escaped."""
 
 from __future__ import annotations
 
 from html import escape
 from typing import TYPE_CHECKING, Any
+
+from tracekit.guidelines.markdown import HEADS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -14,12 +16,6 @@ _STYLE = (
     ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;max-width:60rem;margin:auto;padding:1rem}"
     "table{border-collapse:collapse;display:block;overflow-x:auto}"
     "th,td{border:1px solid;padding:.2rem .5rem;text-align:left}"
-)
-
-_HEADS = (
-    ("holds", "What to change"),
-    ("cannot tell", "What cannot be told"),
-    ("does not hold", "What the trace does not show"),
 )
 
 
@@ -34,7 +30,7 @@ def page(document: Mapping[str, Any]) -> str:
         f"<p>{document['holds']} of {len(document['guidelines'])} guidelines hold. ",
         "Advice stands only where a finding crossed its threshold.</p>",
     ]
-    for verdict, head in _HEADS:
+    for verdict, head in HEADS:
         entries = [e for e in document["guidelines"] if e["verdict"] == verdict]
         if not entries:
             continue
@@ -52,9 +48,9 @@ def page(document: Mapping[str, Any]) -> str:
 
 def _advice(entry: Mapping[str, Any]) -> str:
     finding, effect = entry["finding"], entry["effect"]
-    told = entry["no_effect"] if effect is None else effect["text"]
+    effect_text = entry["no_effect"] if effect is None else effect["text"]
     best = "; ".join(f"{b['gpu_class']}: {b['policy']}" for b in effect["best_by_gpu_class"]) if effect else ""
-    told = f"{told} Best by size of job (GPUs): {best}." if best else told
+    effect_text = f"{effect_text} Best by size of job (GPUs): {best}." if best else effect_text
     heads = ("what", "measured (95 % interval)", "n")
     rows = [(m["what"], m["text"], f"{m['n']:,} {m['n_of']}") for m in finding["numbers"]]
     parts = [
@@ -64,7 +60,12 @@ def _advice(entry: Mapping[str, Any]) -> str:
     if finding["rows"]:
         details = _table(finding["rows"][0], (row.values() for row in finding["rows"]))
         parts.append(f"<details><summary>{escape(finding['rows_title'])}</summary>{details}</details>")
-    terms = [("Advice", entry["advice"]), ("Expected effect", told), ("Cost", entry["cost"]), ("Risk", entry["risk"])]
+    terms = [
+        ("Advice", entry["advice"]),
+        ("Expected effect", effect_text),
+        ("Cost", entry["cost"]),
+        ("Risk", entry["risk"]),
+    ]
     names = (("Slurm", "slurm"), ("Kubernetes", "kubernetes"), ("YARN", "yarn"))
     terms += [(title, entry["practice"][key]) for title, key in names]
     terms.append(("Thresholds", "; ".join(f"{t['what']} {t['limit']} ({t['source']})" for t in entry["thresholds"])))

@@ -1,4 +1,4 @@
-"""Where the schedules of an effect come from: the output of `tracekit replay`, or replays made on the spot."""
+"""The schedules behind an effect: the output of `tracekit replay`, or replays made on demand."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Replays(ABC):
     """Schedules of the same jobs under several policies."""
 
     origin: str
-    """What they are, for people."""
+    """Description for people."""
     can_assume: bool
-    """Whether other assumptions than the default can be tried."""
+    """Whether assumptions other than the default can be tried."""
     part: Part | None = None
     """Which cluster of several was replayed."""
 
@@ -60,13 +60,6 @@ class Replays(ABC):
 
 class FolderReplays(Replays):
     """The output of `tracekit replay`.
-
-    Parameters
-    ----------
-    folder : Path
-        The OUT of the command.
-    trace : Trace
-        Whose jobs these must be.
 
     Raises
     ------
@@ -102,8 +95,8 @@ class FolderReplays(Replays):
         known = trace.scan("jobs").select("job_id", "cluster").collect()
         strangers = len(found) - len(found.join(known, on="job_id", how="semi"))
         if strangers or not len(found):
-            told = f"{strangers:,} of {len(found):,} jobs are not in the Trace" if len(found) else "holds no job"
-            raise UsageError(told, where=folder, hint="give the replays of this Trace")
+            what = f"{strangers:,} of {len(found):,} jobs are not in the Trace" if len(found) else "holds no job"
+            raise UsageError(what, where=folder, hint="give the replays of this Trace")
         self.origin += f" ({len(found):,} of {len(known):,} jobs)"
         clusters = known.join(found, on="job_id", how="semi")["cluster"].unique().to_list()
         self.part = part_of(trace, clusters[0]) if len(clusters) == 1 else None
@@ -131,7 +124,7 @@ class FolderReplays(Replays):
         return f"The replays hold {there}, not {policy}."
 
     def record(self) -> pl.DataFrame:
-        """Return what the Trace says; nothing where the replays moved the submissions, as a changed load does."""
+        """Return what the Trace says; NULL where the replays moved the submissions, as a changed load does."""
         names = {"submit_time": "recorded_submit_time", "start_time": "recorded_start", "end_time": "recorded_end"}
         replayed = self._read(next(iter(self._places))).select("job_id", "submit_time")
         recorded = self._trace.scan("jobs").select("job_id", **{new: pl.col(old) for old, new in names.items()})
@@ -146,7 +139,7 @@ class FolderReplays(Replays):
         )
 
     def variants(self, trial: Trial) -> list[str]:
-        """Return what is there of the trial, and the same policies with other parameters."""
+        """Return the policies of the trial that were replayed, and the same policies with other parameters."""
         heads = {_head(policy) for policy in trial.changed}
         named = [p for p in trial.changed if any(_parts(label) == _parts(p) for label in self._places)]
         taken = [_parts(policy) for policy in (trial.baseline, *named)]
@@ -155,7 +148,7 @@ class FolderReplays(Replays):
     def assumptions(self, policies: Iterable[str]) -> tuple[str, ...]:
         """Return what the summaries say."""
         wanted = [_parts(policy) for policy in policies]
-        return _told(s["assumptions"] for label, s in self._summaries.items() if _parts(label) in wanted)
+        return _sentences(s["assumptions"] for label, s in self._summaries.items() if _parts(label) in wanted)
 
 
 class LiveReplays(Replays):
@@ -220,7 +213,7 @@ class LiveReplays(Replays):
         return self._tables[key]
 
     def record(self) -> pl.DataFrame:
-        """Return what the jobs that are replayed bring along."""
+        """Return what the log recorded of the replayed jobs."""
         scenario = self.scenario()
         if isinstance(scenario, str):
             return pl.DataFrame(
@@ -250,7 +243,7 @@ class LiveReplays(Replays):
     def assumptions(self, policies: Iterable[str]) -> tuple[str, ...]:
         """Return what the replays say."""
         found = (self._results.get(policy) for policy in policies)
-        return _told(r.summary["assumptions"] for r in found if r is not None and not isinstance(r, str))
+        return _sentences(r.summary["assumptions"] for r in found if r is not None and not isinstance(r, str))
 
 
 _ROUNDING = dt.timedelta(milliseconds=2)
@@ -270,11 +263,11 @@ def _parts(policy: str) -> tuple[str, frozenset[str]]:
     return head, frozenset(parameters)
 
 
-def _told(found: Iterable[dict[str, Any]]) -> tuple[str, ...]:
+def _sentences(found: Iterable[dict[str, Any]]) -> tuple[str, ...]:
     """Return each assumption once, as 'title: value'."""
     sentences: dict[str, None] = {}
     for assumptions in found:
-        for name, told in assumptions.items():
-            if isinstance(told, dict) and "value" in told:
-                sentences[f"{name}, {told.get('title', '')}: {shorten(str(told['value']), 600)}"] = None
+        for name, what in assumptions.items():
+            if isinstance(what, dict) and "value" in what:
+                sentences[f"{name}, {what.get('title', '')}: {shorten(str(what['value']), 600)}"] = None
     return tuple(sentences)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tracekit.damage import explain_damage
 from tracekit.errors import DamagedTraceError, TracekitError, UsageError
 from tracekit.guidelines.document import document_of
-from tracekit.guidelines.effects import Effect, Untold, effect_of
+from tracekit.guidelines.effects import UnsupportedEffect, effect_of
 from tracekit.guidelines.evidence import Evidence
 from tracekit.guidelines.interface import LEAST_COVERED, LackingError
+from tracekit.guidelines.judgement import Judgement
+from tracekit.guidelines.numbers import shown, span
 from tracekit.guidelines.registry import all_guidelines, find_guideline
-from tracekit.guidelines.words import shown, span
 from tracekit.progress import Progress
 from tracekit.text import shorten
 from tracekit.trace import Trace
@@ -22,31 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracekit.guidelines.interface import Finding, Guideline
+    from tracekit.guidelines.judgement import Verdict
     from tracekit.guidelines.replays import Replays
 
-__all__ = ["Advice", "Judged", "guidelines", "judge", "judge_all"]
+__all__ = ["Advice", "Judgement", "guidelines", "judge", "judge_all"]
 
 _OURS = "tracekit.guidelines.rules."
-
-Verdict = Literal["holds", "does not hold", "cannot tell"]
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What a guideline says of a Trace."""
-
-    guideline: Guideline
-    verdict: Verdict
-    why: tuple[str, ...]
-    """What decided it: what is lacking, or which threshold was not crossed; empty when it holds."""
-    finding: Finding | None = None
-    """None when the Trace cannot tell."""
-    effect: Effect | None = None
-    """What the replay says; of guidelines that hold only."""
-    no_effect: str = ""
-    """Why there is no effect; of guidelines that hold only."""
-    untold: Untold | None = None
-    """The effect that what the log recorded does not carry, where that is why."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +36,17 @@ class Advice:
     """All guidelines, judged."""
 
     trace: Trace
-    judged: tuple[Judged, ...]
+    judged: tuple[Judgement, ...]
     """By id."""
 
     @property
-    def holding(self) -> tuple[Judged, ...]:
+    def holding(self) -> tuple[Judgement, ...]:
         """Those that hold."""
         return tuple(j for j in self.judged if j.verdict == "holds")
 
     def document(self) -> dict[str, Any]:
         """Return everything as JSON values with stable keys, see docs/guidelines.md."""
-        return document_of(self)
+        return document_of(self.trace, self.judged)
 
     def json(self) -> str:
         """Return the document as JSON text."""
@@ -130,7 +112,7 @@ def guidelines(
     if try_jobs is not None and try_jobs < 1:
         raise UsageError("at least one job must be replayed", where="try_jobs")
     opened = Trace.of(trace)
-    told = progress or Progress()
+    progress = progress or Progress()
     replays: Replays | None = None
     if replay is not None:
         from tracekit.guidelines.replays import FolderReplays
@@ -139,25 +121,14 @@ def guidelines(
     elif try_jobs is not None:
         from tracekit.guidelines.replays import LiveReplays
 
-        replays = LiveReplays(opened, try_jobs, told)
-    return judge_all(Evidence(opened, memory_limit), replays, only=only, progress=told)
+        replays = LiveReplays(opened, try_jobs, progress)
+    return judge_all(Evidence(opened, memory_limit), replays, only=only, progress=progress)
 
 
 def judge_all(
     evidence: Evidence, replays: Replays | None, *, only: Sequence[str] = (), progress: Progress | None = None
 ) -> Advice:
-    """Return what the guidelines say, by id.
-
-    Parameters
-    ----------
-    evidence : Evidence
-        Answers about the Trace; what was asked already is not computed again.
-    replays : Replays, optional
-        Where effects come from.
-    only : sequence of str
-        Ids of guidelines; all by default.
-    progress : Progress, optional
-        Told of each guideline.
+    """Return the judgements of all guidelines, or of those named in `only`, by id.
 
     Raises
     ------
@@ -173,29 +144,29 @@ def judge_all(
     return Advice(evidence.trace, tuple(judged))
 
 
-def judge(guideline: Guideline, evidence: Evidence, replays: Replays | None = None) -> Judged:
-    """Return what one guideline says.
+def judge(guideline: Guideline, evidence: Evidence, replays: Replays | None = None) -> Judgement:
+    """Return the judgement of one guideline.
 
     It holds when every threshold is crossed, and no 95 % interval reaches to the other side of its threshold.
     """
     missing = evidence.lacks(guideline.tables, guideline.needs)
     if missing:
-        return Judged(guideline, "cannot tell", tuple(missing))
+        return Judgement(guideline, "cannot tell", tuple(missing))
     try:
         finding = _found(guideline, evidence)
     except LackingError as error:
-        return Judged(guideline, "cannot tell", error.sentences)
+        return Judgement(guideline, "cannot tell", error.sentences)
     except (DamagedTraceError, UsageError):
         raise  # the Trace, or the user's --memory-limit, not this guideline
     except TracekitError as error:
-        return Judged(guideline, "cannot tell", (f"Its query failed: {shorten(error.what, 300)}.",))
+        return Judgement(guideline, "cannot tell", (f"Its query failed: {shorten(error.what, 300)}.",))
     verdict, why = _verdict(guideline, finding)
-    judged = Judged(guideline, verdict, why, finding)
+    judged = Judgement(guideline, verdict, why, finding)
     return judged if verdict != "holds" else _tried(judged, replays)
 
 
 def _found(guideline: Guideline, evidence: Evidence) -> Finding:
-    """Return the finding; what goes wrong in the function of a plug-in is told and stops no other guideline."""
+    """Return the finding; an error in the function of a plug-in becomes its reason and stops no other guideline."""
     try:
         finding = guideline.find(evidence)
         missing = [measure.key for measure in guideline.measures if measure.key not in finding.numbers]
@@ -206,12 +177,12 @@ def _found(guideline: Guideline, evidence: Evidence) -> Finding:
     except Exception as error:
         if guideline.find.__module__.startswith(_OURS):
             raise
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        raise LackingError(f"The function of this guideline failed: {shorten(told, 300)}.") from error
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise LackingError(f"The function of this guideline failed: {shorten(text, 300)}.") from error
     return finding
 
 
-def _tried(judged: Judged, replays: Replays | None) -> Judged:
+def _tried(judged: Judgement, replays: Replays | None) -> Judgement:
     """Return a guideline that holds with its expected effect, or with why there is none."""
     trial = judged.guideline.trial
     if trial is None:
@@ -219,13 +190,13 @@ def _tried(judged: Judged, replays: Replays | None) -> Judged:
     if replays is None:
         return replace(judged, no_effect=f"No replay was given; '{trial.command()}' makes what is needed.")
     effect = effect_of(trial, replays)
-    if isinstance(effect, Untold):
+    if isinstance(effect, UnsupportedEffect):
         where = (
             ""
             if replays.part is None
             else f" Only one cluster was replayed: {replays.part.words}; {replays.part.missing}."
         )
-        return replace(judged, no_effect=f"{effect.sentence}{where}", untold=effect)
+        return replace(judged, no_effect=f"{effect.sentence}{where}", unsupported=effect)
     return replace(judged, no_effect=effect) if isinstance(effect, str) else replace(judged, effect=effect)
 
 
@@ -251,8 +222,8 @@ def _verdict(guideline: Guideline, finding: Finding) -> tuple[Verdict, tuple[str
     if missed:
         if finding.covers is not None and finding.covers < LEAST_COVERED:
             few, needed = shown(finding.covers, "share"), shown(LEAST_COVERED, "share")
-            told = f"Only {few} of {finding.covers_of} are measured: the problem may stand elsewhere"
-            return "cannot tell", (f"{told} ({needed} are needed).", *missed)
+            text = f"Only {few} of {finding.covers_of} are measured: the problem may stand elsewhere"
+            return "cannot tell", (f"{text} ({needed} are needed).", *missed)
         return "does not hold", tuple(missed)
     if unknown or unsure:
         return "cannot tell", (*unknown, *unsure)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from tracekit.replay.mechanisms import Ordered, Tenants
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["Limits"]
@@ -56,7 +56,7 @@ class Limits(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
         """Return turns by submission, and limits."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         codes = tenants(jobs, p["of"])
         count = len(jobs.tenants if p["of"] == "vc" else jobs.users) + 1
         times = np.zeros(1, np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from tracekit.replay.mechanisms import Backfill, Ordered
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
+    from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
     from tracekit.replay.mechanisms import Mechanism
 
@@ -52,7 +52,7 @@ class Priority(Policy):
 
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Mechanism:
         """Return keys by priority."""
-        p = cast("dict[str, Any]", self.parameters)
+        p = self.parameters
         levels = np.unique(jobs.priority)
         order = Ordered(
             most_urgent,

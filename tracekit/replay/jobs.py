@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -111,7 +111,9 @@ class Jobs:
 
     def rows(self, chosen: NDArray[np.int64]) -> Jobs:
         """Return some of the jobs, or all, in the order given; what was left out of the trace stays as it was."""
-        arrays = {f.name: value[chosen] for f in fields(self) if isinstance(value := getattr(self, f.name), np.ndarray)}
+        arrays: dict[str, Any] = {
+            f.name: value[chosen] for f in fields(self) if isinstance(value := getattr(self, f.name), np.ndarray)
+        }
         return replace(self, job_id=self.job_id.gather(chosen), **arrays)
 
     def shares_left_out(self) -> list[tuple[LeftOut, float | None]]:

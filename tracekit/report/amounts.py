@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.charts import Panel, category, data, height
 from tracekit.report.theme import colour
 from tracekit.text import labels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import altair as alt
 
     from tracekit.answer import Row
 
@@ -37,20 +37,10 @@ def amounts(
     axis_title: str,
     tooltip: Sequence[alt.Tooltip],
     bar: str = "series-1",
+    total: int = 0,
+    what: str = "",
 ) -> Panel:
-    """Return bars, one a row of `named`, in the order of the rows.
-
-    Parameters
-    ----------
-    rows : list of dict
-        As `named` gives them.
-    value : str
-        Column of the length.
-    bar : str
-        Colour of the bars.
-    """
-    import altair as alt
-
+    """Return bars, one a row of `named`, in the order of the rows; a note says which of `total` rows these are."""
     names = [r["label"] for r in rows]
     drawn = (
         alt.Chart(data(rows))
@@ -66,13 +56,11 @@ def amounts(
         )
         .properties(height=height(len(names), 24))
     )
-    return Panel(drawn)
+    return Panel(drawn, note=f"Drawn: the {len(rows)} {what}; more in the table." if total > len(rows) else "")
 
 
 def _axis(title: str, values: Sequence[float]) -> alt.Axis:
     """Return an axis whose numbers stand in full, or in thousands and millions where they are large."""
-    import altair as alt
-
     # Large ones as an expression, since a format of its own would write 0k.
     words = "format(datum.value, ',')" if max(values, default=0) < _SHORT else "format(datum.value, '~s')"
     return alt.Axis(title=title, tickCount=5, labelOverlap="greedy", labelExpr=words)

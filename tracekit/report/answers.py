@@ -1,4 +1,4 @@
-"""Answers as report.json holds them, with the sentence that their rows give and the numbers that studies publish."""
+"""Answers in the form of report.json, with the sentence written from their rows and published numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracekit import text
 from tracekit.characterize import Query
-from tracekit.characterize.published import beside
+from tracekit.characterize.published import compare_published
 from tracekit.report.published import published_number
 from tracekit.report.sections.interface import finding, question_of
 from tracekit.report.structure import ROW_LIMIT
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.answer import Answer, Row, Unanswered
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
     from tracekit.report.structure import AnswerInfo, ColumnInfo, IntervalInfo, UnansweredInfo
     from tracekit.trace import Trace
 
@@ -23,30 +23,18 @@ __all__ = ["answer_info", "column_infos", "metrics", "rows_of", "unanswered_info
 
 
 def rows_of(answers: Mapping[str, Answer], name: str) -> list[Row]:
-    """Return the rows of one of several answers; none where there is no such answer."""
+    """Return the rows of the answer called `name`; none where there is no such answer."""
     return answers[name].rows() if name in answers else []
 
 
 def metrics(answers: Mapping[str, Answer], *names: str) -> dict[str, float]:
-    """Return the known numbers of answers that give a metric a row, by metric; of overview/summary unless told."""
+    """Return the known numbers of answers with one metric a row, by metric; of overview/summary by default."""
     rows = [row for name in names or ("overview/summary",) for row in rows_of(answers, name)]
     return {row["metric"]: row["value"] for row in rows if row["value"] is not None}
 
 
-def answer_info(trace: Trace, answer: Answer, facts: Facts, remark: str | None = None) -> AnswerInfo:
-    """Return an answer as report.json holds it.
-
-    Parameters
-    ----------
-    trace : Trace
-        What was asked.
-    answer : Answer
-        What it said.
-    facts : Facts
-        What the sentence must know of the trace.
-    remark : str, optional
-        A further note.
-    """
+def answer_info(trace: Trace, answer: Answer, facts: TraceFacts, remark: str | None = None) -> AnswerInfo:
+    """Return an answer as report.json holds it."""
     question, rows = answer.question, answer.rows(ROW_LIMIT)
     query = question if isinstance(question, Query) else None
     return {
@@ -56,7 +44,7 @@ def answer_info(trace: Trace, answer: Answer, facts: Facts, remark: str | None =
         "title": question.title,
         "question": question_of(question.name, question.question, facts),
         "paper": question.paper,
-        # What no SQL gives is short enough to be read in full, also where the report keeps the first rows only.
+        # Only answers of queries can be too long for a sentence written from all rows.
         "finding": finding(question.name, rows if query else answer.rows(), facts),
         "columns": column_infos(answer),
         "rows": rows,
@@ -71,21 +59,15 @@ def answer_info(trace: Trace, answer: Answer, facts: Facts, remark: str | None =
         "definition": question.rule,
         "sql": query.sql if query else "",
         "files": list(answer.files),
-        "published": [published_number(n) for n in beside(trace, answer)] if query else [],
+        "published": [published_number(n) for n in compare_published(trace, answer)] if query else [],
     }
 
 
 def column_infos(answer: Answer) -> list[ColumnInfo]:
     """Return the columns of an answer; of a column that its question does not describe, the name alone."""
-    described = {c.name: c for c in answer.question.columns}
-    return [
-        {
-            "name": name,
-            "unit": described[name].unit if name in described else None,
-            "meaning": described[name].meaning if name in described else "",
-        }
-        for name in answer.frame.columns
-    ]
+    described = {c.name: (c.unit, c.meaning) for c in answer.question.columns}
+    columns = ((name, *described.get(name, (None, ""))) for name in answer.frame.columns)
+    return [{"name": name, "unit": unit, "meaning": meaning} for name, unit, meaning in columns]
 
 
 def _intervals(answer: Answer) -> list[IntervalInfo]:
@@ -108,10 +90,10 @@ def unanswered_info(unanswered: Unanswered) -> UnansweredInfo:
     """Return a question without an answer as report.json holds it."""
     reasons = unanswered.reasons
     # A missing capability explains in words why a table is missing.
-    told = [r for r in reasons if not r.startswith("The trace has no table")] or reasons
+    shown = [r for r in reasons if not r.startswith("The trace has no table")] or reasons
     return {
         "name": unanswered.name,
         "title": unanswered.question.title,
         "question": unanswered.question.question,
-        "reasons": [text.cut(r, 1000) for r in told],
+        "reasons": [text.cut(r, 1000) for r in shown],
     }

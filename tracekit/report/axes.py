@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import altair as alt
 
 __all__ = [
     "date_axis",
@@ -36,8 +37,6 @@ _MONDAY = datetime(1970, 1, 5, tzinfo=UTC)
 
 def hour_axis() -> alt.Axis:
     """Return an axis for the hours of a day, labelled every 3 hours, or every 6 or 12 where that is too close."""
-    import altair as alt
-
     return alt.Axis(
         title="hour of the day",
         labelAngle=0,
@@ -53,8 +52,6 @@ def date_axis(first: datetime, last: datetime, timezone: str = "UTC") -> alt.Axi
 
     The times are those that clocks of the time zone show, drawn as if they were of UTC.
     """
-    import altair as alt
-
     ticks = date_ticks(first, last)
     words = "utcFormat(datum.value, '%-d %b')"
     if any(t.hour or t.minute for t in ticks):
@@ -109,8 +106,6 @@ _DAY_TICKS = 9
 
 def day_axis(last: float) -> alt.Axis:
     """Return an axis of days from the start of a trace to `last`, labelled at a few round days."""
-    import altair as alt
-
     step = next((s for s in _DAY_STEPS if last / s < _DAY_TICKS), _DAY_STEPS[-1])
     ticks = [number * step for number in range(int(last / step) + 1)]
     return alt.Axis(title="days since the start of the trace", values=ticks, labelOverlap="parity", labelSeparation=8)
@@ -118,8 +113,6 @@ def day_axis(last: float) -> alt.Axis:
 
 def day_scale(last: float) -> alt.Scale:
     """Return the scale from the start of a trace to the day `last`, which need not be a round one."""
-    import altair as alt
-
     return alt.Scale(domain=[0, last or 1], nice=False)
 
 
@@ -169,8 +162,6 @@ def time_scale(values: Iterable[float]) -> alt.Scale:
     Waits of 0 are common and must show: where any value is below 1 s, the scale is linear up to 1 s and
     logarithmic beyond.
     """
-    import altair as alt
-
     low, top = time_ends(values)
     if low < 1:
         return alt.Scale(type="symlog", constant=1, domain=[-0.15, top], nice=False)
@@ -179,8 +170,6 @@ def time_scale(values: Iterable[float]) -> alt.Scale:
 
 def time_axis(title: str, values: Iterable[float]) -> alt.Axis:
     """Return an axis for durations [s] with ticks at both ends, and at 1 min, 1 h, 1 d and others between."""
-    import altair as alt
-
     low, top = time_ends(values)
     apart = max(_APART, (top / max(low, 1)) ** _APART_OF_SPAN)
     inner = [t for t in _TICKS_S if low * apart <= t <= top / apart]

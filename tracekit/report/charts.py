@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+import altair as alt
+
 from tracekit.report.axes import end_on_ticks, time_axis, time_scale
+from tracekit.report.phrases import FEW, status_word
 from tracekit.report.theme import colour
-from tracekit.report.words import FEW, status_word
 from tracekit.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from contextlib import AbstractContextManager
-
-    import altair as alt
 
     from tracekit.answer import Row
 
@@ -35,8 +35,6 @@ __all__ = [
     "height",
     "number_tooltips",
     "palette",
-    "pct_axis",
-    "pct_scale",
     "percent_axis",
     "ranges",
     "status_colours",
@@ -88,8 +86,6 @@ class Panel:
 
         `checked` holds it against the schema of Vega-Lite, which takes longer than all else.
         """
-        import altair as alt
-
         with alt.data_transformers.enable(consolidate_datasets=True):
             spec = dict(self.chart.properties(width="container", autosize=_AUTOSIZE).to_dict(validate=checked))
         end_on_ticks({k: v for k, v in spec.items() if k != "datasets"})
@@ -111,8 +107,6 @@ _AUTOSIZE: dict[str, Any] = {"type": "fit-x", "contains": "padding"}
 
 def data(rows: Iterable[Row]) -> alt.InlineData:
     """Return rows as inlined chart data."""
-    import altair as alt
-
     return alt.InlineData(values=list(rows))
 
 
@@ -135,8 +129,6 @@ def status_colours(statuses: Iterable[str]) -> dict[str, str]:
 
 def palette(colours: dict[str, str]) -> alt.Scale:
     """Return a colour scale with a fixed colour for each value."""
-    import altair as alt
-
     return alt.Scale(domain=list(colours), range=list(colours.values()))
 
 
@@ -155,27 +147,11 @@ def axis_values(rows: Iterable[Row], names: Sequence[str]) -> list[float]:
     return [row[n] for row in rows for n in names if isinstance(row.get(n), int | float)]
 
 
-def pct_axis(title: str) -> alt.Axis:
-    """Return an axis for values that count in per cent already."""
-    import altair as alt
-
-    return alt.Axis(title=title, values=[0, 25, 50, 75, 100])
-
-
-def pct_scale() -> alt.Scale:
-    """Return the scale 0..100."""
-    import altair as alt
-
-    return alt.Scale(domain=[0, 100], clamp=True)
-
-
 _WORDS = {"p50": "median", "mean": "mean"}
 
 
 def time_tooltips(key: str, title: str, number: str, columns: Sequence[str]) -> list[alt.Tooltip]:
     """Return hover text: the category, how many, and each duration in words."""
-    import altair as alt
-
     return [
         alt.Tooltip(f"{key}:N", title=title),
         alt.Tooltip(f"{number}:Q", format=","),
@@ -185,8 +161,6 @@ def time_tooltips(key: str, title: str, number: str, columns: Sequence[str]) -> 
 
 def number_tooltips(keys: dict[str, str], number: str, columns: Sequence[str]) -> list[alt.Tooltip]:
     """Return hover text: the categories, how many, and each percentage."""
-    import altair as alt
-
     return [
         *(alt.Tooltip(f"{k}:N", title=t) for k, t in keys.items()),
         alt.Tooltip(f"{number}:Q", format=","),
@@ -201,16 +175,12 @@ def _word(column: str) -> str:
 
 def percent_axis(title: str) -> alt.Axis:
     """Return an axis for shares [0..1] printed per cent; the title gets the unit."""
-    import altair as alt
-
     words = "format(datum.value * 100, '.4~g')"
     return alt.Axis(title=f"{title} (%)", labelExpr=words, tickCount=5, labelOverlap="greedy")
 
 
 def category(field: str, values: Sequence[str], title: str | None, **more: Any) -> alt.Y:
     """Return a vertical axis of categories in the order given."""
-    import altair as alt
-
     # A list as `sort` would become an expression that holds names from the log; a domain does not.
     scale = alt.Scale(domain=list(values), paddingInner=0.25, paddingOuter=0.12)
     return alt.Y(f"{field}:N", sort=None, scale=scale, axis=alt.Axis(title=title, grid=False), **more)
@@ -222,10 +192,10 @@ def ranges(
     y: alt.Y,
     wide: tuple[str, str],
     narrow: tuple[str, str] | None = None,
-    dot: str = "p50_s",
-    scale: alt.Scale,
-    axis: alt.Axis,
-    more: dict[str, Any] | None = None,
+    title: str,
+    by: str = "",
+    colours: dict[str, str] | None = None,
+    apart: bool = False,
     tooltip: Sequence[alt.Tooltip] = (),
     sizes: tuple[float, float] = (2, 9),
     mean: str | None = None,
@@ -239,21 +209,26 @@ def ranges(
     y : alt.Y
         Where a row stands.
     wide, narrow : tuple of str
-        Columns of the ends of the thin and the thick line.
-    dot : str
-        Column of the dot.
-    scale, axis
-        Of the horizontal axis.
-    more : dict
-        Further encodings, such as yOffset and colour.
+        Columns of the ends of the thin and the thick line, of durations (p90_s) or percentages (p90_pct).
+    title : str
+        Of the horizontal axis, a logarithmic one for durations.
+    by, colours : str, dict
+        Column that `colours` gives a colour to; one colour for all by default.
+    apart : bool
+        Whether rows of different colours stand below each other in one place.
     mean : str, optional
         Column of the mean, drawn as a hollow diamond.
     """
-    import altair as alt
-
+    unit = wide[0].rpartition("_")[2]
+    values = axis_values(rows, wide)
+    scale, axis = time_scale(values), time_axis(title, values)
+    if unit == "pct":
+        scale, axis = alt.Scale(domain=[0, 100], clamp=True), alt.Axis(title=title, values=[0, 25, 50, 75, 100])
     rows = [{**r, **{f"{c}_words": duration(r[c]) for c in r if c.endswith("_s") and r[c] is not None}} for r in rows]
-    encodings = {"y": y, "tooltip": list(tooltip), **(more or {})}
-    base = alt.Chart(data(rows)).encode(**encodings)
+    hue = alt.Color(f"{by}:N", scale=palette(colours)) if colours else alt.value(colour("series-1"))
+    base = alt.Chart(data(rows)).encode(y=y, tooltip=list(tooltip), color=hue)
+    if apart and colours:
+        base = base.encode(yOffset=alt.YOffset(f"{by}:N", scale=alt.Scale(domain=list(colours))))
 
     def line(ends: tuple[str, str], width: float, opacity: float) -> alt.Chart:
         drawn: alt.Chart = base.mark_rule(strokeWidth=width, opacity=opacity).encode(
@@ -265,7 +240,7 @@ def ranges(
     if narrow is not None:
         layers.append(line(narrow, sizes[1], 0.6))
     point = base.mark_point(filled=True, size=60, opacity=1, stroke=colour("paper"), strokeWidth=1.5)
-    layers.append(point.encode(x=alt.X(f"{dot}:Q", scale=scale, axis=axis)))
+    layers.append(point.encode(x=alt.X(f"p50_{unit}:Q", scale=scale, axis=axis)))
     if mean is not None:
         hollow = base.mark_point(shape="diamond", size=70, opacity=1, strokeWidth=1.5, fill=colour("paper"))
         layers.append(hollow.encode(x=alt.X(f"{mean}:Q", scale=scale, axis=axis)))
@@ -296,8 +271,6 @@ def bars(
         Column that counts what a row rests on, named as a reader would call it, such as 'jobs'. Bars of rows with
         fewer than `FEW` are pale, with a full outline, and the panel's note says so.
     """
-    import altair as alt
-
     names = {m: colour(f"series-{i}") for i, m in enumerate(measures.values(), 1)}
     long = [
         {"key": row[key], "measure": words, "share": row[column], **_few(row, count)}

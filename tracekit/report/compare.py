@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from tracekit import text
 from tracekit.answer import Answer, Unanswered
 from tracekit.characterize.published import release_of
@@ -21,11 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    import polars as pl
-
     from tracekit.answer import Question, Row
-    from tracekit.characterize.published import Beside
-    from tracekit.report.compare_structure import Compared, ComparedTrace, CompareSection, SharedRow
+    from tracekit.characterize.published import PublishedComparison
+    from tracekit.report.compare_structure import ComparedAnswer, ComparedTrace, CompareSection, SharedRow
     from tracekit.trace import Trace
 
 __all__ = [
@@ -58,7 +58,7 @@ def described(name: str, trace: Trace, path: Path) -> ComparedTrace:
     }
 
 
-def sections(answers: Iterable[Compared]) -> list[CompareSection]:
+def sections(answers: Iterable[ComparedAnswer]) -> list[CompareSection]:
     """Return the questions by group, in reading order."""
     ordered = sorted(answers, key=lambda a: reading_order(a["name"]))
     groups = sections_in_order(a["group"] for a in ordered)
@@ -113,22 +113,10 @@ def key_columns(frames: Iterable[pl.DataFrame]) -> list[str]:
 def compared(
     question: Question,
     answers: Mapping[str, Answer | Unanswered],
-    published: Mapping[str, Sequence[Beside]],
+    published: Mapping[str, Sequence[PublishedComparison]],
     file: str,
-) -> Compared:
-    """Return one question with what each trace says to it.
-
-    Parameters
-    ----------
-    question : Question
-        The question.
-    answers : mapping of str to Answer or Unanswered
-        By trace; at least one has an answer.
-    published : mapping of str to sequence of Beside
-        By trace, the published numbers that its answer measures.
-    file : str
-        Where all rows are, relative to compare.json.
-    """
+) -> ComparedAnswer:
+    """Return one question with what each trace says to it."""
     found = {name: a for name, a in answers.items() if isinstance(a, Answer)}
     keys = key_columns(a.frame for a in found.values())
     columns = {c["name"]: c for c in column_infos(next(iter(found.values())))}
@@ -161,7 +149,7 @@ def compared(
 
 
 def shared_rows(
-    rows: Mapping[str, list[Row]], keys: Sequence[str], published: Mapping[str, Sequence[Beside]]
+    rows: Mapping[str, list[Row]], keys: Sequence[str], published: Mapping[str, Sequence[PublishedComparison]]
 ) -> list[SharedRow]:
     """Return the union of the traces' rows by key, each with the values of every trace.
 
@@ -232,13 +220,11 @@ def _rank(values: list[Any]) -> dict[str, float]:
     return {_spelled([v]): order.get(v, last) if v is not None else last for v in values}
 
 
-def long_table(answers: Mapping[str, Answer], published: Mapping[str, Sequence[Beside]]) -> pl.DataFrame:
+def long_table(answers: Mapping[str, Answer], published: Mapping[str, Sequence[PublishedComparison]]) -> pl.DataFrame:
     """Return every row of every trace, the trace's name first, and after them the published numbers that are cells.
 
     A published number stands in a row 'NAME, published (ARTEFACT)' with the key of its row; other columns are NULL.
     """
-    import polars as pl
-
     frames = {name: a.frame for name, a in answers.items()}
     keys = key_columns(frames.values())
     parts = [

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.charts import (
     GPU_CLASSES,
     STATUSES,
@@ -19,8 +21,6 @@ from tracekit.report.charts import (
     data,
     height,
     palette,
-    pct_axis,
-    pct_scale,
     percent_axis,
     ranges,
     status_colours,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from tracekit.answer import Row
-    from tracekit.report.compare_structure import Compared
+    from tracekit.report.compare_structure import ComparedAnswer
 
     Draws = Callable[[list[Row], dict[str, str]], list[Panel]]
 
@@ -51,16 +51,8 @@ def trace_colours(names: Iterable[str]) -> dict[str, str]:
     return {label: colour(_PALETTE[i % len(_PALETTE)]) for i, label in enumerate(labels(names).values())}
 
 
-def compare_panels(answer: Compared, names: Sequence[str]) -> list[Panel]:
-    """Return the charts of one question; none when its result has no shape that a chart is known for.
-
-    Parameters
-    ----------
-    answer : Compared
-        The question.
-    names : sequence of str
-        Every trace of the comparison, so that each keeps its colour.
-    """
+def compare_panels(answer: ComparedAnswer, names: Sequence[str]) -> list[Panel]:
+    """Return the charts of one question; none when its result has no shape that a chart is known for."""
     short = labels(names)
     rows = [
         {**row["key"], **values, "trace": short[name]}
@@ -87,16 +79,10 @@ def _by_shape(keys: set[str], columns: set[str]) -> Draws | None:
     return None
 
 
-def _legend(colours: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(colours.items())
-
-
 def _stacked(kind: str, order: Sequence[str], colour_of: Callable[[Iterable[str]], dict[str, str]]) -> Draws:
     """Return the chart of shares that make up a whole, one bar a trace; jobs beside GPU time."""
 
     def draw(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
-        import altair as alt
-
         place = {value: i for i, value in enumerate(order)}
         shown = [{**r, "part": r[kind] or "unknown"} for r in rows]
         shades = colour_of(r["part"] for r in shown)
@@ -147,8 +133,6 @@ def _grouped(
     rows: list[Row], colours: dict[str, str], *, key: str, values: Sequence[str], title: str, column: str, words: str
 ) -> Panel:
     """Return bars, one a category and trace, for shares [0..1]."""
-    import altair as alt
-
     known = [r for r in rows if r.get(column) is not None and r[key] in values]
     # Without any bar the axis would have no length.
     scale = alt.Scale(domainMin=0, nice=True) if any(r[column] for r in known) else alt.Scale(domain=[0, 1])
@@ -168,7 +152,7 @@ def _grouped(
         )
         .properties(height=height(len(values), 11 * len(colours) + 10))
     )
-    return Panel(drawn, _legend(colours))
+    return Panel(drawn, tuple(colours.items()))
 
 
 def _shares_by_class(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
@@ -224,15 +208,12 @@ def _failures_by_class(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
 
 def _durations(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
     """Draw percentiles of a time by size class, one line a trace."""
-    import altair as alt
-
     shown = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not shown:
         return []
     have = {r["gpu_class"] for r in shown}
     full = "p10_s" in shown[0]
     ends = ("p10_s", "p90_s") if full else ("p50_s", "p90_s")
-    values = axis_values(shown, [*ends, "p50_s"])
     number = next((c for c in ("jobs", "waits", "failures") if c in shown[0]), "jobs")
     classes = [c for c in GPU_CLASSES if c in have]
     drawn = ranges(
@@ -240,12 +221,10 @@ def _durations(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
         y=category("gpu_class", classes, "GPUs of the job"),
         wide=ends,
         narrow=("p25_s", "p75_s") if full else None,
-        scale=time_scale(values),
-        axis=time_axis("time (log scale)", values),
-        more={
-            "yOffset": alt.YOffset("trace:N", scale=alt.Scale(domain=list(colours))),
-            "color": alt.Color("trace:N", scale=palette(colours)),
-        },
+        title="time (log scale)",
+        by="trace",
+        colours=colours,
+        apart=True,
         tooltip=[alt.Tooltip("trace:N"), *time_tooltips("gpu_class", "GPUs", number, [ends[0], "p50_s", "p90_s"])],
         sizes=(2, 6),
     ).properties(height=height(len(classes), 14 * len(colours) + 10))
@@ -254,13 +233,11 @@ def _durations(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
         if full
         else "Dot: median. Line: up to the 90th percentile."
     )
-    return [Panel(drawn, _legend(colours), note=note)]
+    return [Panel(drawn, tuple(colours.items()), note=note)]
 
 
 def _waits(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
     """Draw the median wait of each VC by size class, one dot a VC."""
-    import altair as alt
-
     from tracekit.text import duration, shorten
 
     shown = [
@@ -292,13 +269,11 @@ def _waits(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
         )
         .properties(height=height(len(classes), 16 * len(colours) + 10))
     )
-    return [Panel(drawn, _legend(colours), note="One dot is a VC, larger with more waits.")]
+    return [Panel(drawn, tuple(colours.items()), note="One dot is a VC, larger with more waits.")]
 
 
 def _percentages(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
     """Draw the use of each resource, from the median to the 95th percentile."""
-    import altair as alt
-
     shown = [r for r in rows if r["p50_pct"] is not None]
     if not shown:
         return []
@@ -307,13 +282,10 @@ def _percentages(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
         shown,
         y=category("resource", values, None),
         wide=("p50_pct", "p95_pct"),
-        dot="p50_pct",
-        scale=pct_scale(),
-        axis=pct_axis("use (%)"),
-        more={
-            "yOffset": alt.YOffset("trace:N", scale=alt.Scale(domain=list(colours))),
-            "color": alt.Color("trace:N", scale=palette(colours)),
-        },
+        title="use (%)",
+        by="trace",
+        colours=colours,
+        apart=True,
         tooltip=[
             alt.Tooltip("trace:N"),
             alt.Tooltip("resource:N"),
@@ -323,7 +295,7 @@ def _percentages(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
         ],
         sizes=(3, 3),
     ).properties(height=height(len(values), 14 * len(colours) + 14))
-    return [Panel(drawn, _legend(colours), note="Dot: median. Line: up to the 95th percentile.")]
+    return [Panel(drawn, tuple(colours.items()), note="Dot: median. Line: up to the 95th percentile.")]
 
 
 _DRAWS: dict[str, Draws] = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
+
 from tracekit.report.axes import hour_axis
 from tracekit.report.charts import Panel, data, palette, percent_axis
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from tracekit.answer import Row
 
 __all__ = ["allocated", "arrivals", "concentration", "requests"]
@@ -19,8 +19,6 @@ _POINTS = 200
 
 
 def _line(rows: list[Row], colours: dict[str, str], *, x: alt.X, y: alt.Y, detail: str | None = None) -> Panel:
-    import altair as alt
-
     encodings: dict[str, Any] = {"x": x, "y": y, "color": alt.Color("trace:N", scale=palette(colours))}
     if detail is not None:
         encodings["detail"] = alt.Detail(f"{detail}:N")
@@ -30,8 +28,6 @@ def _line(rows: list[Row], colours: dict[str, str], *, x: alt.X, y: alt.Y, detai
 
 def arrivals(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
     """Draw the share of a trace's jobs that each hour of the day has."""
-    import altair as alt
-
     total: dict[str, int] = {}
     for row in rows:
         total[row["trace"]] = total.get(row["trace"], 0) + row["jobs"]
@@ -51,8 +47,6 @@ def arrivals(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
 
 def allocated(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
     """Draw the share of GPUs allocated by hour, one line a cluster."""
-    import altair as alt
-
     shown = [{k: r[k] for k in ("trace", "cluster", "hour", "allocated_share")} for r in rows]
     shown = [r for r in shown if r["allocated_share"] is not None]
     panel = _line(
@@ -67,8 +61,6 @@ def allocated(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
 
 def concentration(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
     """Draw how much of the GPU time the heaviest users take."""
-    import altair as alt
-
     shown: list[Row] = []
     for name in colours:
         own = sorted(
@@ -90,8 +82,6 @@ def concentration(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
 
 def requests(rows: list[Row], colours: dict[str, str]) -> list[Panel]:
     """Draw the share of GPU jobs that ask for at most so many GPUs."""
-    import altair as alt
-
     shown: list[Row] = []
     for name in colours:
         own = sorted((r for r in rows if r["trace"] == name and r["gpu_count"] > 0), key=lambda r: r["gpu_count"])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tracekit.answer import Row
     from tracekit.report.charts import Panel
-    from tracekit.report.compare_structure import Compared, Comparison, SharedRow
+    from tracekit.report.compare_structure import ComparedAnswer, Comparison, SharedRow
     from tracekit.report.structure import ColumnInfo
 
 __all__ = ["main_measures", "render_comparison"]
@@ -31,13 +31,7 @@ _ROWS = 30
 
 
 def render_comparison(comparison: Comparison) -> str:
-    """Return the page of a comparison.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        What compare.json holds; the page shows nothing else.
-    """
+    """Return the page of a comparison."""
     names = [t["name"] for t in comparison["traces"]]
     drawn = {a["name"]: _panels(a, names) for s in comparison["sections"] for a in s["answers"]}
     colours = list(trace_colours(names).items())
@@ -59,7 +53,7 @@ def render_comparison(comparison: Comparison) -> str:
     )
 
 
-def _panels(answer: Compared, names: Sequence[str]) -> list[Panel]:
+def _panels(answer: ComparedAnswer, names: Sequence[str]) -> list[Panel]:
     """Return the charts that show the traces together; where one trace alone answers, those of its report."""
     drawn = compare_panels(answer, names)
     if drawn or len(answer["row_counts"]) != 1:
@@ -86,7 +80,7 @@ def _lacking(reason: str) -> str:
     return f"no {match['what'].replace('_', ' ')}" if match else reason
 
 
-def _answer_view(answer: Compared, names: Sequence[str], drawn: Sequence[Panel]) -> dict[str, Any]:
+def _answer_view(answer: ComparedAnswer, names: Sequence[str], drawn: Sequence[Panel]) -> dict[str, Any]:
     numbers = answer["published"]
     beside = published_view([n["number"] for n in numbers], [n["trace"] for n in numbers])
     table = _table_view(answer, names)
@@ -104,7 +98,7 @@ def _answer_view(answer: Compared, names: Sequence[str], drawn: Sequence[Panel])
     }
 
 
-def _table_view(answer: Compared, names: Sequence[str]) -> dict[str, Any]:
+def _table_view(answer: ComparedAnswer, names: Sequence[str]) -> dict[str, Any]:
     """Return the table in the form that suits the rows; moments in time are too many to read."""
     if any(k["name"] == "time" for k in answer["keys"]):
         return {"shared": False, "rows": [], "more": sum(answer["row_counts"].values())}
@@ -136,7 +130,7 @@ def _head(column: ColumnInfo) -> dict[str, Any]:
     return {"head": head, "unit": unit, "meaning": column["meaning"]}
 
 
-def _side_by_side(answer: Compared, names: Sequence[str]) -> dict[str, Any]:
+def _side_by_side(answer: ComparedAnswer, names: Sequence[str]) -> dict[str, Any]:
     """Return a table with a group of columns for each trace, and one more for its published numbers."""
     have = [n for n in names if n in answer["row_counts"]]
     rows = _most_important(answer)
@@ -166,7 +160,7 @@ def _side_by_side(answer: Compared, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _most_important(answer: Compared) -> list[SharedRow]:
+def _most_important(answer: ComparedAnswer) -> list[SharedRow]:
     """Return the rows shown: all where they fit, else those that count most in any trace, in their order."""
     rows = answer["rows"]
     if len(rows) <= _ROWS:
@@ -203,7 +197,7 @@ def _cell(row: SharedRow, group: dict[str, Any], column: ColumnInfo) -> dict[str
     return {"text": text.quantity(value, unit, name), "number": number, "published": group["published"]}
 
 
-def _one_after_another(answer: Compared) -> dict[str, Any]:
+def _one_after_another(answer: ComparedAnswer) -> dict[str, Any]:
     """Return a table with the first rows of each trace, for rows that no two traces share."""
     columns = [*answer["keys"], *answer["measures"]]
     rows: list[dict[str, Any]] = []

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COMPARE_SCHEMA_VERSION",
     "CompareSection",
-    "Compared",
+    "ComparedAnswer",
     "ComparedTrace",
     "Comparison",
     "Missing",
@@ -60,7 +60,7 @@ class Missing(TypedDict):
     reasons: list[str]
 
 
-class Compared(TypedDict):
+class ComparedAnswer(TypedDict):
     """One question, and what each trace says to it."""
 
     name: str
@@ -95,7 +95,7 @@ class CompareSection(TypedDict):
 
     name: str
     title: str
-    answers: list[Compared]
+    answers: list[ComparedAnswer]
 
 
 class UnansweredByAll(TypedDict):

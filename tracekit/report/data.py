@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from tracekit import text
 from tracekit.answer import Answer, Unanswered
 from tracekit.characterize.published import release_of
 from tracekit.report.answers import answer_info, unanswered_info
-from tracekit.report.doubts import doubts_of
+from tracekit.report.caveats import caveats
 from tracekit.report.gpu_totals import gpu_totals
 from tracekit.report.headline import headline
-from tracekit.report.opening import opening
 from tracekit.report.published import release_info
 from tracekit.report.quality import quality
 from tracekit.report.sections.interface import (
-    Facts,
+    TraceFacts,
     may_be_empty,
     reading_order,
     section_lead,
@@ -29,9 +31,10 @@ from tracekit.report.sections.interface import (
     why_empty,
 )
 from tracekit.report.structure import REPORT_SCHEMA_VERSION, ROW_LIMIT
+from tracekit.report.summary import summary
 from tracekit.report.telemetry import telemetry_note, telemetry_period
-from tracekit.report.watched import watched
-from tracekit.report.when import known_zone, local, span_words
+from tracekit.report.telemetry_coverage import telemetry_coverage
+from tracekit.report.times import known_zone, local, span_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
         Quality,
         ReplayInfo,
         Report,
-        Section,
+        ReportSection,
         TimeInfo,
         WorkloadInfo,
     )
@@ -52,8 +55,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "build_report",
-    "facts_of",
+    "creation_time",
     "time_info",
+    "trace_facts",
     "write_json",
 ]
 
@@ -98,20 +102,23 @@ def build_report(
     from tracekit import __version__
 
     manifest = trace.manifest
-    told, when = quality(trace), time_info(trace)
-    every = list(answers)
-    found = {a.name: a for a in every if isinstance(a, Answer)}
+    quality_info, times = quality(trace), time_info(trace)
+    all_answers = list(answers)
+    found = {a.name: a for a in all_answers if isinstance(a, Answer)}
     facts = replace(
-        facts_of(told, when),
+        trace_facts(quality_info, times),
         load="queuing/cluster_timeline" in found,
-        watched=watched(trace),
+        telemetry=telemetry_coverage(trace),
         retried=any(a.params.get("rule") == "retried" for a in found.values()),
     )
-    every = [_without_void(a, facts) for a in every]
-    found = {a.name: a for a in sorted(every, key=lambda a: reading_order(a.name)) if isinstance(a, Answer)}
+    all_answers = [_unanswered_if_empty(a, facts) for a in all_answers]
+    found = {a.name: a for a in sorted(all_answers, key=lambda a: reading_order(a.name)) if isinstance(a, Answer)}
     infos = [
         answer_info(
-            trace, a, facts, telemetry_note(a.question, told, when, facts.watched) or _span_note(a.question, when)
+            trace,
+            a,
+            facts,
+            telemetry_note(a.question, quality_info, times, facts.telemetry) or _span_note(a.question, times),
         )
         for a in found.values()
     ]
@@ -120,7 +127,7 @@ def build_report(
         "schema_version": REPORT_SCHEMA_VERSION,
         "tracekit_version": __version__,
         "versions": _versions(),
-        "created": (created or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "created": creation_time(created),
         "command": command,
         "title": text.shorten(name, 80),
         "source": {
@@ -131,19 +138,28 @@ def build_report(
             "ingested": manifest.created,
             "clusters": _clusters(trace),
         },
-        "time": when,
-        "opening": opening(found, guidelines, doubts_of(found, capacity, told, guidelines), capacity, when, replay),
-        "headline": headline(found, capacity, telemetry_period({"utilization"}, told, when, facts.watched)),
+        "time": times,
+        "opening": summary(
+            found, guidelines, caveats(found, capacity, quality_info, guidelines), capacity, times, replay
+        ),
+        "headline": headline(found, capacity, telemetry_period({"utilization"}, quality_info, times, facts.telemetry)),
         "capacity": capacity,
         "gpu_totals": gpu_totals(found, capacity, replay),
         "release": release_info(release_of(trace)),
         "sections": _sections(infos, facts),
-        "unanswered": [unanswered_info(u) for u in every if isinstance(u, Unanswered)],
+        "unanswered": [unanswered_info(u) for u in all_answers if isinstance(u, Unanswered)],
         "workload": workload,
         "replay": replay,
         "guidelines": guidelines,
-        "quality": told,
+        "quality": quality_info,
     }
+
+
+def creation_time(created: datetime | None = None) -> str:
+    """Return a time, or else the current one, in UTC; SOURCE_DATE_EPOCH fixes it for reproducible output."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    now = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
+    return (created or now).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _versions() -> dict[str, str]:
@@ -156,18 +172,18 @@ def write_json(path: Path, content: object) -> None:
     path.write_text(body + "\n", encoding="utf-8", errors="backslashreplace", newline="\n")
 
 
-def facts_of(told: Quality, when: TimeInfo) -> Facts:
-    """Return what sentences and charts must know of a trace."""
-    have = {c["name"] for c in told["capabilities"] if c["available"]}
-    return Facts(
+def trace_facts(quality_info: Quality, times: TimeInfo) -> TraceFacts:
+    """Return the facts about a trace that sentences and charts need."""
+    have = {c["name"] for c in quality_info["capabilities"] if c["available"]}
+    return TraceFacts(
         vcs="tenants" in have,
         quotas="capacity" in have,
-        dated=when["base"] != "relative",
-        timezone=when["timezone"],
+        dated=times["base"] != "relative",
+        timezone=times["timezone"],
     )
 
 
-def _without_void(answer: Answer | Unanswered, facts: Facts) -> Answer | Unanswered:
+def _unanswered_if_empty(answer: Answer | Unanswered, facts: TraceFacts) -> Answer | Unanswered:
     """Return an answer as unanswered, with the reason, where its rows say nothing."""
     if isinstance(answer, Unanswered) or not may_be_empty(answer.name):
         return answer
@@ -175,14 +191,14 @@ def _without_void(answer: Answer | Unanswered, facts: Facts) -> Answer | Unanswe
     return answer if why is None else answer.question.unanswered(why)
 
 
-def _span_note(question: Question, when: TimeInfo) -> str | None:
-    """Return how long the log is, beside the number of days in which jobs were submitted."""
-    if question.name != "overview/summary" or not when["span_s"]:
+def _span_note(question: Question, times: TimeInfo) -> str | None:
+    """Return the length of the log, for the number of days in which jobs were submitted."""
+    if question.name != "overview/summary" or not times["span_s"]:
         return None
-    return f"days_covered runs from the first to the last submission; the log spans {span_words(when['span_s'])}"
+    return f"days_covered runs from the first to the last submission; the log spans {span_words(times['span_s'])}"
 
 
-def _sections(answers: list[AnswerInfo], facts: Facts) -> list[Section]:
+def _sections(answers: list[AnswerInfo], facts: TraceFacts) -> list[ReportSection]:
     groups = sections_in_order(a["group"] for a in answers)
     return [
         {
@@ -196,8 +212,6 @@ def _sections(answers: list[AnswerInfo], facts: Facts) -> list[Section]:
 
 
 def _clusters(trace: Trace) -> list[str]:
-    import polars as pl
-
     if not trace.has("jobs"):
         return []
     names = trace.scan("jobs").select(pl.col("cluster").drop_nulls().unique().sort()).collect().to_series().to_list()
@@ -212,9 +226,7 @@ _BASES = {
 
 
 def time_info(trace: Trace) -> TimeInfo:
-    """Return when it happened, in numbers and in words."""
-    import polars as pl
-
+    """Return the period of a Trace, in numbers and in words."""
     manifest = trace.manifest
     zone = known_zone(manifest.timezone) if manifest.time_base != "relative" else "UTC"
     first = last = submitted = None

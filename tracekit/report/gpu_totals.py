@@ -1,4 +1,4 @@
-"""Which number of GPUs each part of a report stands on, since the sources of a trace differ."""
+"""The number of GPUs that each part of a report uses, since the sources of a trace differ."""
 
 from __future__ import annotations
 
@@ -17,17 +17,7 @@ __all__ = ["gpu_totals"]
 
 
 def gpu_totals(answers: Mapping[str, Answer], capacity: CapacityInfo, replay: ReplayInfo | None) -> list[GpuTotal]:
-    """Return the totals that the report uses, those of whole clusters first.
-
-    Parameters
-    ----------
-    answers : mapping of str to Answer
-        By name.
-    capacity : CapacityInfo
-        The number of GPUs used and its alternatives.
-    replay : ReplayInfo, optional
-        What the replays were made of.
-    """
+    """Return the totals that the report uses, those of whole clusters first."""
     found: list[GpuTotal] = []
     load = answers.get("queuing/gpu_time_held")
     owned = metrics(answers, "queuing/gpu_time_held").get("owned_gpus")

@@ -46,10 +46,10 @@ def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: s
     for metric, label, write, note in _CARDS:
         if metric in known:
             value, unit = known[metric], units[metric]
-            told = remarks.get(metric, "") or note
+            remark = remarks.get(metric, "") or note
             sure = metric != "completed_share" or metric not in remarks
             words = label if sure else "known to have completed"
-            cards.append({"label": words, "value": value, "unit": unit, "text": write(value), "note": told})
+            cards.append({"label": words, "value": value, "unit": unit, "text": write(value), "note": remark})
     if capacity["gpus"]:
         others = "".join(f"; {count(n)} {_by(source)}" for source, n in capacity["alternatives"].items())
         note = capacity["word"] + others

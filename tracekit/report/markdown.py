@@ -20,15 +20,15 @@ ROWS = 12
 
 def markdown(report: Report) -> str:
     """Return a report as Markdown; every text is escaped."""
-    opening = report["opening"]
-    lines = [f"# {escaped(report['title'])}: GPU cluster report", "", escaped(opening["about"]), ""]
+    summary = report["opening"]
+    lines = [f"# {escaped(report['title'])}: GPU cluster report", "", escaped(summary["about"]), ""]
     lines += [f"{escaped(report['time']['text'])}; source format {escaped(report['source']['format'])}.", ""]
     lines += table(("number", "value", "remark"), [(h["label"], h["text"], h["note"]) for h in report["headline"]])
-    lines += ["", *(f"- {escaped(doubt)}" for doubt in opening["doubts"])]
-    lines += ["", f"## {escaped(opening['heading'])}", "", escaped(opening["verdict"]), ""]
-    for number, change in enumerate(opening["changes"], 1):
-        untold = f" {change['no_effect']}" if change["no_effect"] else ""
-        effect = f" Expected: {change['effect']}" if change["effect"] else untold
+    lines += ["", *(f"- {escaped(doubt)}" for doubt in summary["doubts"])]
+    lines += ["", f"## {escaped(summary['heading'])}", "", escaped(summary["verdict"]), ""]
+    for number, change in enumerate(summary["changes"], 1):
+        no_effect = f" {change['no_effect']}" if change["no_effect"] else ""
+        effect = f" Expected: {change['effect']}" if change["effect"] else no_effect
         lines.append(f"{number}. **{escaped(change['title'])}.** {escaped(change['finding'] + effect)}")
     for section in report["sections"]:
         lines += ["", f"## {escaped(section['title'])}"]
@@ -99,20 +99,9 @@ def _rest(report: Report) -> list[str]:
     lines += [f"- {escaped(note)}" for note in quality["notes"]]
     totals = [(t["used_for"], count(t["gpus"]), visible(t["source"])) for t in report["gpu_totals"]]
     lines += ["", *table(("used for", "GPUs", "where the number comes from"), totals)] if totals else []
-    lines += [
-        "",
-        "## How to reproduce",
-        "",
-        f"tracekit {escaped(report['tracekit_version'])}, {report['created']}:",
-        "",
-    ]
-    lines += [f"    {escaped_code(report['command'])}", ""] if report["command"] else []
+    lines += ["", "## How to reproduce", ""]
+    lines += [f"tracekit {escaped(report['tracekit_version'])}, {report['created']}:", ""]
+    # In an indented block Markdown has no marks.
+    lines += [f"    {visible(report['command'])}", ""] if report["command"] else []
     hashes = [(f["path"], f["sha256"], f["records"]) for f in quality["files"]]
     return [*lines, *(table(("file", "SHA-256", "records"), hashes) if hashes else []), ""]
-
-
-def escaped_code(text: str) -> str:
-    """Return a command as one line of an indented block, in which Markdown has no marks."""
-    from tracekit.text import visible
-
-    return visible(text)

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from tracekit import resources, text
 from tracekit.report.bundle import vega_bundle
 from tracekit.report.charts import unchecked
-from tracekit.report.data import facts_of
+from tracekit.report.data import trace_facts
 from tracekit.report.guidelines import guidelines_view
 from tracekit.report.published import published_view
 from tracekit.report.sections.interface import panels
 from tracekit.report.table_view import filters_of, table_view
 from tracekit.report.theme import chart_config, css_variables, fonts
+from tracekit.report.times import start_of_day
 from tracekit.report.unanswered import by_reason
-from tracekit.report.when import start_of_day
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,14 +44,8 @@ CHOICES = 300
 
 
 def render_report(report: Report) -> str:
-    """Return the page of a report.
-
-    Parameters
-    ----------
-    report : Report
-        What report.json holds; the page shows nothing else.
-    """
-    facts = facts_of(report["quality"], report["time"])
+    """Return the page of a report."""
+    facts = trace_facts(report["quality"], report["time"])
     with unchecked():
         drawn = {a["name"]: panels(a["name"], a["rows"], facts) for s in report["sections"] for a in s["answers"]}
     filters = _filters(report)
@@ -113,23 +107,12 @@ def draw_page(
 
 
 def render_index(entries: Sequence[IndexEntry]) -> str:
-    """Return the page that lists several reports.
-
-    Parameters
-    ----------
-    entries : sequence of IndexEntry
-        What index.json holds.
-    """
+    """Return the page that lists several reports."""
     return _environment().get_template("index.html.j2").render(entries=entries, policy=_policy([]), css=_safe(_css()))
 
 
 def chart_payload(drawn: Mapping[str, Sequence[Panel]]) -> dict[str, Any]:
     """Return all charts as one JSON value, each dataset once.
-
-    Parameters
-    ----------
-    drawn : mapping of str to sequence of Panel
-        The charts of each query, by query name.
 
     Returns
     -------

@@ -52,13 +52,6 @@ def find_browser() -> Path:
 def print_pdf(page: Path, target: Path) -> None:
     """Print a page to a PDF, whole or not at all; the page is opened with no network.
 
-    Parameters
-    ----------
-    page : Path
-        report.html.
-    target : Path
-        The PDF.
-
     Raises
     ------
     UsageError
@@ -93,8 +86,8 @@ def print_pdf(page: Path, target: Path) -> None:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise OutputError(f"{browser.name} could not print: {error}", where=target) from error
         if done.returncode or not made.is_file() or not made.stat().st_size:
-            told = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it says nothing"]
-            raise OutputError(f"{browser.name} could not print: {told[0][:200]}", where=target)
+            stderr = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["it says nothing"]
+            raise OutputError(f"{browser.name} could not print: {stderr[0][:200]}", where=target)
         part = target.with_name(f".{target.name}.partial")
         try:
             shutil.copyfile(made, part)
@@ -112,8 +105,8 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
         cleanup_on_interrupt(lambda: end_process(process.pid)),
     ):
         try:
-            out, told = process.communicate(timeout=_SECONDS)
+            out, stderr = process.communicate(timeout=_SECONDS)
         except BaseException:
             process.kill()
             raise
-    return subprocess.CompletedProcess(command, process.returncode, out, told)
+    return subprocess.CompletedProcess(command, process.returncode, out, stderr)

@@ -25,13 +25,7 @@ _VARIABLE = re.compile(r"var\(--([a-z0-9_-]+)\)")
 
 
 def svg(chart: alt.TopLevelMixin) -> str:
-    """Return a chart as SVG text; it needs no network and no style sheet.
-
-    Parameters
-    ----------
-    chart : altair chart
-        Its data inlined, its colours those of `theme.colour`.
-    """
+    """Return a chart as SVG text; it needs no network and no style sheet."""
     import vl_convert
 
     config: dict[str, Any] = {**chart_config(), "background": colour_value("paper")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tracekit import text
 from tracekit.characterize.published import CONFIDENCE
@@ -10,7 +10,7 @@ from tracekit.characterize.published import CONFIDENCE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tracekit.characterize.published import Beside, Release
+    from tracekit.characterize.published import PublishedComparison, Release
     from tracekit.report.structure import PublishedNumber, ReleaseInfo
 
 __all__ = ["amount", "difference", "published_number", "published_text", "published_view", "release_info"]
@@ -19,29 +19,14 @@ LIMIT = 50
 """Most published numbers of one question that a page shows."""
 
 
-def published_number(found: Beside) -> PublishedNumber:
+def published_number(found: PublishedComparison) -> PublishedNumber:
     """Return a published number and the measured one as report.json states them."""
-    number = found.published
-    return {
-        "what": number.what,
-        "column": number.column,
-        "row": number.row,
-        "params": number.params,
-        "kind": number.kind,
-        "value": number.value,
-        "low": number.low,
-        "high": number.high,
-        "unit": number.unit,
-        "as_printed": number.as_printed,
-        "measured": found.measured,
-        "difference": found.difference,
-        "relative": found.relative,
-        "artefact": number.artefact,
-        "source": number.source,
-        "confidence": number.confidence,
-        "accuracy": number.accuracy,
-        "population_note": number.population_note,
-    }
+    from tracekit.report.structure import PublishedNumber
+
+    # In the order of the keys of report.json.
+    names = PublishedNumber.__annotations__
+    stated = {name: getattr(found if hasattr(found, name) else found.published, name) for name in names}
+    return cast("PublishedNumber", stated)
 
 
 def release_info(release: Release | None) -> ReleaseInfo | None:
@@ -99,18 +84,10 @@ def difference(number: PublishedNumber) -> str:
 def published_view(
     numbers: Sequence[PublishedNumber], traces: Sequence[str] = (), limit: int = LIMIT
 ) -> dict[str, Any]:
-    """Return what a page shows of published numbers: rows, the notes that they refer to, and what the letters say.
+    """Return what a page shows of published numbers: rows, the notes they refer to, and the meaning of the letters.
 
     Numbers without a measured counterpart, such as those of a VC that the trace does not have, are only counted.
-
-    Parameters
-    ----------
-    numbers : sequence of PublishedNumber
-        All of one question.
-    traces : sequence of str
-        The trace of each number; empty when there is only one.
-    limit : int
-        Most rows.
+    `traces` names the trace of each number, where there are several; `limit` is the largest number of rows.
     """
     named = list(zip(numbers, traces or [""] * len(numbers), strict=True))
     measured = [(n, trace) for n, trace in named if n["measured"] is not None]

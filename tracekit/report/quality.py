@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, cast
+
+import polars as pl
 
 from tracekit.text import cut
 
@@ -39,22 +42,10 @@ def quality(trace: Trace) -> Quality:
 def _files(manifest: Manifest) -> list[FileInfo]:
     # Files with rejected records come first where the list must end.
     order = sorted(manifest.files, key=lambda f: (f.rejected == 0, f.path))[:FILE_LIMIT]
-    return [
-        {
-            "path": cut(f.path),
-            "bytes": f.bytes,
-            "sha256": f.sha256,
-            "records": f.records,
-            "kept": f.kept,
-            "rejected": f.rejected,
-        }
-        for f in order
-    ]
+    return [cast("FileInfo", {**asdict(f), "path": cut(f.path)}) for f in order]
 
 
 def _rejects(trace: Trace) -> list[RejectInfo]:
-    import polars as pl
-
     if not trace.has("rejects"):
         return []
     place = pl.format("{}, line {}", pl.col("source_file").str.slice(0, 200), pl.col("line"))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import altair as alt
+
 from tracekit.report.charts import data, palette
-from tracekit.report.fitted_curves import hours_known, weekly_rates
+from tracekit.report.fit_curves import hours_known, weekly_rates
 from tracekit.report.theme import colour
 from tracekit.text import count, duration
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from tracekit.answer import Row
     from tracekit.fit.model import WorkloadModel
 
@@ -26,15 +26,13 @@ MATCH_COLOURS = {"observed": colour("series-2"), "fitted": colour("series-1")}
 
 def arrivals_chart(model: WorkloadModel) -> alt.LayerChart:
     """Return observed and fitted batches an hour through the week."""
-    import altair as alt
-
     arrivals, known = model.document["arrivals"], hours_known(model)
     step = "second" if arrivals["step_s"] == 1 else duration(arrivals["step_s"])
     by = {"hour_of_day": "hour of the day", "hour_of_week": "hour of the week"}.get(arrivals["rate"]["kind"])
     # A model that another program made may leave the number out.
-    told = f"{count(arrivals['batches'])} batches" if "batches" in arrivals else "batches"
+    batches = f"{count(arrivals['batches'])} batches" if "batches" in arrivals else "batches"
     under = [
-        f"{told} in {count(arrivals['days'])} days; a batch is the jobs of one {step}",
+        f"{batches} in {count(arrivals['days'])} days; a batch is the jobs of one {step}",
         "one fitted rate for all hours" if by is None else f"the fitted rate depends on the {by}",
     ]
     hours = f"hour of the week ({arrivals['timezone']})" if known else "hour of the week, counted from the log's first"
@@ -57,8 +55,6 @@ def week(rows: list[Row], *, title: str, known: bool = True, legend: bool = Fals
     legend : bool
         Whether the picture says itself which is which.
     """
-    import altair as alt
-
     days = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun") if known else tuple(f"day {d}" for d in range(1, 8))
     words = "['" + "','".join(days) + "'][datum.value / 24]"
     axis = alt.Axis(title=title, labelExpr=words, values=[_HOURS * day for day in range(7)], labelAlign="left")

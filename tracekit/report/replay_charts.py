@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import altair as alt
+
 from tracekit.replay.results.recorded_times import RECORDED
 from tracekit.report.charts import axis_values, category, data, height, palette, percent_axis, time_axis, time_scale
 from tracekit.report.pictures import svg
@@ -11,7 +13,6 @@ from tracekit.report.theme import colour
 from tracekit.text import shorten
 
 if TYPE_CHECKING:
-    import altair as alt
     import polars as pl
 
 __all__ = ["comparison_svg", "fidelity_svg", "tradeoff_svg"]
@@ -22,13 +23,8 @@ _WIDTH = 420
 def comparison_svg(compared: pl.DataFrame) -> str:
     """Return two pictures side by side: mean and 99th percentile of JCT, and of queueing, by policy and by the log.
 
-    Parameters
-    ----------
-    compared : DataFrame
-        What `beside_record` returns.
+    `compared` is what `beside_record` returns.
     """
-    import altair as alt
-
     rows = [_named(row) for row in compared.iter_rows(named=True)]
     panels = [
         _spans(rows, ("avg_jct_s", "p99_jct_s"), "job completion time: mean (dot) to 99th percentile"),
@@ -42,8 +38,6 @@ def _named(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spans(rows: list[dict[str, Any]], ends: tuple[str, str], title: str) -> alt.LayerChart:
-    import altair as alt
-
     names = [row["policy"] for row in rows]
     known = [{key: row[key] for key in ("policy", *ends)} for row in rows if row[ends[0]] is not None]
     values = axis_values(known, ends)
@@ -60,13 +54,8 @@ def _spans(rows: list[dict[str, Any]], ends: tuple[str, str], title: str) -> alt
 def tradeoff_svg(runs: pl.DataFrame) -> str:
     """Return the trade-offs of a sweep: mean JCT against utilization, 95th percentile of queueing, and fairness.
 
-    Parameters
-    ----------
-    runs : DataFrame
-        What `sweep` returns; runs that failed are left out.
+    Runs that failed are left out.
     """
-    import altair as alt
-
     columns = ("avg_jct_s", "gpu_utilization_share", "p95_queue_s", "jain_fairness_vc")
     rows = [
         {**{c: row[c] for c in columns}, "policy": shorten(str(row["policy"]))}
@@ -93,17 +82,10 @@ def tradeoff_svg(runs: pl.DataFrame) -> str:
 
 
 def fidelity_svg(quantiles: pl.DataFrame, policy: str) -> str:
-    """Return the quantiles of predicted and recorded queueing, one picture a class of jobs.
+    """Return the quantiles of queueing that `policy` predicts and that the log recorded, one picture a class of jobs.
 
-    Parameters
-    ----------
-    quantiles : DataFrame
-        scope, name, quantile, recorded_s, predicted_s (see `fidelity.Fidelity`).
-    policy : str
-        What predicted.
+    `quantiles` has scope, name, quantile, recorded_s, predicted_s (see `fidelity.Fidelity`).
     """
-    import altair as alt
-
     words = {"recorded_s": "recorded", "predicted_s": f"predicted ({shorten(policy)})"}
     colours = dict(zip(words.values(), (colour("series-1"), colour("series-2")), strict=True))
     panels = []

@@ -73,7 +73,7 @@ class ReleaseInfo(TypedDict):
 
 
 class IntervalInfo(TypedDict):
-    """How sure the values of a column are."""
+    """The confidence intervals of a column."""
 
     column: str
     method: str
@@ -91,7 +91,7 @@ class AnswerInfo(TypedDict):
     name: str
     group: str
     kind: Kind
-    """Who answers: query, replay, fit, or comparison of two periods."""
+    """Where the answer comes from: query, replay, fit, or comparison of two periods."""
     title: str
     question: str
     paper: str
@@ -105,7 +105,7 @@ class AnswerInfo(TypedDict):
     notes: list[str]
     """Choices made and things left out, such as where a quota comes from."""
     coverage: dict[str, float | None]
-    """Of each capability that the answer stands on, the share of the records that carry it; null if not known."""
+    """For each capability that the answer needs, the share of the records that carry it; null if not known."""
     intervals: list[IntervalInfo]
     """95 % confidence intervals of some columns."""
     definition: str
@@ -138,7 +138,7 @@ class Headline(TypedDict):
 
 
 class SourceInfo(TypedDict):
-    """What was analysed."""
+    """The source that was analysed."""
 
     path: str
     name: str
@@ -149,21 +149,21 @@ class SourceInfo(TypedDict):
 
 
 class TimeInfo(TypedDict):
-    """When it happened."""
+    """The period of the trace."""
 
     base: str
     timezone: str
     first: str | None
     last: str | None
     last_submission: str | None
-    """When the last job came; what follows tells no load, since the log has no later jobs."""
+    """Time of the last submission; later times do not show the load, since the log has no later jobs."""
     span_s: float | None
     text: str
     """The period in words."""
 
 
 class CapacityInfo(TypedDict):
-    """The number of GPUs that shares of the cluster refer to."""
+    """The number of GPUs to which shares of the cluster refer."""
 
     requested: str
     used: str | None
@@ -175,17 +175,17 @@ class CapacityInfo(TypedDict):
 
 
 class GpuTotal(TypedDict):
-    """A number of GPUs that a part of the report stands on."""
+    """A number of GPUs that a part of the report uses."""
 
     gpus: float
     source: str
     """Where it comes from."""
     used_for: str
-    """Which numbers of the report rest on it."""
+    """Which numbers of the report use it."""
 
 
 class FileInfo(TypedDict):
-    """What became of one source file."""
+    """The accounting of one source file."""
 
     path: str
     bytes: int
@@ -199,7 +199,7 @@ class RejectInfo(TypedDict):
     """Records set aside for one reason."""
 
     column: str | None
-    """What in the record was unusable; null when it was the whole."""
+    """The unusable part of the record; null when it was the whole."""
     reason: str
     count: int
     examples: list[str]
@@ -216,7 +216,7 @@ class CheckInfo(TypedDict):
 
 
 class CapabilityInfo(TypedDict):
-    """One thing that the trace can or cannot answer."""
+    """One capability of the trace, available or not."""
 
     name: str
     available: bool
@@ -226,7 +226,7 @@ class CapabilityInfo(TypedDict):
 
 
 class Quality(TypedDict):
-    """How far the numbers can be trusted."""
+    """The quality of the data: how far the numbers can be trusted."""
 
     files: list[FileInfo]
     file_count: int
@@ -257,13 +257,13 @@ class PartInfo(TypedDict):
     others: list[str]
     """Clusters that were not, the first hundred."""
     waiting_share: float | None
-    """Its waiting hours of those of all clusters [1]; null where nobody is known to have waited."""
+    """Its share of the waiting hours of all clusters [0..1]; null where no job is known to have waited."""
     text: str
     """The same in words."""
 
 
 class ReplayInfo(TypedDict):
-    """What the replays of the report were made of."""
+    """The jobs, cluster and policies of the replays in the report."""
 
     reason: str | None
     """Why there are none; null when there are."""
@@ -281,41 +281,41 @@ class ReplayInfo(TypedDict):
     """Policies of the panel that cannot run here, and why."""
 
 
-class Change(TypedDict):
-    """One thing to change, as the first screen tells it."""
+class SuggestedChange(TypedDict):
+    """One thing to change, on the first screen."""
 
     id: str
     """Of the guideline, which has the rest."""
     title: str
     finding: str
     effect: str | None
-    """What the replays expect of it; null where they cannot tell."""
+    """The expected effect by replay; null where there is none."""
     no_effect: str | None
-    """Why what the log recorded carries no expectation; null where something else is why, or it does."""
+    """Why the record of the log supports no expected effect; null where it does, or where there is another reason."""
 
 
-class Opening(TypedDict):
+class Summary(TypedDict):
     """The first screen."""
 
     about: str
     """What this cluster is, one sentence."""
     heading: str
     """What the changes below it are."""
-    changes: list[Change]
+    changes: list[SuggestedChange]
     """At most three, the largest expected gain first."""
     verdict: str
-    """How many guidelines hold, do not hold, and cannot be told."""
+    """How many guidelines hold, do not hold, and cannot be decided."""
     doubts: list[str]
-    """What a reader must know of the log before believing the rest, one sentence each."""
+    """Caveats: what a reader must know about the log before relying on the rest, one sentence each."""
 
 
-class Section(TypedDict):
+class ReportSection(TypedDict):
     """A group of questions, in reading order."""
 
     name: str
     title: str
     lead: str
-    """What its words mean; empty where they need no word."""
+    """An explanation of its terms; empty where none is needed."""
     answers: list[AnswerInfo]
 
 
@@ -331,15 +331,15 @@ class Report(TypedDict):
     title: str
     source: SourceInfo
     time: TimeInfo
-    opening: Opening
+    opening: Summary
     headline: list[Headline]
-    """Five numbers, or as many as the trace tells."""
+    """Five numbers, or as many as the trace has."""
     capacity: CapacityInfo
     gpu_totals: list[GpuTotal]
-    """Which part of the report stands on which number of GPUs."""
+    """Which part of the report uses which number of GPUs."""
     release: ReleaseInfo | None
     """Null when nothing is published about traces of this format."""
-    sections: list[Section]
+    sections: list[ReportSection]
     unanswered: list[UnansweredInfo]
     workload: WorkloadInfo | None
     """Null when no fit was asked for."""

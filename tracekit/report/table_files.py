@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from tracekit.text import RUN_BY_SPREADSHEETS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import polars as pl
 
-__all__ = ["csv_safe", "write_tables"]
+__all__ = ["csv_safe", "write_csv", "write_tables"]
 
 
 def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
     """Return `frame` with every text that a spreadsheet would run quoted, and every list as JSON text."""
     import orjson
-    import polars as pl
 
     flat = frame.with_columns(
         pl.Series(
@@ -38,20 +38,15 @@ def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def write_tables(folder: Path, name: str, frame: pl.DataFrame) -> list[str]:
-    """Write a result below `folder` and return the files, relative to the report.
+def write_csv(path: Path, frame: pl.DataFrame) -> None:
+    """Write a result as CSV for spreadsheets; the folder is made where it does not exist."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    csv_safe(frame).write_csv(path, datetime_format="%Y-%m-%dT%H:%M:%S%.f")
 
-    Parameters
-    ----------
-    folder : Path
-        The report's folder.
-    name : str
-        The query's name, such as 'queuing/run_time'.
-    frame : DataFrame
-        The result.
-    """
+
+def write_tables(folder: Path, name: str, frame: pl.DataFrame) -> list[str]:
+    """Write a result below `folder` and return the files, relative to the report."""
     base = folder / "tables" / f"{name}.parquet"
-    base.parent.mkdir(parents=True, exist_ok=True)
+    write_csv(base.with_suffix(".csv"), frame)
     frame.write_parquet(base, compression="zstd")
-    csv_safe(frame).write_csv(base.with_suffix(".csv"), datetime_format="%Y-%m-%dT%H:%M:%S%.f")
     return [f"tables/{name}.parquet", f"tables/{name}.csv"]

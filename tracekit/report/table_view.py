@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracekit import text
-from tracekit.report.words import FEW
+from tracekit.report.phrases import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,44 +57,44 @@ def table_view(
     places = choices or {}
     filters = [name for name in filters_of(answer) if name in places]
     rows = answer["rows"][: limit + (later if filters else 0)]
-    told = _told(answer)
-    own_units = any(c["unit"] == "see unit" for c in told)
-    columns = []
-    for column in told:
+    columns = _visible_columns(answer)
+    own_units = any(c["unit"] == "see unit" for c in columns)
+    heads = []
+    for column in columns:
         head, unit = text.heading(column["name"], column["unit"])
         numbers = any(isinstance(r[column["name"]], int | float) for r in rows)
-        columns.append({"head": head, "unit": unit, "number": numbers, "meaning": column["meaning"]})
-    cells = [[_cell(row, c["name"], c["unit"], own_units=own_units) for c in told] for row in rows]
-    few = _add_intervals(answer, told, rows, cells)
-    seen = min(len(rows), limit)
-    printed = _printed(answer, told, seen, drawn=drawn)
+        heads.append({"head": head, "unit": unit, "number": numbers, "meaning": column["meaning"]})
+    cells = [[_cell(row, c["name"], c["unit"], own_units=own_units) for c in columns] for row in rows]
+    few = _add_intervals(answer, columns, rows, cells)
+    shown = min(len(rows), limit)
+    printed = _printed(answer, columns, shown, drawn=drawn)
     return {
-        "columns": columns,
+        "columns": heads,
         "rows": cells,
-        "later": len(rows) - seen,
+        "later": len(rows) - shown,
         "filters": filters,
         "marks": [{name: places[name][row[name]] for name in filters if row[name] in places[name]} for row in rows],
-        "more": answer["row_count"] - seen,
+        "more": answer["row_count"] - shown,
         "printed": printed,
         "unprinted": answer["row_count"] - printed,
-        "slim": printed > 0 and _widest(columns, cells[:printed]) <= SLIM,
+        "slim": printed > 0 and _widest(heads, cells[:printed]) <= SLIM,
         "methods": sorted({i["method"] for i in answer["intervals"]}, reverse=True),
         "few": few,
     }
 
 
-def _printed(answer: AnswerInfo, told: list[ColumnInfo], seen: int, *, drawn: bool) -> int:
+def _printed(answer: AnswerInfo, columns: list[ColumnInfo], shown: int, *, drawn: bool) -> int:
     """Return how many rows stand on paper; few or none of the points of a curve."""
-    curve = any(c["unit"] in _ALONG for c in told[:2]) and answer["row_count"] > ON_PAPER
+    curve = any(c["unit"] in _ALONG for c in columns[:2]) and answer["row_count"] > ON_PAPER
     if curve:
-        return 0 if drawn else min(seen, ON_PAPER // 2)
-    return seen if answer["row_count"] <= WHOLE else min(seen, ON_PAPER)
+        return 0 if drawn else min(shown, ON_PAPER // 2)
+    return shown if answer["row_count"] <= WHOLE else min(shown, ON_PAPER)
 
 
-def _widest(columns: list[dict[str, Any]], cells: list[list[dict[str, Any]]]) -> int:
+def _widest(heads: list[dict[str, Any]], cells: list[list[dict[str, Any]]]) -> int:
     """Return about how many characters stand beside each other where headings and intervals are broken at spaces."""
     width = 0
-    for place, column in enumerate(columns):
+    for place, column in enumerate(heads):
         words = f"{column['head']} {column['unit'] or ''}".split()
         words += [part for row in cells for part in (row[place]["text"], *row[place].get("range", "").split())]
         width += max(map(len, words), default=0) + _GAP
@@ -108,7 +108,7 @@ _ALONG = ("UTC", "hour", "share")
 """Units of what a curve runs along, where they are those of the first columns."""
 
 
-def _told(answer: AnswerInfo) -> list[ColumnInfo]:
+def _visible_columns(answer: AnswerInfo) -> list[ColumnInfo]:
     """Return the columns of a table, but for a cluster that is the same in all of several rows."""
     rows = answer["rows"]
     same = 1 < len(rows) == answer["row_count"] and len({r.get("cluster") for r in rows}) == 1
@@ -116,10 +116,10 @@ def _told(answer: AnswerInfo) -> list[ColumnInfo]:
 
 
 def _add_intervals(
-    answer: AnswerInfo, told: list[ColumnInfo], rows: list[Row], cells: list[list[dict[str, Any]]]
+    answer: AnswerInfo, columns: list[ColumnInfo], rows: list[Row], cells: list[list[dict[str, Any]]]
 ) -> bool:
     """Put the ends of confidence intervals below their values; return whether a row has few observations."""
-    place = {c["name"]: i for i, c in enumerate(told)}
+    place = {c["name"]: i for i, c in enumerate(columns)}
     units = {c["name"]: c["unit"] for c in answer["columns"]}
     few = False
     for interval in answer["intervals"]:

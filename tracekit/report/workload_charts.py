@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import altair as alt
 import numpy as np
 
 from tracekit.fit.run_times import LEAST_JOBS
 from tracekit.report.axes import time_ends
 from tracekit.report.charts import axis_values, data, palette, percent_axis, time_axis, time_scale
-from tracekit.report.fitted_curves import Shape, observed_points, shape_of, why_undrawn
+from tracekit.report.fit_curves import FittedDistribution, fitted_distribution, observed_points, why_undrawn
+from tracekit.report.phrases import gpu_jobs, status_word
 from tracekit.report.pictures import svg
 from tracekit.report.rate_charts import MATCH_COLOURS, arrivals_chart
 from tracekit.report.theme import colour
-from tracekit.report.words import gpu_jobs, status_word
 from tracekit.text import counted, duration, percent, shorten
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from tracekit.answer import Row
     from tracekit.fit.model import WorkloadModel
 
@@ -34,6 +33,8 @@ _WIDTH, _HEIGHT = 290, 220
 _POINTS = 120
 _LEAST_SHARE = 1e-3
 """Where the axis of survival ends."""
+_DEFAULT_RANGE_S = (1.0, 60.0)
+"""Range of an axis of run times on which no job stands [s]."""
 
 
 def workload_pictures(model: WorkloadModel) -> dict[str, str]:
@@ -89,52 +90,55 @@ def curves(rows: list[Row], measure: str, colours: dict[str, str]) -> alt.LayerC
     Parameters
     ----------
     rows : list of dict
-        what, share, observed_s, fitted_s, see `tracekit.report.fitted`.
+        what, share, observed_s, fitted_s, see `tracekit.report.fit_answers`.
     measure : {"below", "beyond"}
         Jobs that run no longer, or, on log axes, jobs that run longer.
     colours : dict
         Colour by 'what'.
     """
-    import altair as alt
-
     beyond = measure == "beyond"
     shares = [(r["what"], 1 - r["share"] if beyond else r["share"], r["observed_s"], r["fitted_s"]) for r in rows]
     # Log axes have no place for jobs of 0 s.
     seen = [row for row in shares if row[2] > 0 or not beyond]
     values = [seconds for _, _, seconds, _ in seen]
-    x = alt.X("s:Q", scale=_time(values), axis=_even_axis("run time", values))
-    percent_of = percent_axis("jobs that run longer" if beyond else "jobs that run no longer")
-    scale = alt.Scale(domain=[0, 1])
-    if beyond:
-        scale = alt.Scale(type="log", domain=[_LEAST_SHARE, 1])
-        percent_of.values = [0.001, 0.01, 0.1, 1]
-    tooltip = [
-        alt.Tooltip("what:N", title="jobs of"),
-        alt.Tooltip("share:Q", format=".1%", title="share"),
-        alt.Tooltip("words:N", title="observed"),
-        alt.Tooltip("by_fit:N", title="fitted"),
-    ]
     points = [
         {"what": what, "share": share, "s": seconds, "words": duration(seconds), "by_fit": duration(fitted)}
         for what, share, seconds, fitted in seen
     ]
     lines = [{"what": what, "share": share, "s": fitted} for what, share, _, fitted in shares if fitted > 0]
     encoded = {
-        "x": x,
-        "y": alt.Y("share:Q", axis=percent_of, scale=scale),
+        "x": alt.X("s:Q", scale=_time(values), axis=_even_axis("run time", values)),
+        "y": _share_axis("share", beyond=beyond),
         "color": alt.Color("what:N", scale=palette(colours)),
     }
     line = alt.Chart(data(lines)).mark_line(clip=True, strokeWidth=1.5, interpolate="monotone").encode(**encoded)
-    point = alt.Chart(data(points)).mark_point(filled=True, size=26, opacity=0.9).encode(**encoded, tooltip=tooltip)
+    point = alt.Chart(data(points)).mark_point(filled=True, size=26, opacity=0.9).encode(**encoded, tooltip=_tooltip())
     return cast("alt.LayerChart", alt.layer(line, point).properties(height=_HEIGHT))
+
+
+def _share_axis(field: str, *, beyond: bool) -> alt.Y:
+    """Return the vertical axis of a distribution, or of survival on a logarithmic one."""
+    if not beyond:
+        return alt.Y(f"{field}:Q", axis=percent_axis("jobs that run no longer"), scale=alt.Scale(domain=[0, 1]))
+    axis = percent_axis("jobs that run longer")
+    axis.values = [0.001, 0.01, 0.1, 1]
+    return alt.Y(f"{field}:Q", axis=axis, scale=alt.Scale(type="log", domain=[_LEAST_SHARE, 1]))
+
+
+def _tooltip() -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("what:N", title="jobs of"),
+        alt.Tooltip("share:Q", format=".1%", title="share"),
+        alt.Tooltip("words:N", title="observed"),
+        alt.Tooltip("by_fit:N", title="fitted"),
+    ]
 
 
 def against(rows: list[Row], colours: dict[str, str]) -> alt.LayerChart:
     """Return observed against fitted quantiles, and the line on which they are equal; rows as for `curves`."""
-    import altair as alt
-
-    wide = _wide(axis_values(rows, ("observed_s",)), axis_values(rows, ("fitted_s",)))
-    ends = [{"fitted_s": v, "observed_s": v} for v in (min(wide), max(wide))]
+    observed = axis_values(rows, ("observed_s",)) or list(_DEFAULT_RANGE_S)
+    range_s = _axis_range(observed, axis_values(rows, ("fitted_s",)) or observed)
+    ends = [{"fitted_s": v, "observed_s": v} for v in (min(range_s), max(range_s))]
     shown = [
         {
             **{k: r[k] for k in ("what", "share", "observed_s", "fitted_s")},
@@ -144,25 +148,17 @@ def against(rows: list[Row], colours: dict[str, str]) -> alt.LayerChart:
         for r in rows
     ]
     encoded = {
-        "x": alt.X("fitted_s:Q", scale=_time(wide), axis=_even_axis("fitted run time", wide)),
-        "y": alt.Y("observed_s:Q", scale=_time(wide), axis=_even_axis("observed run time", wide)),
+        "x": alt.X("fitted_s:Q", scale=_time(range_s), axis=_even_axis("fitted run time", range_s)),
+        "y": alt.Y("observed_s:Q", scale=_time(range_s), axis=_even_axis("observed run time", range_s)),
     }
     same = alt.Chart(data(ends)).mark_line(color=colour("muted"), strokeDash=[4, 3], clip=True).encode(**encoded)
     points = alt.Chart(data(shown)).mark_point(filled=True, size=30, opacity=0.9, clip=True)
-    points = points.encode(
-        **encoded,
-        color=alt.Color("what:N", scale=palette(colours)),
-        tooltip=[
-            alt.Tooltip("what:N", title="jobs of"),
-            alt.Tooltip("share:Q", format=".1%", title="share"),
-            alt.Tooltip("words:N", title="observed"),
-            alt.Tooltip("by_fit:N", title="fitted"),
-        ],
-    )
+    hue = alt.Color("what:N", scale=palette(colours), legend=None)
+    points = points.encode(**encoded, color=hue, tooltip=_tooltip())
     return cast("alt.LayerChart", alt.layer(same, points).properties(height=_HEIGHT))
 
 
-def _wide(observed: list[float], fitted: list[float]) -> list[float]:
+def _axis_range(observed: list[float], fitted: list[float]) -> list[float]:
     """Return the run times [s] that both axes of observed against fitted ones must show.
 
     A fitted tail may lie far beyond every job: a tenth of the shortest to ten times the longest is shown.
@@ -190,8 +186,6 @@ def _time(values: list[float]) -> alt.Scale:
 
 def _log_time(values: list[float]) -> alt.Scale:
     """Return a logarithmic scale for durations above 0 [s]."""
-    import altair as alt
-
     known = [v for v in values if v > 0] or [1.0]
     low, top = time_ends(known)
     # Room for whole points at both ends.
@@ -209,32 +203,38 @@ def run_time_chart(model: WorkloadModel, entry: dict[str, Any]) -> alt.HConcatCh
     ValueError
         The group has no fit, see `undrawn`.
     """
-    import altair as alt
-
-    shape = shape_of(model, entry)
-    if shape is None:
+    distribution = fitted_distribution(model, entry)
+    if distribution is None:
         raise ValueError(f"no fit for {_who(entry)}")
-    told = [(share, value) for share, value in observed_points(entry) if value > 0]
-    words = {"observed": "observed", "fitted": f"fitted ({shape.family.name})"}
-    seen = [{"what": words["observed"], "seconds": value, "below": share, "beyond": 1 - share} for share, value in told]
+    points = [(share, value) for share, value in observed_points(entry) if value > 0]
+    words = {"observed": "observed", "fitted": f"fitted ({distribution.family.name})"}
+    seen = [
+        {"what": words["observed"], "seconds": value, "below": share, "beyond": 1 - share} for share, value in points
+    ]
     colours = {words[what]: value for what, value in MATCH_COLOURS.items()}
-    values = [value for _, value in told] or [1.0, 60.0]
-    curve = _curve(shape, values, words["fitted"])
+    values = [value for _, value in points] or list(_DEFAULT_RANGE_S)
+    curve = _curve(distribution, values, words["fitted"])
     panels = [_curves(curve, seen, measure, colours) for measure in ("below", "beyond")]
     title = alt.TitleParams(f"{_measure(entry)} of {_who(entry)}", subtitle=_under(entry), anchor="start")
-    return alt.hconcat(*panels, _against(told, shape, values), spacing=30, title=title)
+    fitted = distribution.quantiles(np.array([share for share, _ in points], float))
+    rows = [
+        {"what": "all", "share": share, "observed_s": value, "fitted_s": float(by_fit)}
+        for (share, value), by_fit in zip(points, fitted, strict=True)
+    ]
+    beside = against(rows, {"all": colour("series-2")}).properties(width=_WIDTH)
+    return alt.hconcat(*panels, beside, spacing=30, title=title)
 
 
-def _curve(shape: Shape, values: list[float], what: str) -> list[dict[str, Any]]:
+def _curve(distribution: FittedDistribution, values: list[float], what: str) -> list[dict[str, Any]]:
     """Return the fitted line over the range of observed run times [s] and a little beyond."""
     low, high = min(values), max(*values, 60.0)
     x = np.geomspace(low, high * 1.5, _POINTS)
     # The line meets the end of the axis of survival where it does, not at the point before.
-    last = shape.quantiles(np.array([1 - _LEAST_SHARE]))
+    last = distribution.quantiles(np.array([1 - _LEAST_SHARE]))
     x = np.sort(np.concatenate([x, last[(low < last) & (last < x[-1])]]))
     return [
         {"what": what, "seconds": float(s), "below": float(c), "beyond": float(1 - c)}
-        for s, c in zip(x, shape.cdf(x), strict=True)
+        for s, c in zip(x, distribution.cdf(x), strict=True)
     ]
 
 
@@ -266,38 +266,15 @@ def _under(entry: dict[str, Any]) -> list[str]:
 
 
 def _curves(curve: list[dict[str, Any]], seen: list[dict[str, Any]], measure: str, colours: dict[str, str]) -> Any:
-    import altair as alt
-
-    beyond = measure == "beyond"
-    axis = percent_axis("jobs that run longer" if beyond else "jobs that run no longer")
-    scale = alt.Scale(domain=[0, 1])
-    if beyond:
-        axis.values = [0.001, 0.01, 0.1, 1]
-        scale = alt.Scale(type="log", domain=[_LEAST_SHARE, 1])
+    if measure == "beyond":
         curve = [r for r in curve if r["beyond"] >= _LEAST_SHARE * (1 - 1e-6)]
         seen = [r for r in seen if r["beyond"] >= _LEAST_SHARE * (1 - 1e-6)]
     values = [r["seconds"] for r in (*curve, *seen)]
     encoded = {
         "x": alt.X("seconds:Q", scale=_log_time(values), axis=time_axis("run time", values)),
-        "y": alt.Y(f"{measure}:Q", axis=axis, scale=scale),
+        "y": _share_axis(measure, beyond=measure == "beyond"),
         "color": alt.Color("what:N", scale=palette(colours), legend=alt.Legend(title=None, orient="top")),
     }
     line = alt.Chart(data(curve)).mark_line(clip=True).encode(**encoded)
     points = alt.Chart(data(seen)).mark_point(filled=True, size=28, opacity=1).encode(**encoded)
     return alt.layer(line, points).properties(width=_WIDTH, height=_HEIGHT)
-
-
-def _against(told: list[tuple[float, float]], shape: Shape, values: list[float]) -> Any:
-    import altair as alt
-
-    fitted = shape.quantiles(np.array([share for share, _ in told], float))
-    rows = [{"fitted": float(f), "observed": value} for f, (_, value) in zip(fitted, told, strict=True)]
-    wide = _wide(values, [float(f) for f in fitted] or values)
-    ends = [{"fitted": v, "observed": v} for v in (min(wide), max(wide))]
-    encoded = {
-        "x": alt.X("fitted:Q", scale=_log_time(wide), axis=_even_axis("fitted run time", wide)),
-        "y": alt.Y("observed:Q", scale=_log_time(wide), axis=_even_axis("observed run time", wide)),
-    }
-    same = alt.Chart(data(ends)).mark_line(color=colour("muted"), strokeDash=[4, 3], clip=True).encode(**encoded)
-    points = alt.Chart(data(rows)).mark_point(filled=True, size=36, opacity=1, color=colour("series-2"), clip=True)
-    return alt.layer(same, points.encode(**encoded)).properties(width=_WIDTH, height=_HEIGHT)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.characterize.joblogs import Classifier, Rule, RuleBook
+from tracekit.characterize.joblogs import Classifier, LogRule, RuleBook
 from tracekit.characterize.joblogs.rules import Reason
 from tracekit.characterize.joblogs.search import PIECE
 
@@ -143,9 +143,9 @@ PIECES = st.sampled_from(
 def small() -> Classifier:
     reasons = [Reason(name, name, "user") for name in ("root", "echo", "late")]
     rules = (
-        Rule(reasons[0], ("root cause", r"^cause \d+$"), unless=("harmless",)),
-        Rule(reasons[1], ("(?i)echo of it",)),
-        Rule(reasons[2], ("late sign",), within_last_kib=1),
+        LogRule(reasons[0], ("root cause", r"^cause \d+$"), unless=("harmless",)),
+        LogRule(reasons[1], ("(?i)echo of it",)),
+        LogRule(reasons[2], ("late sign",), within_last_kib=1),
     )
     return Classifier(RuleBook(rules, ("^# ",), ("^all is well$",), ("went wrong",)))
 

@@ -3,19 +3,19 @@
 changes(before, after)                  two Traces
 changes_since(trace, "2017-10-31")      one Trace, before that day and since
 
-`compare_periods` and `compare_since` also tell how the result came about.
+`compare_periods` and `compare_since` return the notes of the comparison too.
 """
 
 from __future__ import annotations
 
 from tracekit.characterize.changes.compare import Changes, changes, changes_since, compare_periods, compare_since
-from tracekit.characterize.changes.measures import MEASURES, Measure
-from tracekit.characterize.changes.sides import read_day
+from tracekit.characterize.changes.measures import MEASURES, PeriodMeasure
+from tracekit.characterize.changes.periods import read_day
 
 __all__ = [
     "MEASURES",
     "Changes",
-    "Measure",
+    "PeriodMeasure",
     "changes",
     "changes_since",
     "compare_periods",

@@ -9,8 +9,8 @@ import polars as pl
 
 from tracekit.characterize.changes.estimates import Resampled
 from tracekit.characterize.changes.measures import CLASS_SHARE, MEASURES
+from tracekit.characterize.changes.periods import read_day, read_period, split_period
 from tracekit.characterize.changes.remarks import groups_of_days, remarks
-from tracekit.characterize.changes.sides import read_day, read_side, split_side
 from tracekit.characterize.changes.verdicts import adjusted, difference
 from tracekit.characterize.intervals import FEW
 from tracekit.damage import explain_damage
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tracekit.characterize.changes.estimates import Scoped
-    from tracekit.characterize.changes.measures import Measure
-    from tracekit.characterize.changes.sides import Side
+    from tracekit.characterize.changes.measures import PeriodMeasure
+    from tracekit.characterize.changes.periods import Period
 
-__all__ = ["VCS", "Changes", "changes", "changes_since", "compare_periods", "compare_sides", "compare_since"]
+__all__ = ["VCS", "Changes", "changes", "changes_between", "changes_since", "compare_periods", "compare_since"]
 
 VCS = 50
 """Most virtual clusters that are compared, those with the most jobs."""
@@ -59,7 +59,7 @@ _SCHEMA: dict[str, type[pl.DataType]] = {
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed, and how that was found."""
+    """What changed, with notes on the comparison."""
 
     frame: pl.DataFrame
     """See `changes`."""
@@ -75,8 +75,9 @@ def changes(
     measure, unit
         See `measures.MEASURES`; unit is that of the next five columns.
     of, scope
-        'all' and 'all jobs'; 'gpu_class' and a size class with at least 30 jobs on both sides, or for its share of the
-        jobs on one; 'vc' and a virtual cluster with at least 30 jobs on both sides, of those the 50 with the most jobs.
+        'all' and 'all jobs'; 'gpu_class' and a size class with at least 30 jobs in both periods, or in one of them for
+        its share of the jobs; 'vc' and a virtual cluster with at least 30 jobs in both, of those the 50 with the
+        most jobs.
     before, after, difference
         The values, and after - before.
     difference_low, difference_high
@@ -86,13 +87,13 @@ def changes(
     n_before, n_after
         Observations: jobs, waits or samples; for a sum by day, the jobs.
     days_before, days_after
-        Days that the value rests on: all calendar days for a sum by day, else the days with an observation.
+        Days that the value is computed from: all calendar days for a sum by day, else the days with an observation.
     p_value, p_adjusted
-        Of no difference; adjusted for the number of rows by Benjamini and Hochberg.
+        p-value of no difference [0..1]; adjusted for the number of rows by Benjamini and Hochberg.
     verdict
         changed, noise or too little data; see `verdicts.RULE`.
 
-    Measures that one of the two cannot tell have no row.
+    Measures that one of the two Traces lacks have no row.
 
     Parameters
     ----------
@@ -128,7 +129,7 @@ def changes_since(
     Raises
     ------
     UsageError
-        There is no such day, or it leaves one side without a day.
+        There is no such day, or it leaves one period without a day.
     QueryError
         As for `changes`.
     """
@@ -139,52 +140,42 @@ def changes_since(
 def compare_periods(
     before: Trace | str | Path, after: Trace | str | Path, *, memory_limit: str | None = None, seed: int = 0
 ) -> Changes:
-    """Return what `changes` does, with notes."""
-    first = read_side(Trace.of(before), "before", memory_limit=memory_limit)
-    return compare_sides(first, read_side(Trace.of(after), "after", memory_limit=memory_limit), seed=seed)
+    """Return the rows of `changes` with notes."""
+    first = read_period(Trace.of(before), "before", memory_limit=memory_limit)
+    return changes_between(first, read_period(Trace.of(after), "after", memory_limit=memory_limit), seed=seed)
 
 
 @explain_damage()
 def compare_since(
     trace: Trace | str | Path, day: str | dt.date, *, memory_limit: str | None = None, seed: int = 0
 ) -> Changes:
-    """Return what `changes_since` does, with notes."""
+    """Return the rows of `changes_since` with notes."""
     date = read_day(day) if isinstance(day, str) else day
-    return compare_sides(
-        *split_side(read_side(Trace.of(trace), memory_limit=memory_limit), date), seed=seed, split=True
+    return changes_between(
+        *split_period(read_period(Trace.of(trace), memory_limit=memory_limit), date), seed=seed, split=True
     )
 
 
-def compare_sides(before: Side, after: Side, *, seed: int = 0, split: bool = False) -> Changes:
-    """Return what differs between two sides.
-
-    Parameters
-    ----------
-    before, after : Side
-        What is known of each.
-    seed : int
-        Of the resampling.
-    split : bool
-        Whether both are parts of one Trace.
-    """
-    told = [m for m in MEASURES if not (before.lacks(m) or after.lacks(m))]
+def changes_between(before: Period, after: Period, *, seed: int = 0, split: bool = False) -> Changes:
+    """Return what differs between two periods; `split` says that both are parts of one Trace."""
+    measures = [m for m in MEASURES if not (before.lacks(m) or after.lacks(m))]
     groups = groups_of_days(before, after)
-    sides = [Resampled(before, groups[0], (seed, 0)), Resampled(after, groups[1], (seed, 1))]
-    rows = [_row(m, "all", "all jobs", [side.scoped() for side in sides]) for m in told]
+    periods = [Resampled(before, groups[0], (seed, 0)), Resampled(after, groups[1], (seed, 1))]
+    rows = [_row(m, "all", "all jobs", [period.scoped() for period in periods]) for m in measures]
     if not (before.lacks(CLASS_SHARE) or after.lacks(CLASS_SHARE)):
-        rows += _class_rows([m for m in told if m.by_class], sides)
+        rows += _class_rows([m for m in measures if m.by_class], periods)
     vcs, left = _vcs(before, after)
     for vc in vcs:
-        own = [side.scoped("vc", vc) for side in sides]
-        rows += [_row(m, "vc", vc, own) for m in told if m.by_vc]
+        own = [period.scoped("vc", vc) for period in periods]
+        rows += [_row(m, "vc", vc, own) for m in measures if m.by_vc]
     frame = _judged(rows)
     return Changes(frame, remarks(before, after, groups=len(groups[0]), vcs_left=left, split=split))
 
 
-def _class_rows(measures: Sequence[Measure], sides: Sequence[Resampled]) -> list[dict[str, Any]]:
+def _class_rows(measures: Sequence[PeriodMeasure], periods: Sequence[Resampled]) -> list[dict[str, Any]]:
     rows = []
     for name in _CLASSES:
-        own = [side.scoped("gpu_class", name) for side in sides]
+        own = [period.scoped("gpu_class", name) for period in periods]
         jobs = [scoped.jobs for scoped in own]
         if max(jobs) >= FEW:
             rows.append(_row(CLASS_SHARE, "gpu_class", name, own))
@@ -193,25 +184,21 @@ def _class_rows(measures: Sequence[Measure], sides: Sequence[Resampled]) -> list
     return rows
 
 
-def _vcs(before: Side, after: Side) -> tuple[list[str], int]:
+def _vcs(before: Period, after: Period) -> tuple[list[str], int]:
     """Return the virtual clusters to compare, most jobs first, and how many are left out."""
     if before.lacking.get("tenants") or after.lacking.get("tenants"):
         return [], 0
-    counts = [
-        side.sums.filter(pl.col("vc").is_not_null()).group_by("vc").agg(pl.col("jobs").sum())
-        for side in (before, after)
-    ]
+    old, new = (p.sums.drop_nulls("vc").group_by("vc").agg(pl.col("jobs").sum()) for p in (before, after))
     both = (
-        counts[0]
-        .join(counts[1], on="vc", suffix="_after")
+        old.join(new, on="vc", suffix="_after")
         .filter(pl.min_horizontal("jobs", "jobs_after") >= FEW)
         .sort(pl.col("jobs") + pl.col("jobs_after"), "vc", descending=[True, False])
     )
     return both["vc"].head(VCS).to_list(), max(0, both.height - VCS)
 
 
-def _row(measure: Measure, of: str, scope: str, sides: Sequence[Scoped]) -> dict[str, Any]:
-    before, after = (side.estimate(measure) for side in sides)
+def _row(measure: PeriodMeasure, of: str, scope: str, periods: Sequence[Scoped]) -> dict[str, Any]:
+    before, after = (period.estimate(measure) for period in periods)
     found = difference(before, after)
     few = measure.kind != "a day" and min(before.n, after.n) < FEW
     return {

@@ -1,4 +1,4 @@
-"""The value of a measure on one side, and in each resample of its days."""
+"""The value of a measure in one period, and in each resample of its days."""
 
 from __future__ import annotations
 
@@ -14,15 +14,11 @@ from tracekit.characterize.changes.verdicts import Estimate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from tracekit.array_types import Bools, Floats, Ints
+    from tracekit.characterize.changes.measures import PeriodMeasure
+    from tracekit.characterize.changes.periods import Period
+    from tracekit.characterize.changes.resampling import DayResamples
 
-    from tracekit.characterize.changes.measures import Measure
-    from tracekit.characterize.changes.resampling import Draws
-    from tracekit.characterize.changes.sides import Side
-
-    Bools = NDArray[np.bool_]
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
 
 __all__ = ["Resampled", "Scoped"]
 
@@ -30,51 +26,43 @@ _TELEMETRY = frozenset({"busy_pct", "samples"})
 
 
 class Resampled:
-    """A side and the draws of its days.
+    """A period and the resamples of its days.
 
     Parameters
     ----------
-    side : Side
-        What is known of the period.
+    period : Period
+        The period.
     groups : sequence of bool arrays, one value for each day
-        Days that may stand for each other.
+        Days that may replace each other.
     seed : sequence of int
-        Of the draws.
+        Seed of the resamples.
     """
 
-    def __init__(self, side: Side, groups: Sequence[Bools], seed: Sequence[int]) -> None:
-        self.side = side
+    def __init__(self, period: Period, groups: Sequence[Bools], seed: Sequence[int]) -> None:
+        self.period = period
         self._seed = (*seed,)
-        used = side.sums["day"].unique().sort()
-        self.draws = draw_days(_ints(side.days), _ints(used), groups, (*seed, 0))
+        used = period.sums["day"].unique().sort()
+        self.draws = draw_days(_ints(period.days), _ints(used), groups, (*seed, 0))
 
     @cached_property
-    def telemetry(self) -> Draws:
+    def telemetry(self) -> DayResamples:
         """Draws of the days with telemetry, which need not be those with submissions."""
-        days = _ints(self.side.telemetry["day"])
+        days = _ints(self.period.telemetry["day"])
         return draw_days(days, days, [np.ones(len(days), dtype=np.bool_)], (*self._seed, 1))
 
     def scoped(self, of: str | None = None, name: str | None = None) -> Scoped:
-        """Return what is known of all jobs, or of those whose column `of` says `name`."""
+        """Return all jobs, or those whose column `of` is `name`."""
         return Scoped(self, of, name)
 
 
 class Scoped:
-    """Some jobs of a side.
+    """Some jobs of a period: those whose column `of` is `name`, or all."""
 
-    Parameters
-    ----------
-    whole : Resampled
-        The side.
-    of, name : str, optional
-        The jobs whose column `of` says `name`; all by default.
-    """
-
-    def __init__(self, whole: Resampled, of: str | None, name: str | None) -> None:
-        self._whole = whole
-        side = whole.side
-        self._sums = side.sums if of is None else side.sums.filter(pl.col(of) == name)
-        self._values = side.values.lazy() if of is None else side.values.lazy().filter(pl.col(of) == name)
+    def __init__(self, resampled: Resampled, of: str | None, name: str | None) -> None:
+        self._resampled = resampled
+        period = resampled.period
+        self._sums = period.sums if of is None else period.sums.filter(pl.col(of) == name)
+        self._values = period.values.lazy() if of is None else period.values.lazy().filter(pl.col(of) == name)
         self._quantiles: dict[str, tuple[Ints, Floats]] = {}
 
     @property
@@ -82,11 +70,11 @@ class Scoped:
         """Their number."""
         return int(self._sums["jobs"].sum())
 
-    def estimate(self, measure: Measure) -> Estimate:
+    def estimate(self, measure: PeriodMeasure) -> Estimate:
         """Return a measure of these jobs."""
         if measure.kind == "quantile":
             return self._quantile(measure)
-        draws = self._whole.telemetry if measure.top in _TELEMETRY else self._whole.draws
+        draws = self._resampled.telemetry if measure.top in _TELEMETRY else self._resampled.draws
         top, tops = draws.sums(*self._column(measure.top))
         n = int(draws.sums(*self._column(measure.counts))[0])
         if measure.kind == "a day":
@@ -98,25 +86,25 @@ class Scoped:
         seen = len(np.unique(days[parts > 0]))
         return Estimate(top / bottom if bottom else np.nan, ratios, n, seen, draws.groups)
 
-    def _quantile(self, measure: Measure) -> Estimate:
+    def _quantile(self, measure: PeriodMeasure) -> Estimate:
         if measure.top not in self._quantiles:
             frame = self._values.select("day", measure.top).drop_nulls().collect()
             self._quantiles[measure.top] = (_ints(frame["day"]), frame[measure.top].to_numpy())
         days, values = self._quantiles[measure.top]
-        draws = self._whole.draws
-        (found,) = resampled_quantile(draws, days, values, [measure.share])
+        draws = self._resampled.draws
+        found = resampled_quantile(draws, days, values, measure.share)
         return Estimate(quantile(values, measure.share), found, len(values), len(np.unique(days)), draws.groups)
 
     def _column(self, name: str) -> tuple[Ints, Floats]:
         """Return the days and values of a column of sums; a day may occur several times."""
-        side = self._whole.side
+        period = self._resampled.period
         frame, column = self._sums, name
         if name == "all_jobs":
-            frame, column = side.sums, "jobs"
+            frame, column = period.sums, "jobs"
         elif name == "users":
-            frame = side.users
+            frame = period.users
         elif name in _TELEMETRY:
-            frame = side.telemetry
+            frame = period.telemetry
         return _ints(frame["day"]), frame[column].cast(pl.Float64).to_numpy()
 
 

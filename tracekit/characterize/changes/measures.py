@@ -1,6 +1,6 @@
 """What is compared: each measure with its one definition and where that comes from.
 
-Every measure is made of columns that `sides` reads from the shared views, summed by day, or of the values of single
+Every measure is made of columns that `periods` reads from the shared views, summed by day, or of the values of single
 jobs. A job belongs to the day of its submission with all that it did later; a telemetry sample to the day of its time.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CLASS_SHARE", "LONG_WAIT_S", "MEASURES", "Measure", "rule"]
+__all__ = ["CLASS_SHARE", "LONG_WAIT_S", "MEASURES", "PeriodMeasure", "rule"]
 
 LONG_WAIT_S = 600
 """A wait above this is a long one [s]; the limit is ours."""
@@ -18,7 +18,7 @@ Kind = Literal["a day", "ratio", "quantile"]
 
 
 @dataclass(frozen=True)
-class Measure:
+class PeriodMeasure:
     """One number of a period."""
 
     name: str
@@ -40,20 +40,20 @@ class Measure:
     tables: tuple[str, ...] = ()
     """Tables that both must have."""
     by_class: bool = True
-    """Whether it is taken for each size class too."""
+    """Whether it is computed for each size class too."""
     by_vc: bool = False
-    """Whether it is taken for each virtual cluster too."""
+    """Whether it is computed for each virtual cluster too."""
     for_cpu_jobs: bool = True
-    """Whether it says anything about jobs without GPUs."""
+    """Whether it applies to jobs without GPUs."""
     rare: bool = False
-    """Whether so few sources tell it that it is not missed where neither side does."""
+    """Whether so few sources state it that no note is made where neither period has it."""
 
 
 _STATUSES = ("arrivals", "statuses")
 _WAITS = ("arrivals", "queueing")
 
 MEASURES = (
-    Measure(
+    PeriodMeasure(
         "jobs a day",
         "jobs/day",
         "a day",
@@ -62,7 +62,7 @@ MEASURES = (
         "overview/arrivals_by_hour",
         by_vc=True,
     ),
-    Measure(
+    PeriodMeasure(
         "GPU-hours a day",
         "GPU-hours/day",
         "a day",
@@ -73,7 +73,7 @@ MEASURES = (
         by_vc=True,
         for_cpu_jobs=False,
     ),
-    Measure(
+    PeriodMeasure(
         "users active a day",
         "users/day",
         "a day",
@@ -83,7 +83,7 @@ MEASURES = (
         needs=("arrivals", "users"),
         by_class=False,
     ),
-    Measure(
+    PeriodMeasure(
         "median run time",
         "s",
         "quantile",
@@ -92,7 +92,7 @@ MEASURES = (
         "overview/summary, median_run_s",
         needs=("arrivals", "run_time"),
     ),
-    Measure(
+    PeriodMeasure(
         "median wait",
         "s",
         "quantile",
@@ -102,7 +102,7 @@ MEASURES = (
         needs=_WAITS,
         by_vc=True,
     ),
-    Measure(
+    PeriodMeasure(
         "90th percentile of waits",
         "s",
         "quantile",
@@ -112,7 +112,7 @@ MEASURES = (
         share=0.9,
         needs=_WAITS,
     ),
-    Measure(
+    PeriodMeasure(
         "jobs that waited more than 10 min",
         "share",
         "ratio",
@@ -124,7 +124,7 @@ MEASURES = (
         needs=_WAITS,
         by_vc=True,
     ),
-    Measure(
+    PeriodMeasure(
         "jobs completed",
         "share",
         "ratio",
@@ -134,7 +134,7 @@ MEASURES = (
         bottom="jobs",
         needs=_STATUSES,
     ),
-    Measure(
+    PeriodMeasure(
         "jobs failed",
         "share",
         "ratio",
@@ -145,7 +145,7 @@ MEASURES = (
         needs=_STATUSES,
         by_vc=True,
     ),
-    Measure(
+    PeriodMeasure(
         "jobs cancelled",
         "share",
         "ratio",
@@ -155,7 +155,7 @@ MEASURES = (
         bottom="jobs",
         needs=_STATUSES,
     ),
-    Measure(
+    PeriodMeasure(
         "GPU-hours in jobs that did not complete",
         "share",
         "ratio",
@@ -166,7 +166,7 @@ MEASURES = (
         needs=(*_STATUSES, "gpu_count"),
         for_cpu_jobs=False,
     ),
-    Measure(
+    PeriodMeasure(
         "mean GPU utilization",
         "percent",
         "ratio",
@@ -179,7 +179,7 @@ MEASURES = (
         tables=("gpu_utilization",),
         by_class=False,
     ),
-    Measure(
+    PeriodMeasure(
         "mean GPU utilization that jobs report",
         "percent",
         "ratio",
@@ -195,7 +195,7 @@ MEASURES = (
 )
 """What is compared over all jobs, in the order of reading."""
 
-CLASS_SHARE = Measure(
+CLASS_SHARE = PeriodMeasure(
     "share of all jobs",
     "share",
     "ratio",
@@ -211,5 +211,5 @@ CLASS_SHARE = Measure(
 
 def rule() -> str:
     """Return the definitions of all measures as free text."""
-    told = [f"{m.name}: {m.definition} ({m.source})." for m in (*MEASURES, CLASS_SHARE)]
-    return " ".join(t[:1].upper() + t[1:] for t in told)
+    definitions = [f"{m.name}: {m.definition} ({m.source})." for m in (*MEASURES, CLASS_SHARE)]
+    return " ".join(t[:1].upper() + t[1:] for t in definitions)

@@ -1,4 +1,4 @@
-"""What a reader has to know beside the numbers: the periods, their weekdays and zones, and what is left out."""
+"""The notes of a comparison: the periods, their weekdays and time zones, and what is left out."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ import numpy as np
 
 from tracekit.characterize.changes.measures import CLASS_SHARE, MEASURES
 from tracekit.characterize.changes.verdicts import FEWEST_DAYS
+from tracekit.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from tracekit.array_types import Bools
+    from tracekit.characterize.changes.periods import Period
 
-    from numpy.typing import NDArray
-
-    from tracekit.characterize.changes.sides import Side
-
-    Bools = NDArray[np.bool_]
 
 __all__ = ["groups_of_days", "remarks"]
 
@@ -24,43 +21,31 @@ _ALIKE = 0.02
 """Up to this difference of the shares of weekend days the two mixes of days count as the same."""
 
 
-def groups_of_days(before: Side, after: Side) -> tuple[list[Bools], list[Bools]]:
-    """Return, for each side, within which of its days is resampled: weekdays and weekends apart, or all together.
+def groups_of_days(before: Period, after: Period) -> tuple[list[Bools], list[Bools]]:
+    """Return, for each period, the groups of days within which days are resampled: weekdays and weekends, or all days.
 
-    Apart needs five days of each kind on both sides, and about the same share of weekend days: where the shares
-    differ, so would the sums, and the draws have to carry that.
+    Two groups need five days of each kind in both periods, and about the same share of weekend days: where the shares
+    differ, so would the sums, and the resamples have to reflect that.
     """
-    kinds = [_weekend(side) for side in (before, after)]
+    kinds = [_weekend(period) for period in (before, after)]
     apart = all(min(kind.sum(), (~kind).sum()) >= FEWEST_DAYS for kind in kinds)
     if apart and _dated(before, after) and abs(kinds[0].mean() - kinds[1].mean()) <= _ALIKE:
         return [~kinds[0], kinds[0]], [~kinds[1], kinds[1]]
     return [np.ones_like(kinds[0])], [np.ones_like(kinds[1])]
 
 
-def _weekend(side: Side) -> Bools:
-    weekend: Bools = (side.days.to_numpy() + 3) % 7 >= 5  # 1970-01-01 was a Thursday
+def _weekend(period: Period) -> Bools:
+    weekend: Bools = (period.days.to_numpy() + 3) % 7 >= 5  # 1970-01-01 was a Thursday
     return weekend
 
 
-def _dated(before: Side, after: Side) -> bool:
+def _dated(before: Period, after: Period) -> bool:
     """Return whether days of the week are known."""
     return "relative" not in {before.time_base, after.time_base}
 
 
-def remarks(before: Side, after: Side, *, groups: int, vcs_left: int, split: bool) -> tuple[str, ...]:
-    """Return the notes of a comparison, one sentence each without a full stop.
-
-    Parameters
-    ----------
-    before, after : Side
-        What was compared.
-    groups : int
-        Groups of days within which was resampled.
-    vcs_left : int
-        Virtual clusters that are left out.
-    split : bool
-        Whether both are parts of one Trace.
-    """
+def remarks(before: Period, after: Period, *, groups: int, vcs_left: int, split: bool) -> tuple[str, ...]:
+    """Return the notes of a comparison, one sentence each without a full stop."""
     notes = [f"{_period('before', before)}; {_period('after', after)}"]
     notes += _time_base(before, after, split=split)
     if before.timezone != after.timezone:
@@ -75,15 +60,11 @@ def remarks(before: Side, after: Side, *, groups: int, vcs_left: int, split: boo
     return tuple(notes)
 
 
-def _period(name: str, side: Side) -> str:
-    return f"{name}: {side.period}, {_counted(len(side.days), 'day')}, {_counted(side.jobs, 'job')}"
+def _period(name: str, period: Period) -> str:
+    return f"{name}: {period.dates}, {counted(len(period.days), 'days')}, {counted(period.jobs, 'jobs')}"
 
 
-def _counted(number: int, one: str) -> str:
-    return f"{number:,} {one}" + ("" if number == 1 else "s")
-
-
-def _time_base(before: Side, after: Side, *, split: bool) -> list[str]:
+def _time_base(before: Period, after: Period, *, split: bool) -> list[str]:
     bases = {before.time_base, after.time_base}
     notes = []
     if "relative" in bases:
@@ -98,8 +79,8 @@ def _time_base(before: Side, after: Side, *, split: bool) -> list[str]:
     return notes
 
 
-def _weekends(before: Side, after: Side, groups: int) -> list[str]:
-    mixes = [float(_weekend(side).mean()) for side in (before, after)]
+def _weekends(before: Period, after: Period, groups: int) -> list[str]:
+    mixes = [float(_weekend(period).mean()) for period in (before, after)]
     if groups > 1:
         return ["days are resampled within weekdays and within weekends"]
     if abs(mixes[0] - mixes[1]) > _ALIKE:
@@ -108,7 +89,7 @@ def _weekends(before: Side, after: Side, groups: int) -> list[str]:
     return []
 
 
-def _order(before: Side, after: Side) -> list[str]:
+def _order(before: Period, after: Period) -> list[str]:
     if not {before.time_base, after.time_base} <= {"absolute"}:
         return []
     if before.days[0] > after.days[-1]:
@@ -118,18 +99,14 @@ def _order(before: Side, after: Side) -> list[str]:
     return []
 
 
-def _left_out(before: Side, after: Side) -> list[str]:
-    """Return which measures cannot be told and why; the many of one reason together."""
+def _left_out(before: Period, after: Period) -> list[str]:
+    """Return which measures are missing and why, those with the same reason in one note."""
     reasons: dict[str, list[str]] = {}
     for measure in (*MEASURES, CLASS_SHARE):
-        sides = [(name, side.lacks(measure)) for name, side in (("before", before), ("after", after))]
-        lacking = [(name, why) for name, why in sides if why is not None]
-        if not lacking or (measure.rare and len(lacking) == len(sides)):
+        periods = [(name, period.lacks(measure)) for name, period in (("before", before), ("after", after))]
+        lacking = [(name, why) for name, why in periods if why is not None]
+        if not lacking or (measure.rare and len(lacking) == len(periods)):
             continue
         where = " and ".join(name for name, _ in lacking)
         reasons.setdefault(f"the trace {where} {lacking[0][1]}", []).append(measure.name)
-    return [f"left out: {_listed(names)}, since {why}" for why, names in reasons.items()]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)
+    return [f"left out: {', '.join(names)}, since {why}" for why, names in reasons.items()]

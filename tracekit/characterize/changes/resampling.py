@@ -1,7 +1,7 @@
-"""Resampling of whole days: sums and quantiles of what would have been seen with other days of the same kind.
+"""A bootstrap over whole days: sums and quantiles in resamples of the days of a period.
 
-Jobs of one day meet in the queue, come from the same users and fail for the same reasons: days are drawn again, not
-jobs. All measures of a side share its draws.
+Jobs of one day meet in the queue, come from the same users and fail for the same reasons: days are resampled, not
+jobs. All measures of a period share its resamples.
 """
 
 from __future__ import annotations
@@ -14,25 +14,22 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from tracekit.array_types import Bools, Floats, Ints
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-    Bools = NDArray[np.bool_]
 
-__all__ = ["RESAMPLES", "Draws", "draw_days", "quantile", "resampled_quantile"]
+__all__ = ["RESAMPLES", "DayResamples", "draw_days", "quantile", "resampled_quantile"]
 
 RESAMPLES = 1000
 
 _CELLS = 20_000_000
 """Most numbers in one table, so that memory is bounded whatever the period."""
 _GRID = 4096
-"""Most different values that a resampled quantile tells apart."""
+"""Most distinct values of a resampled quantile."""
 
 
 @dataclass(frozen=True)
-class Draws:
-    """The days of a side, drawn again and again.
+class DayResamples:
+    """Resamples of the days of a period.
 
     Attributes
     ----------
@@ -53,8 +50,7 @@ class Draws:
 
     def place(self, days: Ints) -> Ints:
         """Return the positions of days in `used`."""
-        found: Ints = np.searchsorted(self.used, days)
-        return found
+        return np.searchsorted(self.used, days)
 
     def sums(self, days: Ints, values: Floats) -> tuple[float, Floats]:
         """Return the sum of `values`, and that of each resample."""
@@ -62,18 +58,18 @@ class Draws:
         return float(by_day.sum()), self.weights @ by_day
 
 
-def draw_days(days: Ints, used: Ints, groups: Sequence[Bools], seed: Sequence[int]) -> Draws:
-    """Draw as many days as there are, with replacement and within each group, over and over.
+def draw_days(days: Ints, used: Ints, groups: Sequence[Bools], seed: Sequence[int]) -> DayResamples:
+    """Resample the days of a period with replacement, within each group.
 
     Parameters
     ----------
     days : int array
-        All days of the side.
+        All days of the period.
     used : int array
-        Those of them with anything on them. The others are drawn too, but all alike, so that a period of many empty
-        days costs nothing.
+        Days with a job or sample. Empty days are drawn too, but as one, so that a period of many empty days costs
+        nothing.
     groups : sequence of bool arrays, one value for each of `days`
-        Which days may stand for each other.
+        Which days may replace each other.
     seed : sequence of int
         The same seed gives the same draws.
     """
@@ -87,7 +83,7 @@ def draw_days(days: Ints, used: Ints, groups: Sequence[Bools], seed: Sequence[in
             continue
         chances = np.append(np.full(len(mine), 1 / size), max(0.0, 1 - len(mine) / size))
         weights[:, mine] = generator.multinomial(size, chances / chances.sum(), size=count)[:, :-1]
-    return Draws(used, weights, len(days), len(groups))
+    return DayResamples(used, weights, len(days), len(groups))
 
 
 def quantile(values: Floats, share: float) -> float:
@@ -95,35 +91,32 @@ def quantile(values: Floats, share: float) -> float:
     return float(np.quantile(values, share)) if len(values) else np.nan
 
 
-def resampled_quantile(draws: Draws, days: Ints, values: Floats, shares: Sequence[float]) -> list[Floats]:
-    """Return quantiles of the values on the days of each resample; NaN where it holds none.
+def resampled_quantile(draws: DayResamples, days: Ints, values: Floats, share: float) -> Floats:
+    """Return a quantile of the values on the days of each resample; NaN where it holds none.
 
     Up to 4,096 different values the result is exact. Beyond that values are first replaced by the mean of about one
     4,096th of them, their neighbours by rank: the rank of a quantile is then off by at most 0.025 %.
 
     Parameters
     ----------
-    draws : Draws
+    draws : DayResamples
         The resamples.
     days, values : arrays, shape (n,)
         The day of each value, and the value.
-    shares : sequence of float
-        Which quantiles [0..1].
+    share : float
+        Which quantile [0..1].
     """
     if not len(values):
-        return [np.full(len(draws.weights), np.nan) for _ in shares]
+        return np.full(len(draws.weights), np.nan)
     codes, levels = _levels(values, max(256, min(_GRID, _CELLS // len(draws.used))))
     blocks = len(draws.used)
     counts = np.bincount(codes * blocks + draws.place(days), minlength=len(levels) * blocks)
     upto = np.cumsum(counts.reshape(len(levels), blocks), axis=0, dtype=np.float64)
     totals = draws.weights @ upto[-1]
-    found = []
-    for share in shares:
-        rank = share * np.maximum(totals - 1, 0)
-        low = levels[_level_of(upto, draws.weights, np.floor(rank))]
-        high = levels[_level_of(upto, draws.weights, np.ceil(rank))]
-        found.append(np.where(totals > 0, low + (high - low) * (rank - np.floor(rank)), np.nan))
-    return found
+    rank = share * np.maximum(totals - 1, 0)
+    low = levels[_level_of(upto, draws.weights, np.floor(rank))]
+    high = levels[_level_of(upto, draws.weights, np.ceil(rank))]
+    return np.where(totals > 0, low + (high - low) * (rank - np.floor(rank)), np.nan)
 
 
 def _levels(values: Floats, most: int) -> tuple[Ints, Floats]:

@@ -1,4 +1,4 @@
-"""Is a difference more than noise: its interval, its p-value, and what many comparisons at once do to that."""
+"""Whether a difference is more than noise: its interval, its p-value, and the correction for many comparisons."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from tracekit.array_types import Floats
 
-    Floats = NDArray[np.float64]
 
-__all__ = ["FEWEST_DAYS", "RULE", "Difference", "Estimate", "adjusted", "difference"]
+__all__ = ["FEWEST_DAYS", "RULE", "Estimate", "MeasureDifference", "adjusted", "difference"]
 
 FEWEST_DAYS = 5
-"""With fewer days on a side nothing is said: too few blocks to resample, as in the comparison of policies."""
+"""With fewer days in a period there is no verdict: too few blocks to resample, as in the comparison of policies."""
 
 _LOST = 0.1
 """Largest share of resamples without a value."""
 
 _DUST = 1e-9
-"""A relative change of less is what rounding leaves of equal numbers."""
+"""A smaller relative change is rounding error."""
 
 RULE = (
     "The 95 % interval of the difference draws whole days again on each side, 1,000 times, and runs from the 2.5th to"
@@ -39,7 +38,7 @@ RULE = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measure on one side."""
+    """A measure in one period."""
 
     value: float
     """NaN where there is none."""
@@ -48,14 +47,14 @@ class Estimate:
     n: int
     """Observations."""
     days: int
-    """Days that it rests on."""
+    """Days that it is computed from."""
     groups: int = 1
     """Groups of days within which days were drawn."""
 
 
 @dataclass(frozen=True)
-class Difference:
-    """What two sides differ by."""
+class MeasureDifference:
+    """The difference of a measure between two periods."""
 
     value: float | None
     low: float | None
@@ -68,25 +67,25 @@ class Difference:
     """None where there is too little data."""
 
 
-def difference(before: Estimate, after: Estimate) -> Difference:
-    """Return what two sides differ by, with intervals and p-value."""
+def difference(before: Estimate, after: Estimate) -> MeasureDifference:
+    """Return the difference between two periods, with intervals and p-value."""
     value = _known(after.value - before.value)
     if value is not None and abs(value) <= _DUST * max(abs(before.value), abs(after.value)):
         value = 0.0
     relative = _known(value / before.value) if value is not None and before.value else None
     few = min(before.days, after.days) < FEWEST_DAYS
     if value is None or few:
-        return Difference(value, None, None, relative, None, None, None)
+        return MeasureDifference(value, None, None, relative, None, None, None)
     # A period of unusual length has fewer resamples; both sides use the same number.
     n = min(len(before.resampled), len(after.resampled))
     old, new = before.resampled[:n], after.resampled[:n]
     low, high = _ends(new - old)
     if low is None:
-        return Difference(value, None, None, relative, None, None, None)
+        return MeasureDifference(value, None, None, relative, None, None, None)
     with np.errstate(divide="ignore", invalid="ignore"):
         changes = np.where(old != 0, (new - old) / old, np.nan)
     ends = _ends(changes) if relative is not None else (None, None)
-    return Difference(value, low, high, relative, *ends, _p(value, before, after))
+    return MeasureDifference(value, low, high, relative, *ends, _p(value, before, after))
 
 
 def _known(number: float) -> float | None:
@@ -104,18 +103,19 @@ def _p(value: float, before: Estimate, after: Estimate) -> float:
     """Return the two-sided p-value of a difference of 0: the larger of Welch's, and Student's with one variance."""
     if value == 0:
         return 1.0
-    sides = (before, after)
-    freedoms = [side.days - side.groups for side in sides]
+    estimates = (before, after)
+    freedoms = [e.days - e.groups for e in estimates]
     # n days drawn out of n spread by (n - 1) / n too little.
     variances = [
-        float(np.nanvar(side.resampled)) * side.days / freedom for side, freedom in zip(sides, freedoms, strict=True)
+        float(np.nanvar(estimate.resampled)) * estimate.days / freedom
+        for estimate, freedom in zip(estimates, freedoms, strict=True)
     ]
     apart = sum(variances)
     if apart == 0:
         return 0.0
     welch = apart**2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
-    of_a_day = sum(v * s.days * f for v, s, f in zip(variances, sides, freedoms, strict=True)) / sum(freedoms)
-    together = of_a_day * sum(1 / side.days for side in sides)
+    of_a_day = sum(v * s.days * f for v, s, f in zip(variances, estimates, freedoms, strict=True)) / sum(freedoms)
+    together = of_a_day * sum(1 / e.days for e in estimates)
     return max(_tails(value, apart, welch), _tails(value, together, sum(freedoms)))
 
 

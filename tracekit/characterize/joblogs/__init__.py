@@ -1,4 +1,4 @@
-"""Why trials failed, read from what their jobs printed: logs to reasons by ordered rules.
+"""Find the reasons of failed trials in the logs of their jobs, by ordered rules.
 
 book = load_rules(["mine.toml"])
 found = classify_logs([Path("logs")], rules=book, trace=Trace.open("my-trace"))
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tracekit.characterize.joblogs.classify import Classifier, Hit, LogFinding
 from tracekit.characterize.joblogs.logs import LogNames
-from tracekit.characterize.joblogs.rules import Reason, Rule, RuleBook, load_rules
+from tracekit.characterize.joblogs.rules import LogRule, Reason, RuleBook, load_rules
 from tracekit.characterize.joblogs.run import Classification, Failure, ReasonCount, classify_logs
 from tracekit.characterize.joblogs.write import add_to_trace, check_target, evidence_file, write_failures
 
@@ -20,9 +20,9 @@ __all__ = [
     "Hit",
     "LogFinding",
     "LogNames",
+    "LogRule",
     "Reason",
     "ReasonCount",
-    "Rule",
     "RuleBook",
     "add_to_trace",
     "check_target",

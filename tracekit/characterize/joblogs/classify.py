@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from tracekit.characterize.joblogs.matcher import matches
-from tracekit.characterize.joblogs.search import PIECE, Found, Searcher, plain
+from tracekit.characterize.joblogs.search import PIECE, RuleMatch, Searcher, plain
 
 if TYPE_CHECKING:
     from tracekit.characterize.joblogs.rules import RuleBook
@@ -52,7 +52,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class LogFinding:
-    """What one log tells."""
+    """The finding of one log."""
 
     hit: Hit | None
     ends_well: bool
@@ -64,13 +64,7 @@ class LogFinding:
 
 
 class Classifier:
-    """Classifies logs by the rules of a book.
-
-    Parameters
-    ----------
-    book : RuleBook
-        From `load_rules`.
-    """
+    """Classifies logs by the rules of a book."""
 
     def __init__(self, book: RuleBook) -> None:
         self.book = book
@@ -78,7 +72,7 @@ class Classifier:
         self._tail = max(_END, *((rule.within_last_kib or 0) << 10 for rule in book.rules), 0)
 
     def classify(self, stream: _Readable, chunk: int = CHUNK) -> LogFinding:
-        """Read a log to its end and return what it tells; the result does not depend on `chunk`.
+        """Read a log to its end and return its finding, which does not depend on `chunk`.
 
         Parameters
         ----------
@@ -113,7 +107,7 @@ class Classifier:
         return self._judge(scan, tail, size)
 
     def _judge(self, scan: _Scan, tail: bytes, size: int) -> LogFinding:
-        """Add what only the end of the log can tell."""
+        """Add the rules and signs that apply to the end of the log."""
         begins, lines = _last_lines(tail)
         well = matches(lines, self.book.ends_well)
         sign = matches(lines, self.book.failure_signs)
@@ -159,7 +153,7 @@ class _Scan:
             if found is not None:
                 self._take(found, 0)
 
-    def _take(self, found: Found, lines_before: int) -> None:
+    def _take(self, found: RuleMatch, lines_before: int) -> None:
         self.hit = _hit(found, self.line_feeds + lines_before + 1)
         self._below = found.rank
 
@@ -191,7 +185,7 @@ class _Partial:
         return [bytes(self._head[:PIECE]), (bytes(self._head) + self._tail)[-PIECE:]]
 
 
-def _hit(found: Found, line: int) -> Hit:
+def _hit(found: RuleMatch, line: int) -> Hit:
     return Hit(found.rank, found.signature, line, _printable(found.line))
 
 

@@ -1,4 +1,4 @@
-"""Find the logs below a folder and tell from their names which trial each belongs to."""
+"""Find the logs below a folder, and the trial that each belongs to by its name."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Owner(NamedTuple):
 
     job_id: str
     attempt: int | None
-    """From 0; None when the name does not tell."""
+    """From 0; None when the name does not state it."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class LogFile:
 
 @dataclass
 class LogSet:
-    """The logs found, and what was passed over."""
+    """The logs found, and how many other files were skipped."""
 
     files: list[LogFile]
     passed_over: Counter[str] = field(default_factory=Counter)

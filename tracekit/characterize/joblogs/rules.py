@@ -1,7 +1,7 @@
 """The rules that name the reason of a failure: rules.toml and files of the user's own.
 
 A rules file is a list of `[[rule]]` in the order in which they are tried, root causes first. The keys are those of
-`Rule`; `docs/classify-logs.md` explains them with examples.
+`LogRule`; `docs/classify-logs.md` explains them with examples.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tracekit.toml_text import TomlText
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["CATEGORIES", "NO_SIGNATURE", "Reason", "Rule", "RuleBook", "load_rules"]
+__all__ = ["CATEGORIES", "NO_SIGNATURE", "LogRule", "Reason", "RuleBook", "load_rules"]
 
 CATEGORIES = ("infrastructure", "engine", "user")
 """Families of reasons: the cluster (IF), the deep-learning framework and CUDA (AE), code and configuration (U)."""
@@ -48,31 +48,31 @@ NO_SIGNATURE = Reason("no_signature", "No signature", None, "read the log; add a
 
 
 @dataclass(frozen=True)
-class Rule:
+class LogRule:
     """Signatures of one reason that are tried together."""
 
     reason: Reason
     signatures: tuple[str, ...]
     """Regular expressions in RE2's syntax, for one line without its end."""
     unless: tuple[str, ...] = ()
-    """A line that one of these matches too is no hit."""
+    """A line that one of these matches as well is not a hit."""
     within_last_kib: int | None = None
     """The line has to begin within this many KiB of the end of its file; such a rule takes the last hit."""
     status: tuple[str, ...] = ()
-    """Statuses of an attempt that alone tell the reason when no line does."""
+    """Statuses of an attempt that imply the reason when no line matches."""
 
 
 @dataclass(frozen=True)
 class RuleBook:
     """All rules in the order in which they are tried, and the signs of how a job ended."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[LogRule, ...]
     ignore: tuple[str, ...] = ()
     """A line that one of these matches is never a hit."""
     ends_well: tuple[str, ...] = ()
-    """A line near the end of a log that tells that the job succeeded: hits above it were overcome."""
+    """Expressions for a line near the end of a log that shows that the job succeeded in spite of hits above it."""
     failure_signs: tuple[str, ...] = ()
-    """A line near the end of a log that tells that something went wrong, though not what."""
+    """Expressions for a line near the end of a log that shows that something went wrong, though not what."""
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
@@ -81,7 +81,7 @@ class RuleBook:
 
 
 def load_rules(files: Iterable[str | Path] = (), *, built_in: bool = True) -> RuleBook:
-    """Return the rules of tracekit together with those of the user.
+    """Return the built-in rules together with those of the user.
 
     Parameters
     ----------
@@ -94,11 +94,11 @@ def load_rules(files: Iterable[str | Path] = (), *, built_in: bool = True) -> Ru
     Raises
     ------
     UsageError
-        A file cannot be read, is no TOML, or a rule in it cannot be used; the line of the rule is told.
+        A file cannot be read, is no TOML, or a rule in it cannot be used; the error names the line of the rule.
     """
     known: dict[str, Reason] = {NO_SIGNATURE.name: NO_SIGNATURE}
-    own = _File(_BUILT_IN, known) if built_in else None
-    given = [_File(Path(file), known) for file in files]
+    own = _RulesFile(_BUILT_IN, known) if built_in else None
+    given = [_RulesFile(Path(file), known) for file in files]
     before = [f for f in given if not f.after]
     books = [*before, *([own] if own else []), *(f for f in given if f.after)]
     return RuleBook(
@@ -109,7 +109,7 @@ def load_rules(files: Iterable[str | Path] = (), *, built_in: bool = True) -> Ru
     )
 
 
-class _File:
+class _RulesFile:
     """One rules file, checked."""
 
     def __init__(self, path: Path, known: dict[str, Reason]) -> None:
@@ -127,7 +127,7 @@ class _File:
             raise self._wrong("rule", "has to be a list of tables", "begin each with [[rule]]")
         self.rules = [self._rule(number, entry, known) for number, entry in enumerate(entries)]
 
-    def _rule(self, number: int, entry: dict[str, Any], known: dict[str, Reason]) -> Rule:
+    def _rule(self, number: int, entry: dict[str, Any], known: dict[str, Reason]) -> LogRule:
         self._line = self._text.line(("rule", number))
         self._only_known(entry, _RULE_KEYS)
         for key in _TEXTS:
@@ -141,7 +141,7 @@ class _File:
         near = entry.get("within_last_kib")
         if near is not None and (type(near) is not int or near < 1):
             raise self._wrong("within_last_kib", f"{near!r} is not a whole number from 1")
-        return Rule(reason, signatures, self._patterns(entry, "unless"), near, status)
+        return LogRule(reason, signatures, self._patterns(entry, "unless"), near, status)
 
     def _reason(self, entry: dict[str, Any], known: dict[str, Reason]) -> Reason:
         name = entry.get("reason", "")

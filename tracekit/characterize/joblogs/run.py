@@ -6,10 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+import polars as pl
+
 from tracekit.characterize.joblogs.classify import Classifier, Hit
 from tracekit.characterize.joblogs.logs import LogNames, find_logs, open_log
 from tracekit.characterize.joblogs.rules import NO_SIGNATURE, Reason, load_rules
-from tracekit.characterize.joblogs.trials import KnownJobs, Trial, trials_by_name
+from tracekit.characterize.joblogs.trials import KnownJobs, TrialLogs, trials_by_name
 from tracekit.damage import explain_damage
 from tracekit.errors import SourceError
 from tracekit.progress import Progress
@@ -18,8 +20,6 @@ from tracekit.trace import Trace
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-
-    import polars as pl
 
     from tracekit.characterize.joblogs.classify import LogFinding
     from tracekit.characterize.joblogs.logs import LogFile
@@ -32,12 +32,12 @@ __all__ = ["Classification", "Failure", "ReasonCount", "classify_logs"]
 class Failure:
     """One failed trial and its reason."""
 
-    trial: Trial
+    trial: TrialLogs
     reason: Reason
     signature: str | None
     """The rule that matched; None when none did."""
     log_file: str | None = None
-    """The log with the line that tells."""
+    """The log with the line that matched."""
     line: int | None = None
     """Number of that line, from 1."""
     text: str | None = None
@@ -56,7 +56,7 @@ class ReasonCount(NamedTuple):
 
 @dataclass
 class Classification:
-    """What the logs tell, and what was not read."""
+    """The failures found in logs, and counts of what was and was not read."""
 
     failures: list[Failure] = field(default_factory=list)
     logs: int = 0
@@ -90,8 +90,6 @@ class Classification:
 
     def frame(self) -> pl.DataFrame:
         """Return a row for each failed trial: the columns of the table failures, then log_file, line and text."""
-        import polars as pl
-
         from tracekit import schema
 
         types = {**schema.common("failures").polars, "log_file": pl.String(), "line": pl.Int64(), "text": pl.String()}
@@ -112,7 +110,7 @@ def classify_logs(
     names: LogNames | None = None,
     progress: Progress | None = None,
 ) -> Classification:
-    """Read logs and tell for each failed trial why it failed.
+    """Read logs and find the reason of each failed trial.
 
     With a Trace, the trials that it says failed get a reason; those of unknown status get one if their log shows a
     failure. Without a Trace, every trial whose log shows a failure gets one.
@@ -128,7 +126,7 @@ def classify_logs(
     names : LogNames, optional
         How names of logs are read.
     progress : Progress, optional
-        Is told how many bytes were read.
+        Shows how many bytes were read.
 
     Raises
     ------
@@ -171,7 +169,7 @@ class _Reader:
         self._alone = alone
         self._by_status = {s: rule.reason for rule in reversed(classifier.book.rules) for s in rule.status}
 
-    def failure(self, trial: Trial) -> Failure | None:
+    def failure(self, trial: TrialLogs) -> Failure | None:
         """Read the logs of a trial together and return its failure, if it has one."""
         best: tuple[Hit, LogFile] | None = None
         sign = False

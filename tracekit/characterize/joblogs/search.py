@@ -18,11 +18,10 @@ from tracekit.characterize.joblogs.literals import required_literals
 from tracekit.characterize.joblogs.matcher import matches
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from tracekit.array_types import Ints
     from tracekit.characterize.joblogs.rules import RuleBook
 
-__all__ = ["PIECE", "Found", "Searcher", "pieces", "plain"]
+__all__ = ["PIECE", "RuleMatch", "Searcher", "pieces", "plain"]
 
 PIECE = 16 << 10
 """How much of the beginning and of the end of an overlong line is looked at [bytes]."""
@@ -35,7 +34,7 @@ _FOLDED = bytes(b if b < 128 else ord("?") for b in bytes(range(256)).lower().re
 """For each byte of a log one that texts are looked for in: small letters, one kind of line break, ASCII only."""
 
 
-class Found(NamedTuple):
+class RuleMatch(NamedTuple):
     """A line for which a rule holds."""
 
     rank: int
@@ -57,13 +56,7 @@ class _Signature(NamedTuple):
 
 
 class Searcher:
-    """Searches blocks of lines for the rules of a book.
-
-    Parameters
-    ----------
-    book : RuleBook
-        Its rules are known by their ranks.
-    """
+    """Searches blocks of lines for the rules of a book."""
 
     def __init__(self, book: RuleBook) -> None:
         self._book = book
@@ -76,7 +69,7 @@ class Searcher:
 
     def best(
         self, block: npt.NDArray[np.uint8], below: int, *, tail: bool = False, after: int | None = None
-    ) -> Found | None:
+    ) -> RuleMatch | None:
         """Return the best rule that holds for a line of `block`.
 
         Parameters
@@ -116,9 +109,7 @@ class Searcher:
                 return found
         return None
 
-    def _hit(
-        self, rank: int, patterns: list[str], lines: _Lines, number: npt.NDArray[np.int64], pieces: pa.Array
-    ) -> Found | None:
+    def _hit(self, rank: int, patterns: list[str], lines: _Lines, number: Ints, pieces: pa.Array) -> RuleMatch | None:
         """Return the first line for which the rule holds, the last for a rule that holds near the end."""
         hit = matches(pieces, tuple(patterns))
         near = self._near[rank]
@@ -131,7 +122,7 @@ class Searcher:
         chosen = int(np.flatnonzero(hit)[0 if near is None else -1])
         line = pieces[chosen].as_py()
         signature = next(pattern for pattern in patterns if matches([line], (pattern,))[0])
-        return Found(rank, signature, int(lines.begins[number[chosen]]), line)
+        return RuleMatch(rank, signature, int(lines.begins[number[chosen]]), line)
 
 
 class _Lines:
@@ -153,7 +144,7 @@ class _Lines:
     def __len__(self) -> int:
         return len(self.begins) - 1
 
-    def holding(self, texts: list[str]) -> tuple[npt.NDArray[np.int64], set[str]]:
+    def holding(self, texts: list[str]) -> tuple[Ints, set[str]]:
         """Return the lines that hold one of some texts in small letters, and the texts that are held."""
         if not texts:
             return np.empty(0, dtype=np.int64), set()
@@ -164,7 +155,7 @@ class _Lines:
         held = lines.str.extract_many(texts, overlapping=True)
         return np.flatnonzero(held.list.len() > 0), set(held.explode().drop_nulls().unique())
 
-    def pieces(self, number: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    def pieces(self, number: Ints) -> tuple[Ints, pa.Array]:
         """Return what of some lines is to be matched: the number of the line and the text of each piece."""
         begins, ends = self.begins[number], self.begins[number + 1] - 1
         if (ends - begins <= 2 * PIECE).all():

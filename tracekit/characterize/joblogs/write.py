@@ -25,7 +25,7 @@ _EVIDENCE = ("job_id", "attempt", "reason", "log_file", "line", "text")
 
 
 def evidence_file(out: Path) -> Path:
-    """Return the file beside `out` that tells the line of each reason.
+    """Return the file beside `out` with the line behind each reason.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def evidence_file(out: Path) -> Path:
 
 
 def write_failures(frame: pl.DataFrame, out: Path, *, force: bool = False) -> None:
-    """Write the table failures as Parquet, and beside it a CSV file with the line that tells each reason.
+    """Write the table failures as Parquet, and beside it a CSV file with the line behind each reason.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def check_target(out: Path, *, force: bool) -> None:
 
 
 def add_to_trace(trace: Trace | str | Path, frame: pl.DataFrame, *, force: bool = False) -> Trace:
-    """Give a Trace the table failures and return it; it is replaced whole or stays as it was.
+    """Add the table failures to a Trace and return it; it is replaced as a whole or not at all.
 
     Parameters
     ----------

@@ -12,11 +12,9 @@ from tracekit.guidelines.intervals import over_days
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
+    from tracekit.array_types import Floats
     from tracekit.guidelines.interface import Number
 
-    Floats = NDArray[np.float64]
 
 __all__ = ["pooled_drop", "sizes_with_both"]
 

@@ -33,8 +33,7 @@ def _find(evidence: Evidence) -> Finding:
         notes=(
             (
                 "Placeable is the part of a wait that queuing/delay_causes explains neither by quota nor by "
-                "fragmentation: "
-                "free GPUs on the fewest nodes were there, and the VC was within its quota."
+                "fragmentation: free GPUs on the fewest nodes were there, and the VC was within its quota."
             ),
             *answer.notes,
         ),

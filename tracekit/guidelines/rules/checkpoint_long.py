@@ -48,9 +48,8 @@ def _find(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                "An attempt of unknown end that was tried again counts as failed. Checkpoints are not known: "
-                "what jobs save "
-                "today already is not subtracted."
+                "An attempt of unknown end that was tried again counts as failed. Checkpoints are not known: what jobs "
+                "save today already is not subtracted."
             ),
         ),
         text="" if failures else none,
@@ -73,9 +72,8 @@ GUIDELINE = Guideline(
         Threshold("long_failures", "at least", 10, "ours: fewer may be one user's accident"),
     ),
     finding=(
-        "{long_failures} failed after a day or more and took {lost_gpu_hours}, {lost_share} of all; a checkpoint "
-        "an hour "
-        "would have kept at least {saved_gpu_hours} of it."
+        "{long_failures} failed after a day or more and took {lost_gpu_hours}, {lost_share} of all; a checkpoint an "
+        "hour would have kept at least {saved_gpu_hours} of it."
     ),
     find=_find,
     advice=(

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.sweeps.node_failures import adjust, excess_among_attempts
+from tracekit.characterize.timelines.node_failures import adjust, excess_among_attempts
 from tracekit.guidelines.interface import Finding, Guideline, LackingError, Measure, Number, Practice, Threshold
 from tracekit.guidelines.intervals import share_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from tracekit.array_types import Ints
     from tracekit.guidelines.evidence import Evidence
 
 __all__ = ["GUIDELINE"]
@@ -94,7 +93,7 @@ def _of_many_users(evidence: Evidence, nodes: pl.DataFrame, excess: pl.DataFrame
     """
     tried = evidence.sql(_BY_USER)
     if tried["who"].null_count() == len(tried):
-        raise LackingError("The log names no users, so that a node cannot be told from a user whose jobs fail there.")
+        raise LackingError("The log names no users, so that a bad node looks like a user whose jobs fail there.")
     everything = _by_kind(tried)
     p_values = dict(nodes.select("node_id", "p_value").iter_rows())
     by_node, by_user = (tried.partition_by(column, as_dict=True) for column in ("node_id", "who"))
@@ -110,7 +109,7 @@ def _of_many_users(evidence: Evidence, nodes: pl.DataFrame, excess: pl.DataFrame
     return excess.join(again, on="node_id", how="left", maintain_order="left").filter(pl.col(_WITHOUT) <= _LEVEL)
 
 
-def _by_kind(tried: pl.DataFrame) -> NDArray[np.int64]:
+def _by_kind(tried: pl.DataFrame) -> Ints:
     """Return the failed attempts and the attempts by size class, shape (2, 7)."""
     kinds = tried["kind"].to_numpy()
     columns = (tried[name].to_numpy() for name in ("failed_attempts", "attempts"))

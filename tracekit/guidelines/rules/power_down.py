@@ -27,8 +27,8 @@ WHERE time <= (SELECT max(submit_time) FROM jobs)
 GROUP BY time
 ORDER BY time
 """
-"""Every hour, since that is the sweep's default, up to the last submission: later ones the log does not tell, so that
-nodes which run empty then are no idle ones."""
+"""Every hour, the default step of free_gpus, up to the last submission: after it the log holds no new jobs, and nodes
+that run empty then are not idle ones."""
 
 
 def _find(evidence: Evidence) -> Finding:
@@ -152,6 +152,6 @@ GUIDELINE = Guideline(
     least_n=24,
     no_trial=(
         "Not replayed, since no policy here decides when to wake a node. The energy of the idle GPUs is the part of "
-        "the saving that can be told: the rest of a node saves more, and nodes kept in reserve save nothing."
+        "the saving that can be computed: the rest of a node saves more, and nodes kept in reserve save nothing."
     ),
 )

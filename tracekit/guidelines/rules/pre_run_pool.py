@@ -53,14 +53,12 @@ def _find(evidence: Evidence) -> Finding:
         },
         notes=(
             (
-                "First attempts of jobs with more than one GPU; an attempt of unknown end that was tried again "
-                "counts as "
-                "failed. What runs on the pool takes one GPU and is run again by jobs that do not fail there."
+                "First attempts of jobs with more than one GPU; an attempt of unknown end that was tried again counts "
+                "as failed. What runs on the pool takes one GPU and is run again by jobs that do not fail there."
             ),
             (
-                "The time on the pool and the least gang are those of 1 to 10 minutes and 2 to 16 GPUs that save "
-                "most, so "
-                "the saving is a little flattered."
+                "The time on the pool and the least gang are those of 1 to 10 minutes and 2 to 16 GPUs that save most, "
+                "so the saving is a little flattered."
             ),
         ),
         text=text,

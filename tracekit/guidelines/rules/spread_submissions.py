@@ -13,9 +13,7 @@ from tracekit.guidelines.rules._sql import day_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from tracekit.array_types import Floats
     from tracekit.guidelines.evidence import Evidence
 
 __all__ = ["GUIDELINE"]
@@ -49,7 +47,7 @@ def _find(evidence: Evidence) -> Finding:
         calm_wait=pl.when(busy).then(0.0).otherwise("queue_s"),
     )
 
-    def times(s: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    def times(s: Mapping[str, Floats]) -> Floats:
         return (s["calm_wait"] / (s["jobs"] - s["busy"])) / (s["busy_wait"] / s["busy"])
 
     return Finding(

@@ -62,7 +62,9 @@ def build(setting: Setting, order: Ordered, *, rule: str | None = None, kind: st
     table = np.zeros(len(jobs), struct_dtype("Job"))
     estimate = jobs.work_ms if order.estimate_ms is None else np.ascontiguousarray(order.estimate_ms, np.int64)
     value = np.zeros(len(jobs), np.int64) if order.value is None else np.ascontiguousarray(order.value, np.int64)
-    kernel.fill_jobs(table, jobs.arrival_ms, jobs.work_ms, jobs.devices, class_of, estimate, value, never.view(np.uint8))
+    kernel.fill_jobs(
+        table, jobs.arrival_ms, jobs.work_ms, jobs.devices, class_of, estimate, value, never.view(np.uint8)
+    )
     changes = np.zeros(len(cluster.change_ms), struct_dtype("Change"))
     changes["time"], changes["node"], changes["up"] = cluster.change_ms, cluster.change_node, cluster.change_up
     g = np.zeros(1, struct_dtype("Globals"))

@@ -5,18 +5,18 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import TYPE_CHECKING, cast
 
+import altair as alt
+
 from tracekit.report.charts import Panel, data, height, palette
-from tracekit.report.sections.interface import Shown
+from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import count, counted, duration, labels, quantity, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import altair as alt
-
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 _ALL = "all jobs"
 _NAMED = 3
@@ -31,7 +31,7 @@ _COLOURS = {"changed": "series-2", "noise": "series-1", "too little data": "seri
 _WORDS = {"changed": "changed", "noise": "may be noise", "too little data": "too little data"}
 
 
-def measures_finding(rows: list[Row], _: Facts) -> str | None:
+def measures_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say how many measures changed, and name those that changed most."""
     whole = [r for r in rows if r["scope"] == _ALL]
     parts = [r for r in rows if r["scope"] != _ALL]
@@ -45,7 +45,7 @@ def measures_finding(rows: list[Row], _: Facts) -> str | None:
     return text
 
 
-def vc_finding(rows: list[Row], _: Facts) -> str | None:
+def vc_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say how many comparisons of virtual clusters show a change, and name those that changed most."""
     return _summary(rows, "comparisons", lambda r: f"{r['measure']} of {shorten(r['vc'], 30)}") if rows else None
 
@@ -56,7 +56,7 @@ def _summary(rows: list[Row], what: str, name: Callable[[Row], str]) -> str:
     if few == len(rows):
         return "There is too little data to tell what changed: five days on each side are the least."
     start = f"{count(len(changed))} of {counted(len(rows), what)} changed" if changed else f"No {what[:-1]} changed"
-    told = "; ".join(f"{name(r)} {_change(r)}" for r in changed[:_NAMED])
+    named = "; ".join(f"{name(r)} {_change(r)}" for r in changed[:_NAMED])
     rest = f"; and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
     noise = len(rows) - len(changed) - few
     lacking = f"{count(few)} {'has' if few == 1 else 'have'} too little data"
@@ -65,7 +65,7 @@ def _summary(rows: list[Row], what: str, name: Callable[[Row], str]) -> str:
     ends = [f"{count(noise)} may be noise"] if noise else []
     ends += [lacking] if few else []
     others = f" Of the others {' and '.join(ends)}." if ends else ""
-    return f"{start}: {told}{rest}.{others}"
+    return f"{start}: {named}{rest}.{others}"
 
 
 def _size(row: Row) -> float:
@@ -94,7 +94,7 @@ def _signed(share: float) -> str:
     return f"{100 * share + 0.0:+,.1f}".replace("-", "\N{MINUS SIGN}")
 
 
-def measures_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def measures_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the relative change of every measure over all jobs, and what changed by size of job."""
     whole = [{**r, "what": r["measure"]} for r in rows if r["scope"] == _ALL]
     panels = _panels(whole, "All jobs")
@@ -102,7 +102,7 @@ def measures_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return panels + _panels(_changed(parts), "By size of job: what changed", left=_left(parts))
 
 
-def vc_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def vc_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw what changed by virtual cluster."""
     named = [{**r, "what": f"{r['measure']}, {r['vc']}"} for r in rows]
     return _panels(_changed(named), "", left=_left(named))
@@ -117,8 +117,6 @@ def _left(rows: list[Row]) -> int:
 
 
 def _panels(rows: list[Row], title: str, left: int = 0) -> list[Panel]:
-    import altair as alt
-
     known = [r for r in rows if r["relative_change"] is not None]
     if not known:
         return []
@@ -173,7 +171,7 @@ def _panels(rows: list[Row], title: str, left: int = 0) -> list[Panel]:
     return [Panel(drawn, tuple(colours.items()), title, note)]
 
 
-SHOWN = (
-    Shown("change/measures", finding=measures_finding, chart=measures_chart),
-    Shown("change/by_vc", finding=vc_finding, chart=vc_chart),
+PRESENTATIONS = (
+    Presentation("change/measures", finding=measures_finding, chart=measures_chart),
+    Presentation("change/by_vc", finding=vc_finding, chart=vc_chart),
 )

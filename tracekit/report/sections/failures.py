@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import (
     GPU_CLASSES,
     STATUSES,
     Panel,
-    axis_values,
     category,
     class_colours,
     data,
@@ -19,18 +20,16 @@ from tracekit.report.charts import (
     ranges,
     status_colours,
     status_legend,
-    time_axis,
-    time_scale,
     time_tooltips,
 )
-from tracekit.report.sections.interface import Shown
+from tracekit.report.phrases import by_class, enough, gpu_jobs, largest, sample_size, scope
+from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
-from tracekit.report.words import by_class, enough, gpu_jobs, largest, sample_size, scope
 from tracekit.text import count, duration, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 
 UNSUCCESSFUL = ("failed", "timeout", "node_fail", "out_of_memory")
@@ -44,7 +43,7 @@ CHANCE = 0.05
 """p-value above which shares count as no further apart than chance would bring them."""
 
 
-def status_finding(rows: list[Row], _: Facts) -> str | None:
+def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Compare the share of unsuccessful jobs between sizes, among jobs whose status is known."""
     total: dict[str, int] = {}
     failed: dict[str, int] = {}
@@ -106,10 +105,8 @@ def _say(row: Row, what: str) -> str:
     return f"{percent(row['share'])} of the {gpu_jobs(row['gpu_class'])} {what}{sample_size(row['jobs'])}"
 
 
-def status_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def status_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the shares of the statuses of each size class."""
-    import altair as alt
-
     order = {s: i for i, s in enumerate(STATUSES)}
     shown = [
         {**r, "end": r["status"] or "unknown", "order": order[r["status"] or "unknown"]}
@@ -145,7 +142,7 @@ def status_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(drawn, status_legend(colours), note=note)] if shown else []
 
 
-def retries_finding(rows: list[Row], _: Facts) -> str | None:
+def retries_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say which size is tried again most often."""
     sizes = list(by_class(rows).values())
     most = largest(enough(sizes, "jobs"), "mean_retries")
@@ -164,7 +161,7 @@ def retries_finding(rows: list[Row], _: Facts) -> str | None:
     return text[0].upper() + text[1:] + "."
 
 
-def retries_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def retries_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw mean retries and share of unsuccessful jobs by size class."""
     have = by_class(rows)
     classes = [c for c in GPU_CLASSES if c in have]
@@ -180,8 +177,6 @@ def retries_chart(rows: list[Row], _: Facts) -> list[Panel]:
 
 
 def _one(rows: list[Row], classes: list[str], column: str, title: str, *, share: bool) -> Panel | None:
-    import altair as alt
-
     if all(r[column] is None for r in rows):
         return None
     axis = percent_axis(title) if share else alt.Axis(title=title, tickCount=5, labelOverlap="greedy")
@@ -204,7 +199,7 @@ def _one(rows: list[Row], classes: list[str], column: str, title: str, *, share:
     return Panel(drawn)
 
 
-def reasons_finding(rows: list[Row], _: Facts) -> str | None:
+def reasons_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Name the commonest reason and the one that costs most."""
     if not rows:
         return None
@@ -221,10 +216,8 @@ def reasons_finding(rows: list[Row], _: Facts) -> str | None:
     return f"{text}; the most GPU time goes with {shorten(costly['reason'])}, {percent(costly['rtf_demand_share'])}."
 
 
-def reasons_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def reasons_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw failed attempts and GPU-hours of the commonest reasons."""
-    import altair as alt
-
     shown = named(rows, "reason", "no reason")
     if not shown:
         return []
@@ -241,7 +234,7 @@ def reasons_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return found
 
 
-def run_time_to_failure_finding(rows: list[Row], facts: Facts) -> str | None:
+def run_time_to_failure_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Say how fast attempts of the commonest size fail, and what all failures cost."""
     common = largest(rows, "failures")
     if common is None:
@@ -259,29 +252,25 @@ def run_time_to_failure_finding(rows: list[Row], facts: Facts) -> str | None:
     return f"{text}; failed attempts took {count(lost)} GPU-hours, {share}."
 
 
-def run_time_to_failure_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def run_time_to_failure_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw median, 90th and 95th percentile of the run time to failure by size class."""
-    import altair as alt
-
     if not rows:
         return []
     colours = class_colours(r["gpu_class"] for r in rows)
-    values = axis_values(rows, ["p50_s", "p95_s"])
     drawn = ranges(
         rows,
         y=category("gpu_class", list(colours), "GPUs of the job"),
         wide=("p50_s", "p95_s"),
         narrow=("p50_s", "p90_s"),
-        dot="p50_s",
-        scale=time_scale(values),
-        axis=time_axis("run time to failure (log scale)", values),
-        more={"color": alt.Color("gpu_class:N", scale=palette(colours))},
+        title="run time to failure (log scale)",
+        by="gpu_class",
+        colours=colours,
         tooltip=time_tooltips("gpu_class", "GPUs", "failures", ["p50_s", "p90_s", "p95_s"]),
     ).properties(height=height(len(colours), 30))
     return [Panel(drawn, note="Dot: median. Thick line: up to the 90th percentile. Thin line: up to the 95th.")]
 
 
-def by_user_finding(rows: list[Row], facts: Facts) -> str | None:
+def by_user_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Name the user who loses most GPU time to failures."""
     worst = largest(rows, "gpu_hours_lost")
     if worst is None or not worst["gpu_hours_lost"]:
@@ -294,10 +283,8 @@ def by_user_finding(rows: list[Row], facts: Facts) -> str | None:
     return f"{text}; {percent(worst['failed_share'])} of them failed{sample_size(worst['jobs'])}."
 
 
-def by_user_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def by_user_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the GPU-hours that failures cost, by user."""
-    import altair as alt
-
     losers = [r for r in rows if r["gpu_hours_lost"]]
     shown = named(losers, "user", "no user")
     if not shown:
@@ -308,16 +295,22 @@ def by_user_chart(rows: list[Row], _: Facts) -> list[Panel]:
         alt.Tooltip("jobs:Q", format=","),
         alt.Tooltip("failed_share:Q", title="failed", format=".1%"),
     ]
-    axis = "GPU-hours of failed attempts"
-    panel = amounts(shown, value="gpu_hours_lost", axis_title=axis, tooltip=tooltip, bar="status-failed")
-    left = len(losers) - len(shown)
-    return [Panel(panel.chart, note=f"Drawn: the {len(shown)} users who lose most; more in the table." if left else "")]
+    panel = amounts(
+        shown,
+        value="gpu_hours_lost",
+        axis_title="GPU-hours of failed attempts",
+        tooltip=tooltip,
+        bar="status-failed",
+        total=len(losers),
+        what="users who lose most",
+    )
+    return [panel]
 
 
-SHOWN = (
-    Shown("failures/status_by_size", finding=status_finding, chart=status_chart),
-    Shown("failures/retries", finding=retries_finding, chart=retries_chart),
-    Shown("failures/reasons", finding=reasons_finding, chart=reasons_chart),
-    Shown("failures/run_time_to_failure", finding=run_time_to_failure_finding, chart=run_time_to_failure_chart),
-    Shown("failures/by_user", finding=by_user_finding, chart=by_user_chart),
+PRESENTATIONS = (
+    Presentation("failures/status_by_size", finding=status_finding, chart=status_chart),
+    Presentation("failures/retries", finding=retries_finding, chart=retries_chart),
+    Presentation("failures/reasons", finding=reasons_finding, chart=reasons_chart),
+    Presentation("failures/run_time_to_failure", finding=run_time_to_failure_finding, chart=run_time_to_failure_chart),
+    Presentation("failures/by_user", finding=by_user_finding, chart=by_user_chart),
 )

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+import altair as alt
+
 from tracekit.report.amounts import named
 from tracekit.report.charts import Panel, category, data, height, palette
-from tracekit.report.sections.interface import Shown
+from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import count, shorten
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 SUSPECT = 0.05
 """Adjusted p-value from which on down a node is called bad."""
 
 
-def by_node_finding(rows: list[Row], _: Facts) -> str | None:
+def by_node_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Name the nodes that fail more often than chance explains, or say that there is none."""
     judged = [r for r in rows if r["p_value"] is not None]
     if not judged or not any(r["failed_attempts"] for r in judged):
@@ -39,10 +39,8 @@ def _against(row: Row) -> str:
     return f"{name} ({failed} failed, {count(round(row['expected_failed_attempts'], 1))} expected)"
 
 
-def by_node_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def by_node_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw failed against expected attempts of the most suspect nodes."""
-    import altair as alt
-
     shown = named([r for r in rows if r["p_value"] is not None and r["failed_attempts"]], "node_id", "no node")
     if not shown:
         return []
@@ -74,4 +72,4 @@ def by_node_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(drawn, tuple(legend.items()), note=note)]
 
 
-SHOWN = (Shown("failures/by_node", finding=by_node_finding, chart=by_node_chart),)
+PRESENTATIONS = (Presentation("failures/by_node", finding=by_node_finding, chart=by_node_chart),)

@@ -12,16 +12,16 @@ from tracekit.report.charts import (
     class_colours,
     class_legend,
 )
-from tracekit.report.fitted_curves import growth_words
+from tracekit.report.fit_curves import growth_words
 from tracekit.report.rate_charts import MATCH_COLOURS, week
-from tracekit.report.sections.interface import Shown
+from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.report.workload_charts import against, curves
 from tracekit.text import count, counted, duration, percent
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 _ALL = "all"
 _LEVEL = 0.05
@@ -53,7 +53,7 @@ def _family(name: str) -> str:
     return f"{_FAMILIES.get(name, name)} distribution"
 
 
-def family_finding(rows: list[Row], _: Facts) -> str | None:
+def family_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say which family was chosen for all jobs, and how far off it is."""
     whole = next((r for r in rows if (r["gpu_class"], r["status"]) == (_ALL, _ALL)), None)
     if whole is None:
@@ -73,7 +73,7 @@ def family_finding(rows: list[Row], _: Facts) -> str | None:
     return f"{text} A test{of} finds {more} misfit than chance would give (p = {whole['p']:.2g})."
 
 
-def family_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def family_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the misfit of all jobs and each size class."""
     shown = [r for r in rows if r["status"] == _ALL and r["measure"] == "until end" and r["ks"] is not None]
     if not shown:
@@ -95,7 +95,7 @@ def family_chart(rows: list[Row], _: Facts) -> list[Panel]:
     ]
 
 
-def match_finding(rows: list[Row], _: Facts) -> str | None:
+def match_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say the middle and the last hundredth of all jobs, observed and fitted."""
     by = {r["share"]: r for r in rows if r["gpu_class"] == _ALL}
     if 0.5 not in by:
@@ -115,7 +115,7 @@ def match_finding(rows: list[Row], _: Facts) -> str | None:
     )
 
 
-def match_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def match_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw all jobs as a distribution; size classes as distribution, survival on log axes, and quantiles."""
     whole = [{**r, "what": "all"} for r in rows if r["gpu_class"] == _ALL]
     split = [{**r, "what": r["gpu_class"]} for r in rows if r["gpu_class"] in GPU_CLASSES]
@@ -146,7 +146,7 @@ def match_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return panels
 
 
-def rate_finding(rows: list[Row], _: Facts) -> str | None:
+def rate_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say the mean rate, the busiest and the quietest hour of the week, and how far off observed hours are."""
     week_rows, known = _weekly(rows)
     rates = axis_values(week_rows, ("fitted",))
@@ -214,7 +214,7 @@ def _when(hour: int, *, known: bool, daily: bool) -> str:
     return f" ({words})" if daily else f" ({_DAYS[hour // 24]}, {words})"
 
 
-def rate_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def rate_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw observed and fitted batches through the week."""
     week_rows, known = _weekly(rows)
     title = "hour of the week" if known else "hour of the week, counted from the log's first"
@@ -224,25 +224,25 @@ def rate_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(week(week_rows, title=title, known=known), legend, note=note)]
 
 
-def process_finding(rows: list[Row], _: Facts) -> str | None:
+def process_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say whether jobs come in bursts, and what the model draws therefore."""
     by = {r.get("name"): r for r in rows}
     chosen = next((r["name"] for r in rows if r["part"] == "process" and r.get("decides")), None)
     tested = [name for name in _VARIED if name in by and by[name]["ratio"] is not None]
     if not tested or chosen is None:
         return None
-    told = {name: f"{_VARIED[name]} {count(by[name]['ratio'])} times as much" for name in tested}
+    texts = {name: f"{_VARIED[name]} {count(by[name]['ratio'])} times as much" for name in tested}
     same = "as with independent arrivals (Poisson)"
     excluding = [name for name in tested if by[name]["decides"]]
     for more, comes in ((True, "in bursts"), (False, "more evenly than by chance")):
         name = next((n for n in excluding if (by[n]["ratio"] > 1) == more), None)
         if name is not None:
             return (
-                f"Batches of jobs come {comes}: {told[name]} {same}, {'more' if more else 'less'} than chance would"
+                f"Batches of jobs come {comes}: {texts[name]} {same}, {'more' if more else 'less'} than chance would"
                 f" give (p = {by[name]['p']:.2g}). {_drawn(by, chosen)}"
             )
     return (
-        f"Batches of jobs come as if independently of each other: {' and '.join(told.values())} {same}, no more than"
+        f"Batches of jobs come as if independently of each other: {' and '.join(texts.values())} {same}, no more than"
         " chance would give. So the model draws independent arrivals."
     )
 
@@ -264,9 +264,9 @@ def _drawn(by: dict[str | None, Row], chosen: str) -> str:
     return "So the model draws the times between batches from a gamma distribution (gamma renewal)."
 
 
-SHOWN = (
-    Shown("fit/run_time_family", finding=family_finding, chart=family_chart),
-    Shown("fit/run_time", finding=match_finding, chart=match_chart),
-    Shown("fit/arrival_rate", finding=rate_finding, chart=rate_chart),
-    Shown("fit/arrival_process", finding=process_finding),
+PRESENTATIONS = (
+    Presentation("fit/run_time_family", finding=family_finding, chart=family_chart),
+    Presentation("fit/run_time", finding=match_finding, chart=match_chart),
+    Presentation("fit/arrival_rate", finding=rate_finding, chart=rate_chart),
+    Presentation("fit/arrival_process", finding=process_finding),
 )

@@ -1,6 +1,7 @@
-"""How a section module offers its sentences and charts, and how a report asks for them.
+"""The interface of section modules: how they offer sentences and charts, and how a report asks for them.
 
-A module beside this one has a tuple `SHOWN`: one entry a question, in reading order, with its sentence and its chart.
+Each module beside this one has a tuple `PRESENTATIONS`: one entry per question, in reading order, with its sentence and
+its chart.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tracekit.report.watched import NOTHING, Watched
+from tracekit.report.telemetry_coverage import NO_TELEMETRY, TelemetryCoverage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -19,29 +20,28 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.charts import Panel
 
-    Says = Callable[[list[Row], "Facts"], str | None]
-    Draws = Callable[[list[Row], "Facts"], list[Panel]]
+    Says = Callable[[list[Row], "TraceFacts"], str | None]
+    Draws = Callable[[list[Row], "TraceFacts"], list[Panel]]
 
 __all__ = [
-    "Facts",
-    "Shown",
+    "Presentation",
+    "TraceFacts",
     "finding",
-    "has_chart",
     "may_be_empty",
     "panels",
+    "presentations",
     "question_of",
     "reading_order",
     "section_lead",
     "section_title",
     "sections_in_order",
-    "shown",
     "why_empty",
 ]
 
 
 @dataclass(frozen=True)
-class Facts:
-    """What a sentence or a chart must know of the trace besides the rows."""
+class TraceFacts:
+    """Facts about the trace that sentences and charts need besides the rows."""
 
     vcs: bool = True
     """Whether jobs belong to virtual clusters."""
@@ -51,38 +51,38 @@ class Facts:
     """Whether attempts that were tried again count as failed, since the source does not say how they ended."""
     load: bool = True
     """Whether the load of the whole cluster through time is answered."""
-    watched: Watched = NOTHING
-    """What telemetry watches."""
+    telemetry: TelemetryCoverage = NO_TELEMETRY
+    """The machines and attempts that have samples."""
     dated: bool = True
     """Whether times are dates; they count from the start of the trace otherwise, which stands at 1970-01-01."""
     timezone: str = "UTC"
-    """In which dates and hours are shown."""
+    """Time zone of dates and hours."""
 
 
 @dataclass(frozen=True)
-class Shown:
-    """How a report shows the answer to a question; a question without one has its table alone."""
+class Presentation:
+    """How a report shows the answer to a question; a question without one has only its table."""
 
     name: str
     """The question's name."""
     finding: Says
-    """The sentence that the rows give, None where there is nothing true and useful to say."""
+    """Writes one sentence from the rows; None where there is nothing true and useful to say."""
     chart: Draws | None = None
-    """The charts of the rows."""
-    void: Says | None = None
-    """Why an answer says nothing although there is one, None where it does say something."""
-    nothing: str = ""
-    """What an answer without rows means."""
-    undivided: str = ""
-    """The question as it is asked of a cluster without virtual clusters, where that is another."""
+    """Draws the charts of the rows."""
+    why_empty: Says | None = None
+    """Returns why the rows say nothing, None where they do say something."""
+    without_rows: str = ""
+    """The sentence for an answer without rows."""
+    without_vcs: str = ""
+    """The question as it is asked of a cluster without virtual clusters, where it differs."""
 
 
 @cache
-def shown() -> dict[str, Shown]:
-    """Return how each question is shown, by name, in reading order: the tuples SHOWN of the modules beside this one."""
+def presentations() -> dict[str, Presentation]:
+    """Return the presentation of each question by name, in reading order (the PRESENTATIONS of the modules here)."""
     home = __name__.rpartition(".")[0]
     modules = [import_module(f"{home}.{m.name}") for m in pkgutil.iter_modules(import_module(home).__path__)]
-    return {one.name: one for module in modules for one in getattr(module, "SHOWN", ())}
+    return {one.name: one for module in modules for one in getattr(module, "PRESENTATIONS", ())}
 
 
 _TITLES = {
@@ -123,48 +123,42 @@ _LEADS = {
         " and by the formula (the Kolmogorov-Smirnov distance, KS)."
     ),
 }
-"""What the words of a group mean, for readers who meet them first."""
+"""Explanations of the terms of a group, for readers who are new to them."""
 
 _VCS = " A virtual cluster (VC) is the part of the cluster that a team shares, with a quota: the GPUs that it may hold."
 """What is added for queueing where there are VCs."""
 
 
 def may_be_empty(name: str) -> bool:
-    """Return whether an answer may say nothing although there is one."""
-    one = shown().get(name)
-    return one is not None and one.void is not None
+    """Return whether the rows of an answer may say nothing."""
+    one = presentations().get(name)
+    return one is not None and one.why_empty is not None
 
 
-def why_empty(name: str, rows: list[Row], facts: Facts = Facts()) -> str | None:
-    """Return why an answer says nothing although there is one; None where it does say something."""
-    one = shown().get(name)
-    return one.void(rows, facts) if one and one.void else None
+def why_empty(name: str, rows: list[Row], facts: TraceFacts = TraceFacts()) -> str | None:
+    """Return why the rows of an answer say nothing; None where they do say something."""
+    one = presentations().get(name)
+    return one.why_empty(rows, facts) if one and one.why_empty else None
 
 
-def finding(name: str, rows: list[Row], facts: Facts = Facts()) -> str | None:
+def finding(name: str, rows: list[Row], facts: TraceFacts = TraceFacts()) -> str | None:
     """Return one sentence about an answer, or None when there is nothing true and useful to say."""
-    one = shown().get(name)
+    one = presentations().get(name)
     if one is None:
         return None
-    return one.finding(rows, facts) if rows else one.nothing or None
+    return one.finding(rows, facts) if rows else one.without_rows or None
 
 
-def panels(name: str, rows: list[Row], facts: Facts = Facts()) -> list[Panel]:
+def panels(name: str, rows: list[Row], facts: TraceFacts = TraceFacts()) -> list[Panel]:
     """Return the charts of an answer; none when it has no chart or no rows."""
-    one = shown().get(name)
+    one = presentations().get(name)
     return one.chart(rows, facts) if one and one.chart and rows else []
 
 
-def has_chart(name: str) -> bool:
-    """Return whether the answers to a question have a chart of their own."""
-    one = shown().get(name)
-    return one is not None and one.chart is not None
-
-
-def question_of(name: str, question: str, facts: Facts) -> str:
+def question_of(name: str, question: str, facts: TraceFacts) -> str:
     """Return a question as it is asked of this trace."""
-    one = shown().get(name)
-    return one.undivided if one and one.undivided and not facts.vcs else question
+    one = presentations().get(name)
+    return one.without_vcs if one and one.without_vcs and not facts.vcs else question
 
 
 def section_title(group: str) -> str:
@@ -172,14 +166,14 @@ def section_title(group: str) -> str:
     return _TITLES.get(group, group.replace("_", " ").replace("/", ", ").capitalize())
 
 
-def section_lead(group: str, facts: Facts = Facts()) -> str:
-    """Return what the words of a group of queries mean; '' where they need no word."""
+def section_lead(group: str, facts: TraceFacts = TraceFacts()) -> str:
+    """Return an explanation of the terms of a group of queries; '' where none is needed."""
     return _LEADS.get(group, "") + (_VCS if group == "queuing" and facts.vcs else "")
 
 
 def reading_order(name: str) -> tuple[int, str]:
-    """Return what to sort questions by: those that a section module knows in its order, others after them by name."""
-    known = list(shown())
+    """Return the sort key of a question: first those with a presentation, in that order, then the others by name."""
+    known = list(presentations())
     return (known.index(name) if name in known else len(known), name)
 
 

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import altair as alt
 
 from tracekit.report.charts import (
     GPU_CLASSES,
     Panel,
-    axis_values,
     bars,
     category,
     class_colours,
     class_legend,
     height,
     number_tooltips,
-    palette,
-    pct_axis,
-    pct_scale,
     ranges,
-    time_axis,
-    time_scale,
     time_tooltips,
 )
-from tracekit.report.sections.interface import Shown
+from tracekit.report.phrases import FEW, SEVERAL, enough, gpu_jobs, gpus, largest, sample_size, scope
+from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
-from tracekit.report.words import FEW, SEVERAL, enough, gpu_jobs, largest, sample_size, scope
 from tracekit.text import count, counted, duration, percent
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 NODE_COUNTS = 16
 """Most numbers of nodes drawn."""
@@ -49,10 +43,10 @@ _CLASSES = ("5-8", ">8")
 """The classes that the paper draws; smaller jobs hardly ever spread."""
 
 
-def delay_by_spread_finding(rows: list[Row], _: Facts) -> str | None:
+def delay_by_spread_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Compare the waits of jobs of one class on few and on more nodes."""
     for gpu_class in _CLASSES:
-        have = _told(rows, gpu_class)
+        have = _with_known_waits(rows, gpu_class)
         if len(have) >= 2:
             few, many = have[0], have[-1]
             return (
@@ -65,21 +59,19 @@ def delay_by_spread_finding(rows: list[Row], _: Facts) -> str | None:
     return "Too few large jobs ran on different numbers of nodes to compare their waits; the table has them."
 
 
-def _told(rows: list[Row], gpu_class: str) -> list[Row]:
+def _with_known_waits(rows: list[Row], gpu_class: str) -> list[Row]:
     """Return the rows of a class whose waits are known of several jobs."""
     return [r for r in rows if r["gpu_class"] == gpu_class and r["p50_s"] is not None and r["jobs"] >= SEVERAL]
 
 
 def _nodes(number: int) -> str:
-    return "1 node" if number == 1 else f"{number} nodes"
+    return counted(number, "nodes")
 
 
-def delay_by_spread_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def delay_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw median and 90th percentile of the first wait by number of nodes."""
-    import altair as alt
-
     known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
-    if not any(len(_told(known, c)) >= 2 for c in GPU_CLASSES):
+    if not any(len(_with_known_waits(known, c)) >= 2 for c in GPU_CLASSES):
         return []
     paper = [r for r in known if r["gpu_class"] in _CLASSES]
     shown = paper if len({r["node_count"] for r in paper}) >= 2 else known
@@ -91,18 +83,14 @@ def delay_by_spread_chart(rows: list[Row], _: Facts) -> list[Panel]:
     kept = sorted(sorted(counts, key=lambda n: (-jobs[n], n))[:NODE_COUNTS])
     shown = [{**r, "nodes": str(r["node_count"])} for r in shown if r["node_count"] in kept]
     colours = class_colours(r["gpu_class"] for r in shown)
-    values = axis_values(shown, ["p50_s", "p90_s"])
     drawn = ranges(
         shown,
         y=category("nodes", [str(n) for n in kept], "nodes of the job"),
         wide=("p50_s", "p90_s"),
-        dot="p50_s",
-        scale=time_scale(values),
-        axis=time_axis("wait before the first start (log scale)", values),
-        more={
-            "yOffset": alt.YOffset("gpu_class:N", scale=alt.Scale(domain=list(colours))),
-            "color": alt.Color("gpu_class:N", scale=palette(colours)),
-        },
+        title="wait before the first start (log scale)",
+        by="gpu_class",
+        colours=colours,
+        apart=True,
         tooltip=[alt.Tooltip("nodes:N"), *time_tooltips("gpu_class", "GPUs", "jobs", ["p50_s", "p90_s"])],
         sizes=(3, 3),
     ).properties(height=height(len(kept), 13 * len(colours) + 10))
@@ -112,7 +100,7 @@ def delay_by_spread_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(drawn, class_legend(colours), note=note)]
 
 
-def relaxation_finding(rows: list[Row], _: Facts) -> str | None:
+def relaxation_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Name the size class of which most jobs are spread further than they need."""
     spread = [r for r in _spread_shares(rows) if r["gpu_class"] not in {"<1", "1"}] or _spread_shares(rows)
     if not spread:
@@ -154,7 +142,7 @@ def _spread_shares(rows: list[Row]) -> list[Row]:
     return [{"gpu_class": c, "jobs": jobs[c], "share": wide[c] / jobs[c]} for c in GPU_CLASSES if c in jobs]
 
 
-def relaxation_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def relaxation_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the share of jobs on more nodes than they need, by size class."""
     shown = _spread_shares(rows)
     if not shown:
@@ -175,7 +163,7 @@ def relaxation_chart(rows: list[Row], _: Facts) -> list[Panel]:
     ]
 
 
-def utilization_by_spread_finding(rows: list[Row], facts: Facts) -> str | None:
+def utilization_by_spread_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Compare attempts of one size on the fewest and on the most nodes."""
     known = [r for r in rows if r["samples"] >= LEAST_SAMPLES]
     sizes: dict[float, list[Row]] = {}
@@ -187,9 +175,9 @@ def utilization_by_spread_finding(rows: list[Row], facts: Facts) -> str | None:
     # The paper's size, else the one that was seen most.
     size = PAPER_SIZE if PAPER_SIZE in several else max(several, key=lambda g: sum(r["samples"] for r in several[g]))
     few, many = several[size][0], several[size][-1]
-    seen = [facts.watched.attempts.get((float(size), r["node_count"])) for r in (few, many)]
+    seen = [facts.telemetry.attempts.get((float(size), r["node_count"])) for r in (few, many)]
     return (
-        f"GPUs of attempts of {_gpus(size)} were {few['mean_pct']:.1f} % busy on average on {_nodes(few['node_count'])}"
+        f"GPUs of attempts of {gpus(size)} were {few['mean_pct']:.1f} % busy on average on {_nodes(few['node_count'])}"
         f"{_seen(few, seen[0])} and {many['mean_pct']:.1f} % on {_nodes(many['node_count'])}{_seen(many, seen[1])}."
         f"{_beware(seen)}"
     )
@@ -203,21 +191,17 @@ def _seen(row: Row, attempts: int | None) -> str:
 def _beware(attempts: list[int | None]) -> str:
     """Return a warning where few attempts stand behind many samples, which are alike within an attempt."""
     few = [n for n in attempts if n is not None and n < FEW]
-    return " So few attempts do not tell whether that is the cause." if few else ""
+    return " So few attempts do not show whether that is the cause." if few else ""
 
 
-def _gpus(number: float) -> str:
-    return "1 GPU" if number == 1 else f"{count(number)} GPUs"
-
-
-def utilization_by_spread_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def utilization_by_spread_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the utilization's percentiles of sizes that were seen on several numbers of nodes."""
     widths: dict[float, int] = {}
     for row in rows:
         widths[row["gpu_count"]] = widths.get(row["gpu_count"], 0) + 1
     several = [r for r in rows if widths[r["gpu_count"]] >= 2] or rows
     kept = sorted(several, key=lambda r: -r["samples"])[:NODE_COUNTS]
-    shown = [{**r, "layout": f"{_gpus(r['gpu_count'])}, {_nodes(r['node_count'])}"} for r in several if r in kept]
+    shown = [{**r, "layout": f"{gpus(r['gpu_count'])}, {_nodes(r['node_count'])}"} for r in several if r in kept]
     if not shown:
         return []
     drawn = _utilization(shown, "layout", [r["layout"] for r in shown], {"layout": "GPUs and nodes"}, step=26)
@@ -235,19 +219,18 @@ def _utilization(
     keys: dict[str, str],
     *,
     step: float,
-    more: dict[str, Any] | None = None,
+    by: str = "",
+    colours: dict[str, str] | None = None,
 ) -> alt.LayerChart:
-    import altair as alt
-
     return ranges(
         rows,
         y=category(field, values, None),
         wide=("p50_pct", "p95_pct"),
         narrow=("p50_pct", "p90_pct"),
-        dot="p50_pct",
-        scale=pct_scale(),
-        axis=pct_axis("GPU utilization (%)"),
-        more=more or {"color": alt.value(colour("series-1"))},
+        title="GPU utilization (%)",
+        by=by,
+        colours=colours,
+        apart=True,
         tooltip=number_tooltips(keys, "samples", ["mean_pct", "p50_pct", "p90_pct", "p95_pct"]),
         sizes=(2, 6),
         mean="mean_pct",
@@ -257,7 +240,7 @@ def _utilization(
 _ALONE, _SHARED = "alone on its nodes", "beside another job"
 
 
-def utilization_by_colocation_finding(rows: list[Row], facts: Facts) -> str | None:
+def utilization_by_colocation_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Compare alone and shared for the size of which both were seen most."""
     alone = {r["gpu_count"]: r for r in rows if not r["colocated"]}
     beside = {r["gpu_count"]: r for r in rows if r["colocated"]}
@@ -269,24 +252,22 @@ def utilization_by_colocation_finding(rows: list[Row], facts: Facts) -> str | No
     if not both:
         return None
     size = max(both, key=lambda g: min(alone[g]["samples"], beside[g]["samples"]))
-    seen = facts.watched.of_size(size) if facts.watched.attempts else None
+    seen = facts.telemetry.of_size(size) if facts.telemetry.attempts else None
     of = "attempts" if seen is None else f"the {counted(seen, 'attempts')} watched"
     return (
-        f"GPUs of {of} of {_gpus(size)} were {alone[size]['mean_pct']:.1f} % busy on average while no other job held"
+        f"GPUs of {of} of {gpus(size)} were {alone[size]['mean_pct']:.1f} % busy on average while no other job held"
         f" GPUs of their nodes, and {beside[size]['mean_pct']:.1f} % while one did.{_beware([seen])}"
     )
 
 
-def utilization_by_colocation_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def utilization_by_colocation_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the utilization's percentiles alone and shared, by size."""
-    import altair as alt
-
     samples: dict[float, int] = {}
     for row in rows:
         samples[row["gpu_count"]] = samples.get(row["gpu_count"], 0) + row["samples"]
     kept = sorted(sorted(samples, key=lambda g: (-samples[g], g))[:SIZES])
     shown = [
-        {**r, "size": _gpus(r["gpu_count"]), "company": _SHARED if r["colocated"] else _ALONE}
+        {**r, "size": gpus(r["gpu_count"]), "company": _SHARED if r["colocated"] else _ALONE}
         for r in rows
         if r["gpu_count"] in kept
     ]
@@ -296,24 +277,24 @@ def utilization_by_colocation_chart(rows: list[Row], _: Facts) -> list[Panel]:
     drawn = _utilization(
         shown,
         "size",
-        [_gpus(g) for g in kept],
+        [gpus(g) for g in kept],
         {"size": "GPUs", "company": "when"},
         step=40,
-        more={
-            "yOffset": alt.YOffset("company:N", scale=alt.Scale(domain=list(colours))),
-            "color": alt.Color("company:N", scale=palette(colours)),
-        },
+        by="company",
+        colours=colours,
     )
     left = len(samples) - len(kept)
     note = _READ + (f" Drawn: the {len(kept)} sizes with the most samples; {left} more in the table." if left else "")
     return [Panel(drawn, tuple(colours.items()), note=note)]
 
 
-SHOWN = (
-    Shown("locality/delay_by_spread", finding=delay_by_spread_finding, chart=delay_by_spread_chart),
-    Shown("locality/relaxation", finding=relaxation_finding, chart=relaxation_chart),
-    Shown("locality/utilization_by_spread", finding=utilization_by_spread_finding, chart=utilization_by_spread_chart),
-    Shown(
+PRESENTATIONS = (
+    Presentation("locality/delay_by_spread", finding=delay_by_spread_finding, chart=delay_by_spread_chart),
+    Presentation("locality/relaxation", finding=relaxation_finding, chart=relaxation_chart),
+    Presentation(
+        "locality/utilization_by_spread", finding=utilization_by_spread_finding, chart=utilization_by_spread_chart
+    ),
+    Presentation(
         "locality/utilization_by_colocation",
         finding=utilization_by_colocation_finding,
         chart=utilization_by_colocation_chart,

@@ -5,21 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.axes import hour_axis
 from tracekit.report.charts import GPU_CLASSES, STATUSES, Panel, bars, data
-from tracekit.report.sections.interface import Shown
-from tracekit.report.words import gpu_jobs, largest, status_word
+from tracekit.report.phrases import gpu_jobs, hour_span, largest, status_word
+from tracekit.report.sections.interface import Presentation
 from tracekit.text import count, counted, duration, percent
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 _BOTH = {"jobs_share": "share of jobs", "gpu_hours_share": "share of GPU time"}
 _UNKNOWN = "unknown"
 
 
-def summary_finding(rows: list[Row], _: Facts) -> str | None:
+def summary_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say how much the trace holds."""
     value = {r["metric"]: r["value"] for r in rows}
     if not value.get("jobs"):
@@ -34,7 +36,7 @@ def summary_finding(rows: list[Row], _: Facts) -> str | None:
     return text + "."
 
 
-def status_finding(rows: list[Row], _: Facts) -> str | None:
+def status_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say how many jobs complete, and what the others cost."""
     by = {r["status"]: r for r in rows}
     done = by.get("completed")
@@ -54,7 +56,7 @@ def status_finding(rows: list[Row], _: Facts) -> str | None:
     return f"{text}{more}."
 
 
-def status_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def status_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw share of jobs beside share of GPU time, by status."""
     shown = [{**r, "key": status_word(r["status"])} for r in rows]
     order = [status_word(s) for s in (*STATUSES, None)]
@@ -64,7 +66,7 @@ def status_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [replace(panel, note=note)]
 
 
-def size_finding(rows: list[Row], _: Facts) -> str | None:
+def size_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say which size is most common and which takes most GPU time."""
     common, heavy = largest(rows, "jobs_share"), largest(rows, "gpu_hours_share")
     if common is None or common["gpu_class"] is None:
@@ -81,7 +83,7 @@ def size_finding(rows: list[Row], _: Facts) -> str | None:
     )
 
 
-def size_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def size_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw share of jobs beside share of GPU time, by size class."""
     shown = [{**r, "key": r["gpu_class"] or _UNKNOWN} for r in rows]
     have = {r["key"] for r in shown}
@@ -93,24 +95,18 @@ def _both(rows: list[Row], values: list[str], title: str | None) -> Panel:
     return bars(rows, key="key", values=values, title=title, measures=measures, axis_title="share of the total")
 
 
-def arrivals_finding(rows: list[Row], _: Facts) -> str | None:
+def arrivals_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say when the busiest and the quietest hour are."""
     high, low = largest(rows, "jobs"), largest(rows, "jobs", sign=-1)
     if high is None or low is None or high["jobs"] == low["jobs"]:
         return None
-    busy = f"{_hours(high['hour'])} ({counted(high['jobs'], 'jobs')})"
-    quiet = f"{_hours(low['hour'])} ({count(low['jobs'])})"
+    busy = f"{hour_span(high['hour'])} ({counted(high['jobs'], 'jobs')})"
+    quiet = f"{hour_span(low['hour'])} ({count(low['jobs'])})"
     return f"The busiest hour is that between {busy}, the quietest that between {quiet}, over all days together."
 
 
-def _hours(hour: int) -> str:
-    return f"{hour:02}:00 and {(hour + 1) % 24:02}:00"
-
-
-def arrivals_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def arrivals_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the mean number of submissions of each hour."""
-    import altair as alt
-
     drawn = (
         alt.Chart(data(rows))
         .mark_bar()
@@ -129,9 +125,9 @@ def arrivals_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(drawn)]
 
 
-SHOWN = (
-    Shown("overview/summary", finding=summary_finding),
-    Shown("overview/status", finding=status_finding, chart=status_chart),
-    Shown("overview/job_size", finding=size_finding, chart=size_chart),
-    Shown("overview/arrivals_by_hour", finding=arrivals_finding, chart=arrivals_chart),
+PRESENTATIONS = (
+    Presentation("overview/summary", finding=summary_finding),
+    Presentation("overview/status", finding=status_finding, chart=status_chart),
+    Presentation("overview/job_size", finding=size_finding, chart=size_chart),
+    Presentation("overview/arrivals_by_hour", finding=arrivals_finding, chart=arrivals_chart),
 )

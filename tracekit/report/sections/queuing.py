@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.charts import (
     GPU_CLASSES,
     Panel,
-    axis_values,
     category,
     class_colours,
     class_legend,
     height,
-    palette,
     ranges,
-    time_axis,
-    time_scale,
     time_tooltips,
 )
-from tracekit.report.sections.interface import Shown
+from tracekit.report.phrases import SEVERAL, by_class, enough, gpu_jobs, largest, sample_size, scope
+from tracekit.report.sections.interface import Presentation
 from tracekit.report.structure import ROW_LIMIT
-from tracekit.report.words import SEVERAL, by_class, enough, gpu_jobs, largest, sample_size, scope
 from tracekit.text import count, duration, labels, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 TENANTS = 12
 """Most VCs drawn."""
@@ -34,7 +32,7 @@ _OUTSTANDING = 1 / 3
 """Part of all time waited from which on a VC is named."""
 
 
-def run_time_finding(rows: list[Row], _: Facts) -> str | None:
+def run_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Compare the median run time of the smallest and the largest GPU jobs."""
     have = by_class(rows)
     sized = [have[c] for c in GPU_CLASSES[1:] if c in have and have[c]["p50_s"] is not None]
@@ -52,29 +50,25 @@ def run_time_finding(rows: list[Row], _: Facts) -> str | None:
     return f"{text}, {more}."
 
 
-def run_time_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def run_time_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the run time's percentiles by size class."""
-    import altair as alt
-
     shown = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     colours = class_colours(r["gpu_class"] for r in shown)
-    values = axis_values(shown, ["p10_s", "p90_s"])
     drawn = ranges(
         shown,
         y=category("gpu_class", list(colours), "GPUs of the job"),
         wide=("p10_s", "p90_s"),
         narrow=("p25_s", "p75_s"),
-        dot="p50_s",
-        scale=time_scale(values),
-        axis=time_axis("run time (log scale)", values),
-        more={"color": alt.Color("gpu_class:N", scale=palette(colours))},
+        title="run time (log scale)",
+        by="gpu_class",
+        colours=colours,
         tooltip=time_tooltips("gpu_class", "GPUs", "jobs", ["p10_s", "p25_s", "p50_s", "p75_s", "p90_s"]),
     ).properties(height=height(len(colours), 30))
     note = "Dot: median. Thick line: middle half of the jobs. Thin line: 10th to 90th percentile."
     return [Panel(drawn, note=note)] if shown else []
 
 
-def queue_delay_finding(rows: list[Row], _: Facts) -> str | None:
+def queue_delay_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Name the most common kind of wait of GPU jobs and the one with the longest tail (90th percentile)."""
     rows = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None and r["p90_s"] is not None]
     rows = [r for r in rows if r["gpu_class"] != "0"] or rows
@@ -142,10 +136,8 @@ def _of(row: Row) -> str:
     return f"{gpu_jobs(row['gpu_class'])}{where}"
 
 
-def queue_delay_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def queue_delay_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw median and 90th percentile of the waits by VC and size class."""
-    import altair as alt
-
     known = [r for r in rows if r["gpu_class"] is not None and r["p50_s"] is not None]
     if not known:
         return []
@@ -158,18 +150,14 @@ def queue_delay_chart(rows: list[Row], _: Facts) -> list[Panel]:
     place = dict(zip(chosen, words, strict=True))
     shown = [{**r, "tenant": place[r["vc"]]} for r in known if r["vc"] in place]
     colours = class_colours(r["gpu_class"] for r in shown)
-    values = axis_values(shown, ["p50_s", "p90_s"])
     drawn = ranges(
         shown,
         y=category("tenant", words, None),
         wide=("p50_s", "p90_s"),
-        dot="p50_s",
-        scale=time_scale(values),
-        axis=time_axis("wait (log scale)", values),
-        more={
-            "yOffset": alt.YOffset("gpu_class:N", scale=alt.Scale(domain=list(colours))),
-            "color": alt.Color("gpu_class:N", scale=palette(colours)),
-        },
+        title="wait (log scale)",
+        by="gpu_class",
+        colours=colours,
+        apart=True,
         tooltip=[alt.Tooltip("tenant:N", title="VC"), *time_tooltips("gpu_class", "GPUs", "waits", ["p50_s", "p90_s"])],
         sizes=(3, 3),
     ).properties(height=height(len(words), 11 * len(colours) + 8))
@@ -179,12 +167,12 @@ def queue_delay_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(drawn, class_legend(colours), note=note)]
 
 
-SHOWN = (
-    Shown("queuing/run_time", finding=run_time_finding, chart=run_time_chart),
-    Shown(
+PRESENTATIONS = (
+    Presentation("queuing/run_time", finding=run_time_finding, chart=run_time_chart),
+    Presentation(
         "queuing/queue_delay",
         finding=queue_delay_finding,
         chart=queue_delay_chart,
-        undivided="How long do jobs wait, and do larger jobs wait longer?",
+        without_vcs="How long do jobs wait, and do larger jobs wait longer?",
     ),
 )

@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracekit.report.charts import GPU_CLASSES, Panel, bars
-from tracekit.report.sections.interface import Shown
-from tracekit.report.words import FEW, gpu_jobs, largest
+from tracekit.report.phrases import FEW, gpu_jobs, largest
+from tracekit.report.sections.interface import Presentation
 from tracekit.text import count, counted, percent
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 
-def causes_finding(rows: list[Row], facts: Facts) -> str | None:
+def causes_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Say which part of the waits of GPU jobs each cause explains, and whom it hits most."""
     sized = [r for r in rows if r["gpu_class"] != "0" and r["waits"]]
     waits = sum(r["waits"] for r in sized)
@@ -33,7 +33,7 @@ def causes_finding(rows: list[Row], facts: Facts) -> str | None:
         part = _part(fragmented, waits)
         text += f". {part[:1].upper()}{part[1:]} were mostly due to scattered free GPUs"
     else:
-        text += ". Whether scattered GPUs played a part cannot be told, since the log does not say where jobs ran"
+        text += ". Whether scattered GPUs played a part is unknown, since the log does not say where jobs ran"
     rest = sum(r["other_waits"] for r in sized)
     if rest:
         which = f"{'the other' if rest < waits else 'all'} {count(rest)}"
@@ -49,16 +49,16 @@ def _part(number: int, waits: int) -> str:
     return f"{count(number)} ({percent(number / waits)})" if number else "none"
 
 
-def _quota(facts: Facts) -> str:
+def _quota(facts: TraceFacts) -> str:
     if not facts.vcs:
         return "were mostly due to too few free GPUs in the whole cluster"
     if facts.quotas:
         return "were mostly due to the quota of their VC"
     held = "fell mostly while their VC held as many GPUs as it ever did"
-    return f"{held}, which stands for a quota that the log does not tell"
+    return f"{held}, which stands for a quota that the log does not state"
 
 
-def causes_chart(rows: list[Row], facts: Facts) -> list[Panel]:
+def causes_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     """Draw the share of waits that each cause explains, by size class."""
     known = [r for r in rows if r["waits"] and r["gpu_class"] in GPU_CLASSES[1:]]
     if not known:
@@ -103,7 +103,7 @@ def _of_time(row: Row) -> Row:
     }
 
 
-def order_finding(rows: list[Row], facts: Facts) -> str | None:
+def order_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Say how many starts overtook somebody, and how much of that was harmless."""
     starts, early = sum(r["starts"] for r in rows), sum(r["out_of_order_starts"] for r in rows)
     if not starts:
@@ -112,10 +112,10 @@ def order_finding(rows: list[Row], facts: Facts) -> str | None:
         return f"None of {count(starts)} starts of GPU jobs overtook a job{_of_vc(facts)} that had queued longer."
     part = f" ({percent(early / starts)})" if starts >= FEW else ""
     text = f"{count(early)} of {count(starts)} starts of GPU jobs{part} overtook a job{_of_vc(facts)}"
-    told = [r for r in rows if r["harmless_share"] is not None]
-    weight = sum(r["out_of_order_starts"] for r in told)
+    known = [r for r in rows if r["harmless_share"] is not None]
+    weight = sum(r["out_of_order_starts"] for r in known)
     if weight:
-        harmless = sum(r["harmless_share"] * r["out_of_order_starts"] for r in told) / weight
+        harmless = sum(r["harmless_share"] * r["out_of_order_starts"] for r in known) / weight
         text += f"; {_harm(harmless)}"
     most = largest(rows, "overtaken_jobs")
     if most is not None and most["overtaken_jobs"]:
@@ -129,16 +129,16 @@ def _harm(harmless: float) -> str:
     if harmless == 1:
         return "no overtaken job had room to start then, so that none lost by it"
     return (
-        f"in {percent(harmless)} of the cases that can be told no overtaken job had room to start, so that none lost by"
-        " it; in the others one had"
+        f"in {percent(harmless)} of the cases that can be decided no overtaken job had room to start, so that none lost"
+        " by it; in the others one had"
     )
 
 
-def _of_vc(facts: Facts) -> str:
+def _of_vc(facts: TraceFacts) -> str:
     return " of the same VC" if facts.vcs else ""
 
 
-def order_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def order_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the share of starts that overtook somebody, by size class."""
     known = [r for r in rows if r["out_of_order_share"] is not None]
     if not any(r["out_of_order_share"] for r in known):
@@ -156,17 +156,17 @@ def order_chart(rows: list[Row], _: Facts) -> list[Panel]:
     ]
 
 
-SHOWN = (
-    Shown(
+PRESENTATIONS = (
+    Presentation(
         "queuing/delay_causes",
         finding=causes_finding,
         chart=causes_chart,
-        undivided="Do jobs wait because too few GPUs are free, or because free GPUs are scattered?",
+        without_vcs="Do jobs wait because too few GPUs are free, or because free GPUs are scattered?",
     ),
-    Shown(
+    Presentation(
         "queuing/out_of_order",
         finding=order_finding,
         chart=order_chart,
-        undivided="How often do jobs overtake others, and does it cost those anything?",
+        without_vcs="How often do jobs overtake others, and does it cost those anything?",
     ),
 )

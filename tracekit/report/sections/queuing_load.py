@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.axes import date_axis, day_axis, day_scale
 from tracekit.report.charts import Panel, data, palette
-from tracekit.report.sections.interface import Shown
+from tracekit.report.phrases import largest
+from tracekit.report.sections.interface import Presentation
 from tracekit.report.structure import ROW_LIMIT
 from tracekit.report.theme import colour
-from tracekit.report.when import local, start_of_day, trace_day
-from tracekit.report.words import largest
+from tracekit.report.times import local, start_of_day, trace_day
 from tracekit.text import count, counted, percent, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import altair as alt
-
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 FEW_HELD = 0.05
 """Share of the GPUs held below which the log hardly holds all jobs of the cluster."""
@@ -31,7 +31,7 @@ VCS = 6
 """Most VCs drawn through time."""
 
 
-def held_finding(rows: list[Row], _: Facts) -> str | None:
+def held_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say which part of the GPU time jobs held, and how many GPUs that is."""
     known = {r["metric"]: r["value"] for r in rows}
     if not known.get("held_gpus"):
@@ -43,7 +43,7 @@ def held_finding(rows: list[Row], _: Facts) -> str | None:
     return f"{text}; the log may hold a part of the cluster's jobs only." if share < FEW_HELD else f"{text}."
 
 
-def timeline_finding(rows: list[Row], facts: Facts) -> str | None:
+def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Say how much was held at most, and when most was waited for."""
     if not any(r["running_gpus"] for r in rows):
         return None
@@ -71,14 +71,14 @@ def _fullest(rows: list[Row]) -> float:
     return max(held.values())
 
 
-def no_vc_timeline(_: list[Row], facts: Facts) -> str | None:
+def no_vc_timeline(_: list[Row], facts: TraceFacts) -> str | None:
     """Say where the whole cluster is shown, where there are no VCs."""
     if facts.vcs or not facts.load:
         return None
     return "The trace has no virtual clusters; the load of the whole cluster is shown at queueing."
 
 
-def vc_timeline_finding(rows: list[Row], facts: Facts) -> str:
+def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str:
     """Name the VC that waits for most GPUs, and the one that holds most."""
     if len(rows) >= ROW_LIMIT:
         # A report holds the first rows of a long result only, which tell nothing of the whole time.
@@ -117,7 +117,7 @@ def _who(row: Row) -> str:
     return "jobs without a VC" if row["vc"] is None else shorten(row["vc"], 30)
 
 
-def vc_timeline_chart(rows: list[Row], facts: Facts) -> list[Panel]:
+def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     """Draw GPUs held and waited for through time, of the VCs that hold or wait for most."""
     if len(rows) >= ROW_LIMIT:
         return []
@@ -133,13 +133,13 @@ def vc_timeline_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     return drawn
 
 
-def _minute(time: str, facts: Facts) -> str:
+def _minute(time: str, facts: TraceFacts) -> str:
     """Return an ISO time to the minute in words."""
     at = f" at {local(time, facts.timezone):%H:%M}" if facts.dated else ""
     return f"on {start_of_day(time, facts)}{at}"
 
 
-def timeline_chart(rows: list[Row], facts: Facts) -> list[Panel]:
+def timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     """Draw GPUs held, waited for and owned through time, one chart a cluster."""
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
     drawn = []
@@ -156,7 +156,7 @@ def timeline_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     return drawn
 
 
-def fragmentation_finding(rows: list[Row], _: Facts) -> str | None:
+def fragmentation_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say which part of the free GPUs a large gang could have used."""
     free = sum(r["free_gpus"] for r in rows)
     if not free:
@@ -170,7 +170,7 @@ def fragmentation_finding(rows: list[Row], _: Facts) -> str | None:
     )
 
 
-def fragmentation_chart(rows: list[Row], facts: Facts) -> list[Panel]:
+def fragmentation_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     """Draw free GPUs and the largest gang that would fit through time, one chart a cluster."""
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
     lines = {"free_gpus": "free", "largest_gang": "of use to one gang"}
@@ -181,10 +181,8 @@ def fragmentation_chart(rows: list[Row], facts: Facts) -> list[Panel]:
 
 
 def _lines(
-    rows: Sequence[Row], measures: dict[str, str], facts: Facts, *, title: str, note: str = "", height: int = 180
+    rows: Sequence[Row], measures: dict[str, str], facts: TraceFacts, *, title: str, note: str = "", height: int = 180
 ) -> Panel:
-    import altair as alt
-
     present = {c: words for c, words in measures.items() if any(r[c] is not None for r in rows)}
     names = {words: colour(f"series-{i}") for i, words in enumerate(present.values(), 1)}
     # One row holds all measures: a page has many.
@@ -216,9 +214,7 @@ def _lines(
     return Panel(drawn, tuple(names.items()), title=title, note=note)
 
 
-def _time(rows: Sequence[Row], facts: Facts) -> alt.X:
-    import altair as alt
-
+def _time(rows: Sequence[Row], facts: TraceFacts) -> alt.X:
     if facts.dated:
         times = [local(r["time"], facts.timezone) for r in rows]
         # Times are written with a Z, since a browser reads others as its own.
@@ -227,9 +223,9 @@ def _time(rows: Sequence[Row], facts: Facts) -> alt.X:
     return alt.X("time:Q", scale=day_scale(last), axis=day_axis(last))
 
 
-SHOWN = (
-    Shown("queuing/gpu_time_held", finding=held_finding),
-    Shown("queuing/cluster_timeline", finding=timeline_finding, chart=timeline_chart),
-    Shown("queuing/timeline", finding=vc_timeline_finding, chart=vc_timeline_chart, void=no_vc_timeline),
-    Shown("locality/fragmentation", finding=fragmentation_finding, chart=fragmentation_chart),
+PRESENTATIONS = (
+    Presentation("queuing/gpu_time_held", finding=held_finding),
+    Presentation("queuing/cluster_timeline", finding=timeline_finding, chart=timeline_chart),
+    Presentation("queuing/timeline", finding=vc_timeline_finding, chart=vc_timeline_chart, why_empty=no_vc_timeline),
+    Presentation("locality/fragmentation", finding=fragmentation_finding, chart=fragmentation_chart),
 )

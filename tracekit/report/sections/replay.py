@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+import altair as alt
+
 from tracekit.replay.results.answers import LEAST
 from tracekit.replay.results.recorded_times import RECORDED
 from tracekit.report.charts import (
@@ -19,22 +21,20 @@ from tracekit.report.charts import (
     time_scale,
 )
 from tracekit.report.replay_rows import differ, fold, fold_note, label, policy_name
-from tracekit.report.sections.interface import Shown
+from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import count, counted, duration, percent, signed_percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import altair as alt
-
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 _NAMED = 3
 """Most policies named in a sentence."""
 _MUCH = 0.05
-"""Above this part of the GPU time, GPUs that the cluster does not have are told of in the sentence."""
+"""Above this share of the GPU time, the sentence mentions GPUs that the cluster does not have."""
 _SEEN = 0.005
 """Shares that differ by less look alike in a chart from 0 to 100 %."""
 _TIMES = {
@@ -51,7 +51,7 @@ _SHARE_NOTES = {
 }
 
 
-def policies_finding(rows: list[Row], _: Facts) -> str | None:
+def policies_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Name the fastest policy that does not know run times, and the fastest that does, as far as the log carries it."""
     known = [r for r in rows if r["avg_jct_s"] is not None and r["policy"] != RECORDED]
     base = rows[0]
@@ -59,15 +59,15 @@ def policies_finding(rows: list[Row], _: Facts) -> str | None:
         return None
     never = base["jobs"] - base["completed"] if base.get("completed") is not None and base.get("jobs") else 0
     if not any(r["avg_queue_s"] for r in known):
-        told = [
-            f"{_never(never)}. So comparing them tells nothing here.",
+        sentences = [
+            f"{_never(never)}. So comparing them shows nothing here.",
             f"From submission to end {_these(base)} take {duration(base['avg_jct_s'])} on average.",
             _recorded(rows, base),
-            _untold(rows),
+            _unreported(rows),
         ]
     else:
-        told = _compared(rows, known)
-    return " ".join(filter(None, [*told, _beyond(rows)]))
+        sentences = _compared(rows, known)
+    return " ".join(filter(None, [*sentences, _beyond(rows)]))
 
 
 def _never(jobs: int) -> str:
@@ -79,10 +79,10 @@ def _never(jobs: int) -> str:
 def _compared(rows: list[Row], known: list[Row]) -> list[str]:
     """Return sentences about policies under which some jobs wait."""
     base = known[0]
-    told = [base, *(r for r in known[1:] if r.get("effect_told"))]
+    comparable = [base, *(r for r in known[1:] if r.get("effect_told"))]
     parts = []
-    for knows, which in (("not given", "do not know run times"), ("given", "are given the true run times in advance")):
-        group = [r for r in told if r["run_times"] == knows]
+    for given, which in (("not given", "do not know run times"), ("given", "are given the true run times in advance")):
+        group = [r for r in comparable if r["run_times"] == given]
         best = min(group, key=lambda r: r["avg_jct_s"], default=base)
         if best is not base and (best["jct_diff_share"] or 0) < -LEAST:
             parts.append(f"Of the policies that {which}, {_gain(best)}.")
@@ -96,12 +96,12 @@ def _compared(rows: list[Row], known: list[Row]) -> list[str]:
     elif base["avg_queue_s"] is not None:
         start += ", and none of them waits"
     if parts:
-        return [f"{start}.", *parts, _log_beside(told[-1]), _untold(rows)]
-    if len(told) == 1:
-        return [f"{start}.", _recorded(rows, base), _untold(rows)]
-    little = "" if base["avg_queue_s"] else "Comparing policies tells little here."
-    other = "No other policy" if len(told) == len(known) else "None of the others that can be compared"
-    return [f"{start}. {other} shortens that{_longest(told)}.", little, _recorded(rows, base), _untold(rows)]
+        return [f"{start}.", *parts, _log_beside(comparable[-1]), _unreported(rows)]
+    if len(comparable) == 1:
+        return [f"{start}.", _recorded(rows, base), _unreported(rows)]
+    little = "" if base["avg_queue_s"] else "Comparing policies shows little here."
+    other = "No other policy" if len(comparable) == len(known) else "None of the others that can be compared"
+    return [f"{start}. {other} shortens that{_longest(comparable)}.", little, _recorded(rows, base), _unreported(rows)]
 
 
 def _log_beside(row: Row) -> str:
@@ -111,20 +111,20 @@ def _log_beside(row: Row) -> str:
     return f"By the log they waited {duration(row['recorded_queue_s'])} on average."
 
 
-def _untold(rows: list[Row]) -> str:
-    """Say which effects cannot be told, and why; '' where all can."""
+def _unreported(rows: list[Row]) -> str:
+    """Say which effects are not reported, and why; '' where all are."""
     base, *others = [r for r in rows if r["policy"] != RECORDED]
-    untold = [r for r in others if not r.get("effect_told")]
-    if not untold:
+    unreported = [r for r in others if not r.get("effect_told")]
+    if not unreported:
         return ""
-    if len(untold) == len(others) and base.get("effect_reason"):
+    if len(unreported) == len(others) and base.get("effect_reason"):
         return _sentence(base["effect_reason"])
-    if len(untold) == 1:
-        return _sentence(untold[0].get("effect_reason") or "")
-    names = [policy_name(r) for r in untold[:_NAMED]]
-    more = f" and {len(untold) - _NAMED} more" if len(untold) > _NAMED else ""
+    if len(unreported) == 1:
+        return _sentence(unreported[0].get("effect_reason") or "")
+    names = [policy_name(r) for r in unreported[:_NAMED]]
+    more = f" and {len(unreported) - _NAMED} more" if len(unreported) > _NAMED else ""
     return (
-        f"The effect of {', '.join(names)}{more} cannot be told: jobs wait longer under them than they did by the log,"
+        f"The effect of {', '.join(names)}{more} is not reported: jobs wait longer under them than they did by the log,"
         " or the replays do not wait as the log did. The table gives the reason for each."
     )
 
@@ -140,8 +140,8 @@ def _these(row: Row) -> str:
         return "these jobs"
     if jobs in {None, done}:
         return f"these {counted(done, 'jobs')}"
-    told = "whose start and end it tells" if row["policy"] == RECORDED else "that end"
-    return f"the {count(done)} of these {counted(jobs, 'jobs')} {told}"
+    which = "whose start and end it records" if row["policy"] == RECORDED else "that end"
+    return f"the {count(done)} of these {counted(jobs, 'jobs')} {which}"
 
 
 def _longest(known: list[Row]) -> str:
@@ -196,7 +196,7 @@ def _gain(row: Row) -> str:
     )
 
 
-def policies_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def policies_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw completion time, waiting, and what it costs in fairness, by policy."""
     known = [{**r, "policy": policy_name(r)} for r in rows if r["avg_jct_s"] is not None]
     times = [what for what in _TIMES if any(differ(known, f"{of}_{what}_s") for of in ("median", "avg", "p99"))]
@@ -226,13 +226,11 @@ _LOG = "by the log"
 
 def _as_one(name: str, others: Sequence[str], kinds: Mapping[str, str]) -> dict[str, str]:
     """Return how a line of a chart is called that stands for several policies, and what they know."""
-    told = {kinds[policy] for policy in (name, *others)}
-    return {"policy": label(name, others), "run_times": told.pop() if len(told) == 1 else _BOTH}
+    known = {kinds[policy] for policy in (name, *others)}
+    return {"policy": label(name, others), "run_times": known.pop() if len(known) == 1 else _BOTH}
 
 
 def _spans(rows: list[Row], what: str, title: str) -> alt.LayerChart:
-    import altair as alt
-
     named = {f"median_{what}_s": "median", f"avg_{what}_s": "mean", f"p99_{what}_s": "99th percentile"}
     low, mean, high = named
     rows = [{**r, **{f"{e}_words": duration(r[e]) for e in named if r[e] is not None}} for r in rows]
@@ -265,15 +263,11 @@ def _spans(rows: list[Row], what: str, title: str) -> alt.LayerChart:
 
 def _points(names: list[str]) -> alt.Y:
     """Return a vertical axis of policies for points alone."""
-    import altair as alt
-
     scale = alt.Scale(domain=names, padding=0.5)
     return alt.Y("policy:N", sort=None, scale=scale, axis=alt.Axis(title=None, grid=False))
 
 
 def _dots(rows: list[Row], columns: dict[str, str]) -> Panel:
-    import altair as alt
-
     note = " ".join(_SHARE_NOTES[key] for key in columns)
     colours = {words: colour(f"series-{i}") for i, words in zip((3, 4), columns.values(), strict=False)}
     long = [
@@ -297,4 +291,4 @@ def _dots(rows: list[Row], columns: dict[str, str]) -> Panel:
     return Panel(drawn, tuple(colours.items()), f"{title[:1].upper()}{title[1:]}", note)
 
 
-SHOWN = (Shown("replay/policies", finding=policies_finding, chart=policies_chart),)
+PRESENTATIONS = (Presentation("replay/policies", finding=policies_finding, chart=policies_chart),)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.replay.results.recorded_times import RECORDED
 from tracekit.report.charts import (
     GPU_CLASSES,
@@ -18,17 +20,17 @@ from tracekit.report.charts import (
     time_axis,
     time_scale,
 )
+from tracekit.report.phrases import gpu_jobs
 from tracekit.report.replay_rows import differ, fold, fold_note, in_panel_order, label, policy_name
-from tracekit.report.sections.interface import Shown
-from tracekit.report.words import gpu_jobs
+from tracekit.report.sections.interface import Presentation
 from tracekit.text import count, duration, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 
-def classes_finding(rows: list[Row], _: Facts) -> str | None:
+def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Name the policy with the shortest mean wait for the smallest and the largest GPU jobs, of those told of."""
     rows = in_panel_order(rows)
     found = []
@@ -36,9 +38,9 @@ def classes_finding(rows: list[Row], _: Facts) -> str | None:
         waits = [r for r in rows if r["gpu_class"] == name and r["avg_queue_s"] is not None]
         own = [r for r in waits if r["policy"] != RECORDED]
         if len(own) > 1:
-            told = [r for r in own[1:] if r.get("effect_told")]
+            comparable = [r for r in own[1:] if r.get("effect_told")]
             log = next((r["avg_queue_s"] for r in waits if r["policy"] == RECORDED), None)
-            best = min([own[0], *told], key=lambda r: r["avg_queue_s"]) if told else None
+            best = min([own[0], *comparable], key=lambda r: r["avg_queue_s"]) if comparable else None
             found.append((name, own[0], best, log))
     if found and not any(r["avg_queue_s"] for r in rows if r["policy"] != RECORDED):
         started = all(r["avg_queue_s"] is not None for r in rows if r["policy"] != RECORDED)
@@ -52,7 +54,7 @@ def classes_finding(rows: list[Row], _: Facts) -> str | None:
 
 
 _NOT_TOLD = (
-    "What another policy would change cannot be told, since the replays do not wait as the log did, or wait longer."
+    "What another policy would change is not reported, since the replays do not wait as the log did, or wait longer."
 )
 
 
@@ -88,7 +90,7 @@ def _paid(rows: list[Row]) -> str:
     )
 
 
-def tenants_finding(rows: list[Row], _: Facts) -> str | None:
+def tenants_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Name the VC that would pay most, among policies that ignore quotas and among those that keep them."""
     known = [r for r in in_panel_order(rows) if r["avg_queue_s"] is not None and r["policy"] != RECORDED]
     if not known:
@@ -96,14 +98,14 @@ def tenants_finding(rows: list[Row], _: Facts) -> str | None:
     kinds = {r.get("quotas") for r in known}
     if kinds != {"kept", "ignored"}:
         start = "Under every policy each VC keeps to its quota. " if kinds == {"kept"} else ""
-        if _silent(known):
+        if _incomparable(known):
             return f"{start}{_VC_NOT_TOLD}"
         worst, first = _worst(known)
         if worst is None:
             return f"{start}No VC waits longer under another policy than under {policy_name(first)}."
         return f"{start}The most would be paid by {_vc(worst)} under {policy_name(worst)}: {_instead(worst, known)}."
     ignore, keep = ([r for r in known if r.get("quotas") == kind] for kind in ("ignored", "kept"))
-    if _silent(ignore) and _silent(keep):
+    if _incomparable(ignore) and _incomparable(keep):
         return _VC_NOT_TOLD
     names = ", ".join(dict.fromkeys(policy_name(r) for r in keep))
     return (
@@ -114,32 +116,32 @@ def tenants_finding(rows: list[Row], _: Facts) -> str | None:
 
 
 _VC_NOT_TOLD = (
-    "Which VC would gain or pay under another policy cannot be told, since the replays do not wait as the log did, or"
+    "Which VC would gain or pay under another policy is not reported, since the replays do not wait as the log did, or"
     " wait longer."
 )
 
 
-def _told(rows: list[Row]) -> list[Row]:
+def _comparable(rows: list[Row]) -> list[Row]:
     """Return the rows of the first policy, and those of others whose effect can be told."""
     return [r for r in rows if r["policy"] == rows[0]["policy"] or r.get("effect_told")]
 
 
-def _silent(rows: list[Row]) -> bool:
+def _incomparable(rows: list[Row]) -> bool:
     """Return whether of several policies none has an effect that can be told."""
-    return len({r["policy"] for r in rows}) > 1 == len({r["policy"] for r in _told(rows)})
+    return len({r["policy"] for r in rows}) > 1 == len({r["policy"] for r in _comparable(rows)})
 
 
 def _worst(rows: list[Row]) -> tuple[Row | None, Row]:
     """Return the row of the VC that waits longer than under the first policy by most, and a row of that policy."""
     first = rows[0]
     base = {r["vc"]: r["avg_queue_s"] for r in rows if r["policy"] == first["policy"]}
-    worst = max((r for r in _told(rows) if r["vc"] in base), key=lambda r: r["avg_queue_s"] - base[r["vc"]])
+    worst = max((r for r in _comparable(rows) if r["vc"] in base), key=lambda r: r["avg_queue_s"] - base[r["vc"]])
     return (worst if worst["avg_queue_s"] > base[worst["vc"]] else None), first
 
 
 def _cost(rows: list[Row]) -> str:
-    if _silent(rows):
-        return "the effect of none can be told."
+    if _incomparable(rows):
+        return "the effect of none is reported."
     worst, first = _worst(rows)
     if worst is None:
         return f"none makes a VC wait longer than {policy_name(first)} does."
@@ -158,7 +160,7 @@ def _instead(worst: Row, rows: list[Row]) -> str:
     )
 
 
-def assumptions_finding(rows: list[Row], _: Facts) -> str | None:
+def assumptions_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say how many there are."""
     names = len({r["id"] for r in rows})
     more = ", some with other values for some policies" if names < len(rows) else ""
@@ -168,10 +170,8 @@ def assumptions_finding(rows: list[Row], _: Facts) -> str | None:
     )
 
 
-def classes_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def classes_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the mean wait by policy and size class."""
-    import altair as alt
-
     known = [{**r, "policy": policy_name(r)} for r in rows if r["avg_queue_s"] is not None]
     classes = {r["gpu_class"] for r in known}
     if not any(differ([r for r in known if r["gpu_class"] == c], "avg_queue_s") for c in classes):
@@ -208,8 +208,8 @@ def classes_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(picture, class_legend(colours), note=note)]
 
 
-SHOWN = (
-    Shown("replay/by_gpu_class", finding=classes_finding, chart=classes_chart),
-    Shown("replay/by_vc", finding=tenants_finding),
-    Shown("replay/assumptions", finding=assumptions_finding),
+PRESENTATIONS = (
+    Presentation("replay/by_gpu_class", finding=classes_finding, chart=classes_chart),
+    Presentation("replay/by_vc", finding=tenants_finding),
+    Presentation("replay/assumptions", finding=assumptions_finding),
 )

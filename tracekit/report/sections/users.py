@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import Panel, data, palette, percent_axis
-from tracekit.report.sections.interface import Shown
+from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
 from tracekit.text import count, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 POINTS = 60
 """Most points of a curve; more cannot be told apart on a page."""
@@ -23,7 +25,7 @@ HEAVIEST = 0.1
 _CURVES = {"gpu_time_share": "GPU time", "cpu_time_share": "CPU time"}
 
 
-def concentration_finding(rows: list[Row], _: Facts) -> str | None:
+def concentration_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say what the heaviest tenth of the users takes."""
     few = [r for r in rows if 0 < r["user_share"] <= HEAVIEST] or rows[:1]
     if not few:
@@ -40,10 +42,8 @@ def concentration_finding(rows: list[Row], _: Facts) -> str | None:
     return f"The {who} took {' and '.join(parts)}."
 
 
-def concentration_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def concentration_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the share of the time against the share of the users, heaviest first."""
-    import altair as alt
-
     have = {c: words for c, words in _CURVES.items() if any(r[c] is not None for r in rows)}
     if not have or len(rows) < 2:
         return []
@@ -74,7 +74,7 @@ def concentration_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(drawn, tuple(colours.items()))]
 
 
-def queueing_finding(rows: list[Row], _: Facts) -> str | None:
+def queueing_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say who waited longest, and for how many jobs."""
     waited = [r for r in rows if r["queue_hours"]]
     if not waited:
@@ -88,10 +88,8 @@ def queueing_finding(rows: list[Row], _: Facts) -> str | None:
     return f"{text}; {percent(first['completed_share'])} of these jobs completed."
 
 
-def queueing_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def queueing_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the hours in the queue of the users who waited most."""
-    import altair as alt
-
     shown = named([r for r in rows if r["queue_hours"]], "user", "no user")
     if not shown:
         return []
@@ -101,14 +99,11 @@ def queueing_chart(rows: list[Row], _: Facts) -> list[Panel]:
         alt.Tooltip("gpu_hours:Q", title="GPU-hours", format=",.1f"),
         alt.Tooltip("completed_share:Q", title="completed", format=".1%"),
     ]
-    panel = amounts(shown, value="queue_hours", axis_title="hours in the queue, all GPU jobs", tooltip=tooltip)
-    left = len(rows) - len(shown)
-    return [
-        Panel(panel.chart, note=f"Drawn: the {len(shown)} users who waited most; more in the table." if left else "")
-    ]
+    axis, most, total = "hours in the queue, all GPU jobs", "users who waited most", len(rows)
+    return [amounts(shown, value="queue_hours", axis_title=axis, tooltip=tooltip, total=total, what=most)]
 
 
-SHOWN = (
-    Shown("users/concentration", finding=concentration_finding, chart=concentration_chart),
-    Shown("users/queueing", finding=queueing_finding, chart=queueing_chart),
+PRESENTATIONS = (
+    Presentation("users/concentration", finding=concentration_finding, chart=concentration_chart),
+    Presentation("users/queueing", finding=queueing_finding, chart=queueing_chart),
 )

@@ -4,35 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import (
     Panel,
     category,
     height,
     number_tooltips,
-    palette,
-    pct_axis,
-    pct_scale,
     ranges,
     status_colours,
     status_legend,
 )
-from tracekit.report.sections.interface import Shown
-from tracekit.report.theme import colour
+from tracekit.report.phrases import gpus
+from tracekit.report.sections.interface import Presentation
 from tracekit.text import count, counted, duration, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 SIZES = 8
 """Most job sizes drawn."""
 
 
-def held_gpus_finding(rows: list[Row], facts: Facts) -> str | None:
+def held_gpus_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Say the mean over all samples."""
     known = {r["metric"]: r["value"] for r in rows}
-    attempts = sum(facts.watched.attempts.values())
+    attempts = sum(facts.telemetry.attempts.values())
     of = f" of {counted(attempts, 'attempts')}" if attempts else ""
     return (
         f"Over {count(known['samples'])} samples{of}, GPUs held by jobs were {100 * known['busy_share']:.1f} % busy on"
@@ -40,7 +39,7 @@ def held_gpus_finding(rows: list[Row], facts: Facts) -> str | None:
     )
 
 
-def gpu_finding(rows: list[Row], _: Facts) -> str | None:
+def gpu_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say the means of the most and the least busy size."""
     pooled: dict[float, tuple[int, float]] = {}
     for row in rows:
@@ -54,19 +53,13 @@ def gpu_finding(rows: list[Row], _: Facts) -> str | None:
         return None
     low, high = min(sizes, key=lambda g: sizes[g]), max(sizes, key=lambda g: sizes[g])
     return (
-        f"The GPUs of jobs of {_gpus(low)} were least busy, {sizes[low]:.1f} % on average, those of jobs of"
-        f" {_gpus(high)} most, {sizes[high]:.1f} %."
+        f"The GPUs of jobs of {gpus(low)} were least busy, {sizes[low]:.1f} % on average, those of jobs of"
+        f" {gpus(high)} most, {sizes[high]:.1f} %."
     )
 
 
-def _gpus(number: float) -> str:
-    return "1 GPU" if number == 1 else f"{count(number)} GPUs"
-
-
-def gpu_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def gpu_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the utilization's percentiles by job size and status."""
-    import altair as alt
-
     known = [r for r in rows if r["p50_pct"] is not None and r["gpu_count"] is not None]
     if not known:
         return []
@@ -83,13 +76,10 @@ def gpu_chart(rows: list[Row], _: Facts) -> list[Panel]:
         y=category("size", [count(g) for g in kept], "GPUs of the job"),
         wide=("p5_pct", "p95_pct"),
         narrow=("p25_pct", "p75_pct"),
-        dot="p50_pct",
-        scale=pct_scale(),
-        axis=pct_axis("GPU utilization (%)"),
-        more={
-            "yOffset": alt.YOffset("end:N", scale=alt.Scale(domain=list(colours))),
-            "color": alt.Color("end:N", scale=palette(colours)),
-        },
+        title="GPU utilization (%)",
+        by="end",
+        colours=colours,
+        apart=True,
         tooltip=number_tooltips(
             {"size": "GPUs", "end": "status"},
             "samples",
@@ -104,10 +94,10 @@ def gpu_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(drawn, status_legend(colours), note=note)]
 
 
-def dedicated_finding(rows: list[Row], _: Facts) -> str | None:
+def dedicated_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say the mean of each of the sizes that were seen most."""
     seen = sorted(rows, key=lambda r: (-r["samples"], r["gpu_count"]))[:3]
-    parts = [f"{r['mean_pct']:.1f} % in jobs of {_gpus(r['gpu_count'])}" for r in sorted(seen, key=_size)]
+    parts = [f"{r['mean_pct']:.1f} % in jobs of {gpus(r['gpu_count'])}" for r in sorted(seen, key=_size)]
     if not parts:
         return None
     listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
@@ -118,12 +108,10 @@ def _size(row: Row) -> float:
     return float(row["gpu_count"])
 
 
-def dedicated_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def dedicated_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw median, 90th and 95th percentile by job size."""
-    import altair as alt
-
     kept = sorted(sorted(rows, key=lambda r: (-r["samples"], r["gpu_count"]))[:SIZES], key=_size)
-    shown = [{**r, "size": _gpus(r["gpu_count"])} for r in kept]
+    shown = [{**r, "size": gpus(r["gpu_count"])} for r in kept]
     if not shown:
         return []
     drawn = ranges(
@@ -131,10 +119,7 @@ def dedicated_chart(rows: list[Row], _: Facts) -> list[Panel]:
         y=category("size", [r["size"] for r in shown], None),
         wide=("p50_pct", "p95_pct"),
         narrow=("p50_pct", "p90_pct"),
-        dot="p50_pct",
-        scale=pct_scale(),
-        axis=pct_axis("GPU utilization (%)"),
-        more={"color": alt.value(colour("series-1"))},
+        title="GPU utilization (%)",
         tooltip=number_tooltips({"size": "GPUs"}, "samples", ["mean_pct", "p50_pct", "p90_pct", "p95_pct"]),
         sizes=(2, 6),
         mean="mean_pct",
@@ -145,7 +130,7 @@ def dedicated_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(drawn, note=note)]
 
 
-def idle_finding(rows: list[Row], _: Facts) -> str | None:
+def idle_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say how much the listed jobs waste, and which is the worst."""
     if not rows:
         return None
@@ -155,17 +140,15 @@ def idle_finding(rows: list[Row], _: Facts) -> str | None:
     text = f"{jobs} of the table wasted {count(wasted)} GPU-hours"
     if len(rows) == 1:
         return f"{text} (mean utilization {worst['mean_pct']:.1f} %)."
-    what = f"job {shorten(worst['job_id'], 40)}{whose} held {_gpus(worst['gpu_count'])} for {duration(worst['run_s'])}"
+    what = f"job {shorten(worst['job_id'], 40)}{whose} held {gpus(worst['gpu_count'])} for {duration(worst['run_s'])}"
     return (
         f"{text[0].upper()}{text[1:]}, the first alone {count(worst['wasted_gpu_h'])}:"
         f" {what} at a mean of {worst['mean_pct']:.1f} %."
     )
 
 
-def idle_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def idle_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the GPU-hours that the listed jobs waste, by user."""
-    import altair as alt
-
     wasted: dict[str | None, float] = {}
     jobs: dict[str | None, int] = {}
     for row in rows:
@@ -187,7 +170,7 @@ def idle_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(panel.chart, note=note)]
 
 
-def host_finding(rows: list[Row], _: Facts) -> str | None:
+def host_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say the median and the 95th percentile of each resource."""
     parts = [
         f"{_resource(r)} use is {r['p50_pct']:.1f} % in the median and {r['p95_pct']:.1f} % at the 95th percentile"
@@ -201,10 +184,8 @@ def _resource(row: Row) -> str:
     return "CPU" if row["resource"] == "cpu" else str(row["resource"])
 
 
-def host_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def host_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw median, 90th and 95th percentile of each resource."""
-    import altair as alt
-
     shown = [r for r in rows if r["p50_pct"] is not None]
     if not shown:
         return []
@@ -215,24 +196,21 @@ def host_chart(rows: list[Row], _: Facts) -> list[Panel]:
         y=category("resource", words, None),
         wide=("p50_pct", "p95_pct"),
         narrow=("p50_pct", "p90_pct"),
-        dot="p50_pct",
-        scale=pct_scale(),
-        axis=pct_axis("use of the machine (%)"),
-        more={"color": alt.value(colour("series-1"))},
+        title="use of the machine (%)",
         tooltip=number_tooltips({"resource": "resource"}, "samples", ["mean_pct", "p50_pct", "p90_pct", "p95_pct"]),
     ).properties(height=height(len(words), 34))
     return [Panel(drawn, note="Dot: median sample. Thick line: up to the 90th percentile. Thin line: up to the 95th.")]
 
 
-SHOWN = (
-    Shown("utilization/held_gpus", finding=held_gpus_finding),
-    Shown("utilization/gpu_by_size_status", finding=gpu_finding, chart=gpu_chart),
-    Shown("utilization/dedicated", finding=dedicated_finding, chart=dedicated_chart),
-    Shown(
+PRESENTATIONS = (
+    Presentation("utilization/held_gpus", finding=held_gpus_finding),
+    Presentation("utilization/gpu_by_size_status", finding=gpu_finding, chart=gpu_chart),
+    Presentation("utilization/dedicated", finding=dedicated_finding, chart=dedicated_chart),
+    Presentation(
         "utilization/idle_jobs",
         finding=idle_finding,
         chart=idle_chart,
-        nothing="No job that was watched held GPUs for an hour or more at 10 % utilization or less.",
+        without_rows="No job that was watched held GPUs for an hour or more at 10 % utilization or less.",
     ),
-    Shown("utilization/host", finding=host_finding, chart=host_chart),
+    Presentation("utilization/host", finding=host_finding, chart=host_chart),
 )

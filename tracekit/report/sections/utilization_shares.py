@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.axes import hour_axis
 from tracekit.report.charts import Panel, bars, data, palette, percent_axis
-from tracekit.report.sections.interface import Shown
+from tracekit.report.phrases import hour_span, largest
+from tracekit.report.sections.interface import Presentation
 from tracekit.report.theme import colour
-from tracekit.report.words import largest
 from tracekit.text import duration, labels, percent, shorten
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 CLUSTERS = 4
 """Most clusters drawn."""
@@ -25,14 +25,14 @@ VCS = 15
 """Most VCs drawn."""
 
 
-def no_vcs(_: list[Row], facts: Facts) -> str | None:
+def no_vcs(_: list[Row], facts: TraceFacts) -> str | None:
     """Say where the whole cluster is shown, where there are no VCs."""
     if facts.vcs or not facts.load:
         return None
-    return "The trace has no virtual clusters; what the whole cluster held is told at queueing."
+    return "The trace has no virtual clusters; what the whole cluster held is shown at queueing."
 
 
-def vc_finding(rows: list[Row], facts: Facts) -> str | None:
+def vc_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Name the VC that uses most of what it owns and the one that uses least, with their waits."""
     known = [r for r in rows if r["allocated_share_mean"] is not None]
     most, least = largest(known, "allocated_share_mean"), largest(known, "allocated_share_mean", -1)
@@ -56,7 +56,7 @@ def _waits(row: Row) -> str:
     return f" (median wait {duration(row['queue_p50_s'])})" if row["queue_p50_s"] is not None else ""
 
 
-def vc_chart(rows: list[Row], facts: Facts) -> list[Panel]:
+def vc_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     """Draw the mean share of what each VC owns that it held, the largest VCs first."""
     known = [r for r in rows if r["allocated_share_mean"] is not None and r["capacity_gpus"]]
     if not known:
@@ -79,7 +79,7 @@ def vc_chart(rows: list[Row], facts: Facts) -> list[Panel]:
     return [replace(panel, note=note)]
 
 
-def hour_finding(rows: list[Row], _: Facts) -> str | None:
+def hour_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say at which hour most of the GPUs are held, and at which least."""
     known = [r for r in rows if r["allocated_share"] is not None]
     most, least = largest(known, "allocated_share"), largest(known, "allocated_share", -1)
@@ -89,17 +89,13 @@ def hour_finding(rows: list[Row], _: Facts) -> str | None:
     other = f" in {shorten(least['cluster'], 30)}" if where else ""
     what = "The largest share of a cluster's GPUs is" if where else "The most GPUs are"
     return (
-        f"{what} held between {_hours(most['hour'])}{where}, {percent(most['allocated_share'])} on average,"
-        f" and the {'smallest' if where else 'fewest'} between {_hours(least['hour'])}{other},"
+        f"{what} held between {hour_span(most['hour'])}{where}, {percent(most['allocated_share'])} on average,"
+        f" and the {'smallest' if where else 'fewest'} between {hour_span(least['hour'])}{other},"
         f" {percent(least['allocated_share'])}."
     )
 
 
-def _hours(hour: int) -> str:
-    return f"{hour:02d}:00 and {(hour + 1) % 24:02d}:00"
-
-
-def hour_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def hour_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the share of GPUs held, how busy GPUs are, and submissions by hour; a line a cluster.
 
     Submissions with GPUs stand beside all where the two differ.
@@ -150,14 +146,10 @@ def hour_chart(rows: list[Row], _: Facts) -> list[Panel]:
 
 
 def _jobs_axis(title: str) -> alt.Axis:
-    import altair as alt
-
     return alt.Axis(title=title, tickCount=4)
 
 
 def _by_hour(rows: list[Row], column: str, axis: alt.Axis, form: str, colours: dict[str, str]) -> alt.Chart:
-    import altair as alt
-
     # A line breaks where an hour has no number.
     points = [{k: r[k] for k in ("hour", "cluster", column)} for r in rows]
     drawn: alt.Chart = (
@@ -178,7 +170,7 @@ def _by_hour(rows: list[Row], column: str, axis: alt.Axis, form: str, colours: d
     return drawn
 
 
-SHOWN = (
-    Shown("utilization/vc", finding=vc_finding, chart=vc_chart, void=no_vcs),
-    Shown("utilization/cluster_by_hour", finding=hour_finding, chart=hour_chart),
+PRESENTATIONS = (
+    Presentation("utilization/vc", finding=vc_finding, chart=vc_chart, why_empty=no_vcs),
+    Presentation("utilization/cluster_by_hour", finding=hour_finding, chart=hour_chart),
 )

@@ -4,43 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import altair as alt
+
 from tracekit.report.amounts import amounts, named
 from tracekit.report.charts import Panel, bars
-from tracekit.report.sections.interface import Shown
-from tracekit.report.words import largest
+from tracekit.report.phrases import gpus, largest
+from tracekit.report.sections.interface import Presentation
 from tracekit.text import count, duration, percent, shorten
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 REQUESTS = 14
 """Most numbers of GPUs drawn."""
 
 
-def gpu_request_finding(rows: list[Row], _: Facts) -> str | None:
+def gpu_request_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say which request is most common and which takes most GPU time."""
     common = largest(rows, "jobs")
     if common is None or common["jobs_share"] is None:
         return None
     share = f"{percent(common['jobs_share'])} of the jobs of known size"
-    text = f"The commonest request is {_gpus(common['gpu_count'])} ({share})"
+    text = f"The commonest request is {gpus(common['gpu_count'])} ({share})"
     heavy = largest(rows, "gpu_hours_share")
     if heavy is None:
         return text + "."
     if heavy is common:
         return f"{text}, which also takes the most GPU time ({percent(heavy['gpu_hours_share'])})."
-    who = f"{_gpus(heavy['gpu_count'])} ({percent(heavy['gpu_hours_share'])})"
+    who = f"{gpus(heavy['gpu_count'])} ({percent(heavy['gpu_hours_share'])})"
     return f"{text}; the largest share of GPU time goes to requests for {who}."
 
 
-def _gpus(number: float) -> str:
-    if number == 0:
-        return "no GPU"
-    return "1 GPU" if number == 1 else f"{count(number)} GPUs"
-
-
-def gpu_request_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def gpu_request_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw share of jobs beside share of GPU time, by number of GPUs."""
     kept = sorted(sorted(rows, key=lambda r: (-r["jobs"], r["gpu_count"]))[:REQUESTS], key=lambda r: r["gpu_count"])
     named = [{**r, "key": count(r["gpu_count"])} for r in kept]
@@ -62,13 +58,13 @@ LEAST_GROUPS = 10
 """Fewest groups that are jobs which come again; fewer are classes, such as those of service in openb."""
 
 
-def no_gangs(rows: list[Row], _: Facts) -> str | None:
+def no_gangs(rows: list[Row], _: TraceFacts) -> str | None:
     """Say that no gang size is known."""
     known = any(r["instance_count"] is not None for r in rows)
-    return None if known or not rows else "The source does not tell how many instances jobs start."
+    return None if known or not rows else "The source does not state how many instances jobs start."
 
 
-def gangs_finding(rows: list[Row], _: Facts) -> str | None:
+def gangs_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say how many jobs are gangs and how much GPU time they take."""
     known = [r for r in rows if r["instance_count"] is not None]
     jobs = sum(r["jobs"] for r in known)
@@ -81,7 +77,7 @@ def gangs_finding(rows: list[Row], _: Facts) -> str | None:
     return f"{text}; they take {percent(min(sum(held), 1.0))} of the GPU time." if held else text + "."
 
 
-def gangs_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def gangs_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw share of jobs beside share of GPU time, by gang size."""
     known = [r for r in rows if r["instance_count"] is not None]
     commonest = sorted(known, key=lambda r: (-r["jobs"], r["instance_count"]))[:REQUESTS]
@@ -98,7 +94,7 @@ def gangs_chart(rows: list[Row], _: Facts) -> list[Panel]:
     return [Panel(panel.chart, panel.legend, note=note)]
 
 
-def recurrence_finding(rows: list[Row], _: Facts) -> str | None:
+def recurrence_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Say how many of the listed jobs are in recurring groups, and which group is the largest."""
     if not rows:
         return None
@@ -108,7 +104,7 @@ def recurrence_finding(rows: list[Row], _: Facts) -> str | None:
     if len(rows) < LEAST_GROUPS:
         return (
             f"The source puts its jobs into {count(len(rows))} group{'' if len(rows) == 1 else 's'} only: such a group"
-            " is a kind of job, and does not tell which job is the same as an earlier one."
+            " is a kind of job, and does not show which job is the same as an earlier one."
         )
     text = (
         f"Of the {count(jobs)} jobs in the groups of the table, {percent(again / jobs)} are in groups of at least"
@@ -119,10 +115,8 @@ def recurrence_finding(rows: list[Row], _: Facts) -> str | None:
     return f"{text} with a median run time of {duration(first['median_run_s'])}."
 
 
-def recurrence_chart(rows: list[Row], _: Facts) -> list[Panel]:
+def recurrence_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw the jobs of the largest groups."""
-    import altair as alt
-
     shown = named(rows, "group", "no group")
     if not shown:
         return []
@@ -132,18 +126,17 @@ def recurrence_chart(rows: list[Row], _: Facts) -> list[Panel]:
         alt.Tooltip("run_s_cv:Q", title="spread of run times", format=".2f"),
         alt.Tooltip("gpu_hours:Q", title="GPU-hours", format=",.1f"),
     ]
-    panel = amounts(shown, value="jobs", axis_title="jobs", tooltip=tooltip)
-    left = len(rows) - len(shown)
-    return [Panel(panel.chart, note=f"Drawn: the {len(shown)} largest groups; more in the table." if left else "")]
+    total, most = len(rows), "largest groups"
+    return [amounts(shown, value="jobs", axis_title="jobs", tooltip=tooltip, total=total, what=most)]
 
 
-SHOWN = (
-    Shown("workload/gpu_request", finding=gpu_request_finding, chart=gpu_request_chart),
-    Shown("workload/gangs", finding=gangs_finding, chart=gangs_chart, void=no_gangs),
-    Shown(
+PRESENTATIONS = (
+    Presentation("workload/gpu_request", finding=gpu_request_finding, chart=gpu_request_chart),
+    Presentation("workload/gangs", finding=gangs_finding, chart=gangs_chart, why_empty=no_gangs),
+    Presentation(
         "workload/recurrence",
         finding=recurrence_finding,
         chart=recurrence_chart,
-        nothing="No job belongs to a group by which it could be known again.",
+        without_rows="No job belongs to a group by which it could be known again.",
     ),
 )

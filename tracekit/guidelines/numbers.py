@@ -1,4 +1,4 @@
-"""Numbers with their units, as guidelines tell them."""
+"""Numbers with their units, for the sentences of guidelines."""
 
 from __future__ import annotations
 

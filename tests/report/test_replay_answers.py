@@ -19,7 +19,7 @@ from tracekit.progress import Progress
 from tracekit.replay.results.questions import ASSUMED, REPLAYED, TENANTS
 from tracekit.replay.run_policies import standard_panel
 from tracekit.report.data import build_report
-from tracekit.report.replayed import replayed_answers, unreplayed_answers
+from tracekit.report.replay_answers import replayed_answers, unreplayed_answers
 from tracekit.report.sections.interface import finding, panels
 
 if TYPE_CHECKING:
@@ -137,10 +137,10 @@ def test_no_change_is_told_and_nothing_ranked_where_the_log_ran_otherwise(
     )
     assert finding("replay/by_gpu_class", rows["replay/by_gpu_class"]) == (
         "Jobs of 2-4 GPUs wait 59 min on average under fifo, and waited 5.98 h by the log. What another policy would"
-        " change cannot be told, since the replays do not wait as the log did, or wait longer."
+        " change is not reported, since the replays do not wait as the log did, or wait longer."
     )
     assert finding("replay/by_vc", rows["replay/by_vc"]) == (
-        "Which VC would gain or pay under another policy cannot be told, since the replays do not wait as the log did,"
+        "Which VC would gain or pay under another policy is not reported, since the replays do not wait as the log did,"
         " or wait longer."
     )
 

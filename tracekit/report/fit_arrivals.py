@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.answer import AnswerColumn, Question
 from tracekit.fit.arrivals import PROCESS_WORDS
 from tracekit.fit.rate import CELLS, LEAST_DAYS
-from tracekit.report.fitted_curves import (
+from tracekit.report.fit_curves import (
     growth_factor,
     growth_words,
     half_days,
@@ -36,7 +36,7 @@ _RATE_RULE = (
     " the log; observed is the mean over those of its hours that it holds whole, unknown where there is none."
 )
 _PROCESS_RULE = (
-    "The fitted rate tells how many batches to expect in each hour; the process tells how they fall around that rate."
+    "The fitted rate is the number of batches to expect in each hour; the process is how they fall around that rate."
     " Poisson: batches come independently of each other. Gamma renewal: each time between two batches is drawn for"
     " itself, from a gamma distribution. MMPP (Markov-modulated Poisson process): the rate switches at random between a"
     " calm and a busy state, and batches come independently within each. Two tests decide whether Poisson stands:"
@@ -57,7 +57,7 @@ RATE = Question(
     question="When is how much work submitted, and how well does the fitted rate follow it?",
     rule=_RATE_RULE,
     columns=(
-        _C("hour", "hour", "hour of the day, counted from the log's first where the log does not tell it"),
+        _C("hour", "hour", "hour of the day, counted from the log's first where the log does not state it"),
         _C("rate", "text", "fitted or observed"),
         *(_C(day, "", f"mean batches in this hour, {day.replace('_', ' ')}") for day in (*DAYS, *NUMBERED_DAYS)),
         _C("growth", "", "fitted rate at the end of the log over that at its begin, where above 10 or below 0.1"),
@@ -102,12 +102,12 @@ def rate_answer(model: WorkloadModel) -> Answer | Unanswered:
     days = DAYS if known else NUMBERED_DAYS
     week = weekly_rates(model)
     whats = ("fitted", "observed") if any(r["observed"] is not None for r in week) else ("fitted",)
-    told: dict[str, float] = {}
+    more: dict[str, float] = {}
     growth = growth_factor(model)
     if steep(log_growth(model)):
-        told = {"growth": growth, "half_days": half_days(model)}
+        more = {"growth": growth, "half_days": half_days(model)}
     rows = [
-        {"hour": h, "rate": what, **{day: week[24 * d + h][what] for d, day in enumerate(days)}, **told}
+        {"hour": h, "rate": what, **{day: week[24 * d + h][what] for d, day in enumerate(days)}, **more}
         for h in range(24)
         for what in whats
     ]
@@ -115,11 +115,11 @@ def rate_answer(model: WorkloadModel) -> Answer | Unanswered:
     moment = "the same second" if step == 1 else f"the same {duration(step)}, the step of the log's clock"
     notes = [f"a batch is all jobs that were submitted in {moment}", _kind(arrivals)]
     if not known:
-        notes.append("the log does not tell the hour of the day: day 1 and hour 0 are those in which it begins")
+        notes.append("the log does not state the hour of the day: day 1 and hour 0 are those in which it begins")
     if abs(growth - 1) >= _LEAST_GROWTH:
         notes.append(_trend(model))
     answer = RATE.answered(rows, notes)
-    return replace(answer, frame=answer.frame.select("hour", "rate", *days, *told))
+    return replace(answer, frame=answer.frame.select("hour", "rate", *days, *more))
 
 
 def _kind(arrivals: dict[str, Any]) -> str:
@@ -146,7 +146,7 @@ def _trend(model: WorkloadModel) -> str:
     days = counted(round(arrivals["days"], 1), "days")
     text = f"over the {days} of the log the fitted rate {growth_words(growth_factor(model))}"
     if steep(log_growth(model)):
-        return f"{text}. The fit knows steady growth only: a rate that jumps once looks like this too"
+        return f"{text}. The fit models steady growth only: a rate that jumps once looks like this too"
     error = arrivals["rate"].get("trend_standard_error")
     if error is not None and abs(arrivals["rate"]["trend_per_day"]) < 1.96 * error:
         text += ", which may be chance"
@@ -211,8 +211,8 @@ def _tested(name: str, tests: dict[str, Any]) -> dict[str, Any]:
     if ratio is not None and p < tests["level"]:
         excludes = True
         verdict = "more than Poisson" if ratio > 1 else "less than Poisson"
-    told = {"value": value, "ratio": ratio, "p": p, "decides": excludes, "verdict": verdict}
-    return {"part": part, "name": name, "measure": measure, **told}
+    more = {"value": value, "ratio": ratio, "p": p, "decides": excludes, "verdict": verdict}
+    return {"part": part, "name": name, "measure": measure, **more}
 
 
 def _settings(process: str, parameters: dict[str, float], tests: dict[str, Any]) -> list[tuple[str, str, float]]:

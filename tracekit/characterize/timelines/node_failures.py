@@ -8,18 +8,17 @@ import numpy as np
 import polars as pl
 
 from tracekit.answer import AnswerColumn, Param
-from tracekit.characterize.sweep import Sweep, Swept
+from tracekit.characterize.timeline import TimelineRows, TimelineTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import duckdb
-    from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Ints = NDArray[np.int64]
+    from tracekit.array_types import Floats, Ints
 
-__all__ = ["SWEEP", "adjust", "excess_among_attempts", "excess_over_time"]
+
+__all__ = ["TIMELINE", "adjust", "excess_among_attempts", "excess_over_time"]
 
 
 def excess_among_attempts(failures: Ints, attempts: Ints) -> Floats:
@@ -126,7 +125,7 @@ def adjust(p_values: Floats) -> Floats:
     return adjusted
 
 
-def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> Swept:
+def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     failed = "o.failed_or_retried" if params["rule"] == "retried" else "o.failed"
     if params["failures"] == "node_fail":
         failed = f"CASE WHEN {failed} IS NOT NULL THEN o.status IS NOT DISTINCT FROM 'node_fail' END"
@@ -159,7 +158,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
         (hours / pl.when(failures > 0).then(failures)).alias("mean_hours_between_failures"),
     )
     frame = frame.with_columns(_judged(frame, kinds, str(params["exposure"])))
-    return Swept(frame, _notes(frame.height, int(frame["failed_attempts"].sum()), unknown, endless))
+    return TimelineRows(frame, _notes(frame.height, int(frame["failed_attempts"].sum()), unknown, endless))
 
 
 def _judged(nodes: pl.DataFrame, kinds: pl.DataFrame, exposure: str) -> list[pl.Series]:
@@ -197,7 +196,7 @@ def _notes(nodes: int, failures: int, unknown: int, endless: int) -> tuple[str, 
     return tuple(notes)
 
 
-SWEEP = Sweep(
+TIMELINE = TimelineTable(
     name="node_failures",
     title="Failed attempts of each node against what equal risk would give",
     tables=("jobs", "attempts", "placements"),

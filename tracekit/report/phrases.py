@@ -1,10 +1,11 @@
-"""Small phrases that several findings share."""
+"""Phrases that several findings share."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tracekit.characterize.intervals import FEW
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from tracekit.answer import Row
@@ -15,6 +16,8 @@ __all__ = [
     "by_class",
     "enough",
     "gpu_jobs",
+    "gpus",
+    "hour_span",
     "largest",
     "sample_size",
     "scope",
@@ -38,8 +41,30 @@ def gpu_jobs(gpu_class: str) -> str:
     return special.get(gpu_class, f"jobs of {gpu_class} GPUs")
 
 
+def gpus(number: float) -> str:
+    """Return a number of GPUs in words.
+
+    Examples
+    --------
+    >>> gpus(0), gpus(1), gpus(0.5), gpus(16)
+    ('no GPU', '1 GPU', '0.5 GPUs', '16 GPUs')
+    """
+    return "no GPU" if number == 0 else counted(number, "GPUs")
+
+
+def hour_span(hour: int) -> str:
+    """Return the two ends of an hour of the day.
+
+    Examples
+    --------
+    >>> hour_span(9), hour_span(23)
+    ('09:00 and 10:00', '23:00 and 00:00')
+    """
+    return f"{hour:02}:00 and {(hour + 1) % 24:02}:00"
+
+
 def status_word(status: str | None) -> str:
-    """Return a status as a word; NULL and 'unknown' are told apart from nothing else."""
+    """Return a status as a word; NULL is unknown."""
     return (status or "unknown").replace("_", " ")
 
 
@@ -54,14 +79,14 @@ def by_class(rows: list[Row]) -> dict[str, Row]:
     return {r["gpu_class"]: r for r in rows if r["gpu_class"] is not None}
 
 
-def enough(rows: list[Row], column: str, least: int = FEW) -> list[Row]:
-    """Return the rows with at least `least` observations, or all rows when there is none."""
-    return [r for r in rows if (r[column] or 0) >= least] or rows
+def enough(rows: list[Row], column: str) -> list[Row]:
+    """Return the rows with at least `FEW` observations, or all rows when there is none."""
+    return [r for r in rows if (r[column] or 0) >= FEW] or rows
 
 
-def scope(rows: list[Row], column: str, least: int = FEW, what: str = "") -> str:
-    """Return the words that say which rows `enough` left in, '' when it left all; it counts `what`, or the column."""
-    return f" with at least {least} {what or column}" if len(enough(rows, column, least)) < len(rows) else ""
+def scope(rows: list[Row], column: str, what: str = "") -> str:
+    """Return the words that say which rows `enough` kept, '' when it kept all; it counts `what`, or the column."""
+    return f" with at least {FEW} {what or column}" if len(enough(rows, column)) < len(rows) else ""
 
 
 def sample_size(number: int) -> str:

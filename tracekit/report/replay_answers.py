@@ -1,6 +1,6 @@
 """Replays of a panel of policies as answers of a report: what each would have done to the same jobs.
 
-Answers come from `tracekit.replay.results.answers`; here stands what was replayed, and what was left out.
+The answers come from `tracekit.replay.results.answers`; this module adds what was replayed, and what was left out.
 """
 
 from __future__ import annotations
@@ -44,13 +44,7 @@ def unreplayed_answers(reason: str) -> tuple[list[Answer | Unanswered], ReplayIn
 
 
 def replayed_answers(replays: LiveReplays) -> tuple[list[Answer | Unanswered], ReplayInfo]:
-    """Replay the standard panel and return what a report shows of it.
-
-    Parameters
-    ----------
-    replays : LiveReplays
-        Where the schedules come from; guidelines find them there again.
-    """
+    """Replay the standard panel and return what a report shows of it."""
     scenario = replays.scenario()
     if isinstance(scenario, str):
         return unreplayed_answers(scenario)
@@ -77,7 +71,8 @@ def replayed_answers(replays: LiveReplays) -> tuple[list[Answer | Unanswered], R
         "notes": _notes(scenario, replays.limit),
         "skipped": {policy: cut(why) for policy, why in skipped.items()},
     }
-    info["notes"] += [f"the log ({RECORDED}): {_of_log(r)}" for r in results if r.policy == RECORDED]
+    recorded = (r.summary["assumptions"]["recorded"]["value"] for r in results if r.policy == RECORDED)
+    info["notes"] += [f"the log ({RECORDED}): {value}" for value in recorded]
     notes = [*info["notes"], *(why.removesuffix(".") for why in info["skipped"].values())]
     return compared_answers(results, scenario, notes), info
 
@@ -113,7 +108,3 @@ def _part(part: Part | None) -> PartInfo | None:
     text = f"{part.words}; {part.missing} replayed"
     others = [cut(name) for name in part.others[:_MOST_NAMES]]
     return {"cluster": cut(part.cluster), "others": others, "waiting_share": part.waiting_share, "text": text}
-
-
-def _of_log(result: ReplayResult) -> str:
-    return str(result.summary["assumptions"]["recorded"]["value"])

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from tracekit.fit.model import WorkloadModel
 
 __all__ = [
-    "Shape",
+    "FittedDistribution",
     "chosen_fit",
+    "fitted_distribution",
     "growth_factor",
     "growth_words",
     "half_days",
     "hours_known",
     "log_growth",
     "observed_points",
-    "shape_of",
     "steep",
     "weekly_rates",
     "why_undrawn",
@@ -45,7 +45,7 @@ def chosen_fit(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Shape:
+class FittedDistribution:
     """The distribution that a model gives a group of jobs."""
 
     family: Family
@@ -66,7 +66,7 @@ class Shape:
         return self.ratio * np.asarray(quantiles(self.family, self.p, special.ndtri(shares), longest_s=1e12), float)
 
 
-def shape_of(model: WorkloadModel, entry: dict[str, Any]) -> Shape | None:
+def fitted_distribution(model: WorkloadModel, entry: dict[str, Any]) -> FittedDistribution | None:
     """Return the fit of a group, or that of the group it is pooled to; None where no family was chosen."""
     from tracekit.fit.families import FAMILIES
 
@@ -79,7 +79,7 @@ def shape_of(model: WorkloadModel, entry: dict[str, Any]) -> Shape | None:
     if source is None or source["chosen"] is None:
         return None
     family = FAMILIES[source["chosen"]]
-    return Shape(family, family.vector(chosen_fit(source)["parameters"]), ratio)
+    return FittedDistribution(family, family.vector(chosen_fit(source)["parameters"]), ratio)
 
 
 def observed_points(entry: dict[str, Any]) -> list[tuple[float, float]]:
@@ -94,9 +94,9 @@ def why_undrawn(model: WorkloadModel, entry: dict[str, Any]) -> str | None:
         return None if entry["chosen"] is not None else str(entry["reason"])
     if entry.get("quantiles_s") is None:
         if entry["median_ratio"] is not None:
-            return f"less than {LEAST_JOBS}, and the model does not tell their quantiles: fit again"
+            return f"less than {LEAST_JOBS}, and the model lacks their quantiles: fit again"
         return f"less than {LEAST_JOBS}, and less than {LEAST_KNOWN} that are known to the end"
-    if shape_of(model, entry) is None:
+    if fitted_distribution(model, entry) is None:
         return f"less than {LEAST_JOBS}, and no fit of a larger group"
     return None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 if TYPE_CHECKING:
-    from tracekit.report.sections.interface import Facts
+    from tracekit.report.sections.interface import TraceFacts
 
 __all__ = ["known_zone", "local", "span_words", "start_of_day", "trace_day"]
 
@@ -69,6 +69,6 @@ def trace_day(time: str) -> float:
     return round((datetime.fromisoformat(time[:19]) - _START).total_seconds() / 86400, 4)
 
 
-def start_of_day(time: str, facts: Facts) -> str:
+def start_of_day(time: str, facts: TraceFacts) -> str:
     """Return the day of an ISO time in words: a date in the trace's time zone, or which day of the trace."""
     return local(time, facts.timezone).strftime("%Y-%m-%d") if facts.dated else f"day {int(trace_day(time)) + 1}"

@@ -1,4 +1,4 @@
-"""What changed against another time, as answers of a report.
+"""The changes between two periods as answers of a report.
 
 The rows are those of `tracekit.characterize.changes`.
 """
@@ -12,13 +12,13 @@ import polars as pl
 from tracekit.answer import Answer, AnswerColumn, Question
 from tracekit.characterize.changes.measures import rule
 from tracekit.characterize.changes.verdicts import RULE
-from tracekit.report.words import gpu_jobs
+from tracekit.report.phrases import gpu_jobs
 
 if TYPE_CHECKING:
     from tracekit.answer import Unanswered
     from tracekit.characterize.changes import Changes
 
-__all__ = ["ALL_JOBS", "BY_VC", "COMPARED", "MEASURES", "changed_answers", "uncompared_answers"]
+__all__ = ["ALL_JOBS", "BY_VC", "COMPARED", "MEASURES", "changed_answers"]
 
 ALL_JOBS = "all jobs"
 """What the scope of a row over all jobs is called."""
@@ -75,13 +75,8 @@ COMPARED = (MEASURES, BY_VC)
 """What a report asks of two periods."""
 
 
-def uncompared_answers(reason: str) -> list[Unanswered]:
-    """Return the questions without answers."""
-    return [question.unanswered(reason) for question in COMPARED]
-
-
 def changed_answers(found: Changes) -> list[Answer | Unanswered]:
-    """Return what a report shows of two periods; virtual clusters only where some are compared."""
+    """Return the answers to `COMPARED`; virtual clusters only where some are compared."""
     by_vc = found.frame.filter(pl.col("of") == "vc").rename({"scope": "vc"})
     classes = found.frame.filter(pl.col("of") == "gpu_class")["scope"].unique().to_list()
     jobs = found.frame.filter(pl.col("of") != "vc").with_columns(

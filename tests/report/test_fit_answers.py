@@ -11,8 +11,8 @@ import pytest
 from tests.report.answering import answered, why
 from tracekit.analysis import analyze
 from tracekit.fit.model import WorkloadModel
-from tracekit.report.fitted import FITTED, fitted_answers, unfitted_answers
-from tracekit.report.sections.interface import finding, has_chart, panels
+from tracekit.report.fit_answers import FITTED, fitted_answers
+from tracekit.report.sections.interface import finding, panels, presentations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -249,10 +249,9 @@ def test_what_could_not_be_fitted_has_its_reason() -> None:
     assert (why(family), why(match)) == (("No job has a run time.",),) * 2
 
 
-def test_every_question_of_a_fit_but_the_process_has_a_chart_and_a_reason_without_one() -> None:
+def test_every_question_of_a_fit_but_the_process_has_a_chart() -> None:
     # The process is a small table, which stands open.
-    assert [query.name for query in FITTED if not has_chart(query.name)] == ["fit/arrival_process"]
-    assert [u.reasons for u in unfitted_answers("why")] == [("why",)] * len(FITTED)
+    assert [query.name for query in FITTED if not presentations()[query.name].chart] == ["fit/arrival_process"]
 
 
 def test_a_report_holds_its_fit_in_page_data_tables_and_model(report: dict[str, Any], analysis: Any, page: str) -> None:

@@ -8,19 +8,19 @@ import polars as pl
 
 from tracekit.answer import AnswerColumn
 from tracekit.characterize.placeable import free_nodes
-from tracekit.characterize.sweep import Sweep, Swept
-from tracekit.characterize.sweeps.gpu_timeline import STEP, grid_us
-from tracekit.characterize.sweeps.wait_causes import CAPACITY
+from tracekit.characterize.timeline import TimelineRows, TimelineTable
+from tracekit.characterize.timelines.gpu_timeline import STEP, grid_us
+from tracekit.characterize.timelines.wait_causes import CAPACITY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import duckdb
 
-__all__ = ["SWEEP"]
+__all__ = ["TIMELINE"]
 
 
-def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> Swept:
+def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     clusters, notes = free_nodes(con, str(params["capacity"]))
     moments = grid_us(con, float(params["step_s"]), len(clusters))
     parts = [_SHAPE]
@@ -38,7 +38,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
                 }
             )
         )
-    return Swept(pl.concat(parts), (f"nodes: the {params['capacity']} number of GPUs of each", *notes))
+    return TimelineRows(pl.concat(parts), (f"nodes: the {params['capacity']} number of GPUs of each", *notes))
 
 
 _SHAPE = pl.DataFrame(
@@ -52,7 +52,7 @@ _SHAPE = pl.DataFrame(
     }
 )
 
-SWEEP = Sweep(
+TIMELINE = TimelineTable(
     name="free_gpus",
     title="Free GPUs of each cluster through time, and how scattered they are",
     tables=("jobs", "attempts", "placements"),

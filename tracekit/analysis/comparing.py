@@ -1,4 +1,4 @@
-"""The step of an analysis that compares with another time."""
+"""The step of an analysis that compares the Trace with another period."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from tracekit.progress import Progress
     from tracekit.settings import AnalysisSettings
 
-__all__ = ["check_other", "compared", "is_day", "reads_logs"]
+__all__ = ["check_comparison", "compare_with_other", "is_day", "reads_logs"]
 
 _PLACE = "compared-with"
 _OPTION = "--compare"
 
 
 def is_day(other: str) -> bool:
-    """Return whether what to compare with is a day; a folder of such a name is written './2017-10-31'."""
+    """Return whether the period to compare with is a day; a folder of such a name is written './2017-10-31'."""
     return re.fullmatch(r"\d{4}-\d{2}-\d{2}", other) is not None
 
 
 def reads_logs(other: str | None) -> bool:
-    """Return whether what to compare with are logs, so that options of a source format have a use."""
+    """Return whether the period to compare with is given as logs, to which options of a source format apply."""
     return other is not None and not is_day(other) and _home(Path(other)) is None
 
 
@@ -39,13 +39,13 @@ def _home(path: Path) -> Path | None:
     return next((home for home in (path, path / "trace") if is_trace(home)), None)
 
 
-def check_other(other: str | None, out: Path) -> None:
-    """Refuse what cannot be compared with, before any work.
+def check_comparison(other: str | None, out: Path) -> None:
+    """Check the period to compare with before any work.
 
     Raises
     ------
     UsageError
-        There is no such day, or the output would replace what to compare with.
+        There is no such day, or the output would replace the other period.
     SourceError
         There is no such file or folder.
     """
@@ -67,38 +67,27 @@ def check_other(other: str | None, out: Path) -> None:
         )
 
 
-def compared(
+def compare_with_other(
     trace: Trace,
     folder: Path,
     settings: AnalysisSettings,
     ingest: Callable[[Path, Path], Trace],
     progress: Progress,
 ) -> list[Answer | Unanswered]:
-    """Return what changed against another time; nothing where that was not asked for.
+    """Return what changed against another period and write its tables below `folder`; nothing where none was asked for.
 
-    Parameters
-    ----------
-    trace : Trace
-        What is analysed.
-    folder : Path
-        Of the report; the tables are written below it, and logs to compare with are read there for a while.
-    settings : AnalysisSettings
-        `compare` says with what.
-    ingest : callable
-        Given logs and a place, returns their Trace.
-    progress : Progress
-        Told what is being done.
+    `ingest` reads the logs of another period at a path into a Trace at a second path, which is removed afterwards.
 
     Raises
     ------
     UsageError
         The day does not split the trace.
     SourceError, TraceError
-        What to compare with cannot be read.
+        The other period cannot be read.
     """
-    from tracekit.analysis.steps import said, written
+    from tracekit.analysis.steps import error_text, write_answers
     from tracekit.characterize.changes import compare_periods, compare_since
-    from tracekit.report.changed import changed_answers, uncompared_answers
+    from tracekit.report.change_answers import COMPARED, changed_answers
 
     other = settings.compare
     if other is None:
@@ -119,10 +108,10 @@ def compared(
     except (DamagedTraceError, UsageError):
         raise  # the Trace, or the day that the user gave, or --memory-limit
     except Exception as error:  # noqa: BLE001 -- as with the fit
-        what = said(error)
+        what = error_text(error)
         progress.note(f"the periods cannot be compared: {what}")
-        answers = [*uncompared_answers(f"The periods cannot be compared: {what}.")]
+        answers = [question.unanswered(f"The periods cannot be compared: {what}.") for question in COMPARED]
     with output_errors(folder):
         if place.exists():
             shutil.rmtree(place)
-    return written(answers, folder)
+    return write_answers(answers, folder)

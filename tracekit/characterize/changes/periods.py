@@ -1,4 +1,4 @@
-"""One side of a comparison: what a Trace holds of a period, summed by day, and the values of single jobs.
+"""A period of a Trace: its jobs summed by day, and the values of single jobs.
 
 Days are calendar days in the Trace's own time zone, counted from 1970-01-01.
 """
@@ -18,10 +18,10 @@ from tracekit.errors import QueryError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tracekit.characterize.changes.measures import Measure
+    from tracekit.characterize.changes.measures import PeriodMeasure
     from tracekit.trace import Trace
 
-__all__ = ["Side", "read_day", "read_side", "split_side"]
+__all__ = ["Period", "read_day", "read_period", "split_period"]
 
 _DAY = "date_diff('day', DATE '1970-01-01', CAST({time} AT TIME ZONE 'UTC' AT TIME ZONE $timezone AS DATE))"
 _SUBMITTED = _DAY.format(time="submit_time")
@@ -81,8 +81,8 @@ ORDER BY ALL
 
 
 @dataclass(frozen=True)
-class Side:
-    """What is known of a period."""
+class Period:
+    """What a Trace states about a period."""
 
     days: pl.Series
     """Its calendar days, rising; days without a job too."""
@@ -105,22 +105,16 @@ class Side:
         return int(self.sums["jobs"].sum())
 
     @property
-    def period(self) -> str:
+    def dates(self) -> str:
         """First and last day in words."""
         return f"{_date(self.days[0])} to {_date(self.days[-1])}"
 
-    def lacks(self, measure: Measure) -> str | None:
-        """Return why the side cannot tell a measure, None where it can."""
+    def lacks(self, measure: PeriodMeasure) -> str | None:
+        """Return why the period lacks a measure, None where it has it."""
         return next((self.lacking[name] for name in (*measure.needs, *measure.tables) if name in self.lacking), None)
 
-    def restricted(self, keep: Callable[[pl.Expr], pl.Expr]) -> Side:
-        """Return the part of the side whose days fulfil a condition.
-
-        Parameters
-        ----------
-        keep : callable
-            Given the expression of the day, returns the condition.
-        """
+    def restricted(self, keep: Callable[[pl.Expr], pl.Expr]) -> Period:
+        """Return the part of the period whose days fulfil a condition, given the expression of the day."""
         rows = keep(pl.col("day"))
         return replace(
             self,
@@ -147,17 +141,8 @@ def read_day(text: str) -> dt.date:
         raise UsageError("there is no such day", where=text, hint="write it like 2017-10-31") from error
 
 
-def read_side(trace: Trace, name: str = "", *, memory_limit: str | None = None) -> Side:
-    """Return what a Trace knows of its whole period.
-
-    Parameters
-    ----------
-    trace : Trace
-        What to read.
-    name : str
-        What to call it in an error.
-    memory_limit : str, optional
-        Most memory for joins before they spill to disk, such as '2GB'.
+def read_period(trace: Trace, name: str = "", *, memory_limit: str | None = None) -> Period:
+    """Return the whole period of a Trace, which errors call `name`.
 
     Raises
     ------
@@ -187,7 +172,7 @@ def read_side(trace: Trace, name: str = "", *, memory_limit: str | None = None) 
         raise QueryError(f"{called} has no job with a time of submission", where=trace.path)
     first, last = sums.select(pl.col("day").min().alias("first"), pl.col("day").max().alias("last")).row(0)
     keys = {"day", "gpu_class", "vc"}
-    return Side(
+    return Period(
         days=pl.Series("day", range(first, last + 1), dtype=pl.Int32),
         sums=sums.with_columns(pl.col(name).fill_null(0).cast(pl.Float64) for name in sums.columns if name not in keys),
         values=values,
@@ -209,8 +194,8 @@ def _lacking(trace: Trace) -> dict[str, str]:
     return tables | found
 
 
-def split_side(side: Side, day: dt.date) -> tuple[Side, Side]:
-    """Return what was before a day, and what is from it on.
+def split_period(period: Period, day: dt.date) -> tuple[Period, Period]:
+    """Return the part of a period before a day, and the part from that day on.
 
     Raises
     ------
@@ -218,10 +203,10 @@ def split_side(side: Side, day: dt.date) -> tuple[Side, Side]:
         The day leaves one of the two without a day.
     """
     number = (day - dt.date(1970, 1, 1)).days
-    if not side.days[0] < number <= side.days[-1]:
+    if not period.days[0] < number <= period.days[-1]:
         raise UsageError(
-            f"the day does not split the trace, whose jobs were submitted from {side.period}",
+            f"the day does not split the trace, whose jobs were submitted from {period.dates}",
             where=day.isoformat(),
             hint="choose a day after the first",
         )
-    return side.restricted(lambda d: d < number), side.restricted(lambda d: d >= number)
+    return period.restricted(lambda d: d < number), period.restricted(lambda d: d >= number)

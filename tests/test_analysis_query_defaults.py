@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tracekit.analysis.parameters import Shape, parameters_of, shape_of
+from tracekit.analysis.query_defaults import QueryDefaults, parameters_of, query_defaults
 from tracekit.characterize import find_query, run_query
-from tracekit.report.watched import Watched, watched
+from tracekit.report.telemetry_coverage import TelemetryCoverage, telemetry_coverage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,11 +29,11 @@ def job(name: str, cluster: str = "c", day: int = 1, **more: Any) -> dict[str, A
 
 def test_the_size_of_the_only_cluster_is_given_where_queries_do_not_find_it(make_trace: MakeTrace) -> None:
     one, two = make_trace(jobs=[job("a")]), make_trace(jobs=[job("a"), job("b", "d")])
-    assert shape_of(one, capacity("observed", 8.0)).gpus == 8.0
-    assert shape_of(one, capacity("gpus.csv", 8.0)).gpus == 8.0
-    assert shape_of(one, capacity("listed", 8.0)).gpus is None
-    assert shape_of(one, capacity(None, None)).gpus is None
-    assert shape_of(two, capacity("observed", 8.0)).gpus is None
+    assert query_defaults(one, capacity("observed", 8.0)).gpus == 8.0
+    assert query_defaults(one, capacity("gpus.csv", 8.0)).gpus == 8.0
+    assert query_defaults(one, capacity("listed", 8.0)).gpus is None
+    assert query_defaults(one, capacity(None, None)).gpus is None
+    assert query_defaults(two, capacity("observed", 8.0)).gpus is None
 
 
 @pytest.mark.parametrize(
@@ -49,23 +49,23 @@ def test_retries_count_as_failures_where_the_source_says_nothing_of_them(
     make_trace: MakeTrace, statuses: tuple[str | None, ...], one: bool
 ) -> None:
     attempts = [{"job_id": "a", "attempt": k, "status": status} for k, status in enumerate(statuses)]
-    assert shape_of(make_trace(jobs=[job("a")], attempts=attempts), capacity(None, None)).one_status is one
+    assert query_defaults(make_trace(jobs=[job("a")], attempts=attempts), capacity(None, None)).one_status is one
 
 
 def test_intervals_are_so_long_that_a_report_holds_the_load_of_all_vcs(make_trace: MakeTrace) -> None:
     few = [job("a", vc="v"), job("b", vc="w", day=31)]
     # 2 VCs: 30 days of hours are 722 rows each, of two hours 362; below 2,000 together.
-    assert shape_of(make_trace(jobs=few), capacity(None, None)).step_s == 3600
+    assert query_defaults(make_trace(jobs=few), capacity(None, None)).step_s == 3600
     some = [job(str(k), vc=str(k), day=1 + 30 * (k % 2)) for k in range(20)]
     trace = make_trace(jobs=[{**j, "start_time": j["submit_time"], "gpu_count": 1} for j in some], attempts=[])
     # 20 VCs: 92 rows each at most; 62 of twelve hours.
-    assert shape_of(trace, capacity(None, None)).step_s == 43_200
+    assert query_defaults(trace, capacity(None, None)).step_s == 43_200
     many = [job(str(k), vc=str(k)) for k in range(1000)]
-    assert shape_of(make_trace(jobs=many), capacity(None, None)).step_s is None
+    assert query_defaults(make_trace(jobs=many), capacity(None, None)).step_s is None
 
 
 def test_a_query_gets_the_parameters_that_it_has() -> None:
-    shape = Shape(gpus=8.0, one_status=True, step_s=7200)
+    shape = QueryDefaults(gpus=8.0, one_status=True, step_s=7200)
     assert parameters_of(find_query("queuing/cluster_timeline"), shape) == ({"gpus": 8.0}, [])
     assert parameters_of(find_query("queuing/timeline"), shape) == ({"step_s": 7200}, [])
     # Its rule is another one.
@@ -74,7 +74,7 @@ def test_a_query_gets_the_parameters_that_it_has() -> None:
         {"rule": "retried"},
         ["attempts that were tried again count as failed, since the source does not say how they ended"],
     )
-    assert parameters_of(find_query("failures/by_user"), Shape()) == ({}, [])
+    assert parameters_of(find_query("failures/by_user"), QueryDefaults()) == ({}, [])
     # Tries of one job on one node are not independent, as the test of this query takes them.
     assert parameters_of(find_query("failures/by_node"), shape) == ({}, [])
 
@@ -113,10 +113,10 @@ def test_what_telemetry_watches(make_trace: MakeTrace) -> None:
         gpu_utilization=[sample("n", 10), sample("n", 20)],
         nodes=[{"node_id": n, "gpu_count": 2} for n in "nop"],
     )
-    found = watched(trace)
-    assert found == Watched(nodes=3, gpu_nodes=1, attempts={(2.0, 2): 1})
+    found = telemetry_coverage(trace)
+    assert found == TelemetryCoverage(nodes=3, gpu_nodes=1, attempts={(2.0, 2): 1})
     assert found.of_size(2) == 1
-    assert watched(make_trace(jobs=[job("a")])) == Watched()
+    assert telemetry_coverage(make_trace(jobs=[job("a")])) == TelemetryCoverage()
 
 
 def test_a_report_can_hold_all_rows_of_the_load_of_its_vcs(make_trace: MakeTrace) -> None:
@@ -126,6 +126,6 @@ def test_a_report_can_hold_all_rows_of_the_load_of_its_vcs(make_trace: MakeTrace
     ]
     attempts = [{"job_id": j["job_id"], "attempt": 0, "start_time": j["start_time"], "gpu_count": 1} for j in jobs]
     trace = make_trace(jobs=jobs, attempts=attempts)
-    step = shape_of(trace, capacity(None, None)).step_s
+    step = query_defaults(trace, capacity(None, None)).step_s
     assert step is not None
     assert len(run_query(trace, "queuing/timeline", step_s=step)) < 2000

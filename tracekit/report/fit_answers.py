@@ -13,16 +13,16 @@ import numpy as np
 from tracekit.answer import Answer, AnswerColumn, Question
 from tracekit.fit.arrivals import HOURS_UNKNOWN
 from tracekit.fit.run_times import LEAST_JOBS
-from tracekit.report.fitted_arrivals import PROCESS, RATE, process_answer, rate_answer
-from tracekit.report.fitted_curves import chosen_fit, observed_points, shape_of, why_undrawn
-from tracekit.report.words import gpu_jobs
+from tracekit.report.fit_arrivals import PROCESS, RATE, process_answer, rate_answer
+from tracekit.report.fit_curves import chosen_fit, fitted_distribution, observed_points, why_undrawn
+from tracekit.report.phrases import gpu_jobs
 from tracekit.text import counted, duration
 
 if TYPE_CHECKING:
     from tracekit.answer import Unanswered
     from tracekit.fit.model import WorkloadModel
 
-__all__ = ["FITTED", "WORKLOAD", "fitted_answers", "unfitted_answers"]
+__all__ = ["FITTED", "WORKLOAD", "fitted_answers"]
 
 WORKLOAD = "workload.json"
 """The model's file, relative to the report."""
@@ -91,13 +91,8 @@ FITTED = (FAMILY, MATCH, RATE, PROCESS)
 """What a report asks a model."""
 
 
-def unfitted_answers(reason: str) -> list[Unanswered]:
-    """Return the questions without answers, for a Trace that could not be fitted at all."""
-    return [question.unanswered(reason) for question in FITTED]
-
-
 def fitted_answers(model: WorkloadModel) -> list[Answer | Unanswered]:
-    """Return what a report shows of a model; what could not be fitted has the reason."""
+    """Return the answers to `FITTED`; what could not be fitted is unanswered, with the reason."""
     return [_family(model), _match(model), rate_answer(model), process_answer(model)]
 
 
@@ -124,10 +119,10 @@ def _family(model: WorkloadModel) -> Answer | Unanswered:
             f" jobs and {'takes' if small == 1 else 'take'} the shape of a larger one"
         )
     # That of the hours stands beside the rate.
-    told = [note for note in model.document["notes"] if note != HOURS_UNKNOWN]
-    notes += told[:NOTES]
-    if len(told) > NOTES:
-        notes.append(f"{len(told) - NOTES} more notes are in {WORKLOAD}")
+    model_notes = [note for note in model.document["notes"] if note != HOURS_UNKNOWN]
+    notes += model_notes[:NOTES]
+    if len(model_notes) > NOTES:
+        notes.append(f"{len(model_notes) - NOTES} more notes are in {WORKLOAD}")
     answer = FAMILY.answered([_family_row(e) for e in shown], notes)
     frame = answer.frame
     return replace(answer, frame=frame.drop(c for c in ("p_jobs", "remark") if frame[c].null_count() == frame.height))
@@ -191,12 +186,12 @@ def _match(model: WorkloadModel) -> Answer | Unanswered:
 
 
 def _match_rows(model: WorkloadModel, entry: dict[str, Any]) -> list[dict[str, Any]]:
-    shape, told = shape_of(model, entry), observed_points(entry)
-    if shape is None:
+    distribution, points = fitted_distribution(model, entry), observed_points(entry)
+    if distribution is None:
         return []
     # A pooled group does not tell it.
     censored = entry["right_censored"] / entry["n"] if "right_censored" in entry and entry["n"] else None
-    fitted = shape.quantiles(np.array([share for share, _ in told], float))
+    fitted = distribution.quantiles(np.array([share for share, _ in points], float))
     return [
         {
             "gpu_class": entry["gpu_class"] or ALL,
@@ -205,5 +200,5 @@ def _match_rows(model: WorkloadModel, entry: dict[str, Any]) -> list[dict[str, A
             "fitted_s": float(by_fit),
             "censored_share": censored,
         }
-        for (share, seconds), by_fit in zip(told, fitted, strict=True)
+        for (share, seconds), by_fit in zip(points, fitted, strict=True)
     ]

@@ -1,7 +1,7 @@
-"""Relations that need a sweep over time: computed in Python, used in SQL like any table.
+"""Relations that follow a trace through time: computed in Python, used in SQL like any table.
 
-A sweep is one module in `tracekit/characterize/sweeps/` with an object named `SWEEP`. A query that names it in
-its SQL finds its rows there, be it a shipped one or a user's own.
+A timeline is one module in `tracekit/characterize/timelines/` with an object named `TIMELINE`. Any query, shipped or a
+user's own, gets its rows by naming it in SQL.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from tracekit.answer import AnswerColumn, Param
     from tracekit.characterize.query import Query
 
-__all__ = ["Sweep", "Swept", "all_sweeps", "sweeps_in"]
+__all__ = ["TimelineRows", "TimelineTable", "all_timelines", "timelines_in"]
 
 
 @dataclass(frozen=True)
-class Swept:
-    """What a sweep gave."""
+class TimelineRows:
+    """The rows of a timeline, computed for one trace."""
 
     frame: pl.DataFrame
     notes: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Swept:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class TimelineTable:
     """A relation computed in Python."""
 
     name: str
@@ -46,7 +46,7 @@ class Sweep:
     columns: tuple[AnswerColumn, ...]
     rule: str
     """Formula, what is in and out, and the source, as free text."""
-    compute: Callable[[duckdb.DuckDBPyConnection, Mapping[str, int | float | str]], Swept]
+    compute: Callable[[duckdb.DuckDBPyConnection, Mapping[str, int | float | str]], TimelineRows]
     """Given a connection with the tables and the shared views, and the value of each parameter."""
     also: tuple[str, ...] = ()
     """Tables that are read where the Trace has them, and are empty where it has not."""
@@ -55,16 +55,16 @@ class Sweep:
 
 
 @cache
-def all_sweeps() -> dict[str, Sweep]:
-    """Return every sweep by name, in alphabetical order."""
-    package = import_module("tracekit.characterize.sweeps")
+def all_timelines() -> dict[str, TimelineTable]:
+    """Return every timeline by name, in alphabetical order."""
+    package = import_module("tracekit.characterize.timelines")
     modules = [import_module(f"{package.__name__}.{m.name}") for m in iter_modules(package.__path__)]
-    found = [module.SWEEP for module in modules if hasattr(module, "SWEEP")]
-    return {sweep.name: sweep for sweep in sorted(found, key=lambda s: s.name)}
+    found = [module.TIMELINE for module in modules if hasattr(module, "TIMELINE")]
+    return {timeline.name: timeline for timeline in sorted(found, key=lambda t: t.name)}
 
 
-def sweeps_in(query: Query) -> tuple[Sweep, ...]:
-    """Return the sweeps that the SQL of a query names."""
+def timelines_in(query: Query) -> tuple[TimelineTable, ...]:
+    """Return the timelines that the SQL of a query names."""
     code = re.sub(r"--[^\n]*", "", query.sql)
     words = set(re.findall(r"\w+", code))
-    return tuple(sweep for name, sweep in all_sweeps().items() if name in words)
+    return tuple(timeline for name, timeline in all_timelines().items() if name in words)

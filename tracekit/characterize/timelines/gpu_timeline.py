@@ -10,19 +10,18 @@ import polars as pl
 from tracekit.answer import AnswerColumn, Param
 from tracekit.characterize.occupancy import Spans, never_tried, running, spans, tenants, tries, window_us
 from tracekit.characterize.quotas import CLUSTER_GPUS, QUOTA, cluster_gpus, quotas
-from tracekit.characterize.sweep import Sweep, Swept
+from tracekit.characterize.timeline import TimelineRows, TimelineTable
 from tracekit.errors import QueryError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import duckdb
-    from numpy.typing import NDArray
 
-    Ints = NDArray[np.int64]
-    Floats = NDArray[np.float64]
+    from tracekit.array_types import Bools, Ints
 
-__all__ = ["ROUND_STEPS_S", "STEP", "SWEEP", "grid_us"]
+
+__all__ = ["ROUND_STEPS_S", "STEP", "TIMELINE", "grid_us"]
 
 STEP = Param(
     "step_s", 3600, "length of the intervals over which is averaged [s]; 0: as short as a page can show the trace"
@@ -68,7 +67,7 @@ def grid_us(con: duckdb.DuckDBPyConnection, step_s: float, groups: int) -> Ints:
     return np.arange(first, last + 1) * step
 
 
-def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> Swept:
+def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     groups = tenants(con)
     source = tries(con)
     ran, notes = running(con, source, with_gpus=False)
@@ -76,7 +75,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     edges = grid_us(con, float(params["step_s"]), len(groups))
     stated, quota = quotas(con, groups, lambda: ran.with_gpus().by_tenant(len(groups)), str(params["quota"]))
     if not len(edges):
-        return Swept(_EMPTY, (*notes, *lost, quota))
+        return TimelineRows(_EMPTY, (*notes, *lost, quota))
     number = len(groups)
     submitting = _submitting(con, edges)
     allowed = np.stack([steps.means(edges) for steps in stated])
@@ -101,13 +100,13 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
         ).with_columns(pl.col("capacity_gpus", "cluster_gpus").fill_nan(None))
         for group, (cluster, vc) in enumerate(groups.iter_rows())
     ]
-    return Swept(pl.concat(parts), (*notes, *lost, quota, owner))
+    return TimelineRows(pl.concat(parts), (*notes, *lost, quota, owner))
 
 
-def _submitting(con: duckdb.DuckDBPyConnection, edges: Ints) -> NDArray[np.bool_]:
+def _submitting(con: duckdb.DuckDBPyConnection, edges: Ints) -> Bools:
     """Return which intervals end by the last submission; all where none does, or no submission is known."""
     last = con.execute("SELECT epoch_us(max(submit_time)) FROM jobs").fetchall()[0][0]
-    ended: NDArray[np.bool_] = edges[1:] <= (np.iinfo(np.int64).max if last is None else last)
+    ended: Bools = edges[1:] <= (np.iinfo(np.int64).max if last is None else last)
     return ended if ended[0] else np.ones_like(ended)
 
 
@@ -140,7 +139,7 @@ _EMPTY = pl.DataFrame(
     }
 )
 
-SWEEP = Sweep(
+TIMELINE = TimelineTable(
     name="gpu_timeline",
     title="Running and waiting jobs and GPUs of each VC through time",
     tables=("jobs", "attempts"),
@@ -163,7 +162,7 @@ GPU time held in it. Every VC has a row for every interval from the first to the
 that still runs, and a job that still waits, do so to the end of the trace; other unknown ends are left out and
 counted in a note. What a cluster owns is the total that the trace states, else the sum over its VCs where their quotas
 are stated, at most the GPUs of its node list, else the GPUs of its node list, else the sum of the proxies of its
-VCs. The log tells of no jobs that came after the last submission, so that later intervals tell how its jobs run out and
-not how full the cluster was; where no interval ends by then, all count as submitting.""",
+VCs. The log holds no jobs that came after the last submission, so later intervals show how its jobs run out and not how
+full the cluster was; where no interval ends by then, all count as submitting.""",
     compute=_compute,
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from tests.report.answering import answers_of
-from tracekit.report.opening import opening
+from tracekit.report.summary import summary
 
 if TYPE_CHECKING:
     from tracekit.answer import Answer
@@ -41,7 +41,7 @@ def _entry(name: str, verdict: str = "holds", effect: tuple[str, float] | None =
     ],
 )
 def test_the_cluster_is_told_as_far_as_the_trace_knows_it(metrics: dict[str, float], about: str) -> None:
-    assert opening(_answers(**metrics), None)["about"] == about
+    assert summary(_answers(**metrics), None)["about"] == about
 
 
 CAPACITY: CapacityInfo = {
@@ -57,7 +57,7 @@ CAPACITY: CapacityInfo = {
 def test_gpus_and_days_are_those_of_the_whole_page() -> None:
     metrics = {"jobs": 797, "users": 41, "nodes": 30, "gpus_listed": 138, "vcs": 6, "clusters": 1, "days_covered": 28.0}
     when = cast("TimeInfo", {"span_s": 33.6 * 86400})
-    assert opening(_answers(**metrics), None, (), CAPACITY, when)["about"] == (
+    assert summary(_answers(**metrics), None, (), CAPACITY, when)["about"] == (
         "A cluster of 30 nodes with 172 GPUs (observed) in 6 virtual clusters; 41 users submitted 797 jobs; the log"
         " spans 34 days."
     )
@@ -72,7 +72,7 @@ def test_nothing_to_change_is_said_of_what_was_replayed_only() -> None:
     entries = {"guidelines": [_entry("absent", "does not hold")]}
 
     def heading(replay: ReplayInfo | None) -> str:
-        return opening({}, entries, replay=replay)["heading"]
+        return summary({}, entries, replay=replay)["heading"]
 
     assert heading(_replay()) == "Nothing to change on this evidence"
     assert heading(_replay("Earth")) == "Nothing to change in Earth on this evidence; nothing else was replayed"
@@ -81,10 +81,10 @@ def test_nothing_to_change_is_said_of_what_was_replayed_only() -> None:
 
 
 def test_nothing_to_change_does_not_stand_beside_a_problem_that_was_found() -> None:
-    found = opening({}, {"guidelines": [_entry("vain", effect=("no change", 0.0))]}, replay=_replay())
+    found = summary({}, {"guidelines": [_entry("vain", effect=("no change", 0.0))]}, replay=_replay())
     assert "1 was found" in found["verdict"]
     assert found["heading"] == "1 problem found, and no gain expected from the advice"
-    more = opening({}, {"guidelines": [_entry(name) for name in "ab"]}, replay=_replay())
+    more = summary({}, {"guidelines": [_entry(name) for name in "ab"]}, replay=_replay())
     assert more["heading"] == "Two things to change first"
 
 
@@ -92,7 +92,7 @@ def test_advice_whose_effect_the_log_does_not_carry_says_so_and_is_ranked_by_not
     why = "A replay does not reproduce this log (19.4 h against 0.40 h waited); the effect cannot be told."
     untold = {**_entry("untold"), "no_effect": why, "record": {"carried": False}}
     untried = {**_entry("untried"), "no_effect": "Not replayed, since no policy decides."}
-    changes = opening({}, {"guidelines": [untried, untold]})["changes"]
+    changes = summary({}, {"guidelines": [untried, untold]})["changes"]
     assert [(c["id"], c["effect"], c["no_effect"]) for c in changes] == [
         ("untold", None, why),
         ("untried", None, None),
@@ -107,7 +107,7 @@ def test_what_replays_confirm_comes_first_and_the_larger_gain_before_the_smaller
         _entry("unsure", effect=("undecided", -0.9)),
         _entry("absent", "does not hold"),
     ]
-    found = opening({}, {"guidelines": entries})
+    found = summary({}, {"guidelines": entries})
     assert [(c["id"], c["effect"]) for c in found["changes"]] == [
         ("much", "-40%"),
         ("little", "-5%"),
@@ -118,7 +118,7 @@ def test_what_replays_confirm_comes_first_and_the_larger_gain_before_the_smaller
 @pytest.mark.parametrize("verdict", ["worse", "no change"])
 def test_advice_that_the_replays_speak_against_is_not_on_the_first_screen(verdict: str) -> None:
     entries = [_entry("vain", effect=(verdict, 0.1)), _entry("absent", "does not hold"), _entry("who", "cannot tell")]
-    found = opening({}, {"guidelines": entries})
+    found = summary({}, {"guidelines": entries})
     assert found["changes"] == []
     assert found["verdict"] == (
         "Of 3 problems that the guidelines look for, 1 was found in this trace, 1 is absent, and 1 cannot be decided,"
@@ -127,4 +127,4 @@ def test_advice_that_the_replays_speak_against_is_not_on_the_first_screen(verdic
 
 
 def test_a_trace_that_was_not_judged_says_so() -> None:
-    assert opening({}, None)["verdict"] == "The trace was not judged by guidelines."
+    assert summary({}, None)["verdict"] == "The trace was not judged by guidelines."

@@ -1,4 +1,4 @@
-"""What a reader must know of a log before believing what a report says of it."""
+"""Caveats: what a reader must know about a log before relying on its report."""
 
 from __future__ import annotations
 
@@ -13,38 +13,29 @@ if TYPE_CHECKING:
     from tracekit.answer import Answer
     from tracekit.report.structure import CapacityInfo, Quality
 
-__all__ = ["doubts_of"]
+__all__ = ["caveats"]
 
 _CLOSE = 0.02
 """Numbers of GPUs that differ by less count as one."""
 _FEW = 0.05
-"""Share of the GPUs held below which a log hardly holds all jobs."""
+"""Share of the GPUs held below which a log probably lacks jobs."""
 _IDLE = 0.2
-"""Share of the nodes without a job of the log from which on it hardly holds all jobs."""
+"""Share of the nodes without a job of the log from which on it probably lacks jobs."""
 _MANY = 0.1
 """Share of the jobs without a known end that a reader must know of."""
 _SOME = 0.01
 """Share of unreadable records that a reader must know of."""
 
 
-def doubts_of(
+def caveats(
     answers: Mapping[str, Answer],
     capacity: CapacityInfo,
     quality: Quality,
     guidelines: dict[str, Any] | None = None,
 ) -> list[str]:
-    """Return what makes the log a poor witness of the cluster, one sentence each.
+    """Return the reasons why the log may misrepresent the cluster, one sentence each.
 
-    Parameters
-    ----------
-    answers : mapping of str to Answer
-        By name.
-    capacity : CapacityInfo
-        The number of GPUs used and its alternatives.
-    quality : Quality
-        How far the numbers can be trusted.
-    guidelines : dict, optional
-        The document of `tracekit.guidelines`, which knows the nodes that ran no job.
+    `answers` are by name; `guidelines` is the document of `tracekit.guidelines`, which states the nodes without jobs.
     """
     doubts = []
     gpus = capacity["gpus"]
@@ -68,7 +59,7 @@ def doubts_of(
     if held is not None and held < _FEW:
         doubts.append(
             f"The jobs of this log hold {percent(held)} of the GPUs: it may be a part of the load only, and does not"
-            " tell how full the cluster was."
+            " show how full the cluster was."
         )
     unknown = known.get("unknown_status_share", 0)
     if unknown >= _MANY:
@@ -79,7 +70,7 @@ def doubts_of(
 
 
 def _times(found: Mapping[str, float]) -> list[str]:
-    """Return what times that cannot be, or are known to an hour only, leave open."""
+    """Return caveats about impossible times, and about times that are known only to the hour."""
     doubts = []
     impossible, jobs = found.get("impossible_times", 0), found.get("jobs", 0)
     if impossible >= _SOME * jobs and impossible:
@@ -98,7 +89,7 @@ def _times(found: Mapping[str, float]) -> list[str]:
 
 
 def _unused(guidelines: dict[str, Any] | None) -> tuple[float, float]:
-    """Return the nodes that ran no job of the log, and all nodes, as far as the guideline on idle nodes tells."""
+    """Return the nodes that ran no job of the log, and all nodes, where the guideline on idle nodes states them."""
     entries = [] if guidelines is None else guidelines["guidelines"]
     finding = next((e["finding"] for e in entries if e["id"] == "power-down"), None)
     numbers = {n["key"]: n["value"] for n in finding["numbers"]} if finding else {}

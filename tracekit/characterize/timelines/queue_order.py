@@ -1,4 +1,4 @@
-"""Who started before others of the same VC that had queued longer, and whether that took anything from them."""
+"""Jobs that started before others of the same VC that had queued longer, and whether that delayed these."""
 
 from __future__ import annotations
 
@@ -11,25 +11,22 @@ from tracekit.answer import AnswerColumn
 from tracekit.characterize.occupancy import never_tried, running, tenants, tries, window_us
 from tracekit.characterize.placeable import free_nodes
 from tracekit.characterize.quotas import quotas
-from tracekit.characterize.sweep import Sweep, Swept
-from tracekit.characterize.sweeps.wait_causes import PARAMS
+from tracekit.characterize.timeline import TimelineRows, TimelineTable
+from tracekit.characterize.timelines.wait_causes import JOB_COLUMNS, PARAMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import duckdb
-    from numpy.typing import NDArray
 
+    from tracekit.array_types import Bools, Floats, Ints
     from tracekit.characterize.placeable import FreeNodes
 
-    Ints = NDArray[np.int64]
-    Floats = NDArray[np.float64]
-    Bools = NDArray[np.bool_]
 
-__all__ = ["SWEEP"]
+__all__ = ["TIMELINE"]
 
 
-def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> Swept:
+def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     groups = tenants(con)
     source = tries(con)
     window = window_us(con)
@@ -69,7 +66,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
             " it"
         )
     early, overtaken, harmless = (np.zeros(len(queued), dtype=bool) for _ in range(3))
-    told = np.zeros(len(queued), dtype=bool)
+    known = np.zeros(len(queued), dtype=bool)
     since, until = queued["since"].to_numpy(), queued["until"].to_numpy()
     size, started = queued["gpu_count"].to_numpy(), queued["started"].to_numpy()
     by_tenant = np.argsort(waiter, kind="stable")
@@ -89,21 +86,17 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
                 same = least == gang
                 placeable[same] &= pool.fits(float(gang)).at(until[jumped[same]] * 2) >= 1
         harmless[jumped] = ~placeable
-        told[jumped] = ~np.isnan(room)
+        known[jumped] = ~np.isnan(room)
     frame = queued.select(
         "job_id",
         "attempt",
-        "cluster",
-        "vc",
-        "gpu_count",
-        "gpu_class",
-        "class_order",
+        *(column.name for column in JOB_COLUMNS),
         "started",
         out_of_order=pl.Series(early),
         overtaken=pl.Series(overtaken),
-        harmless=pl.when(pl.Series(told)).then(pl.Series(harmless)),
+        harmless=pl.when(pl.Series(known)).then(pl.Series(harmless)),
     )
-    return Swept(frame, tuple(notes))
+    return TimelineRows(frame, tuple(notes))
 
 
 def _out_of_order(since: Ints, until: Ints, started: Bools) -> tuple[Bools, Bools]:
@@ -122,8 +115,8 @@ def _out_of_order(since: Ints, until: Ints, started: Bools) -> tuple[Bools, Bool
 def _least_overtaken(since: Ints, until: Ints, size: Floats, jumper_since: Ints, jumper_start: Ints) -> Floats:
     """Return the size of the smallest job that each out-of-order start overtook.
 
-    Sizes are few: for each of them, the smallest first, the latest leaving among the jobs up to that size tells
-    whether one of them was overtaken.
+    There are few sizes: for each of them, the smallest first, one of the jobs up to that size was overtaken if the
+    latest of them to leave the queue left after the start.
     """
     order = np.argsort(since, kind="stable")
     ahead = np.searchsorted(since[order], jumper_since, side="left")
@@ -140,7 +133,7 @@ def _least_overtaken(since: Ints, until: Ints, size: Floats, jumper_since: Ints,
     return least
 
 
-SWEEP = Sweep(
+TIMELINE = TimelineTable(
     name="queue_order",
     title="Each period in the queue, and whether it was out of order",
     tables=("jobs", "attempts"),
@@ -149,18 +142,14 @@ SWEEP = Sweep(
     columns=(
         AnswerColumn("job_id", "text", "the job"),
         AnswerColumn("attempt", "number", "the attempt that ended the wait; NULL for a job that left without one"),
-        AnswerColumn("cluster", "text", "the job's cluster"),
-        AnswerColumn("vc", "text", "the job's tenant"),
-        AnswerColumn("gpu_count", "GPUs", "the job's size"),
-        AnswerColumn("gpu_class", "class", "the job's size class"),
-        AnswerColumn("class_order", "number", "order of the class"),
+        *JOB_COLUMNS,
         AnswerColumn("started", "true or false", "whether the job started; else it left the queue"),
         AnswerColumn("out_of_order", "true or false", "whether it started while a job queued earlier still waited"),
         AnswerColumn("overtaken", "true or false", "whether a job queued later started while it waited"),
         AnswerColumn(
             "harmless",
             "true or false",
-            "whether none of those it overtook could have been placed then; NULL when that cannot be told",
+            "whether none of those it overtook could have been placed then; NULL when that is unknown",
         ),
     ),
     rule="""Jobs of one VC are compared, those with GPUs only. A start at s of a job queued at q is out of order when

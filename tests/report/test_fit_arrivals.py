@@ -10,9 +10,9 @@ import pytest
 from tests.report.answering import answered
 from tracekit.fit.arrivals import HOURS_UNKNOWN
 from tracekit.fit.model import WorkloadModel
-from tracekit.report.fitted import fitted_answers
-from tracekit.report.fitted_arrivals import DAYS, PROCESS, process_answer, rate_answer
-from tracekit.report.fitted_curves import growth_factor, half_days
+from tracekit.report.fit_answers import fitted_answers
+from tracekit.report.fit_arrivals import DAYS, PROCESS, process_answer, rate_answer
+from tracekit.report.fit_curves import growth_factor, half_days
 from tracekit.report.sections.interface import finding, panels
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def test_a_rate_that_changes_tenfold_warns_of_unequal_weeks_first(growth: float,
     found = _said(result)
     assert found.startswith(said)
     assert "the week below is a mean of very unequal weeks" in found
-    assert result.notes[-1].endswith(". The fit knows steady growth only: a rate that jumps once looks like this too")
+    assert result.notes[-1].endswith(". The fit models steady growth only: a rate that jumps once looks like this too")
     # The chart is that of the seven days alone.
     (panel,) = panels("fit/arrival_rate", result.frame.to_dicts())
     assert len(next(iter(panel.to_dict()["datasets"].values()))) == 169
@@ -237,7 +237,7 @@ def test_a_modest_change_is_a_note(trend: float, note: str) -> None:
 
 def test_hours_that_are_not_those_of_a_day_are_told_beside_the_rate() -> None:
     model = _model(known=False)
-    assert "the log does not tell the hour of the day: day 1 and hour 0 are those in which it begins" in (
+    assert "the log does not state the hour of the day: day 1 and hour 0 are those in which it begins" in (
         _rate(model).notes
     )
     entry = {"measure": "until_end", "gpu_class": None, "status": None, "vc": None, "pooled_to": None, "n": 1}

@@ -1,20 +1,20 @@
-"""The first screen: what this cluster is, and what to change first."""
+"""The summary on the first screen: what the cluster is, and what to change first."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from tracekit.report.answers import metrics
-from tracekit.report.when import span_words
+from tracekit.report.times import span_words
 from tracekit.text import count, counted, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tracekit.answer import Answer
-    from tracekit.report.structure import CapacityInfo, Change, Opening, ReplayInfo, TimeInfo
+    from tracekit.report.structure import CapacityInfo, ReplayInfo, SuggestedChange, Summary, TimeInfo
 
-__all__ = ["CHANGES", "opening"]
+__all__ = ["CHANGES", "summary"]
 
 CHANGES = 3
 """Most things to change on the first screen."""
@@ -24,31 +24,15 @@ _UNTRIED = 1
 """Place of what the replays cannot try: behind what they confirm, before what they do not."""
 
 
-def opening(
+def summary(
     answers: Mapping[str, Answer],
     guidelines: dict[str, Any] | None,
-    doubts: Sequence[str] = (),
+    caveats: Sequence[str] = (),
     capacity: CapacityInfo | None = None,
     when: TimeInfo | None = None,
     replay: ReplayInfo | None = None,
-) -> Opening:
-    """Return the first screen.
-
-    Parameters
-    ----------
-    answers : mapping of str to Answer
-        By name; overview/summary tells what the cluster is.
-    guidelines : dict, optional
-        The document of `tracekit.guidelines`.
-    doubts : sequence of str
-        What a reader must know of the log first.
-    capacity : CapacityInfo, optional
-        The number of GPUs, the same wherever the page tells that of the whole.
-    when : TimeInfo, optional
-        How long the log is, the same wherever the page tells it.
-    replay : ReplayInfo, optional
-        What was replayed.
-    """
+) -> Summary:
+    """Return the summary; all but the answers, by name, are None where the trace or the analysis lacks them."""
     entries = [] if guidelines is None else guidelines["guidelines"]
     holding = sorted((e for e in entries if e["verdict"] == "holds"), key=_place)
     changes = [_change(e) for e in holding if _place(e)[0] <= _ORDER["undecided"]][:CHANGES]
@@ -57,7 +41,7 @@ def opening(
         "heading": _heading(len(changes), len(holding), replay),
         "changes": changes,
         "verdict": _verdict(entries),
-        "doubts": list(doubts),
+        "doubts": list(caveats),
     }
 
 
@@ -65,7 +49,7 @@ _NUMBERS = ("One thing", "Two things", "Three things")
 
 
 def _heading(changes: int, found: int, replay: ReplayInfo | None) -> str:
-    """Return what stands above the changes; of nothing that was not replayed does it say that nothing is to change."""
+    """Return the heading of the changes; it claims that there is nothing to change only where jobs were replayed."""
     if changes:
         return f"{_NUMBERS[changes - 1]} to change first"
     if found:
@@ -80,7 +64,7 @@ def _heading(changes: int, found: int, replay: ReplayInfo | None) -> str:
 
 
 def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: TimeInfo | None) -> str:
-    """Return what the cluster is, as far as the trace tells."""
+    """Return what the cluster is, as far as the trace states it."""
     known = metrics(answers)
 
     def of(metric: str, one: str) -> str:
@@ -112,7 +96,7 @@ def _place(entry: dict[str, Any]) -> tuple[int, float, str]:
     return (_ORDER[effect["verdict"]], first[f"{effect['headline']}_diff_share"] or 0.0, entry["id"])
 
 
-def _change(entry: dict[str, Any]) -> Change:
+def _change(entry: dict[str, Any]) -> SuggestedChange:
     effect = entry["effect"]
     return {
         "id": entry["id"],
@@ -134,5 +118,5 @@ def _verdict(entries: list[dict[str, Any]]) -> str:
     return (
         f"Of {len(entries)} problems that the guidelines look for, {shown or 'none'} {'were' if shown > 1 else 'was'}"
         f" found in this trace, {not_shown or 'none'} {'are' if not_shown > 1 else 'is'} absent, and"
-        f" {unknown or 'none'} cannot be decided, since the trace tells too little.{rest}"
+        f" {unknown or 'none'} cannot be decided, since the trace states too little.{rest}"
     )

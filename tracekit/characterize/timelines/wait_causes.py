@@ -1,4 +1,4 @@
-"""Why each wait was as long as it was: the VC was at its quota, or no nodes with the wanted locality were free."""
+"""The causes of each wait: the VC was at its quota, or no nodes with the wanted locality were free."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from tracekit.answer import AnswerColumn, Param
 from tracekit.characterize.occupancy import running, tenants, time_true, tries
 from tracekit.characterize.placeable import free_nodes
 from tracekit.characterize.quotas import QUOTA, quotas
-from tracekit.characterize.sweep import Sweep, Swept
+from tracekit.characterize.timeline import TimelineRows, TimelineTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import duckdb
-    from numpy.typing import NDArray
 
+    from tracekit.array_types import Ints
     from tracekit.characterize.occupancy import Steps
     from tracekit.characterize.placeable import FreeNodes
 
-    Ints = NDArray[np.int64]
 
-__all__ = ["CAPACITY", "PARAMS", "SWEEP"]
+__all__ = ["CAPACITY", "JOB_COLUMNS", "PARAMS", "TIMELINE"]
 
 CAPACITY = Param(
     "capacity",
@@ -33,10 +32,18 @@ CAPACITY = Param(
     ("observed", "listed"),
 )
 PARAMS = (QUOTA, CAPACITY)
-"""What the user of a sweep over the queue may choose."""
+"""Parameters of the timelines of the queue."""
+JOB_COLUMNS = (
+    AnswerColumn("cluster", "text", "the job's cluster"),
+    AnswerColumn("vc", "text", "the job's tenant"),
+    AnswerColumn("gpu_count", "GPUs", "the job's size"),
+    AnswerColumn("gpu_class", "class", "the job's size class"),
+    AnswerColumn("class_order", "number", "order of the class"),
+)
+"""Columns that both timelines of the queue have after job_id and attempt."""
 
 
-def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> Swept:
+def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     groups = tenants(con)
     source = tries(con)
     waits = con.sql(
@@ -59,7 +66,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
         notes += [f"nodes: the {params['capacity']} number of GPUs of each", *lost]
     else:
         notes.append(
-            "the log does not say on which nodes jobs ran, so that fragmentation cannot be told from other causes"
+            "the log does not say on which nodes jobs ran, so that fragmentation cannot be separated from other causes"
         )
     fair, fragmented = _shares(waits, groups, used, allowed, nodes)
     wait_us = waits["wait_us"].to_numpy()
@@ -67,18 +74,14 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     frame = waits.select(
         "job_id",
         "attempt",
-        "cluster",
-        "vc",
-        "gpu_count",
-        "gpu_class",
-        "class_order",
+        *(column.name for column in JOB_COLUMNS),
         wait_us="wait_us",
         fair_share_us=pl.Series(fair, dtype=pl.Int64),
         fragmentation_us=pl.Series(fragmented, dtype=pl.Int64) if nodes else pl.lit(None, dtype=pl.Int64),
         other_us=pl.Series(other, dtype=pl.Int64),
         cause=_main_cause(wait_us, fair, fragmented, other),
     )
-    return Swept(frame, tuple(notes))
+    return TimelineRows(frame, tuple(notes))
 
 
 def _shares(
@@ -127,7 +130,7 @@ def _main_cause(wait_us: Ints, fair: Ints, fragmented: Ints, other: Ints) -> pl.
     return words.gather(pl.Series(np.where(wait_us > 0, main, 3)))
 
 
-SWEEP = Sweep(
+TIMELINE = TimelineTable(
     name="wait_causes",
     title="The causes of each wait",
     tables=("jobs", "attempts"),
@@ -136,11 +139,7 @@ SWEEP = Sweep(
     columns=(
         AnswerColumn("job_id", "text", "the job"),
         AnswerColumn("attempt", "number", "the attempt that ended the wait"),
-        AnswerColumn("cluster", "text", "the job's cluster"),
-        AnswerColumn("vc", "text", "the job's tenant"),
-        AnswerColumn("gpu_count", "GPUs", "the job's size"),
-        AnswerColumn("gpu_class", "class", "the job's size class"),
-        AnswerColumn("class_order", "number", "order of the class"),
+        *JOB_COLUMNS,
         AnswerColumn("wait_us", "us", "the wait; the next three add up to it exactly"),
         AnswerColumn("fair_share_us", "us", "while the VC held so much that the job would have exceeded its quota"),
         AnswerColumn("fragmentation_us", "us", "while the quota had room, but no nodes with the wanted locality did"),

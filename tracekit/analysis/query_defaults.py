@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.characterize.sweeps.gpu_timeline import ROUND_STEPS_S
+from tracekit.characterize.timelines.gpu_timeline import ROUND_STEPS_S
 from tracekit.report.structure import ROW_LIMIT
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tracekit.report.structure import CapacityInfo
     from tracekit.trace import Trace
 
-__all__ = ["Shape", "parameters_of", "shape_of"]
+__all__ = ["QueryDefaults", "parameters_of", "query_defaults"]
 
 _HOUR_S = 3600
 _RETRIED = "retried"
@@ -25,7 +25,7 @@ _TIMES = ("submit_time", "start_time", "end_time")
 
 
 @dataclass(frozen=True)
-class Shape:
+class QueryDefaults:
     """What the parameters depend on."""
 
     gpus: float | None = None
@@ -36,17 +36,17 @@ class Shape:
     """Length of intervals with which the load of all VCs fits into a report [s]; None where none does."""
 
 
-def shape_of(trace: Trace, capacity: CapacityInfo) -> Shape:
+def query_defaults(trace: Trace, capacity: CapacityInfo) -> QueryDefaults:
     """Return what the parameters of a trace's queries depend on."""
     if not trace.has("jobs"):
-        return Shape()
+        return QueryDefaults()
     first, last = pl.min_horizontal(pl.col(t).min() for t in _TIMES), pl.max_horizontal(pl.col(t).max() for t in _TIMES)
     found = trace.scan("jobs").select(
         clusters=pl.col("cluster").n_unique(), tenants=pl.struct("cluster", "vc").n_unique(), span=last - first
     )
     clusters, tenants, span = found.collect(engine="streaming").row(0)
     known = capacity["gpus"] if capacity["used"] != "listed" and clusters == 1 else None
-    return Shape(known, _one_status(trace), _step(tenants, span.total_seconds()) if span is not None else None)
+    return QueryDefaults(known, _one_status(trace), _step(tenants, span.total_seconds()) if span is not None else None)
 
 
 def _one_status(trace: Trace) -> bool:
@@ -56,8 +56,8 @@ def _one_status(trace: Trace) -> bool:
     last = attempts.group_by("job_id").agg(last=pl.col("attempt").max()).filter(pl.col("last") > 0)
     earlier = attempts.join(last, on="job_id").filter(pl.col("attempt") < pl.col("last"))
     known = pl.col("status").is_not_null() & (pl.col("status") != "unknown")
-    number, told = earlier.select(pl.len(), known.sum().alias("told")).collect(engine="streaming").row(0)
-    return bool(number and not told)
+    number, stated = earlier.select(pl.len(), known.sum().alias("told")).collect(engine="streaming").row(0)
+    return bool(number and not stated)
 
 
 def _step(tenants: int, span_s: float) -> int | None:
@@ -65,7 +65,7 @@ def _step(tenants: int, span_s: float) -> int | None:
     return next(fitting, None)
 
 
-def parameters_of(query: Query, shape: Shape) -> tuple[dict[str, float | str], list[str]]:
+def parameters_of(query: Query, shape: QueryDefaults) -> tuple[dict[str, float | str], list[str]]:
     """Return the parameters that a query gets, and why, one sentence each where a reader must know.
 
     Those about a whole cluster get its size. Where a source states one status a job, attempts that were tried again

@@ -1,4 +1,4 @@
-"""What telemetry watches: how many machines, and how many attempts of which size."""
+"""Telemetry coverage: the number of machines with samples, and of attempts with samples by size."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
     from tracekit.trace import Trace
 
-__all__ = ["NOTHING", "Watched", "watched"]
+__all__ = ["NO_TELEMETRY", "TelemetryCoverage", "telemetry_coverage"]
 
 
 @dataclass(frozen=True)
-class Watched:
-    """What telemetry watches."""
+class TelemetryCoverage:
+    """The machines and attempts that have samples."""
 
     nodes: int | None = None
     """Machines in the node list; None without one."""
@@ -33,7 +33,7 @@ class Watched:
         return sum(n for (size, _), n in self.attempts.items() if size == gpus)
 
 
-NOTHING = Watched()
+NO_TELEMETRY = TelemetryCoverage()
 
 _NODES = "SELECT count(DISTINCT node_id) FROM {table}"
 _ATTEMPTS = """
@@ -52,18 +52,17 @@ SELECT gpu_count, nodes, count(*) AS attempts FROM each GROUP BY gpu_count, node
 """
 
 
-def watched(trace: Trace) -> Watched:
-    """Return what the telemetry of a Trace watches.
+def telemetry_coverage(trace: Trace) -> TelemetryCoverage:
+    """Return the machines and attempts of a Trace that have samples, as in the view attempt_samples.
 
-    An attempt is watched where a sample is its own, as in the view attempt_samples. Those of unknown size are not
-    counted.
+    Attempts of unknown size are not counted.
     """
     tables = {"nodes": "nodes", "gpu_nodes": "gpu_utilization", "host_nodes": "host_utilization"}
     found = {key: table for key, table in tables.items() if trace.has(table)}
     if not {"gpu_nodes", "host_nodes"} & {*found}:
-        return Watched()
+        return TelemetryCoverage()
     with connect_with_views(trace) as con:
         numbers = {key: con.execute(_NODES.format(table=table)).fetchall()[0][0] for key, table in found.items()}
         placed = "gpu_nodes" in found and trace.has("placements") and trace.has("attempts")
         rows = con.execute(_ATTEMPTS).fetchall() if placed else []
-    return Watched(**numbers, attempts={(float(gpus), nodes): number for gpus, nodes, number in rows})
+    return TelemetryCoverage(**numbers, attempts={(float(gpus), nodes): number for gpus, nodes, number in rows})

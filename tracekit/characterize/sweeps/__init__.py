@@ -1,3 +1,0 @@
-"""One module a sweep; each has an object named SWEEP."""
-
-from __future__ import annotations

@@ -1,0 +1,3 @@
+"""The timelines, one module each with an object named `TIMELINE`."""
+
+from __future__ import annotations

@@ -1,0 +1,32 @@
+"""The judgement of one guideline on a Trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from tracekit.guidelines.effects import Effect, UnsupportedEffect
+    from tracekit.guidelines.interface import Finding, Guideline
+
+__all__ = ["Judgement", "Verdict"]
+
+Verdict = Literal["holds", "does not hold", "cannot tell"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The judgement of one guideline on a Trace."""
+
+    guideline: Guideline
+    verdict: Verdict
+    why: tuple[str, ...]
+    """What is lacking, or which threshold was not crossed; empty when it holds."""
+    finding: Finding | None = None
+    """None when the Trace lacks what it needs."""
+    effect: Effect | None = None
+    """The expected effect by replay; only of guidelines that hold."""
+    no_effect: str = ""
+    """Why there is no effect; only of guidelines that hold."""
+    unsupported: UnsupportedEffect | None = None
+    """The effect that the record of the log does not support, where that is why."""
