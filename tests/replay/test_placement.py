@@ -253,3 +253,24 @@ def test_what_is_free_in_another_rack_does_not_count() -> None:
     for gang, expected in ((8, {}), (7, {}), (6, dict.fromkeys(range(64, 70), 1))):
         found = places(cluster, [*fill, (1.0, gang, LONG)], "worst-fit", relax_after_ms=1, relax_scope=1)
         assert found[9] == expected
+
+
+@pytest.mark.parametrize(
+    ("models", "racks", "domains", "vc", "asks", "expected"),
+    [
+        # The model of the first group is also that of the domain before.
+        (["A"] * 3, ["r"] * 3, ["v", "w", "w"], "w", None, {1: 1, 2: 1}),
+        # Of three groups the last two are racks of one model, which the gang needs together.
+        (["A", "B", "B"], ["r", "r", "s"], ["v"] * 3, "v", "B", {1: 1, 2: 1}),
+        # The model of a domain's second group is that of the group two before it, in another domain.
+        (["B", "A", "B", "B"], ["r"] * 4, ["v", "w", "w", "w"], "w", "B", {2: 1, 3: 1}),
+    ],
+)
+def test_a_relaxed_gang_finds_its_model_whatever_group_stands_before(
+    models: list[str], racks: list[str], domains: list[str], vc: str, asks: str | None, expected: Place
+) -> None:
+    """Each node has 2 GPUs; two jobs leave one on each of two nodes, which the gang of 2 gets once it is relaxed."""
+    cluster = make_cluster([2] * len(models), model=models, rack=racks, domain=domains)
+    gangs = [(0.0, 1, LONG), (0.5, 1, LONG), (1.0, 2, LONG)]
+    found = places(cluster, gangs, "worst-fit", model=asks, vc=[vc] * 3, relax_after_ms=1, relax_scope=2)
+    assert found[2] == expected

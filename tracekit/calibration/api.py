@@ -94,7 +94,8 @@ class ClusterCalibration:
             f"{shorten(self.name, 40)}{share}: behaves like {self.settings.rules.words}",
             (
                 f"grade {self.score.grade}: over {counted(whole['jobs'], 'jobs')} by which the settings were not "
-                f"chosen, the twin waits {means}; {percent(whole['agreeing_share'])} of them wait alike (within 5 min or 25 %)"
+                f"chosen, the twin waits {means}; {percent(whole['agreeing_share'])} of them wait alike "
+                "(within 5 min or 25 %)"
             ),
         ]
         if not self.score.carries:

@@ -18,6 +18,8 @@ from tracekit.characterize.joblogs.literals import required_literals
 from tracekit.characterize.joblogs.matcher import matches
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tracekit.array_types import Ints
     from tracekit.characterize.joblogs.rules import RuleBook
 
@@ -68,7 +70,7 @@ class Searcher:
         ]
 
     def best(
-        self, block: npt.NDArray[np.uint8], below: int, *, tail: bool = False, after: int | None = None
+        self, block: NDArray[np.uint8], below: int, *, tail: bool = False, after: int | None = None
     ) -> RuleMatch | None:
         """Return the best rule that holds for a line of `block`.
 
@@ -134,7 +136,7 @@ class _Lines:
         Where each line begins in the block, and where the last one ends [bytes].
     """
 
-    def __init__(self, block: npt.NDArray[np.uint8]) -> None:
+    def __init__(self, block: NDArray[np.uint8]) -> None:
         self.block = block
         self._folded = block.tobytes().translate(_FOLDED)
         breaks = np.flatnonzero(np.frombuffer(self._folded, dtype=np.uint8) == _LINE_FEED)
