@@ -68,3 +68,36 @@ def test_policies_know_the_engine_and_the_engine_knows_no_policy(check_imports: 
         (package / room).mkdir(parents=True)
         (package / room / "module.py").write_text(f"from tracekit.{imported} import module\n")
     assert check_imports.violations(package) == ["tracekit/replay/module.py: replay imports policies"]
+
+
+def _package(folder: Path, files: dict[str, str]) -> Path:
+    package = folder / "tracekit"
+    for name, text in files.items():
+        path = package / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return package
+
+
+def test_a_circle_of_files_is_found_even_for_types_only(check_imports: ModuleType, tmp_path: Path) -> None:
+    files = {
+        "a.py": "from tracekit.b import f",
+        "b.py": "if TYPE_CHECKING:\n    from tracekit.c import g",
+        "c.py": "def h():\n    import tracekit.a",
+        "d.py": "from tracekit import a, b",
+    }
+    assert sorted(check_imports.circle(_package(tmp_path, files))[1:]) == ["tracekit.a", "tracekit.b", "tracekit.c"]
+    files["c.py"] = ""
+    assert check_imports.circle(_package(tmp_path, files)) == []
+
+
+def test_packages_of_the_replay_keep_their_order(check_imports: ModuleType, tmp_path: Path) -> None:
+    files = {
+        "replay/engine/build.py": "from tracekit.replay.quotas.books import open_books",
+        "replay/quotas/books.py": "from tracekit.replay.engine import build\nfrom tracekit.replay.cells import layout",
+        "replay/scenario.py": "from tracekit.replay.sweeps.run import one",
+    }
+    assert check_imports.violations_inside(_package(tmp_path, files)) == [
+        "tracekit/replay/engine/build.py: replay.engine imports replay.quotas",
+        "tracekit/replay/quotas/books.py: replay.quotas imports replay.cells",
+    ]

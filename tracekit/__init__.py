@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tracekit.version import __version__
+
 if TYPE_CHECKING:
     from tracekit.analysis import analyze
     from tracekit.calibration.api import calibrate
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from tracekit.replay.fidelity import fidelity
     from tracekit.replay.sweeps.sweep import sweep
     from tracekit.trace import Trace
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Trace",

@@ -221,11 +221,11 @@ def _compare(
     progress: Progress,
 ) -> Comparison:
     """Ask every trace every query, write the tables, and return what compare.json holds."""
-    from tracekit import __version__
     from tracekit.characterize.published import compare_published
     from tracekit.report.compare import compared, described, long_table, sections
     from tracekit.report.compare_structure import COMPARE_SCHEMA_VERSION
     from tracekit.report.data import creation_time
+    from tracekit.version import __version__
 
     answered: list[ComparedAnswer] = []
     missing: list[UnansweredByAll] = []

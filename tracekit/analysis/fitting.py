@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Self
 
-import tracekit
 from tracekit.analysis.steps import error_text, write_answers
 from tracekit.errors import DamagedTraceError, TracekitError
 from tracekit.interruption import end_process, register_cleanup, unregister_cleanup
@@ -97,7 +96,7 @@ class Fitting:
         """Run `tracekit fit` of this very package, wherever Python would look for one."""
         from tracekit.report.fit_answers import WORKLOAD
 
-        home = str(Path(tracekit.__file__).parent.parent)
+        home = str(Path(__file__).parents[2])
         paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 -- closed at the end of the block
         target = self._folder / WORKLOAD

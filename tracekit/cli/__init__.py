@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 
-from tracekit import __version__
 from tracekit.cli import (
     analyze,
     calibrate,
@@ -41,6 +40,7 @@ from tracekit.damage import explain_damage
 from tracekit.errors import TracekitError
 from tracekit.interruption import handle_signals
 from tracekit.text import visible
+from tracekit.version import __version__
 
 __all__ = ["app", "main"]
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_limits
 
-from tracekit import __version__
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.fit.arrivals import HOURS_UNKNOWN, fit_arrivals
@@ -19,6 +18,7 @@ from tracekit.fit.shapes import fit_cluster, fit_correlation, fit_sizes, fit_use
 from tracekit.progress import Progress
 from tracekit.text import counted
 from tracekit.trace import Trace
+from tracekit.version import __version__
 
 if TYPE_CHECKING:
     from pathlib import Path

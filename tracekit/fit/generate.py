@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit import __version__, schema
+from tracekit import schema
 from tracekit.errors import UsageError
 from tracekit.fit.arrival_draws import LONGEST_DAYS, MOST_JOBS, draw_arrivals
 from tracekit.fit.job_draws import draw_outcomes, draw_requests, draw_run_times, draw_tenants
@@ -20,6 +20,7 @@ from tracekit.fit.model import WorkloadModel
 from tracekit.manifest import CAPABILITIES, Capability, Manifest
 from tracekit.progress import Progress
 from tracekit.trace_writer import TraceWriter
+from tracekit.version import __version__
 
 if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats, Whole

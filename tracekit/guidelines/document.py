@@ -7,9 +7,9 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tracekit import __version__
 from tracekit.guidelines.numbers import shown, span
 from tracekit.text import duration, shorten, signed_percent
+from tracekit.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracekit import __version__
 from tracekit.errors import OutputError, SourceError, TooManyRejectsError, UsageError
 from tracekit.ingest.append import open_earlier
 from tracekit.ingest.capabilities import measure_capabilities
@@ -26,6 +25,7 @@ from tracekit.schema import SCHEMA_VERSION
 from tracekit.settings import IngestSettings, merge_settings
 from tracekit.trace import is_trace, sql_text
 from tracekit.trace_writer import TraceWriter
+from tracekit.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

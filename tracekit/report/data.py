@@ -99,7 +99,7 @@ def build_report(
     guidelines : dict, optional
         The document of `tracekit.guidelines`.
     """
-    from tracekit import __version__
+    from tracekit.version import __version__
 
     manifest = trace.manifest
     quality_info, times = quality(trace), time_info(trace)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tracekit.replay.engine.setting import prepared_by
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -45,6 +47,4 @@ class PowerCap:
         UsageError
             The order evicts, or the GPUs could draw more than can be counted.
         """
-        from tracekit.replay.capping.meter import prepare
-
-        return prepare(self, setting)
+        return prepared_by("capping.meter", self, setting)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tracekit.replay.engine.setting import prepared_by
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -36,6 +38,4 @@ class Cells:
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run with private cells."""
-        from tracekit.replay.cells.layout import prepare
-
-        return prepare(self, setting)
+        return prepared_by("cells.layout", self, setting)

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.errors import UsageError
+from tracekit.replay.clusters.held_gpus import HeldGpus, gpus_per_node, held_gpus
 from tracekit.replay.clusters.nodes import (
     Node,
     QuotaTable,
@@ -21,7 +22,6 @@ from tracekit.replay.clusters.nodes import (
 )
 from tracekit.replay.jobs import naive_utc
 from tracekit.replay.part import checked_cluster
-from tracekit.replay.results.cluster_use import HeldGpus, gpus_per_node, held_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from tracekit.replay.engine.setting import Run
-from tracekit.replay.keys import engine_key
+from tracekit.replay.engine.setting import prepared_by
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tracekit.replay.engine.setting import Setting
+    from tracekit.replay.engine.setting import Run, Setting
     from tracekit.replay.keys import Key
 
 __all__ = ["Ordered"]
@@ -64,9 +62,4 @@ class Ordered:
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run of jobs in this order (see ordered.pxi)."""
-        from tracekit.replay import kernel
-        from tracekit.replay.engine.build import build, open_nodes
-
-        state = build(setting, self)
-        arrays = open_nodes(state, setting.cluster)
-        return Run(state, partial(kernel.run_ordered, arrays, engine_key(self.key), self.preemptive))
+        return prepared_by("engine.run_ordered", self, setting)

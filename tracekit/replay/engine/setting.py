@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.replay.outcome import Outcome
     from tracekit.trace import Trace
 
-__all__ = ["Mechanism", "Run", "Setting"]
+__all__ = ["Mechanism", "Run", "Setting", "prepared_by"]
 
 
 @dataclass(frozen=True)
@@ -69,3 +70,12 @@ class Mechanism(Protocol):
         It may be called again for the same run, with more room for the log, and must then return the same run.
         """
         ...
+
+
+def prepared_by(module: str, mechanism: Mechanism, setting: Setting) -> Run:
+    """Return the run that a module's function `prepare` makes of a mechanism.
+
+    The module is named, not imported: it needs the compiled engine and knows the mechanism's class, while the class
+    has to be there without an engine, and knows nothing of how it is carried out.
+    """
+    return cast("Run", import_module(f"tracekit.replay.{module}").prepare(mechanism, setting))

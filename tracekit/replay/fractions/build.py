@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from tracekit.replay import kernel
-from tracekit.replay.engine.build import lay_queues
+from tracekit.replay.engine.build import build, lay_queues, open_nodes
+from tracekit.replay.engine.setting import Run
 from tracekit.replay.engine.state import EngineState, struct_dtype
 from tracekit.replay.fractions.supply import WHOLE, Fractions, fractions
 from tracekit.replay.fractions.tasks import Supply, Tasks, expected_workload, group_tasks
 from tracekit.replay.kernel import NONE
+from tracekit.replay.keys import engine_key
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracekit.replay.clusters.assignment import Assignment
     from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.engine.setting import Setting
     from tracekit.replay.fractions.mechanism import Fractional
     from tracekit.replay.jobs import Jobs
 
     Longs = NDArray[np.int64]
 
-__all__ = ["Gangs", "divide"]
+__all__ = ["Gangs", "divide", "prepare"]
 
 
 class Gangs(NamedTuple):
@@ -36,6 +41,15 @@ class Gangs(NamedTuple):
     """Room for the GPUs of a part (G,)."""
     barred: NDArray[np.int32]
     """Room for the nodes of a gang (N,)."""
+
+
+def prepare(mechanism: Fractional, setting: Setting) -> Run:
+    """Return a run in which jobs share GPUs in thousandths (see fractional.pxi)."""
+    whole = build(setting, replace(mechanism.order, fit="count"), rule=setting.rule, kind="Fractional")
+    open_nodes(whole, setting.cluster)
+    state, nodes, gangs = divide(whole, setting.jobs, setting.cluster, setting.assignment, mechanism)
+    arrays = kernel.State(state), kernel.Fractions(nodes), kernel.Gangs(gangs)
+    return Run(state, partial(kernel.run_fractional, *arrays, engine_key(mechanism.order.key)), unit=1)
 
 
 def divide(

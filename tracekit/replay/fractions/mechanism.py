@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracekit.replay.engine.setting import Run
-from tracekit.replay.keys import engine_key
+from tracekit.replay.engine.setting import prepared_by
 
 if TYPE_CHECKING:
     from tracekit.replay.engine.ordered import Ordered
-    from tracekit.replay.engine.setting import Setting
+    from tracekit.replay.engine.setting import Run, Setting
 
 __all__ = ["Fractional"]
 
@@ -36,12 +34,4 @@ class Fractional:
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run in which jobs share GPUs in thousandths (see fractional.pxi)."""
-        from tracekit.replay import kernel
-        from tracekit.replay.engine.build import build, open_nodes
-        from tracekit.replay.fractions.build import divide
-
-        whole = build(setting, replace(self.order, fit="count"), rule=setting.rule, kind="Fractional")
-        open_nodes(whole, setting.cluster)
-        state, nodes, gangs = divide(whole, setting.jobs, setting.cluster, setting.assignment, self)
-        arrays = kernel.State(state), kernel.Fractions(nodes), kernel.Gangs(gangs)
-        return Run(state, partial(kernel.run_fractional, *arrays, engine_key(self.order.key)), unit=1)
+        return prepared_by("fractions.build", self, setting)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from tracekit.replay.engine.setting import prepared_by
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -53,6 +55,4 @@ class Planner:
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run under the planner (see `asking.prepare`)."""
-        from tracekit.replay.planning.asking import prepare
-
-        return prepare(self, setting)
+        return prepared_by("planning.asking", self, setting)

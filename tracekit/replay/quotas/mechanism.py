@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from tracekit.replay.engine.setting import prepared_by
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -77,6 +79,4 @@ class Tenants:
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run in which tenants take turns."""
-        from tracekit.replay.quotas.tenant_books import prepare
-
-        return prepare(self, setting)
+        return prepared_by("quotas.tenant_books", self, setting)

@@ -13,7 +13,7 @@ from tracekit.replay.engine.ordered import Ordered
 from tracekit.replay.engine.setting import Run
 from tracekit.replay.kernel import END, END_AT_ONCE, START_RUN, SUBMIT_JOB
 from tracekit.replay.keys import by_arrival
-from tracekit.replay.results.over_capacity import violations, violations_note
+from tracekit.replay.recording.over_capacity import violations, violations_note
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tracekit.replay.engine.setting import prepared_by
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -27,6 +29,4 @@ class RecordedSchedule:
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run that carries out the recorded starts and ends."""
-        from tracekit.replay.recording.events import prepare
-
-        return prepare(self, setting)
+        return prepared_by("recording.events", self, setting)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tracekit.replay.engine.setting import prepared_by
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -42,6 +44,4 @@ class Sharing:
 
     def prepare(self, setting: Setting) -> Run:
         """Return a run in which jobs share GPUs."""
-        from tracekit.replay.sharing.residents import prepare
-
-        return prepare(self, setting)
+        return prepared_by("sharing.residents", self, setting)

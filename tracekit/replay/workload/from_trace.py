@@ -16,9 +16,9 @@ import polars as pl
 from tracekit.errors import UsageError
 from tracekit.replay.jobs import Jobs, naive_utc
 from tracekit.replay.part import checked_cluster
-from tracekit.replay.results.use_of_jobs import mean_utilization
 from tracekit.replay.workload.selection import IN_WINDOW, left_out_of, select_jobs
 from tracekit.replay.workload.trace_rows import LONGEST_S, LONGEST_YEARS, column, index_in, read_numbers, scaled_column
+from tracekit.replay.workload.utilization import mean_utilization
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
