@@ -77,7 +77,8 @@ def test_a_trace_without_checksums_is_read_and_deep_says_so(trace: Trace) -> Non
 def test_damaged_pages_are_one_error_for_polars(trace: Trace) -> None:
     overwrite_pages(trace, "jobs")
     jobs = Trace.open(trace.path).scan("jobs")
-    with pytest.raises(DamagedTraceError, match=r"trace: the table jobs cannot be read: .*; run 'tracekit validate TRACE'"):
+    match = r"trace: the table jobs cannot be read: .*; run 'tracekit validate TRACE'"
+    with pytest.raises(DamagedTraceError, match=match):
         jobs.select("job_id", "user").collect()
 
 
