@@ -151,8 +151,8 @@ def test_an_analysis_is_interrupted_whatever_it_does(tmp_path: Path, delay: floa
     if process.returncode == 0:  # so fast a machine
         assert out.startswith("report: ")
         return
-    told = [line for line in said.splitlines(keepends=True) if not line.startswith("note: ")]
-    assert (process.returncode, told) == (130, [LINE])
+    lines = [line for line in said.splitlines(keepends=True) if not line.startswith("note: ")]
+    assert (process.returncode, lines) == (130, [LINE])
     assert list(place.iterdir()) == []
 
 

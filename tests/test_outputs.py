@@ -42,7 +42,7 @@ def complete(folder: Path, content: str) -> Path:
     return folder
 
 
-def test_a_second_run_to_one_place_is_told_so_while_the_first_is_writing(tmp_path: Path) -> None:
+def test_a_second_run_to_one_place_is_refused_while_the_first_is_writing(tmp_path: Path) -> None:
     first = staged(tmp_path / "out", "first")
     for force in (False, True):
         with pytest.raises(OutputError, match=r"out: another run is writing it; wait for it, or choose another -o$"):
@@ -224,10 +224,10 @@ def test_two_runs_at_once_one_wins_and_the_other_says_so(tmp_path: Path) -> None
     command = [sys.executable, "-m", "tracekit", "ingest", str(source), "-o", str(out)]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     both = [subprocess.Popen(command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) for _ in range(2)]
-    told = [process.communicate()[1].decode() for process in both]
+    lines = [process.communicate()[1].decode() for process in both]
     codes = [process.returncode for process in both]
     assert sorted(codes) == [0, 2]
-    error = [line for line in told[codes.index(2)].splitlines() if not line.startswith("note: ")]
+    error = [line for line in lines[codes.index(2)].splitlines() if not line.startswith("note: ")]
     assert len(error) == 1
     assert "another run" in error[0] or "exists already" in error[0]
     assert names(tmp_path) == ["out"]

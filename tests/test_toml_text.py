@@ -113,9 +113,9 @@ def test_values_come_as_they_stand_even_behind_a_mark_of_byte_order(path: Path) 
     ],
 )
 def test_what_is_not_toml_tells_its_line(path: Path, content: bytes, what: str, line: int) -> None:
-    message, told = refusal(path, content)
+    message, found_line = refusal(path, content)
     assert message.startswith(what)
-    assert told == line
+    assert found_line == line
     assert refusal(path, content, "see the manual")[0].endswith("; see the manual")
 
 

@@ -156,7 +156,7 @@ def make_dataset() -> Callable[..., Dataset]:
 
 
 class Heard(Progress):
-    """Keeps what was told."""
+    """Keeps what was reported."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []

@@ -96,7 +96,7 @@ def test_a_file_of_another_origin_is_replaced_only_by_force(
     path.write_bytes(b"mine")
     with pytest.raises(OutputError, match="exists with other content"):
         fetch_dataset(known, tmp_path)
-    with pytest.raises(OutputError, match="nothing tells whether it is whole"):
+    with pytest.raises(OutputError, match="there is no checksum"):
         fetch_dataset(unknown, tmp_path)
     assert path.read_bytes() == b"mine"
     fetch_dataset(known, tmp_path, force=True)

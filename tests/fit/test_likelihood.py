@@ -54,7 +54,7 @@ def test_the_true_family_is_chosen_in_18_of_20_seeds(name: str) -> None:
     assert sum(chosen(name, seed) == name for seed in range(20)) >= 18
 
 
-def test_two_lognormal_parts_are_told_from_one() -> None:
+def test_two_lognormal_parts_are_distinguished_from_one() -> None:
     one = np.random.default_rng(2).lognormal(7, 1.5, 20_000)
     fitted, _ = fit_families(
         Sample.make(np.round(one), resolution_s=1), [FAMILIES["lognorm"], FAMILIES["lognorm_mix_2"]]

@@ -1,4 +1,4 @@
-"""Appending newer exports to a Trace: a history in which every job stands once, as it was last told."""
+"""Appending newer exports to a Trace: a history in which every job occurs once, with its latest record."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_a_log_without_runs_is_replaced_job_by_job(append: Callable[..., Trace],
     assert trace.manifest.additions[0].jobs_older == 1
 
 
-def test_samples_and_machines_that_are_told_again_stand_once(append: Callable[..., Trace], rows: Rows) -> None:
+def test_samples_and_machines_that_repeat_are_kept_once(append: Callable[..., Trace], rows: Rows) -> None:
     machines = "machineId, number of GPUs, single GPU mem\nm0,2, 12GB\n"
     samples = GPU_HEADER + "2017-10-03 00:00:00 PDT,m0,{0}\n2017-10-03 00:0{2}:00 PDT,m0,{1}\n"
     append({"cluster_machine_list": machines, "cluster_gpu_util": samples.format("1,,,,,,,,", "5,,,,,,,,", 1)})

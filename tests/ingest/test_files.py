@@ -137,7 +137,7 @@ def test_a_truncated_file_is_refused_wherever_it_is_cut(tmp_path: Path, ending: 
 
 @pytest.mark.parametrize("ending", PACKED)
 @given(at=st.integers(0, 10_000), bit=st.integers(0, 7))
-def test_a_damaged_byte_is_told_or_changes_nothing(ending: str, at: int, bit: int) -> None:
+def test_a_damaged_byte_is_reported_or_changes_nothing(ending: str, at: int, bit: int) -> None:
     content = random.Random(0).randbytes(300) + b"x" * 3000
     packed = bytearray(PACKED[ending](content))
     packed[at % len(packed)] ^= 1 << bit
@@ -221,8 +221,8 @@ def test_a_missing_source_is_refused(tmp_path: Path) -> None:
 
 def test_the_hash_is_that_of_the_whole_content_however_much_was_read() -> None:
     content = bytes(range(256)) * 10_000
-    told: list[int] = []
-    reader = HashingReader(io.BytesIO(content), told.append)
+    advanced: list[int] = []
+    reader = HashingReader(io.BytesIO(content), advanced.append)
     assert reader.read(100) == content[:100]
     assert reader.finish() == hashlib.sha256(content).hexdigest()
-    assert (reader.bytes, sum(told)) == (2_560_000, 2_560_000)
+    assert (reader.bytes, sum(advanced)) == (2_560_000, 2_560_000)

@@ -60,7 +60,7 @@ def test_keys_of_two_columns(words: list[object], numbers: list[object], block: 
 
 
 @given(words=WORDS, block=st.integers(1, 5))
-def test_different_keys_with_one_hash_are_told_apart(words: list[object], block: int) -> None:
+def test_different_keys_with_one_hash_are_different(words: list[object], block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keys_module, "_hashes", lambda keys: [7] * keys.height)
         assert repeats({"id": words}, block) == expected({"id": words})

@@ -70,7 +70,7 @@ def test_an_object_that_goes_on_is_refused() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 5, 1000])
 def test_json_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ingest: Callable[..., Trace], chunk: int) -> None:
-    monkeypatch.setattr(records, "_CHUNK", chunk)
+    monkeypatch.setattr(records, "_LINE_CHUNK", chunk)
     mapping = tmp_path / "map.toml"
     mapping.write_text("[jobs]\nfiles = 'jobs.jsonl'\n[jobs.columns]\njob_id = 'a'\n")
     lines = '{"a":"1234"}\n{"a":"12345"}\n{"a":"5678"}\n{"a":"9999"} '

@@ -176,7 +176,7 @@ def test_the_joined_parts_are_the_original(content: bytes, data: st.DataObject) 
             assert whole.seek(0, 2) == len(content)
 
 
-def test_a_part_that_shrinks_while_it_is_read_is_told(tmp_path: Path) -> None:
+def test_a_part_that_shrinks_while_it_is_read_is_reported(tmp_path: Path) -> None:
     cut(tmp_path, "log", b"12" * 500, [".part1", ".part2"])
     (file,) = source_files(tmp_path)
     with file.open() as stream:
@@ -192,5 +192,5 @@ def test_a_trace_tells_that_its_source_came_in_parts(ingest: Callable[..., Any],
     job = b"1,u1,vcA,4,16,1,COMPLETED,2020-04-02 08:00:00,2020-04-02 08:00:10,2020-04-02 08:01:40,90,10\n"
     trace = ingest({"Earth/cluster_log.csv.partaa": header + job[:9], "Earth/cluster_log.csv.partab": job[9:]})
     assert [(f.path, f.records, f.kept) for f in trace.manifest.files] == [("Earth/cluster_log.csv", 1, 1)]
-    told = "Earth/cluster_log.csv is read from its 2 parts, cluster_log.csv.partaa to cluster_log.csv.partab"
-    assert told in trace.manifest.notes
+    note = "Earth/cluster_log.csv is read from its 2 parts, cluster_log.csv.partaa to cluster_log.csv.partab"
+    assert note in trace.manifest.notes

@@ -71,17 +71,17 @@ def test_well_formed_text_gives_the_records_that_pythons_csv_module_gives(
     chunk=CHUNKS,
     fields=st.integers(1, 3),
 )
-def test_whatever_the_text_no_line_is_lost_or_told_twice(lines: list[str], chunk: int, fields: int) -> None:
+def test_whatever_the_text_no_line_is_lost_or_reported_twice(lines: list[str], chunk: int, fields: int) -> None:
     content = "\n".join(lines).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records, "_CHUNK", chunk)
         good, bad = read(content, fields)
     pieces = sorted([(line, raw) for line, raw in good] + [(line, raw) for line, raw, _ in bad])
-    told = [(line + i, part) for line, raw in pieces for i, part in enumerate(raw.split(b"\n"))]
+    pieces_found = [(line + i, part) for line, raw in pieces for i, part in enumerate(raw.split(b"\n"))]
     expected = [(number, line.encode()) for number, line in enumerate(lines, 1)]
     # An empty line counts only inside a quoted field.
-    assert [t for t in told if t[1]] == [e for e in expected if e[1]]
-    assert len({number for number, _ in told}) == len(told)
+    assert [t for t in pieces_found if t[1]] == [e for e in expected if e[1]]
+    assert len({number for number, _ in pieces_found}) == len(pieces_found)
 
 
 @given(lines=st.lists(st.text(alphabet='ab,"\0é', max_size=8), max_size=12), fields=st.integers(1, 3))

@@ -441,7 +441,7 @@ def test_damaged_bytes_give_a_valid_trace_or_one_error(
     shutil.rmtree(folder)
 
 
-def test_progress_is_told_and_ends_at_the_size_of_the_files(write_source: WriteSource, tmp_path: Path) -> None:
+def test_progress_is_reported_and_ends_at_the_size_of_the_files(write_source: WriteSource, tmp_path: Path) -> None:
     from tracekit.progress import Progress
 
     class Recorder(Progress):

@@ -1,4 +1,4 @@
-"""Samples that repeat are found, and files that cannot hold any are told without keeping their samples."""
+"""Samples that repeat are found, and files without repeats are recognized without keeping their samples."""
 
 from __future__ import annotations
 

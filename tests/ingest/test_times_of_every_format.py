@@ -124,7 +124,7 @@ def _written(log: Log, moment: dt.datetime | None) -> str:
 
 
 def _expected(log: Log, times: tuple[dt.datetime | None, ...]) -> list[dt.datetime | None]:
-    """Return what stands of submission, start and end, by the rule told in words: dates of the log, in order."""
+    """Return the submission, start and end that remain by the rule in words: dates of the log, in order."""
     begin = _ORIGIN.get(log.form, dt.datetime(2017, 5, 1))
     kept: list[dt.datetime | None] = []
     for time in times:
@@ -216,8 +216,10 @@ def test_no_time_of_seconds_goes_back(
             s, b, e = times
             wait = None if s is None or b is None else b - s
             run = None if b is None or e is None else e - b
-            told = {"s": s, "b": b, "e": e, "wait": wait, "run": run}
-            cells = {k: unknown if v is None or (form == "swf" and abs(v) > 10**9) else str(v) for k, v in told.items()}
+            values = {"s": s, "b": b, "e": e, "wait": wait, "run": run}
+            cells = {
+                k: unknown if v is None or (form == "swf" and abs(v) > 10**9) else str(v) for k, v in values.items()
+            }
             lines.append(record.format(id=number + 1, **cells))
         (source / name).write_text(header + "\n".join(lines) + "\n")
     trace = ingest_logs(source, tmp_path / "trace", format_name=form, force=True)

@@ -1,4 +1,4 @@
-"""A damaged Trace is told in one sentence wherever the damage shows; a sound one is never blamed."""
+"""A damaged Trace gives one sentence wherever the damage shows; a sound one is never blamed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def test_a_trace_without_checksums_is_read_and_deep_says_so(trace: Trace) -> Non
 def test_damaged_pages_are_one_error_for_polars(trace: Trace) -> None:
     overwrite_pages(trace, "jobs")
     jobs = Trace.open(trace.path).scan("jobs")
-    with pytest.raises(DamagedTraceError, match=r"trace: the table jobs cannot be read: .*; 'tracekit validate TRACE'"):
+    match = r"trace: the table jobs cannot be read: .*; run 'tracekit validate TRACE'"
+    with pytest.raises(DamagedTraceError, match=match):
         jobs.select("job_id", "user").collect()
 
 
@@ -134,12 +135,12 @@ def test_every_command_tells_damaged_pages_in_one_line(
         assert found.stdout.startswith("the table jobs cannot be read: ")
         assert found.stdout.count("cannot be read") == len(trace.tables)
         return
-    told = [line for line in found.stderr.splitlines() if not line.startswith("note: ")]
+    errors = [line for line in found.stderr.splitlines() if not line.startswith("note: ")]
     assert found.returncode == 2
-    assert len(told) == 1
-    assert told[0].startswith("tracekit: error: ")
-    assert "trace: " in told[0]
-    assert "cannot be" in told[0]
+    assert len(errors) == 1
+    assert errors[0].startswith("tracekit: error: ")
+    assert "trace: " in errors[0]
+    assert "cannot be" in errors[0]
     assert not (trace.path.parent / "out").exists()
 
 
@@ -200,13 +201,13 @@ def test_a_warning_inside_a_function_that_reads_the_trace_is_heard_outside(trace
                 warnings.warn("invalid value", RuntimeWarning, stacklevel=1)
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["footer", "rows"])
+@pytest.mark.parametrize("statistics", [True, False], ids=["footer", "rows"])
 @pytest.mark.parametrize("value", [-(2**63), 253_402_300_800_000_000])
-def test_a_time_in_no_year_is_refused_before_it_is_converted(trace: Trace, value: int, told: bool) -> None:
+def test_a_time_in_no_year_is_refused_before_it_is_converted(trace: Trace, value: int, statistics: bool) -> None:
     path = trace.file("jobs")
     rows = pl.read_parquet(path)
     times = pl.Series("end_time", [value] * rows.height).cast(rows.schema["end_time"])
-    rows.with_columns(times).write_parquet(path, statistics=told)
+    rows.with_columns(times).write_parquet(path, statistics=statistics)
     with pytest.raises(DamagedTraceError, match="end_time"), explain_damage():
         Trace.of(trace.path).scan("jobs").collect()
 
@@ -275,7 +276,7 @@ def test_a_trace_is_looked_at_once_and_only_for_arithmetic_that_failed(tmp_path:
         ),
     ],
 )
-def test_a_manifest_of_another_shape_is_told_by_its_place(
+def test_a_manifest_of_another_shape_is_named_by_its_place(
     trace: Trace, change: Callable[[dict[str, Any]], object], what: str
 ) -> None:
     edit_manifest(trace, change)

@@ -151,7 +151,7 @@ def test_a_trace_that_keeps_the_rules_has_no_problem(sound: Trace) -> None:
         ),
     ],
 )
-def test_a_rule_of_jobs_that_is_broken_is_told_with_a_row(
+def test_a_rule_of_jobs_that_is_broken_is_reported_with_a_row(
     trace: Trace, values: dict[str, Any], problems: list[str]
 ) -> None:
     put(trace, "jobs", **values)
@@ -222,7 +222,7 @@ def test_a_rule_of_jobs_that_is_broken_is_told_with_a_row(
         ("rejects", {"line": 0}, ["rejects: line below 1 in 1 row: source_file log.csv, reason is broken"]),
     ],
 )
-def test_a_rule_of_another_table_that_is_broken_is_told_with_a_row(
+def test_a_rule_of_another_table_that_is_broken_is_reported_with_a_row(
     trace: Trace, table: str, values: dict[str, Any], problems: list[str]
 ) -> None:
     put(trace, table, **values)

@@ -29,6 +29,8 @@ MAX_RECORD = 32 * 1024 * 1024
 """Longest record that is read [bytes]; a longer one is set aside."""
 
 _CHUNK = 8 * 1024 * 1024
+_LINE_CHUNK = 4 * 1024 * 1024
+"""Bytes that `line_blocks` reads at once: lines as Python objects take several times their size."""
 _MAX_QUOTED_LINES = 1_000
 _NEWLINE, _RETURN, _QUOTE = 10, 13, 34
 _UTF8_BOM = b"\xef\xbb\xbf"
@@ -245,7 +247,7 @@ class RecordReader:
 def line_blocks(stream: ByteReader, longest: int) -> Iterator[list[bytes]]:
     """Yield all lines of a stream in blocks; of a longer line only one byte more than `longest` is kept."""
     carry = b""
-    while chunk := stream.read(_CHUNK):
+    while chunk := stream.read(_LINE_CHUNK):
         head, found, tail = chunk.rpartition(b"\n")
         if found:
             yield (carry + head).split(b"\n")

@@ -284,7 +284,7 @@ def test_a_time_without_a_known_offset_costs_its_record(ingest: Ingest, rows: Ro
     assert reject["reason"].startswith("is not a time like %Y-%m-%d %H:%M:%S")
 
 
-def test_a_log_under_another_name_is_told_by_its_columns(ingest: Ingest, rows: Rows) -> None:
+def test_a_log_under_another_name_is_recognized_by_its_columns(ingest: Ingest, rows: Rows) -> None:
     trace = ingest({"a.csv": SEREN_HEADER + SEREN_LINE, "b.csv": KALOS_HEADER + KALOS_LINE}, format_name="acme")
     assert rows(trace, "jobs") == [JOB, JOB | IN_KALOS]
     assert {

@@ -369,7 +369,7 @@ def test_one_table_twice_is_refused(ingest: Ingest) -> None:
         ingest(twice)
 
 
-def test_tables_without_header_cannot_be_told_by_their_content(ingest: Ingest) -> None:
+def test_tables_without_header_are_not_recognized_by_their_content(ingest: Ingest) -> None:
     with pytest.raises(UnknownFormatError, match=r"holds no file of the format alibaba-pai; expected pai_job_table, "):
         ingest({"jobs.csv": JOB}, format_name="alibaba-pai")
 

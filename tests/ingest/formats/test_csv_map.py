@@ -147,7 +147,7 @@ def test_the_end_of_a_running_job_is_not_used(mapped: Mapped, rows: Rows, found_
     assert found_checks(trace) == {"end_of_unfinished_job": (1, 1)}
 
 
-def test_a_wall_clock_that_occurs_twice_is_unknown_unless_told(
+def test_a_wall_clock_that_occurs_twice_is_unknown_unless_an_option_decides(
     mapped: Mapped, rows: Rows, found_checks: FoundChecks
 ) -> None:
     line = "j1,u,t,2017-11-05 01:30:00,,,1,OK\n"

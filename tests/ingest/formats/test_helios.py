@@ -242,7 +242,7 @@ def test_the_header_may_name_its_columns_in_any_order(ingest: Ingest, rows: Rows
     assert rows(ingest({"Earth/cluster_log.csv": turned}), "jobs") == [JOB_ROW]
 
 
-def test_a_column_more_is_told_and_not_read(ingest: Ingest, rows: Rows) -> None:
+def test_an_extra_column_is_noted_and_not_read(ingest: Ingest, rows: Rows) -> None:
     trace = ingest({"Earth/cluster_log.csv": LOG.strip() + ",mood\n" + JOB.strip() + ",good\n"})
     assert rows(trace, "jobs") == [JOB_ROW]
     assert "Earth/cluster_log.csv: columns without a place in the Trace are not read: mood" in trace.manifest.notes

@@ -386,7 +386,7 @@ def test_gpu_samples_skip_na_and_empty_cells_with_and_without_the_final_comma(
     assert [(f.records, f.kept, f.rejected) for f in trace.manifest.files] == [(3, 3, 0)]
 
 
-def test_telemetry_in_the_doubled_hour_is_told_apart_by_its_zone(
+def test_telemetry_in_the_doubled_hour_is_distinguished_by_its_zone(
     ingest: Ingest, rows: Rows, found_checks: FoundChecks
 ) -> None:
     trace = ingest(

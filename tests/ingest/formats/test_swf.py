@@ -233,7 +233,7 @@ def test_parts_of_a_job_are_its_attempts(ingest: Ingest, rows: Rows, found_check
 def test_parts_may_stand_in_several_blocks(
     ingest: Ingest, rows: Rows, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
-    monkeypatch.setattr(records, "_CHUNK", chunk)
+    monkeypatch.setattr(records, "_LINE_CHUNK", chunk)
     trace = ingest({FILE: "; Note: short\n" + SWAPPED + line(job=2) + "1 2 3\n" + line(job=1)})
     check_swapped(trace, rows)
     assert [(r["line"], r["raw"]) for r in rows(trace, "rejects")] == [(6, "1 2 3"), (7, LINE.strip())]
@@ -320,7 +320,7 @@ def test_a_line_that_is_not_text_is_set_aside(ingest: Ingest, rows: Rows) -> Non
 
 @pytest.mark.parametrize("chunk", [50_000, 4_000_000])
 def test_a_line_too_long_is_set_aside(ingest: Ingest, rows: Rows, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(records, "_CHUNK", chunk)
+    monkeypatch.setattr(records, "_LINE_CHUNK", chunk)
     trace = ingest({FILE: LINE + "2 " * 300_000 + "\n" + line(job=3)})
     assert [j["job_id"] for j in rows(trace, "jobs")] == ["1", "3"]
     assert [(r["line"], r["reason"], r["raw"]) for r in rows(trace, "rejects")] == [
@@ -329,7 +329,7 @@ def test_a_line_too_long_is_set_aside(ingest: Ingest, rows: Rows, monkeypatch: p
 
 
 def test_numbers_out_of_order_are_kept_once(ingest: Ingest, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "_CHUNK", 60)
+    monkeypatch.setattr(records, "_LINE_CHUNK", 60)
     order = [5, 2, 9, 2, 5, 1]
     trace = ingest({FILE: "".join(line(job=n) for n in order)})
     assert [j["job_id"] for j in rows(trace, "jobs")] == ["5", "2", "9", "1"]

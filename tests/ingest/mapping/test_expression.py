@@ -35,7 +35,7 @@ def test_values_are_those_of_python(text: str, a: float, b: float, c: float) -> 
     assert math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-6) or not math.isfinite(expected)
 
 
-def test_names_are_told_in_order_and_odd_ones_stand_in_backquotes() -> None:
+def test_names_are_in_order_and_odd_ones_in_backquotes() -> None:
     found = parse_expression("`GPUs (total)` / b + `GPUs (total)`")
     assert found.names == ("GPUs (total)", "b")
     assert pl.DataFrame({"GPUs (total)": [6.0], "b": [2.0]}).select(found.polars).item() == 9.0

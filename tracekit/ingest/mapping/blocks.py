@@ -169,7 +169,7 @@ def _parquet_rows(opened: OpenedFile, choose: Choose) -> Iterator[RawRows]:
 
     with tempfile.TemporaryFile() as copy:
         # Parquet starts at its end, and the source may be a stream inside an archive.
-        shutil.copyfileobj(opened.stream, copy)
+        shutil.copyfileobj(opened.stream, copy, 1 << 20)
         copy.seek(0)
         with _parquet_errors(opened.path):
             file = pq.ParquetFile(copy)
