@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -86,7 +85,7 @@ def classify_logs(
 
 
 def _show_rules(book: RuleBook, form: TextFormat) -> None:
-    from tracekit.cli.display import print_table
+    from tracekit.cli.display import print_rows
 
     rows = [
         {
@@ -98,14 +97,11 @@ def _show_rules(book: RuleBook, form: TextFormat) -> None:
         }
         for reason in book.reasons
     ]
-    if form is TextFormat.json:
-        typer.echo(json.dumps(rows, indent=2))
-    else:
-        print_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+    print_rows(rows, form)
 
 
 def _show_summary(found: Classification, form: TextFormat) -> None:
-    from tracekit.cli.display import print_table
+    from tracekit.cli.display import print_rows
 
     rows = [
         {
@@ -118,10 +114,8 @@ def _show_summary(found: Classification, form: TextFormat) -> None:
         }
         for c in found.counts()
     ]
-    if form is TextFormat.json:
-        typer.echo(json.dumps(rows, indent=2))
-    elif rows:
-        print_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+    if rows or form is TextFormat.json:
+        print_rows(rows, form)
     else:
         typer.echo("no failed trial")
 

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
+from tracekit.cli.options import TextFormat
+from tracekit.cli.streams import print_json
 from tracekit.interruption import register_cleanup, unregister_cleanup
 from tracekit.progress import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import polars as pl
     from rich.progress import Progress as RichProgress
 
-__all__ = ["TerminalProgress", "print_frame", "print_table"]
+__all__ = ["TerminalProgress", "print_frame", "print_rows", "print_table"]
 
 
 class TerminalProgress(Progress):
@@ -70,7 +72,7 @@ class TerminalProgress(Progress):
 
 
 def _clear_line() -> None:
-    """Give the terminal back as it was, whatever the bar's own thread is doing: its line empty, the cursor shown."""
+    """Restore the terminal, whatever the bar's own thread is doing: an empty line, the cursor shown."""
     os.write(2, b"\r\x1b[K\x1b[?25h")
 
 
@@ -90,6 +92,14 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, tit
         table.add_row(*(Text(_shown(value)) for value in row))
     # In a pipe there is no width to respect: nothing is wrapped or cut.
     Console(width=None if sys.stdout.isatty() else 10_000, highlight=False).print(table)
+
+
+def print_rows(rows: Sequence[Mapping[str, object]], form: TextFormat) -> None:
+    """Print rows, which have the same keys, as a table or as JSON."""
+    if form is TextFormat.json:
+        print_json(rows)
+    else:
+        print_table(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def print_frame(frame: pl.DataFrame) -> None:

@@ -15,7 +15,7 @@ __all__ = ["fit"]
 def fit(
     trace: TraceFolder,
     out: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write the model (JSON).")],
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of goodness and bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the goodness of fit and the bootstrap.")] = 0,
     bootstrap: Annotated[
         int, typer.Option(metavar="N", min=0, help="Samples drawn for each p-value; 0 leaves the p-values out.")
     ] = 99,

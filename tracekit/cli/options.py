@@ -58,7 +58,7 @@ class TableFormat(StrEnum):
 
 
 class TextFormat(StrEnum):
-    """How an overview is written."""
+    """How an overview or a list is written."""
 
     table = "table"
     json = "json"

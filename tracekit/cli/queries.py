@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from tracekit.cli.options import TextFormat
-from tracekit.cli.streams import print_json
 
 __all__ = ["queries"]
 
@@ -24,7 +23,7 @@ def queries(
 ) -> None:
     """List the questions that tracekit answers, and whether a Trace holds what they need."""
     from tracekit.characterize import lacks, list_queries
-    from tracekit.cli.display import print_table
+    from tracekit.cli.display import print_rows
     from tracekit.trace import Trace
 
     opened = None if trace is None else Trace.open(trace)
@@ -35,7 +34,4 @@ def queries(
             missing = lacks(query, opened)
             row["can run here"] = "no, lacks " + "; ".join(missing) if missing else "yes"
         rows.append(row)
-    if form is TextFormat.json:
-        print_json(rows)
-    else:
-        print_table(list(rows[0]), [list(row.values()) for row in rows])
+    print_rows(rows, form)

@@ -1,4 +1,4 @@
-"""Options of the command line, made of the settings that a stage lists."""
+"""Options of the command line, made from the settings of a stage."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def takes(kind: type[Any], *, without: Collection[str] = ()) -> Callable[[Comman
 def _option(name: str, hint: Any, flag: Flag, default: Any) -> inspect.Parameter:
     option = typer.Option(flag.name, metavar=flag.metavar, help=flag.meaning, min=flag.least, max=flag.most)
     form = Annotated[_FORMS.get(hint, (hint,))[0], option]  # type: ignore[valid-type]  # made at run time
-    # The option of what is on by default turns it off.
+    # An option for a setting that is on by default turns it off.
     usual = False if default is True else default
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=usual, annotation=form)
 

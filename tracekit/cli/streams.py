@@ -1,4 +1,4 @@
-"""Standard output and error, whatever they are: an ASCII terminal, a full disk, closed, or a reader who went away."""
+"""Standard output and error that cope with ASCII terminals, full disks, closed streams and readers that have gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ReaderGoneError", "print_data", "print_json", "standard_streams"]
 
 
 class ReaderGoneError(BaseException):
-    """Who read our output went away; not a BrokenPipeError, which the libraries between turn into exit code 1."""
+    """The reader of our output has gone; not a BrokenPipeError, which libraries in between turn into exit code 1."""
 
 
 class _Stream(io.TextIOBase):
@@ -28,7 +28,7 @@ class _Stream(io.TextIOBase):
     stream : TextIO
         Where the text goes.
     talk : bool
-        Whether it is the talk of a run, which must not fail because nobody can hear it.
+        Whether these are messages, whose loss must not make a run fail.
     """
 
     # It has no attribute 'buffer', or the command-line library would write past it.
@@ -91,12 +91,12 @@ class _Stream(io.TextIOBase):
                 buffer.flush()
 
     def flush(self) -> None:
-        """Write what is still kept."""
+        """Write what is buffered."""
         with self._failures():
             self._stream.flush()
 
     def give_up(self) -> None:
-        """Drop what could not be written, which would fail once more when Python closes the stream."""
+        """Drop what could not be written, or it would fail again when Python closes the stream."""
         try:
             self._stream.flush()
         except OSError:
@@ -150,7 +150,7 @@ def print_json(value: object) -> None:
 
 
 def _fill_closed() -> None:
-    """Open what was closed on nothing, or the next file that is opened would become standard output."""
+    """Open closed streams on the null device, or the next file that is opened would become standard output."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)

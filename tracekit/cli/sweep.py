@@ -19,7 +19,9 @@ def sweep(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="OUT", help="Folder for the results; one of an earlier call goes on."),
+        typer.Option(
+            "-o", "--output", metavar="OUT", help="Folder for the results; an earlier sweep there is resumed."
+        ),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(metavar="N", help="Processes; as many as processors by default.", min=1)
@@ -28,8 +30,8 @@ def sweep(
 ) -> None:
     """Replay every combination of policies, placements, clusters, loads, seeds and windows that a file names.
 
-    Finished runs are kept in OUT/runs: after an interruption, or a change of the file, the same command does what is
-    missing. OUT/sweep.parquet has one row a run, OUT/tradeoffs.svg shows them.
+    Finished runs are kept in OUT/runs: after an interruption, or a change of the file, the same command makes the
+    missing ones. OUT/sweep.parquet has one row a run, OUT/tradeoffs.svg shows them.
 
     Example: tracekit sweep sweep.toml -o out
     """

@@ -1,4 +1,4 @@
-# Elastic jobs: everyone's minimum in the order of a list, then what is left over, one GPU after the other.
+# Elastic jobs: the minimum of each in order, then the remaining GPUs one by one.
 
 
 cdef inline int64_t roomiest(uint8_t[:, ::1] accepts, int64_t kind, int64_t[::1] free, int64_t least):
@@ -53,7 +53,7 @@ def divide_gpus(
     int64_t[::1] gpus,
     int64_t[::1] line,
 ):
-    """Give jobs their minimum in an order, passing over those that it is not there for, then GPUs in turns.
+    """Give jobs their minimum in an order, passing over those whose minimum is not free, then GPUs in turns.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Elastic jobs: everyone's minimum in the order of a list, then what is left over, one GPU after the other."""
+"""Elastic jobs: the minimum of each in order, then the remaining GPUs one by one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SOURCES = (
     "The open-source Voda scheduler: minimum first, then one GPU after the other, at most one plan in 30 s.",
     (
         "Own choices: the cost of a change in size; jobs that run keep their minimum unless preempt=on, so that long "
-        "lists do not make them stop and start; preemption by numbers, places looked for afterwards."
+        "lists do not make them stop and start; preemption by numbers of GPUs, places being chosen afterwards."
     ),
 )
 
@@ -107,9 +107,9 @@ def _parameters(preempt: str) -> tuple[Parameter, ...]:
 
 _RULE = (
     "At most once in gap seconds, when a job came or ended, all GPUs are divided anew: the jobs in the order of "
-    "{order} have their minimum each, those that it is not there for being passed over; then the same jobs in the same "
-    "order have one GPU more each, or double, again and again, up to their maximum. With preempt=off running jobs have "
-    "their minimum before waiting ones; with preempt=on they are stopped where the order leaves nothing for them. A "
+    "{order} get their minimum each, and jobs whose minimum is not free are passed over; then the same jobs in the "
+    "same order get one GPU more each, or double, again and again, up to their maximum. With preempt=off running jobs "
+    "have their minimum before waiting ones; with preempt=on they are stopped where jobs before them leave nothing. A "
     "change costs resize seconds. Gangs may be spread over nodes. Jobs that could not run on the GPUs that they ask "
     "for are not accepted. With elastic=off minimum and maximum are what a job asks for, in one place as everywhere."
 )

@@ -10,7 +10,7 @@ def choose_types(
     int64_t[::1] free,
     int64_t[::1] chosen,
 ):
-    """Give jobs GPUs in the order of their entries, each on one type, passing over those that it is not there for."""
+    """Give jobs GPUs in the order of their entries, each on one type, passing over those for which none is free."""
     cdef int64_t i, place, pool
     for i in range(len(order)):
         place, pool = place_job[order[i]], place_pool[order[i]]

@@ -1,4 +1,4 @@
-"""Gavel: max-min shares of time on the GPU types, by a linear program, and rounds that come near to them."""
+"""Gavel: max-min shares of time on the GPU types, by a linear program, and rounds that approach them."""
 
 from __future__ import annotations
 
@@ -260,10 +260,10 @@ class Gavel(Policy):
             "When jobs came or ended, at most once in again seconds, each job's shares of time on the GPU types are "
             "found so that the least normalized speed is as large as can be, then the next least, and so on: GPUs "
             "times speed, relative to shares in proportion to the GPUs of each type. In rounds jobs then run on the "
-            "type where they lag most behind, by the share owed over the time had, both begun with half a round's "
-            "share; the ones that run go first between equals. A job that does not fit is passed over, one runs on one "
-            "type in a round, and a job whose shares are not found yet has what is left over. Gangs may be spread over "
-            "nodes of a type."
+            "type where they lag most behind, by the time that their shares entitle them to over the time they ran, "
+            "both begun with half a round's share; running jobs go first between equals. A job that does not fit is "
+            "passed over, one runs on one type in a round, and a job whose shares are not found yet has what is left "
+            "over. Gangs may be spread over nodes of a type."
         ),
         parameters=(
             Parameter("round", 360.0, "length of a round [s]", minimum=0.001),

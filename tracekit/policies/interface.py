@@ -1,4 +1,4 @@
-"""What a policy is for people: its card, its parameters and how they are spelled on a command line.
+"""What users see of a policy: its card, its parameters and how a command line spells them.
 
     srtf,scan=skip,overhead=helios
 
@@ -155,7 +155,7 @@ def spell(value: Value) -> str:
 
 @dataclass(frozen=True)
 class Card:
-    """What is to be known of a policy."""
+    """The description of a policy, for users."""
 
     name: str
     """What -p takes."""

@@ -60,31 +60,16 @@ def make_pools(jobs: Jobs, cluster: Cluster, fit: str) -> Pools:
     first = np.zeros(kinds, np.int64)
     first[found.kind[::-1]] = np.arange(len(jobs) - 1, -1, -1)
     domain = found.group_domain.astype(np.int64)
+    kind_domain = found.kind_domain.astype(np.int64)
     if fit == "count":
-        pools = found.domains
-        accepts = found.kind_domain[:, None] == np.arange(pools)
-        return Pools(
-            domain,
-            np.arange(pools),
-            np.full(pools, -1),
-            found.kind,
-            found.kind_domain.astype(np.int64),
-            first,
-            accepts,
-        )
+        pools = np.arange(found.domains)
+        accepts = kind_domain[:, None] == pools
+        return Pools(domain, pools, np.full(len(pools), -1), found.kind, kind_domain, first, accepts)
     models = max(len(cluster.models), 1)
     code, inverse = np.unique(domain * models + found.group_model, return_inverse=True)
     accepts = np.zeros((kinds, len(code)), np.bool_)
     low = np.searchsorted(domain, domain)
     for group in range(len(domain)):
         bit = (found.kind_accept >> np.uint64(group - low[group])) & np.uint64(1)
-        accepts[:, inverse[group]] |= (bit == 1) & (found.kind_domain == domain[group])
-    return Pools(
-        inverse.astype(np.int64),
-        code // models,
-        code % models,
-        found.kind,
-        found.kind_domain.astype(np.int64),
-        first,
-        accepts,
-    )
+        accepts[:, inverse[group]] |= (bit == 1) & (kind_domain == domain[group])
+    return Pools(inverse.astype(np.int64), code // models, code % models, found.kind, kind_domain, first, accepts)

@@ -1,4 +1,4 @@
-"""Tenants and their quotas, as several policies need them."""
+"""Tenants and their quotas, for the policies that use them."""
 
 from __future__ import annotations
 

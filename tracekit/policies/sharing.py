@@ -22,9 +22,15 @@ __all__ = ["SjfBsbf", "SjfFfs"]
 _PERCENT = 10_000
 _KEYS = {"srtf": shortest_left, "srsf": smallest_left}
 
-_KEY = Parameter("key", "srtf", "order: run time left, or run time left times GPUs", ("srtf", "srsf"))
-_CONSOLIDATE = Parameter("consolidate", False, "one node, the tightest, is tried before GPUs of several")
-_SUB_BATCHES = Parameter("subbatch", 1, "most sub-batches in which a job may run to fit beside another", maximum=4)
+
+def _parameters(most: int) -> tuple[Parameter, ...]:
+    return (
+        Parameter("residents", 2, "jobs that a GPU may have", minimum=1, maximum=most),
+        Parameter("key", "srtf", "order: run time left, or run time left times GPUs", ("srtf", "srsf")),
+        Parameter("consolidate", False, "one node, the tightest, is tried before GPUs of several"),
+        Parameter("subbatch", 1, "most sub-batches in which a job may run to fit beside another", maximum=4),
+    )
+
 
 _ROUNDED = (
     "Utilization counts in whole percent, memory in whole percent rounded up; jobs alike in both and in what they ask "
@@ -69,17 +75,12 @@ class SjfFfs(_Shared):
         name="sjf-ffs",
         title="shortest first, sharing GPUs at first fit",
         rule=(
-            "Jobs in the order of their run time; who cannot start is passed over, nobody is stopped. A job takes idle "
-            "GPUs of the nodes with the fewest jobs if there are enough; else all idle ones and, for the rest, GPUs "
-            "that have a seat and memory left, again on the nodes with the fewest jobs. Jobs on one GPU slow each "
-            "other down and a gang goes at the pace of its slowest GPU. " + _ROUNDED
+            "Jobs start in the order of their run time; a job that cannot start is passed over, none is stopped. A "
+            "job takes idle GPUs of the nodes with the fewest jobs if there are enough; else all idle ones and, for "
+            "the rest, GPUs that have a seat and memory left, again on the nodes with the fewest jobs. Jobs on one "
+            "GPU slow each other down and a gang goes at the pace of its slowest GPU. " + _ROUNDED
         ),
-        parameters=(
-            Parameter("residents", 2, "jobs that a GPU may have", minimum=1, maximum=8),
-            _KEY,
-            _CONSOLIDATE,
-            _SUB_BATCHES,
-        ),
+        parameters=_parameters(8),
         assumptions=("M0", "M1", "M2", "M3", "M4"),
         equal_to=(
             "With residents=1, or where no two jobs fit into a GPU's memory: sjf,scan=skip, its gangs placed anywhere.",
@@ -89,7 +90,7 @@ class SjfFfs(_Shared):
 
 
 class SjfBsbf(_Shared):
-    """Shortest job first, sharing where that is better than to wait."""
+    """Shortest job first, sharing where that is better than waiting."""
 
     test = True
     card: ClassVar[Card] = Card(
@@ -100,12 +101,7 @@ class SjfBsbf(_Shared):
             "of both ends is smaller than if it waited for that job's end; partners with the least come first. "
             + _ROUNDED
         ),
-        parameters=(
-            Parameter("residents", 2, "jobs that a GPU may have", minimum=1, maximum=2),
-            _KEY,
-            _CONSOLIDATE,
-            _SUB_BATCHES,
-        ),
+        parameters=_parameters(2),
         assumptions=("M0", "M1", "M2", "M3", "M4"),
         equal_to=(
             "With residents=1, or where no two jobs fit into a GPU's memory: sjf,scan=skip, its gangs placed anywhere.",

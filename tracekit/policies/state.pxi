@@ -6,7 +6,6 @@ cdef struct FitnessRow:
     double fair, factor
 
 
-cdef FitnessRow _fitnessrow
 EXAMPLES |= {
-    "FitnessRow": <FitnessRow[:1]>&_fitnessrow,
+    "FitnessRow": <FitnessRow[:1]><FitnessRow*>_row,
 }

@@ -74,7 +74,7 @@ class Las(Policy):
         rule=(
             "A job begins in the first queue and falls to the next when the GPU time it has had reaches a threshold. "
             "Jobs of an earlier queue go first and evict those of later ones; inside a queue the earlier submission "
-            "goes first, or with within=running the one that holds GPUs. Run times need not be known."
+            "goes first, or with within=running the job that holds GPUs. Run times need not be known."
         ),
         parameters=(_QUEUES, _WITHIN, scan("skip"), FIT, OVERHEAD, CHARGE, _PROMOTE),
         assumptions=("D1", "M9"),

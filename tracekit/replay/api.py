@@ -58,7 +58,7 @@ def scenario_of(
     settings: ReplaySettings | None = None,
     **changes: Any,
 ) -> Scenario:
-    """Return what policies can be tried on: the jobs of a Trace, on a cluster, under stated assumptions.
+    """Return the scenario that policies run on: the jobs of a Trace, on a cluster, under stated assumptions.
 
     Parameters
     ----------
@@ -76,16 +76,16 @@ def scenario_of(
     TracekitError
         The Trace, the cluster or an option cannot be used; or the replay makes no sense on this cluster.
     """
-    kernel()  # before a Trace is read for nothing
+    kernel()  # fails before a Trace is read in vain
     chosen, opened = merge_settings(ReplaySettings, settings, changes), Trace.of(trace)
-    unasked = busiest_cluster(opened) if chosen.cluster_name is None else None
-    name = chosen.cluster_name or unasked
+    busiest = busiest_cluster(opened) if chosen.cluster_name is None else None
+    name = chosen.cluster_name or busiest
     part = part_of(opened, name)
     jobs = jobs_of_trace(opened, cluster=name, start=chosen.start, end=chosen.end, load=chosen.load, limit=chosen.limit)
     nodes = cluster_for(opened, jobs, chosen, name)
-    if unasked is not None and part is not None:
-        several = ", ".join(sorted((unasked, *part.others)))
-        why = f"{unasked}, the one with the most jobs of {several}: cluster_name takes another"
+    if busiest is not None and part is not None:
+        several = ", ".join(sorted((busiest, *part.others)))
+        why = f"{busiest}, the one with the most jobs of {several}: cluster_name takes another"
         nodes = replace(nodes, origin=f"{why}; {nodes.origin}")
     models = load_models(Path(chosen.models) if chosen.models else None)
     scenario = Scenario.make(jobs, nodes, models=models, placement=chosen.placement, seed=chosen.seed)
@@ -109,7 +109,7 @@ def replay(trace: Trace | str | Path, policy: Any = "fifo", **options: Any) -> R
     Parameters
     ----------
     trace : Trace or path
-        What ran.
+        The recorded jobs.
     policy : str or Policy
         A policy and its parameters, as on the command line; see 'tracekit policies'.
     **options

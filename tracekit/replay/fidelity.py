@@ -70,9 +70,9 @@ class Fidelity:
     """Predicted against recorded queueing."""
 
     policy: str
-    """What predicted."""
+    """The policy that was replayed."""
     why: str
-    """Why this policy."""
+    """Why it was chosen."""
     groups: pl.DataFrame
     """One row for all jobs (scope 'all'), each size class ('gpu_class') and each VC ('vc', name NULL without one):
     scope, name, jobs; recorded_mean_s, predicted_mean_s, recorded_median_s, predicted_median_s (queueing);
@@ -117,7 +117,7 @@ def fidelity(trace: Trace | str | Path, policy: str | None = None, **options: An
     Parameters
     ----------
     trace : Trace or path
-        What ran.
+        The recorded jobs.
     policy : str, optional
         What to replay; by default what is nearest to the source of the Trace.
     **options

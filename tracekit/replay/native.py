@@ -1,4 +1,4 @@
-"""The one place that loads the compiled part of the replay."""
+"""Load the compiled part of the replay, here and nowhere else."""
 
 from __future__ import annotations
 

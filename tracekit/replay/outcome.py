@@ -1,4 +1,4 @@
-"""What one replay gives: per job, over time, and in sums."""
+"""The result of one replay: per job, over time, and in sums."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ class Outcome:
     preemptions: NDArray[np.int32]
     """How often it lost all its GPUs before its end."""
     migrations: NDArray[np.int32]
-    """How often it moved to other nodes, or changed its number of GPUs, without waiting."""
+    """How often it moved to other nodes, or changed its number of GPUs, without having to wait."""
     nodes_spanned: NDArray[np.int32]
     """Nodes of its last allocation; 0 never started, or placed by count."""
     unschedulable: NDArray[np.bool_]
-    """Never ended: can never run on this cluster, or waits for ever under this policy."""
+    """Never ended: it can never run on this cluster, or waits for ever under this policy."""
     held_milli_ms: NDArray[np.int64]
     """Integral of the GPUs it held [milli-GPU * ms]."""
     timeline: Timeline
@@ -105,7 +105,7 @@ class Outcome:
     violations: pl.DataFrame | None = None
     """Where the recorded schedule holds more GPUs than there are (see `over_capacity`); None of any other."""
     log: NDArray[np.void] | None = None
-    """The event log where it was asked for, in order of happening: rows (time_ms, kind, job, node, gpu, value).
+    """The event log where it was asked for, in order: rows (time_ms, kind, job, node, gpu, value).
 
     submit (job); start (job; value: rate in ppm of the recorded speed), followed by its take rows (job, node, gpu: the
     GPU's index in the node or -1 where only numbers are kept, value: milli-GPUs); stop (job: loses all its GPUs; value:

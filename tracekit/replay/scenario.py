@@ -1,4 +1,4 @@
-"""Jobs on a cluster under stated assumptions, on which policies are tried."""
+"""Jobs on a cluster under stated assumptions, on which policies are replayed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _WIDEST = 512
 
 
 def placement_named(name: str) -> str:
-    """Return the name if it is a placement.
+    """Return the name of a placement, checked.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def cluster_for(
 
 @dataclass(frozen=True)
 class Scenario:
-    """Everything that policies are compared on, made once."""
+    """The jobs, cluster and assumptions that all policies of a comparison share."""
 
     jobs: Jobs
     cluster: Cluster
@@ -100,9 +100,9 @@ class Scenario:
     placement: str = "consolidate"
     seed: int = 0
     measured: NDArray[np.bool_] | None = None
-    """Jobs that the figures are of; all when None (n,)."""
+    """Jobs that count in the figures; all when None (n,)."""
     feasibility: Feasibility | None = None
-    """What was found before the first replay."""
+    """Whether the cluster can run the jobs, checked before the first replay."""
     trace: Trace | None = None
     """Where the jobs come from."""
     part: Part | None = None
@@ -133,11 +133,11 @@ class Scenario:
         Raises
         ------
         UsageError
-            The policy cannot run here, or does what cannot be.
+            The policy cannot run here, or asks for the impossible.
         """
         if isinstance(policy, str):
             policy = named_policy(policy)
-        kernel()  # says what is missing where it is
+        kernel()  # says what is missing
         from tracekit.replay.engine.run import simulate
 
         mechanism = policy.mechanism(self.jobs, self.cluster, self.models, self.seed)

@@ -1,4 +1,4 @@
-"""What conservative backfilling keeps between passes: believed ends, reservations, and who has none yet."""
+"""What conservative backfilling keeps between passes: believed ends, reservations, and jobs without one."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ cdef struct ForecastFacts:
 
 
 cdef class Waitlist(Arrays):
-    """Who waits where (see `waitlist.Waitlist`)."""
+    """Waiting jobs by queue (see `waitlist.Waitlist`)."""
 
     cdef public int32_t[::1] slot
     cdef public int64_t[::1] job
@@ -44,7 +44,7 @@ cdef class Waitlist(Arrays):
 
 
 cdef class Reservations(Arrays):
-    """Who has a reservation (see `reservations.Reservations`)."""
+    """Reservations of waiting jobs (see `reservations.Reservations`)."""
 
     cdef public Strip[::1] strips
     cdef public End[::1] ends
@@ -59,7 +59,7 @@ cdef class Reservations(Arrays):
 
 
 cdef class Forecast(Arrays):
-    """What is believed (see `forecast.Forecast`)."""
+    """Expected ends and the next start (see `forecast.Forecast`)."""
 
     cdef public Aspect[::1] aspects
     cdef public int64_t[::1] end
@@ -69,21 +69,13 @@ cdef class Forecast(Arrays):
     cdef public ForecastFacts[::1] facts
 
 
-cdef Strip _strip
-cdef End _end
-cdef Step _step
-cdef Reservation _reservation
-cdef Line _line
-cdef ReservationFacts _reservationfacts
-cdef Aspect _aspect
-cdef ForecastFacts _forecastfacts
 EXAMPLES |= {
-    "Strip": <Strip[:1]>&_strip,
-    "End": <End[:1]>&_end,
-    "Step": <Step[:1]>&_step,
-    "Reservation": <Reservation[:1]>&_reservation,
-    "Line": <Line[:1]>&_line,
-    "ReservationFacts": <ReservationFacts[:1]>&_reservationfacts,
-    "Aspect": <Aspect[:1]>&_aspect,
-    "ForecastFacts": <ForecastFacts[:1]>&_forecastfacts,
+    "Strip": <Strip[:1]><Strip*>_row,
+    "End": <End[:1]><End*>_row,
+    "Step": <Step[:1]><Step*>_row,
+    "Reservation": <Reservation[:1]><Reservation*>_row,
+    "Line": <Line[:1]><Line*>_row,
+    "ReservationFacts": <ReservationFacts[:1]><ReservationFacts*>_row,
+    "Aspect": <Aspect[:1]><Aspect*>_row,
+    "ForecastFacts": <ForecastFacts[:1]><ForecastFacts*>_row,
 }

@@ -20,5 +20,4 @@ cdef class Meter(Arrays):
     cdef public int64_t[::1] drawn
 
 
-cdef MeterRow _meter_row
-EXAMPLES["MeterRow"] = <MeterRow[:1]>&_meter_row
+EXAMPLES["MeterRow"] = <MeterRow[:1]><MeterRow*>_row

@@ -1,4 +1,4 @@
-"""Lay out what a run with private cells keeps beside the engine's state."""
+"""The arrays of a run with private cells, beside the engine's state."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def prepare(mechanism: Cells, setting: Setting) -> Run:
 def _open_cells(
     state: EngineState, jobs: Jobs, cluster: Cluster, mechanism: Cells
 ) -> tuple[EngineState, EngineState, Hosts]:
-    """Make the state of `mechanism.order` ready for cells, and return what a run with them has beside it.
+    """Prepare the state of `mechanism.order` for cells, and return the further arrays of a run with them.
 
     Returns
     -------

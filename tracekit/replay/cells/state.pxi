@@ -34,11 +34,8 @@ cdef class Hosts(Arrays):
     cdef public int32_t[::1] others
 
 
-cdef Host _host
-cdef Cell _cell
-cdef CellBook _cellbook
 EXAMPLES |= {
-    "Host": <Host[:1]>&_host,
-    "Cell": <Cell[:1]>&_cell,
-    "CellBook": <CellBook[:1]>&_cellbook,
+    "Host": <Host[:1]><Host*>_row,
+    "Cell": <Cell[:1]><Cell*>_row,
+    "CellBook": <CellBook[:1]><CellBook*>_row,
 }

@@ -54,13 +54,13 @@ class Cluster:
     change_node: NDArray[np.int32]
     """The node (E,)."""
     change_up: NDArray[np.int8]
-    """1 joins, 0 leaves: no new job starts on it, running ones end in peace (E,)."""
+    """1 joins, 0 leaves: no new job starts on it, running ones go on to their end (E,)."""
     absent: NDArray[np.int8]
-    """1 where a node is not there before the first change (N,)."""
+    """1 where a node is away before its first change (N,)."""
     origin: str
-    """Where it comes from, for the reader of a result, such as 'nodes of the Trace'."""
+    """Where the cluster comes from, as results state it, such as 'nodes of the Trace'."""
     without_gpus: int = 0
-    """Nodes that the Trace lists and that are not here, since they have no GPUs."""
+    """Nodes of the Trace that are left out because they have no GPUs."""
 
     @property
     def nodes(self) -> int:

@@ -1,4 +1,4 @@
-"""Clusters in TOML files, so that a what-if can be written down, and an observed cluster saved and edited.
+"""Clusters in TOML files, so that a what-if can be written down.
 
     partitioned = true        # each VC is an isolated domain; false when not given
 
@@ -15,16 +15,15 @@
     [vc.research]
     quota = [{from = 2020-04-01, quota = 64}, {from = 2020-05-01, quota = 96}]   # or quota = 64
 
-Times are dates, or seconds after the first submission of the jobs. A written file may also have `node_ids` and
+Times are dates, or seconds after the first submission of the jobs. A file may also have `node_ids` and
 `absent` (not there at first) of a pool, `[[change]]` with `at`, `nodes` and `up` (they join or leave), and `origin`.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import json
 from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["read_cluster", "write_cluster"]
+__all__ = ["read_cluster"]
 
 _MOST = 1_000_000
 """Most nodes, GPUs of a node, and the like: more is a slip of the pen."""
@@ -205,49 +204,3 @@ def _time(value: dt.date | float, jobs: Jobs) -> int:
     moment = value if isinstance(value, dt.datetime) else dt.datetime.combine(value, dt.time())
     micros: int = (naive_utc(moment) - naive_utc(jobs.origin)) // dt.timedelta(microseconds=1)
     return (micros + 500) // 1000
-
-
-def write_cluster(cluster: Cluster) -> str:
-    """Return the TOML text from which `read_cluster` makes the same cluster."""
-    divided = any(cluster.domains)
-    lines = [f"origin = {_quoted(cluster.origin)}", f"partitioned = {_word(divided)}"]
-    columns = (cluster.gpus, cluster.model, cluster.rack, cluster.domain, cluster.cpu_milli, cluster.memory_mib)
-    alike = list(zip(*(column.tolist() for column in (*columns, cluster.absent)), strict=True))
-    for number, (key, members) in enumerate(groupby(range(cluster.nodes), key=alike.__getitem__)):
-        ids = [cluster.node_id[node] for node in members]
-        lines += ["", "[[pool]]", f"name = {_quoted(f'pool{number}')}", f"nodes = {len(ids)}", *_of_pool(cluster, key)]
-        lines.append(f"node_ids = [{', '.join(map(_quoted, ids))}]")
-    for column, vc in enumerate(cluster.tenants):
-        quota = cluster.quota[:, column].tolist()
-        times = [_seconds(at) for at in cluster.quota_ms.tolist()]
-        rows = ", ".join(f"{{from = {at}, quota = {gpus}}}" for at, gpus in zip(times, quota, strict=True))
-        one = len(quota) == 1 and cluster.quota_ms[0] == 0
-        lines += ["", f"[vc.{_quoted(vc)}]", f"quota = {quota[0] if one else f'[{rows}]'}"]
-    moves = zip(cluster.change_ms.tolist(), cluster.change_up.tolist(), cluster.change_node.tolist(), strict=True)
-    for (at, up), same in groupby(moves, key=lambda move: move[:2]):
-        names = ", ".join(_quoted(cluster.node_id[node]) for _, _, node in same)
-        lines += ["", "[[change]]", f"at = {_seconds(at)}", f"nodes = [{names}]", f"up = {_word(bool(up))}"]
-    return "\n".join(lines) + "\n"
-
-
-def _of_pool(cluster: Cluster, key: tuple[int, ...]) -> list[str]:
-    gpus, model, rack, domain, cpu, memory, absent = key
-    lines = [f"gpus_per_node = {gpus}"]
-    named = (("model", cluster.models[model]), ("rack", cluster.racks[rack]), ("vc", cluster.domains[domain]))
-    lines += [f"{name} = {_quoted(value)}" for name, value in named if value]
-    lines += [f"cpus = {cpu / 1000}"] if cpu >= 0 else []
-    lines += [f"memory_gib = {memory / 1024}"] if memory >= 0 else []
-    return lines + (["absent = true"] if absent else [])
-
-
-def _seconds(ms: int) -> str:
-    return str(ms // 1000) if ms % 1000 == 0 else str(ms / 1000)
-
-
-def _word(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _quoted(value: str) -> str:
-    # JSON's strings are TOML's basic strings, but for the character DEL.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -96,7 +96,7 @@ def cluster_of_trace(
                 where=trace.path,
                 hint="use --vc-partitions off, or a cluster file",
             )
-        nodes = repeated(nodes if divided else [_undivided(node) for node in nodes], factor)
+        nodes = repeated(nodes if divided else [replace(node, domain="") for node in nodes], factor)
         made = _with_quotas(nodes, stated.scaled(factor), trace, name, "nodes of the Trace", factor)
         return replace(made, without_gpus=_nodes_without_gpus(trace, name))
     if total.gpus.max(initial=0) < 1:
@@ -204,10 +204,6 @@ def _nodes_without_gpus(trace: Trace, cluster: str | None) -> int:
 
 
 _TEXTS = ("gpu_model", "rack", "vc")
-
-
-def _undivided(node: Node) -> Node:
-    return Node(node.name, node.gpus, node.model, node.rack, "", node.cpu_milli, node.memory_mib)
 
 
 def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -> tuple[QuotaTable, QuotaTable]:

@@ -39,7 +39,7 @@ class Ordered:
     estimate_ms: NDArray[np.int64] | None = None
     """Belief about run times (n,) [ms]; the truth when None."""
     value: NDArray[np.int64] | None = None
-    """A number of the policy's own for each job (n,)."""
+    """A number of the policy's own for each job, passed to the key (n,)."""
     thresholds: tuple[int, ...] = ()
     """Attained service at which a job's level rises, ascending [GPU*ms]."""
     level_values: tuple[int, ...] = ()

@@ -44,7 +44,7 @@ class Setting:
     """Room for the event log; 0 keeps none."""
 
 
-def _as_it_is(outcome: Outcome) -> Outcome:
+def _unchanged(outcome: Outcome) -> Outcome:
     return outcome
 
 
@@ -55,7 +55,7 @@ class Run(NamedTuple):
     """The engine's arrays, in which the outcome will stand."""
     step: Callable[[int], bool]
     """Runs at most so many instants, at least one, and returns whether more are to come."""
-    complete: Callable[[Outcome], Outcome] = _as_it_is
+    complete: Callable[[Outcome], Outcome] = _unchanged
     """Adds what only this mechanism records to the outcome."""
     unit: int = 1000
     """What the state counts GPUs in [milli-GPU]."""

@@ -51,8 +51,9 @@ cpdef enum:
     DRIFT_TIME = 1
     DRIFT_ANY = 2
 
-# One row of each struct by name, for NumPy.
+# One row of each struct by name, for NumPy; all of them the same zeros.
 EXAMPLES = {}
+cdef int64_t _row[128]
 
 
 # What every start and end of a job touches stands first, so that it shares cache lines.
@@ -214,31 +215,18 @@ cdef class PythonKey(Key):
         )
 
 
-cdef Job _job
-cdef Node _node
-cdef Group _group
-cdef Domain _domain
-cdef JobClass _jobclass
-cdef Queue _queue
-cdef Allocation _allocation
-cdef Entry _entry
-cdef Change _change
-cdef ViewRow _viewrow
-cdef LogRow _logrow
-cdef Sample _sample
-cdef Globals _globals
 EXAMPLES |= {
-    "Job": <Job[:1]>&_job,
-    "Node": <Node[:1]>&_node,
-    "Group": <Group[:1]>&_group,
-    "Domain": <Domain[:1]>&_domain,
-    "JobClass": <JobClass[:1]>&_jobclass,
-    "Queue": <Queue[:1]>&_queue,
-    "Allocation": <Allocation[:1]>&_allocation,
-    "Entry": <Entry[:1]>&_entry,
-    "Change": <Change[:1]>&_change,
-    "ViewRow": <ViewRow[:1]>&_viewrow,
-    "LogRow": <LogRow[:1]>&_logrow,
-    "Sample": <Sample[:1]>&_sample,
-    "Globals": <Globals[:1]>&_globals,
+    "Job": <Job[:1]><Job*>_row,
+    "Node": <Node[:1]><Node*>_row,
+    "Group": <Group[:1]><Group*>_row,
+    "Domain": <Domain[:1]><Domain*>_row,
+    "JobClass": <JobClass[:1]><JobClass*>_row,
+    "Queue": <Queue[:1]><Queue*>_row,
+    "Allocation": <Allocation[:1]><Allocation*>_row,
+    "Entry": <Entry[:1]><Entry*>_row,
+    "Change": <Change[:1]><Change*>_row,
+    "ViewRow": <ViewRow[:1]><ViewRow*>_row,
+    "LogRow": <LogRow[:1]><LogRow*>_row,
+    "Sample": <Sample[:1]><Sample*>_row,
+    "Globals": <Globals[:1]><Globals*>_row,
 }

@@ -43,11 +43,8 @@ cdef class Gangs(Arrays):
     cdef public int32_t[::1] barred
 
 
-cdef Shape _shape
-cdef PartNode _partnode
-cdef Gang _gang
 EXAMPLES |= {
-    "Shape": <Shape[:1]>&_shape,
-    "PartNode": <PartNode[:1]>&_partnode,
-    "Gang": <Gang[:1]>&_gang,
+    "Shape": <Shape[:1]><Shape*>_row,
+    "PartNode": <PartNode[:1]><PartNode*>_row,
+    "Gang": <Gang[:1]><Gang*>_row,
 }

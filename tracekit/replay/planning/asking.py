@@ -1,4 +1,4 @@
-"""Ask a planner and carry out what it says."""
+"""Run a planner: ask for plans, and carry them out."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Planner:
     """A policy that looks at all jobs at once and says how many GPUs each should have."""
 
     plan: Callable[[View], Plan]
-    """Called after every event, or at rounds."""
+    """Called after every event, or in rounds."""
     round_ms: int = 0
     """Plans are made only at multiples of this, when something has happened since the last [ms]; 0: at every event."""
     gap_ms: int = 0

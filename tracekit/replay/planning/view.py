@@ -1,4 +1,4 @@
-"""What a planner sees. Arrays are made when they are asked for, so that nobody pays for what is not looked at."""
+"""What a planner sees; arrays are computed when they are read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class View:
         """Jobs submitted so far: those with a smaller index, among them some that ended or were rejected."""
 
     def renew(self) -> None:
-        """Show the state of this moment."""
+        """Take the time and the jobs of this moment."""
         self.now_ms, self.submitted = int(self._state.g["now"][0]), int(self._state.g["submitted"][0])
         self._count, self._settled = -1, False
 

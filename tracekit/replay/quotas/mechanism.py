@@ -41,7 +41,7 @@ class Tenants:
     across: Literal["stop", "skip"] = "skip"
     """Whether the pass ends when the tenant whose turn it is cannot start; 'stop' needs an `order` that stops, too."""
     limit: Literal["none", "own", "cohort"] = "none"
-    """What a tenant may hold: anything that is free; its quota; its quota and what the others of its domain leave."""
+    """What a tenant may hold: any free GPUs; its quota; or its quota and what the others of its domain leave."""
     borrow_ppm: int = -1
     """With a cohort: what a tenant may hold above its quota, in parts of it [ppm]; -1 anything."""
     lend_ppm: int = 1_000_000

@@ -34,13 +34,9 @@ cdef class TenantBooks(Arrays):
     cdef public int64_t[::1] limit_ms
 
 
-cdef TenantRules _tenant_rules
-cdef Account _account
-cdef Pool _pool
-cdef Claim _claim
 EXAMPLES |= {
-    "TenantRules": <TenantRules[:1]>&_tenant_rules,
-    "Account": <Account[:1]>&_account,
-    "Pool": <Pool[:1]>&_pool,
-    "Claim": <Claim[:1]>&_claim,
+    "TenantRules": <TenantRules[:1]><TenantRules*>_row,
+    "Account": <Account[:1]><Account*>_row,
+    "Pool": <Pool[:1]><Pool*>_row,
+    "Claim": <Claim[:1]><Claim*>_row,
 }

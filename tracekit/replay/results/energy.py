@@ -82,8 +82,8 @@ def energy_kwh(jobs: Jobs, cluster: Cluster, outcome: Outcome, models: Models) -
 def idle_energy_kwh(idle_mw: NDArray[np.int64], cluster: Cluster, outcome: Outcome) -> float:
     """Return the energy that the GPUs draw by being there, from time 0 to the last end [kWh].
 
-    Those of a node that left draw power as long as jobs hold them; as nobody keeps whose they are, they count with the
-    mean of the cluster.
+    GPUs of a node that left draw power as long as jobs hold them; as their owners are not recorded, they count with
+    the mean of the cluster.
     """
     present = _present_ms(cluster, outcome.makespan_ms)
     energy = float((present * idle_mw).sum())

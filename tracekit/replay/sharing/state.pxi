@@ -36,7 +36,7 @@ cdef struct SharedGlobals:
 
 
 cdef class Residents(Arrays):
-    """Who sits on each GPU (see `residents.Residents`)."""
+    """Which jobs share each GPU (see `residents.Residents`)."""
 
     cdef public SharedGlobals[::1] g
     cdef public SharedJob[::1] jobs
@@ -58,21 +58,13 @@ cdef class Residents(Arrays):
     cdef public int64_t[::1] pairs
 
 
-cdef SharedJob _sharedjob
-cdef SharedGpu _sharedgpu
-cdef SharedNode _sharednode
-cdef SharedGroup _sharedgroup
-cdef Candidates _candidates
-cdef Head _head
-cdef Held _held
-cdef SharedGlobals _sharedglobals
 EXAMPLES |= {
-    "SharedJob": <SharedJob[:1]>&_sharedjob,
-    "SharedGpu": <SharedGpu[:1]>&_sharedgpu,
-    "SharedNode": <SharedNode[:1]>&_sharednode,
-    "SharedGroup": <SharedGroup[:1]>&_sharedgroup,
-    "Candidates": <Candidates[:1]>&_candidates,
-    "Head": <Head[:1]>&_head,
-    "Held": <Held[:1]>&_held,
-    "SharedGlobals": <SharedGlobals[:1]>&_sharedglobals,
+    "SharedJob": <SharedJob[:1]><SharedJob*>_row,
+    "SharedGpu": <SharedGpu[:1]><SharedGpu*>_row,
+    "SharedNode": <SharedNode[:1]><SharedNode*>_row,
+    "SharedGroup": <SharedGroup[:1]><SharedGroup*>_row,
+    "Candidates": <Candidates[:1]><Candidates*>_row,
+    "Head": <Head[:1]><Head*>_row,
+    "Held": <Held[:1]><Held*>_row,
+    "SharedGlobals": <SharedGlobals[:1]><SharedGlobals*>_row,
 }

@@ -1,7 +1,7 @@
 """Sweeps: every combination of policies, placements, clusters, loads, seeds and windows, in parallel processes.
 
-Each finished run is a file of its own, named by the digest of all that it depends on. What is interrupted goes on where
-it was, and a changed file of the sweep costs only the runs that are new.
+Each finished run is a file of its own, named by the digest of all that it depends on. An
+interrupted sweep resumes, and after a change of its file only the new runs are made.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def sweep(
     draw: Callable[[pl.DataFrame], str] | None = None,
     progress: Progress | None = None,
 ) -> pl.DataFrame:
-    """Carry out the runs of a file (see `file.TEMPLATE`) that OUT does not hold yet; return one row a run.
+    """Make the runs of a file (see `file.TEMPLATE`) that OUT does not hold yet; return one row a run.
 
     OUT holds runs/<digest>.json, the summary of each finished run, and sweep.parquet: digest, the parameters (trace,
     cluster_name, cluster, partitioned, start, end, load, gpus, limit, models, force, placement, seed, policy),
@@ -96,7 +96,7 @@ def sweep(
     draw : callable, optional
         Turns the table into an SVG, written as OUT/tradeoffs.svg.
     progress : Progress, optional
-        Told of every run.
+        Advances with every run.
 
     Raises
     ------
@@ -110,48 +110,37 @@ def sweep(
         raise UsageError(f"a sweep needs at least 1 worker, not {workers}", where="--workers")
     runs = read_sweep(Path(file))
     with _opened(Path(out)) as folder:
-        return _done(runs, folder, workers, draw, progress)
-
-
-def _done(
-    runs: list[SweepRun],
-    folder: Path,
-    workers: int | None,
-    draw: Callable[[pl.DataFrame], str] | None,
-    progress: Progress,
-) -> pl.DataFrame:
-    """Carry out what OUT/runs lacks, and write OUT/sweep.parquet."""
-    digests = [digest_of(run) for run in runs]
-    found: dict[str, dict[str, Any]] = {}
-    for digest in digests:
-        finished = _read(folder / f"{digest}.json")
-        if finished is not None:
-            found[digest] = finished
-    pending = {d: run for d, run in zip(digests, runs, strict=True) if d not in found}
-    if found:
-        progress.note(f"{len(found):,} of {len(set(digests)):,} runs are there already")
-    progress.stage(f"sweep of {counted(len(pending), 'runs')}", total=len(pending))
-    number = min(workers or os.cpu_count() or 1, len(pending))
-    for digest, summary in _carried_out(list(pending.items()), number):
-        found[digest] = summary
-        if "error" in summary:
-            progress.note(f"a run failed: {pending[digest].policy}: {summary['error']}")
-        else:
-            _write(folder / f"{digest}.json", orjson.dumps(summary, option=orjson.OPT_INDENT_2))
-        progress.advance(1)
-    table = _table([(d, run, found[d]) for d, run in zip(digests, runs, strict=True)])
-    with output_errors(folder.parent):
-        buffer = io.BytesIO()
-        table.write_parquet(buffer)
-        _write(folder.parent / "sweep.parquet", buffer.getvalue())
-        if draw is not None and table["avg_jct_s"].is_not_null().any():
-            _write(folder.parent / "tradeoffs.svg", draw(table).encode())
-    return table
+        digests = [digest_of(run) for run in runs]
+        found: dict[str, dict[str, Any]] = {}
+        for digest in digests:
+            finished = _read(folder / f"{digest}.json")
+            if finished is not None:
+                found[digest] = finished
+        pending = {d: run for d, run in zip(digests, runs, strict=True) if d not in found}
+        if found:
+            progress.note(f"{len(found):,} of {len(set(digests)):,} runs are there already")
+        progress.stage(f"sweep of {counted(len(pending), 'runs')}", total=len(pending))
+        number = min(workers or os.cpu_count() or 1, len(pending))
+        for digest, summary in _carried_out(list(pending.items()), number):
+            found[digest] = summary
+            if "error" in summary:
+                progress.note(f"a run failed: {pending[digest].policy}: {summary['error']}")
+            else:
+                _write(folder / f"{digest}.json", orjson.dumps(summary, option=orjson.OPT_INDENT_2))
+            progress.advance(1)
+        table = _table([(d, run, found[d]) for d, run in zip(digests, runs, strict=True)])
+        with output_errors(folder.parent):
+            buffer = io.BytesIO()
+            table.write_parquet(buffer)
+            _write(folder.parent / "sweep.parquet", buffer.getvalue())
+            if draw is not None and table["avg_jct_s"].is_not_null().any():
+                _write(folder.parent / "tradeoffs.svg", draw(table).encode())
+        return table
 
 
 @contextlib.contextmanager
 def _opened(out: Path) -> Iterator[Path]:
-    """Give OUT/runs, made where it is not there, to one sweep at a time."""
+    """Yield OUT/runs, made if absent, to one sweep at a time."""
     with output_errors(out):
         if out.exists() and not (out / _RUNS).is_dir() and (not out.is_dir() or any(out.iterdir())):
             raise OutputError("exists and is not a sweep", where=out, hint="choose another -o")
