@@ -1,4 +1,4 @@
-"""The pieces that all charts share: panels, axes, and the ranges that stand for a distribution.
+"""Parts that all charts share: panels, axes, and lines that show a distribution.
 
 A chart is drawn from the rows of report.json. Colours are CSS variables (see `theme`), legends are lists in the
 page (they wrap on a phone and can be read aloud), widths follow the page.
@@ -77,14 +77,14 @@ class Panel:
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """The legend that a page shows: none for a single colour, unless it tells which size or status is drawn."""
-        lone = len(self.legend) == 1 and not self.legend[0][1].startswith(_TELLING)
+        """The legend that a page shows: none for a single colour, unless that stands for a size or a status."""
+        lone = len(self.legend) == 1 and not self.legend[0][1].startswith(_MEANINGFUL)
         return () if lone else self.legend
 
     def to_dict(self, *, checked: bool = True) -> dict[str, Any]:
         """Return the Vega-Lite specification; the config that all charts share is `theme.chart_config`.
 
-        `checked` holds it against the schema of Vega-Lite, which takes longer than all else.
+        `checked` validates it against the schema of Vega-Lite, which takes longer than everything else.
         """
         with alt.data_transformers.enable(consolidate_datasets=True):
             spec = dict(self.chart.properties(width="container", autosize=_AUTOSIZE).to_dict(validate=checked))
@@ -93,14 +93,14 @@ class Panel:
 
 
 def unchecked() -> AbstractContextManager[None]:
-    """Return a context in which charts are built without being held against the schema; tests do that."""
+    """Return a context in which charts are built without validation; tests validate them."""
     from altair.utils.schemapi import debug_mode
 
     return debug_mode(False)
 
 
-_TELLING = ("var(--class-", "var(--status-")
-"""Colours that name what they stand for, so that one alone tells something too."""
+_MEANINGFUL = ("var(--class-", "var(--status-")
+"""Colours of sizes and statuses, which need a legend even where there is only one."""
 
 _AUTOSIZE: dict[str, Any] = {"type": "fit-x", "contains": "padding"}
 

@@ -106,7 +106,7 @@ def _table_view(answer: ComparedAnswer, names: Sequence[str]) -> dict[str, Any]:
 
 
 _BEST = (r"(?!.*harmless).*_share(_mean)?$", r"p50.*|median.*", r"p90.*", r"mean.*|value", r".*")
-"""Which columns say most when not all fit, the best first."""
+"""Which columns are shown when not all fit, the most important first."""
 
 
 def main_measures(columns: Sequence[ColumnInfo], groups: int) -> list[ColumnInfo]:
@@ -190,7 +190,7 @@ def _cell(row: SharedRow, group: dict[str, Any], column: ColumnInfo) -> dict[str
     values = row["published"].get(trace) if group["published"] else row["values"][trace]
     unit = row["key"].get("unit") if column["unit"] == "see unit" else column["unit"]
     if values is None or name not in values:
-        # A row that a trace does not have is left blank; a value that it cannot tell is a dash.
+        # A row that a trace does not have is left blank; an unknown value is a dash.
         return {"text": "", "number": True, "published": group["published"]}
     value = values[name]
     number = value is None or isinstance(value, int | float)

@@ -46,13 +46,13 @@ def table_view(
     answer : AnswerInfo
         Of report.json.
     limit : int
-        Most rows that are seen.
+        Most visible rows.
     later : int
-        Most rows after them that are there for a filter to show, where the result can be narrowed.
+        Most hidden rows after them for a filter to show, where the result can be narrowed.
     choices : mapping, optional
         By column, the number of each value by which the page can be narrowed.
     drawn : bool
-        Whether charts show the rows; on paper a curve is then not told again in numbers.
+        Whether charts show the rows; on paper a curve is then not repeated in numbers.
     """
     places = choices or {}
     filters = [name for name in filters_of(answer) if name in places]

@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
+    from tracekit.array_types import Bools
+
 
 __all__ = ["matches"]
 
 
-def matches(lines: Sequence[bytes] | pa.Array, patterns: tuple[str, ...]) -> npt.Bools:
+def matches(lines: Sequence[bytes] | pa.Array, patterns: tuple[str, ...]) -> Bools:
     """Return for each line whether it matches at least one of some expressions in RE2's syntax.
 
     Raises

@@ -20,6 +20,7 @@ from tracekit.characterize.joblogs.matcher import matches
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tracekit.array_types import Ints
     from tracekit.characterize.joblogs.rules import RuleBook
 
 __all__ = ["PIECE", "RuleMatch", "Searcher", "pieces", "plain"]
@@ -110,9 +111,7 @@ class Searcher:
                 return found
         return None
 
-    def _hit(
-        self, rank: int, patterns: list[str], lines: _Lines, number: npt.Ints, pieces: pa.Array
-    ) -> RuleMatch | None:
+    def _hit(self, rank: int, patterns: list[str], lines: _Lines, number: Ints, pieces: pa.Array) -> RuleMatch | None:
         """Return the first line for which the rule holds, the last for a rule that holds near the end."""
         hit = matches(pieces, tuple(patterns))
         near = self._near[rank]
@@ -147,7 +146,7 @@ class _Lines:
     def __len__(self) -> int:
         return len(self.begins) - 1
 
-    def holding(self, texts: list[str]) -> tuple[npt.Ints, set[str]]:
+    def holding(self, texts: list[str]) -> tuple[Ints, set[str]]:
         """Return the lines that hold one of some texts in small letters, and the texts that are held."""
         if not texts:
             return np.empty(0, dtype=np.int64), set()
@@ -158,7 +157,7 @@ class _Lines:
         held = lines.str.extract_many(texts, overlapping=True)
         return np.flatnonzero(held.list.len() > 0), set(held.explode().drop_nulls().unique())
 
-    def pieces(self, number: npt.Ints) -> tuple[npt.Ints, pa.Array]:
+    def pieces(self, number: Ints) -> tuple[Ints, pa.Array]:
         """Return what of some lines is to be matched: the number of the line and the text of each piece."""
         begins, ends = self.begins[number], self.begins[number + 1] - 1
         if (ends - begins <= 2 * PIECE).all():
