@@ -18,7 +18,6 @@ from tracekit.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from contextlib import AbstractContextManager
 
     from tracekit.answer import Row
 
@@ -42,7 +41,6 @@ __all__ = [
     "time_axis",
     "time_scale",
     "time_tooltips",
-    "unchecked",
 ]
 
 GPU_CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
@@ -90,13 +88,6 @@ class Panel:
             spec = dict(self.chart.properties(width="container", autosize=_AUTOSIZE).to_dict(validate=checked))
         end_on_ticks({k: v for k, v in spec.items() if k != "datasets"})
         return spec
-
-
-def unchecked() -> AbstractContextManager[None]:
-    """Return a context in which charts are built without validation; tests validate them."""
-    from altair.utils.schemapi import debug_mode
-
-    return debug_mode(False)
 
 
 _MEANINGFUL = ("var(--class-", "var(--status-")
