@@ -241,27 +241,28 @@ def ranges(
 def bars(
     rows: list[Row],
     *,
-    key: str,
-    values: Sequence[str],
-    title: str | None,
     measures: dict[str, str],
     axis_title: str,
+    key: str = "gpu_class",
+    values: Sequence[str] | None = None,
+    title: str | None = "GPUs of the job",
     count: str | None = None,
 ) -> Panel:
     """Return horizontal bars, one a measure and category, for shares [0..1].
 
     Parameters
     ----------
-    key : str
-        Column of the category.
-    values : sequence of str
-        The categories, top to bottom.
     measures : dict
         Column to the words that name it.
+    key : str
+        Column of the category.
+    values : sequence of str, optional
+        The categories, top to bottom; by default those of the rows, in their order.
     count : str, optional
         Column that counts what a row rests on, named as a reader would call it, such as 'jobs'. Bars of rows with
         fewer than `FEW` are pale, with a full outline, and the panel's note says so.
     """
+    values = [row[key] for row in rows] if values is None else values
     names = {m: colour(f"series-{i}") for i, m in enumerate(measures.values(), 1)}
     long = [
         {"key": row[key], "measure": words, "share": row[column], **_few(row, count)}

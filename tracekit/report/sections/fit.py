@@ -79,20 +79,10 @@ def family_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     if not shown:
         return []
     order = [c for c in (_ALL, *GPU_CLASSES) if c in {r["gpu_class"] for r in shown}]
-    panel = bars(
-        shown,
-        key="gpu_class",
-        values=order,
-        title="GPUs of the job",
-        measures={"ks": "largest gap (KS)"},
-        axis_title="largest gap of fitted and observed share, KS",
-    )
-    return [
-        Panel(
-            panel.chart,
-            note="Run time until the end, fitted against observed; the shorter the bar, the better the fit.",
-        )
-    ]
+    axis = "largest gap of fitted and observed share, KS"
+    panel = bars(shown, measures={"ks": "largest gap (KS)"}, axis_title=axis, values=order)
+    note = "Run time until the end, fitted against observed; the shorter the bar, the better the fit."
+    return [Panel(panel.chart, note=note)]
 
 
 def match_finding(rows: list[Row], _: TraceFacts) -> str | None:
