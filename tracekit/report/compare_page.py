@@ -11,6 +11,7 @@ from tracekit.report.compare_charts import compare_panels, trace_colours
 from tracekit.report.page import anchor, draw_page, panel_views
 from tracekit.report.published import published_view
 from tracekit.report.sections.interface import panels
+from tracekit.report.table_view import plain_cell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,8 +182,7 @@ def _key_text(key: Row, column: ColumnInfo, *, own_units: bool) -> dict[str, str
         head, unit = text.heading(str(value), key.get("unit"))
         # 'GPUs listed' and 'CPU jobs' need no unit.
         return {"text": head if not unit or unit.lower() in head.lower().split() else f"{head} [{unit}]", "title": ""}
-    shown = text.quantity(value, column["unit"], column["name"])
-    return {"text": shown, "title": text.visible(value) if isinstance(value, str) and shown != value else ""}
+    return plain_cell(value, column["unit"], column["name"])
 
 
 def _cell(row: SharedRow, group: dict[str, Any], column: ColumnInfo) -> dict[str, Any]:
@@ -215,6 +215,4 @@ def _one_after_another(answer: ComparedAnswer) -> dict[str, Any]:
 
 def _plain(row: Row, column: ColumnInfo) -> dict[str, Any]:
     value = row[column["name"]]
-    shown = text.quantity(value, column["unit"], column["name"])
-    title = text.visible(value) if isinstance(value, str) and shown != value else ""
-    return {"text": shown, "title": title, "number": isinstance(value, int | float)}
+    return {**plain_cell(value, column["unit"], column["name"]), "number": isinstance(value, int | float)}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.structure import AnswerInfo, ColumnInfo
 
-__all__ = ["FILTERS", "ON_PAPER", "WHOLE", "filters_of", "table_view"]
+__all__ = ["FILTERS", "ON_PAPER", "WHOLE", "filters_of", "plain_cell", "table_view"]
 
 
 FILTERS = ("cluster", "vc")
@@ -145,5 +145,10 @@ def _cell(row: Row, name: str, unit: str | None, *, own_units: bool) -> dict[str
         return {"text": text.heading(str(value), row.get("unit"))[0], "title": ""}
     if unit == "sentence" and isinstance(value, str):
         return {"text": text.visible(value), "title": "", "long": True}
+    return plain_cell(value, unit, name)
+
+
+def plain_cell(value: Any, unit: str | None, name: str) -> dict[str, Any]:
+    """Return a value as text, with the whole of a text that was cut as its title."""
     shown = text.quantity(value, unit, name)
     return {"text": shown, "title": text.visible(value) if isinstance(value, str) and shown != value else ""}
