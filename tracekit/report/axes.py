@@ -15,6 +15,7 @@ __all__ = [
     "date_axis",
     "date_ticks",
     "day_axis",
+    "day_scale",
     "end_on_ticks",
     "hour_axis",
     "time_axis",
@@ -108,6 +109,11 @@ def day_axis(last: float) -> alt.Axis:
     step = next((s for s in _DAY_STEPS if last / s < _DAY_TICKS), _DAY_STEPS[-1])
     ticks = [number * step for number in range(int(last / step) + 1)]
     return alt.Axis(title="days since the start of the trace", values=ticks, labelOverlap="parity", labelSeparation=8)
+
+
+def day_scale(last: float) -> alt.Scale:
+    """Return the scale from the start of a trace to the day `last`, which need not be a round one."""
+    return alt.Scale(domain=[0, last or 1], nice=False)
 
 
 _DAY_S = 86400

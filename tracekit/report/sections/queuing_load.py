@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import altair as alt
 
-from tracekit.report.axes import date_axis, day_axis
+from tracekit.report.axes import date_axis, day_axis, day_scale
 from tracekit.report.charts import Panel, data, palette
 from tracekit.report.phrases import largest
 from tracekit.report.sections.interface import Presentation
@@ -220,7 +220,7 @@ def _time(rows: Sequence[Row], facts: TraceFacts) -> alt.X:
         # Times are written with a Z, since a browser reads others as its own.
         return alt.X("time:T", scale=alt.Scale(type="utc"), axis=date_axis(min(times), max(times), facts.timezone))
     last = max(trace_day(r["time"]) for r in rows)
-    return alt.X("time:Q", scale=alt.Scale(domain=[0, last or 1], nice=False), axis=day_axis(last))
+    return alt.X("time:Q", scale=day_scale(last), axis=day_axis(last))
 
 
 PRESENTATIONS = (
