@@ -77,11 +77,11 @@ def compare(
     queries : sequence of str, optional
         Names of queries, or SQL files; all shipped queries by default.
     force : bool
-        Replace a comparison that stands at `out`.
+        Replace an earlier comparison at `out`.
     memory_limit : str, optional
         Most memory for joins before they spill to disk, such as '2GB'.
     progress : Progress, optional
-        Told what is being done.
+        Shows the current step.
 
     Raises
     ------
@@ -263,7 +263,7 @@ def _compare(
 
 
 def _ask(trace: Trace, query: Query, memory_limit: str | None, progress: Progress) -> Answer | Unanswered:
-    """Return what a trace says to a query, or why it says nothing."""
+    """Return the answer of a trace to a query, or why there is none."""
     from tracekit.characterize import answer_query, lacks
 
     reasons = lacks(query, trace)

@@ -262,7 +262,7 @@ def test_few_attempts_behind_many_samples_are_told() -> None:
     )
     beside = [{"gpu_count": 16.0, "colocated": c, "samples": 900, "mean_pct": 50.0} for c in (False, True)]
     assert (finding("locality/utilization_by_colocation", beside, few) or "").startswith(
-        "GPUs of the 41 attempts watched of 16 GPUs were 50.0 % busy on average"
+        "GPUs of the 41 attempts with samples of 16 GPUs were 50.0 % busy on average"
     )
 
 
@@ -350,7 +350,7 @@ def test_gpu_hours_say_what_jobs_hold_that_still_run() -> None:
 
 def test_a_result_without_rows_says_what_that_means() -> None:
     assert finding("utilization/idle_jobs", []) == (
-        "No job that was watched held GPUs for an hour or more at 10 % utilization or less."
+        "No job with telemetry held GPUs for an hour or more at 10 % utilization or less."
     )
     assert finding("overview/status", []) is None
     assert section_lead("overview") == ""

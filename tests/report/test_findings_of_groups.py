@@ -233,6 +233,6 @@ def test_recurrence() -> None:
         " with a median run time of 12 min."
     )
     assert finding("workload/recurrence", rows[1:2]) == (
-        "The source puts its jobs into 1 group only: such a group is a kind of job, and does not tell which job is the"
+        "The source puts its jobs into 1 group only: such a group is a kind of job, and does not show which job is the"
         " same as an earlier one."
     )

@@ -39,7 +39,7 @@ def policy(name: str, completion: float = 3600.0, wait: float = 0.0, **more: Any
     }
 
 
-def told(*rows: dict[str, Any]) -> str:
+def sentence(*rows: dict[str, Any]) -> str:
     return finding("replay/policies", list(rows)) or ""
 
 
@@ -47,19 +47,19 @@ RECORDED = policy("recorded", 7200.0, 60.0, beyond_share=0.02)
 
 
 def test_where_nobody_waits_the_jobs_that_the_times_are_of_are_counted() -> None:
-    assert told(policy("fifo"), policy("sjf"), RECORDED) == (
+    assert sentence(policy("fifo"), policy("sjf"), RECORDED) == (
         "No job waits under any policy: in the replays GPUs are never short. So comparing them shows nothing here."
         " From submission to end these 10 jobs take 1 h on average. By the log they waited 1 min on average, for causes"
         " that the replays do not know, such as quotas or reserved nodes."
     )
-    fewer = told(policy("fifo"), policy("sjf"), {**RECORDED, "completed": 8})
+    fewer = sentence(policy("fifo"), policy("sjf"), {**RECORDED, "completed": 8})
     assert "By the log the 8 of these 10 jobs whose start and end it records waited 1 min on average" in fewer
 
 
 def test_jobs_that_never_end_are_no_jobs_that_do_not_wait() -> None:
     stuck = [policy(name, jobs=10, completed=8) for name in ("fifo", "sjf")]
-    assert told(*stuck).startswith(
-        "No job that ends waits under any policy; 2 jobs of those replayed never end. So comparing them tells nothing"
+    assert sentence(*stuck).startswith(
+        "No job that ends waits under any policy; 2 jobs of those replayed never end. So comparing them shows nothing"
         " here. From submission to end the 8 of these 10 jobs that end take 1 h on average."
     )
     rows = class_rows(fifo=(0.0, 0.0), sjf=(0.0, 0.0))
@@ -77,22 +77,22 @@ def test_a_first_policy_that_is_the_best_is_named_once() -> None:
 
 def test_the_longest_times_have_their_interval() -> None:
     worst = policy("hived", 4320.0, 720.0, jct_diff_share_low=0.05, jct_diff_share_high=0.4)
-    assert "under hived they take longest, 1.2 h (+20.0 %, 95 % interval +5.0 % to +40.0 %)." in told(
+    assert "under hived they take longest, 1.2 h (+20.0 %, 95 % interval +5.0 % to +40.0 %)." in sentence(
         policy("fifo"), worst
     )
 
 
 def test_the_first_policy_is_named_with_what_it_is_and_the_longest_times_too() -> None:
-    text = told(policy("fifo"), policy("hived", 4320.0, 720.0))
+    text = sentence(policy("fifo"), policy("hived", 4320.0, 720.0))
     assert text == (
         "Under fifo (what fifo is) these 10 jobs take 1 h from submission to end on average, and none of them waits. No"
-        " other policy shortens that; under hived they take longest, 1.2 h (+20.0 %). Comparing policies tells little"
+        " other policy shortens that; under hived they take longest, 1.2 h (+20.0 %). Comparing policies shows little"
         " here."
     )
 
 
 def test_the_fastest_policies_are_named_by_what_they_know() -> None:
-    text = told(
+    text = sentence(
         policy("fifo", wait=1800.0, completed=9),
         policy("las", 3240.0, 1440.0, jct_diff_share_low=-0.2, jct_diff_share_high=-0.05, worse_share=0.25),
         policy("srtf", 2700.0, 900.0, run_times="given"),
@@ -112,23 +112,23 @@ LONGER = "jobs wait longer under las than they did by the log (2.10 h against 2.
 
 def test_effects_that_the_log_does_not_carry_are_not_ranked() -> None:
     base = policy("fifo", wait=1800.0, recorded_queue_s=7200.0)
-    untold = {"effect_told": False, "jct_diff_share": None, "worse_share": None}
-    all_untold = [
+    unreported = {"effect_told": False, "jct_diff_share": None, "worse_share": None}
+    all_unreported = [
         {**base, "effect_told": False, "effect_reason": WHY},
-        policy("las", 3240.0, 1440.0, **untold, effect_reason=WHY),
+        policy("las", 3240.0, 1440.0, **unreported, effect_reason=WHY),
         policy("recorded", 9000.0, 7200.0),
     ]
-    assert told(*all_untold) == (
+    assert sentence(*all_unreported) == (
         "Under fifo (what fifo is) these 10 jobs take 1 h from submission to end on average, of which they wait 30 min."
         " By the log they waited 2 h on average, for causes that the replays do not know, such as quotas or reserved"
         " nodes. A replay does not reproduce this log (0.50 h against 2.00 h waited); the effect cannot be told."
     )
     some = [
         base,
-        policy("las", 900.0, 7560.0, **untold, effect_reason=LONGER),
+        policy("las", 900.0, 7560.0, **unreported, effect_reason=LONGER),
         policy("srtf", 2700.0, 900.0, run_times="given", recorded_queue_s=7200.0),
     ]
-    assert told(*some) == (
+    assert sentence(*some) == (
         "Under fifo (what fifo is) these 10 jobs take 1 h from submission to end on average, of which they wait 30 min."
         " Of the policies that are given the true run times in advance, srtf gives the shortest times, 45 min on"
         " average, \N{MINUS SIGN}25.0 %. By the log they waited 2 h on average. Jobs wait longer under las than they"
@@ -158,18 +158,18 @@ def test_sizes_and_vcs_are_compared_with_the_log_where_no_effect_is_carried() ->
     )
     assert "hived would cost VC a most" in text
     none = [r | {"effect_told": False} for r in waits]
-    assert (finding("replay/by_vc", none) or "").startswith("Which VC would gain or pay under another policy cannot")
+    assert (finding("replay/by_vc", none) or "").startswith("Which VC would gain or pay under another policy is not")
 
 
 @pytest.mark.parametrize("waits", [0.0, 720.0])
 def test_a_log_that_holds_more_gpus_than_there_are_is_told_of_in_the_sentence(waits: float) -> None:
     rows = [policy("fifo"), policy("hived", 4320.0, waits), {**RECORDED, "beyond_share": 0.42}]
-    assert told(*rows).endswith(
+    assert sentence(*rows).endswith(
         "By the log, 42.0 % of the GPU-hours of these jobs were on GPUs that the cluster of the replays does not have:"
         " the source lists fewer GPUs, on some nodes or in some VCs, than its jobs used there. So compare the policies"
         " with each other, not with what the log says (recorded)."
     )
-    assert "does not have" not in told(*rows[:2], {**RECORDED, "beyond_share": 0.05})
+    assert "does not have" not in sentence(*rows[:2], {**RECORDED, "beyond_share": 0.05})
 
 
 def vc_rows(*waits: tuple[str, str | None, str | None, float]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Several sources, a report each, and a page that lists them."""
+"""Analyse several sources, with a report for each and a page that lists them."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def analyze_many(
     out : str or Path
         Folder of the reports.
     settings : AnalysisSettings, optional
-        What each report is made with.
+        Settings of each analysis.
     force : bool
-        Replace a set of reports that stands at `out`.
+        Replace an earlier set of reports at `out`.
     progress : Progress, optional
-        Told what is being done.
+        Shows the current step.
     **changes
         Settings by name.
 

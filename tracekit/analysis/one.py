@@ -58,8 +58,8 @@ def analyze(
 ) -> Analysis:
     """Read logs, answer every question that they can answer, fit, replay, advised, and write a report.
 
-    A query that cannot run, or whose run fails, does not stop the others: the report lists it with the reason. So it
-    is with the fit, the replays and the guidelines.
+    A query that cannot run, or fails, does not stop the others: the report lists it with the reason. The same applies
+    to the fit, the replays and the guidelines.
 
     Parameters
     ----------
@@ -68,12 +68,12 @@ def analyze(
     out : str or Path
         Folder of the report.
     settings : AnalysisSettings, optional
-        What it is made with. Where the capacity 'listed' or 'observed' is not available and the other is, that one is
-        used and the report says so. Logs to compare with are read as the source is, and their Trace is not kept.
+        Settings of the analysis. Where the capacity 'listed' or 'observed' is not available and the other is, that one
+        is used and the report says so. Logs to compare with are read like the source, and their Trace is not kept.
     force : bool
-        Replace a report that stands at `out`.
+        Replace an earlier report at `out`.
     progress : Progress, optional
-        Told what is being done.
+        Shows the current step.
     **changes
         Settings by name, such as ``fit=False``.
 

@@ -1,4 +1,4 @@
-"""Parameters that queries get in a report, where the defaults do not suit the trace."""
+"""Defaults of query parameters that depend on the trace."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ __all__ = ["QueryDefaults", "parameters_of", "query_defaults"]
 _HOUR_S = 3600
 _RETRIED = "retried"
 _INDEPENDENT = "failures/by_node"
-"""Its test takes attempts as independent, which the tries of one job are not, least of all on the same node."""
+"""Its test assumes independent attempts, which those of one job are not, least of all on the same node."""
 _TIMES = ("submit_time", "start_time", "end_time")
 
 
 @dataclass(frozen=True)
 class QueryDefaults:
-    """What the parameters depend on."""
+    """The properties of a trace on which the parameters of its queries depend."""
 
     gpus: float | None = None
-    """GPUs of the only cluster, where queries do not find them as the report uses them."""
+    """GPUs of the only cluster, where the report does not use the number that queries find themselves."""
     one_status: bool = False
     """Whether jobs are tried again, and the source does not say how the earlier attempts ended."""
     step_s: int | None = None
@@ -37,7 +37,7 @@ class QueryDefaults:
 
 
 def query_defaults(trace: Trace, capacity: CapacityInfo) -> QueryDefaults:
-    """Return what the parameters of a trace's queries depend on."""
+    """Return the properties of a trace on which the parameters of its queries depend."""
     if not trace.has("jobs"):
         return QueryDefaults()
     first, last = pl.min_horizontal(pl.col(t).min() for t in _TIMES), pl.max_horizontal(pl.col(t).max() for t in _TIMES)
@@ -56,7 +56,7 @@ def _one_status(trace: Trace) -> bool:
     last = attempts.group_by("job_id").agg(last=pl.col("attempt").max()).filter(pl.col("last") > 0)
     earlier = attempts.join(last, on="job_id").filter(pl.col("attempt") < pl.col("last"))
     known = pl.col("status").is_not_null() & (pl.col("status") != "unknown")
-    number, stated = earlier.select(pl.len(), known.sum().alias("told")).collect(engine="streaming").row(0)
+    number, stated = earlier.select(pl.len(), known.sum().alias("stated")).collect(engine="streaming").row(0)
     return bool(number and not stated)
 
 
@@ -66,11 +66,11 @@ def _step(tenants: int, span_s: float) -> int | None:
 
 
 def parameters_of(query: Query, shape: QueryDefaults) -> tuple[dict[str, float | str], list[str]]:
-    """Return the parameters that a query gets, and why, one sentence each where a reader must know.
+    """Return the parameters of a query that differ from its defaults, with a sentence for those that need a note.
 
-    Those about a whole cluster get its size. Where a source states one status a job, attempts that were tried again
-    count as failed, which is how Philly's authors read their log. The load of the VCs is averaged over intervals so
-    long that a report can hold all of them.
+    Queries about a whole cluster get its size. Where a source states one status per job, attempts that were tried again
+    count as failed, which is how Philly's authors read their log. The load of the VCs is averaged over intervals long
+    enough for a report to hold all of them.
     """
     given: dict[str, float | str] = {}
     notes = []

@@ -1,4 +1,4 @@
-"""The steps of an analysis after the Trace is there: capacity, questions, replays and guidelines."""
+"""The steps of an analysis after ingestion: capacity, queries, replays and guidelines."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ def write_answers(answers: Iterable[Answer | Unanswered], folder: Path) -> list[
 
 
 def error_text(error: Exception) -> str:
-    """Return what an error says, in short."""
+    """Return the message of an error, short."""
     return error.what if isinstance(error, TracekitError) else f"{type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True)
 class AdviceResult:
-    """What replays and guidelines say."""
+    """The results of replays and guidelines."""
 
     answers: list[Answer | Unanswered]
     """The comparison of the policies."""
@@ -111,7 +111,7 @@ class AdviceResult:
 
 
 def advise(evidence: Evidence, folder: Path, name: str, settings: AnalysisSettings, progress: Progress) -> AdviceResult:
-    """Replay the panel of policies, judge by the guidelines, and write guidelines.md; `name` is what is analysed."""
+    """Replay the panel of policies, judge by the guidelines, and write guidelines.md; `name` is that of the source."""
     from tracekit.guidelines.markdown import markdown
     from tracekit.guidelines.replays import LiveReplays
     from tracekit.guidelines.run import judge_all

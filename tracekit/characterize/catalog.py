@@ -26,7 +26,8 @@ def list_queries() -> tuple[Query, ...]:
     QueryError
         The header of a shipped file is damaged.
     """
-    return tuple(_shipped(path) for path in sorted(resources.folder("queries").glob("*/*.sql")) if not _is_view(path))
+    files = sorted(resources.folder("queries").glob("*/*.sql"))
+    return tuple(_shipped(path) for path in files if path.parent.name != "views")
 
 
 def find_query(name_or_path: str | Path) -> Query:
@@ -72,10 +73,6 @@ def read_sql(path: Path) -> str:
 @cache
 def _shipped(path: Path) -> Query:
     return parse_query(read_sql(path), path, name=f"{path.parent.name}/{path.stem}", parts=QUERY_PARTS)
-
-
-def _is_view(path: Path) -> bool:
-    return path.parent.name == "views"
 
 
 def _suggest(name: str, names: dict[str, Query]) -> str:

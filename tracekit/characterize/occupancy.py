@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
 
 
-__all__ = ["Spans", "Steps", "never_tried", "running", "spans", "tenants", "time_true", "tries", "window_us"]
+__all__ = ["Spans", "Steps", "attempts_sql", "no_attempt_sql", "running", "spans", "tenants", "time_true", "window_us"]
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def tenants(con: duckdb.DuckDBPyConnection) -> pl.DataFrame:
     return found
 
 
-def tries(con: duckdb.DuckDBPyConnection) -> str:
+def attempts_sql(con: duckdb.DuckDBPyConnection) -> str:
     """Return the SQL of all attempts with the code of their tenant.
 
     Its columns: job_id, attempt, code, job_gpus, gpu_class, class_order (of the job), gpu_count, start_time, end_time,
@@ -148,7 +148,7 @@ def tries(con: duckdb.DuckDBPyConnection) -> str:
         FROM attempts AS a JOIN job_classes AS j ON a.job_id = j.job_id {tenant}"""
 
 
-def never_tried(con: duckdb.DuckDBPyConnection) -> str:
+def no_attempt_sql(con: duckdb.DuckDBPyConnection) -> str:
     """Return the SQL condition that a job `j` has no attempt."""
     if _derived(con):
         return "j.start_time IS NULL"
@@ -251,8 +251,8 @@ def spans(con: duckdb.DuckDBPyConnection, query: str, params: dict[str, object] 
 def running(con: duckdb.DuckDBPyConnection, source: str, *, with_gpus: bool) -> tuple[Spans, list[str]]:
     """Return when each attempt ran and on how many GPUs, and what had to be left out, one sentence each.
 
-    `source` is the SQL of `tries`. An attempt that still runs counts up to the last time of the trace. One that ended
-    at an unknown time, or before it started, is left out.
+    `source` is that of `attempts_sql`. An attempt that still runs counts up to the last time of the trace. One that
+    ended at an unknown time, or before it started, is left out.
     """
     window = window_us(con)
     found, lost = spans(

@@ -23,20 +23,10 @@ __all__ = ["bind_params"]
 def bind_params(
     query: Query, given: Mapping[str, object], in_sql: set[str], trace: Trace, timelines: Iterable[TimelineTable] = ()
 ) -> dict[str, Value]:
-    """Return the value of each parameter that the SQL, or a timeline named in it, uses.
+    """Return the value of each parameter used by the SQL (`in_sql`) or by a timeline named in it.
 
-    Parameters
-    ----------
-    query : Query
-        Whose parameters they are.
-    given : mapping of str to object
-        The user's values; a number may be spelled as text.
-    in_sql : set of str
-        Names of the parameters in the SQL.
-    trace : Trace
-        Source of the reserved parameters `timezone` and `time_base`.
-    timelines : iterable of TimelineTable
-        The timelines named in the SQL. A parameter that the query declares as well has the query's default.
+    A number may be given as text. The reserved parameters `timezone` and `time_base` are those of the Trace. A
+    parameter that both a timeline and the query declare has the query's default.
 
     Raises
     ------
@@ -50,7 +40,7 @@ def bind_params(
     known = set(declared) if query.described else (used | set(declared)) - set(RESERVED_PARAMS)
     for name in given:
         if name not in known:
-            raise QueryError(f"{_title(query)} has no parameter '{name}'", hint=nearest(name, known))
+            raise QueryError(f"the query '{query.name}' has no parameter '{name}'", hint=nearest(name, known))
     values: dict[str, Value] = {"timezone": trace.timezone, "time_base": trace.manifest.time_base}
     values |= {param.name: param.default for param in declared.values()}
     for name, value in given.items():
@@ -87,7 +77,3 @@ def _untyped(name: str, value: object) -> Value:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
         return value
     raise QueryError(f"the parameter '{name}' cannot be {value!r}", hint="give a finite number or a text")
-
-
-def _title(query: Query) -> str:
-    return f"the query '{query.name}'"

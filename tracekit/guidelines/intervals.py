@@ -50,10 +50,10 @@ def over_days(
     names = [name for name in frame.columns if name != "day"]
     by_day = frame.group_by("day").agg(pl.col(names).sum()).sort("day")
     sums = by_day.select(pl.col(names).cast(pl.Float64)).to_numpy()
-    value = _value(float(_quietly(statistic, names, sums.sum(axis=0, keepdims=True))[0]))
+    value = float(_quietly(statistic, names, sums.sum(axis=0, keepdims=True))[0])
     days = len(sums)
-    if days < FEWEST_DAYS or value is None:
-        return Number(value, n)
+    if days < FEWEST_DAYS or not np.isfinite(value):
+        return Number(value if np.isfinite(value) else None, n)
     drawn = np.random.default_rng(seed).multinomial(days, np.full(days, 1 / days), size=_RESAMPLES)
     values = _quietly(statistic, names, drawn @ sums)
     if np.isnan(values).mean() > 0.1:
@@ -65,10 +65,6 @@ def over_days(
 def _quietly(statistic: Callable[[Mapping[str, Floats]], Floats], names: list[str], sums: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(statistic({name: sums[:, k] for k, name in enumerate(names)}), np.float64)
-
-
-def _value(number: float) -> float | None:
-    return number if np.isfinite(number) else None
 
 
 def ratio(top: str, bottom: str) -> Callable[[Mapping[str, Floats]], Floats]:

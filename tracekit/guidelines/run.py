@@ -100,7 +100,7 @@ def guidelines(
     memory_limit : str, optional
         Most memory DuckDB may use before it spills to disk, such as '2GB'.
     progress : Progress, optional
-        Told of each guideline and replay.
+        Shows each guideline and replay.
 
     Raises
     ------

@@ -37,7 +37,7 @@ def caveats(
 
     `answers` are by name; `guidelines` is the document of `tracekit.guidelines`, which states the nodes without jobs.
     """
-    doubts = []
+    found = []
     gpus = capacity["gpus"]
     shown = capacity["alternatives"].get("observed")
     known = metrics(answers, "overview/summary", "queuing/gpu_time_held")
@@ -50,42 +50,42 @@ def caveats(
         if held is not None:
             part = f"{percent(held)} of {count(gpus)} GPUs, or {percent(held * gpus / shown)} of {count(shown)}"
             text += f": jobs held {part}"
-        doubts.append(f"{text}.")
+        found.append(f"{text}.")
     unused, nodes = _unused(guidelines)
     if unused and nodes and unused >= _IDLE * nodes:
-        doubts.append(
+        found.append(
             f"{count(unused)} of {count(nodes)} nodes ran no job of this log: it may be a part of the load only."
         )
     if held is not None and held < _FEW:
-        doubts.append(
+        found.append(
             f"The jobs of this log hold {percent(held)} of the GPUs: it may be a part of the load only, and does not"
             " show how full the cluster was."
         )
     unknown = known.get("unknown_status_share", 0)
     if unknown >= _MANY:
-        doubts.append(f"How {percent(unknown)} of the jobs ended is unknown.")
+        found.append(f"How {percent(unknown)} of the jobs ended is unknown.")
     if quality["rejected"] > _SOME * quality["records"]:
-        doubts.append(f"{percent(quality['rejected'] / quality['records'])} of the records could not be read.")
-    return doubts + _times(known)
+        found.append(f"{percent(quality['rejected'] / quality['records'])} of the records could not be read.")
+    return found + _times(known)
 
 
-def _times(found: Mapping[str, float]) -> list[str]:
+def _times(known: Mapping[str, float]) -> list[str]:
     """Return caveats about impossible times, and about times that are known only to the hour."""
-    doubts = []
-    impossible, jobs = found.get("impossible_times", 0), found.get("jobs", 0)
+    found = []
+    impossible, jobs = known.get("impossible_times", 0), known.get("jobs", 0)
     if impossible >= _SOME * jobs and impossible:
-        doubts.append(
+        found.append(
             f"{counted(impossible, 'times')} of the log cannot be true, such as an end before its start: the waits and"
             " GPU-hours that need them are unknown."
         )
-    hours, total = found.get("gpu_hours_in_doubt", 0), found.get("gpu_hours", 0)
+    hours, total = known.get("gpu_hours_in_doubt", 0), known.get("gpu_hours", 0)
     if total and hours >= _SOME * total:
-        times = counted(found["hour_in_doubt_times"], "times")
-        doubts.append(
+        times = counted(known["hour_in_doubt_times"], "times")
+        found.append(
             f"{times} of the log may mean either of two instants an hour apart,"
             f" since clocks were changed: the GPU-hours may be off by up to {count(hours)}, {percent(hours / total)}."
         )
-    return doubts
+    return found
 
 
 def _unused(guidelines: dict[str, Any] | None) -> tuple[float, float]:

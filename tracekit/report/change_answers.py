@@ -72,7 +72,7 @@ BY_VC = Question(
     columns=(_C("measure", "text", "what is compared"), _C("vc", "text", "virtual cluster"), *_VALUES),
 )
 COMPARED = (MEASURES, BY_VC)
-"""What a report asks of two periods."""
+"""The questions that a report asks about two periods."""
 
 
 def changed_answers(found: Changes) -> list[Answer | Unanswered]:

@@ -1,4 +1,4 @@
-"""The pieces that all charts share: panels, axes, and the ranges that stand for a distribution.
+"""Parts that all charts share: panels, axes, and lines that show a distribution.
 
 A chart is drawn from the rows of report.json. Colours are CSS variables (see `theme`), legends are lists in the
 page (they wrap on a phone and can be read aloud), widths follow the page.
@@ -18,7 +18,6 @@ from tracekit.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from contextlib import AbstractContextManager
 
     from tracekit.answer import Row
 
@@ -42,7 +41,6 @@ __all__ = [
     "time_axis",
     "time_scale",
     "time_tooltips",
-    "unchecked",
 ]
 
 GPU_CLASSES = ("0", "<1", "1", "2-4", "5-8", ">8")
@@ -77,14 +75,14 @@ class Panel:
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """The legend that a page shows: none for a single colour, unless it tells which size or status is drawn."""
-        lone = len(self.legend) == 1 and not self.legend[0][1].startswith(_TELLING)
+        """The legend that a page shows: none for a single colour, unless that stands for a size or a status."""
+        lone = len(self.legend) == 1 and not self.legend[0][1].startswith(_MEANINGFUL)
         return () if lone else self.legend
 
     def to_dict(self, *, checked: bool = True) -> dict[str, Any]:
         """Return the Vega-Lite specification; the config that all charts share is `theme.chart_config`.
 
-        `checked` holds it against the schema of Vega-Lite, which takes longer than all else.
+        `checked` validates it against the schema of Vega-Lite, which takes longer than everything else.
         """
         with alt.data_transformers.enable(consolidate_datasets=True):
             spec = dict(self.chart.properties(width="container", autosize=_AUTOSIZE).to_dict(validate=checked))
@@ -92,15 +90,8 @@ class Panel:
         return spec
 
 
-def unchecked() -> AbstractContextManager[None]:
-    """Return a context in which charts are built without being held against the schema; tests do that."""
-    from altair.utils.schemapi import debug_mode
-
-    return debug_mode(False)
-
-
-_TELLING = ("var(--class-", "var(--status-")
-"""Colours that name what they stand for, so that one alone tells something too."""
+_MEANINGFUL = ("var(--class-", "var(--status-")
+"""Colours of sizes and statuses, which need a legend even where there is only one."""
 
 _AUTOSIZE: dict[str, Any] = {"type": "fit-x", "contains": "padding"}
 
@@ -250,27 +241,28 @@ def ranges(
 def bars(
     rows: list[Row],
     *,
-    key: str,
-    values: Sequence[str],
-    title: str | None,
     measures: dict[str, str],
     axis_title: str,
+    key: str = "gpu_class",
+    values: Sequence[str] | None = None,
+    title: str | None = "GPUs of the job",
     count: str | None = None,
 ) -> Panel:
     """Return horizontal bars, one a measure and category, for shares [0..1].
 
     Parameters
     ----------
-    key : str
-        Column of the category.
-    values : sequence of str
-        The categories, top to bottom.
     measures : dict
         Column to the words that name it.
+    key : str
+        Column of the category.
+    values : sequence of str, optional
+        The categories, top to bottom; by default those of the rows, in their order.
     count : str, optional
         Column that counts what a row rests on, named as a reader would call it, such as 'jobs'. Bars of rows with
         fewer than `FEW` are pale, with a full outline, and the panel's note says so.
     """
+    values = [row[key] for row in rows] if values is None else values
     names = {m: colour(f"series-{i}") for i, m in enumerate(measures.values(), 1)}
     long = [
         {"key": row[key], "measure": words, "share": row[column], **_few(row, count)}

@@ -1,7 +1,7 @@
 """Put the same answers of several traces side by side.
 
 Rows that stand for the same thing in several traces (a size class, a status, an hour) become one row with the values
-of each; results whose rows are told apart by names of one trace only (users, machines) follow one after another.
+of each; results whose rows are identified by names of one trace (users, machines) follow one after another.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ __all__ = [
 ROW_LIMIT = 2000
 """Most rows of one trace kept in compare.json; tables/ holds all."""
 MOMENT_LIMIT = 50
-"""The same for results that have a row for each moment in time, of which the page shows none."""
+"""The same for results with a row for each moment in time, which the page does not show."""
 
 
 def described(name: str, trace: Trace, path: Path) -> ComparedTrace:
-    """Return what a comparison states about one of its traces."""
+    """Return the description of one of the traces."""
     tables = trace.manifest.tables
     return {
         "name": name,
@@ -88,11 +88,11 @@ _KEYS = {
     "user_share",
     "relaxation",
 }
-"""Columns that tell rows apart where they stand first; shipped queries list their key first."""
+"""Columns that identify rows where they stand first; shipped queries list their key first."""
 
 
 def key_columns(frames: Iterable[pl.DataFrame]) -> list[str]:
-    """Return the columns that tell the rows of every frame apart: the first ones, as many as it takes.
+    """Return the columns that identify the rows of every frame: as many of the first ones as needed.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def compared(
     published: Mapping[str, Sequence[PublishedComparison]],
     file: str,
 ) -> ComparedAnswer:
-    """Return one question with what each trace says to it."""
+    """Return one question with the answer of each trace; `file` has all rows, relative to compare.json."""
     found = {name: a for name, a in answers.items() if isinstance(a, Answer)}
     keys = key_columns(a.frame for a in found.values())
     columns = {c["name"]: c for c in column_infos(next(iter(found.values())))}

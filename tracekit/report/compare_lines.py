@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["allocated", "arrivals", "concentration", "requests"]
 
 _POINTS = 200
-"""Most points of one line; more cannot be told apart."""
+"""Most points of one line; more cannot be distinguished."""
 
 
 def _line(rows: list[Row], colours: dict[str, str], *, x: alt.X, y: alt.Y, detail: str | None = None) -> Panel:

@@ -11,6 +11,7 @@ from tracekit.report.compare_charts import compare_panels, trace_colours
 from tracekit.report.page import anchor, draw_page, panel_views
 from tracekit.report.published import published_view
 from tracekit.report.sections.interface import panels
+from tracekit.report.table_view import plain_cell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +107,7 @@ def _table_view(answer: ComparedAnswer, names: Sequence[str]) -> dict[str, Any]:
 
 
 _BEST = (r"(?!.*harmless).*_share(_mean)?$", r"p50.*|median.*", r"p90.*", r"mean.*|value", r".*")
-"""Which columns say most when not all fit, the best first."""
+"""Which columns are shown when not all fit, the most important first."""
 
 
 def main_measures(columns: Sequence[ColumnInfo], groups: int) -> list[ColumnInfo]:
@@ -181,8 +182,7 @@ def _key_text(key: Row, column: ColumnInfo, *, own_units: bool) -> dict[str, str
         head, unit = text.heading(str(value), key.get("unit"))
         # 'GPUs listed' and 'CPU jobs' need no unit.
         return {"text": head if not unit or unit.lower() in head.lower().split() else f"{head} [{unit}]", "title": ""}
-    shown = text.quantity(value, column["unit"], column["name"])
-    return {"text": shown, "title": text.visible(value) if isinstance(value, str) and shown != value else ""}
+    return plain_cell(value, column["unit"], column["name"])
 
 
 def _cell(row: SharedRow, group: dict[str, Any], column: ColumnInfo) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _cell(row: SharedRow, group: dict[str, Any], column: ColumnInfo) -> dict[str
     values = row["published"].get(trace) if group["published"] else row["values"][trace]
     unit = row["key"].get("unit") if column["unit"] == "see unit" else column["unit"]
     if values is None or name not in values:
-        # A row that a trace does not have is left blank; a value that it cannot tell is a dash.
+        # A row that a trace does not have is left blank; an unknown value is a dash.
         return {"text": "", "number": True, "published": group["published"]}
     value = values[name]
     number = value is None or isinstance(value, int | float)
@@ -215,6 +215,4 @@ def _one_after_another(answer: ComparedAnswer) -> dict[str, Any]:
 
 def _plain(row: Row, column: ColumnInfo) -> dict[str, Any]:
     value = row[column["name"]]
-    shown = text.quantity(value, column["unit"], column["name"])
-    title = text.visible(value) if isinstance(value, str) and shown != value else ""
-    return {"text": shown, "title": title, "number": isinstance(value, int | float)}
+    return {**plain_cell(value, column["unit"], column["name"]), "number": isinstance(value, int | float)}

@@ -61,7 +61,7 @@ class Missing(TypedDict):
 
 
 class ComparedAnswer(TypedDict):
-    """One question, and what each trace says to it."""
+    """One question, and the answer of each trace."""
 
     name: str
     group: str
@@ -71,7 +71,7 @@ class ComparedAnswer(TypedDict):
     findings: dict[str, str]
     """One sentence a trace, where there is something true and useful to say."""
     keys: list[ColumnInfo]
-    """The columns that tell rows apart."""
+    """The columns that identify rows."""
     measures: list[ColumnInfo]
     """The other columns."""
     shared: bool

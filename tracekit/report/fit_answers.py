@@ -88,7 +88,7 @@ MATCH = Question(
     ),
 )
 FITTED = (FAMILY, MATCH, RATE, PROCESS)
-"""What a report asks a model."""
+"""The questions that a report asks about a fitted model."""
 
 
 def fitted_answers(model: WorkloadModel) -> list[Answer | Unanswered]:
@@ -118,7 +118,7 @@ def _family(model: WorkloadModel) -> Answer | Unanswered:
             f"{counted(small, 'groups')} by size and status {'has' if small == 1 else 'have'} less than {LEAST_JOBS}"
             f" jobs and {'takes' if small == 1 else 'take'} the shape of a larger one"
         )
-    # That of the hours stands beside the rate.
+    # The note on unknown hours stands beside the rate.
     model_notes = [note for note in model.document["notes"] if note != HOURS_UNKNOWN]
     notes += model_notes[:NOTES]
     if len(model_notes) > NOTES:
@@ -189,7 +189,7 @@ def _match_rows(model: WorkloadModel, entry: dict[str, Any]) -> list[dict[str, A
     distribution, points = fitted_distribution(model, entry), observed_points(entry)
     if distribution is None:
         return []
-    # A pooled group does not tell it.
+    # A pooled group does not state it.
     censored = entry["right_censored"] / entry["n"] if "right_censored" in entry and entry["n"] else None
     fitted = distribution.quantiles(np.array([share for share, _ in points], float))
     return [

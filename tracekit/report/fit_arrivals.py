@@ -1,4 +1,4 @@
-"""The fitted arrivals as answers of a report: the rate through the week, and whether jobs come in bursts."""
+"""The fitted arrivals as answers of a report: the rate through the week, and whether jobs arrive in bursts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["PROCESS", "RATE", "process_answer", "rate_answer"]
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 NUMBERED_DAYS = tuple(f"day_{number}" for number in range(1, 8))
-"""Columns of a log that does not tell the day of the week."""
+"""Columns of a log whose days of the week are unknown."""
 
 _RATE_RULE = (
     "Jobs submitted in one second, or in one step of a coarser clock, are a batch. The expected batches in an hour are"
@@ -83,9 +83,9 @@ PROCESS = Question(
 )
 
 _FINE = 0.9
-"""Squared variation of independent arrivals from which on the log's clock hardly shows in the gaps."""
+"""Squared variation of independent arrivals above which the step of the log's clock hardly affects the gaps."""
 _LEAST_GROWTH = 0.001
-"""Growth over the log, or fall, below which nothing is said of it."""
+"""Growth over the log, or fall, below which no note mentions it."""
 _KIND_WORDS = {
     "constant": "the same at all hours",
     "hour_of_day": "by hour of the day",
@@ -94,7 +94,7 @@ _KIND_WORDS = {
 
 
 def rate_answer(model: WorkloadModel) -> Answer | Unanswered:
-    """Return fitted and observed batches by hour of the week, and what the rate is made of."""
+    """Return fitted and observed batches by hour of the week, with notes on the form of the rate."""
     arrivals = model.document["arrivals"]
     if arrivals["process"] is None:
         return RATE.unanswered(f"The arrivals could not be fitted: {arrivals['reason']}.")
@@ -197,13 +197,13 @@ _TESTS = {
         "variation_if_independent",
     ),
 }
-"""By name of a statistic: its test, what it is, and the names of its p-value and of what independent arrivals give."""
+"""For each statistic: its test, its meaning, and the keys of its p-value and of its value for independent arrivals."""
 
 
 def _tested(name: str, tests: dict[str, Any]) -> dict[str, Any]:
     part, measure, p_name, independent_name = _TESTS[name]
     value, p = tests[name], tests[p_name]
-    # Models that do not tell it were compared with 1.
+    # Older models, which lack it, were compared with 1.
     independent = tests.get(independent_name, 1.0)
     ratio = value / independent if independent > 0 else None
     excludes = False

@@ -1,4 +1,4 @@
-"""What a fitted workload says of a group of jobs and of the week, for tables and for pictures."""
+"""The fitted distributions of run times and the weekly rates of a model, for tables and charts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WEEK = 168
 _STEEP = 10.0
 """Growth over the log, or fall by this factor, from which on weeks are too unequal for a mean week."""
 _MOST_GROWTH = 700.0
-"""Logarithm of the largest growth that is told: exp(710) is no number."""
+"""Logarithm of the largest growth reported: exp(710) overflows."""
 
 
 def chosen_fit(entry: dict[str, Any]) -> dict[str, Any]:
@@ -102,15 +102,15 @@ def why_undrawn(model: WorkloadModel, entry: dict[str, Any]) -> str | None:
 
 
 def hours_known(model: WorkloadModel) -> bool:
-    """Return whether the log tells hours and days, so that hour 0 of the week is Monday 00:00."""
+    """Return whether the hours and days of the log are known, so that hour 0 of the week is Monday 00:00."""
     return bool(model.document["source"]["hour_of_day_known"])
 
 
 def weekly_rates(model: WorkloadModel) -> list[dict[str, Any]]:
     """Return the batches an hour through the 168 hours of a week: fitted, the mean over the log, and observed.
 
-    The week begins on Monday 00:00, or with the log's first hour where the log does not tell hours and days.
-    `observed` is None in an hour that the log never holds whole, and in a model that does not tell it.
+    The week begins on Monday 00:00, or with the log's first hour where hours are unknown. `observed` is None in
+    an hour that the log never covers completely, and in a model that lacks it.
     """
     from tracekit.fit.rate import HOUR_S, with_hours
 
@@ -145,7 +145,7 @@ def steep(growth: float) -> bool:
 def half_days(model: WorkloadModel) -> float:
     """Return in how many of the last days, or of the first where the rate falls, half of the fitted batches come.
 
-    It is that of the growth alone; the hour of the day moves it by hours at most.
+    Only the growth counts; the hour of the day changes the number by hours at most.
     """
     growth = abs(log_growth(model))
     days = float(model.document["arrivals"]["days"])
@@ -156,7 +156,7 @@ def half_days(model: WorkloadModel) -> float:
 
 
 def growth_words(growth: float) -> str:
-    """Return what a rate does that is multiplied by `growth`.
+    """Return in words how a rate changes that is multiplied by `growth`.
 
     Examples
     --------

@@ -32,7 +32,7 @@ _LIMIT = 5
 
 
 def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: str | None = None) -> list[Headline]:
-    """Return up to five numbers; one that the trace cannot tell is left out, not shown as 0.
+    """Return up to five numbers; one that the trace lacks is left out, not shown as 0.
 
     Each is a metric of a query, but for the number of GPUs, which is the capacity that the report uses. `telemetry`
     says which part of the time utilization covers, where that is not all of it.
@@ -59,7 +59,7 @@ def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: s
 
 
 def _remarks(answers: Mapping[str, Answer], known: Mapping[str, float], capacity: CapacityInfo) -> dict[str, str]:
-    """Return what must be known of a number, by metric: what it leaves out, and what it hides."""
+    """Return remarks on numbers by metric: what each leaves out or hides."""
     jobs = {r["status"]: r["jobs"] or 0 for r in rows_of(answers, "overview/status")}
     unknown = known.get("unknown_status_share", 0)
     running, pending = jobs.get("running", 0), jobs.get("pending", 0)

@@ -1,4 +1,4 @@
-"""A report as Markdown: the same content as the page, without its pictures."""
+"""A report as Markdown: the content of the page without its charts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published numbers as a report states and shows them."""
+"""Published numbers in report.json and on the page."""
 
 from __future__ import annotations
 

@@ -44,16 +44,8 @@ def arrivals_chart(model: WorkloadModel) -> alt.LayerChart:
 def week(rows: list[Row], *, title: str, known: bool = True, legend: bool = False) -> alt.LayerChart:
     """Return batches an hour through the 168 hours of a week: fitted as a line, observed as points.
 
-    Parameters
-    ----------
-    rows : list of dict
-        hour_of_week, fitted, and observed, which may be None.
-    title : str
-        Of the hours.
-    known : bool
-        Whether hour 0 is Monday 00:00; days are numbered otherwise.
-    legend : bool
-        Whether the picture says itself which is which.
+    Rows have hour_of_week, fitted, and observed, which may be None. Where hour 0 is Monday 00:00 (`known`) days have
+    names, else numbers. `legend` adds a legend for a picture outside a page.
     """
     days = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun") if known else tuple(f"day {d}" for d in range(1, 8))
     words = "['" + "','".join(days) + "'][datum.value / 24]"

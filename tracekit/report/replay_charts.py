@@ -25,16 +25,12 @@ def comparison_svg(compared: pl.DataFrame) -> str:
 
     `compared` is what `beside_record` returns.
     """
-    rows = [_named(row) for row in compared.iter_rows(named=True)]
+    rows = [{**row, "policy": shorten(str(row["policy"]))} for row in compared.iter_rows(named=True)]
     panels = [
         _spans(rows, ("avg_jct_s", "p99_jct_s"), "job completion time: mean (dot) to 99th percentile"),
         _spans(rows, ("avg_queue_s", "p99_queue_s"), "queueing: mean (dot) to 99th percentile"),
     ]
     return svg(alt.hconcat(*panels, spacing=30))
-
-
-def _named(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "policy": shorten(str(row["policy"]))}
 
 
 def _spans(rows: list[dict[str, Any]], ends: tuple[str, str], title: str) -> alt.LayerChart:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.structure import AnswerInfo, ColumnInfo
 
-__all__ = ["FILTERS", "ON_PAPER", "WHOLE", "filters_of", "table_view"]
+__all__ = ["FILTERS", "ON_PAPER", "WHOLE", "filters_of", "plain_cell", "table_view"]
 
 
 FILTERS = ("cluster", "vc")
@@ -46,13 +46,13 @@ def table_view(
     answer : AnswerInfo
         Of report.json.
     limit : int
-        Most rows that are seen.
+        Most visible rows.
     later : int
-        Most rows after them that are there for a filter to show, where the result can be narrowed.
+        Most hidden rows after them for a filter to show, where the result can be narrowed.
     choices : mapping, optional
         By column, the number of each value by which the page can be narrowed.
     drawn : bool
-        Whether charts show the rows; on paper a curve is then not told again in numbers.
+        Whether charts show the rows; on paper a curve is then not repeated in numbers.
     """
     places = choices or {}
     filters = [name for name in filters_of(answer) if name in places]
@@ -145,5 +145,10 @@ def _cell(row: Row, name: str, unit: str | None, *, own_units: bool) -> dict[str
         return {"text": text.heading(str(value), row.get("unit"))[0], "title": ""}
     if unit == "sentence" and isinstance(value, str):
         return {"text": text.visible(value), "title": "", "long": True}
+    return plain_cell(value, unit, name)
+
+
+def plain_cell(value: Any, unit: str | None, name: str) -> dict[str, Any]:
+    """Return a value as text, with the whole of a text that was cut as its title."""
     shown = text.quantity(value, unit, name)
     return {"text": shown, "title": text.visible(value) if isinstance(value, str) and shown != value else ""}

@@ -1,4 +1,4 @@
-"""Questions without an answer, put together by why they have none."""
+"""Questions without an answer, grouped by the reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of a fitted workload: observed against fitted run times, and the rate of arrivals through the week."""
+"""Charts of a fitted workload: observed against fitted run times, and the rate of arrivals through the week."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def workload_pictures(model: WorkloadModel) -> dict[str, str]:
 
 
 def undrawn(model: WorkloadModel) -> list[str]:
-    """Return what has no picture, and why."""
+    """Return a sentence for each group without a picture, with the reason."""
     found = []
     arrivals = model.document["arrivals"]
     if arrivals["process"] is None:
@@ -196,7 +196,7 @@ def _log_time(values: list[float]) -> alt.Scale:
 def run_time_chart(model: WorkloadModel, entry: dict[str, Any]) -> alt.HConcatChart:
     """Return three pictures of one group: distribution, survival on log axes, and observed against fitted quantiles.
 
-    Observed is the Kaplan-Meier estimate at the shares that workload.json tells, as far as they stand for a job.
+    Observed is the Kaplan-Meier estimate at the shares in workload.json that correspond to at least one job.
 
     Raises
     ------
@@ -250,7 +250,7 @@ def _who(entry: dict[str, Any]) -> str:
 
 
 def _under(entry: dict[str, Any]) -> list[str]:
-    """Return how many jobs there are, and what a reader should know of them."""
+    """Return the subtitle of a group: its number of jobs, and remarks on them."""
     words = [counted(entry["n"], "jobs")]
     if entry["pooled_to"] is not None:
         of = {"all": "all jobs", "gpu_class": "their size class"}.get(entry["pooled_to"], "their status")

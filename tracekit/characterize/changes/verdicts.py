@@ -76,7 +76,7 @@ def difference(before: Estimate, after: Estimate) -> MeasureDifference:
     few = min(before.days, after.days) < FEWEST_DAYS
     if value is None or few:
         return MeasureDifference(value, None, None, relative, None, None, None)
-    # A period of unusual length has fewer resamples; both sides use the same number.
+    # A period of unusual length has fewer resamples; both periods use the same number.
     n = min(len(before.resampled), len(after.resampled))
     old, new = before.resampled[:n], after.resampled[:n]
     low, high = _ends(new - old)

@@ -39,11 +39,6 @@ _TOKEN = re.compile(
 def required_literals(pattern: str) -> tuple[str, ...]:
     r"""Return texts of which every match of `pattern` contains at least one, in lower case.
 
-    Parameters
-    ----------
-    pattern : str
-        A regular expression that RE2 takes.
-
     Returns
     -------
     tuple of str

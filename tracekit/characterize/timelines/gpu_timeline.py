@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.answer import AnswerColumn, Param
-from tracekit.characterize.occupancy import Spans, never_tried, running, spans, tenants, tries, window_us
+from tracekit.characterize.occupancy import Spans, attempts_sql, no_attempt_sql, running, spans, tenants, window_us
 from tracekit.characterize.quotas import CLUSTER_GPUS, QUOTA, cluster_gpus, quotas
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
 from tracekit.errors import QueryError
@@ -69,7 +69,7 @@ def grid_us(con: duckdb.DuckDBPyConnection, step_s: float, groups: int) -> Ints:
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     groups = tenants(con)
-    source = tries(con)
+    source = attempts_sql(con)
     ran, notes = running(con, source, with_gpus=False)
     waited, lost = _waiting(con, source)
     edges = grid_us(con, float(params["step_s"]), len(groups))
@@ -122,7 +122,7 @@ def _waiting(con: duckdb.DuckDBPyConnection, source: str) -> tuple[Spans, list[s
                    epoch_us(j.submit_time)
             FROM jobs AS j
             JOIN tenant AS t ON j.cluster IS NOT DISTINCT FROM t.cluster AND j.vc IS NOT DISTINCT FROM t.vc
-            WHERE {never_tried(con)}""",
+            WHERE {no_attempt_sql(con)}""",
         {"last": window and window[1]},
     )
     return found, [f"{lost:,} waits whose length is unknown or below zero are left out"] if lost else []

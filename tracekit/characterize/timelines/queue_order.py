@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.answer import AnswerColumn
-from tracekit.characterize.occupancy import never_tried, running, tenants, tries, window_us
+from tracekit.characterize.occupancy import attempts_sql, no_attempt_sql, running, tenants, window_us
 from tracekit.characterize.placeable import free_nodes
 from tracekit.characterize.quotas import quotas
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
@@ -28,7 +28,7 @@ __all__ = ["TIMELINE"]
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     groups = tenants(con)
-    source = tries(con)
+    source = attempts_sql(con)
     window = window_us(con)
     # A job that waits when the trace ends has waited through all its starts.
     queued = con.sql(
@@ -45,7 +45,7 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
                        coalesce(epoch_us(j.end_time), CASE WHEN j.status = 'pending' THEN $beyond END) AS until
                 FROM job_classes AS j
                 JOIN tenant AS t ON j.cluster IS NOT DISTINCT FROM t.cluster AND j.vc IS NOT DISTINCT FROM t.vc
-                WHERE j.gpu_count > 0 AND {never_tried(con)})
+                WHERE j.gpu_count > 0 AND {no_attempt_sql(con)})
             WHERE since <= until""",
         params={"beyond": window and window[1] + 1},
     ).pl()

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.answer import AnswerColumn, Param
-from tracekit.characterize.occupancy import running, tenants, time_true, tries
+from tracekit.characterize.occupancy import attempts_sql, running, tenants, time_true
 from tracekit.characterize.placeable import free_nodes
 from tracekit.characterize.quotas import QUOTA, quotas
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
@@ -45,7 +45,7 @@ JOB_COLUMNS = (
 
 def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
     groups = tenants(con)
-    source = tries(con)
+    source = attempts_sql(con)
     waits = con.sql(
         f"""SELECT w.job_id, w.attempt, t.cluster, t.vc, w.code, w.job_gpus AS gpu_count, w.gpu_class, w.class_order,
                    epoch_us(w.start_time) AS until, CAST(round(w.wait_s * 1000000) AS BIGINT) AS wait_us

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _ALL = "all jobs"
 _NAMED = 3
-"""Changes that a sentence tells."""
+"""Most changes named in a sentence."""
 _DRAWN = 15
 """Most changes of a part of the jobs that are drawn."""
 _FURTHEST = 3.0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _ALL = "all"
 _LEVEL = 0.05
-"""p-value up to which a misfit is told as more than chance."""
+"""p-value up to which a misfit counts as more than chance."""
 _FAMILIES = {
     "expon": "an exponential",
     "lognorm": "a lognormal",
@@ -66,7 +66,7 @@ def family_finding(rows: list[Row], _: TraceFacts) -> str | None:
     )
     if whole["p"] is None:
         return text
-    # The test is made with a part of the jobs, so that it says nothing about small gaps of all of them.
+    # The test uses a part of the jobs, so that it cannot find small gaps of all of them.
     part = whole.get("p_jobs")
     of = "" if part is None or part >= whole["jobs"] else f" of {count(part)} of these jobs"
     more = "more" if whole["p"] <= _LEVEL else "no more"
@@ -79,24 +79,14 @@ def family_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     if not shown:
         return []
     order = [c for c in (_ALL, *GPU_CLASSES) if c in {r["gpu_class"] for r in shown}]
-    panel = bars(
-        shown,
-        key="gpu_class",
-        values=order,
-        title="GPUs of the job",
-        measures={"ks": "largest gap (KS)"},
-        axis_title="largest gap of fitted and observed share, KS",
-    )
-    return [
-        Panel(
-            panel.chart,
-            note="Run time until the end, fitted against observed; the shorter the bar, the better the fit.",
-        )
-    ]
+    axis = "largest gap of fitted and observed share, KS"
+    panel = bars(shown, measures={"ks": "largest gap (KS)"}, axis_title=axis, values=order)
+    note = "Run time until the end, fitted against observed; the shorter the bar, the better the fit."
+    return [Panel(panel.chart, note=note)]
 
 
 def match_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say the middle and the last hundredth of all jobs, observed and fitted."""
+    """State the median and the 99th percentile of all jobs, observed and fitted."""
     by = {r["share"]: r for r in rows if r["gpu_class"] == _ALL}
     if 0.5 not in by:
         return None
@@ -147,7 +137,7 @@ def match_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
 
 
 def rate_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say the mean rate, the busiest and the quietest hour of the week, and how far off observed hours are."""
+    """State the mean rate, the busiest and the quietest hour of the week, and how far off observed hours are."""
     week_rows, known = _weekly(rows)
     rates = axis_values(week_rows, ("fitted",))
     if not rates:
@@ -225,7 +215,7 @@ def rate_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
 
 
 def process_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say whether jobs come in bursts, and what the model draws therefore."""
+    """Say whether jobs arrive in bursts, and which process the model draws from."""
     by = {r.get("name"): r for r in rows}
     chosen = next((r["name"] for r in rows if r["part"] == "process" and r.get("decides")), None)
     tested = [name for name in _VARIED if name in by and by[name]["ratio"] is not None]

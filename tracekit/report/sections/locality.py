@@ -147,20 +147,8 @@ def relaxation_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     shown = _spread_shares(rows)
     if not shown:
         return []
-    measure = {"share": "on more nodes than needed"}
-    classes = [r["gpu_class"] for r in shown]
     axis = "share of jobs on more nodes than needed"
-    return [
-        bars(
-            shown,
-            key="gpu_class",
-            values=classes,
-            title="GPUs of the job",
-            measures=measure,
-            axis_title=axis,
-            count="jobs",
-        )
-    ]
+    return [bars(shown, measures={"share": "on more nodes than needed"}, axis_title=axis, count="jobs")]
 
 
 def utilization_by_spread_finding(rows: list[Row], facts: TraceFacts) -> str | None:
@@ -253,7 +241,7 @@ def utilization_by_colocation_finding(rows: list[Row], facts: TraceFacts) -> str
         return None
     size = max(both, key=lambda g: min(alone[g]["samples"], beside[g]["samples"]))
     seen = facts.telemetry.of_size(size) if facts.telemetry.attempts else None
-    of = "attempts" if seen is None else f"the {counted(seen, 'attempts')} watched"
+    of = "attempts" if seen is None else f"the {counted(seen, 'attempts')} with samples"
     return (
         f"GPUs of {of} of {gpus(size)} were {alone[size]['mean_pct']:.1f} % busy on average while no other job held"
         f" GPUs of their nodes, and {beside[size]['mean_pct']:.1f} % while one did.{_beware([seen])}"

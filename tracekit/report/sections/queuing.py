@@ -29,7 +29,7 @@ TENANTS = 12
 """Most VCs drawn."""
 
 _OUTSTANDING = 1 / 3
-"""Part of all time waited from which on a VC is named."""
+"""Share of all time waited from which on a VC is named."""
 
 
 def run_time_finding(rows: list[Row], _: TraceFacts) -> str | None:
@@ -101,7 +101,7 @@ def _where(rows: list[Row]) -> str:
     """Name the VC in which most of the time is waited, where one stands out."""
     vcs = [_pooled([r for r in rows if r["vc"] == vc], "vc") for vc in {r["vc"] for r in rows}]
     known = [v for v in vcs if v is not None]
-    # A report may hold the first rows of a long result only, which tell nothing of the whole.
+    # A report may hold only the first rows of a long result, which do not represent the whole.
     if len(known) < 2 or len(rows) >= ROW_LIMIT:
         return ""
     waits, waited = sum(v["waits"] for v in known), sum(v["waits"] * v["mean_s"] for v in known)

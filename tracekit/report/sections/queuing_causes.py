@@ -77,16 +77,7 @@ def causes_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     for name, measures, axis in kinds:
         present = {c: words for c, words in measures.items() if any(r[c] is not None for r in known)}
         if any(r[c] for r in known for c in present):
-            panel = bars(
-                known,
-                key="gpu_class",
-                values=[r["gpu_class"] for r in known],
-                title="GPUs of the job",
-                measures=present,
-                axis_title=axis,
-                count="waits",
-            )
-            drawn.append(replace(panel, title=name))
+            drawn.append(replace(bars(known, measures=present, axis_title=axis, count="waits"), title=name))
     return drawn
 
 
@@ -143,17 +134,8 @@ def order_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     known = [r for r in rows if r["out_of_order_share"] is not None]
     if not any(r["out_of_order_share"] for r in known):
         return []
-    return [
-        bars(
-            known,
-            key="gpu_class",
-            values=[r["gpu_class"] for r in known],
-            title="GPUs of the job",
-            measures={"out_of_order_share": "starts that overtook another job"},
-            axis_title="share of the starts",
-            count="starts",
-        )
-    ]
+    measures = {"out_of_order_share": "starts that overtook another job"}
+    return [bars(known, measures=measures, axis_title="share of the starts", count="starts")]
 
 
 PRESENTATIONS = (

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.report.sections.interface import TraceFacts
 
 FEW_HELD = 0.05
-"""Share of the GPUs held below which the log hardly holds all jobs of the cluster."""
+"""Share of the GPUs held below which the log probably lacks jobs of the cluster."""
 
 CLUSTERS = 4
 """Most clusters drawn."""
@@ -44,7 +44,7 @@ def held_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 
 def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
-    """Say how much was held at most, and when most was waited for."""
+    """Say how many GPUs jobs held at most, and when the queue was longest."""
     if not any(r["running_gpus"] for r in rows):
         return None
     times = len({r["time"] for r in rows})
@@ -81,7 +81,7 @@ def no_vc_timeline(_: list[Row], facts: TraceFacts) -> str | None:
 def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str:
     """Name the VC that waits for most GPUs, and the one that holds most."""
     if len(rows) >= ROW_LIMIT:
-        # A report holds the first rows of a long result only, which tell nothing of the whole time.
+        # A report holds only the first rows of a long result, which do not represent the whole time.
         return "The table shows the means of the first intervals, its file those of all."
     means = _means(rows)
     most = max(means, key=lambda m: (m["running_gpus"], str(m["vc"])))
@@ -157,7 +157,7 @@ def timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
 
 
 def fragmentation_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say which part of the free GPUs a large gang could have used."""
+    """Say which share of the free GPUs a large gang could have used."""
     free = sum(r["free_gpus"] for r in rows)
     if not free:
         return "No GPU was free at any of the moments looked at." if rows else None

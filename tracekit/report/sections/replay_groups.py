@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def classes_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Name the policy with the shortest mean wait for the smallest and the largest GPU jobs, of those told of."""
+    """Name the policy with the shortest mean wait for the smallest and the largest GPU jobs, of those reported."""
     rows = in_panel_order(rows)
     found = []
     for name in GPU_CLASSES[1:]:
@@ -122,12 +122,12 @@ _VC_NOT_TOLD = (
 
 
 def _comparable(rows: list[Row]) -> list[Row]:
-    """Return the rows of the first policy, and those of others whose effect can be told."""
+    """Return the rows of the first policy, and those of others whose effect is reported."""
     return [r for r in rows if r["policy"] == rows[0]["policy"] or r.get("effect_told")]
 
 
 def _incomparable(rows: list[Row]) -> bool:
-    """Return whether of several policies none has an effect that can be told."""
+    """Return whether none of several policies has an effect that is reported."""
     return len({r["policy"] for r in rows}) > 1 == len({r["policy"] for r in _comparable(rows)})
 
 
@@ -161,7 +161,7 @@ def _instead(worst: Row, rows: list[Row]) -> str:
 
 
 def assumptions_finding(rows: list[Row], _: TraceFacts) -> str | None:
-    """Say how many there are."""
+    """Say how many assumptions there are."""
     names = len({r["id"] for r in rows})
     more = ", some with other values for some policies" if names < len(rows) else ""
     return (

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from tracekit.report.sections.interface import TraceFacts
 
 POINTS = 60
-"""Most points of a curve; more cannot be told apart on a page."""
+"""Most points of a curve; more cannot be distinguished on a page."""
 
 HEAVIEST = 0.1
-"""The share of the users that a sentence speaks of, where there are enough of them."""
+"""The share of users in the sentence, where there are enough users."""
 
 _CURVES = {"gpu_time_share": "GPU time", "cpu_time_share": "CPU time"}
 
@@ -47,7 +47,7 @@ def concentration_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     have = {c: words for c, words in _CURVES.items() if any(r[c] is not None for r in rows)}
     if not have or len(rows) < 2:
         return []
-    # The curve bends at its beginning: the first users all count, of the others a few do.
+    # The curve bends at its beginning: it has all of the first users and a sample of the others.
     picked = {*range(min(POINTS // 2, len(rows))), *range(0, len(rows), -(-len(rows) * 2 // POINTS)), len(rows) - 1}
     colours = {words: colour(f"series-{i}") for i, words in enumerate(have.values(), 1)}
     shown = [

@@ -210,7 +210,7 @@ PRESENTATIONS = (
         "utilization/idle_jobs",
         finding=idle_finding,
         chart=idle_chart,
-        without_rows="No job that was watched held GPUs for an hour or more at 10 % utilization or less.",
+        without_rows="No job with telemetry held GPUs for an hour or more at 10 % utilization or less.",
     ),
     Presentation("utilization/host", finding=host_finding, chart=host_chart),
 )

@@ -124,7 +124,7 @@ def hour_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
             "Computing",
             percent_axis("utilization"),
             ".1%",
-            "Mean of all GPUs that telemetry watches, held or not.",
+            "Mean of all GPUs with telemetry, held or not.",
         ),
         ("jobs", "Submitted", _jobs_axis("jobs"), ",.1f", "Mean number of jobs in this hour of a day."),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import altair as alt
@@ -38,17 +39,22 @@ def gpu_request_finding(rows: list[Row], _: TraceFacts) -> str | None:
 
 def gpu_request_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw share of jobs beside share of GPU time, by number of GPUs."""
-    kept = sorted(sorted(rows, key=lambda r: (-r["jobs"], r["gpu_count"]))[:REQUESTS], key=lambda r: r["gpu_count"])
-    named = [{**r, "key": count(r["gpu_count"])} for r in kept]
+    axis = "share of jobs of known size"
+    return _commonest(rows, "gpu_count", title="GPUs asked for", axis=axis, what="commonest requests")
+
+
+def _commonest(rows: list[Row], column: str, *, title: str, axis: str, what: str) -> list[Panel]:
+    """Draw share of jobs beside share of GPU time, by the commonest values of a column."""
+    kept = sorted(sorted(rows, key=lambda r: (-r["jobs"], r[column]))[:REQUESTS], key=lambda r: r[column])
+    if not kept:
+        return []
+    named_rows = [{**r, "key": count(r[column])} for r in kept]
     measures = {"jobs_share": "share of jobs", "gpu_hours_share": "share of GPU time"}
     known = {k: v for k, v in measures.items() if any(r.get(k) is not None for r in kept)}
-    keys = list(dict.fromkeys(r["key"] for r in named))
-    panel = bars(
-        named, key="key", values=keys, title="GPUs asked for", measures=known, axis_title="share of jobs of known size"
-    )
+    keys = list(dict.fromkeys(r["key"] for r in named_rows))
+    panel = bars(named_rows, key="key", values=keys, title=title, measures=known, axis_title=axis)
     left = len(rows) - len(kept)
-    note = f"Drawn: the {len(kept)} commonest requests; {left} more in the table." if left else ""
-    return [Panel(panel.chart, panel.legend, note=note)]
+    return [replace(panel, note=f"Drawn: the {len(kept)} {what}; {left} more in the table." if left else "")]
 
 
 RECURRING = 5
@@ -80,18 +86,8 @@ def gangs_finding(rows: list[Row], _: TraceFacts) -> str | None:
 def gangs_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
     """Draw share of jobs beside share of GPU time, by gang size."""
     known = [r for r in rows if r["instance_count"] is not None]
-    commonest = sorted(known, key=lambda r: (-r["jobs"], r["instance_count"]))[:REQUESTS]
-    kept = sorted(commonest, key=lambda r: int(r["instance_count"]))
-    if not kept:
-        return []
-    rows_named = [{**r, "key": count(r["instance_count"])} for r in kept]
-    measures = {"jobs_share": "share of jobs", "gpu_hours_share": "share of GPU time"}
-    have = {k: v for k, v in measures.items() if any(r.get(k) is not None for r in kept)}
-    keys = [r["key"] for r in rows_named]
-    panel = bars(rows_named, key="key", values=keys, title="instances", measures=have, axis_title="share of all jobs")
-    left = len(known) - len(kept)
-    note = f"Drawn: the {len(kept)} commonest gang sizes; {left} more in the table." if left else ""
-    return [Panel(panel.chart, panel.legend, note=note)]
+    axis = "share of all jobs"
+    return _commonest(known, "instance_count", title="instances", axis=axis, what="commonest gang sizes")
 
 
 def recurrence_finding(rows: list[Row], _: TraceFacts) -> str | None:
