@@ -22,6 +22,7 @@ ROOMS = (
     ("trace_writer",),
     ("ingest", "characterize", "fit", "replay", "policies", "export"),
     ("calibration",),
+    ("capacity_plan",),
     ("guidelines",),
     ("report",),
     ("analysis", "comparison"),
