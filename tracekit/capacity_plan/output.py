@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tracekit.outputs import StagedFolder, output_errors
+from tracekit.text import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,7 @@ def write_plan(made: CapacityPlan, staged: StagedFolder, draw: Callable[[dict[st
     staged.commit()
 
 
-_COLUMNS = (
+_COLUMNS = (  # a wait that is not known is that of jobs that never start
     ("mean wait", "mean_wait_s"),
     ("median wait", "p50_wait_s"),
     ("p90 wait", "p90_wait_s"),
@@ -56,8 +57,6 @@ _COLUMNS = (
 
 def table_rows(made: CapacityPlan) -> tuple[list[str], list[list[object]]]:
     """Return headers and rows of the table that a terminal shows: waits in words, shares in percent."""
-    from tracekit.text import duration
-
     headers = ["nodes", "GPUs", *(title for title, _ in _COLUMNS), "p90 interval", "GPU time held [%]"]
     several = {
         title: key
@@ -68,9 +67,9 @@ def table_rows(made: CapacityPlan) -> tuple[list[str], list[list[object]]]:
     headers = [*several, *headers, *(["start in time [%]", "target"] if target else []), *(["cost a day"] * costs)]
     rows = []
     for row in made.capacity:
-        waits = [None if row[key] is None else duration(row[key]) for _, key in _COLUMNS]
+        waits = [_or_never(row[key]) for _, key in _COLUMNS]
         ends = [row["p90_wait_low_s"], row["p90_wait_high_s"]]
-        between = None if ends[0] is None else f"{duration(ends[0])} to {_or_never(ends[1])}"
+        between = f"{_or_never(ends[0])} to {_or_never(ends[1])}"
         held = None if row["held_share"] is None else round(100 * row["held_share"], 1)
         cells: list[object] = [*(row[key] for key in several.values()), row["nodes"], row["gpus"]]
         cells += [*waits, between, held]
@@ -84,6 +83,4 @@ def table_rows(made: CapacityPlan) -> tuple[list[str], list[list[object]]]:
 
 
 def _or_never(seconds: float | None) -> str:
-    from tracekit.text import duration
-
     return "never" if seconds is None else duration(seconds)

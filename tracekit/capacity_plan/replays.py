@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
@@ -73,6 +73,7 @@ class PlanBasis:
     seed: int
     limit_s: float | None
     """The wait of the target [s]."""
+    _clusters: dict[Capacity, Cluster] = field(default_factory=dict)
 
     def figures(self, number: int, runs: Iterable[PlannedRun]) -> list[Floats]:
         """Return the `FIGURES` of one resample in each of some runs, those of one growth side by side."""
@@ -87,7 +88,9 @@ class PlanBasis:
     def _replayed(self, run: PlannedRun, sample: Resample) -> Floats:
         from tracekit.replay.engine.run import simulate
 
-        cluster = resized(self.cluster, run.capacity, sample.begin_ms)
+        if run.capacity not in self._clusters:
+            self._clusters[run.capacity] = resized(self.cluster, run.capacity, sample.begin_ms)
+        cluster = self._clusters[run.capacity]
         policy = named_policy(run.policy)
         mechanism = policy.mechanism(sample.jobs, cluster, self.models, self.seed)
         places = assign(sample.jobs, cluster)

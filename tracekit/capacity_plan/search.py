@@ -63,8 +63,8 @@ def interval(values: Floats) -> tuple[float, float]:
 def default_numbers(axis: NodeAxis, offered_nodes: float) -> list[int]:
     """Return the numbers of nodes to look at where none are asked for.
 
-    Eight in equal ratios, from where the load fills every GPU to twice the nodes that there are, and those that there
-    are; at least the load needs nodes, at least one.
+    Eight in equal ratios, and those that there are. They begin where the load fills every GPU, yet not below a quarter of
+    the nodes that there are, nor above these; they end at twice of what there are, or of what the load fills.
 
     Parameters
     ----------
@@ -72,11 +72,9 @@ def default_numbers(axis: NodeAxis, offered_nodes: float) -> list[int]:
     offered_nodes : float
         Nodes that the offered load keeps busy.
     """
-    low = max(int(np.ceil(offered_nodes)), 1)
-    high = 2 * max(axis.now, low, 1)
-    low = min(low, max(axis.now, 1))
-    found = {round(n) for n in np.geomspace(low, high, _GRID).tolist()} | {max(axis.now, 1)}
-    return sorted(found)
+    now, filled = max(axis.now, 1), max(int(np.ceil(offered_nodes)), 1)
+    low, high = min(max(filled, -(-now // 4)), now), 2 * max(now, filled)
+    return sorted({round(n) for n in np.geomspace(low, high, _GRID).tolist()} | {now})
 
 
 def steps_up(now: int) -> list[int]:
