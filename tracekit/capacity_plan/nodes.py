@@ -80,7 +80,8 @@ def resized(cluster: Cluster, capacity: Capacity, later_ms: int = 0) -> Cluster:
     """Return a cluster with other numbers of nodes, and all its changes so much later.
 
     The nodes of a model are dropped or repeated in proportion over its racks and VCs, as `repeated` does, in whole
-    nodes that add up to the capacity; copies are away when their originals are. Quotas grow as the GPUs do.
+    nodes that add up to the capacity, at least one each where there are enough; copies are away when their originals
+    are. Quotas grow as the GPUs do.
 
     Parameters
     ----------
@@ -106,7 +107,7 @@ def _numbered(nodes: Sequence[Node], number: int) -> list[Node]:
     for node in nodes:
         key = (node.domain, node.rack)
         groups[key] = groups.get(key, 0) + 1
-    wanted = dict(zip(groups, shares_of(np.array(list(groups.values())), number).tolist(), strict=True))
+    wanted = dict(zip(groups, _shares(list(groups.values()), number), strict=True))
     most = max((count / groups[key] for key, count in wanted.items()), default=0.0)
     found = []
     for node in repeated(nodes, most) if most else ():
@@ -114,6 +115,17 @@ def _numbered(nodes: Sequence[Node], number: int) -> list[Node]:
         if wanted[key] > 0:
             wanted[key] -= 1
             found.append(node)
+    return found
+
+
+def _shares(sizes: list[int], number: int) -> list[int]:
+    """Return so many nodes in proportion to the sizes of groups; each group has one as long as there are enough."""
+    shares = shares_of(np.array(sizes), number)
+    if number >= len(sizes):
+        for empty in np.flatnonzero(shares == 0):
+            shares[int(np.argmax(shares))] -= 1
+            shares[empty] = 1
+    found: list[int] = shares.tolist()
     return found
 
 

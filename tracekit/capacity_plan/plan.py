@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.calibration.score import GRADES
+from tracekit.calibration.score import GRADES, NEAR_S
 from tracekit.capacity_plan.days import DayPool
 from tracekit.capacity_plan.growth import load_growth, weekly_gpu_hours
 from tracekit.capacity_plan.nodes import NodeAxis, resized, settled_nodes
@@ -41,6 +41,8 @@ TWIN = "twin"
 """What the policy of the twin is called."""
 _FEWEST_JOBS = 20
 """Jobs whose wait counts that a log needs, so that drawn days nearly always have some."""
+_APART = 0.1
+"""A mean wait with drawn days is worth a word where it is off by so much of the log's own order [1]; our choice."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,7 @@ class CapacityPlan:
         parts = [] if one.policy == TWIN else [f"under {one.policy}"]
         parts += [] if one.growth == 1 else [f"with {one.growth:g} times the jobs"]
         head = f"{', '.join(parts)}: " if parts else ""
-        return (
-            f"{head}{one.sentence(target, self.question.group.words, what)}; now there are {self.recorded['varied']:,}"
-        )
+        return f"{head}{one.sentence(target, self.question.group.words, what)}; the cluster has {self.recorded['varied']:,}"
 
     @property
     def cheapest(self) -> dict[str, Any] | None:
@@ -291,14 +291,15 @@ def _caveats(here: WaitCurve, axis: NodeAxis, recorded: Mapping[str, Any], *, jo
     twin = recorded["twin_mean_wait_s"]
     if twin is not None and len(waits):
         low, high = interval(waits)
-        if not low <= twin <= high:
+        apart = abs(float(waits.mean()) - twin)
+        if not low <= twin <= high and apart > max(NEAR_S, _APART * twin):
             found.append(
                 f"with the days of the log in their own order the twin waits {duration(twin)} in the mean, with drawn "
                 f"days {duration(float(waits.mean()))} ({duration(low)} to {duration(high)}): what lasts over days in "
                 "the log, such as a long queue or a rise of the load, is not in the plan"
             )
     if jobs_left:
-        found.append(f"{counted(jobs_left, 'jobs')} that the twin never starts are left out of the plan")
+        found.append(f"left out of the plan: {counted(jobs_left, 'jobs')} that the twin never starts")
     return found
 
 
@@ -321,7 +322,7 @@ def _assumptions(
         ),
         "intervals": (
             f"{percent(interval_share(question.resamples))} of such months lie inside: {question.resamples} are drawn; "
-            "how far the twin is from the log is not in them"
+            "which days the log happened to hold is in them, how far the twin is from the log is not"
         ),
     }
     if question.growths != (1.0,):

@@ -27,9 +27,9 @@ def capacity_row(
 
     Keys: policy, growth, nodes, gpus, by_model (NULL with one model); mean, p50, p90 and p99_wait_s,
     within_target_share, held_share, each the mean over resamples, with the ends of its interval (_low_s and _high_s,
-    _low and _high); meets_target; jobs_per_day; offered_share (GPU time asked for / that of the GPUs); never_start_share;
-    owning_cost_per_day, waiting_cost_per_day (of all jobs) and cost_per_day, their sum. A wait is NULL where jobs that
-    decide it never start.
+    _low and _high); meets_target; jobs_per_day; offered_share (GPU time asked for / that of the GPUs);
+    never_start_share; owning_cost_per_day, waiting_cost_per_day (of all jobs) and cost_per_day, their sum. A wait is
+    NULL where jobs that decide it never start.
 
     Parameters
     ----------

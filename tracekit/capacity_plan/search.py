@@ -63,8 +63,8 @@ def interval(values: Floats) -> tuple[float, float]:
 def default_numbers(axis: NodeAxis, offered_nodes: float) -> list[int]:
     """Return the numbers of nodes to look at where none are asked for.
 
-    Eight in equal ratios, and those that there are. They begin where the load fills every GPU, yet not below a quarter of
-    the nodes that there are, nor above these; they end at twice of what there are, or of what the load fills.
+    Eight in equal ratios, and those that there are. They begin where the load fills every GPU, yet not below a quarter
+    of the nodes that there are, nor above these; they end at twice of what there are, or of what the load fills.
 
     Parameters
     ----------
