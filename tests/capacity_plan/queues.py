@@ -91,7 +91,7 @@ def twin_of(
     vc: Sequence[str] | str = "vc",
     rules: Rules | None = None,
 ) -> ClusterCalibration:
-    """Return some rules, first in, first out by default, as the twin of jobs (submit, GPUs, run) that started so [s]."""
+    """Return some rules, first in, first out by default, as the twin of jobs (submit, GPUs, run) that began so [s]."""
     jobs = make_jobs(
         rows,
         vc=vc,

@@ -12,7 +12,7 @@ are g times the jobs a day in expectation, with bursts as large as those of the 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -172,7 +172,9 @@ class DayPool:
 
 def _gathered(jobs: Jobs, rows: Ints) -> Jobs:
     """Return some jobs, in this order and as often as they are named; when they ran is unknown."""
-    arrays = {f.name: v[rows] for f in fields(jobs) if isinstance(v := getattr(jobs, f.name), np.ndarray)}
+    arrays: dict[str, Any] = {
+        f.name: v[rows] for f in fields(jobs) if isinstance(v := getattr(jobs, f.name), np.ndarray)
+    }
     unknown = np.full(len(rows), -1, np.int64)
     arrays |= {"recorded_start_ms": unknown, "recorded_end_ms": unknown}
     return replace(jobs, job_id=jobs.job_id.gather(rows), **arrays)

@@ -85,7 +85,8 @@ class CapacityPlan:
         parts = [] if one.policy == TWIN else [f"under {one.policy}"]
         parts += [] if one.growth == 1 else [f"with {one.growth:g} times the jobs"]
         head = f"{', '.join(parts)}: " if parts else ""
-        return f"{head}{one.sentence(target, self.question.group.words, what)}; the cluster has {self.recorded['varied']:,}"
+        answer = one.sentence(target, self.question.group.words, what)
+        return f"{head}{answer}; the cluster has {self.recorded['varied']:,}"
 
     @property
     def cheapest(self) -> dict[str, Any] | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
 from tracekit.capacity_plan.nodes import resized
+from tracekit.errors import UsageError
 from tracekit.interruption import end_process, forget, remember
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.registry import named_policy
@@ -202,7 +204,7 @@ class PlanReplays:
         Raises
         ------
         UsageError
-            A policy cannot run on these jobs.
+            A policy cannot run on these jobs, or a process ended before its work was done.
         """
         asked = list(dict.fromkeys(runs))
         missing = sorted((r for r in asked if r not in self._known), key=lambda r: r.growth)
@@ -221,8 +223,12 @@ class PlanReplays:
         if self._pool is None:
             for number in numbers:
                 yield self._basis.figures(number, runs)
-        else:
+            return
+        try:
             yield from self._pool.map(_in_process, numbers, [runs] * self._resamples)
+        except BrokenProcessPool as error:
+            what = "a process of the plan ended: memory may have run out"
+            raise UsageError(what, where="--workers", hint="use fewer of them") from error
 
 
 def _end_children() -> None:
