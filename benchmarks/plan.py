@@ -19,11 +19,11 @@ import polars as pl
 
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.search import Settings, Workbench
-from tracekit.capacity_plan.nodes import Node, Quotas, make_cluster
 from tracekit.capacity_plan.plan import plan_cluster
 from tracekit.capacity_plan.question import PlanQuestion
 from tracekit.capacity_plan.target import wait_target
 from tracekit.capacity_plan.twins import scored
+from tracekit.replay.clusters.nodes import Node, Quotas, make_cluster
 from tracekit.replay.jobs import Jobs
 
 NODES, DAYS, LOAD, LIMIT_S = 32, 60, 0.85, 120.0

@@ -95,14 +95,14 @@ def test_growth_adds_whole_users_of_another_day() -> None:
         counts.update(np.bincount(days).tolist())
     assert set(counts) == {6, 9, 12}
     days_in_all = sum(counts.values())
-    low, high = stats.binom.ppf([0.0005, 0.9995], 2 * days_in_all, 0.5)
+    low, high = (float(stats.binom.ppf(q, 2 * days_in_all, 0.5)) for q in (0.0005, 0.9995))
     assert low <= counts[9] + 2 * counts[12] <= high
 
 
 def test_growth_adds_jobs_without_a_user_one_by_one_and_can_take_away() -> None:
     pool = pool_of(6, per_day=10, user=None)
     jobs = sum(len(pool.resample(number, 0.3, 0).jobs) for number in range(50))
-    low, high = stats.binom.ppf([0.0005, 0.9995], 50 * 7 * 10, 0.3)
+    low, high = (float(stats.binom.ppf(q, 50 * 7 * 10, 0.3)) for q in (0.0005, 0.9995))
     assert low <= jobs <= high
 
 

@@ -22,7 +22,7 @@ def test_a_load_that_doubles_every_four_weeks_fills_the_cluster_when_it_must() -
     # 84 GPU-hours in the last of 8 weeks keep half a GPU busy; 4 GPUs are 8 times that: 12 weeks later.
     hours = 84 * 2 ** ((np.arange(8) - 7) / 4)
     hours *= np.exp([0.001, -0.001] * 4)  # so that there is something to estimate an error of
-    found = load_growth(hours, 4)
+    found = load_growth(hours.astype(np.float64), 4)
     assert found is not None
     assert found.per_week_share == pytest.approx(2**0.25 - 1, abs=0.001)
     assert found.offered_share == pytest.approx(0.125, abs=0.001)
@@ -36,11 +36,11 @@ def test_a_load_that_doubles_every_four_weeks_fills_the_cluster_when_it_must() -
 
 def test_a_full_cluster_is_said_to_be_full_and_a_slow_growth_not_to_fill_it() -> None:
     steps = np.exp([0.0001, -0.0001] * 4)
-    full = load_growth(1000 * 1.05 ** np.arange(8) * steps, 4)
+    full = load_growth((1000 * 1.05 ** np.arange(8) * steps).astype(np.float64), 4)
     assert full is not None
     assert full.fills_after_weeks == 0
     assert full.sentence.endswith("have reached all that the cluster can give")
-    slow = load_growth(1.001 ** np.arange(8) * np.exp([1e-6, -1e-6] * 4), 4000)
+    slow = load_growth((1.001 ** np.arange(8) * np.exp([1e-6, -1e-6] * 4)).astype(np.float64), 4000)
     assert slow is not None
     assert (slow.fills_after_weeks, slow.fills_high_weeks) == (None, None)
     assert slow.sentence.endswith("within ten years")
@@ -59,7 +59,7 @@ def drawn(growth: float, seed: int, weeks: int = 16, alike: float = 0.0) -> Load
     noise = random.normal(0, 0.2, weeks)
     for week in range(1, weeks):
         noise[week] = alike * noise[week - 1] + np.sqrt(1 - alike**2) * noise[week]
-    return load_growth(100 * (1 + growth) ** np.arange(weeks) * np.exp(noise), 8)
+    return load_growth(np.asarray(100 * (1 + growth) ** np.arange(weeks) * np.exp(noise), np.float64), 8)
 
 
 def test_loads_that_do_not_grow_are_rarely_said_to() -> None:

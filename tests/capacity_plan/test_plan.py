@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from multiprocessing import Pipe
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tests.replay.builders import make_cluster
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.search import Settings
 from tracekit.capacity_plan.plan import TWIN, CapacityPlan, no_plan, plan_cluster
+from tracekit.capacity_plan.processes import received
 from tracekit.capacity_plan.question import HourlyCosts, PlanQuestion
 from tracekit.capacity_plan.target import JobGroup, wait_target
 from tracekit.capacity_plan.twins import scored
@@ -159,6 +161,16 @@ def test_processes_find_what_one_process_finds() -> None:
     assert made(found, **question, workers=2).to_dict() == made(found, **question).to_dict()
 
 
+def test_what_goes_wrong_in_a_process_is_said_by_the_plan() -> None:
+    found = queue(0, days=6, mean_s=3600)
+    with pytest.raises(UsageError, match="the cluster tells no quotas, and the log no starts"):
+        made(found, numbers=(8,), resamples=5, policies=("hived",), workers=2)
+    here, there = Pipe()
+    there.close()
+    with pytest.raises(UsageError, match="a process of the plan ended: memory may have run out; use fewer of them"):
+        received(here)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_more_nodes_are_never_clearly_worse_for_jobs_of_one_gpu(seed: int) -> None:
     # First in, first out, one GPU each: a server more makes no job wait longer, whatever the days.
@@ -237,7 +249,7 @@ def test_a_queue_that_lasts_over_days_is_named_where_drawn_days_do_not_have_it()
 
 def test_jobs_that_the_twin_never_starts_are_left_out_and_named() -> None:
     rows = [(d * DAY + 60 * k, 1, 60.0) for d in range(6) for k in range(20)]
-    rows += [(3 * DAY + 5.0, 64, 60.0), (6 * DAY, 1, 1.0)]
+    rows += [(3 * DAY + 5, 64, 60.0), (6 * DAY, 1, 1.0)]
     twin = twin_of(rows, [row[0] for row in rows], make_cluster([8]), rules=Rules(scan="skip"))
     plan = made(twin, numbers=(1,), resamples=5)
     assert "left out of the plan: 1 job that the twin never starts" in plan.sentences

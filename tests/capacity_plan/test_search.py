@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracekit.capacity_plan.basis import FIGURES, quantile
 from tracekit.capacity_plan.nodes import NodeAxis
-from tracekit.capacity_plan.replays import FIGURES, quantile
 from tracekit.capacity_plan.search import (
     NodesAnswer,
     WaitCurve,
@@ -26,7 +26,7 @@ from tracekit.capacity_plan.target import WaitTarget
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tracekit.capacity_plan.replays import PlannedRun
+    from tracekit.capacity_plan.basis import PlannedRun
 
 AXIS = NodeAxis(("",), (16,))
 TARGET = WaitTarget("p90", 100.0)

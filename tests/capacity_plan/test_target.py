@@ -45,7 +45,7 @@ def test_groups_by_hand() -> None:
     jobs = make_jobs([(0, 1, 9), (1, 8, 9), (2, 6, 9), (3, 16, 9)], vc=["a", "b", "b", None])
 
     def among(*texts: str) -> list[bool]:
-        return job_group(texts).among(jobs).tolist()
+        return [bool(one) for one in job_group(texts).among(jobs)]
 
     assert among() == [True, True, True, True]
     assert among("size=8") == [False, True, False, False]

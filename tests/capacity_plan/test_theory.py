@@ -75,5 +75,5 @@ def test_intervals_hold_the_wait_of_erlang_c_about_as_often_as_they_say() -> Non
     for seed in range(100, 100 + worlds):
         row = plan_of(seed, PlanQuestion(numbers=(8,), resamples=40)).capacity[0]
         inside += row["mean_wait_low_s"] <= exact <= row["mean_wait_high_s"]
-    low, high = stats.binom.ppf([0.005, 0.995], worlds, 0.92)
+    low, high = (float(stats.binom.ppf(q, worlds, 0.92)) for q in (0.005, 0.995))
     assert low <= inside <= high

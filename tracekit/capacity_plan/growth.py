@@ -76,7 +76,7 @@ def weekly_gpu_hours(jobs: Jobs) -> Floats:
     week = jobs.submit_ms // _WEEK_MS
     whole = week < weeks
     hours = (gpus_of(jobs) * jobs.work_ms.astype(np.float64))[whole] / 3.6e9
-    found: Floats = np.bincount(week[whole], weights=hours, minlength=weeks)
+    found: Floats = np.bincount(week[whole], weights=hours, minlength=weeks).astype(np.float64)
     return found
 
 
@@ -121,8 +121,8 @@ def load_growth(hours: Floats, gpus: int) -> LoadGrowth | None:
     # The mean of the weeks is as uncertain as their independent number says.
     band = t * np.sqrt(spread**2 / independent + (error * at) ** 2)
     fills, soonest, latest = (_reached(ahead, values, full) for values in (line, line + band, line - band))
-    shares = (float(np.expm1(v)) for v in (slope, low, high))
-    return LoadGrowth(n, *shares, float(np.exp(line[0] - full)), fills, soonest, latest)
+    share, least, most = (float(np.expm1(v)) for v in (slope, low, high))
+    return LoadGrowth(n, share, least, most, float(np.exp(line[0] - full)), fills, soonest, latest)
 
 
 def _shrink(rest: Floats) -> float:

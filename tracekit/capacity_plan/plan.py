@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracekit.calibration.score import GRADES, NEAR_S
+from tracekit.capacity_plan.basis import PlanBasis, quantile
 from tracekit.capacity_plan.days import DayPool
 from tracekit.capacity_plan.growth import load_growth, weekly_gpu_hours
 from tracekit.capacity_plan.nodes import NodeAxis, resized, settled_nodes
-from tracekit.capacity_plan.replays import PlanBasis, PlanReplays, quantile
+from tracekit.capacity_plan.replays import PlanReplays
 from tracekit.capacity_plan.rows import capacity_row
 from tracekit.capacity_plan.search import (
     WaitCurve,

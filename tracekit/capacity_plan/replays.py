@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from tracekit.capacity_plan.nodes import resized
-from tracekit.errors import UsageError
-from tracekit.interruption import end_process, forget, remember
-from tracekit.replay.clusters.assignment import assign
-from tracekit.replay.registry import named_policy
+from tracekit.capacity_plan.processes import ReplayProcesses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,145 +14,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracekit.capacity_plan.days import DayPool, Resample
-    from tracekit.capacity_plan.nodes import Capacity
+    from tracekit.capacity_plan.basis import PlanBasis, PlannedRun
     from tracekit.progress import Progress
-    from tracekit.replay.assumptions.models import Models
-    from tracekit.replay.cluster import Cluster
-    from tracekit.replay.outcome import Outcome
 
     Floats = NDArray[np.float64]
 
-__all__ = ["FIGURES", "PlanBasis", "PlanReplays", "PlannedRun", "quantile"]
-
-FIGURES = (
-    "mean_wait_s",
-    "p50_wait_s",
-    "p90_wait_s",
-    "p99_wait_s",
-    "within_target_share",
-    "held_share",
-    "waiting_hours_per_day",
-    "jobs_per_day",
-    "offered_gpus",
-    "never_start_share",
-)
-"""What is known of one replay of one resample.
-
-Waits are first start minus submission of the jobs that count and were submitted in the window [s]; infinite where a job
-that decides the figure never starts, NaN where the resample has no such job. within_target_share: those of them that
-start within the target; never_start_share: those that never start [1]. held_share: GPU time held in the window / that
-of the nodes that are there [1]. waiting_hours_per_day and jobs_per_day: of all jobs. offered_gpus: see `Resample`."""
-
-
-class PlannedRun(NamedTuple):
-    """What is replayed."""
-
-    policy: str
-    growth: float
-    """Jobs a day as a multiple of the log's."""
-    capacity: Capacity
-
-
-@dataclass(frozen=True)
-class PlanBasis:
-    """What all replays of a plan share."""
-
-    pool: DayPool
-    cluster: Cluster
-    """As many nodes as there are."""
-    placement: str
-    models: Models
-    seed: int
-    limit_s: float | None
-    """The wait of the target [s]."""
-    _clusters: dict[Capacity, Cluster] = field(default_factory=dict)
-
-    def figures(self, number: int, runs: Iterable[PlannedRun]) -> list[Floats]:
-        """Return the `FIGURES` of one resample in each of some runs, those of one growth side by side."""
-        kept: tuple[float, Resample] | None = None
-        found = []
-        for run in runs:
-            if kept is None or kept[0] != run.growth:
-                kept = (run.growth, self.pool.resample(number, run.growth, self.seed))
-            found.append(self._replayed(run, kept[1]))
-        return found
-
-    def _replayed(self, run: PlannedRun, sample: Resample) -> Floats:
-        from tracekit.replay.engine.run import simulate
-
-        if run.capacity not in self._clusters:
-            self._clusters[run.capacity] = resized(self.cluster, run.capacity, sample.begin_ms)
-        cluster = self._clusters[run.capacity]
-        policy = named_policy(run.policy)
-        mechanism = policy.mechanism(sample.jobs, cluster, self.models, self.seed)
-        places = assign(sample.jobs, cluster)
-        outcome = simulate(sample.jobs, cluster, places, mechanism, name=policy.label, rule=self.placement)
-        start, submit = outcome.first_start_ms, sample.jobs.submit_ms
-        wait = np.where(start >= 0, (start - submit) / 1000, np.inf)
-        own = wait[sample.group]
-        days = (sample.end_ms - sample.begin_ms) / 86_400_000
-        none = not len(own)
-        within = np.nan if none or self.limit_s is None else float((own <= self.limit_s).mean())
-        return np.array(
-            [
-                np.nan if none else own.mean(),
-                *(quantile(own, q) for q in (0.5, 0.9, 0.99)),
-                within,
-                _held_share(outcome, cluster, sample),
-                float(wait[sample.window].sum()) / 3600 / days,
-                int(sample.window.sum()) / days,
-                sample.offered_gpus,
-                np.nan if none else float(np.isinf(own).mean()),
-            ]
-        )
-
-
-def quantile(values: Floats, share: float) -> float:
-    """Return a quantile with linear interpolation; infinite values stand at the end. NaN of nothing."""
-    if not len(values):
-        return float("nan")
-    place = share * (len(values) - 1)
-    low, high = int(np.floor(place)), int(np.ceil(place))
-    sorted_ = np.partition(values, (low, high))
-    if low == high or np.isinf(sorted_[high]):
-        return float(sorted_[high])
-    return float(sorted_[low] + (place - low) * (sorted_[high] - sorted_[low]))
-
-
-def _held_share(outcome: Outcome, cluster: Cluster, sample: Resample) -> float:
-    """Return the GPU time held in the window / that of the nodes that are there.
-
-    What a job holds is spread evenly over the time from its first start to its end.
-    """
-    begin, end = sample.begin_ms, sample.end_ms
-    ran = outcome.end_ms > outcome.first_start_ms
-    start, stop = outcome.first_start_ms[ran], outcome.end_ms[ran]
-    inside = np.clip(np.minimum(stop, end) - np.maximum(start, begin), 0, None)
-    held = float((outcome.held_milli_ms[ran] / 1000 * (inside / (stop - start))).sum())
-    there = float(cluster.total_gpus) * (end - begin)
-    away: dict[int, int] = {}
-    for at, node, up in zip(cluster.change_ms, cluster.change_node, cluster.change_up, strict=True):
-        if not up:
-            away[int(node)] = int(at)
-        elif int(node) in away:
-            left = away.pop(int(node))
-            there -= float(cluster.gpus[node]) * max(min(int(at), end) - max(left, begin), 0)
-    return held / there if there > 0 else float("nan")
-
-
-_shared: list[PlanBasis] = []
-"""In a process of a pool: what its replays share."""
-
-
-def _begin(basis: PlanBasis) -> None:
-    # Ctrl-C reaches all processes of a terminal; who started this one ends it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _shared.append(basis)
-
-
-def _in_process(number: int, runs: list[PlannedRun]) -> list[Floats]:
-    return _shared[0].figures(number, runs)
+__all__ = ["PlanReplays"]
 
 
 class PlanReplays:
@@ -181,22 +39,18 @@ class PlanReplays:
     def __init__(self, basis: PlanBasis, resamples: int, workers: int, progress: Progress) -> None:
         self._basis, self._resamples, self._workers, self._progress = basis, resamples, workers, progress
         self._known: dict[PlannedRun, Floats] = {}
-        self._pool: ProcessPoolExecutor | None = None
+        self._processes: ReplayProcesses | None = None
 
     def __enter__(self) -> Self:
         if self._workers > 1:
-            # Spawned, not forked: threads of the libraries do not survive a fork.
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._workers, context, _begin, (self._basis,))
-        self._key = remember(_end_children)
+            self._processes = ReplayProcesses(self._basis, min(self._workers, self._resamples))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-        forget(self._key)
+        if self._processes is not None:
+            self._processes.stop()
 
     def of(self, runs: Iterable[PlannedRun]) -> dict[PlannedRun, Floats]:
         """Return the `FIGURES` of each run by resample (R, figures).
@@ -210,27 +64,17 @@ class PlanReplays:
         missing = sorted((r for r in asked if r not in self._known), key=lambda r: r.growth)
         if missing:
             self._progress.stage(f"replaying {len(missing):,} combinations", total=self._resamples)
-            found = []
-            for one in self._carried_out(missing):
-                found.append(one)
+            found: dict[int, list[Floats]] = {}
+            for number, figures in self._carried_out(missing):
+                found[number] = figures
                 self._progress.advance(1)
             for place, run in enumerate(missing):
-                self._known[run] = np.stack([one[place] for one in found])
+                self._known[run] = np.stack([found[number][place] for number in range(self._resamples)])
         return {run: self._known[run] for run in asked}
 
-    def _carried_out(self, runs: list[PlannedRun]) -> Iterator[list[Floats]]:
-        numbers = range(self._resamples)
-        if self._pool is None:
-            for number in numbers:
-                yield self._basis.figures(number, runs)
+    def _carried_out(self, runs: list[PlannedRun]) -> Iterator[tuple[int, list[Floats]]]:
+        if self._processes is not None:
+            yield from self._processes.resamples(runs, self._resamples)
             return
-        try:
-            yield from self._pool.map(_in_process, numbers, [runs] * self._resamples)
-        except BrokenProcessPool as error:
-            what = "a process of the plan ended: memory may have run out"
-            raise UsageError(what, where="--workers", hint="use fewer of them") from error
-
-
-def _end_children() -> None:
-    for process in multiprocessing.active_children():
-        end_process(process.pid or 0)
+        for number in range(self._resamples):
+            yield number, self._basis.figures(number, runs)

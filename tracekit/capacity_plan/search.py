@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.capacity_plan.replays import FIGURES, PlannedRun
+from tracekit.capacity_plan.basis import FIGURES, PlannedRun
 from tracekit.text import counted, duration
 
 if TYPE_CHECKING:

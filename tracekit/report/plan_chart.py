@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tracekit.report.charts import axis_values, data, palette, time_axis, time_scale
 from tracekit.report.pictures import svg
@@ -69,7 +69,8 @@ def _chart(facts: Mapping[str, Any]) -> alt.LayerChart:
     label = alt.Chart(data(marks)).mark_text(align="left", dx=9, color=colour("ink"))
     layers += [point.encode(x=x, y=y), label.encode(x=x, y=y, text="what:N")]
     whose = "" if target is None else f", {target['for']}"
-    return alt.layer(*layers).properties(width=520, height=300, title=f"{shorten(facts['cluster'], 30)}{whose}")
+    title = f"{shorten(facts['cluster'], 30)}{whose}"
+    return cast("alt.LayerChart", alt.layer(*layers).properties(width=520, height=300, title=title))
 
 
 def _label(row: Mapping[str, Any]) -> str:
