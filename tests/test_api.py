@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 import tracekit
+from tracekit.errors import UsageError
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -23,8 +24,16 @@ def _analyzed(trace: Any, out: Path) -> object:
         return tracekit.analyze(trace, out)
 
 
+def _refused(function: Callable[[Any], object], trace: Any) -> str:
+    """Return why a function refuses a Trace, which it has read for that."""
+    with pytest.raises(UsageError) as error:
+        function(trace)
+    return error.value.what
+
+
 CALLS: dict[str, Callable[[Any, Path], object]] = {
     "analyze": _analyzed,
+    "calibrate": lambda trace, out: _refused(tracekit.calibrate, trace),
     "compare": lambda trace, out: sorted(
         tracekit.compare([("a", trace), ("b", trace)], out, queries=["overview/status"]).tables
     ),
@@ -32,6 +41,7 @@ CALLS: dict[str, Callable[[Any, Path], object]] = {
     "fidelity": lambda trace, out: tracekit.fidelity(trace).sentences,
     "fit": lambda trace, out: tracekit.fit(trace, replicates=0).document["source"]["jobs"],
     "guidelines": lambda trace, out: len(tracekit.guidelines(trace).judged),
+    "plan": lambda trace, out: _refused(tracekit.plan, trace),
     "replay": lambda trace, out: tracekit.replay(trace, policy="fifo").summary["jobs"],
     "run_query": lambda trace, out: tracekit.run_query(trace, "overview/status").rows(),
 }

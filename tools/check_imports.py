@@ -24,6 +24,7 @@ ROOMS = (
     ("trace_writer",),
     ("ingest", "characterize", "fit", "replay", "policies", "export"),
     ("calibration",),
+    ("capacity_plan",),
     ("guidelines",),
     ("report",),
     ("analysis", "comparison"),

@@ -18,6 +18,7 @@ from tracekit.version import __version__
 if TYPE_CHECKING:
     from tracekit.analysis import analyze
     from tracekit.calibration.api import calibrate
+    from tracekit.capacity_plan.api import plan
     from tracekit.characterize import list_queries, run_query
     from tracekit.comparison import compare
     from tracekit.errors import TracekitError
@@ -45,6 +46,7 @@ __all__ = [
     "guidelines",
     "ingest_logs",
     "list_queries",
+    "plan",
     "replay",
     "run_query",
     "sweep",
@@ -60,6 +62,7 @@ _HOME = {
     "generate": "tracekit.fit.generate",
     "ingest_logs": "tracekit.ingest",
     "list_queries": "tracekit.characterize",
+    "plan": "tracekit.capacity_plan.api",
     "run_query": "tracekit.characterize",
     "sweep": "tracekit.replay.sweeps.sweep",
 }

@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "queries": ("TRACE",),
     "query": ("TRACE", "overview/status"),
     "replay": ("TRACE", "-p", "fifo", "-o", "OUT"),
+    "plan": ("TRACE", "-o", "OUT"),
     "policies": (),
     "fidelity": ("TRACE", "-o", "OUT"),
     "sweep": ("--template",),
@@ -97,7 +98,7 @@ def test_a_terminal_that_knows_ascii_only(command: str, named: Path, tmp_path: P
     assert len(told) <= result.returncode // 2
     assert all(line.startswith("tracekit: error: ") for line in told)
     assert result.stdout or result.returncode == 2
-    assert result.returncode == 0 or command in {"generate", "plot", "guidelines", "classify-logs", "fidelity"}
+    assert result.returncode == 0 or command in {"generate", "plot", "guidelines", "classify-logs", "fidelity", "plan"}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a POSIX shell")

@@ -104,6 +104,7 @@ def test_an_error_of_the_users_own_sql_stays_what_it_is(trace: Trace, tmp_path: 
         ["guidelines"],
         ["replay", "-p", "fifo", "-o", "out"],
         ["fidelity", "-o", "out"],
+        ["plan", "-o", "out"],
         ["fit", "-o", "out"],
         ["export", "--to", "swf", "-o", "out"],
         ["analyze", "-o", "out"],

@@ -92,6 +92,7 @@ COMMANDS: dict[str, Callable[[_Place], list[str]]] = {
     "replay": lambda p: ["replay", str(p.trace), "-p", "fifo", "-p", "srtf", "-o", str(p.out)],
     "replay recorded": lambda p: ["replay", str(p.trace), "-p", "recorded", "-o", str(p.out), "--cluster", "auto"],
     "fidelity": lambda p: ["fidelity", str(p.trace), "-o", str(p.out)],
+    "plan": lambda p: ["plan", str(p.trace), "-o", str(p.out), "--resamples", "5", "--workers", "1"],
     "sweep": _sweep,
     "fit": lambda p: ["fit", str(p.trace), "-o", str(p.out), "--bootstrap", "0"],
     "export gavel": _export("gavel"),

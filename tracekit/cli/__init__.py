@@ -26,6 +26,7 @@ from tracekit.cli import (
     guidelines,
     info,
     ingest,
+    plan,
     plot,
     policies,
     queries,
@@ -61,8 +62,9 @@ app = typer.Typer(
         "**validate** look at it, **queries** lists the questions it can answer, **query** answers one. "
         "**compare** puts several traces side by side, with the published numbers of the public ones.\n\n"
         "**calibrate** finds the replay that comes nearest to the log, and says how near. **replay** asks what would "
-        "have been: the same jobs under another policy or on another cluster. **policies** lists the policies, "
-        "**fidelity** measures how far to trust a replay, **sweep** tries many combinations. "
+        "have been: the same jobs under another policy or on another cluster. **plan** says how many nodes a wait "
+        "takes. **policies** lists the policies, **fidelity** measures how far to trust a replay, **sweep** tries many "
+        "combinations. "
         "**guidelines** says what to change, where the trace carries the evidence. "
         "**fit** makes a model of the workload, **plot** draws pictures of it, **generate** synthetic traces from it, "
         "**export** writes the jobs as other simulators read them."
@@ -80,6 +82,7 @@ for _command in (
     query.query,
     calibrate.calibrate,
     replay.replay,
+    plan.plan,
     policies.policies,
     fidelity.fidelity,
     sweep.sweep,

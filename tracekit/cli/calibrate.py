@@ -9,15 +9,10 @@ import typer
 
 from tracekit.cli.options import TraceFolder
 
-__all__ = ["register"]
+__all__ = ["calibrate"]
 
 _SHOWN = 8
 """Candidates of each cluster that the terminal shows."""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(calibrate)
 
 
 def calibrate(

@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["EngineState", "struct_dtype"]
 
 
+@cache
 def struct_dtype(name: str) -> np.dtype[np.void]:
     """Return NumPy's type of a struct of the kernel, such as 'Job'."""
     return np.asarray(kernel().EXAMPLES[name]).dtype

@@ -1,0 +1,141 @@
+"""How the load of a log grows: its offered GPU-hours week by week, and when they fill the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.replay.results.sizes import gpus_of
+from tracekit.text import percent
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracekit.replay.jobs import Jobs
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["LoadGrowth", "load_growth", "weekly_gpu_hours"]
+
+_FEWEST_WEEKS = 6
+"""Whole weeks without which no growth is fitted; our choice."""
+_WEEK_MS = 7 * 86_400_000
+_HORIZON = 520
+"""A cluster that fills later than this is not said to fill [weeks]."""
+
+
+@dataclass(frozen=True)
+class LoadGrowth:
+    """Growth of the offered GPU-hours, significant at the level of 5 %."""
+
+    weeks: int
+    """Whole weeks of the log."""
+    per_week_share: float
+    """Growth from one week to the next [1], with its 95 % interval."""
+    per_week_low: float
+    per_week_high: float
+    offered_share: float
+    """Fitted load of the last week / what the GPUs of the cluster can give in a week [1]."""
+    fills_after_weeks: float | None
+    """Weeks after the last whole one at which the fitted load reaches all that the cluster can give; 0 where it has by
+    then, None where that is more than ten years ahead."""
+    fills_low_weeks: float | None
+    fills_high_weeks: float | None
+    """Ends of its 95 % interval: when the confidence band of the fitted line gets there; None beyond ten years."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what plan.json holds."""
+        return asdict(self)
+
+    @property
+    def sentence(self) -> str:
+        """What it means, for people."""
+        growth = (
+            f"the GPU-hours that the jobs of this log ask for grow by {percent(self.per_week_share)} a week "
+            f"({percent(self.per_week_low)} to {percent(self.per_week_high)}, over {self.weeks} weeks)"
+        )
+        if self.fills_after_weeks is None:
+            return f"{growth}; they do not fill the cluster within ten years"
+        if self.fills_after_weeks == 0:
+            return f"{growth}, and have reached all that the cluster can give"
+        high = "more than ten years" if self.fills_high_weeks is None else f"{self.fills_high_weeks:,.0f}"
+        return (
+            f"{growth}, and fill the cluster {self.fills_after_weeks:,.0f} weeks after the log "
+            f"({self.fills_low_weeks or 0:,.0f} to {high})"
+        )
+
+
+def weekly_gpu_hours(jobs: Jobs) -> Floats:
+    """Return the GPU-hours that the jobs submitted in each whole week ask for (W,); weeks count from the first job.
+
+    GPU-hours are run time times GPUs asked for, whenever the job ran.
+    """
+    weeks = int(jobs.submit_ms.max(initial=0)) // _WEEK_MS
+    week = jobs.submit_ms // _WEEK_MS
+    whole = week < weeks
+    hours = (gpus_of(jobs) * jobs.work_ms.astype(np.float64))[whole] / 3.6e9
+    found: Floats = np.bincount(week[whole], weights=hours, minlength=weeks).astype(np.float64)
+    return found
+
+
+def load_growth(hours: Floats, gpus: int) -> LoadGrowth | None:
+    """Return how weekly GPU-hours grow; None where they do not grow significantly, or that cannot be told.
+
+    A line is fitted to the logarithm of the hours by least squares. Weeks that follow one another are alike beyond the
+    line: the number of independent ones is taken as n (1 - r) / (1 + r), r the lag-1 correlation of the residuals where
+    it is above 0 (Santer et al., Journal of Geophysical Research 105, 2000). Intervals use Student's t.
+
+    Parameters
+    ----------
+    hours : array of float, shape (W,)
+        GPU-hours of each week; six weeks or more, none without jobs.
+    gpus : int
+        GPUs of the cluster.
+    """
+    n = len(hours)
+    if n < _FEWEST_WEEKS or (hours <= 0).any():
+        return None
+    week = np.arange(n) - (n - 1) / 2
+    log = np.log(hours)
+    slope = float((week * log).sum() / (week**2).sum())
+    middle = float(log.mean())
+    rest = log - middle - slope * week
+    independent = n * _shrink(rest)
+    freedom = independent - 2
+    if freedom < 1:
+        return None
+    from scipy.special import stdtrit
+
+    t = float(stdtrit(freedom, 0.975))
+    spread = float(np.sqrt((rest**2).sum() / freedom))
+    error = spread / float(np.sqrt((week**2).sum()))
+    low, high = slope - t * error, slope + t * error
+    if low <= 0:
+        return None
+    full = np.log(gpus * 7 * 24)
+    ahead = np.arange(0, _HORIZON + 0.25, 0.25)
+    at = week[-1] + ahead
+    line = middle + slope * at
+    # The mean of the weeks is as uncertain as their independent number says.
+    band = t * np.sqrt(spread**2 / independent + (error * at) ** 2)
+    fills, soonest, latest = (_reached(ahead, values, full) for values in (line, line + band, line - band))
+    share, least, most = (float(np.expm1(v)) for v in (slope, low, high))
+    return LoadGrowth(n, share, least, most, float(np.exp(line[0] - full)), fills, soonest, latest)
+
+
+def _shrink(rest: Floats) -> float:
+    """Return the share of weeks that are independent of the one before [0..1]."""
+    total = float((rest**2).sum())
+    r = float((rest[1:] * rest[:-1]).sum()) / total if total > 0 else 0.0
+    r = min(max(r, 0.0), 0.99)
+    return (1 - r) / (1 + r)
+
+
+def _reached(ahead: Floats, values: Floats, level: float) -> float | None:
+    """Return from when on values are at or above a level."""
+    below = np.flatnonzero(values < level)
+    if not len(below):
+        return 0.0
+    return None if below[-1] == len(ahead) - 1 else float(ahead[below[-1] + 1])

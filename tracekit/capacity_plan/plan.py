@@ -1,0 +1,336 @@
+"""The plan of one cluster: waits against nodes, load and policy, and how many nodes a target takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.calibration.score import GRADES, NEAR_S
+from tracekit.capacity_plan.basis import PlanBasis, quantile
+from tracekit.capacity_plan.days import DayPool
+from tracekit.capacity_plan.growth import load_growth, weekly_gpu_hours
+from tracekit.capacity_plan.nodes import NodeAxis, resized, settled_nodes
+from tracekit.capacity_plan.replays import PlanReplays
+from tracekit.capacity_plan.rows import capacity_row
+from tracekit.capacity_plan.search import (
+    WaitCurve,
+    default_numbers,
+    figure,
+    interval,
+    interval_share,
+    paired_change,
+    steps_up,
+)
+from tracekit.errors import UsageError
+from tracekit.progress import Progress
+from tracekit.text import counted, duration, percent, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tracekit.calibration.api import ClusterCalibration
+    from tracekit.capacity_plan.growth import LoadGrowth
+    from tracekit.capacity_plan.question import PlanQuestion
+    from tracekit.capacity_plan.search import NodesAnswer
+    from tracekit.replay.clusters.cluster import Cluster
+
+__all__ = ["CapacityPlan", "no_plan", "plan_cluster"]
+
+TWIN = "twin"
+"""What the policy of the twin is called."""
+_FEWEST_JOBS = 20
+"""Jobs whose wait counts that a log needs, so that drawn days nearly always have some."""
+_APART = 0.1
+"""A mean wait with drawn days is worth a word where it is off by so much of the log's own order [1]; our choice."""
+
+
+@dataclass(frozen=True)
+class CapacityPlan:
+    """How long jobs wait with how many nodes."""
+
+    cluster: str
+    question: PlanQuestion
+    recorded: dict[str, Any]
+    """Nodes and GPUs of the cluster, and the waits of the group by the log and by the twin."""
+    capacity: list[dict[str, Any]]
+    """One row a policy, growth and number of nodes (see `capacity_row`)."""
+    more: list[dict[str, Any]]
+    """What more nodes give, at the load of the log under the twin's policy."""
+    answers: tuple[NodesAnswer, ...]
+    """One a policy and growth, those of the twin at the first growth first; none without a target."""
+    growth: LoadGrowth | None
+    """How the load of the log grows; None where it does not significantly."""
+    assumptions: dict[str, dict[str, Any]]
+    caveats: tuple[str, ...]
+
+    @property
+    def sentences(self) -> list[str]:
+        """The plan in words."""
+        lines = [self._answer(one) for one in self.answers]
+        lines += [s for row in self.more if (s := _more_in_words(row)) is not None]
+        if (cheapest := self.cheapest) is not None:
+            lines.append(
+                f"owning and waiting together cost least with {counted(cheapest['nodes'], 'nodes')}: "
+                f"{cheapest['cost_per_day']:,.0f} a day"
+            )
+        if self.growth is not None:
+            lines.append(self.growth.sentence)
+        return [*lines, *self.caveats]
+
+    def _answer(self, one: NodesAnswer) -> str:
+        target, model = self.question.target, self.question.model
+        assert target is not None  # noqa: S101 -- there are answers only to a target
+        what = "nodes" if model is None else f"{shorten(model, 30)} nodes"
+        parts = [] if one.policy == TWIN else [f"under {one.policy}"]
+        parts += [] if one.growth == 1 else [f"with {one.growth:g} times the jobs"]
+        head = f"{', '.join(parts)}: " if parts else ""
+        answer = one.sentence(target, self.question.group.words, what)
+        return f"{head}{answer}; the cluster has {self.recorded['varied']:,}"
+
+    @property
+    def cheapest(self) -> dict[str, Any] | None:
+        """The row of the twin's policy, at the first growth, of least cost; None without costs."""
+        rows = [
+            r
+            for r in self.capacity
+            if r["policy"] == TWIN and r["growth"] == self.question.growths[0] and r["cost_per_day"] is not None
+        ]
+        return min(rows, key=lambda r: (r["cost_per_day"], r["nodes"]), default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what plan.json holds."""
+        target = self.question.target
+        answers = [
+            {
+                "policy": one.policy,
+                "growth": one.growth,
+                "reached": one.nodes is not None,
+                "nodes": one.nodes,
+                "nodes_low": one.low,
+                "nodes_high": one.high,
+                "or_fewer": one.or_fewer,
+                "best_s": one.best_s,
+                "best_nodes": one.best_nodes,
+                "most_nodes": one.most_nodes,
+                "sentence": self._answer(one),
+            }
+            for one in self.answers
+        ]
+        return {
+            "cluster": self.cluster,
+            "target": None
+            if target is None
+            else {"text": target.text, "metric": target.metric, "limit_s": target.limit_s}
+            | {"for": self.question.group.words},
+            "recorded": self.recorded,
+            "capacity": self.capacity,
+            "more": self.more,
+            "answer": answers[0] if answers else None,
+            "answers": answers,
+            "growth_of_log": None
+            if self.growth is None
+            else self.growth.to_dict() | {"sentence": self.growth.sentence},
+            "sentences": self.sentences,
+            "assumptions": self.assumptions,
+            "resamples": self.question.resamples,
+            "interval_share": interval_share(self.question.resamples),
+            "seed": self.question.seed,
+        }
+
+
+def _more_in_words(row: Mapping[str, Any]) -> str | None:
+    change = row["mean_wait_change_s"]
+    if change is None:
+        return None
+    low, high = row["mean_wait_change_low_s"], row["mean_wait_change_high_s"]
+    what = "nodes" if row["model"] is None else f"{shorten(row['model'], 30)} nodes"
+    return f"{counted(row['more_nodes'], what)} more: mean wait {_signed(change)} ({_signed(low)} to {_signed(high)})"
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else '+'}{duration(abs(seconds))}"
+
+
+def no_plan(found: ClusterCalibration) -> str | None:
+    """Return why no plan can be made from a twin, a sentence without its full stop; None where one can."""
+    if found.score.carries:
+        return None
+    whole, (_, alike, unexplained) = found.score.whole, GRADES["fair"]
+    missing = []
+    if whole["agreeing_share"] < alike:
+        missing.append(f"{percent(whole['agreeing_share'])} of the jobs wait alike, {percent(alike)} are needed")
+    if (whole["unexplained_share"] or 0.0) > unexplained:
+        missing.append(
+            f"{percent(whole['unexplained_share'])} of the waiting hours are unexplained, {percent(unexplained)} may be"
+        )
+    lacks = f"; {'; '.join(missing)}" if missing else ""
+    return (
+        f"a replay does not reproduce the log of {shorten(found.name, 40)} (grade {found.score.grade}: it waits "
+        f"{duration(whole['twin_mean_s'])} in the mean, the log {duration(whole['recorded_mean_s'])}{lacks}), so it "
+        "cannot tell how many nodes are enough"
+    )
+
+
+def plan_cluster(
+    found: ClusterCalibration, question: PlanQuestion, progress: Progress | None = None
+) -> CapacityPlan | str:
+    """Return the plan of a cluster, or why there is none, a sentence without its full stop.
+
+    Parameters
+    ----------
+    found : ClusterCalibration
+        The twin.
+    question : PlanQuestion
+    progress : Progress, optional
+        Told of every resample.
+
+    Raises
+    ------
+    UsageError
+        No job is of the group; the log is shorter than five days; there is no such GPU model; a policy cannot run here.
+    """
+    reason = no_plan(found)
+    if reason is not None:
+        return reason
+    bench, settings = found.bench, found.settings
+    jobs = bench.jobs
+    starts = ~np.isnan(found.twin_s)
+    group = question.group.among(jobs) & starts
+    if int(group.sum()) < _FEWEST_JOBS:
+        what = f"the twin starts {int(group.sum())} of {question.group.words}; a plan needs {_FEWEST_JOBS} or more"
+        raise UsageError(what, where="--for", hint="choose other jobs")
+    cluster, settled = settled_nodes(bench.cluster(settings))
+    axis = NodeAxis.of(cluster, question.model)
+    pool = DayPool.of(jobs, bench.held_ms, bench.startup if settings.delays else {}, group, starts)
+    limit = None if question.target is None else question.target.limit_s
+    basis = PlanBasis(pool, cluster, settings.rules.placement, bench.models, question.seed, limit)
+    own = settings.rules.policy
+    with PlanReplays(basis, question.resamples, question.workers, progress or Progress()) as replays:
+        curves = {
+            (name, growth): WaitCurve(replays, axis, policy, growth)
+            for name, policy in ((TWIN, own), *((p, p) for p in question.policies))
+            for growth in question.growths
+        }
+        for (_, growth), curve in curves.items():
+            curve.look(_numbers(question, axis, pool, cluster, growth))
+        here = WaitCurve(replays, axis, own, 1.0)
+        here.look([axis.now, *(axis.now + k for k in steps_up(axis.now))])
+        if question.numbers is None and (TWIN, 1.0) in curves:
+            curves[TWIN, 1.0].look(here.tried)
+        more = _more(replays, axis, own)
+        answers = [
+            replace(curve.answer(question.target, refine=question.numbers is None), policy=name)
+            for (name, _), curve in curves.items()
+            if question.target is not None
+        ]
+    capacity = [
+        capacity_row(name, growth, axis, number, values, _gpus(cluster, axis, number), question)
+        for (name, growth), curve in curves.items()
+        for number, values in sorted(curve.tried.items())
+    ]
+    recorded = _recorded(found, group, cluster, axis)
+    return CapacityPlan(
+        found.name,
+        question,
+        recorded,
+        capacity,
+        more,
+        tuple(answers),
+        load_growth(weekly_gpu_hours(jobs), cluster.total_gpus),
+        _assumptions(found, question, pool, settled),
+        tuple(_caveats(here, axis, recorded, jobs_left=int((~starts).sum()))),
+    )
+
+
+def _gpus(cluster: Cluster, axis: NodeAxis, number: int) -> int:
+    return resized(cluster, axis.at(number)).total_gpus
+
+
+def _numbers(question: PlanQuestion, axis: NodeAxis, pool: DayPool, cluster: Cluster, growth: float) -> Sequence[int]:
+    if question.numbers is not None:
+        return question.numbers
+    per_node = cluster.total_gpus / cluster.nodes
+    others = sum(axis.nodes) - axis.now
+    return default_numbers(axis, pool.offered_gpus * growth / per_node - others)
+
+
+def _more(replays: PlanReplays, axis: NodeAxis, policy: str) -> list[dict[str, Any]]:
+    """Return what more nodes give: of all models in proportion, or of the one that varies; and of each alone."""
+    axes = [axis]
+    if axis.model is None and len(axis.models) > 1:
+        axes += [NodeAxis(axis.models, axis.nodes, model) for model in axis.models]
+    rows = []
+    for one in axes:
+        curve = WaitCurve(replays, one, policy, 1.0)
+        steps = steps_up(one.now)
+        curve.look([one.now, *(one.now + k for k in steps)])
+        rows += [
+            {"model": one.model, "more_nodes": k, "nodes": sum(axis.nodes) + k}
+            | paired_change(curve.tried[one.now], curve.tried[one.now + k], "mean_wait_s")
+            | paired_change(curve.tried[one.now], curve.tried[one.now + k], "p90_wait_s")
+            for k in steps
+        ]
+    return rows
+
+
+def _recorded(found: ClusterCalibration, group: Any, cluster: Cluster, axis: NodeAxis) -> dict[str, Any]:
+    row: dict[str, Any] = {"nodes": cluster.nodes, "gpus": cluster.total_gpus, "varied": axis.now}
+    row["by_model"] = dict(zip(axis.models, axis.nodes, strict=True)) if len(axis.models) > 1 else None
+    known = group & ~np.isnan(found.recorded_s)
+    row["jobs"] = int(known.sum())
+    for who, waits in (("", found.recorded_s[known]), ("twin_", found.twin_s[known])):
+        row[f"{who}mean_wait_s"] = float(waits.mean()) if len(waits) else None
+        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+            row[f"{who}{name}_wait_s"] = quantile(waits, share) if len(waits) else None
+    return row
+
+
+def _caveats(here: WaitCurve, axis: NodeAxis, recorded: Mapping[str, Any], *, jobs_left: int) -> list[str]:
+    found = []
+    waits = figure(here.tried[axis.now], "mean_wait_s")
+    twin = recorded["twin_mean_wait_s"]
+    if twin is not None and len(waits):
+        low, high = interval(waits)
+        apart = abs(float(waits.mean()) - twin)
+        if not low <= twin <= high and apart > max(NEAR_S, _APART * twin):
+            found.append(
+                f"with the days of the log in their own order the twin waits {duration(twin)} in the mean, with drawn "
+                f"days {duration(float(waits.mean()))} ({duration(low)} to {duration(high)}): what lasts over days in "
+                "the log, such as a long queue or a rise of the load, is not in the plan"
+            )
+    if jobs_left:
+        found.append(f"left out of the plan: {counted(jobs_left, 'jobs')} that the twin never starts")
+    return found
+
+
+def _assumptions(
+    found: ClusterCalibration, question: PlanQuestion, pool: DayPool, settled: int
+) -> dict[str, dict[str, Any]]:
+    whole, rules = found.score.whole, found.settings.rules
+    place = "a day of the same place in the week" if pool.weekly else "any day"
+    means = f"{duration(whole['twin_mean_s'])} where the log has {duration(whole['recorded_mean_s'])}"
+    there = f"; {counted(settled, 'nodes')} that joined or left for good are there all the time" if settled else ""
+    stated = {
+        "twin": f"{rules.words}; grade {found.score.grade}, mean wait {means}",
+        "days": (
+            f"each of {pool.days} days takes the submissions of {place} of the log, drawn with replacement, after "
+            f"{counted(pool.lead, 'days')} that fill the cluster and are not measured"
+        ),
+        "nodes": (
+            "nodes more are like those there are, over racks and VCs in proportion, and away when their originals are; "
+            f"quotas grow with the GPUs, limits of users and VCs stay{there}"
+        ),
+        "intervals": (
+            f"{percent(interval_share(question.resamples))} of such months lie inside: {question.resamples} are drawn; "
+            "which days the log happened to hold is in them, how far the twin is from the log is not"
+        ),
+    }
+    if question.growths != (1.0,):
+        stated["growth"] = (
+            "with g times the jobs each day takes floor(g) days of the log, and of one more each user's jobs with "
+            "probability g - floor(g)"
+        )
+    sources = {"twin": "tracekit calibrate", "nodes": found.bench.cluster(found.settings).origin}
+    return {key: {"title": key, "value": v, "source": sources.get(key, "the plan")} for key, v in stated.items()}
