@@ -17,13 +17,13 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from tracekit.calibration.api import graded
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.search import Settings, Workbench
 from tracekit.capacity_plan.plan import plan_cluster
 from tracekit.capacity_plan.question import PlanQuestion
 from tracekit.capacity_plan.target import wait_target
-from tracekit.capacity_plan.twins import scored
-from tracekit.replay.clusters.nodes import Node, Quotas, make_cluster
+from tracekit.replay.clusters.nodes import Node, QuotaTable, make_cluster
 from tracekit.replay.jobs import Jobs
 
 NODES, DAYS, LOAD, LIMIT_S = 32, 60, 0.85, 120.0
@@ -70,12 +70,12 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     jobs = jobs_of(options.jobs)
-    cluster = make_cluster([Node(f"n{k:02}", 8) for k in range(NODES)], Quotas.none(), "made for the benchmark")
+    cluster = make_cluster([Node(f"n{k:02}", 8) for k in range(NODES)], QuotaTable.none(), "made for the benchmark")
     settings = Settings(Rules(scan="skip"), "stated", False)
     seen = jobs.submit_ms < 0.6 * jobs.submit_ms.max()
     outcome, _ = Workbench(jobs, {"stated": lambda _: cluster}, seen).replay(settings)
     recorded = replace(jobs, recorded_start_ms=outcome.first_start_ms, recorded_end_ms=outcome.end_ms)
-    twin = scored(Workbench(recorded, {"stated": lambda _: cluster}, seen), settings)
+    twin = graded(Workbench(recorded, {"stated": lambda _: cluster}, seen), settings)
     question = PlanQuestion(wait_target("p90<=1h"), numbers=NUMBERS, resamples=20, workers=options.workers)
     begun = time.perf_counter()
     made = plan_cluster(twin, question)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tests.replay.builders import make_cluster, make_jobs
+from tracekit.calibration.api import graded
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.search import Settings, Workbench
-from tracekit.capacity_plan.twins import scored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,4 +100,4 @@ def twin_of(
         recorded_end_ms=[round((s + row[2]) * 1000) for s, row in zip(start, rows, strict=True)],
     )
     bench = Workbench(jobs, {"stated": lambda _: cluster}, jobs.submit_ms < 0.6 * jobs.submit_ms.max())
-    return scored(bench, Settings(rules or Rules(), "stated", delays=False))
+    return graded(bench, Settings(rules or Rules(), "stated", delays=False))

@@ -15,13 +15,13 @@ from tests.calibration.benches import bench_of
 from tests.calibration.worlds import make_world
 from tests.capacity_plan.queues import queue, twin_of
 from tests.replay.builders import make_cluster
+from tracekit.calibration.api import graded
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.search import Settings
 from tracekit.capacity_plan.plan import TWIN, CapacityPlan, no_plan, plan_cluster
 from tracekit.capacity_plan.processes import received
 from tracekit.capacity_plan.question import HourlyCosts, PlanQuestion
 from tracekit.capacity_plan.target import JobGroup, wait_target
-from tracekit.capacity_plan.twins import scored
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ def test_a_gang_that_no_longer_fits_never_starts_and_is_no_short_wait() -> None:
 def test_a_target_that_start_up_delays_alone_exceed_is_never_kept() -> None:
     found = daily()
     late = replace(found.bench.jobs, recorded_start_ms=found.bench.jobs.recorded_start_ms + 120_000)
-    bench = replace(found.bench, jobs=late, _startup=dict.fromkeys(("1", "5-8"), (120.0,) * 10))
-    slow = scored(bench, Settings(Rules(), "stated", delays=True))
+    bench = replace(found.bench, jobs=late, delays=dict.fromkeys(("1", "5-8"), (120.0,) * 10))
+    slow = graded(bench, Settings(Rules(), "stated", delays=True))
     plan = made(slow, target=wait_target("p50<=1min"), resamples=5)
     assert plan.answers[0].nodes is None
     assert plan.answers[0].best_s == 120
@@ -134,7 +134,7 @@ def test_a_twin_of_which_no_effect_can_be_told_gives_no_plan() -> None:
     found = daily()
     # The log waited two hours more than the rule says.
     late = found.bench.jobs.recorded_start_ms + 7_200_000
-    wrong = scored(
+    wrong = graded(
         replace(found.bench, jobs=replace(found.bench.jobs, recorded_start_ms=late)), Settings(Rules(), "stated", False)
     )
     assert not wrong.score.carries
@@ -192,7 +192,7 @@ def test_plans_of_worlds_with_other_schedulers(kind: str) -> None:
         "nodes-down": Rules(scan="skip"),
         "user-limit": Rules(scan="skip"),
     }[kind]
-    found = scored(bench_of(make_world(kind, 1, 0.8, jobs=600)), Settings(rules, "stated", delays=False))
+    found = graded(bench_of(make_world(kind, 1, 0.8, jobs=600)), Settings(rules, "stated", delays=False))
     if kind == "user-limit":
         found = replace(found, score=replace(found.score, grade="close"))  # the limit is not part of these rules
     plan = made(found, target=wait_target("p90<=2h"), numbers=(6, 8, 16), resamples=5, policies=("sjf",))

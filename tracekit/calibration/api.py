@@ -41,6 +41,7 @@ __all__ = [
     "calibrate",
     "calibrate_jobs",
     "clusters_by_waiting",
+    "graded",
     "recall",
     "workbench_of",
 ]
@@ -219,7 +220,7 @@ def recall(
         if not one.delays.holds:
             bench.held_ms = None
         settings = Settings(one.rules, one.capacity, bool(one.delays.startup))
-        found.append(_graded(bench, name, shares[name], settings, ()))
+        found.append(graded(bench, settings, name, shares[name]))
     return Calibration(twin, tuple(found), {})
 
 
@@ -301,15 +302,26 @@ def calibrate_jobs(
         Nothing can be replayed.
     """
     found = search(bench, progress)
-    return _graded(bench, name, waiting_share, found.best, found.tried)
+    return graded(bench, found.best, name, waiting_share, found.tried)
 
 
-def _graded(
-    bench: Workbench, name: str, waiting_share: float | None, settings: Settings, tried: tuple[Tried, ...]
+def graded(
+    bench: Workbench,
+    settings: Settings,
+    name: str = UNNAMED,
+    waiting_share: float | None = 1.0,
+    tried: tuple[Tried, ...] = (),
 ) -> ClusterCalibration:
+    """Return settings as the twin of a cluster, scored by the jobs that are not there to learn from.
+
+    Raises
+    ------
+    UsageError
+        The settings cannot be replayed, or no job to score by starts.
+    """
     recorded, twin = bench.recorded_s, bench.waits_s(settings)
     unseen = ~bench.among & ~np.isnan(recorded) & ~np.isnan(twin)
     if not unseen.any():
         raise UsageError("no job of the last part of the log starts in a replay")
-    graded = score(bench.jobs, recorded, twin, unseen)
-    return ClusterCalibration(name, waiting_share, bench, settings, graded, tried, recorded, twin, unseen)
+    found = score(bench.jobs, recorded, twin, unseen)
+    return ClusterCalibration(name, waiting_share, bench, settings, found, tried, recorded, twin, unseen)

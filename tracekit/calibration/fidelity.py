@@ -159,10 +159,11 @@ def write_fidelity(
                 pl.concat(named).write_parquet(staged.path / f"{name}.parquet")
             (staged.path / "twin.toml").write_text(twin_text(calibration.twin), encoding="utf-8")
             folders = folder_names([one.cluster for one in found])
-            for one, folder in zip(found, folders, strict=True) if draw is not None else ():
-                (staged.path / folder).mkdir()
-                for name, picture in draw(one).items():
-                    (staged.path / folder / name).write_text(picture, encoding="utf-8")
+            if draw is not None:
+                for one, folder in zip(found, folders, strict=True):
+                    (staged.path / folder).mkdir()
+                    for name, picture in draw(one).items():
+                        (staged.path / folder / name).write_text(picture, encoding="utf-8")
             document = {"clusters": [one.to_dict() for one in found], "left_out": calibration.left_out}
             text = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
             (staged.path / FIDELITY_NAME).write_bytes(text)

@@ -9,7 +9,7 @@ from tracekit.capacity_plan.plan import plan_cluster
 from tracekit.capacity_plan.question import HourlyCosts, PlanQuestion
 from tracekit.capacity_plan.target import job_group, wait_target
 from tracekit.capacity_plan.twins import twin_of_cluster
-from tracekit.damage import damage_told
+from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
 from tracekit.replay.native import kernel
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["plan"]
 
 
-@damage_told()
+@explain_damage()
 def plan(
     trace: Trace | str | Path,
     target: str | None = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.errors import UsageError, nearest
-from tracekit.replay.clusters.nodes import Node, Quotas, make_cluster, repeated, shares_of
+from tracekit.replay.clusters.nodes import Node, QuotaTable, make_cluster, repeated, shares_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,8 +72,8 @@ def _settled(node: Node) -> Node | None:
     return replace(node, absent=False, changes=tuple(changes))
 
 
-def _quotas(cluster: Cluster) -> Quotas:
-    return Quotas(list(cluster.tenants), cluster.quota_ms, cluster.quota)
+def _quotas(cluster: Cluster) -> QuotaTable:
+    return QuotaTable(list(cluster.tenants), cluster.quota_ms, cluster.quota)
 
 
 def resized(cluster: Cluster, capacity: Capacity, later_ms: int = 0) -> Cluster:
@@ -81,7 +81,7 @@ def resized(cluster: Cluster, capacity: Capacity, later_ms: int = 0) -> Cluster:
 
     The nodes of a model are dropped or repeated in proportion over its racks and VCs, as `repeated` does, in whole
     nodes that add up to the capacity, at least one each where there are enough; copies are away when their originals
-    are. Quotas grow as the GPUs do.
+    are. QuotaTable grow as the GPUs do.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 from tracekit.errors import TracekitError, UsageError
-from tracekit.interruption import end_process, forget, remember
+from tracekit.interruption import end_process, register_cleanup, unregister_cleanup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,13 +52,13 @@ class ReplayProcesses:
             process.link.send((resample, runs))
             busy[process.link] = resample
         while busy:
-            for link in wait(list(busy)):
-                done = busy.pop(link)  # type: ignore[index]  # one of those waited for
-                found = received(link)  # type: ignore[arg-type]  # the same
+            ready = wait(list(busy))
+            for link in [one for one in busy if one in ready]:
+                done, found = busy.pop(link), received(link)
                 following = next(numbers, None)
                 if following is not None:
-                    link.send((following, runs))  # type: ignore[union-attr]  # the same
-                    busy[link] = following  # type: ignore[index]  # the same
+                    link.send((following, runs))
+                    busy[link] = following
                 yield done, found
 
     def stop(self) -> None:
@@ -76,13 +76,13 @@ class _Process:
         self.link, other = context.Pipe()
         self._process = context.Process(target=_work, args=(other, basis), daemon=True)
         self._process.start()
-        self._key = remember(partial(end_process, self._process.pid or 0))
+        self._key = register_cleanup(partial(end_process, self._process.pid or 0))
         other.close()
 
     def stop(self) -> None:
         self._process.terminate()
         self._process.join()
-        forget(self._key)
+        unregister_cleanup(self._key)
         self.link.close()
 
 

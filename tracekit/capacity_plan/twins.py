@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from tracekit.calibration.api import UNNAMED, ClusterCalibration, calibrate, clusters_by_waiting, workbench_of
-from tracekit.calibration.score import score
-from tracekit.calibration.search import Settings
+from tracekit.calibration.api import calibrate, clusters_by_waiting, recall
 from tracekit.calibration.twin import read_twin
 from tracekit.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracekit.calibration.search import Workbench
-    from tracekit.calibration.twin import ClusterTwin
+    from tracekit.calibration.api import ClusterCalibration
     from tracekit.progress import Progress
     from tracekit.trace import Trace
 
-__all__ = ["scored", "twin_of_cluster"]
+__all__ = ["twin_of_cluster"]
 
 
 def twin_of_cluster(
@@ -66,34 +61,4 @@ def twin_of_cluster(
     if twin is None:
         found = calibrate(trace, clusters=[name], limit=limit, seed=seed, progress=progress)
         return found.clusters[0], others
-    one = twin.cluster[name]
-    bench = workbench_of(trace, None if name == UNNAMED else name, limit=one.jobs, seed=seed)
-    return scored(*_as_stated(bench, one), name, shares[name]), others
-
-
-def _as_stated(bench: Workbench, one: ClusterTwin) -> tuple[Workbench, Settings]:
-    """Return the workbench with the delays of a file in place of those that the log shows, and its settings."""
-    from dataclasses import replace
-
-    startup = dict(one.delays.startup)
-    held = bench.held_ms if one.delays.holds else None
-    changed = replace(bench, held_ms=held, _startup=startup, _clusters={})
-    return changed, Settings(one.rules, one.capacity, bool(startup))
-
-
-def scored(
-    bench: Workbench, settings: Settings, name: str = UNNAMED, waiting_share: float | None = 1.0
-) -> ClusterCalibration:
-    """Return settings as the twin of a workbench, graded by the jobs that are not there to learn from.
-
-    Raises
-    ------
-    UsageError
-        The settings cannot be replayed, or no job to grade by starts.
-    """
-    recorded, twin = bench.recorded_s, bench.waits_s(settings)
-    unseen = ~bench.among & ~np.isnan(recorded) & ~np.isnan(twin)
-    if not unseen.any():
-        raise UsageError("no job of the last part of the log starts in a replay")
-    grade = score(bench.jobs, recorded, twin, unseen)
-    return ClusterCalibration(name, waiting_share, bench, settings, grade, (), recorded, twin, unseen)
+    return recall(trace, twin, clusters=[name], seed=seed).clusters[0], others
