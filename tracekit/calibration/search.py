@@ -46,6 +46,8 @@ _LEAST = 0.002
 _ROUNDS = 3
 _EXCERPT = 20_000
 """Jobs of an excerpt; a log of fewer jobs to learn from has none."""
+_WORTH = 1.25
+"""A candidate is not worth a replay of the whole where it is so many times as far on the excerpt as the best so far."""
 _FINALISTS = 3
 """Candidates of a stage that are tried on the whole log, where there is an excerpt."""
 _SCANS: tuple[Scan, ...] = ("stop", "skip")
@@ -185,7 +187,7 @@ def search(bench: Workbench, progress: Progress | None = None) -> Found:
     for _ in range(_ROUNDS):
         before = best.settings
         for stage, make in _STAGES.items():
-            for settings in attempts.finalists(stage, list(make(bench, best.settings))):
+            for settings in attempts.finalists(stage, list(make(bench, best.settings)), best.settings):
                 candidate = attempts.on_all(stage, settings)
                 if _better(candidate, best):
                     best = candidate
@@ -211,15 +213,21 @@ class _Attempts:
             self.known[settings] = _try(self._bench, stage, settings)
         return self.known[settings]
 
-    def finalists(self, stage: str, candidates: list[Settings]) -> list[Settings]:
-        """Return the candidates of a stage that are nearest on the excerpt, in their order; all without an excerpt."""
+    def finalists(self, stage: str, candidates: list[Settings], best: Settings) -> list[Settings]:
+        """Return the candidates of a stage that are worth a replay of the whole log, in their order.
+
+        Without an excerpt these are all. With one, they are the nearest there, and none that is clearly further from
+        the log there than the best so far.
+        """
         if self._excerpt is None:
             return candidates
-        for settings in candidates:
+        for settings in (best, *candidates):
             if settings not in self._screened:
                 self._progress.stage(f"trying {stage} on an excerpt: {settings.rules.words}")
                 self._screened[settings] = _try(self._excerpt, stage, settings)
-        order = sorted(range(len(candidates)), key=lambda k: (self._screened[candidates[k]].distance, k))
+        farthest = _WORTH * self._screened[best].distance + _LEAST
+        near = [k for k, one in enumerate(candidates) if self._screened[one].distance <= farthest]
+        order = sorted(near, key=lambda k: (self._screened[candidates[k]].distance, k))
         return [candidates[k] for k in sorted(order[:_FINALISTS])]
 
 
