@@ -98,7 +98,7 @@ def test_a_clock_whose_steps_are_nearly_all_hit_decides_nothing() -> None:
     assert (found["process"], found["tests"], found["candidates"]) == ("poisson", None, [])
     assert found["why"] == (
         "the log's clock goes in steps of 1 min, and where batches come only 0.1 % of them are without one: that does"
-        " not tell bursts from independent arrivals"
+        " not distinguish bursts from independent arrivals"
     )
 
 
