@@ -17,9 +17,10 @@ from tests.capacity_plan.queues import queue, twin_of
 from tests.replay.builders import make_cluster
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.search import Settings
-from tracekit.capacity_plan.plan import TWIN, CapacityPlan, no_plan, plan_cluster
+from tracekit.capacity_plan.plan import no_plan, plan_cluster
 from tracekit.capacity_plan.processes import received
 from tracekit.capacity_plan.question import HourlyCosts, PlanQuestion
+from tracekit.capacity_plan.result import TWIN, CapacityPlan
 from tracekit.capacity_plan.target import JobGroup, wait_target
 from tracekit.capacity_plan.twins import scored
 from tracekit.errors import UsageError

@@ -52,13 +52,13 @@ class ReplayProcesses:
             process.link.send((resample, runs))
             busy[process.link] = resample
         while busy:
-            for link in wait(list(busy)):
-                done = busy.pop(link)  # type: ignore[index]  # one of those waited for
-                found = received(link)  # type: ignore[arg-type]  # the same
+            ready = wait(list(busy))
+            for link in [one for one in busy if one in ready]:
+                done, found = busy.pop(link), received(link)
                 following = next(numbers, None)
                 if following is not None:
-                    link.send((following, runs))  # type: ignore[union-attr]  # the same
-                    busy[link] = following  # type: ignore[index]  # the same
+                    link.send((following, runs))
+                    busy[link] = following
                 yield done, found
 
     def stop(self) -> None:
