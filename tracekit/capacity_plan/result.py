@@ -9,7 +9,7 @@ from tracekit.capacity_plan.search import interval_share
 from tracekit.text import counted, duration, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tracekit.capacity_plan.growth import LoadGrowth
     from tracekit.capacity_plan.question import PlanQuestion
@@ -44,7 +44,7 @@ class CapacityPlan:
     def sentences(self) -> list[str]:
         """The plan in words."""
         lines = [self._answer(one) for one in self.answers]
-        lines += [s for row in self.more if (s := _more_in_words(row)) is not None]
+        lines += _more_in_words(self.more)
         if (cheapest := self.cheapest) is not None:
             lines.append(
                 f"owning and waiting together cost least with {counted(cheapest['nodes'], 'nodes')}: "
@@ -115,13 +115,22 @@ class CapacityPlan:
         }
 
 
-def _more_in_words(row: Mapping[str, Any]) -> str | None:
-    change = row["mean_wait_change_s"]
-    if change is None:
-        return None
-    low, high = row["mean_wait_change_low_s"], row["mean_wait_change_high_s"]
-    what = "nodes" if row["model"] is None else f"{shorten(row['model'], 30)} nodes"
-    return f"{counted(row['more_nodes'], what)} more: mean wait {_signed(change)} ({_signed(low)} to {_signed(high)})"
+def _more_in_words(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what more nodes give; of a single GPU model only the most that were tried."""
+    known = [row for row in rows if row["mean_wait_change_s"] is not None]
+    shown = [row for row in known if row["mean_wait_change_s"]]
+    if known and not shown:
+        return ["more nodes change no wait"]
+    last = {row["model"]: row for row in shown}
+    lines = []
+    for row in shown:
+        if row["model"] is not None and row is not last[row["model"]]:
+            continue
+        what = "nodes" if row["model"] is None else f"{shorten(row['model'], 30)} nodes"
+        change, low, high = (row[f"mean_wait_change_{part}"] for part in ("s", "low_s", "high_s"))
+        ends = f"{_signed(low)} to {_signed(high)}"
+        lines.append(f"{counted(row['more_nodes'], what)} more: mean wait {_signed(change)} ({ends})")
+    return lines
 
 
 def _signed(seconds: float) -> str:
