@@ -18,9 +18,10 @@ from tests.replay.builders import make_cluster
 from tracekit.calibration.api import graded
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.search import Settings
-from tracekit.capacity_plan.plan import TWIN, CapacityPlan, no_plan, plan_cluster
+from tracekit.capacity_plan.plan import no_plan, plan_cluster
 from tracekit.capacity_plan.processes import received
 from tracekit.capacity_plan.question import HourlyCosts, PlanQuestion
+from tracekit.capacity_plan.result import TWIN, CapacityPlan
 from tracekit.capacity_plan.target import JobGroup, wait_target
 from tracekit.errors import UsageError
 
@@ -114,6 +115,12 @@ def test_a_gang_that_no_longer_fits_never_starts_and_is_no_short_wait() -> None:
     assert small["p50_wait_s"] == 0
     assert plan.capacity[1]["mean_wait_s"] is not None
     assert plan.answers[0].nodes == 2
+    # The median of one node is short, and that of the small jobs alone; yet the cluster cannot do without the gangs.
+    for group in (JobGroup(), JobGroup(size="1")):
+        plan = made(twin, numbers=(1, 2, 4), resamples=5, target=wait_target("p50<=1min"), group=group)
+        assert plan.capacity[0]["p50_wait_s"] == 0
+        assert [row["meets_target"] for row in plan.capacity] == [False, True, True]
+        assert plan.answers[0].nodes == 2
 
 
 def test_a_target_that_start_up_delays_alone_exceed_is_never_kept() -> None:

@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 
 from tests.capacity_plan.queues import allen_cunneen, erlang_c_wait, queue
-from tracekit.capacity_plan.plan import CapacityPlan, plan_cluster
+from tracekit.capacity_plan.plan import plan_cluster
 from tracekit.capacity_plan.question import PlanQuestion
+from tracekit.capacity_plan.result import CapacityPlan
 
 SEEDS = range(8)
 

@@ -18,7 +18,7 @@ from tracekit.trace import Trace
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.capacity_plan.plan import CapacityPlan
+    from tracekit.capacity_plan.result import CapacityPlan
 
 __all__ = ["plan"]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tracekit.capacity_plan.plan import CapacityPlan
+    from tracekit.capacity_plan.result import CapacityPlan
 
 __all__ = ["plan_folder", "table_rows", "write_plan"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracekit.capacity_plan.search import figure, interval
+from tracekit.capacity_plan.search import figure, interval, target_waits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,8 +44,8 @@ def capacity_row(
     for name in ("within_target_share", "held_share"):
         row |= _spread(figure(values, name), name, "")
     target = question.target
-    wait = None if target is None else row[f"{target.metric}_wait_s"]
-    row["meets_target"] = None if target is None else wait is not None and wait <= target.limit_s
+    meets = target is not None and bool(target_waits(values, target).mean() <= target.limit_s)
+    row["meets_target"] = None if target is None else meets
     row["jobs_per_day"] = _mean(values, "jobs_per_day")
     row["offered_share"] = float(figure(values, "offered_gpus").mean()) / gpus
     row["never_start_share"] = _mean(values, "never_start_share")

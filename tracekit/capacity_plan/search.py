@@ -30,6 +30,7 @@ __all__ = [
     "interval_share",
     "paired_change",
     "steps_up",
+    "target_waits",
 ]
 
 _FURTHER = (4, 8)
@@ -52,6 +53,18 @@ def figure(values: Floats, name: str) -> Floats:
     """Return one of the `FIGURES` by resample, those left out that do not have it (at most R,)."""
     column: Floats = values[:, FIGURES.index(name)]
     return column[~np.isnan(column)]
+
+
+def target_waits(values: Floats, target: WaitTarget) -> Floats:
+    """Return the wait that a target is about by resample [s].
+
+    It is infinite where any job never starts, be it of the group or not: a cluster on which some jobs can never run
+    keeps no target, however little the others wait.
+    """
+    waits: Floats = values[:, FIGURES.index(f"{target.metric}_wait_s")].copy()
+    endless = np.isinf(values[:, FIGURES.index("waiting_hours_per_day")])
+    waits[endless] = np.inf
+    return waits[endless | ~np.isnan(waits)]
 
 
 def interval(values: Floats) -> tuple[float, float]:
@@ -160,10 +173,10 @@ class WaitCurve:
         refine : bool
             Look at more numbers of nodes than were tried so far, where they decide.
         """
-        name, limit = f"{target.metric}_wait_s", target.limit_s
+        limit = target.limit_s
 
         def waits(number: int) -> Floats:
-            return figure(self.tried[number], name)
+            return target_waits(self.tried[number], target)
 
         def expected(number: int) -> bool:
             return bool(waits(number).mean() <= limit)
