@@ -23,9 +23,12 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*(?:\(\))?
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 FOREIGN = {
-    # Other people's names: what a user types, finds in a raw file, or knows from another tool.
-    "sacct",
-    "uv",
+    # Other people's names: what a user types, finds in a raw file or a folder, or knows from another library.
+    "JOB_1",
+    "_local",
+    "loc",
+    "oJOB",
+    "out",
 }
 
 
