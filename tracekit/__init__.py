@@ -18,6 +18,7 @@ from tracekit.version import __version__
 if TYPE_CHECKING:
     from tracekit.analysis import analyze
     from tracekit.calibration.api import calibrate
+    from tracekit.calibration.fidelity import fidelity
     from tracekit.capacity_plan.api import plan
     from tracekit.characterize import list_queries, run_query
     from tracekit.comparison import compare
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from tracekit.guidelines.run import guidelines
     from tracekit.ingest import ingest_logs
     from tracekit.replay.api import replay
-    from tracekit.replay.fidelity import fidelity
     from tracekit.replay.sweeps.sweep import sweep
     from tracekit.trace import Trace
 
@@ -58,7 +58,7 @@ _HOME = {
     "analyze": "tracekit.analysis",
     "calibrate": "tracekit.calibration.api",
     "compare": "tracekit.comparison",
-    "fidelity": "tracekit.replay.fidelity",
+    "fidelity": "tracekit.calibration.fidelity",
     "generate": "tracekit.fit.generate",
     "ingest_logs": "tracekit.ingest",
     "list_queries": "tracekit.characterize",

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 import polars as pl
 
+from tracekit.calibration.api import calibrate, recall
 from tracekit.calibration.score import queued_gpus, score
+from tracekit.calibration.twin import read_twin, twin_text
+from tracekit.damage import explain_damage
 from tracekit.outputs import StagedFolder, output_errors
+from tracekit.replay.registry import named_policy
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
+from tracekit.replay.run_policies import folder_names
+from tracekit.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from tracekit.calibration.api import Calibration, ClusterCalibration
     from tracekit.calibration.score import Score
+    from tracekit.progress import Progress
 
-__all__ = ["FIDELITY_NAME", "Fidelity", "fidelity_of", "write_fidelity"]
+__all__ = ["FIDELITY_NAME", "Fidelity", "FidelityStudy", "fidelity", "fidelity_of", "write_fidelity"]
 
 FIDELITY_NAME = "fidelity.json"
 QUANTILES = (0.01, 0.05, *(round(0.1 * i, 1) for i in range(1, 10)), 0.95, 0.99, 1.0)
@@ -61,6 +68,65 @@ class Fidelity:
             "candidates": self.candidates.to_dicts(),
             "sentences": list(self.sentences),
         }
+
+
+@dataclass(frozen=True)
+class FidelityStudy:
+    """Replays of the clusters of a Trace beside its log."""
+
+    calibration: Calibration
+    clusters: tuple[Fidelity, ...]
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What is to be said of all clusters."""
+        left_out = (f"{name}: no twin: {why}" for name, why in self.calibration.left_out.items())
+        return (*(sentence for one in self.clusters for sentence in one.sentences), *left_out)
+
+
+@explain_damage()
+def fidelity(
+    trace: Trace | str | Path,
+    twin: str | Path | None = None,
+    policy: str | None = None,
+    *,
+    clusters: Sequence[str] | None = None,
+    limit: int | None = 100_000,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> FidelityStudy:
+    """Return how near a replay comes to what the log of a Trace recorded.
+
+    Parameters
+    ----------
+    trace : Trace or path
+        What ran.
+    twin : path, optional
+        A twin.toml; by default the twins are searched now (see `tracekit.calibrate`).
+    policy : str, optional
+        A policy in place of the twins' rules, as `tracekit replay -p` takes it; capacity, placement and delays stay.
+    clusters : sequence of str, optional
+        Which clusters; all by default.
+    limit : int, optional
+        Without a twin: look at the first so many jobs of each cluster only; None all.
+    seed : int
+        Of the start-up delays drawn.
+    progress : Progress, optional
+        Told of every candidate.
+
+    Raises
+    ------
+    TracekitError
+        The Trace or the twin cannot be used, there is no such policy, or nothing can be compared.
+    """
+    if policy is not None:
+        named_policy(policy)  # fails before the search
+    opened = Trace.of(trace)
+    if twin is None:
+        found = calibrate(opened, clusters=clusters, limit=limit, seed=seed, progress=progress)
+    else:
+        found = recall(opened, read_twin(Path(twin), opened), clusters=clusters, seed=seed)
+    return FidelityStudy(found, tuple(fidelity_of(one, policy) for one in found.clusters))
 
 
 def fidelity_of(found: ClusterCalibration, policy: str | None = None) -> Fidelity:
@@ -124,8 +190,7 @@ def _queue(found: ClusterCalibration, replayed: NDArray[np.float64], among: NDAr
 
 
 def write_fidelity(
-    found: list[Fidelity],
-    calibration: Calibration,
+    study: FidelityStudy,
     out: Path,
     *,
     force: bool = False,
@@ -141,9 +206,7 @@ def write_fidelity(
     OutputError
         OUT exists or cannot be written.
     """
-    from tracekit.calibration.twin import twin_text
-    from tracekit.replay.study import folder_names
-
+    found, calibration = study.clusters, study.calibration
     staged = StagedFolder(out, force=force, marker=FIDELITY_NAME, kind="a fidelity study")
     try:
         with output_errors(out):

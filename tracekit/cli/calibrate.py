@@ -39,12 +39,9 @@ def calibrate(
     from tracekit.calibration.twin import write_twin
     from tracekit.cli.display import TerminalProgress, print_table
 
-    progress = TerminalProgress()
-    try:
+    with TerminalProgress() as progress:
         found = search(trace, clusters=cluster or None, limit=limit, seed=seed, progress=progress)
         write_twin(found.twin, out)
-    finally:
-        progress.close()
     for one in found.clusters:
         table = one.candidates().drop_nulls("distance").head(_SHOWN)
         headers = ["", "distance", "mean wait [s]", "capacity", "rules"]

@@ -8,48 +8,51 @@ from typing import Annotated
 import typer
 
 from tracekit.cli.options import TraceFolder
-from tracekit.cli.replay_options import ForceReplay, OutFolder, show_assumptions, show_before
-from tracekit.cli.settings import takes
-from tracekit.settings import ReplaySettings
+from tracekit.cli.replay_options import ForceReplay, OutFolder
 
 __all__ = ["fidelity"]
 
 
-@takes(ReplaySettings, without=("load", "measure_from", "measure_to"))
 def fidelity(
     trace: TraceFolder,
     out: OutFolder,
+    twin: Annotated[
+        Path | None, typer.Option("--twin", metavar="FILE.toml", help="The twin; searched now by default.")
+    ] = None,
     policy: Annotated[
         str | None,
         typer.Option(
-            "-p", "--policy", metavar="POLICY[,key=value...]", help="What the cluster ran; by source when left out."
+            "-p", "--policy", metavar="POLICY[,key=value...]", help="Try this policy in place of the twin's rules."
         ),
     ] = None,
-    *,
-    settings: ReplaySettings,
+    cluster: Annotated[
+        list[str] | None,
+        typer.Option("--cluster-name", metavar="NAME", help="Only this cluster; may be repeated. All by default."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="Without --twin: look at the first N jobs only.")
+    ] = 100_000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the start-up delays drawn.")] = 0,
     force: ForceReplay = False,
 ) -> None:
-    """Measure how far to trust a replay: replay what the cluster really ran, and compare it with the log.
+    """Measure how far to trust a replay: the twin of each cluster beside what its log recorded.
 
-    OUT holds fidelity.json, fidelity.parquet (errors by size class and VC), quantiles.parquet and quantiles.svg, and
-    the replay itself.
+    Compared are the jobs by which the twin's settings were not chosen. OUT holds fidelity.json (grades, scores, and the
+    candidates that were tried), fidelity.parquet (by size of gang and VC), quantiles.parquet and queue.parquet with
+    pictures of both for each cluster, and twin.toml.
 
     Example: tracekit fidelity my-trace -o out
     """
+    from tracekit.calibration.fidelity import fidelity as measure
+    from tracekit.calibration.fidelity import write_fidelity
     from tracekit.cli.display import TerminalProgress, print_frame
-    from tracekit.replay.api import scenario_of
-    from tracekit.replay.fidelity import measure_fidelity, write_fidelity
-    from tracekit.report.replay_charts import fidelity_svg
+    from tracekit.report.replay_charts import fidelity_pictures
 
     with TerminalProgress() as progress:
-        progress.stage("reading the Trace")
-        scenario = scenario_of(trace, settings, force=force)
-        show_before(scenario, progress)
-        found = measure_fidelity(scenario, policy, progress=progress)
-        write_fidelity(found, out, force=force, draw=fidelity_svg)
-    typer.echo(f"replayed {found.policy}: {found.why}")
-    print_frame(found.groups)
-    for sentence in found.sentences:
+        study = measure(trace, twin, policy, clusters=cluster or None, limit=limit, seed=seed, progress=progress)
+        write_fidelity(study, out, force=force, draw=fidelity_pictures)
+    for one in study.clusters:
+        print_frame(one.score.table)
+    for sentence in study.sentences:
         typer.echo(sentence)
-    show_assumptions(dict(found.result.summary["assumptions"]))
-    typer.echo(f"fidelity: {Path(out)}")
+    typer.echo(f"fidelity: {out}")

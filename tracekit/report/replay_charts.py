@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import altair as alt
 
 from tracekit.replay.results.recorded_times import RECORDED
+from tracekit.report.axes import date_axis
 from tracekit.report.charts import axis_values, category, data, height, palette, percent_axis, time_axis, time_scale
 from tracekit.report.pictures import svg
 from tracekit.report.theme import colour
@@ -15,7 +16,9 @@ from tracekit.text import shorten
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["comparison_svg", "fidelity_svg", "tradeoff_svg"]
+    from tracekit.calibration.fidelity import Fidelity
+
+__all__ = ["comparison_svg", "fidelity_pictures", "tradeoff_svg"]
 
 _WIDTH = 420
 
@@ -77,21 +80,23 @@ def tradeoff_svg(runs: pl.DataFrame) -> str:
     return svg(alt.hconcat(*panels, spacing=30))
 
 
-def fidelity_svg(quantiles: pl.DataFrame, policy: str) -> str:
-    """Return the quantiles of queueing that `policy` predicts and that the log recorded, one picture a class of jobs.
-
-    `quantiles` has scope, name, quantile, recorded_s, predicted_s (see `fidelity.Fidelity`).
-    """
-    words = {"recorded_s": "recorded", "predicted_s": f"predicted ({shorten(policy)})"}
+def fidelity_pictures(found: Fidelity) -> dict[str, str]:
+    """Return pictures of a replay beside its log, by file name: quantiles of the wait, and the queue through time."""
+    words = {"recorded": "recorded", "replayed": "replayed"}
     colours = dict(zip(words.values(), (colour("series-1"), colour("series-2")), strict=True))
+    hue = alt.Color("what:N", scale=palette(colours), legend=alt.Legend(title=None, orient="top"))
+    return {"quantiles.svg": _quantiles(found.quantiles, words, hue), "queue.svg": _queue(found.queue, words, hue)}
+
+
+def _quantiles(quantiles: pl.DataFrame, words: dict[str, str], hue: alt.Color) -> str:
+    columns = {f"{key}_s": word for key, word in words.items()}
+    values = axis_values(quantiles.iter_rows(named=True), tuple(columns))
     panels = []
-    shown = quantiles.filter(quantiles["scope"] != "vc")
-    values = axis_values(shown.iter_rows(named=True), tuple(words))
-    for (scope, name), part in shown.group_by("scope", "name", maintain_order=True):
+    for (scope, name), part in quantiles.group_by("scope", "name", maintain_order=True):
         rows = [
             {"quantile": row["quantile"], "seconds": row[column], "what": word}
             for row in part.iter_rows(named=True)
-            for column, word in words.items()
+            for column, word in columns.items()
         ]
         title = "all jobs" if scope == "all" else f"{name} GPUs"
         chart = alt.Chart(data(rows), title=title).mark_line(interpolate="step-after")
@@ -99,7 +104,20 @@ def fidelity_svg(quantiles: pl.DataFrame, policy: str) -> str:
             chart.encode(
                 x=alt.X("quantile:Q", axis=percent_axis("jobs that waited no longer")),
                 y=alt.Y("seconds:Q", scale=time_scale(values), axis=time_axis("queueing", values)),
-                color=alt.Color("what:N", scale=palette(colours), legend=alt.Legend(title=None, orient="top")),
+                color=hue,
             ).properties(width=260, height=200)
         )
     return svg(alt.concat(*panels, columns=3, spacing=30))
+
+
+def _queue(queue: pl.DataFrame, words: dict[str, str], hue: alt.Color) -> str:
+    times = queue["time"].dt.replace_time_zone("UTC")
+    rows = [
+        {"time": int(when.timestamp() * 1000), "gpus": row[f"{key}_gpus"], "what": word}
+        for when, row in zip(times, queue.iter_rows(named=True), strict=True)
+        for key, word in words.items()
+    ]
+    chart = alt.Chart(data(rows)).mark_line(interpolate="step-after", strokeWidth=1.5)
+    x = alt.X("time:Q", scale=alt.Scale(type="utc", nice=False), axis=date_axis(times[0], times[-1]))
+    y = alt.Y("gpus:Q", axis=alt.Axis(title="GPUs that waiting jobs ask for"))
+    return svg(chart.encode(x=x, y=y, color=hue).properties(width=2 * _WIDTH, height=240))
