@@ -115,17 +115,21 @@ def plan_cluster(
             for (name, _), curve in curves.items()
             if question.target is not None
         ]
-    capacity = [
-        capacity_row(name, growth, axis, number, values, _gpus(cluster, axis, number), question)
+    rows = {
+        (name, growth, number): capacity_row(name, growth, axis, number, values, _gpus(cluster, axis, number), question)
         for (name, growth), curve in curves.items()
         for number, values in sorted(curve.tried.items())
+    }
+    answers = [
+        replace(one, full=one.nodes is not None and rows[one.policy, one.growth, one.nodes]["offered_share"] >= 1)
+        for one in answers
     ]
     recorded = _recorded(found, group, cluster, axis)
     return CapacityPlan(
         found.name,
         question,
         recorded,
-        capacity,
+        list(rows.values()),
         more,
         tuple(answers),
         load_growth(weekly_gpu_hours(jobs), cluster.total_gpus),
