@@ -123,6 +123,18 @@ def test_a_gang_that_no_longer_fits_never_starts_and_is_no_short_wait() -> None:
         assert plan.answers[0].nodes == 2
 
 
+def test_nodes_that_the_load_fills_are_named_as_full() -> None:
+    # 20 gangs a day of two hours take a node 40 h a day.
+    rows = [(d * DAY + 3600 * k, 8, 7200.0) for d in range(6) for k in range(20)]
+    rows.append((6 * DAY, 1, 1.0))
+    twin = twin_of(rows, [row[0] for row in rows], make_cluster([8] * 2), rules=Rules(scan="skip"))
+    plan = made(twin, numbers=(1, 2), resamples=5, target=wait_target("p50<=30d"))
+    assert [row["offered_share"] for row in plan.capacity] == pytest.approx([5 / 3, 5 / 6])
+    assert (plan.answers[0].nodes, plan.answers[0].full) == (1, True)
+    assert ", though the load fills them: over more than this month waits would grow; the" in plan.sentences[0]
+    assert not made(twin, numbers=(2,), resamples=5, target=wait_target("p50<=30d")).answers[0].full
+
+
 def test_a_target_that_start_up_delays_alone_exceed_is_never_kept() -> None:
     found = daily()
     late = replace(found.bench.jobs, recorded_start_ms=found.bench.jobs.recorded_start_ms + 120_000)

@@ -55,7 +55,7 @@ def test_the_command_writes_and_reports(sample_trace: Callable[[str], Trace], tm
     assert facts["groups"] == table.drop("cluster").to_dicts()
     assert table["cluster"].unique().to_list() == ["Venus"]
     assert (facts["grade"], facts["carries_effects"]) == ("close", True)
-    assert [c for c in facts["candidates"] if c["chosen"]][0]["distance"] == 0
+    assert next(c for c in facts["candidates"] if c["chosen"])["distance"] == 0
     assert all((out / "Venus" / f"{name}.svg").read_text().startswith("<svg") for name in ("quantiles", "queue"))
 
     again = run("fidelity", trace, "--twin", out / "twin.toml", "-o", tmp_path / "again")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from tracekit.calibration.api import ClusterCalibration
     from tracekit.capacity_plan.question import PlanQuestion
+    from tracekit.capacity_plan.search import NodesAnswer
     from tracekit.replay.clusters.cluster import Cluster
 
 __all__ = ["no_plan", "plan_cluster"]
@@ -110,32 +111,38 @@ def plan_cluster(
         if question.numbers is None and (TWIN, 1.0) in curves:
             curves[TWIN, 1.0].look(here.tried)
         more = _more(replays, axis, own)
-        answers = [
-            replace(curve.answer(question.target, refine=question.numbers is None), policy=name)
-            for (name, _), curve in curves.items()
-            if question.target is not None
-        ]
-    capacity = [
-        capacity_row(name, growth, axis, number, values, _gpus(cluster, axis, number), question)
+        answers = _answers(curves, question)
+    rows: dict[tuple[str, float, int | None], dict[str, Any]] = {
+        (name, growth, number): capacity_row(
+            name, growth, axis, number, values, resized(cluster, axis.at(number)).total_gpus, question
+        )
         for (name, growth), curve in curves.items()
         for number, values in sorted(curve.tried.items())
-    ]
+    }
     recorded = _recorded(found, group, cluster, axis)
     return CapacityPlan(
         found.name,
         question,
         recorded,
-        capacity,
+        list(rows.values()),
         more,
-        tuple(answers),
+        tuple(replace(one, full=_filled(rows.get((one.policy, one.growth, one.nodes)))) for one in answers),
         load_growth(weekly_gpu_hours(jobs), cluster.total_gpus),
         _assumptions(found, question, pool, settled),
         tuple(_caveats(here, axis, recorded, jobs_left=int((~starts).sum()))),
     )
 
 
-def _gpus(cluster: Cluster, axis: NodeAxis, number: int) -> int:
-    return resized(cluster, axis.at(number)).total_gpus
+def _answers(curves: Mapping[tuple[str, float], WaitCurve], question: PlanQuestion) -> list[NodesAnswer]:
+    target = question.target
+    if target is None:
+        return []
+    refine = question.numbers is None
+    return [replace(curve.answer(target, refine=refine), policy=name) for (name, _), curve in curves.items()]
+
+
+def _filled(row: Mapping[str, Any] | None) -> bool:
+    return row is not None and row["offered_share"] >= 1
 
 
 def _numbers(question: PlanQuestion, axis: NodeAxis, pool: DayPool, cluster: Cluster, growth: float) -> Sequence[int]:

@@ -86,6 +86,7 @@ class CapacityPlan:
                 "nodes_low": one.low,
                 "nodes_high": one.high,
                 "or_fewer": one.or_fewer,
+                "full": one.full,
                 "best_s": one.best_s,
                 "best_nodes": one.best_nodes,
                 "most_nodes": one.most_nodes,

@@ -114,6 +114,8 @@ class NodesAnswer:
     best_nodes: int
     most_nodes: int
     """The largest number tried."""
+    full: bool = False
+    """Whether the jobs ask for all GPUs of these nodes, or more: what waits then grows as long as that lasts."""
 
     def sentence(self, target: WaitTarget, who: str, what: str = "nodes") -> str:
         """Return the answer for people.
@@ -135,7 +137,8 @@ class NodesAnswer:
         high = f"more than {self.most_nodes:,}" if self.high is None else f"{self.high:,}"
         fewer = " or fewer" if self.or_fewer else ""
         verb = "keeps" if self.nodes == 1 else "keep"
-        return f"{counted(self.nodes, what)}{fewer} ({self.low:,} to {high}) {verb} {target.words} for {who}"
+        full = ", though the load fills them: over more than this month waits would grow" if self.full else ""
+        return f"{counted(self.nodes, what)}{fewer} ({self.low:,} to {high}) {verb} {target.words} for {who}{full}"
 
 
 class WaitCurve:
