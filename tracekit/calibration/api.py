@@ -50,6 +50,13 @@ _SEEN_SHARE = 0.6
 """Settings are chosen by the jobs of the first part of the time, and scored by the rest [1]; our choice."""
 _FEWEST = 50
 """Jobs that each part needs."""
+_CANDIDATES: dict[str, type[pl.DataType]] = {
+    **dict.fromkeys(("stage", "rules", "policy", "capacity"), pl.String),
+    "delays": pl.Boolean,
+    **dict.fromkeys(("distance", "mean_wait_s"), pl.Float64),
+    "why_not": pl.String,
+    "chosen": pl.Boolean,
+}
 UNNAMED = "all"
 """What a cluster is called where the log names none."""
 
@@ -119,7 +126,7 @@ class ClusterCalibration:
             }
             for t in self.tried
         ]
-        return pl.DataFrame(rows, infer_schema_length=None).sort("distance", nulls_last=True, maintain_order=True)
+        return pl.DataFrame(rows, schema=_CANDIDATES).sort("distance", nulls_last=True, maintain_order=True)
 
 
 @dataclass(frozen=True)

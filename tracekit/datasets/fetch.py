@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tracekit.datasets.catalog import find_dataset
-from tracekit.datasets.mirrors import fetch_file
+from tracekit.datasets.fetch_file import fetch_file
 from tracekit.datasets.record import RECORD_NAME, DatasetRecord, FileRecord
 from tracekit.errors import OutputError, UsageError
 from tracekit.interruption import cleanup_on_interrupt

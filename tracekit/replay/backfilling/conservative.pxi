@@ -2,16 +2,15 @@
 #
 # In the order of the queue, each waiting job gets a reservation: the first time from which enough GPUs of the domain
 # are free, by number, for as long as it is believed to run. They lie as steps over the believed ends of running jobs
-# (`ends`, `steps`).
+# (`conservative_ends`, `conservative_steps`).
 #
 # Reservations are made anew in each pass. But as long as everything goes as believed, that gives every job the time
 # it had: what started since left all reservations as they were, and what ended was to end. So they are kept, and made
 # anew only after a surprise: an end before its time, a job that runs on, a node that joins or leaves; and in part
 # where a job found no place when it was due, and now stands in the way of others. A pass in which nobody could start
-# (`openings`) leaves them as they are: to put them off once is the same as to do it step by step. And a reservation
-# is made only when a candidate asks that would still run when it could begin: others cannot stand in its way. Behind
-# the jobs that may have a reservation, others start where they delay none of these.
-
+# (`conservative_openings`) leaves them as they are: to put them off once is the same as to do it step by step. And a
+# reservation is made only when a candidate asks that would still run when it could begin: others cannot stand in its
+# way. Behind the jobs that may have a reservation, others start where they delay none of these.
 
 cdef bint conservative_begin(State s, Key key, Reservations b, Waitlist w, int64_t d, int64_t j):
     """Start a waiting job if it has a place."""

@@ -1,8 +1,8 @@
 # The scheduling pass of EASY backfilling.
 #
 # The queue goes from its head as far as it can. For the first job that must wait, the head, the estimates of running
-# jobs give when it can start and where (`forecast`). A job behind it, in the order of the queue, may start now where
-# it has a place now and either should end by that moment, or would hold only GPUs that are left then beside the
+# jobs give when it can start and where (`easy_forecast`). A job behind it, in the order of the queue, may start now
+# where it has a place now and either should end by that moment, or would hold only GPUs that are left then beside the
 # head's place.
 #
 # Waiting jobs of one class stand in one queue, and whether they have a place, and whether that place is spare, is the

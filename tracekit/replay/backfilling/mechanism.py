@@ -40,8 +40,8 @@ class Backfill:
     def prepare(self, setting: Setting) -> Run:
         """Return a run in which later jobs may go ahead (see easy.pxi and conservative.pxi)."""
         from tracekit.replay import kernel
-        from tracekit.replay.backfilling.forecast import make_forecast
-        from tracekit.replay.backfilling.reservations import make_reservations
+        from tracekit.replay.backfilling.conservative_reservations import make_reservations
+        from tracekit.replay.backfilling.easy_forecast import make_forecast
         from tracekit.replay.backfilling.waitlist import make_waitlist
         from tracekit.replay.engine.build import build, open_nodes
 

@@ -1,4 +1,5 @@
-# The arrays of backfilling, beside those of the engine (see `waitlist`, `reservations` and `forecast`).
+# The arrays of backfilling, beside those of the engine (see `waitlist`, `conservative_reservations` and
+# `easy_forecast`).
 
 
 cdef struct Strip:

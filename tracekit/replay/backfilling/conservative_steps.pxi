@@ -1,7 +1,7 @@
 # What reservations leave free: a domain's reservations as a few steps over the believed ends of its running jobs.
 #
 # What running jobs give back only grows with time, so that a hole is found by walking the steps and, in the one where
-# it begins, a binary search of the ends (see `ends`).
+# it begins, a binary search of the ends (see `conservative_ends`).
 
 
 cdef inline void begin_steps(Reservations b, Strip* strip, int64_t now):
@@ -144,7 +144,7 @@ cdef inline void fill(Reservations b, Strip* strip, int64_t time, int64_t length
 
 
 cdef inline void run_instead(Reservations b, Strip* strip, int64_t length, int64_t gpus):
-    """Turn a reservation that begins now into a running job, which `ends` will hold."""
+    """Turn a reservation that begins now into a running job, which `conservative_ends` will hold."""
     cdef int64_t _, last, k
     cdef int64_t base = strip.step_low
     cdef int64_t now = b.steps[base].time
