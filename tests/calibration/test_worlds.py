@@ -61,6 +61,20 @@ def test_backfilling_by_time_limits_is_found(seed: int) -> None:
     assert found.score.whole["ratio"] == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.parametrize("kind", ["strict", "quotas", "easy", "fair-share"])
+def test_the_first_jobs_of_a_long_log_lead_to_the_same_rules(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = world(kind, 2)
+    found = calibrated(known)
+    monkeypatch.setattr("tracekit.calibration.search._EXCERPT", 200)
+    monkeypatch.setattr("tracekit.calibration.search._WAITED", 50)
+    excerpt = bench_of(known).excerpt()
+    assert excerpt is not None
+    assert 200 <= len(excerpt.jobs) < len(found.bench.jobs) / 2
+    again = calibrated(known)
+    assert again.settings == found.settings
+    assert len(again.tried) < len(found.tried) / 2
+
+
 def test_a_scheduler_outside_the_search_is_not_called_close() -> None:
     """Last come, first served: no candidate does that."""
     known = world("passing", 1)

@@ -4,8 +4,7 @@ Candidates are tried in stages, each from the best found so far: the order of jo
 placement, capacity, and whether jobs start up with a delay. The stages are gone through again until a whole round finds
 nothing better. A candidate replaces the best only where it is clearly nearer to the log, or as near and simpler.
 
-Of a long log the candidates of a stage are tried on an excerpt first, the run of submissions with most of the waiting,
-and only the nearest of them on the whole.
+Of a long log the candidates of a stage are tried on its first jobs, and only the nearest of them on the whole.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 from tracekit.calibration.delays import delays_of_jobs, startup_delays
 from tracekit.calibration.limits import most_held_while_waiting
 from tracekit.calibration.rules import Estimates, Limits, Order, Quotas, Rules, Scan
-from tracekit.calibration.waits import distance
+from tracekit.calibration.waits import AGREE_S, distance
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
 from tracekit.replay.assumptions.models import load_models
@@ -44,8 +43,8 @@ _GAIN = 0.02
 """A candidate has to be nearer to the log by so much of the distance, and by `_LEAST`, to replace a simpler one."""
 _LEAST = 0.002
 _ROUNDS = 3
-_EXCERPT = 20_000
-"""Jobs of an excerpt; a log of fewer jobs to learn from has none."""
+_EXCERPT, _WAITED = 20_000, 1000
+"""Jobs of an excerpt at the least, and how many of them have to have waited longer than `AGREE_S`."""
 _WORTH = 1.25
 """A candidate is not worth a replay of the whole where it is so many times as far on the excerpt as the best so far."""
 _FINALISTS = 3
@@ -101,14 +100,16 @@ class Workbench:
         return self.delays
 
     def excerpt(self) -> Workbench | None:
-        """Return the run of jobs to learn from with most of the waiting; None where the log is short."""
+        """Return the first jobs to learn from, enough of which waited; None where these are most of them.
+
+        The log begins with them, so that a replay of them alone meets the cluster as the log did.
+        """
         learn = np.flatnonzero(self.among)
-        if len(learn) <= _EXCERPT:
+        waited = np.cumsum(np.nan_to_num(self.recorded_s[learn]) > AGREE_S)
+        enough = max(_EXCERPT, int(np.searchsorted(waited, _WAITED)) + 1)
+        if enough >= len(learn) / 2:
             return None
-        waits = np.nan_to_num(self.recorded_s[learn])
-        total = np.concatenate([[0.0], np.cumsum(waits)])
-        begin = int(np.argmax(total[_EXCERPT:] - total[:-_EXCERPT]))
-        rows = np.arange(learn[begin], learn[begin + _EXCERPT - 1] + 1)
+        rows = np.arange(learn[enough - 1] + 1)
         held = None if self.held_ms is None else self.held_ms[rows]
         return replace(self, jobs=self.jobs.rows(rows), among=self.among[rows], held_ms=held, delays=self.startup)
 
