@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "tracekit").rglob("*.py"))
+COMPILED = sorted((ROOT / "tracekit").rglob("*.pxi"))
 PAGES = sorted(
     path
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
@@ -102,6 +103,11 @@ def docstrings(path: Path) -> list[tuple[int, str]]:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_names_in_docstrings_exist(path: Path) -> None:
     assert [(line, name) for line, text in docstrings(path) for name in stale(text)] == []
+
+
+@pytest.mark.parametrize("path", COMPILED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_names_in_compiled_code_exist(path: Path) -> None:
+    assert stale(path.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

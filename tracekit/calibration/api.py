@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,13 +12,17 @@ import polars as pl
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.score import Score, score
 from tracekit.calibration.search import Settings, Workbench, search
-from tracekit.calibration.twin import ClusterTwin, Delays, Scores, Twin, digest_of_jobs
+from tracekit.calibration.twin import ClusterTwin, Delays, Scores, Twin, digest_of_jobs, read_twin
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
+from tracekit.replay.clusters.feasibility import check_feasibility
 from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
 from tracekit.replay.native import kernel
+from tracekit.replay.part import part_of
+from tracekit.replay.scenario import Scenario
 from tracekit.replay.workload.from_trace import jobs_of_trace
+from tracekit.settings import ReplaySettings, flags_of
 from tracekit.text import counted, percent, shorten
 from tracekit.trace import Trace
 
@@ -43,6 +47,8 @@ __all__ = [
     "clusters_by_waiting",
     "graded",
     "recall",
+    "scenario_in_twin",
+    "scenario_of_twin",
     "workbench_of",
 ]
 
@@ -229,6 +235,51 @@ def recall(
         settings = Settings(one.rules, one.capacity, bool(one.delays.startup))
         found.append(graded(bench, settings, name, shares[name]))
     return Calibration(twin, tuple(found), {})
+
+
+@explain_damage()
+def scenario_in_twin(trace: Trace | str | Path, file: Path, settings: ReplaySettings) -> tuple[Scenario, str]:
+    """Return what policies can be tried on in a twin that a file states, and the policy of the twin itself.
+
+    Parameters
+    ----------
+    trace : Trace or path
+    file : Path
+        Its twin.toml.
+    settings : ReplaySettings
+        The cluster's name and the seed; everything else is the twin's, and may not be given.
+
+    Raises
+    ------
+    UsageError
+        A setting is given that the twin states, the file cannot be used, or it is of several clusters and none is
+        named.
+    """
+    given = ReplaySettings(cluster_name=settings.cluster_name, seed=settings.seed, force=settings.force)
+    if settings != given:
+        other = next(f.name for f in fields(ReplaySettings) if getattr(settings, f.name) != getattr(given, f.name))
+        flag = flags_of(ReplaySettings)[other][1].name
+        raise UsageError("goes with no twin, which states it", where=flag, hint=f"edit '{file}' instead")
+    opened = Trace.of(trace)
+    twin = read_twin(file, opened)
+    name = settings.cluster_name or next(name for name in clusters_by_waiting(opened) if name in twin.cluster)
+    (found,) = recall(opened, twin, clusters=[name], seed=settings.seed).clusters
+    return scenario_of_twin(found, opened), found.settings.rules.policy
+
+
+def scenario_of_twin(found: ClusterCalibration, trace: Trace) -> Scenario:
+    """Return what policies can be tried on in a twin: its jobs as they compete, its capacity and its placement."""
+    bench, settings = found.bench, found.settings
+    jobs, _ = bench.held_back(delays=settings.delays)
+    cluster = bench.cluster(settings)
+    name = None if found.name == UNNAMED else found.name
+    scenario = Scenario.make(jobs, cluster, models=bench.models, placement=settings.rules.placement, seed=bench.seed)
+    return replace(
+        scenario,
+        feasibility=check_feasibility(jobs, cluster, scenario.assignment),
+        trace=trace,
+        part=part_of(trace, name),
+    )
 
 
 def clusters_by_waiting(trace: Trace) -> dict[str, float | None]:

@@ -1,4 +1,7 @@
-"""How a cluster schedules: what a calibration searches over, and the policy of the replay that does the same."""
+"""How a cluster schedules: the settings of one candidate, and the policy that does the same.
+
+The values that a calibration tries stand in `search`.
+"""
 
 from __future__ import annotations
 

@@ -52,6 +52,10 @@ _FINALISTS = 3
 _SCANS: tuple[Scan, ...] = ("stop", "skip")
 _QUOTAS: tuple[Quotas, ...] = ("limits", "idle", "reclaim")
 _ORACLE: tuple[Estimates, ...] = ("oracle",)
+_HALF_LIVES_S = (0.0, 86_400.0, 604_800.0)
+_PLACEMENTS = ("worst-fit", "first-fit")
+_RELAX_S = (60.0, 600.0, 3600.0)
+"""The values of settings that candidates have, beside the defaults."""
 
 
 class Settings(NamedTuple):
@@ -275,7 +279,7 @@ def _orders(bench: Workbench, best: Settings) -> Iterator[Settings]:
     for order in orders:
         for scan in _SCANS:
             for estimates in _estimates(jobs) if order in {"shortest", "smallest"} else _ORACLE:
-                halves = (0.0, 86_400.0, 604_800.0) if order.startswith("fair-share") else (0.0,)
+                halves = _HALF_LIVES_S if order.startswith("fair-share") else (0.0,)
                 for half in halves:
                     yield best._replace(
                         rules=_clean(replace(rules, order=order, scan=scan, estimates=estimates, half_life_s=half))
@@ -333,9 +337,9 @@ def _placements(_: Workbench, best: Settings) -> Iterator[Settings]:
     rules = best.rules
     for fit in ("place", "count"):
         yield best._replace(rules=replace(rules, fit=fit, placement="consolidate", relax_s=0.0))
-    for name in ("worst-fit", "first-fit"):
+    for name in _PLACEMENTS:
         yield best._replace(rules=replace(rules, placement=name, fit="place", relax_s=0.0))
-    for relax in (60.0, 600.0, 3600.0):
+    for relax in _RELAX_S:
         changed = replace(rules, relax_s=relax, fit="place")
         if changed.fault() is None:
             yield best._replace(rules=changed)

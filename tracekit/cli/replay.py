@@ -30,6 +30,15 @@ def replay(
     ] = None,
     *,
     settings: ReplaySettings,
+    twin: Annotated[
+        Path | None,
+        typer.Option(
+            "--twin",
+            metavar="FILE.toml",
+            help="Replay in the twin that 'tracekit calibrate' wrote, each policy in place of its order. OUT/twin is "
+            "the twin itself.",
+        ),
+    ] = None,
     inflate: Annotated[
         float | None,
         typer.Option(
@@ -55,6 +64,7 @@ def replay(
 
     Example: tracekit replay my-trace -p fifo -p srtf,overhead=helios -o out
     """
+    from tracekit.calibration.api import scenario_in_twin
     from tracekit.cli.display import TerminalProgress, print_frame, print_table
     from tracekit.replay.api import scenario_of
     from tracekit.replay.bracket import bracket_of_policies
@@ -65,7 +75,10 @@ def replay(
 
     with TerminalProgress() as progress:
         progress.stage("reading the Trace")
-        scenario = scenario_of(trace, settings, force=force or inflate is not None)
+        if twin is None:
+            scenario, own = scenario_of(trace, settings, force=force or inflate is not None), None
+        else:
+            scenario, own = scenario_in_twin(trace, twin, settings)
         if inflate is not None:
             from tracekit.replay.fractions.inflate import run_inflation
 
@@ -73,7 +86,9 @@ def replay(
         else:
             show_before(scenario, progress)
             brackets = bracket_of_policies(scenario, policy or []) if bracket else []
-            found = run_policies(scenario, policy, out, force=force, log=log, draw=comparison_svg, progress=progress)
+            found = run_policies(
+                scenario, policy, out, twin=own, force=force, log=log, draw=comparison_svg, progress=progress
+            )
     if inflate is not None:
         print_frame(table)
         return

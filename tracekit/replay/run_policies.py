@@ -33,6 +33,9 @@ _MARKER = "comparison.parquet"
 _LONGEST_NAME = 120
 
 
+TWIN = "twin"
+"""What the replay that comes nearest to the log is called."""
+
 PANEL = (
     "fifo",
     "fifo,scan=skip",
@@ -78,6 +81,7 @@ def run_policies(
     policies: Sequence[str] | None,
     out: Path,
     *,
+    twin: str | None = None,
     force: bool = False,
     log: bool = False,
     draw: Callable[[pl.DataFrame], str] | None = None,
@@ -97,6 +101,8 @@ def run_policies(
         that cannot run here.
     out : Path
         The folder.
+    twin : str, optional
+        The policy of the twin that the scenario is of; it comes first, and is called 'twin'.
     force : bool
         Replace an earlier comparison.
     log : bool
@@ -115,19 +121,22 @@ def run_policies(
     """
     progress = progress or Progress()
     chosen = [named_policy(text) for text in (standard_panel() if policies is None else policies)]
-    names = folder_names([p.label for p in chosen])
+    labels = [p.label for p in chosen]
+    if twin is not None:
+        chosen, labels = [named_policy(twin), *chosen], [TWIN, *labels]
+    names = folder_names(labels)
     staged = StagedFolder(out, force=force, marker=_MARKER, kind="a comparison of replays")
     results: list[ReplayResult] = []
     skipped: dict[str, str] = {}
     try:
-        for policy, name in zip(chosen, names, strict=True):
-            progress.stage(f"replaying {policy.label}", total=len(scenario.jobs))
+        for policy, label, name in zip(chosen, labels, names, strict=True):
+            progress.stage(f"replaying {label}", total=len(scenario.jobs))
             try:
-                result = scenario.run(policy, log=log, progress=_Advance(progress))
+                result = replace(scenario.run(policy, log=log, progress=_Advance(progress)), policy=label)
             except UsageError as error:
-                if policies is not None:
+                if policies is not None or label == TWIN:
                     raise
-                skipped[policy.label] = str(error)
+                skipped[label] = str(error)
                 continue
             _write(staged.path / name, result)
             results.append(_slim(result))

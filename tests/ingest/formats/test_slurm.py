@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tracekit.errors import SourceError, TooManyRejectsError, UsageError
 from tracekit.ingest import ingest_logs
-from tracekit.ingest.formats import _slurm_text as text_of
+from tracekit.ingest.formats import _slurm_cells as text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

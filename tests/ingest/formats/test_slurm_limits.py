@@ -8,7 +8,7 @@ import pytest
 
 from tests.ingest.formats.test_slurm import JOB, WAITING, sacct
 from tracekit.ingest import ingest_logs
-from tracekit.ingest.formats import _slurm_text as text_of
+from tracekit.ingest.formats import _slurm_cells as text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,7 +10,7 @@ import polars as pl
 from tracekit import schema
 from tracekit.ingest.cells import typed_cells
 from tracekit.ingest.derived import disagrees, in_seconds
-from tracekit.ingest.formats import _slurm_text as text_of
+from tracekit.ingest.formats import _slurm_cells as text_of
 from tracekit.ingest.formats._slurm_records import VC_COLUMNS, read_records
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 

@@ -1,4 +1,4 @@
-# When and where the first waiting job can start, by the estimates (see forecast.py).
+# When and where the first waiting job can start, by the estimates (see easy_forecast.py).
 
 # State of a domain's first waiting job: unknown; when it starts; when and where; that it never can.
 cpdef enum:

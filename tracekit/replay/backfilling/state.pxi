@@ -45,7 +45,7 @@ cdef class Waitlist(Arrays):
 
 
 cdef class Reservations(Arrays):
-    """Reservations of waiting jobs (see `reservations.Reservations`)."""
+    """Reservations of waiting jobs (see `conservative_reservations.Reservations`)."""
 
     cdef public Strip[::1] strips
     cdef public End[::1] ends
@@ -60,7 +60,7 @@ cdef class Reservations(Arrays):
 
 
 cdef class Forecast(Arrays):
-    """Expected ends and the next start (see `forecast.Forecast`)."""
+    """Expected ends and the next start (see `easy_forecast.Forecast`)."""
 
     cdef public Aspect[::1] aspects
     cdef public int64_t[::1] end
