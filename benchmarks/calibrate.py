@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.calibration.api import calibrate_jobs
-from tracekit.calibration.search import Workbench
+from tracekit.calibration.workbench import Workbench
 from tracekit.replay.clusters.nodes import Node, QuotaTable, make_cluster
 from tracekit.replay.jobs import Jobs
 from tracekit.replay.scenario import Scenario

@@ -19,7 +19,7 @@ import polars as pl
 
 from tracekit.calibration.api import graded
 from tracekit.calibration.rules import Rules
-from tracekit.calibration.search import Settings, Workbench
+from tracekit.calibration.workbench import Settings, Workbench
 from tracekit.capacity_plan.plan import plan_cluster
 from tracekit.capacity_plan.question import PlanQuestion
 from tracekit.capacity_plan.target import wait_target

@@ -143,8 +143,8 @@ class OutputError(TracekitError, OSError):
     __str__ = Exception.__str__
 
 
-def nearest(name: str, choices: Iterable[str]) -> str:
-    """Return a hint that names the likely choice, or all of them.
+def nearest(name: str, choices: Iterable[str], *, otherwise: str | None = None) -> str:
+    """Return a hint that names the likely choice; where none is, all of them, or what to do otherwise.
 
     Examples
     --------
@@ -157,4 +157,6 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         return f"did you mean '{close[0]}'?"
+    if otherwise is not None:
+        return otherwise
     return f"choose one of: {', '.join(known)}" if known else "there is none"

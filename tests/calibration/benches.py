@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.replay.builders import make_cluster
-from tracekit.calibration.search import Workbench
+from tracekit.calibration.workbench import Workbench
 
 if TYPE_CHECKING:
     from tests.calibration.worlds import World

@@ -8,10 +8,11 @@ import pytest
 from tests.replay.builders import make_cluster, make_jobs
 from tracekit.calibration.delays import QUANTILES, delays_of_jobs, in_time, startup_delays, submitted_to_free_gpus
 from tracekit.calibration.limits import most_held_while_waiting
-from tracekit.calibration.rules import Limits, Rules
+from tracekit.calibration.rules import HoldingLimits, Rules
 from tracekit.calibration.score import score
-from tracekit.calibration.search import Settings, Workbench, search
+from tracekit.calibration.search import search
 from tracekit.calibration.waits import agreeing, distance
+from tracekit.calibration.workbench import Settings, Workbench
 from tracekit.replay.registry import named_policy
 
 
@@ -86,8 +87,8 @@ def test_rules_name_the_policy_that_does_the_same() -> None:
         Rules(backfill="easy", estimates="limit"): "easy,noise=limit",
         Rules(order="priority", backfill="conservative"): "priority,backfill=conservative",
         Rules(quotas="reclaim", scan="skip"): "limits,lend=reclaim",
-        Rules(limits=Limits(user_gpus=8), scan="skip"): "limits,of=user,gpus=8",
-        Rules(limits=Limits(vc_gpus=8), scan="skip", fit="count"): "limits,gpus=8,fit=count",
+        Rules(limits=HoldingLimits(user_gpus=8), scan="skip"): "limits,of=user,gpus=8",
+        Rules(limits=HoldingLimits(vc_gpus=8), scan="skip", fit="count"): "limits,gpus=8,fit=count",
         Rules(order="fair-share-user", half_life_s=60): "fair-share,of=user,half_life=60",
         Rules(order="smallest", estimates="limit"): "ssf,noise=limit",
         Rules(quotas="partitions"): "fifo",
@@ -99,9 +100,9 @@ def test_rules_name_the_policy_that_does_the_same() -> None:
 @pytest.mark.parametrize(
     ("rules", "why"),
     [
-        (Rules(quotas="limits", limits=Limits(vc_gpus=8)), "one of quotas"),
-        (Rules(limits=Limits(8, 8)), "one of quotas"),
-        (Rules(limits=Limits(8), backfill="easy"), "limits go with"),
+        (Rules(quotas="limits", limits=HoldingLimits(vc_gpus=8)), "one of quotas"),
+        (Rules(limits=HoldingLimits(8, 8)), "one of quotas"),
+        (Rules(limits=HoldingLimits(8), backfill="easy"), "limits go with"),
         (Rules(order="shortest", backfill="easy"), "backfill = 'easy' goes with"),
         (Rules(order="shortest", relax_s=1), "relax_s goes with"),
     ],

@@ -11,7 +11,7 @@ import pytest
 from tests.calibration.benches import bench_of
 from tests.calibration.worlds import KINDS, World, make_world, simulate
 from tracekit.calibration.api import ClusterCalibration, calibrate_jobs
-from tracekit.calibration.effect import Effect, effect_of_change
+from tracekit.calibration.effect import TwinEffect, effect_of_change
 
 if TYPE_CHECKING:
     from tracekit.calibration.rules import Quotas, Rules
@@ -65,8 +65,8 @@ def test_backfilling_by_time_limits_is_found(seed: int) -> None:
 def test_the_first_jobs_of_a_long_log_lead_to_the_same_rules(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     known = world(kind, 2)
     found = calibrated(known)
-    monkeypatch.setattr("tracekit.calibration.search._EXCERPT", 200)
-    monkeypatch.setattr("tracekit.calibration.search._WAITED", 50)
+    monkeypatch.setattr("tracekit.calibration.workbench._EXCERPT", 200)
+    monkeypatch.setattr("tracekit.calibration.workbench._WAITED", 50)
     excerpt = bench_of(known).excerpt()
     assert excerpt is not None
     assert 200 <= len(excerpt.jobs) < len(found.bench.jobs) / 2
@@ -113,7 +113,7 @@ def changes_of(kind: str) -> list[str]:
     return [name for name in ("easy", "smallest") if CHANGES[name][1] != kind]
 
 
-def truth_and_effect(known: World, found: ClusterCalibration, change: str) -> tuple[float, Effect | str]:
+def truth_and_effect(known: World, found: ClusterCalibration, change: str) -> tuple[float, TwinEffect | str]:
     """Return the mean wait that the change gives in the simulator [s], and what the twin says."""
     policy, rule = CHANGES[change]
     asked: str | Rules

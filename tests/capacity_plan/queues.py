@@ -10,7 +10,7 @@ import numpy as np
 from tests.replay.builders import make_cluster, make_jobs
 from tracekit.calibration.api import graded
 from tracekit.calibration.rules import Rules
-from tracekit.calibration.search import Settings, Workbench
+from tracekit.calibration.workbench import Settings, Workbench
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ from tests.capacity_plan.queues import queue, twin_of
 from tests.replay.builders import make_cluster
 from tracekit.calibration.api import graded
 from tracekit.calibration.rules import Rules
-from tracekit.calibration.search import Settings
+from tracekit.calibration.workbench import Settings
 from tracekit.capacity_plan.plan import no_plan, plan_cluster
 from tracekit.capacity_plan.processes import received
 from tracekit.capacity_plan.question import HourlyCosts, PlanQuestion

@@ -11,8 +11,9 @@ import polars as pl
 
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.score import Score, score
-from tracekit.calibration.search import Settings, Workbench, search
+from tracekit.calibration.search import search
 from tracekit.calibration.twin import ClusterTwin, Delays, Scores, Twin, digest_of_jobs, read_twin
+from tracekit.calibration.workbench import Settings, Workbench
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.progress import Progress

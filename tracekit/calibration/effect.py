@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
 
-__all__ = ["Effect", "effect_of_change"]
+__all__ = ["TwinEffect", "effect_of_change"]
 
 _RESAMPLES = 1000
 _LEAST_S = 1.0
@@ -31,7 +31,7 @@ _LEAST_S = 1.0
 
 
 @dataclass(frozen=True)
-class Effect:
+class TwinEffect:
     """The mean wait that the log recorded, and what it would be."""
 
     cluster: str
@@ -53,7 +53,7 @@ class Effect:
         return "longer" if self.low_s > self.recorded_s else "undecided"
 
 
-def effect_of_change(found: ClusterCalibration, change: str | Rules) -> Effect | str:
+def effect_of_change(found: ClusterCalibration, change: str | Rules) -> TwinEffect | str:
     """Return what a change would do, or why it cannot be told, a sentence without its full stop.
 
     Parameters
@@ -86,7 +86,7 @@ def effect_of_change(found: ClusterCalibration, change: str | Rules) -> Effect |
     recorded = float(found.recorded_s[both].mean())
     ratio = _ratio(sums[:, 2].sum(), sums[:, 1].sum(), sums[:, 0].sum())
     low, high = _interval(found, sums, days)
-    return Effect(found.name, what, int(both.sum()), recorded, recorded * ratio, recorded * low, recorded * high)
+    return TwinEffect(found.name, what, int(both.sum()), recorded, recorded * ratio, recorded * low, recorded * high)
 
 
 def _sums(days: NDArray[np.int64], twin: Floats, changed: Floats, recorded: Floats) -> Floats:

@@ -1,6 +1,6 @@
 """How a cluster schedules: the settings of one candidate, and the policy that does the same.
 
-The values that a calibration tries stand in `search`.
+The values that a calibration tries stand in `candidates`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tracekit.decode import Count, Range
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Backfill", "Estimates", "Limits", "Order", "Quotas", "Rules", "Scan", "Seconds"]
+__all__ = ["Backfill", "Estimates", "HoldingLimits", "Order", "Quotas", "Rules", "Scan", "Seconds"]
 
 Seconds = Annotated[float, Range(0, 1e9)]
 
@@ -50,7 +50,7 @@ Quotas = Literal["none", "partitions", "limits", "idle", "reclaim"]
 
 
 @dataclass(frozen=True)
-class Limits:
+class HoldingLimits:
     """What one may hold at once; 0 any number of GPUs."""
 
     user_gpus: Count = 0
@@ -78,7 +78,7 @@ class Rules:
     """With fair share: time after which past use counts half; 0 counts only what is held now [s]."""
     quotas: Quotas = "none"
     """What the quotas of VCs do."""
-    limits: Limits = Limits()
+    limits: HoldingLimits = HoldingLimits()
     """What a user or a VC may hold."""
     placement: str = "consolidate"
     """Which nodes a gang takes (see `tracekit replay --placement`)."""

@@ -78,4 +78,4 @@ def _shipped(path: Path) -> Query:
 def _suggest(name: str, names: dict[str, Query]) -> str:
     """Return a hint for an unknown name; the last part alone is often all that a user remembers."""
     same = sorted(n for n in names if n.rpartition("/")[2] == name.rpartition("/")[2])
-    return f"did you mean '{same[0]}'?" if same else nearest(name, names)
+    return nearest(same[0], same) if same else nearest(name, names)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import difflib
 from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import available_timezones
 
 import polars as pl
 
+from tracekit.errors import nearest
 from tracekit.ingest.cells import FIRST_TIME, LAST_TIME
 from tracekit.ingest.localtime import to_utc
 
@@ -118,6 +118,9 @@ def _from_iso(cells: pl.Series, reading: Reading) -> Times:
     return Times(merged, local, unread, _outside(merged))
 
 
+_IANA = "give an IANA name such as Europe/Berlin"
+
+
 def zone_fault(zone: str) -> str | None:
     """Return what to do about a time zone that does not exist, None when it does."""
     known = available_timezones()
@@ -125,10 +128,9 @@ def zone_fault(zone: str) -> str | None:
         try:
             pl.Series([FIRST_TIME]).dt.replace_time_zone(zone)
         except pl.exceptions.PolarsError:
-            return "give an IANA name such as Europe/Berlin"
+            return _IANA
         return None
-    close = difflib.get_close_matches(zone, known, n=1)
-    return f"did you mean '{close[0]}'?" if close else "give an IANA name such as Europe/Berlin"
+    return nearest(zone, known, otherwise=_IANA)
 
 
 def format_fault(form: str) -> str | None:
