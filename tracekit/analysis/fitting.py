@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LARGE", "Fitting"]
 
-LARGE = 300_000
+LARGE = 500
 """Number of jobs from which a process of its own pays off."""
 _REPLICATES = 19
 """Samples that a report's bootstrap draws: enough for a p-value of 0.05."""
