@@ -39,7 +39,7 @@ def test_quantiles_and_the_queue_are_those_of_the_waits() -> None:
     assert whole.filter(pl.col("quantile") == 1.0)["recorded_s"].item() == found.recorded_s[found.unseen].max()
     assert (whole["recorded_s"] == whole["replayed_s"]).all()
     assert (shown.queue["recorded_gpus"] == shown.queue["replayed_gpus"]).all()
-    assert shown.queue["recorded_gpus"].max() > 0
+    assert (shown.queue["recorded_gpus"] > 0).any()
 
 
 def test_the_command_writes_and_reports(sample_trace: Callable[[str], Trace], tmp_path: Path) -> None:
