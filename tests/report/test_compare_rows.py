@@ -24,7 +24,7 @@ def stated(column: str, value: float, *, row: str, artefact: str = "Table 1", **
     facts = dict.fromkeys(PublishedValue.__dataclass_fields__, "")
     facts |= {"query": "overview/status", "kind": "number", "unit": "share", "low": None, "high": None}  # type: ignore[dict-item]
     facts |= {"column": column, "value": value, "row": row, "artefact": artefact, "confidence": "A", **more}  # type: ignore[dict-item]
-    return PublishedComparison(PublishedValue(**facts), None)  # type: ignore[arg-type]
+    return PublishedComparison(PublishedValue(**facts), None)  # type: ignore[arg-type]  # facts of a test
 
 
 ONE = status(("completed", 3, 0.75), ("failed", 1, 0.25))
