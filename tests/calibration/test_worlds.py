@@ -165,8 +165,8 @@ def test_effects_hold_in_many_worlds() -> None:
     check(rows)
 
 
-# Two backfillings that differ in which of several free places a later job gets drift apart where the cluster is full: in
-# 5 of 40 worlds of EASY the held-out mean is off by more than a tenth.
+# Two backfillings that differ in which of several free places a later job gets drift apart where the cluster is full:
+# in 5 of 40 worlds of EASY the held-out mean is off by more than a tenth.
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "least"), [*((kind, 0.9) for kind in (*EXACT, "nodes-down")), ("easy", 0.8)])
 def test_held_out_waits_are_within_ten_percent_in_many_worlds(kind: str, least: float) -> None:
