@@ -38,7 +38,7 @@ def package(tmp_path: Path) -> Path:
 
 def hook_of(package: Path) -> hatch_build.KernelHook:
     # Neither the metadata nor the application is asked for anything.
-    return hatch_build.KernelHook(str(package), {}, None, None, "", "wheel")  # type: ignore[arg-type]
+    return hatch_build.KernelHook(str(package), {}, None, None, "", "wheel")  # type: ignore[arg-type]  # it asks for none of them
 
 
 def built(package: Path, version: str = "standard") -> tuple[hatch_build.KernelHook, dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pytest
 
 import tracekit
@@ -29,10 +30,12 @@ def found(helios: Trace) -> Calibration:
     return calibrate(helios)
 
 
-def test_every_cluster_has_a_twin_the_one_with_most_waiting_hours_first(found: Calibration) -> None:
+def test_every_cluster_has_a_twin_the_one_with_most_waiting_hours_first(found: Calibration, helios: Trace) -> None:
     assert [one.name for one in found.clusters] == ["Venus", "Earth"]
     venus = found.clusters[0]
-    assert venus.waiting_share == pytest.approx(0.8875, abs=0.0001)
+    jobs = helios.scan("jobs").filter(pl.col("gpu_count") > 0).collect()
+    hours = {name: jobs.filter(pl.col("cluster") == name)["queue_s"].sum() for name in ("Venus", "Earth")}
+    assert venus.waiting_share == pytest.approx(hours["Venus"] / sum(hours.values()))
     assert (venus.settings.rules.quotas, venus.score.grade) == ("limits", "close")
     assert found.left_out == {}
 
@@ -105,3 +108,30 @@ def test_the_command_writes_the_twin_and_says_how_near_it_is(helios: Trace, tmp_
     assert wrong.returncode == 2
     assert "no cluster 'Mars'" in wrong.stderr
     assert not (tmp_path / "x.toml").exists()
+
+
+def test_a_replay_in_a_twin_reports_effects_only_where_its_grade_carries_them(
+    found: Calibration, helios: Trace, tmp_path: Path
+) -> None:
+    file = tmp_path / "twin.toml"
+    write_twin(found.twin, file)
+    compared = {}
+    for name in ("Venus", "Earth"):
+        out = tmp_path / name
+        done = run("replay", helios.path, "--twin", file, "--cluster-name", name, "-p", "sjf,scan=skip", "-o", out)
+        assert done.returncode == 0, done.stderr
+        assert (out / "twin" / "jobs.parquet").is_file()
+        compared[name] = pl.read_parquet(out / "comparison.parquet")
+        assert compared[name]["policy"].to_list() == ["twin", "sjf,scan=skip", "recorded"]
+    assert [one.score.grade for one in found.clusters] == ["close", "poor"]
+    assert compared["Venus"].row(1, named=True)["queue_diff_share"] < 0
+    assert compared["Earth"].row(1, named=True)["queue_diff_share"] is None
+    assert "grade poor" in compared["Earth"].row(1, named=True)["effect_reason"]
+
+
+def test_what_a_twin_states_cannot_be_given_beside_it(found: Calibration, helios: Trace, tmp_path: Path) -> None:
+    file = tmp_path / "twin.toml"
+    write_twin(found.twin, file)
+    wrong = run("replay", helios.path, "--twin", file, "--gpus", "2", "-o", tmp_path / "x")
+    assert wrong.returncode == 2
+    assert "--gpus: goes with no twin, which states it" in wrong.stderr

@@ -239,8 +239,12 @@ def recall(
 
 
 @explain_damage()
-def scenario_in_twin(trace: Trace | str | Path, file: Path, settings: ReplaySettings) -> tuple[Scenario, str]:
+def scenario_in_twin(
+    trace: Trace | str | Path, file: Path, settings: ReplaySettings
+) -> tuple[Scenario, str, str | None]:
     """Return what policies can be tried on in a twin that a file states, and the policy of the twin itself.
+
+    The third is why no effect can be reported from this twin; None where its grade, worked out again, carries effects.
 
     Parameters
     ----------
@@ -265,7 +269,10 @@ def scenario_in_twin(trace: Trace | str | Path, file: Path, settings: ReplaySett
     twin = read_twin(file, opened)
     name = settings.cluster_name or next(name for name in clusters_by_waiting(opened) if name in twin.cluster)
     (found,) = recall(opened, twin, clusters=[name], seed=settings.seed).clusters
-    return scenario_of_twin(found, opened), found.settings.rules.policy
+    reason = None
+    if not found.score.carries:
+        reason = f"the twin does not reproduce this log (grade {found.score.grade}); the effect cannot be told"
+    return scenario_of_twin(found, opened), found.settings.rules.policy, reason
 
 
 def scenario_of_twin(found: ClusterCalibration, trace: Trace) -> Scenario:

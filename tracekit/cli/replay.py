@@ -76,9 +76,9 @@ def replay(
     with TerminalProgress() as progress:
         progress.stage("reading the Trace")
         if twin is None:
-            scenario, own = scenario_of(trace, settings, force=force or inflate is not None), None
+            scenario, own, reason = scenario_of(trace, settings, force=force or inflate is not None), None, None
         else:
-            scenario, own = scenario_in_twin(trace, twin, settings)
+            scenario, own, reason = scenario_in_twin(trace, twin, settings)
         if inflate is not None:
             from tracekit.replay.fractions.inflate import run_inflation
 
@@ -87,7 +87,15 @@ def replay(
             show_before(scenario, progress)
             brackets = bracket_of_policies(scenario, policy or []) if bracket else []
             found = run_policies(
-                scenario, policy, out, twin=own, force=force, log=log, draw=comparison_svg, progress=progress
+                scenario,
+                policy,
+                out,
+                twin=own,
+                reason=reason,
+                force=force,
+                log=log,
+                draw=comparison_svg,
+                progress=progress,
             )
     if inflate is not None:
         print_frame(table)

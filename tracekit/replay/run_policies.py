@@ -82,6 +82,7 @@ def run_policies(
     out: Path,
     *,
     twin: str | None = None,
+    reason: str | None = None,
     force: bool = False,
     log: bool = False,
     draw: Callable[[pl.DataFrame], str] | None = None,
@@ -103,6 +104,8 @@ def run_policies(
         The folder.
     twin : str, optional
         The policy of the twin that the scenario is of; it comes first, and is called 'twin'.
+    reason : str, optional
+        Why no effect is supported here, such as a twin that does not reproduce the log.
     force : bool
         Replace an earlier comparison.
     log : bool
@@ -144,7 +147,7 @@ def run_policies(
             raise UsageError(f"no policy of the panel can run here: {next(iter(skipped.values()), 'there is none')}")
         progress.stage("comparing")
         compared = compare_policies(results, seed=scenario.seed, measured=scenario.measured)
-        compared = beside_record(compared, results, scenario.measured)
+        compared = beside_record(compared, results, scenario.measured, reason=reason)
         with output_errors(out):
             compared.write_parquet(staged.path / _MARKER)
             compared.write_csv(staged.path / "comparison.csv")

@@ -10,7 +10,7 @@ baseline and the policy all start, and that both replays end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -145,7 +145,11 @@ def support_between(first: ReplayResult, other: ReplayResult, measured: NDArray[
 
 
 def beside_record(
-    compared: pl.DataFrame, results: Sequence[ReplayResult], measured: NDArray[np.bool_] | None = None
+    compared: pl.DataFrame,
+    results: Sequence[ReplayResult],
+    measured: NDArray[np.bool_] | None = None,
+    *,
+    reason: str | None = None,
 ) -> pl.DataFrame:
     """Return a comparison beside what the log recorded, without the effects that the log does not support.
 
@@ -170,8 +174,12 @@ def beside_record(
         The policies, in this order.
     measured : array of bool, shape (n,), optional
         As it was compared over.
+    reason : str, optional
+        Why no effect is supported, whatever the waits are.
     """
     found = [support_between(results[0], other, measured) for other in results]
+    if reason is not None:
+        found = [replace(support, reason=support.reason or reason) for support in found]
     rows = [
         (
             s.recorded_jobs,
