@@ -34,7 +34,7 @@ def test_every_cluster_has_a_twin_the_one_with_most_waiting_hours_first(found: C
     assert [one.name for one in found.clusters] == ["Venus", "Earth"]
     venus = found.clusters[0]
     jobs = helios.scan("jobs").filter(pl.col("gpu_count") > 0).collect()
-    hours = {name: jobs.filter(pl.col("cluster") == name)["queue_s"].sum() for name in ("Venus", "Earth")}
+    hours = {name: float(jobs.filter(cluster=name)["queue_s"].sum()) for name in ("Venus", "Earth")}
     assert venus.waiting_share == pytest.approx(hours["Venus"] / sum(hours.values()))
     assert (venus.settings.rules.quotas, venus.score.grade) == ("limits", "close")
     assert found.left_out == {}
