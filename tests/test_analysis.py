@@ -12,8 +12,8 @@ from tracekit.analysis import analyze, analyze_many
 from tracekit.characterize import list_queries
 from tracekit.errors import OutputError, QueryError, SourceError, TraceError, UsageError
 from tracekit.progress import Progress
-from tracekit.replay.results.questions import REPLAYED
 from tracekit.report.fit_answers import FITTED
+from tracekit.report.replay_answers import REPLAY_QUESTIONS
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def test_a_trace_gives_a_page_its_data_the_tables_and_a_trace_of_its_own(full: A
     assert _left(done.folder) == [*pages, "tables", "trace", "workload.json"]
     assert done.report.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert Trace.open(done.trace).validate() == []
-    assert set(done.results) | set(done.unanswered) == {q.name for q in (*list_queries(), *FITTED, *REPLAYED)}
+    assert set(done.results) | set(done.unanswered) == {q.name for q in (*list_queries(), *FITTED, *REPLAY_QUESTIONS)}
     wait = pl.read_parquet(done.results["queuing/queue_delay"])
     assert wait.select("vc", "gpu_class", "waits", "p50_s").rows() == [("=v", "2-4", 1, 60.0)]
     csv = (done.folder / "tables/queuing/queue_delay.csv").read_text(encoding="utf-8")

@@ -92,8 +92,13 @@ class AnalysisSettings(IngestSettings):
     fit: Annotated[bool, Flag("--no-fit", "Do not fit the workload.")] = True
     # So many jobs take seconds with the policies compared by default, and are months of most clusters.
     replay_jobs: Annotated[
-        int, Flag("--replay-jobs N", "Replay the first N jobs under other policies, to show what changes would do.", 0)
+        int,
+        Flag("--replay-jobs N", "Replay N jobs at most, the first of each cluster, to tell what changes would do.", 0),
     ] = 100_000
+    twin: Annotated[
+        Path | None,
+        Flag("--twin FILE.toml", "Replay in the twin that 'tracekit calibrate' wrote; one is made by default."),
+    ] = None
     compare: Annotated[
         str | None,
         Flag(

@@ -12,11 +12,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 __all__ = [
     "MISSING",
     "RUN_BY_SPREADSHEETS",
+    "alike_durations",
     "clock",
     "count",
     "counted",
@@ -217,6 +218,27 @@ def duration(seconds: float) -> str:
             text = f"{value:,.0f}" if value >= 100 or (unit == "s" and value >= 10) else f"{value:.3g}"
             return f"{text} {unit}"
     return f"{seconds:.2g} s" if seconds else "0 s"
+
+
+def alike_durations(seconds: Sequence[float]) -> list[str]:
+    """Return durations in the unit of the longest, so that they can be compared at a glance.
+
+    What is less than a tenth of that unit has a unit of its own.
+
+    Examples
+    --------
+    >>> alike_durations((32_760, 22_320, 0)), alike_durations((34_668, 2.2))
+    (['9.1 h', '6.2 h', '0 s'], ['9.6 h', '2.2 s'])
+    >>> alike_durations((12.34, 0.54)), alike_durations((400_000, 7200))
+    (['12.3 s', '0.5 s'], ['111 h', '2.0 h'])
+    """
+    longest = max(seconds, default=0.0)
+    size, unit = next(((s, u) for s, u in _UNITS[1:] if longest >= s), (1, "s"))
+    return [duration(s) if s < size / 10 else f"{_one_digit(s / size)} {unit}" for s in seconds]
+
+
+def _one_digit(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 or not value else f"{value:.1f}"
 
 
 def size(number: float) -> str:

@@ -118,11 +118,11 @@ def test_a_replay_in_a_twin_reports_effects_only_where_its_grade_carries_them(
     compared = {}
     for name in ("Venus", "Earth"):
         out = tmp_path / name
-        done = run("replay", helios.path, "--twin", file, "--cluster-name", name, "-p", "sjf,scan=skip", "-o", out)
+        done = run("replay", helios.path, "--twin", file, "--cluster-name", name, "-p", "kueue", "-o", out)
         assert done.returncode == 0, done.stderr
         assert (out / "twin" / "jobs.parquet").is_file()
         compared[name] = pl.read_parquet(out / "comparison.parquet")
-        assert compared[name]["policy"].to_list() == ["twin", "sjf,scan=skip", "recorded"]
+        assert compared[name]["policy"].to_list() == ["twin", "kueue", "recorded"]
     assert [one.score.grade for one in found.clusters] == ["close", "poor"]
     assert compared["Venus"].row(1, named=True)["queue_diff_share"] < 0
     assert compared["Earth"].row(1, named=True)["queue_diff_share"] is None

@@ -43,9 +43,9 @@ def test_short_jobs_behind_long_ones_are_counted(make_trace: MakeTrace) -> None:
     assert numbers["waited_longer_share"].value == pytest.approx(0.7)
     assert numbers["spread"].value == pytest.approx(600)
     assert numbers["again_share"].value == pytest.approx(0.69)
-    assert (
-        found.no_effect
-        == "No replay was given; 'tracekit replay TRACE -p fifo -p qssf -p las -o OUT' makes what is needed."
+    assert found.no_effect == (
+        "No twin of the log was given; 'tracekit calibrate TRACE -o twin.toml' makes one, and '--twin twin.toml' tries"
+        " the advice in it."
     )
 
 

@@ -12,14 +12,15 @@ import pytest
 import tracekit
 from tracekit.analysis import analyze
 from tracekit.answer import Answer
+from tracekit.calibration.twins import Twins
 from tracekit.errors import UsageError
 from tracekit.guidelines.markdown import escaped
-from tracekit.guidelines.replays import LiveReplays
-from tracekit.progress import Progress
-from tracekit.replay.results.questions import ASSUMED, REPLAYED, TENANTS
+from tracekit.replay.api import scenario_of
+from tracekit.replay.results.answers import compared_answers
+from tracekit.replay.results.questions import ASSUMED, TENANTS
 from tracekit.replay.run_policies import standard_panel
 from tracekit.report.data import build_report
-from tracekit.report.replay_answers import replayed_answers, unreplayed_answers
+from tracekit.report.replay_answers import REPLAY_QUESTIONS, replayed_answers, unreplayed_answers
 from tracekit.report.sections.interface import finding, panels
 
 if TYPE_CHECKING:
@@ -69,13 +70,14 @@ def trace(make_trace: MakeTrace) -> Trace:
 def in_order(make_trace: MakeTrace) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of a log that is first in, first out."""
     made = one_node(make_trace, "00:00", "01:00", "02:00")
-    results, _ = replayed_answers(LiveReplays(made, 100, Progress()))
-    return {a.name: a.frame.to_dicts() if isinstance(a, Answer) else [] for a in results}
+    scenario = scenario_of(made)
+    results = [scenario.run(policy) for policy in standard_panel()]
+    return {a.name: a.frame.to_dicts() for a in compared_answers(results, scenario) if isinstance(a, Answer)}
 
 
 @pytest.fixture(scope="module")
 def rows(trace: Trace) -> dict[str, list[dict[str, Any]]]:
-    results, info = replayed_answers(LiveReplays(trace, 100, Progress()))
+    results, info = replayed_answers(Twins(trace, 100))
     assert info["jobs"] == 3
     assert info["cluster"] == {"nodes": 1, "gpus": 2, "nodes_without_gpus": 1}
     assert info["notes"][0] == (
@@ -117,11 +119,12 @@ def test_a_change_is_told_where_the_log_is_the_first_policy(in_order: dict[str, 
     assert " and at best " in (finding("replay/by_gpu_class", in_order["replay/by_gpu_class"]) or "")
 
 
-def test_no_change_is_told_and_nothing_ranked_where_the_log_ran_otherwise(
-    rows: dict[str, list[dict[str, Any]]],
-) -> None:
+def test_no_change_is_told_and_nothing_ranked_where_there_is_no_twin(rows: dict[str, list[dict[str, Any]]]) -> None:
     """First in, first out lets the jobs wait 59 min; by the log they waited 6 h less a minute."""
-    why = "a replay does not reproduce this log (0.98 h against 5.98 h waited); the effect cannot be told"
+    why = (
+        "there is no twin of the log: 2 jobs of the first part of the log have a known start; calibrating takes 50 or"
+        " more; the effect cannot be told"
+    )
     effects = ("jct_diff_share", "jct_diff_share_low", "jct_diff_share_high", "worse_share", "better_share")
     for row in rows["replay/policies"]:
         assert (row["effect_told"], row["effect_reason"]) == (False, why)
@@ -130,10 +133,9 @@ def test_no_change_is_told_and_nothing_ranked_where_the_log_ran_otherwise(
     assert finding("replay/policies", rows["replay/policies"]) == (
         "Under fifo (first in, first out) these 3 jobs take 1.66 h from submission to end on average, of which they"
         " wait 59 min. By the log they waited 5.98 h on average, for causes that the replays do not know, such as"
-        " quotas or reserved nodes. A replay does not reproduce this log (0.98 h against 5.98 h waited); the effect"
-        " cannot be told. By the log, 50.4 % of the GPU-hours of these jobs were on GPUs that the cluster of the"
-        " replays does not have: the source lists fewer GPUs, on some nodes or in some VCs, than its jobs used there."
-        " So compare the policies with each other, not with what the log says (recorded)."
+        f" quotas or reserved nodes. T{why[1:]}. By the log, 50.4 % of the GPU-hours of these jobs were on GPUs that"
+        " the cluster of the replays does not have: the source lists fewer GPUs, on some nodes or in some VCs, than its"
+        " jobs used there. So compare the policies with each other, not with what the log says (recorded)."
     )
     assert finding("replay/by_gpu_class", rows["replay/by_gpu_class"]) == (
         "Jobs of 2-4 GPUs wait 59 min on average under fifo, and waited 5.98 h by the log. What another policy would"
@@ -220,9 +222,9 @@ def test_virtual_clusters_with_nodes_of_their_own_keep_quotas(make_trace: MakeTr
     job = {"submit_time": "2020-03-01 00:00:00", "run_s": 60, "gpu_count": 1, "status": "completed"}
     capacity = [{"time": "2020-03-01 00:00:00", "vc": vc, "gpu_count": 8} for vc in "ab"]
     made = make_trace(jobs=[{**job, "job_id": vc, "vc": vc} for vc in "ab"], capacity=capacity)
-    results, _ = replayed_answers(LiveReplays(made, 100, Progress()))
-    assert isinstance(results[0], Answer)
-    assert set(results[0].frame["quotas"].to_list()) == {"kept"}
+    results, _ = replayed_answers(Twins(made, 100))
+    assert isinstance(results[3], Answer)
+    assert set(results[3].frame["quotas"].to_list()) == {"kept"}
 
 
 def test_a_cell_of_sentences_is_bounded(trace: Trace) -> None:
@@ -257,9 +259,9 @@ def test_means_of_other_jobs_are_told(make_trace: MakeTrace) -> None:
     made = make_trace(
         jobs=[{**job, **ends, "job_id": "a"}, {**job, "job_id": "b"}], nodes=[{"node_id": "n", "gpu_count": 2}]
     )
-    results, _ = replayed_answers(LiveReplays(made, 100, Progress()))
+    results, _ = replayed_answers(Twins(made, 100))
     note = "the means of fifo are over 2 jobs, those of recorded over 1: not the same jobs"
-    assert [a.notes[:1] for a in results[:2] if isinstance(a, Answer)] == [
+    assert [a.notes[:1] for a in results[3:5] if isinstance(a, Answer)] == [
         (f"{note}. A change compares only jobs that both completed",),
         (note,),
     ]
@@ -269,7 +271,7 @@ def test_a_limit_is_told_where_it_cuts(make_trace: MakeTrace) -> None:
     times = {"submit_time": "2020-03-01 00:00:00", "start_time": "2020-03-01 00:00:00", "run_s": 60}
     jobs = [{**times, "job_id": name, "end_time": "2020-03-01 00:01:00", "gpu_count": 1} for name in "abc"]
     made = make_trace(jobs=jobs, nodes=[{"node_id": "n", "gpu_count": 4}])
-    cut, whole = (replayed_answers(LiveReplays(made, limit, Progress()))[1]["notes"] for limit in (2, 3))
+    cut, whole = (replayed_answers(Twins(made, limit))[1]["notes"] for limit in (2, 3))
     assert cut[0] == "only the first 2 jobs by submission; --replay-jobs moves the limit"
     assert not any("only the first" in note for note in whole)
 
@@ -287,19 +289,19 @@ def test_a_sentence_about_replays_is_of_all_rows_also_where_a_report_keeps_the_f
 
 
 def test_every_policy_of_the_panel_is_there_or_has_a_reason(trace: Trace) -> None:
-    results, info = replayed_answers(LiveReplays(trace, 100, Progress()))
-    assert isinstance(results[0], Answer)
-    frame = results[0].frame
+    results, info = replayed_answers(Twins(trace, 100))
+    assert isinstance(results[3], Answer)
+    frame = results[3].frame
     assert frame is not None
     assert {*frame["policy"].to_list(), *info["skipped"]} == set(standard_panel())
     assert all(info["skipped"].values())
 
 
 def test_a_trace_that_cannot_be_replayed_has_the_reason(make_trace: MakeTrace) -> None:
-    results, info = replayed_answers(LiveReplays(make_trace(jobs=[{"job_id": "a"}]), 100, Progress()))
+    results, info = replayed_answers(Twins(make_trace(jobs=[{"job_id": "a"}]), 100))
     assert info["reason"] is not None
     assert info["reason"].startswith("The trace cannot be replayed: ")
-    assert results == [question.unanswered(str(info["reason"])) for question in REPLAYED]
+    assert results == [question.unanswered(str(info["reason"])) for question in REPLAY_QUESTIONS]
 
 
 def test_no_replay_and_no_fit_can_be_chosen(trace: Trace, tmp_path: Path) -> None:

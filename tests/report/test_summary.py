@@ -24,7 +24,7 @@ def _entry(name: str, verdict: str = "holds", effect: tuple[str, float] | None =
         told = {
             "verdict": effect[0],
             "headline": "jct",
-            "changes": [{"jct_diff_share": effect[1]}],
+            "changes": [{"saved_h": -100 * effect[1]}],
             "text": f"{effect[1]:+.0%}",
         }
     more = {"effect": told, "no_effect": None, "record": None}
@@ -63,8 +63,8 @@ def test_gpus_and_days_are_those_of_the_whole_page() -> None:
     )
 
 
-def _replay(part: str | None = None) -> ReplayInfo:
-    info = {"cluster": {"nodes": 1, "gpus": 8}, "part": part and {"cluster": part, "others": ["Venus"]}}
+def _replay(*without_effects: str) -> ReplayInfo:
+    info = {"cluster": {"nodes": 1, "gpus": 8}, "without_effects": dict.fromkeys(without_effects, "why")}
     return cast("ReplayInfo", info)
 
 
@@ -75,7 +75,10 @@ def test_nothing_to_change_is_said_of_what_was_replayed_only() -> None:
         return summary({}, entries, replay=replay)["heading"]
 
     assert heading(_replay()) == "Nothing to change on this evidence"
-    assert heading(_replay("Earth")) == "Nothing to change in Earth on this evidence; nothing else was replayed"
+    unknown = "Nothing to change on this evidence; no replay tells effects for"
+    assert heading(_replay("Earth", "Venus")) == f"{unknown} Earth or Venus"
+    assert heading(_replay(*"abcd")) == f"{unknown} 4 clusters"
+    assert heading(_replay("all")) == f"{unknown} the log"
     assert heading(None) == "No problem found on this evidence; nothing was replayed"
     assert heading(cast("ReplayInfo", {"cluster": None})) == "No problem found on this evidence; nothing was replayed"
 
@@ -111,8 +114,9 @@ def test_what_replays_confirm_comes_first_and_the_larger_gain_before_the_smaller
     assert [(c["id"], c["effect"]) for c in found["changes"]] == [
         ("much", "-40%"),
         ("little", "-5%"),
-        ("untried", None),
+        ("unsure", "-90%"),
     ]
+    assert [c["id"] for c in summary({}, {"guidelines": entries[:1] + entries[3:]})["changes"]] == ["unsure", "untried"]
 
 
 @pytest.mark.parametrize("verdict", ["worse", "no change"])

@@ -46,7 +46,8 @@ def _guideline(g: Guideline) -> list[str]:
     if g.trial is None:
         lines += ["", f"Effect by replay: none. {plain(sentence(g.no_trial))}"]
     else:
-        lines += ["", f"Effect by replay: {code(g.trial.baseline)} against {codes(g.trial.changed)}."]
+        changes = ", ".join(code(c) if isinstance(c, str) else c.name for c in g.trial.changed)
+        lines += ["", f"Effect by replay in the twin of the log: {changes}."]
     texts = {"Advice": g.advice, "Cost": g.cost, "Risk": g.risk}
     texts |= {"In Slurm": g.practice.slurm, "In Kubernetes": g.practice.kubernetes, "In YARN": g.practice.yarn}
     for name, text in texts.items():

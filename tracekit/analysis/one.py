@@ -104,6 +104,8 @@ def analyze_into(
 
     if settings.replay_jobs < 0:
         raise UsageError("is below 0", where="replay_jobs", hint="give a number of jobs; 0 replays none")
+    if settings.twin is not None and not settings.twin.is_file():
+        raise UsageError("there is no such file", where=settings.twin, hint="make it with 'tracekit calibrate'")
     check_comparison(settings.compare, shown)
     if settings.pdf:
         find_browser()  # before the work, not after it

@@ -112,25 +112,28 @@ class AdviceResult:
 
 def advise(evidence: Evidence, folder: Path, name: str, settings: AnalysisSettings, progress: Progress) -> AdviceResult:
     """Replay the panel of policies, judge by the guidelines, and write guidelines.md; `name` is that of the source."""
+    from tracekit.calibration.twins import Twins
     from tracekit.guidelines.markdown import markdown
-    from tracekit.guidelines.replays import LiveReplays
     from tracekit.guidelines.run import judge_all
     from tracekit.report.replay_answers import replayed_answers, unreplayed_answers
 
-    replays = LiveReplays(evidence.trace, settings.replay_jobs, progress, name) if settings.replay_jobs else None
-    if replays is None:
+    twins: Twins | None = None
+    if settings.replay_jobs:
+        twins = Twins(evidence.trace, settings.replay_jobs, file=settings.twin, progress=progress, name=name)
+    if twins is None:
         answers, info = unreplayed_answers("No replay was asked for (--replay-jobs 0).")
     else:
+        twins.check()
         try:
-            answers, info = replayed_answers(replays)
+            answers, info = replayed_answers(twins)
         except DamagedTraceError:
             raise
         except Exception as error:  # noqa: BLE001 -- a replay that fails must not cost the report its other answers
             what = error_text(error)
             progress.note(f"the jobs could not be replayed: {what}")
             answers, info = unreplayed_answers(f"The replay failed: {what}.")
-            replays = None
-    document = judge_all(evidence, replays, progress=progress).document() | {"trace": shorten(name)}
+            twins = None
+    document = judge_all(evidence, twins, progress=progress).document() | {"trace": shorten(name)}
     with output_errors(folder):
         (folder / "guidelines.md").write_text(
             markdown(document), encoding="utf-8", errors="backslashreplace", newline="\n"

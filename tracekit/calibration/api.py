@@ -12,8 +12,8 @@ import polars as pl
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.score import Score, score
 from tracekit.calibration.search import search
-from tracekit.calibration.twin import ClusterTwin, Delays, Scores, Twin, digest_of_jobs, read_twin
-from tracekit.calibration.workbench import Settings, Workbench
+from tracekit.calibration.twin import ClusterTwin, Delays, Scores, Twin, digest_of_jobs, read_twin, twin_text
+from tracekit.calibration.workbench import UNNAMED, JobTimes, Settings, Workbench, in_twin, lifted_limits
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
@@ -21,10 +21,12 @@ from tracekit.replay.clusters.feasibility import check_feasibility
 from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
 from tracekit.replay.native import kernel
 from tracekit.replay.part import part_of
+from tracekit.replay.results.effects import TwinOfLog
+from tracekit.replay.results.recorded_times import RECORDED, TWIN
 from tracekit.replay.scenario import Scenario
 from tracekit.replay.workload.from_trace import jobs_of_trace
 from tracekit.settings import ReplaySettings, flags_of
-from tracekit.text import counted, percent, shorten
+from tracekit.text import alike_durations, counted, percent, shorten
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ __all__ = [
     "recall",
     "scenario_in_twin",
     "scenario_of_twin",
+    "twin_of_log",
     "workbench_of",
 ]
 
@@ -64,8 +67,6 @@ _CANDIDATES: dict[str, type[pl.DataType]] = {
     "why_not": pl.String,
     "chosen": pl.Boolean,
 }
-UNNAMED = "all"
-"""What a cluster is called where the log names none."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,30 @@ class ClusterCalibration:
     settings: Settings
     score: Score
     tried: tuple[Tried, ...]
-    recorded_s: Floats
-    """First start minus submission by the log [s]; NaN unknown (n,)."""
-    twin_s: Floats
-    """The same in the twin; NaN where a job never starts (n,)."""
+    times: JobTimes
+    """How long each job waits and takes in the twin."""
     unseen: Bools
     """Jobs that the score is over (n,)."""
+
+    @property
+    def recorded_s(self) -> Floats:
+        """First start minus submission by the log [s]; NaN unknown (n,)."""
+        return self.bench.recorded_s
+
+    @property
+    def twin_s(self) -> Floats:
+        """The same in the twin; NaN where a job never starts (n,)."""
+        return self.times.queue_s
+
+    @property
+    def why_no_effect(self) -> str | None:
+        """Why no effect can be told from this twin, a sentence without its full stop; None where it carries effects."""
+        if self.score.carries:
+            return None
+        return (
+            f"a replay does not reproduce this log ({self.score.missed}; grade {self.score.grade}); "
+            "the effect cannot be told"
+        )
 
     @property
     def twin(self) -> ClusterTwin:
@@ -104,13 +123,14 @@ class ClusterCalibration:
         """What was found, for people."""
         whole = self.score.whole
         share = "" if self.waiting_share is None else f", with {percent(self.waiting_share)} of the hours waited"
-        means = f"{whole['twin_mean_s']:,.0f} s in the mean, the log {whole['recorded_mean_s']:,.0f} s"
+        name = "the log" if self.name == UNNAMED else f"{shorten(self.name, 40)}{share}"
+        twin, log = alike_durations((whole["twin_mean_s"], whole["recorded_mean_s"]))
         lines = [
-            f"{shorten(self.name, 40)}{share}: behaves like {self.settings.rules.words}",
+            f"{name}: behaves like {self.settings.rules.words}",
             (
                 f"grade {self.score.grade}: over {counted(whole['jobs'], 'jobs')} by which the settings were not "
-                f"chosen, the twin waits {means}; {percent(whole['agreeing_share'])} of them wait alike "
-                "(within 5 min or 25 %)"
+                f"chosen, the twin waits {twin} in the mean, the log {log}; {percent(whole['agreeing_share'])} of them "
+                "wait alike (within 5 min or 25 %)"
             ),
         ]
         if not self.score.carries:
@@ -153,6 +173,7 @@ def calibrate(
     *,
     clusters: Sequence[str] | None = None,
     limit: int | None = 100_000,
+    budget: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Calibration:
@@ -166,6 +187,8 @@ def calibrate(
         Which clusters; all by default, those with most of the waiting hours first.
     limit : int, optional
         Look at the first so many jobs of each cluster only; None all.
+    budget : int, optional
+        Look at so many jobs in all, split evenly; what a small cluster leaves goes to the others.
     seed : int
         Of the delays drawn.
     progress : Progress, optional
@@ -182,20 +205,34 @@ def calibrate(
     opened, progress = Trace.of(trace), progress or Progress()
     shares = clusters_by_waiting(opened)
     asked = list(shares) if clusters is None else list(clusters)
+    limits = dict.fromkeys(asked, limit) if budget is None else _split(opened, asked, budget)
     found: list[ClusterCalibration] = []
     left_out: dict[str, str] = {}
     for name in asked:
         if name not in shares:
             raise UsageError(f"no cluster '{name[:60]}'", where=opened.path, hint=f"choose of: {', '.join(shares)}")
         try:
-            bench = workbench_of(opened, None if name == UNNAMED else name, limit=limit, seed=seed)
+            bench = workbench_of(opened, None if name == UNNAMED else name, limit=limits[name], seed=seed)
             found.append(calibrate_jobs(bench, name, shares[name], progress))
         except UsageError as error:
             left_out[name] = error.what
     if not found:
-        raise UsageError("; ".join(f"{name}: {why}" for name, why in left_out.items()), where=opened.path)
+        reasons = [why if name == UNNAMED else f"{shorten(name, 40)}: {why}" for name, why in left_out.items()]
+        raise UsageError("; ".join(reasons), where=opened.path)
     twin = Twin(digest_of_jobs(opened), {one.name: one.twin for one in found}, opened.path.name)
     return Calibration(twin, tuple(found), left_out)
+
+
+def _split(trace: Trace, clusters: Sequence[str], budget: int) -> dict[str, int | None]:
+    """Return how many jobs of each cluster are looked at: as even a split as their numbers of jobs allow."""
+    counts = dict(trace.scan("jobs").filter(pl.col("gpu_count") > 0).group_by("cluster").len().collect().iter_rows())
+    sizes = {name: counts.get(None if name == UNNAMED else name, 0) for name in clusters}
+    limits: dict[str, int | None] = {}
+    for k, name in enumerate(sorted(sizes, key=lambda name: sizes[name])):
+        share = max(budget // (len(sizes) - k), 1)
+        limits[name] = share
+        budget -= min(share, sizes[name])
+    return limits
 
 
 @explain_damage()
@@ -239,12 +276,8 @@ def recall(
 
 
 @explain_damage()
-def scenario_in_twin(
-    trace: Trace | str | Path, file: Path, settings: ReplaySettings
-) -> tuple[Scenario, str, str | None]:
-    """Return what policies can be tried on in a twin that a file states, and the policy of the twin itself.
-
-    The third is why no effect can be reported from this twin; None where its grade, worked out again, carries effects.
+def scenario_in_twin(trace: Trace | str | Path, file: Path, settings: ReplaySettings) -> tuple[Scenario, TwinOfLog]:
+    """Return what policies can be tried on in a twin that a file states, and that twin, its grade worked out again.
 
     Parameters
     ----------
@@ -269,10 +302,21 @@ def scenario_in_twin(
     twin = read_twin(file, opened)
     name = settings.cluster_name or next(name for name in clusters_by_waiting(opened) if name in twin.cluster)
     (found,) = recall(opened, twin, clusters=[name], seed=settings.seed).clusters
-    reason = None
-    if not found.score.carries:
-        reason = f"the twin does not reproduce this log (grade {found.score.grade}); the effect cannot be told"
-    return scenario_of_twin(found, opened), found.settings.rules.policy, reason
+    return scenario_of_twin(found, opened), twin_of_log(found, twin)
+
+
+def twin_of_log(found: ClusterCalibration, twin: Twin) -> TwinOfLog:
+    """Return the twin of one cluster as comparisons of replays take it; `twin` is that of all clusters."""
+    rules = found.settings.rules
+    text = twin_text(replace(twin, cluster={found.name: found.twin}))
+    return TwinOfLog(
+        rules.policy,
+        rules.words,
+        text,
+        partial(in_twin, rules=rules),
+        found.why_no_effect,
+        lambda policy: None if policy in {TWIN, RECORDED} else lifted_limits(policy, rules),
+    )
 
 
 def scenario_of_twin(found: ClusterCalibration, trace: Trace) -> Scenario:
@@ -281,7 +325,9 @@ def scenario_of_twin(found: ClusterCalibration, trace: Trace) -> Scenario:
     jobs, _ = bench.held_back(delays=settings.delays)
     cluster = bench.cluster(settings)
     name = None if found.name == UNNAMED else found.name
-    scenario = Scenario.make(jobs, cluster, models=bench.models, placement=settings.rules.placement, seed=bench.seed)
+    # The recorded run times hold wherever a gang ran: being spread slows none of them once more.
+    models = replace(bench.models, spread=replace(bench.models.spread, level="none", levels={"none": 0.0}))
+    scenario = Scenario.make(jobs, cluster, models=models, placement=settings.rules.placement, seed=bench.seed)
     return replace(
         scenario,
         feasibility=check_feasibility(jobs, cluster, scenario.assignment),
@@ -385,9 +431,10 @@ def graded(
     UsageError
         The settings cannot be replayed, or no job to score by starts.
     """
-    recorded, twin = bench.recorded_s, bench.waits_s(settings)
+    recorded, times = bench.recorded_s, bench.times(settings)
+    twin = times.queue_s
     unseen = ~bench.among & ~np.isnan(recorded) & ~np.isnan(twin)
     if not unseen.any():
         raise UsageError("no job of the last part of the log starts in a replay")
     found = score(bench.jobs, recorded, twin, unseen)
-    return ClusterCalibration(name, waiting_share, bench, settings, found, tried, recorded, twin, unseen)
+    return ClusterCalibration(name, waiting_share, bench, settings, found, tried, times, unseen)

@@ -7,53 +7,118 @@ the twin itself is from the log on jobs that its settings were not chosen by.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from tracekit.calibration.rules import Rules
+from tracekit.calibration.workbench import UNNAMED, JobTimes
 from tracekit.replay.results.comparison import FEWEST_DAYS, submission_days
+from tracekit.text import alike_durations, shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from tracekit.calibration.api import ClusterCalibration
+    from tracekit.replay.assumptions.models import Models
 
     Floats = NDArray[np.float64]
     Bools = NDArray[np.bool_]
 
-__all__ = ["TwinEffect", "effect_of_change"]
+__all__ = [
+    "HEADLINES",
+    "Headline",
+    "TwinEffect",
+    "TwinJobs",
+    "effect_of_change",
+    "effect_of_times",
+    "jobs_of",
+    "total_effect",
+]
+
+Headline = Literal["queue", "jct"]
+
+HEADLINES: dict[Headline, str] = {"queue": "mean wait", "jct": "mean time from submission to end"}
+"""What an effect may be of."""
 
 _RESAMPLES = 1000
 _LEAST_S = 1.0
-"""A mean wait below a second counts as one in ratios."""
+"""A mean below a second counts as one in ratios."""
+_LEAST_CHANGE = 0.001
+"""A change of less than this share of the recorded mean counts as none."""
 
 
 @dataclass(frozen=True)
 class TwinEffect:
-    """The mean wait that the log recorded, and what it would be."""
+    """The mean that the log recorded, and what it would be."""
 
     cluster: str
+    """The cluster, or all that it is added up over."""
     change: str
+    headline: Headline
+    """What the mean is of: waits (first start minus submission), or completion times (end minus submission)."""
     jobs: int
     recorded_s: float
-    """Mean wait by the log [s]."""
+    """By the log [s]."""
     changed_s: float
-    """Mean wait with the change [s]."""
+    """With the change [s]."""
     low_s: float
     high_s: float
     """Its 95 % interval [s]."""
+    resampled_s: Floats = field(repr=False, compare=False)
+    """`changed_s` in each resample, from which effects of several clusters are added up (R,)."""
 
     @property
     def verdict(self) -> str:
-        """'shorter', 'longer', or 'undecided' where the interval holds the recorded wait."""
+        """'shorter', 'longer', 'none', or 'undecided' where the interval holds the recorded mean."""
+        if abs(self.changed_s - self.recorded_s) < _LEAST_CHANGE * self.recorded_s:
+            return "none"
         if self.high_s < self.recorded_s:
             return "shorter"
         return "longer" if self.low_s > self.recorded_s else "undecided"
 
+    @property
+    def share(self) -> float | None:
+        """The change as a part of the recorded mean [1]; below 0 is shorter; None where that is 0."""
+        return self.changed_s / self.recorded_s - 1 if self.recorded_s else None
 
-def effect_of_change(found: ClusterCalibration, change: str | Rules) -> TwinEffect | str:
+    @property
+    def saved_h(self) -> float:
+        """Hours that all jobs together are spared; below 0 they are added."""
+        return (self.recorded_s - self.changed_s) * self.jobs / 3600
+
+    @property
+    def words(self) -> str:
+        """The change in one line, such as 'mean wait 9.1 h -> 6.2 h (5.0 h to 7.4 h), of the 731 jobs of Venus'."""
+        values = (self.recorded_s, self.changed_s, self.low_s, self.high_s)
+        before, after, low, high = alike_durations(values)
+        jobs = f"{self.jobs:,} jobs"
+        of = jobs if self.cluster == UNNAMED else f"the {jobs} of {shorten(self.cluster, 80)}"
+        return f"{HEADLINES[self.headline]} {before} -> {after} ({low} to {high}), of {of}"
+
+
+class TwinJobs(NamedTuple):
+    """What an effect is computed of: the jobs of one cluster (n,)."""
+
+    days: NDArray[np.int64]
+    """Day of submission, counted from the first."""
+    unseen: Bools
+    """By which the twin's settings were not chosen."""
+    recorded: JobTimes
+    twin: JobTimes
+
+
+def jobs_of(found: ClusterCalibration) -> TwinJobs:
+    """Return the jobs of a twin."""
+    return TwinJobs(submission_days(found.bench.jobs), found.unseen, found.bench.recorded, found.times)
+
+
+def effect_of_change(
+    found: ClusterCalibration, change: str | Rules, headline: Headline = "queue", models: Models | None = None
+) -> TwinEffect | str:
     """Return what a change would do, or why it cannot be told, a sentence without its full stop.
 
     Parameters
@@ -62,55 +127,95 @@ def effect_of_change(found: ClusterCalibration, change: str | Rules) -> TwinEffe
         The twin.
     change : str or Rules
         A policy in place of the twin's, as `tracekit replay -p` takes it, or other rules.
+    headline : str
+        A key of `HEADLINES`.
+    models : Models, optional
+        Assumptions under which both the twin and the change are replayed; the twin's own by default.
 
     Raises
     ------
     UsageError
         The policy cannot run here.
     """
-    score, whole = found.score, found.score.whole
-    if not score.carries:
-        means = f"it waits {whole['twin_mean_s']:,.0f} s in the mean, the log {whole['recorded_mean_s']:,.0f} s"
-        return f"a replay does not reproduce this log ({means}; grade {score.grade}); the effect cannot be told"
+    if found.why_no_effect is not None:
+        return found.why_no_effect
+    jobs = jobs_of(found)
+    if models is not None:
+        jobs = jobs._replace(twin=found.bench.times(found.settings, models=models))
     if isinstance(change, Rules):
-        changed = found.bench.waits_s(found.settings._replace(rules=change))
+        changed = found.bench.times(found.settings._replace(rules=change), models=models)
         what = change.words
     else:
-        changed = found.bench.waits_s(found.settings, change)
+        changed = found.bench.times(found.settings, change, models)
         what = change
-    both = ~np.isnan(found.recorded_s) & ~np.isnan(found.twin_s) & ~np.isnan(changed)
+    return effect_of_times(found.name, what, headline, jobs, changed)
+
+
+def effect_of_times(
+    cluster: str, change: str, headline: Headline, jobs: TwinJobs, changed: JobTimes
+) -> TwinEffect | str:
+    """Return the effect of a change whose times are known, or why there is none.
+
+    Means are over jobs that start (or end) in the log, in the twin and with the change.
+    """
+    recorded, twin, new = (getattr(times, f"{headline}_s") for times in (jobs.recorded, jobs.twin, changed))
+    both = ~np.isnan(recorded) & ~np.isnan(twin) & ~np.isnan(new)
     if not both.any():
-        return "no job starts both in the twin and with the change"
-    days = submission_days(found.bench.jobs)
-    sums = _sums(days[both], found.twin_s[both], changed[both], found.recorded_s[both])
-    recorded = float(found.recorded_s[both].mean())
+        return f"no job {'starts' if headline == 'queue' else 'ends'} both in the twin and with the change"
+    sums = _sums(jobs.days[both], twin[both], new[both], recorded[both])
+    mean = float(recorded[both].mean())
     ratio = _ratio(sums[:, 2].sum(), sums[:, 1].sum(), sums[:, 0].sum())
-    low, high = _interval(found, sums, days)
-    return TwinEffect(found.name, what, int(both.sum()), recorded, recorded * ratio, recorded * low, recorded * high)
+    unseen = jobs.unseen & ~np.isnan(recorded) & ~np.isnan(twin)
+    own = _sums(jobs.days[unseen], twin[unseen], twin[unseen], recorded[unseen])
+    resampled = mean * np.exp(_log_ratios(float(np.log(ratio)), sums, own))
+    return _effect(cluster, change, headline, int(both.sum()), mean, mean * ratio, resampled)
+
+
+def total_effect(effects: Sequence[TwinEffect]) -> TwinEffect:
+    """Return the effects of one change in several clusters as one, over all their jobs.
+
+    Clusters are drawn apart from each other: what one of them doubts says nothing of the others.
+    """
+    if len(effects) == 1:
+        return effects[0]
+    jobs = np.array([one.jobs for one in effects], np.float64)
+    weights = jobs / jobs.sum()
+    recorded, changed = (
+        float(weights @ np.array([getattr(one, name) for one in effects])) for name in ("recorded_s", "changed_s")
+    )
+    random = np.random.default_rng(0)
+    resampled = weights @ np.stack([random.permutation(one.resampled_s) for one in effects])
+    names = [one.cluster for one in effects]
+    where = f"{', '.join(names[:-1])} and {names[-1]}"
+    return _effect(where, effects[0].change, effects[0].headline, int(jobs.sum()), recorded, changed, resampled)
+
+
+def _effect(
+    cluster: str, change: str, headline: Headline, jobs: int, recorded: float, changed: float, resampled: Floats
+) -> TwinEffect:
+    low, high = (float(end) for end in np.quantile(resampled, [0.025, 0.975]))
+    return TwinEffect(
+        cluster, change, headline, jobs, recorded, changed, min(low, changed), max(high, changed), resampled
+    )
 
 
 def _sums(days: NDArray[np.int64], twin: Floats, changed: Floats, recorded: Floats) -> Floats:
-    """Return jobs and the sums of three waits by day (D, 4)."""
+    """Return jobs and the sums of three times by day (D, 4)."""
     _, place = np.unique(days, return_inverse=True)
     return np.stack([np.bincount(place), *(np.bincount(place, weights=w) for w in (twin, changed, recorded))], axis=1)
 
 
 def _ratio(above: float, below: float, jobs: float) -> float:
-    """Return the ratio of two mean waits of which the tiniest count as a second."""
-    return max(above / jobs, _LEAST_S) / max(below / jobs, _LEAST_S)
+    """Return the ratio of two means of which the tiniest count as a second."""
+    return float(max(above / jobs, _LEAST_S) / max(below / jobs, _LEAST_S))
 
 
-def _interval(found: ClusterCalibration, sums: Floats, days: NDArray[np.int64]) -> tuple[float, float]:
-    """Return the 95 % interval of the ratio."""
+def _log_ratios(point: float, sums: Floats, own: Floats) -> Floats:
+    """Return the logarithm of the ratio in each resample, the twin's own error added with either sign (R,)."""
     random = np.random.default_rng(0)
-    unseen = found.unseen
-    own = _sums(days[unseen], found.twin_s[unseen], found.twin_s[unseen], found.recorded_s[unseen])
-    point = np.log(_ratio(sums[:, 2].sum(), sums[:, 1].sum(), sums[:, 0].sum()))
     ratios = _resampled(random, sums, 2, 1) if len(sums) >= FEWEST_DAYS else np.full(_RESAMPLES, point)
     errors = _resampled(random, own, 1, 3) if len(own) >= FEWEST_DAYS else np.zeros(_RESAMPLES)
-    signs = random.choice([-1.0, 1.0], _RESAMPLES)
-    low, high = np.quantile(ratios + signs * errors, [0.025, 0.975])
-    return float(np.exp(min(low, point))), float(np.exp(max(high, point)))
+    return ratios + random.choice([-1.0, 1.0], _RESAMPLES) * errors
 
 
 def _resampled(random: np.random.Generator, sums: Floats, above: int, below: int) -> Floats:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tracekit.calibration.score import Score
     from tracekit.progress import Progress
 
-__all__ = ["FIDELITY_NAME", "Fidelity", "FidelityStudy", "fidelity", "fidelity_of", "write_fidelity"]
+__all__ = ["FIDELITY_NAME", "Fidelity", "FidelityStudy", "fidelity", "fidelity_of", "queue_of", "write_fidelity"]
 
 FIDELITY_NAME = "fidelity.json"
 QUANTILES = (0.01, 0.05, *(round(0.1 * i, 1) for i in range(1, 10)), 0.95, 0.99, 1.0)
@@ -142,7 +142,7 @@ def fidelity_of(found: ClusterCalibration, policy: str | None = None) -> Fidelit
         replayed, unseen, graded = found.twin_s, found.unseen, found.score
         sentences = tuple(found.sentences)
     else:
-        replayed = bench.waits_s(found.settings, policy)
+        replayed = bench.times(found.settings, policy).queue_s
         unseen = found.unseen & ~np.isnan(replayed)
         graded = score(bench.jobs, found.recorded_s, replayed, unseen)
         whole = graded.whole
@@ -158,7 +158,7 @@ def fidelity_of(found: ClusterCalibration, policy: str | None = None) -> Fidelit
         rules.words if policy is None else policy,
         graded,
         _quantiles(found, replayed, unseen),
-        _queue(found, replayed, unseen),
+        queue_of(found, replayed, unseen),
         found.candidates(),
         sentences,
     )
@@ -177,9 +177,12 @@ def _quantiles(found: ClusterCalibration, replayed: NDArray[np.float64], among: 
     return pl.DataFrame(rows, schema=["scope", "name", "quantile", "recorded_s", "replayed_s"], orient="row")
 
 
-def _queue(found: ClusterCalibration, replayed: NDArray[np.float64], among: NDArray[np.bool_]) -> pl.DataFrame:
+def queue_of(
+    found: ClusterCalibration, replayed: NDArray[np.float64], among: NDArray[np.bool_], moments: int = _MOMENTS
+) -> pl.DataFrame:
+    """Return the GPUs that some jobs ask for while they wait, by the log and in a replay (see `Fidelity.queue`)."""
     jobs = found.bench.jobs
-    at = np.linspace(int(jobs.submit_ms[among].min()), int(jobs.submit_ms[among].max()), _MOMENTS).astype(np.int64)
+    at = np.linspace(int(jobs.submit_ms[among].min()), int(jobs.submit_ms[among].max()), moments).astype(np.int64)
     return pl.DataFrame(
         {
             "time": pl.Series([jobs.origin.replace(tzinfo=None)] * len(at)) + pl.Series(at).cast(pl.Duration("ms")),

@@ -148,12 +148,19 @@ class Rules:
     def _limits(self) -> Iterator[str]:
         if self.half_life_s:
             yield f"past use counts half after {self.half_life_s / 3600:g} h"
-        if self.quotas != "none":
+        if self.partitioned:
             yield _QUOTAS[self.quotas]
+        yield from self.held_back_by
+
+    @property
+    def held_back_by(self) -> list[str]:
+        """What holds jobs back whatever their order is, for people; nodes of a VC's own, which stay, do not count."""
+        found = [_QUOTAS[self.quotas]] if self.quotas in _POOLED else []
         if self.limits.user_gpus:
-            yield f"a user holds at most {self.limits.user_gpus:,} GPUs"
+            found.append(f"a user holds at most {self.limits.user_gpus:,} GPUs")
         if self.limits.vc_gpus:
-            yield f"a VC holds at most {self.limits.vc_gpus:,} GPUs"
+            found.append(f"a VC holds at most {self.limits.vc_gpus:,} GPUs")
+        return found
 
     def _places(self) -> Iterator[str]:
         if self.placement != "consolidate":

@@ -12,6 +12,7 @@ from tracekit.calibration.delays import in_time
 from tracekit.calibration.waits import agreeing
 from tracekit.replay.results.comparison import day_intervals, submission_days
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
+from tracekit.text import alike_durations, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,6 +90,19 @@ class Score:
         """Whether effects may be told from this twin."""
         return self.grade in {"close", "fair"}
 
+    @property
+    def missed(self) -> str:
+        """What keeps the twin from carrying effects, for people; '' where it does."""
+        whole, (_, alike, _) = self.whole, GRADES["fair"]
+        log, twin = alike_durations((whole["recorded_mean_s"], whole["twin_mean_s"]))
+        near, explained = _near(whole, "fair")
+        found = [] if near else [f"it waits {twin}, the log {log}"]
+        if whole["agreeing_share"] < alike:
+            found.append(f"{percent(whole['agreeing_share'])} of the jobs wait alike")
+        if not explained:
+            found.append(f"{percent(whole['unexplained_share'])} of the waiting hours are beyond it")
+        return "; ".join(found)
+
 
 def score(jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bools) -> Score:
     """Return how near a twin comes to the log.
@@ -159,13 +173,18 @@ def _correlation(a: Floats, b: Floats) -> float | None:
 
 
 def _grade(whole: dict[str, Any]) -> Grade:
-    ratio, apart = whole["ratio"], abs(whole["twin_mean_s"] - whole["recorded_mean_s"])
-    for grade, (factor, alike, unexplained) in GRADES.items():
-        near = apart <= NEAR_S or (ratio is not None and 1 / factor <= ratio <= factor)
-        explained = apart <= NEAR_S or (whole["unexplained_share"] or 0.0) <= unexplained
-        if near and explained and whole["agreeing_share"] >= alike:
+    for grade, (_, alike, _) in GRADES.items():
+        if all(_near(whole, grade)) and whole["agreeing_share"] >= alike:
             return grade
     return "poor"
+
+
+def _near(whole: dict[str, Any], grade: Grade) -> tuple[bool, bool]:
+    """Return whether the mean waits are near enough for a grade, and whether enough of the waiting is explained."""
+    factor, _, unexplained = GRADES[grade]
+    ratio, apart = whole["ratio"], abs(whole["twin_mean_s"] - whole["recorded_mean_s"])
+    near = apart <= NEAR_S or (ratio is not None and 1 / factor <= ratio <= factor)
+    return near, apart <= NEAR_S or (whole["unexplained_share"] or 0.0) <= unexplained
 
 
 def queued_gpus(jobs: Jobs, wait_s: Floats, among: Bools, at_ms: NDArray[np.int64]) -> Floats:

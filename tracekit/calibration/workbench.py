@@ -12,6 +12,7 @@ from tracekit.calibration.waits import AGREE_S
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
 from tracekit.replay.registry import named_policy
+from tracekit.replay.results.recorded_times import recorded_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,10 +28,45 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
     Ints = NDArray[np.int64]
 
-__all__ = ["Settings", "Workbench"]
+__all__ = ["UNNAMED", "JobTimes", "Settings", "Workbench", "in_twin", "lifted_limits"]
+
+UNNAMED = "all"
+"""What a cluster is called where the log names none."""
 
 _EXCERPT, _WAITED = 20_000, 1000
 """Jobs of an excerpt at the least, and how many of them have to have waited longer than `AGREE_S`."""
+
+
+def in_twin(policy: str, rules: Rules) -> str:
+    """Return a policy with the twin's `fit` and `relax`, where it has such parameters and they are not given.
+
+    So a policy in place of the twin's order changes the order alone, not which places do for a gang.
+    """
+    known = {parameter.name for parameter in named_policy(policy).card.parameters}
+    given = {part.partition("=")[0] for part in policy.split(",")[1:]}
+    own = {"fit": rules.fit, "relax": rules.relax_s}
+    return ",".join((policy, *(f"{key}={value}" for key, value in own.items() if key in known - given)))
+
+
+def lifted_limits(policy: str, rules: Rules) -> str | None:
+    """Return why the effect of a policy's order cannot be told: it would lift limits that hold in the twin.
+
+    None where it lifts none; a policy that has quotas of its own puts these in the place of the twin's.
+    """
+    own = named_policy(policy).card.quotas and not rules.limits
+    if own or not rules.held_back_by:
+        return None
+    limits = "; ".join(rules.held_back_by)
+    return f"by the log {limits}, which {policy} lifts: what its order alone gives cannot be told"
+
+
+class JobTimes(NamedTuple):
+    """How long jobs waited and took, each array of shape (n,); NaN unknown, or never."""
+
+    queue_s: NDArray[np.float64]
+    """First start minus submission [s]."""
+    jct_s: NDArray[np.float64]
+    """End minus submission [s]."""
 
 
 class Settings(NamedTuple):
@@ -99,8 +135,12 @@ class Workbench:
             held = held + delays_of_jobs(self.jobs, self.startup, self.seed)
         return self.jobs.held_back(held)
 
-    def replay(self, settings: Settings, policy: str | None = None) -> tuple[Outcome, Ints]:
+    def replay(
+        self, settings: Settings, policy: str | None = None, models: Models | None = None
+    ) -> tuple[Outcome, Ints]:
         """Return the schedule under a candidate, or under another policy in its place, and whose rows these are.
+
+        Run times are the recorded ones wherever a gang runs, unless `models` states what being spread costs.
 
         Raises
         ------
@@ -108,24 +148,55 @@ class Workbench:
             The policy cannot run on these jobs.
         """
         from tracekit.replay.engine.run import simulate
+        from tracekit.replay.scenario import spread_table
 
         rules = settings.rules
         jobs, order = self.held_back(delays=settings.delays)
         cluster = self.cluster(settings)
-        chosen = named_policy(policy or rules.policy)
-        mechanism = chosen.mechanism(jobs, cluster, self.models, self.seed)
-        outcome = simulate(jobs, cluster, assign(jobs, cluster), mechanism, name=chosen.label, rule=rules.placement)
+        chosen = named_policy(rules.policy if policy is None else in_twin(policy, rules))
+        mechanism = chosen.mechanism(jobs, cluster, models or self.models, self.seed)
+        outcome = simulate(
+            jobs,
+            cluster,
+            assign(jobs, cluster),
+            mechanism,
+            name=chosen.label,
+            rule=rules.placement,
+            spread=None if models is None else spread_table(models, jobs, cluster),
+        )
         return outcome, order
 
-    def waits_s(self, settings: Settings, policy: str | None = None) -> NDArray[np.float64]:
-        """Return first start minus submission of each of `jobs` [s]; NaN where it never starts (n,)."""
-        outcome, order = self.replay(settings, policy)
-        start = np.empty(len(self.jobs), np.int64)
-        start[order] = outcome.first_start_ms
-        return np.where(start >= 0, (start - self.jobs.submit_ms) / 1000, np.nan)
+    def times(self, settings: Settings, policy: str | None = None, models: Models | None = None) -> JobTimes:
+        """Return how long each of `jobs` waits and takes under a candidate, or under a policy in place of its order.
+
+        Raises
+        ------
+        UsageError
+            The policy cannot run on these jobs.
+        """
+        outcome, order = self.replay(settings, policy, models)
+        return self.times_of(outcome, order)
+
+    def times_of(self, outcome: Outcome, order: Ints) -> JobTimes:
+        """Return the times of a schedule; `order` is the place in `jobs` of each of its rows."""
+        found = []
+        for ends in (outcome.first_start_ms, outcome.end_ms):
+            at = np.empty(len(self.jobs), np.int64)
+            at[order] = ends
+            found.append(np.where(at >= 0, (at - self.jobs.submit_ms) / 1000, np.nan))
+        return JobTimes(*found)
+
+    def waits_s(self, settings: Settings) -> NDArray[np.float64]:
+        """Return first start minus submission of each of `jobs` under a candidate [s]; NaN where it never starts."""
+        return self.times(settings).queue_s
+
+    @property
+    def recorded(self) -> JobTimes:
+        """What the log recorded."""
+        known = recorded_times(self.jobs)
+        return JobTimes(*(np.where(ms >= 0, ms / 1000, np.nan) for ms in (known.queue_ms, known.jct_ms)))
 
     @property
     def recorded_s(self) -> NDArray[np.float64]:
         """First start minus submission by the log [s]; NaN unknown (n,)."""
-        wait = (self.jobs.recorded_start_ms - self.jobs.submit_ms) / 1000
-        return np.where(self.jobs.recorded_start_ms >= self.jobs.submit_ms, wait, np.nan)
+        return self.recorded.queue_s

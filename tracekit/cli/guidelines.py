@@ -22,13 +22,20 @@ class _Form(StrEnum):
 
 def guidelines(
     trace: TraceFolder,
+    twin: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="Tell what advice would do to the recorded waits, in the twin that 'tracekit calibrate' wrote.",
+        ),
+    ] = None,
     replay: Annotated[
         Path | None,
-        typer.Option(metavar="OUT", help="Read expected effects from the output of 'tracekit replay' of this Trace."),
+        typer.Option(metavar="OUT", help="The same in the twin of the output of 'tracekit replay --twin'."),
     ] = None,
     try_jobs: Annotated[
         int | None,
-        typer.Option("--try", metavar="N", min=1, help="Replay the first N jobs now where advice can be tried."),
+        typer.Option("--try", metavar="N", min=1, help="The same in a twin that is searched for now, in N jobs."),
     ] = None,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="ID", help="One guideline; may be repeated. All by default.")
@@ -45,7 +52,7 @@ def guidelines(
     Each guideline has a finding with its 95 % interval, a threshold and where that comes from, and a verdict: holds,
     does not hold, or cannot tell and why. Advice, its cost and how to do it appear only where a guideline holds.
 
-    Example: tracekit guidelines my-trace -o guidelines.md
+    Example: tracekit guidelines my-trace --twin twin.toml -o guidelines.md
     """
     from tracekit.cli.display import TerminalProgress
     from tracekit.guidelines.registry import broken_plugins
@@ -57,7 +64,13 @@ def guidelines(
         check_files(file, force=force)
     with TerminalProgress() as progress:
         advice = judge_all(
-            trace, replay=replay, try_jobs=try_jobs, only=only or (), memory_limit=memory_limit, progress=progress
+            trace,
+            twin=twin,
+            replay=replay,
+            try_jobs=try_jobs,
+            only=only or (),
+            memory_limit=memory_limit,
+            progress=progress,
         )
     for fault in broken_plugins().values():
         typer.echo(f"note: {fault}", err=True)

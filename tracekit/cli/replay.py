@@ -76,9 +76,9 @@ def replay(
     with TerminalProgress() as progress:
         progress.stage("reading the Trace")
         if twin is None:
-            scenario, own, reason = scenario_of(trace, settings, force=force or inflate is not None), None, None
+            scenario, of_log = scenario_of(trace, settings, force=force or inflate is not None), None
         else:
-            scenario, own, reason = scenario_in_twin(trace, twin, settings)
+            scenario, of_log = scenario_in_twin(trace, twin, settings)
         if inflate is not None:
             from tracekit.replay.fractions.inflate import run_inflation
 
@@ -90,8 +90,7 @@ def replay(
                 scenario,
                 policy,
                 out,
-                twin=own,
-                reason=reason,
+                twin=of_log,
                 force=force,
                 log=log,
                 draw=comparison_svg,

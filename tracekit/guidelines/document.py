@@ -7,14 +7,17 @@ import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from tracekit.calibration.effect import HEADLINES
 from tracekit.guidelines.numbers import shown, span
-from tracekit.text import duration, shorten, signed_percent
+from tracekit.replay.results.recorded_times import TWIN
+from tracekit.text import alike_durations, shorten
 from tracekit.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracekit.guidelines.effects import Effect, PolicyDifference
+    from tracekit.calibration.effect import TwinEffect
+    from tracekit.guidelines.effects import Effect, ExpectedChange
     from tracekit.guidelines.interface import Finding, Guideline, Number
     from tracekit.guidelines.judgement import Judgement
     from tracekit.replay.results.effects import Support
@@ -31,7 +34,7 @@ _VERDICTS = {
     "better": "The replay bears the advice out.",
     "worse": "The replay speaks against the advice: look for the reason before you follow it.",
     "no change": "The replay shows no gain from the advice.",
-    "undecided": "The replay does not decide: the interval, or the assumptions, allow both.",
+    "undecided": "The replay does not decide: the interval, or the assumptions, allow both a gain and a loss.",
 }
 
 
@@ -134,59 +137,85 @@ def _cell(value: object) -> Any:
 
 def _effect(effect: Effect) -> dict[str, Any]:
     first = effect.changes[0]
-    share = getattr(first, f"{effect.headline}_diff_share")
-    low, high = (getattr(first, f"{effect.headline}_diff_share_{end}") for end in ("low", "high"))
-    what = "completion time" if effect.headline == "jct" else "queueing time"
-    text = f"{first.policy} instead of {effect.baseline}: mean {what} {_percent(share)}"
-    if low is not None and high is not None:
-        text += f" ({_percent(low)} to {_percent(high)} by day)"
-    same = [c for c in effect.changes if c.policy == first.policy]
-    shares = [s for s in (getattr(c, f"{effect.headline}_diff_share") for c in same) if s is not None]
-    if len(same) > 1 and shares:
-        text += f"; {_percent(min(shares))} to {_percent(max(shares))} over {len(same)} assumptions"
+    same = [getattr(c, effect.headline) for c in effect.changes if c.change == first.change]
+    text = f"{_capital(first.change)}: {effect.main.words}"
+    if len(same) > 1:
+        least, most = alike_durations([pick(one.changed_s for one in same) for pick in (min, max)])
+        text += f"; {least} to {most} over {len(same)} assumptions"
+    missing = _missing(effect)
     return {
-        "text": f"{text}; {first.jobs:,} jobs, {effect.origin}. {_beside(first, effect)} {_VERDICTS[effect.verdict]}",
+        "text": f"{text}. {missing}{_VERDICTS[effect.verdict]}",
         "verdict": effect.verdict,
-        "origin": effect.origin,
-        "baseline": effect.baseline,
+        "origin": "replays in the twin of the log",
+        "baseline": TWIN,
         "headline": effect.headline,
         "changes": [_change(change, effect) for change in effect.changes],
         "best_by_gpu_class": [asdict(best) for best in effect.best_by_class],
         "assumptions": list(effect.assumptions),
-        "untold": [{"policy": u.policy, "assumption": u.assumption, "reason": u.sentence} for u in effect.unsupported],
+        "untold": [
+            {"cluster": u.cluster, "policy": u.change, "assumption": u.assumption, "reason": _sentence(u.reason)}
+            for u in effect.untold
+        ],
     }
 
 
-def _change(change: PolicyDifference, effect: Effect) -> dict[str, Any]:
-    entry = asdict(change)
-    del entry["support"]
-    return entry | {"record": _record_of(effect.baseline, change.policy, change.support)}
+def _missing(effect: Effect) -> str:
+    """Say of which clusters the effect cannot be told."""
+    first = effect.changes[0]
+    told = {one.cluster for one in first.clusters}
+    names = dict.fromkeys(
+        shorten(u.cluster, _NAME) for u in effect.untold if u.change in {first.change, ""} and u.cluster not in told
+    )
+    return f"It cannot be told of {' and '.join(names)}. " if names else ""
 
 
-def _beside(first: PolicyDifference, effect: Effect) -> str:
-    """Return what the log recorded of the jobs of an effect."""
-    support = first.support
-    n = support.recorded_jobs
-    jobs = "these jobs" if n == first.jobs else f"the {n:,} of them whose start it records"
-    waited, replayed = (duration(wait or 0) for wait in (support.recorded_queue_s, support.baseline_queue_s))
-    took = "" if support.recorded_jct_s is None else f", and ended {duration(support.recorded_jct_s)} after submission"
-    return f"By the log {jobs} waited {waited} on average ({replayed} under {effect.baseline}){took}."
+def _change(change: ExpectedChange, effect: Effect) -> dict[str, Any]:
+    entry: dict[str, Any] = {"policy": change.change, "assumption": change.assumption}
+    main = getattr(change, effect.headline)
+    entry |= {"jobs": main.jobs, "text": main.words}
+    for what in HEADLINES:
+        one: TwinEffect | None = getattr(change, what)
+        entry |= {f"recorded_{what}_s": one and one.recorded_s, f"expected_{what}_s": one and one.changed_s}
+        entry |= {f"expected_{what}_low_s": one and one.low_s, f"expected_{what}_high_s": one and one.high_s}
+        entry |= {f"{what}_diff_s": one and one.changed_s - one.recorded_s, f"{what}_diff_share": one and one.share}
+        ends = (None, None) if one is None or not one.recorded_s else (one.low_s, one.high_s)
+        entry |= {
+            f"{what}_diff_share_{end}": None if s is None or one is None else s / one.recorded_s - 1
+            for end, s in zip(("low", "high"), ends, strict=True)
+        }
+    entry["saved_h"] = main.saved_h
+    entry["clusters"] = [
+        {
+            "cluster": shorten(one.cluster, _NAME),
+            "jobs": one.jobs,
+            "recorded_s": one.recorded_s,
+            "expected_s": one.changed_s,
+            "low_s": one.low_s,
+            "high_s": one.high_s,
+        }
+        for one in change.clusters
+    ]
+    return entry | {"record": _record_of(change.change, change.support)}
 
 
 def _record(judged: Judgement) -> dict[str, Any] | None:
-    """Return what the log recorded beside the effect, and whether it carries that; None where nothing was tried."""
-    if judged.unsupported is not None:
-        unsupported = judged.unsupported
-        return _record_of(unsupported.baseline, unsupported.policy, unsupported.support)
+    """Return what the log recorded beside the effect, and whether a twin carries that; None where nothing was tried."""
+    if judged.untold is not None:
+        first = judged.untold.untold[0]
+        return _record_of(first.change, judged.untold.support)
     if judged.effect is None:
         return None
-    first = judged.effect.changes[0]
-    return _record_of(judged.effect.baseline, first.policy, first.support)
+    first_change = judged.effect.changes[0]
+    return _record_of(first_change.change, first_change.support)
 
 
-def _record_of(baseline: str, policy: str, support: Support) -> dict[str, Any]:
-    return {"carried": support.supported, "baseline": baseline, "policy": policy, **asdict(support)}
+def _record_of(policy: str, support: Support) -> dict[str, Any]:
+    return {"carried": support.supported, "baseline": TWIN, "policy": policy, **asdict(support)}
 
 
-def _percent(share: float | None) -> str:
-    return "unchanged from 0" if share is None else signed_percent(share)
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _sentence(reason: str) -> str:
+    return f"{_capital(reason)}."

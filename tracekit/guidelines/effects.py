@@ -1,221 +1,255 @@
-"""The expected effect of a change, by replay: the same jobs under a baseline policy and under changed ones.
+"""The expected effect of a change: what the twins of the log say that it would do to the recorded waits.
 
-Differences are taken job by job over the jobs that both completed, and their intervals resample whole submission days,
-as `tracekit.replay.results.comparison` does. They are reported only where the record of the log supports them (see
-`tracekit.replay.results.recorded_times`).
+A change is replayed in the twin of every cluster, and its effect there, twin with the change against twin, is applied
+to what the log recorded (see `tracekit.calibration.effect`). Effects are added up over the clusters whose twin carries
+them; of the others the reason is given instead.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from tracekit.replay.results.comparison import day_intervals
-from tracekit.replay.results.effects import Support, support_of
-from tracekit.replay.results.recorded_times import RecordedTimes
-from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class
+from tracekit.calibration.effect import HEADLINES, TwinEffect, jobs_of, total_effect
+from tracekit.calibration.twins import Assumed
+from tracekit.calibration.workbench import UNNAMED
+from tracekit.guidelines.lacking import LackingError
+from tracekit.replay.results.effects import Support
+from tracekit.replay.results.recorded_times import TWIN
+from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
 
 if TYPE_CHECKING:
-    from tracekit.array_types import Ints
-    from tracekit.guidelines.interface import Trial
-    from tracekit.guidelines.replays import Replays
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["DEFAULTS", "ClassBest", "Effect", "PolicyDifference", "UnsupportedEffect", "effect_of"]
+    from tracekit.calibration.effect import Headline, TwinJobs
+    from tracekit.calibration.twins import TwinReplays, Twins
+    from tracekit.calibration.workbench import JobTimes
+    from tracekit.guidelines.interface import Assumption, RuleChange, Trial
+
+__all__ = ["DEFAULTS", "ClassBest", "Effect", "ExpectedChange", "Untold", "UntoldEffect", "effect_of"]
 
 DEFAULTS = "defaults"
 """Name of the assumptions of models.toml."""
 
-_LEAST = 0.001
-"""A change of less than this share of the mean counts as none."""
-
 
 @dataclass(frozen=True)
-class PolicyDifference:
-    """Mean difference of a policy against the baseline; negative is faster."""
+class ExpectedChange:
+    """What one change would do under one assumption."""
 
-    policy: str
+    change: str
+    """A policy as on a command line, or the name of a change of rules."""
     assumption: str
     """`DEFAULTS`, or the point of the bracket."""
-    jobs: int
-    """Number of jobs that both completed."""
-    jct_diff_s: float
-    jct_diff_share: float | None
-    """Of the baseline's mean completion time; None where that is 0."""
-    jct_diff_share_low: float | None
-    """Lower end of the 95 % interval over submission days; None with fewer than 5 days."""
-    jct_diff_share_high: float | None
-    queue_diff_s: float
-    queue_diff_share: float | None
-    queue_diff_share_low: float | None
-    queue_diff_share_high: float | None
+    clusters: tuple[TwinEffect, ...]
+    """On the headline, one for each cluster that it can be told of."""
+    queue: TwinEffect | None
+    """On the mean wait, over all of these clusters."""
+    jct: TwinEffect | None
+    """On the mean completion time."""
     support: Support
-    """What the log recorded of these jobs, and whether it supports the effect."""
+    """What the log recorded of these jobs, and what they wait in the twins and with the change."""
 
 
 @dataclass(frozen=True)
-class UnsupportedEffect:
-    """An effect that the record of the log does not support."""
+class Untold:
+    """Why a change cannot be told of a cluster."""
 
-    baseline: str
-    policy: str
+    cluster: str
+    change: str
     assumption: str
+    reason: str
+    """A sentence without its capital and full stop."""
+
+
+@dataclass(frozen=True)
+class UntoldEffect:
+    """An effect that no twin carries."""
+
+    untold: tuple[Untold, ...]
+    """Of the change that is meant first."""
     support: Support
 
     @property
     def sentence(self) -> str:
         """Why it is not reported."""
-        return self.support.sentence or ""
+        return " ".join(_sentences(self.untold))
 
 
 @dataclass(frozen=True)
 class ClassBest:
-    """The policy with the least mean of the headline for jobs of one size."""
+    """The change with the least mean of the headline for jobs of one size."""
 
     gpu_class: str
     policy: str
+    """`TWIN` where nothing is better than the twin."""
     jobs: int
     diff_s: float
-    """Mean of the headline minus the baseline's [s]; 0 where the baseline is the best."""
+    """Mean of the headline minus the twin's [s]; 0 where the twin is the best."""
 
 
 @dataclass(frozen=True)
 class Effect:
     """The expected effect of a guideline."""
 
-    origin: str
-    """Which replays it comes from."""
-    baseline: str
-    headline: Literal["jct", "queue"]
-    changes: tuple[PolicyDifference, ...]
-    """Of each changed policy under each assumption, where the record supports them; the first is the headline."""
+    headline: Headline
+    changes: tuple[ExpectedChange, ...]
+    """Each change under each assumption that can be told; the first is the headline."""
     best_by_class: tuple[ClassBest, ...]
-    """Under the default assumptions; empty with one changed policy."""
+    """Under the first assumption; empty with one change."""
     assumptions: tuple[str, ...]
-    """What the replays assumed, one sentence each."""
-    unsupported: tuple[UnsupportedEffect, ...] = ()
-    """Policies and assumptions tried whose effect the record does not support."""
+    """What the effect rests on, one sentence each."""
+    untold: tuple[Untold, ...] = ()
+    """What was tried and cannot be told."""
 
     @property
-    def verdict(self) -> str:
-        """'better', 'worse', 'no change', or 'undecided' where the interval or the bracket does not agree."""
+    def main(self) -> TwinEffect:
+        """The effect of the first change on the headline."""
+        return total_effect(self.changes[0].clusters)
+
+    @property
+    def verdict(self) -> Literal["better", "worse", "no change", "undecided"]:
+        """'undecided' where the interval or the bracket does not agree."""
         first = self.changes[0]
-        if any(u.policy == first.policy for u in self.unsupported):
+        if any(u.change == first.change and u.assumption != first.assumption for u in self.untold):
             return "undecided"
-        same = [c for c in self.changes if c.policy == first.policy]
-        signs = {_sign(_share(c, self.headline)) for c in same} - {0}
-        low, high = (getattr(first, f"{self.headline}_diff_share_{end}") for end in ("low", "high"))
-        if len(signs) > 1 or (low is not None and signs and _sign(low) != _sign(high)):
+        same = [getattr(c, self.headline).verdict for c in self.changes if c.change == first.change]
+        if "undecided" in same or {"shorter", "longer"} <= set(same):
             return "undecided"
-        return {-1: "better", 1: "worse", 0: "no change"}[signs.pop() if signs else 0]
+        return "better" if "shorter" in same else "worse" if "longer" in same else "no change"
 
 
-def _share(change: PolicyDifference, headline: str) -> float:
-    share: float | None = getattr(change, f"{headline}_diff_share")
-    return share or 0.0
+class _Replayed(NamedTuple):
+    """A change that was replayed in the twin of one cluster."""
+
+    cluster: TwinReplays
+    effects: dict[Headline, TwinEffect]
+    jobs: TwinJobs
+    times: JobTimes
 
 
-def _sign(share: float) -> int:
-    return 0 if abs(share) < _LEAST else (1 if share > 0 else -1)
-
-
-def effect_of(trial: Trial, replays: Replays) -> Effect | UnsupportedEffect | str:
-    """Return the effect of a trial, one that the record does not support, or a sentence that says why there is none.
+def effect_of(trial: Trial, twins: Twins) -> Effect | UntoldEffect | str:
+    """Return the effect of a trial, one that no twin carries, or a sentence that says why there is none.
 
     Raises
     ------
     TracekitError
-        A file of the replays cannot be read.
+        The twin that the user gave cannot be used.
     """
-    base = replays.jobs(trial.baseline)
-    policies = [policy for policy in replays.variants(trial) if isinstance(replays.jobs(policy), pl.DataFrame)]
-    if isinstance(base, str) or not policies:
-        missing = base if isinstance(base, str) else replays.jobs(trial.changed[0])
-        return f"{missing} '{trial.command()}' makes the replays that are needed."
-    record = replays.record()
-    tried = [_change(base, replays.jobs(policy), policy, DEFAULTS, record) for policy in policies]
-    for point in trial.bracket if replays.can_assume else ():
-        before = replays.jobs(trial.baseline, point)
-        tried += [_change(before, replays.jobs(policy, point), policy, point.name, record) for policy in policies]
-    differences = [change for change in tried if change is not None]
-    if not differences:
-        return "No job was completed under both policies."
-    unsupported = tuple(
-        UnsupportedEffect(trial.baseline, c.policy, c.assumption, c.support)
-        for c in differences
-        if not c.support.supported
-    )
-    if not differences[0].support.supported:
-        return unsupported[0]
-    changes = tuple(change for change in differences if change.support.supported)
-    ranked = [c.policy for c in changes if c.assumption == DEFAULTS]
-    tables = {trial.baseline: base, **{policy: replays.jobs(policy) for policy in ranked}}
-    best = _best(tables, trial.headline) if len(ranked) > 1 else ()
-    assumptions = replays.assumptions([trial.baseline, *policies])
-    return Effect(replays.origin, trial.baseline, trial.headline, changes, best, assumptions, unsupported)
+    if twins.reason is not None:
+        return f"{_capital(twins.reason)}."
+    points: Sequence[Assumption | None] = trial.bracket or (None,)
+    replayed: dict[tuple[str, str], list[_Replayed]] = {}
+    untold: list[Untold] = []
+    for point in points:
+        for change in trial.changed:
+            key = (_name(change), DEFAULTS if point is None else point.name)
+            for cluster in twins.clusters:
+                found = _replayed(cluster, change, point, trial.headline)
+                if isinstance(found, str):
+                    untold.append(Untold(cluster.found.name, *key, found))
+                else:
+                    replayed.setdefault(key, []).append(found)
+    left_out = [Untold(name, "", "", f"there is no twin: {why}") for name, why in twins.left_out.items()]
+    if not replayed:
+        first = [one for one in untold if (one.change, one.assumption) == (untold[0].change, untold[0].assumption)]
+        return UntoldEffect((*first, *left_out), _support_of_twin(twins.clusters[0], first[0].reason))
+    changes = tuple(_expected(trial.headline, *key, found) for key, found in replayed.items())
+    first_point = {name: found for (name, point_name), found in replayed.items() if point_name == changes[0].assumption}
+    best = _best(trial.headline, first_point) if len(first_point) > 1 else ()
+    where = {effect.cluster for change in changes for effect in change.clusters}
+    rests = tuple(sentence for c in twins.clusters if c.found.name in where for sentence in c.found.sentences)
+    return Effect(trial.headline, changes, best, rests, (*untold, *left_out))
 
 
-def _paired(base: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
-    columns = ("job_id", "jct_s", "queue_s")
-    paired = base.select(*columns, "submit_time", "gpu_count").join(
-        other.select(columns), on="job_id", how="inner", suffix="_new"
-    )
-    return paired.drop_nulls(["jct_s", "jct_s_new", "queue_s", "queue_s_new"]).sort("job_id")
+def _replayed(
+    cluster: TwinReplays, change: str | RuleChange, point: Assumption | None, headline: Headline
+) -> _Replayed | str:
+    """Return a change in the twin of a cluster, or why its effect cannot be told."""
+    if cluster.found.why_no_effect is not None:
+        return cluster.found.why_no_effect
+    try:
+        asked = change if isinstance(change, str) else change.change(cluster.rules)
+    except LackingError as error:
+        return " ".join(error.sentences).removesuffix(".")
+    assumed = None if point is None else Assumed(point.name, point.change(cluster.found.bench.models))
+    effects: dict[Headline, TwinEffect] = {}
+    for what in HEADLINES:
+        effect = cluster.effect(asked, what, assumed)
+        if isinstance(effect, TwinEffect):
+            effects[what] = effect
+        elif what == headline:
+            return effect.removesuffix(".")
+    jobs, times = cluster.jobs(assumed), cluster.times(asked, assumed)
+    if isinstance(jobs, str) or isinstance(times, str):
+        return jobs if isinstance(jobs, str) else str(times)
+    return _Replayed(cluster, effects, jobs, times)
 
 
-def _support(paired: pl.DataFrame, record: pl.DataFrame, policy: str) -> Support:
-    """Return whether the log supports the effect; `record` has the columns of `Replays.record`."""
-    beside = paired.select("job_id", "queue_s", "queue_s_new").join(
-        record, on="job_id", how="left", maintain_order="left"
-    )
-
-    def milliseconds(column: str) -> Ints:
-        values = (beside[column] * 1000).round().fill_null(-1)
-        return values.cast(pl.Int64).to_numpy()
-
-    known = RecordedTimes(milliseconds("recorded_queue_s"), milliseconds("recorded_jct_s"))
-    return support_of(policy, known, milliseconds("queue_s"), milliseconds("queue_s_new"))
-
-
-def _change(base: Any, other: Any, policy: str, assumption: str, record: pl.DataFrame) -> PolicyDifference | None:
-    if not isinstance(base, pl.DataFrame) or not isinstance(other, pl.DataFrame):
-        return None
-    paired = _paired(base, other)
-    if paired.is_empty():
-        return None
-    days = paired["submit_time"].dt.epoch("d").cast(pl.Int64).to_numpy()
-    fields: dict[str, Any] = {}
-    whole = []
-    for name in ("jct", "queue"):
-        before = paired[f"{name}_s"].to_numpy()
-        diff = paired[f"{name}_s_new"].to_numpy() - before
-        mean, mean_diff = float(before.mean()), float(diff.mean())
-        fields |= {f"{name}_diff_s": mean_diff, f"{name}_diff_share": mean_diff / mean if mean else None}
-        # In milliseconds: sums of whole numbers do not depend on the order of the jobs.
-        whole.append((np.rint(diff * 1000).astype(np.int64), np.rint(before * 1000).astype(np.int64)))
-    ends: list[Any] = day_intervals(days, [], whole, seed=0) or [(None, None)] * 2
-    for name, pair in zip(("jct", "queue"), ends, strict=True):
-        low, high = pair if fields[f"{name}_diff_share"] is not None else (None, None)
-        fields |= {f"{name}_diff_share_low": low, f"{name}_diff_share_high": high}
-    support = _support(paired, record, policy)
-    return PolicyDifference(policy=policy, assumption=assumption, jobs=len(paired), support=support, **fields)
+def _expected(headline: Headline, change: str, assumption: str, found: Sequence[_Replayed]) -> ExpectedChange:
+    """Return a change, added up over the clusters that it was replayed in."""
+    totals = {
+        what: total_effect([one.effects[what] for one in found if what in one.effects])
+        for what in HEADLINES
+        if any(what in one.effects for one in found)
+    }
+    waits = [np.stack([one.jobs.recorded.queue_s, one.jobs.twin.queue_s, one.times.queue_s]) for one in found]
+    known = np.concatenate([w[:, ~np.isnan(w).any(axis=0)] for w in waits], axis=1)
+    queue, jct = totals.get("queue"), totals.get("jct")
+    _, twin, changed = known.mean(axis=1).tolist() if known.size else (0.0, 0.0, 0.0)
+    waited, took = (None if one is None else one.recorded_s for one in (queue, jct))
+    support = Support(known.shape[1], waited, took, twin, changed, None)
+    return ExpectedChange(change, assumption, tuple(one.effects[headline] for one in found), queue, jct, support)
 
 
-def _best(tables: dict[str, Any], headline: str) -> tuple[ClassBest, ...]:
-    names = list(tables)
-    paired = tables[names[0]].select("job_id", "gpu_count", base=f"{headline}_s")
-    for k, name in enumerate(names[1:]):
-        paired = paired.join(tables[name].select("job_id", pl.col(f"{headline}_s").alias(f"p{k}")), on="job_id")
-    paired = paired.drop_nulls()
-    milli = (paired["gpu_count"].to_numpy() * 1000).round().astype(np.int64)
-    paired = paired.with_columns(place=pl.Series(gpu_class(milli)))
-    columns = ["base", *(f"p{k}" for k in range(len(names) - 1))]
-    rows = paired.group_by("place").agg(pl.len().alias("jobs"), pl.col(columns).mean()).sort("place")
-    differences = []
+def _support_of_twin(cluster: TwinReplays, reason: str) -> Support:
+    """Return what the log and the twin say of the waits of a cluster whose effects cannot be told."""
+    jobs = jobs_of(cluster.found)
+    both = ~np.isnan(jobs.recorded.queue_s) & ~np.isnan(jobs.twin.queue_s)
+    ended = jobs.recorded.jct_s[both & ~np.isnan(jobs.recorded.jct_s)]
+    recorded, twin = (float(times.queue_s[both].mean()) for times in (jobs.recorded, jobs.twin))
+    return Support(int(both.sum()), recorded, float(ended.mean()) if len(ended) else None, twin, None, reason)
+
+
+def _best(headline: Headline, replayed: Mapping[str, Sequence[_Replayed]]) -> tuple[ClassBest, ...]:
+    """Return the best change by size of job, over the clusters in which all of them were replayed."""
+    names = [TWIN, *replayed]
+    by_cluster = [{one.cluster.found.name: one for one in found} for found in replayed.values()]
+    frames = []
+    for name, first in by_cluster[0].items():
+        if all(name in found for found in by_cluster):
+            times = [first.jobs.twin, *(found[name].times for found in by_cluster)]
+            columns = {n: getattr(t, f"{headline}_s") for n, t in zip(names, times, strict=True)}
+            place = gpu_class(gpus_of(first.cluster.found.bench.jobs))
+            frames.append(pl.DataFrame({"place": place, **columns}, nan_to_null=True).drop_nulls())
+    if not frames:
+        return ()
+    rows = pl.concat(frames).group_by("place").agg(pl.len().alias("jobs"), pl.col(names).mean()).sort("place")
+    best = []
     for row in rows.iter_rows(named=True):
-        least = min(columns, key=lambda c: (row[c], columns.index(c)))
-        policy = names[columns.index(least)]
-        differences.append(ClassBest(GPU_CLASSES[row["place"]], policy, row["jobs"], row[least] - row["base"]))
-    return tuple(differences)
+        least = min(names, key=lambda name: (row[name], names.index(name)))
+        best.append(ClassBest(GPU_CLASSES[row["place"]], least, row["jobs"], row[least] - row[TWIN]))
+    return tuple(best)
+
+
+def _name(change: str | RuleChange) -> str:
+    return change if isinstance(change, str) else change.name
+
+
+def _sentences(untold: Sequence[Untold]) -> list[str]:
+    """Return the reasons, each with the clusters that it is of where there are several."""
+    several = len({u.cluster for u in untold}) > 1
+    reasons: dict[str, list[str]] = {}
+    for one in untold:
+        reasons.setdefault(one.reason, []).append(one.cluster)
+    found = []
+    for reason, names in reasons.items():
+        named = several and names != [UNNAMED]
+        found.append(f"{', '.join(dict.fromkeys(names))}: {reason}." if named else f"{_capital(reason)}.")
+    return found
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

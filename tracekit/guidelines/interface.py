@@ -14,6 +14,7 @@ from tracekit.guidelines.lacking import LackingError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tracekit.calibration.rules import Rules
     from tracekit.guidelines.evidence import Evidence
     from tracekit.replay.assumptions.models import Models
 
@@ -26,6 +27,7 @@ __all__ = [
     "Measure",
     "Number",
     "Practice",
+    "RuleChange",
     "Threshold",
     "Trial",
 ]
@@ -132,22 +134,27 @@ class Assumption:
 
 
 @dataclass(frozen=True)
+class RuleChange:
+    """A change of the rules of a twin that no policy in place of its order makes."""
+
+    name: str
+    """What it does, for people, such as 'quotas lent while they are idle'."""
+    change: Callable[[Rules], Rules]
+    """Returns the changed rules; raises LackingError where they leave nothing to change."""
+
+
+@dataclass(frozen=True)
 class Trial:
-    """How the effect is tried by replay: the same jobs under a baseline policy, and under changed ones."""
+    """How the effect is tried: by replays in the twin of the log, with a change and without it."""
 
-    baseline: str
-    """A policy and its parameters, as on the command line."""
-    changed: tuple[str, ...]
-    """Policies that represent the advice, the best representative first."""
+    changed: tuple[str | RuleChange, ...]
+    """What represents the advice, the best representative first: a policy in place of the twin's order, with its
+    parameters as on the command line, or a change of rules."""
     headline: Literal["jct", "queue"] = "jct"
-    """Whether the advice should change the completion time or the queueing time."""
+    """Whether the advice should change the completion time or the wait."""
     bracket: tuple[Assumption, ...] = ()
-    """Assumptions under which it is tried besides the default."""
-
-    def command(self) -> str:
-        """Return the command that makes the replays."""
-        policies = " ".join(f"-p {policy}" for policy in (self.baseline, *self.changed))
-        return f"tracekit replay TRACE {policies} -o OUT"
+    """Assumptions under which it is tried, the one that is meant first; none for those of the twin, whose run times are
+    the recorded ones wherever a gang runs."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from tracekit.guidelines.effects import Effect, UnsupportedEffect
+    from tracekit.guidelines.effects import Effect, UntoldEffect
     from tracekit.guidelines.interface import Finding, Guideline
 
 __all__ = ["Judgement", "Verdict"]
@@ -28,5 +28,5 @@ class Judgement:
     """The expected effect by replay; only of guidelines that hold."""
     no_effect: str = ""
     """Why there is no effect; only of guidelines that hold."""
-    unsupported: UnsupportedEffect | None = None
-    """The effect that the record of the log does not support, where that is why."""
+    untold: UntoldEffect | None = None
+    """The effect that no twin carries, where that is why."""

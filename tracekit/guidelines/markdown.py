@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["HEADS", "advice_lines", "escaped", "markdown", "table"]
+__all__ = ["HEADS", "advice_lines", "best_by_size", "escaped", "markdown", "table"]
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#!&~])")
 
@@ -72,9 +72,16 @@ def _effect(entry: Mapping[str, Any]) -> str:
     effect = entry["effect"]
     if effect is None:
         return escaped(entry["no_effect"] or "Not tried.")
-    text = escaped(effect["text"])
-    best = "; ".join(f"{b['gpu_class']}: {b['policy']}" for b in effect["best_by_gpu_class"])
-    return f"{text} Best by size of job (GPUs): {escaped(best)}." if best else text
+    return escaped(f"{effect['text']}{best_by_size(effect)}")
+
+
+def best_by_size(effect: Mapping[str, Any]) -> str:
+    """Return which change is the best for which size of job, where they differ; '' otherwise."""
+    found = effect["best_by_gpu_class"]
+    if len({best["policy"] for best in found}) < 2:
+        return ""
+    parts = "; ".join(f"{best['gpu_class']}: {best['policy']}" for best in found)
+    return f" Best by size of job (GPUs): {parts}."
 
 
 def table(heads: Iterable[Any], rows: Iterable[Iterable[Any]]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from tracekit.guidelines.markdown import HEADS
+from tracekit.guidelines.markdown import HEADS, best_by_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,9 +48,7 @@ def page(document: Mapping[str, Any]) -> str:
 
 def _advice(entry: Mapping[str, Any]) -> str:
     finding, effect = entry["finding"], entry["effect"]
-    effect_text = entry["no_effect"] if effect is None else effect["text"]
-    best = "; ".join(f"{b['gpu_class']}: {b['policy']}" for b in effect["best_by_gpu_class"]) if effect else ""
-    effect_text = f"{effect_text} Best by size of job (GPUs): {best}." if best else effect_text
+    effect_text = entry["no_effect"] if effect is None else f"{effect['text']}{best_by_size(effect)}"
     heads = ("what", "measured (95 % interval)", "n")
     rows = [(m["what"], m["text"], f"{m['n']:,} {m['n_of']}") for m in finding["numbers"]]
     parts = [

@@ -9,22 +9,24 @@ from typing import TYPE_CHECKING, Any
 from tracekit.damage import explain_damage
 from tracekit.errors import DamagedTraceError, TracekitError, UsageError
 from tracekit.guidelines.document import document_of
-from tracekit.guidelines.effects import UnsupportedEffect, effect_of
+from tracekit.guidelines.effects import UntoldEffect, effect_of
 from tracekit.guidelines.evidence import Evidence
 from tracekit.guidelines.interface import LEAST_COVERED, LackingError
 from tracekit.guidelines.judgement import Judgement
 from tracekit.guidelines.numbers import shown, span
 from tracekit.guidelines.registry import all_guidelines, find_guideline
 from tracekit.progress import Progress
+from tracekit.replay.results.recorded_times import TWIN
+from tracekit.replay.run_policies import TWIN_FILE
 from tracekit.text import shorten
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tracekit.calibration.twins import Twins
     from tracekit.guidelines.interface import Finding, Guideline
     from tracekit.guidelines.judgement import Verdict
-    from tracekit.guidelines.replays import Replays
 
 __all__ = ["Advice", "Judgement", "guidelines", "judge", "judge_all"]
 
@@ -75,6 +77,7 @@ class Advice:
 def guidelines(
     trace: Trace | str | Path,
     *,
+    twin: str | Path | None = None,
     replay: str | Path | None = None,
     try_jobs: int | None = None,
     only: Sequence[str] = (),
@@ -91,10 +94,12 @@ def guidelines(
     ----------
     trace : Trace or path
         What to judge.
+    twin : path, optional
+        The twin.toml of this Trace, in which the effect of each guideline that holds is replayed.
     replay : path, optional
-        The OUT of `tracekit replay` of this Trace, from which the effects are read.
+        The OUT of `tracekit replay --twin` of this Trace, whose twin is taken.
     try_jobs : int, optional
-        Replay the first so many jobs now, for each guideline that holds and can be tried.
+        Search for the twin now, in the first so many jobs.
     only : sequence of str
         Ids of guidelines; all by default.
     memory_limit : str, optional
@@ -105,28 +110,44 @@ def guidelines(
     Raises
     ------
     TracekitError
-        The Trace or the replays cannot be read, or there is no such guideline.
+        The Trace or the twin cannot be used, or there is no such guideline.
     """
-    if replay is not None and try_jobs is not None:
-        raise UsageError("effects come from replays that were made or from new ones", where="replay", hint="give one")
+    if sum(given is not None for given in (twin, replay, try_jobs)) > 1:
+        raise UsageError(
+            "there is one twin for all effects", where="twin", hint="give one of twin, replay and try_jobs"
+        )
     if try_jobs is not None and try_jobs < 1:
         raise UsageError("at least one job must be replayed", where="try_jobs")
     opened = Trace.of(trace)
     progress = progress or Progress()
-    replays: Replays | None = None
-    if replay is not None:
-        from tracekit.guidelines.replays import FolderReplays
+    twins: Twins | None = None
+    if twin is not None or replay is not None or try_jobs is not None:
+        from tracekit.calibration.twins import Twins
 
-        replays = FolderReplays(Path(replay), opened)
-    elif try_jobs is not None:
-        from tracekit.guidelines.replays import LiveReplays
+        file = twin_of_replays(Path(replay)) if replay is not None else None if twin is None else Path(twin)
+        twins = Twins(opened, try_jobs or 0, file=file, progress=progress)
+    return judge_all(Evidence(opened, memory_limit), twins, only=only, progress=progress)
 
-        replays = LiveReplays(opened, try_jobs, progress)
-    return judge_all(Evidence(opened, memory_limit), replays, only=only, progress=progress)
+
+def twin_of_replays(out: Path) -> Path:
+    """Return the twin.toml in the output of `tracekit replay --twin`.
+
+    Raises
+    ------
+    UsageError
+        The folder is no such output, or its replays are of no twin.
+    """
+    file = out / TWIN / TWIN_FILE
+    if file.is_file():
+        return file
+    hint = "make a twin with 'tracekit calibrate TRACE -o twin.toml', and give it with --twin"
+    if (out / "comparison.parquet").is_file():
+        raise UsageError("holds replays of no twin, which tell no effect against the log", where=out, hint=hint)
+    raise UsageError("is no output of 'tracekit replay --twin'", where=out, hint=hint)
 
 
 def judge_all(
-    evidence: Evidence, replays: Replays | None, *, only: Sequence[str] = (), progress: Progress | None = None
+    evidence: Evidence, twins: Twins | None, *, only: Sequence[str] = (), progress: Progress | None = None
 ) -> Advice:
     """Return the judgements of all guidelines, or of those named in `only`, by id.
 
@@ -140,11 +161,11 @@ def judge_all(
     for guideline in sorted(chosen, key=lambda g: g.id):
         if progress is not None:
             progress.stage(guideline.title)
-        judged.append(judge(guideline, evidence, replays))
+        judged.append(judge(guideline, evidence, twins))
     return Advice(evidence.trace, tuple(judged))
 
 
-def judge(guideline: Guideline, evidence: Evidence, replays: Replays | None = None) -> Judgement:
+def judge(guideline: Guideline, evidence: Evidence, twins: Twins | None = None) -> Judgement:
     """Return the judgement of one guideline.
 
     It holds when every threshold is crossed, and no 95 % interval reaches to the other side of its threshold.
@@ -162,7 +183,7 @@ def judge(guideline: Guideline, evidence: Evidence, replays: Replays | None = No
         return Judgement(guideline, "cannot tell", (f"Its query failed: {shorten(error.what, 300)}.",))
     verdict, why = _verdict(guideline, finding)
     judged = Judgement(guideline, verdict, why, finding)
-    return judged if verdict != "holds" else _tried(judged, replays)
+    return judged if verdict != "holds" else _tried(judged, twins)
 
 
 def _found(guideline: Guideline, evidence: Evidence) -> Finding:
@@ -182,21 +203,17 @@ def _found(guideline: Guideline, evidence: Evidence) -> Finding:
     return finding
 
 
-def _tried(judged: Judgement, replays: Replays | None) -> Judgement:
+def _tried(judged: Judgement, twins: Twins | None) -> Judgement:
     """Return a guideline that holds with its expected effect, or with why there is none."""
     trial = judged.guideline.trial
     if trial is None:
         return replace(judged, no_effect=judged.guideline.no_trial)
-    if replays is None:
-        return replace(judged, no_effect=f"No replay was given; '{trial.command()}' makes what is needed.")
-    effect = effect_of(trial, replays)
-    if isinstance(effect, UnsupportedEffect):
-        where = (
-            ""
-            if replays.part is None
-            else f" Only one cluster was replayed: {replays.part.words}; {replays.part.missing}."
-        )
-        return replace(judged, no_effect=f"{effect.sentence}{where}", unsupported=effect)
+    if twins is None:
+        made = "'tracekit calibrate TRACE -o twin.toml' makes one, and '--twin twin.toml' tries the advice in it"
+        return replace(judged, no_effect=f"No twin of the log was given; {made}.")
+    effect = effect_of(trial, twins)
+    if isinstance(effect, UntoldEffect):
+        return replace(judged, no_effect=effect.sentence, untold=effect)
     return replace(judged, no_effect=effect) if isinstance(effect, str) else replace(judged, effect=effect)
 
 

@@ -17,6 +17,7 @@ from tracekit.replay.registry import named_policy
 from tracekit.replay.registry import policies as known_policies
 from tracekit.replay.results.comparison import ReplayResult, compare_policies
 from tracekit.replay.results.effects import beside_record
+from tracekit.replay.results.recorded_times import TWIN
 from tracekit.replay.results.tables import write_files
 from tracekit.text import percent
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.replay.outcome import Outcome
+    from tracekit.replay.results.effects import TwinOfLog
     from tracekit.replay.scenario import Scenario
 
 __all__ = ["PANEL", "PolicyComparison", "folder_names", "left_out_sentences", "run_policies", "standard_panel"]
@@ -33,8 +35,8 @@ _MARKER = "comparison.parquet"
 _LONGEST_NAME = 120
 
 
-TWIN = "twin"
-"""What the replay that comes nearest to the log is called."""
+TWIN_FILE = "twin.toml"
+"""The file in the folder of the twin that states it."""
 
 PANEL = (
     "fifo",
@@ -81,8 +83,7 @@ def run_policies(
     policies: Sequence[str] | None,
     out: Path,
     *,
-    twin: str | None = None,
-    reason: str | None = None,
+    twin: TwinOfLog | None = None,
     force: bool = False,
     log: bool = False,
     draw: Callable[[pl.DataFrame], str] | None = None,
@@ -102,10 +103,8 @@ def run_policies(
         that cannot run here.
     out : Path
         The folder.
-    twin : str, optional
-        The policy of the twin that the scenario is of; it comes first, and is called 'twin'.
-    reason : str, optional
-        Why no effect is supported here, such as a twin that does not reproduce the log.
+    twin : TwinOfLog, optional
+        The twin that the scenario is of; it comes first, and is called 'twin'. OUT/twin states it in twin.toml.
     force : bool
         Replace an earlier comparison.
     log : bool
@@ -123,10 +122,7 @@ def run_policies(
         OUT exists or cannot be written.
     """
     progress = progress or Progress()
-    chosen = [named_policy(text) for text in (standard_panel() if policies is None else policies)]
-    labels = [p.label for p in chosen]
-    if twin is not None:
-        chosen, labels = [named_policy(twin), *chosen], [TWIN, *labels]
+    chosen, labels = _chosen(standard_panel() if policies is None else policies, twin)
     names = folder_names(labels)
     staged = StagedFolder(out, force=force, marker=_MARKER, kind="a comparison of replays")
     results: list[ReplayResult] = []
@@ -141,13 +137,13 @@ def run_policies(
                     raise
                 skipped[label] = str(error)
                 continue
-            _write(staged.path / name, result)
+            _write(staged.path / name, result, twin if label == TWIN else None)
             results.append(_slim(result))
         if not results:
             raise UsageError(f"no policy of the panel can run here: {next(iter(skipped.values()), 'there is none')}")
         progress.stage("comparing")
         compared = compare_policies(results, seed=scenario.seed, measured=scenario.measured)
-        compared = beside_record(compared, results, scenario.measured, reason=reason)
+        compared = beside_record(compared, results, scenario.measured, twin=twin)
         with output_errors(out):
             compared.write_parquet(staged.path / _MARKER)
             compared.write_csv(staged.path / "comparison.csv")
@@ -164,6 +160,15 @@ def run_policies(
     return PolicyComparison(compared, assumptions, skipped)
 
 
+def _chosen(policies: Sequence[str], twin: TwinOfLog | None) -> tuple[list[Any], list[str]]:
+    """Return the policies and what to call them; in a twin each as it stands in place of its order, after its own."""
+    if twin is None:
+        chosen = [named_policy(text) for text in policies]
+        return chosen, [policy.label for policy in chosen]
+    chosen = [named_policy(twin.in_place(text)) for text in policies]
+    return [named_policy(twin.policy), *chosen], [TWIN, *(policy.label for policy in chosen)]
+
+
 class _Advance:
     """Advances the progress by the jobs submitted since it was last called."""
 
@@ -175,9 +180,11 @@ class _Advance:
         self._submitted = submitted
 
 
-def _write(folder: Path, result: ReplayResult) -> None:
+def _write(folder: Path, result: ReplayResult, twin: TwinOfLog | None) -> None:
     write_files(folder, result.jobs, result.outcome, result.summary)
     with output_errors(folder):
+        if twin is not None:
+            (folder / TWIN_FILE).write_text(twin.text, encoding="utf-8")
         if result.outcome.violations is not None:
             result.outcome.violations.write_parquet(folder / "violations.parquet")
         if result.outcome.log is not None:

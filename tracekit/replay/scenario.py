@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tracekit.settings import ReplaySettings
     from tracekit.trace import Trace
 
-__all__ = ["Scenario", "cluster_for", "placement_named"]
+__all__ = ["Scenario", "cluster_for", "placement_named", "spread_table"]
 
 _WIDEST = 512
 """Nodes of a gang whose spread is distinguished; more count as so many."""

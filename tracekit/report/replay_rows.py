@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tracekit.replay.results.answers import LEAST, alike
-from tracekit.replay.results.recorded_times import RECORDED
+from tracekit.replay.results.recorded_times import RECORDED, TWIN
 from tracekit.replay.run_policies import PANEL
 from tracekit.text import shorten
 
@@ -22,12 +22,12 @@ _FOLDED = 3
 
 def policy_name(row: Row) -> str:
     """Return what a policy is called in sentences and on axes."""
-    return shorten(str(row["policy"]), 40)
+    return "the twin" if row["policy"] == TWIN else shorten(str(row["policy"]), 40)
 
 
 def in_panel_order(rows: Iterable[Row]) -> list[Row]:
-    """Return rows in the order of the standard panel, whose first policy the others are compared with."""
-    places = {name: place for place, name in enumerate(PANEL)}
+    """Return rows in the order of the standard panel, after the twin; the others are compared with the first."""
+    places = {name: place for place, name in enumerate((TWIN, *PANEL))}
     return sorted(rows, key=lambda r: places.get(r["policy"], len(places)))
 
 

@@ -251,11 +251,11 @@ class WorkloadInfo(TypedDict):
 
 
 class PartInfo(TypedDict):
-    """Which cluster of several was replayed."""
+    """Which cluster of several the tables of policies are of."""
 
     cluster: str
     others: list[str]
-    """Clusters that were not, the first hundred."""
+    """The other clusters, the first hundred."""
     waiting_share: float | None
     """Its share of the waiting hours of all clusters [0..1]; null where no job is known to have waited."""
     text: str
@@ -274,7 +274,9 @@ class ReplayInfo(TypedDict):
     cluster: dict[str, int] | None
     """nodes and gpus, and nodes_without_gpus, which are left out."""
     part: PartInfo | None
-    """The cluster, of several; null where the trace has one."""
+    """The cluster, of several, whose policies are shown; null where the trace has one."""
+    without_effects: dict[str, str]
+    """Clusters of which no effect of a change can be told, and why."""
     notes: list[str]
     """What was left out, and what the cluster cannot do."""
     skipped: dict[str, str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tracekit.calibration.workbench import UNNAMED
 from tracekit.report.answers import metrics
 from tracekit.report.times import span_words
 from tracekit.text import count, counted, shorten
@@ -18,10 +19,12 @@ __all__ = ["CHANGES", "summary"]
 
 CHANGES = 3
 """Most things to change on the first screen."""
+_NAMED = 3
+"""Most clusters named one by one."""
 
-_ORDER = {"better": 0, "undecided": 2, "no change": 3, "worse": 4}
-_UNTRIED = 1
-"""Place of what the replays cannot try: behind what they confirm, before what they do not."""
+_ORDER = {"better": 0, "undecided": 1, "no change": 3, "worse": 4}
+_UNTRIED = 2
+"""Place of a finding whose effect cannot be told: behind those whose effect is, before those that show no gain."""
 
 
 def summary(
@@ -35,7 +38,7 @@ def summary(
     """Return the summary; all but the answers, by name, are None where the trace or the analysis lacks them."""
     entries = [] if guidelines is None else guidelines["guidelines"]
     holding = sorted((e for e in entries if e["verdict"] == "holds"), key=_place)
-    changes = [_change(e) for e in holding if _place(e)[0] <= _ORDER["undecided"]][:CHANGES]
+    changes = [_change(e) for e in holding if _place(e)[0] <= _UNTRIED][:CHANGES]
     return {
         "about": _about(answers, capacity, when),
         "heading": _heading(len(changes), len(holding), replay),
@@ -56,10 +59,11 @@ def _heading(changes: int, found: int, replay: ReplayInfo | None) -> str:
         return f"{counted(found, 'problems')} found, and no gain expected from the advice"
     if replay is None or replay["cluster"] is None:
         return "No problem found on this evidence; nothing was replayed"
-    if replay["part"] is not None:
-        return (
-            f"Nothing to change in {shorten(replay['part']['cluster'], 30)} on this evidence; nothing else was replayed"
-        )
+    if replay["without_effects"]:
+        names = [shorten(name, 30) for name in replay["without_effects"]]
+        where = f"{len(names)} clusters" if len(names) > _NAMED else " or ".join(names)
+        where = "the log" if names == [UNNAMED] else where
+        return f"Nothing to change on this evidence; no replay tells effects for {where}"
     return "Nothing to change on this evidence"
 
 
@@ -88,12 +92,12 @@ def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: T
 
 
 def _place(entry: dict[str, Any]) -> tuple[int, float, str]:
-    """Return what to sort guidelines that hold by: those that a replay confirms first, the largest gain first."""
+    """Return what to sort guidelines that hold by: those with an effect first, by the hours that jobs are spared."""
     effect = entry["effect"]
     if effect is None:
         return (_UNTRIED, 0.0, entry["id"])
     first = effect["changes"][0]
-    return (_ORDER[effect["verdict"]], first[f"{effect['headline']}_diff_share"] or 0.0, entry["id"])
+    return (_ORDER[effect["verdict"]], -first["saved_h"], entry["id"])
 
 
 def _change(entry: dict[str, Any]) -> SuggestedChange:
@@ -113,7 +117,7 @@ def _verdict(entries: list[dict[str, Any]]) -> str:
     shown, not_shown, unknown = (
         sum(e["verdict"] == verdict for e in entries) for verdict in ("holds", "does not hold", "cannot tell")
     )
-    vain = sum(e["verdict"] == "holds" and _place(e)[0] > _ORDER["undecided"] for e in entries)
+    vain = sum(e["verdict"] == "holds" and _place(e)[0] > _UNTRIED for e in entries)
     rest = f" The replays expect no gain from the advice of {vain}." if vain else ""
     return (
         f"Of {len(entries)} problems that the guidelines look for, {shown or 'none'} {'were' if shown > 1 else 'was'}"

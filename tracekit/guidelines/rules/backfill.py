@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from tracekit.guidelines.interface import Finding, Guideline, Measure, Number, Practice, Threshold, Trial
+from tracekit.guidelines.interface import (
+    Finding,
+    Guideline,
+    LackingError,
+    Measure,
+    Number,
+    Practice,
+    RuleChange,
+    Threshold,
+    Trial,
+)
 from tracekit.guidelines.intervals import over_days, ratio
 from tracekit.guidelines.rules._waits import waits
 
 if TYPE_CHECKING:
+    from tracekit.calibration.rules import Rules
     from tracekit.guidelines.evidence import Evidence
 
 __all__ = ["GUIDELINE"]
@@ -38,6 +50,17 @@ def _find(evidence: Evidence) -> Finding:
             *answer.notes,
         ),
     )
+
+
+def _easy(estimates: Literal["limit", "oracle"], words: str) -> RuleChange:
+    def change(rules: Rules) -> Rules:
+        changed = replace(rules, backfill="easy", estimates=estimates, scan="stop")
+        fault = changed.fault()
+        if fault is not None:
+            raise LackingError(f"Backfilling is not replayed beside these rules: {fault}.")
+        return changed
+
+    return RuleChange(f"EASY backfilling {words}", change)
 
 
 GUIDELINE = Guideline(
@@ -86,5 +109,5 @@ GUIDELINE = Guideline(
     sources=("Mu'alem and Feitelson, backfilling on the SP2 (TPDS 2001)",),
     tables=("jobs", "attempts", "placements"),
     needs=("queueing", "gpu_count", "placement"),
-    trial=Trial("fifo", ("easy", "easy,noise=helios", "easy,noise=1")),
+    trial=Trial((_easy("limit", "by time limits"), _easy("oracle", "by the true run times")), headline="queue"),
 )

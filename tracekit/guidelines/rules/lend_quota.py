@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from tracekit.guidelines.interface import Finding, Guideline, LackingError, Measure, Number, Practice, Threshold, Trial
+from tracekit.guidelines.interface import (
+    Finding,
+    Guideline,
+    LackingError,
+    Measure,
+    Number,
+    Practice,
+    RuleChange,
+    Threshold,
+    Trial,
+)
 from tracekit.guidelines.intervals import over_days, ratio
 from tracekit.guidelines.rules._waits import waits
 
 if TYPE_CHECKING:
+    from tracekit.calibration.rules import Rules
     from tracekit.guidelines.evidence import Evidence
 
 __all__ = ["GUIDELINE"]
@@ -40,6 +52,20 @@ def _find(evidence: Evidence) -> Finding:
         rows=tuple(rows.sort("allocated_share_mean", "vc", descending=[True, False]).iter_rows(named=True)),
         rows_title="Use of each VC's quota, the fullest first",
     )
+
+
+def _lent(quotas: Literal["reclaim", "idle"], words: str) -> RuleChange:
+    def change(rules: Rules) -> Rules:
+        if rules.quotas not in {"partitions", "limits"}:
+            lends = "lends quotas already" if rules.quotas != "none" else "shows no quota that holds jobs back"
+            raise LackingError(f"The log's scheduler {lends}.")
+        changed = replace(rules, quotas=quotas, relax_s=0.0)
+        fault = changed.fault()
+        if fault is not None:
+            raise LackingError(f"Lending is not replayed beside these rules: {fault}.")
+        return changed
+
+    return RuleChange(f"quotas {words}", change)
 
 
 GUIDELINE = Guideline(
@@ -90,5 +116,8 @@ GUIDELINE = Guideline(
     ),
     tables=("jobs", "attempts", "capacity"),
     needs=("queueing", "gpu_count", "capacity", "tenants"),
-    trial=Trial("kueue,cohort=off", ("kueue",), headline="queue"),
+    trial=Trial(
+        (_lent("reclaim", "lent and taken back by preemption"), _lent("idle", "lent until the borrower ends")),
+        headline="queue",
+    ),
 )

@@ -98,5 +98,5 @@ GUIDELINE = Guideline(
     ),
     tables=("jobs",),
     needs=("queueing", "run_time", "gpu_count"),
-    trial=Trial("fifo", ("qssf", "las")),
+    trial=Trial(("qssf", "las")),
 )

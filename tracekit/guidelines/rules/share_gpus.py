@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.guidelines.interface import (
-    Assumption,
-    Finding,
-    Guideline,
-    Measure,
-    Number,
-    Practice,
-    Threshold,
-    Trial,
-)
+from tracekit.guidelines.interface import Finding, Guideline, Measure, Number, Practice, Threshold
 from tracekit.guidelines.intervals import over_days, ratio
 from tracekit.guidelines.rules._measured import IDLE_PCT, LOW_PCT, NOTE, measured_jobs
-from tracekit.replay.bracket import BRACKET
 
 if TYPE_CHECKING:
     from tracekit.guidelines.evidence import Evidence
-    from tracekit.replay.assumptions.models import Models
 
 __all__ = ["GUIDELINE"]
 
@@ -44,20 +32,6 @@ def _find(evidence: Evidence) -> Finding:
         text="" if few else "No measured job of at most one GPU kept it busy 10 to 50 % of the time.",
         covers=covers,
     )
-
-
-def _point(c: float, m: float) -> Assumption:
-    """Return a point of the bracket of `tracekit.replay.bracket`."""
-
-    def change(models: Models) -> Models:
-        level = "bracket"
-        return replace(
-            models,
-            interference=replace(models.interference, rule="product", level=level, levels={level: c}),
-            memory=replace(models.memory, level=level, levels={level: m}),
-        )
-
-    return Assumption(f"interference {c:g}, memory {m:g}", change)
 
 
 GUIDELINE = Guideline(
@@ -109,5 +83,8 @@ GUIDELINE = Guideline(
     ),
     tables=("jobs", "attempts"),
     needs=("gpu_count",),
-    trial=Trial("sjf,scan=skip", ("sjf-bsbf",), bracket=tuple(_point(c, m) for c, m in BRACKET)),
+    no_trial=(
+        "The policy that shares GPUs (sjf-bsbf) also lets short jobs go first, so that no replay tells what sharing "
+        "alone would give."
+    ),
 )

@@ -15,6 +15,7 @@ from tracekit.guidelines.interface import (
     Measure,
     Number,
     Practice,
+    RuleChange,
     Threshold,
     Trial,
 )
@@ -22,6 +23,7 @@ from tracekit.guidelines.rules._drop import pooled_drop, sizes_with_both
 from tracekit.guidelines.rules._sql import day_of
 
 if TYPE_CHECKING:
+    from tracekit.calibration.rules import Rules
     from tracekit.guidelines.evidence import Evidence
     from tracekit.replay.assumptions.models import Models
 
@@ -96,6 +98,18 @@ def _spread(level: str) -> Assumption:
     return Assumption(f"penalty of spreading: {level}", change)
 
 
+def _wait(minutes: float) -> RuleChange:
+    def change(rules: Rules) -> Rules:
+        changed = replace(rules, relax_s=60.0 * minutes, fit="place")
+        fault = changed.fault()
+        if fault is not None:
+            raise LackingError(f"Waiting for locality is not replayed beside these rules: {fault}.")
+        return changed
+
+    words = f"at most {minutes:g} min" if minutes else "as long as it takes"
+    return RuleChange(f"gangs wait for the fewest nodes {words}", change)
+
+
 GUIDELINE = Guideline(
     id="wait-for-locality",
     title="Wait for locality",
@@ -148,8 +162,7 @@ GUIDELINE = Guideline(
     tables=("jobs", "attempts", "placements", "gpu_utilization"),
     needs=("utilization", "placement", "gpu_index", "queueing", "run_time"),
     trial=Trial(
-        "fifo,relax=1",
-        ("fifo,relax=600", "fifo,relax=60", "fifo,relax=3600", "fifo"),
-        bracket=(_spread("low"), _spread("high")),
+        tuple(_wait(minutes) for minutes in (10, 1, 60, 0)),
+        bracket=(_spread("default"), _spread("low"), _spread("high")),
     ),
 )

@@ -15,7 +15,7 @@ from tracekit.replay.registry import named_policy
 from tracekit.replay.results.comparison import compare_policies
 from tracekit.replay.results.effects import beside_record, support_between
 from tracekit.replay.results.questions import ASSUMED, CLASSES, POLICIES, TENANTS
-from tracekit.replay.results.recorded_times import RECORDED
+from tracekit.replay.results.recorded_times import RECORDED, TWIN
 from tracekit.text import counted
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tracekit.answer import Question, Unanswered
     from tracekit.replay.results.comparison import ReplayResult
+    from tracekit.replay.results.effects import TwinOfLog
     from tracekit.replay.scenario import Scenario
 
 __all__ = ["LEAST", "alike", "compared_answers"]
@@ -49,7 +50,12 @@ def alike(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
 
 
 def compared_answers(
-    results: Sequence[ReplayResult], scenario: Scenario, notes: Sequence[str] = ()
+    results: Sequence[ReplayResult],
+    scenario: Scenario,
+    notes: Sequence[str] = (),
+    *,
+    twin: TwinOfLog | None = None,
+    reason: str | None = None,
 ) -> list[Answer | Unanswered]:
     """Return the policies side by side, by size of job, by virtual cluster, and what the replays assume.
 
@@ -61,15 +67,20 @@ def compared_answers(
         What was replayed.
     notes : sequence of str
         What was left out, and what the cluster cannot do.
+    twin : TwinOfLog, optional
+        The twin of which the first result is.
+    reason : str, optional
+        Why no effect is supported where there is no twin.
     """
-    quotas = {r.policy: _quotas(r, scenario) for r in results}
-    compared = beside_record(compare_policies(results, seed=scenario.seed), results)
+    texts = {r.policy: twin.policy if twin is not None and r.policy == TWIN else r.policy for r in results}
+    quotas = {r.policy: _quotas(r, texts[r.policy], scenario) for r in results}
+    compared = beside_record(compare_policies(results, seed=scenario.seed), results, twin=twin, reason=reason)
     supported = dict(compared.select("policy", "effect_told").iter_rows())
     of = {r.policy: r for r in results}
     more = [
         {
-            "what": named_policy(name).what,
-            "run_times": _run_times(of[name]) if name in of else "not given",
+            "what": twin.words if twin is not None and name == TWIN else named_policy(name).what,
+            "run_times": run_times(texts[name]) if name in of else "not given",
             "quotas": quotas.get(name),
             "beyond_share": _beyond_share(of[name]) if name in of else None,
         }
@@ -78,6 +89,8 @@ def compared_answers(
     types = {"quotas": pl.String, "beyond_share": pl.Float64}
     compared = compared.hstack(pl.DataFrame(more, schema_overrides=types))
     base = _base(compared.rows(named=True))
+    in_twin = twin is not None or reason is not None
+    by_quotas = supported if in_twin else _supported_by_quotas(results, quotas)
     return [
         Answer(
             POLICIES,
@@ -85,7 +98,7 @@ def compared_answers(
             notes=(*(f"{n}. {_CHANGE}" for n in base), *notes),
         ),
         _grouped(CLASSES, results, "by_gpu_class", {}, supported, notes=base),
-        _grouped(TENANTS, results, "by_vc", {"name": "vc"}, _supported_by_quotas(results, quotas), quotas, notes=base),
+        _grouped(TENANTS, results, "by_vc", {"name": "vc"}, by_quotas, quotas, notes=base),
         ASSUMED.answered(_assumptions(results)),
     ]
 
@@ -103,20 +116,20 @@ def _base(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _run_times(result: ReplayResult) -> str:
-    """Return whether a policy is given the true run times."""
-    head = result.policy.partition(",")[0]
-    given = result.summary["parameters"].get("noise") == "oracle" or head in _PREEMPT_KNOWING
+def run_times(policy: str) -> str:
+    """Return whether a policy is given the true run times: 'given' or 'not given'."""
+    head = policy.partition(",")[0]
+    given = named_policy(policy).parameters.get("noise") == "oracle" or head in _PREEMPT_KNOWING
     return "given" if given else "not given"
 
 
-def _quotas(result: ReplayResult, scenario: Scenario) -> str | None:
+def _quotas(result: ReplayResult, policy: str, scenario: Scenario) -> str | None:
     """Return whether a policy keeps quotas; None where there are no VCs, and for the log itself."""
     if result.policy == RECORDED or not scenario.jobs.tenants:
         return None
     # Virtual clusters with nodes of their own keep them under every policy.
     own_nodes = any(scenario.cluster.domains)
-    return "kept" if own_nodes or named_policy(result.policy).card.quotas else "ignored"
+    return "kept" if own_nodes or named_policy(policy).card.quotas else "ignored"
 
 
 def _beyond_share(result: ReplayResult) -> float | None:

@@ -11,7 +11,7 @@ baseline and the policy all start, and that both replays end.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
@@ -20,14 +20,23 @@ from tracekit.replay.results.recorded_times import RECORDED, RecordedTimes, reco
 from tracekit.replay.results.summary import recorded_figures
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from tracekit.replay.results.comparison import ReplayResult
 
-__all__ = ["NEAR_MS", "NO_RECORD", "Support", "beside_record", "effect_sentences", "support_between", "support_of"]
+__all__ = [
+    "NEAR_MS",
+    "NO_RECORD",
+    "Support",
+    "TwinOfLog",
+    "beside_record",
+    "effect_sentences",
+    "support_between",
+    "support_of",
+]
 
 NEAR_MS = 60_000
 """Mean waits of the baseline and of the log that differ by no more agree [ms]; our choice."""
@@ -46,6 +55,23 @@ _SUPPORT: dict[str, type[pl.DataType]] = {
     "effect_told": pl.Boolean,
     "effect_reason": pl.String,
 }
+
+
+class TwinOfLog(NamedTuple):
+    """The twin in which policies are replayed (see `tracekit.calibration`)."""
+
+    policy: str
+    """What the twin itself does, as `tracekit replay -p` takes it."""
+    words: str
+    """The same for people."""
+    text: str
+    """Its twin.toml."""
+    in_place: Callable[[str], str]
+    """Returns a policy as it stands in place of the twin's order."""
+    reason: str | None
+    """Why no effect can be told from it; None where its grade carries effects."""
+    lifts: Callable[[str], str | None]
+    """Returns why the effect of a policy cannot be told although the twin carries effects; None where it can."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +175,7 @@ def beside_record(
     results: Sequence[ReplayResult],
     measured: NDArray[np.bool_] | None = None,
     *,
+    twin: TwinOfLog | None = None,
     reason: str | None = None,
 ) -> pl.DataFrame:
     """Return a comparison beside what the log recorded, without the effects that the log does not support.
@@ -174,12 +201,19 @@ def beside_record(
         The policies, in this order.
     measured : array of bool, shape (n,), optional
         As it was compared over.
+    twin : TwinOfLog, optional
+        Of which the first policy is. Its grade alone decides whether effects are supported, also those by which jobs
+        wait longer than they did.
     reason : str, optional
-        Why no effect is supported, whatever the waits are.
+        Why no effect is supported where there is no twin, whatever the waits are.
     """
     found = [support_between(results[0], other, measured) for other in results]
-    if reason is not None:
-        found = [replace(support, reason=support.reason or reason) for support in found]
+    if twin is not None or reason is not None:
+        reasons = [reason if twin is None else twin.reason or twin.lifts(r.policy) for r in results]
+        found = [
+            replace(one, reason=why if one.recorded_jobs else NO_RECORD)
+            for one, why in zip(found, reasons, strict=True)
+        ]
     rows = [
         (
             s.recorded_jobs,

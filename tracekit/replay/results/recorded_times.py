@@ -12,10 +12,12 @@ if TYPE_CHECKING:
 
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["RECORDED", "RecordedTimes", "recorded_times"]
+__all__ = ["RECORDED", "TWIN", "RecordedTimes", "recorded_times"]
 
 RECORDED = "recorded"
 """What the log's own schedule is called beside policies."""
+TWIN = "twin"
+"""What the replay that comes nearest to the log is called."""
 
 
 @dataclass(frozen=True)

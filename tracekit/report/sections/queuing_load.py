@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import altair as alt
-
-from tracekit.report.axes import date_axis, day_axis, day_scale
-from tracekit.report.charts import Panel, data, palette
+from tracekit.report.lines import gpu_lines
 from tracekit.report.phrases import largest
 from tracekit.report.sections.interface import Presentation
 from tracekit.report.structure import ROW_LIMIT
-from tracekit.report.theme import colour
-from tracekit.report.times import local, start_of_day, trace_day
+from tracekit.report.times import local, start_of_day
 from tracekit.text import count, counted, percent, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tracekit.answer import Row
+    from tracekit.report.charts import Panel
     from tracekit.report.sections.interface import TraceFacts
 
 FEW_HELD = 0.05
@@ -129,7 +124,7 @@ def vc_timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
         own = [r for r in rows if (r["cluster"], r["vc"]) == (mean["cluster"], mean["vc"])]
         last = left > 0 and mean is means[:VCS][-1]
         note = f"Drawn: the {VCS} VCs that held and waited for most; {left} more in the table." if last else ""
-        drawn.append(_lines(own, lines, facts, title=_who(mean), note=note, height=110))
+        drawn.append(gpu_lines(own, lines, facts, title=_who(mean), note=note, height=110))
     return drawn
 
 
@@ -152,7 +147,7 @@ def timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
             # A line far above would press the others flat.
             del lines["capacity_gpus"]
             note = "What is owned is not drawn: it is far above."
-        drawn.append(_lines(own, lines, facts, title=cluster or "" if len(clusters) > 1 else "", note=note))
+        drawn.append(gpu_lines(own, lines, facts, title=cluster or "" if len(clusters) > 1 else "", note=note))
     return drawn
 
 
@@ -175,52 +170,9 @@ def fragmentation_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
     lines = {"free_gpus": "free", "largest_gang": "of use to one gang"}
     return [
-        _lines([r for r in rows if r["cluster"] == c], lines, facts, title=c or "" if len(clusters) > 1 else "")
+        gpu_lines([r for r in rows if r["cluster"] == c], lines, facts, title=c or "" if len(clusters) > 1 else "")
         for c in clusters[:CLUSTERS]
     ]
-
-
-def _lines(
-    rows: Sequence[Row], measures: dict[str, str], facts: TraceFacts, *, title: str, note: str = "", height: int = 180
-) -> Panel:
-    present = {c: words for c, words in measures.items() if any(r[c] is not None for r in rows)}
-    names = {words: colour(f"series-{i}") for i, words in enumerate(present.values(), 1)}
-    # One row holds all measures: a page has many.
-    wide = [
-        {
-            "time": f"{local(r['time'], facts.timezone).isoformat()[:16]}Z" if facts.dated else trace_day(r["time"]),
-            **{words: None if r[column] is None else round(r[column], 1) for column, words in present.items()},
-        }
-        for r in rows
-    ]
-    drawn = (
-        alt.Chart(data(wide))
-        .transform_fold(list(names), as_=["measure", "value"])
-        .mark_line(interpolate="step-after", strokeWidth=1.3)
-        .encode(
-            x=_time(rows, facts),
-            y=alt.Y("value:Q", axis=alt.Axis(title="GPUs", tickCount=4), scale=alt.Scale(domainMin=0, nice=True)),
-            color=alt.Color("measure:N", scale=palette(names)),
-            tooltip=[
-                alt.Tooltip("time:T", title="from", format="%Y-%m-%d %H:%M")
-                if facts.dated
-                else alt.Tooltip("time:Q", title="day", format=".2f"),
-                alt.Tooltip("measure:N", title="GPUs"),
-                alt.Tooltip("value:Q", format=",.1f"),
-            ],
-        )
-        .properties(height=height)
-    )
-    return Panel(drawn, tuple(names.items()), title=title, note=note)
-
-
-def _time(rows: Sequence[Row], facts: TraceFacts) -> alt.X:
-    if facts.dated:
-        times = [local(r["time"], facts.timezone) for r in rows]
-        # Times are written with a Z, since a browser reads others as its own.
-        return alt.X("time:T", scale=alt.Scale(type="utc"), axis=date_axis(min(times), max(times), facts.timezone))
-    last = max(trace_day(r["time"]) for r in rows)
-    return alt.X("time:Q", scale=day_scale(last), axis=day_axis(last))
 
 
 PRESENTATIONS = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import altair as alt
 
 from tracekit.replay.results.answers import LEAST
-from tracekit.replay.results.recorded_times import RECORDED
+from tracekit.replay.results.recorded_times import RECORDED, TWIN
 from tracekit.report.charts import (
     Panel,
     axis_values,
@@ -123,10 +123,10 @@ def _unreported(rows: list[Row]) -> str:
         return _sentence(unreported[0].get("effect_reason") or "")
     names = [policy_name(r) for r in unreported[:_NAMED]]
     more = f" and {len(unreported) - _NAMED} more" if len(unreported) > _NAMED else ""
-    return (
-        f"The effect of {', '.join(names)}{more} is not reported: jobs wait longer under them than they did by the log,"
-        " or the replays do not wait as the log did. The table gives the reason for each."
-    )
+    why = "jobs wait longer under them than they did by the log, or the replays do not wait as the log did"
+    if base["policy"] == TWIN:
+        why = "they would lift what else holds jobs back by the log"
+    return f"The effect of {', '.join(names)}{more} is not reported: {why}. The table gives the reason for each."
 
 
 def _sentence(words: str) -> str:

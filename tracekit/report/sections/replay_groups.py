@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import altair as alt
 
-from tracekit.replay.results.recorded_times import RECORDED
+from tracekit.replay.results.recorded_times import RECORDED, TWIN
 from tracekit.report.charts import (
     GPU_CLASSES,
     Panel,
@@ -96,7 +96,7 @@ def tenants_finding(rows: list[Row], _: TraceFacts) -> str | None:
     if not known:
         return None
     kinds = {r.get("quotas") for r in known}
-    if kinds != {"kept", "ignored"}:
+    if kinds != {"kept", "ignored"} or known[0]["policy"] == TWIN:
         start = "Under every policy each VC keeps to its quota. " if kinds == {"kept"} else ""
         if _incomparable(known):
             return f"{start}{_VC_NOT_TOLD}"

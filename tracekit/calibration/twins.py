@@ -1,0 +1,233 @@
+"""Replays in the twins of a Trace, each made once: what policies and other rules would do to the recorded waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from tracekit.calibration.api import calibrate, clusters_by_waiting, recall, scenario_of_twin, twin_of_log
+from tracekit.calibration.effect import effect_of_times, jobs_of
+from tracekit.calibration.rules import Rules
+from tracekit.calibration.twin import read_twin
+from tracekit.calibration.workbench import UNNAMED, in_twin, lifted_limits
+from tracekit.errors import DamagedTraceError, EngineMissingError, TracekitError, UsageError
+from tracekit.progress import Progress
+from tracekit.replay.registry import named_policy
+from tracekit.replay.results.recorded_times import TWIN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tracekit.calibration.api import Calibration, ClusterCalibration
+    from tracekit.calibration.effect import Headline, TwinEffect, TwinJobs
+    from tracekit.calibration.workbench import JobTimes
+    from tracekit.replay.assumptions.models import Models
+    from tracekit.replay.results.comparison import ReplayResult
+    from tracekit.replay.results.effects import TwinOfLog
+    from tracekit.replay.scenario import Scenario
+    from tracekit.trace import Trace
+
+__all__ = ["Assumed", "TwinReplays", "Twins"]
+
+
+class Assumed(NamedTuple):
+    """Other assumptions than those of a twin."""
+
+    name: str
+    models: Models
+
+
+class TwinReplays:
+    """Replays in the twin of one cluster.
+
+    Parameters
+    ----------
+    found : ClusterCalibration
+        The twin.
+    trace : Trace
+        Whose jobs they are.
+    progress : Progress
+        Told of each replay.
+    """
+
+    def __init__(self, found: ClusterCalibration, trace: Trace, progress: Progress) -> None:
+        self.found = found
+        self._trace, self._progress = trace, progress
+        self._results: dict[str, ReplayResult | str] = {}
+        self._times: dict[tuple[str | Rules | None, str], JobTimes | str] = {}
+
+    @property
+    def rules(self) -> Rules:
+        """How the log's scheduler behaves."""
+        return self.found.settings.rules
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """What policies are tried on."""
+        return scenario_of_twin(self.found, self._trace)
+
+    @cached_property
+    def own(self) -> ReplayResult:
+        """The schedule of the twin itself."""
+        return replace(self.scenario.run(self.rules.policy), policy=TWIN)
+
+    def result(self, policy: str) -> ReplayResult | str:
+        """Return the schedule with a policy in place of the twin's order, or why there is none."""
+        if policy not in self._results:
+            self._progress.stage(f"replaying {policy}")
+            try:
+                self._results[policy] = self.scenario.run(in_twin(policy, self.rules))
+            except UsageError as error:
+                self._results[policy] = f"{policy} cannot be replayed here: {error}."
+        return self._results[policy]
+
+    def times(self, change: str | Rules | None = None, assumed: Assumed | None = None) -> JobTimes | str:
+        """Return how long each job waits and takes, or why that is not known.
+
+        Parameters
+        ----------
+        change : str or Rules, optional
+            A policy in place of the twin's order, or other rules; None the twin itself.
+        assumed : Assumed, optional
+            Other assumptions than the twin's.
+        """
+        key = (change, assumed.name if assumed else "")
+        if key not in self._times:
+            self._times[key] = self._timed(change, assumed)
+        return self._times[key]
+
+    def _timed(self, change: str | Rules | None, assumed: Assumed | None) -> JobTimes | str:
+        bench, settings = self.found.bench, self.found.settings
+        if change is None and assumed is None:
+            return self.found.times
+        if isinstance(change, str) and assumed is None:
+            result = self.result(change)
+            if isinstance(result, str):
+                return result
+            _, order = bench.held_back(delays=settings.delays)
+            return bench.times_of(result.outcome, order)
+        models = assumed.models if assumed else None
+        try:
+            if isinstance(change, Rules):
+                self._progress.stage(f"replaying: {change.words}")
+                return bench.times(settings._replace(rules=change), models=models)
+            self._progress.stage(f"replaying {change or 'the twin'} under other assumptions")
+            return bench.times(settings, change, models)
+        except UsageError as error:
+            return f"{change if isinstance(change, str) else 'this change'} cannot be replayed here: {error}."
+
+    def jobs(self, assumed: Assumed | None = None) -> TwinJobs | str:
+        """Return the jobs by the log and in the twin, under other assumptions where they are given."""
+        times = self.times(None, assumed)
+        return times if isinstance(times, str) else jobs_of(self.found)._replace(twin=times)
+
+    def why_not(self, change: str | Rules) -> str | None:
+        """Return why the effect of a change cannot be told here, before it is replayed; None where it can.
+
+        The effect of an order cannot be told where the policy would also lift a limit that holds in the log.
+        """
+        if self.found.why_no_effect is not None:
+            return self.found.why_no_effect
+        rules = self.rules
+        if isinstance(change, Rules):
+            return "the log behaves like this already" if change == rules else change.fault()
+        if named_policy(in_twin(change, rules)).label == named_policy(rules.policy).label:
+            return f"the log behaves like {change} already"
+        return lifted_limits(change, rules)
+
+    def effect(self, change: str | Rules, headline: Headline, assumed: Assumed | None = None) -> TwinEffect | str:
+        """Return what a change would do to the recorded times, or why that cannot be told.
+
+        Both the twin and the change are replayed under what is `assumed`.
+        """
+        reason = self.why_not(change)
+        if reason is not None:
+            return reason
+        jobs, changed = self.jobs(assumed), self.times(change, assumed)
+        if isinstance(jobs, str) or isinstance(changed, str):
+            return jobs if isinstance(jobs, str) else str(changed)
+        what = change.words if isinstance(change, Rules) else change
+        return effect_of_times(self.found.name, what, headline, jobs, changed)
+
+
+class Twins:
+    """The twins of the clusters of a Trace, searched for when they are first asked for.
+
+    Parameters
+    ----------
+    trace : Trace
+        What ran.
+    jobs : int
+        Look at so many jobs in all, split between the clusters; without meaning where there is a file.
+    file : path, optional
+        A twin.toml, in place of a search.
+    progress : Progress, optional
+        Told of each candidate and replay.
+    name : str
+        What the user calls the Trace, for reasons; its path when empty.
+    """
+
+    def __init__(
+        self, trace: Trace, jobs: int, *, file: Path | None = None, progress: Progress | None = None, name: str = ""
+    ) -> None:
+        self.trace, self.limit, self.file = trace, jobs, file
+        self._progress, self._name = progress or Progress(), name or str(trace.path)
+
+    @cached_property
+    def _calibrated(self) -> Calibration | str:
+        try:
+            if self.file is not None:
+                return recall(self.trace, read_twin(self.file, self.trace))
+            return calibrate(self.trace, budget=self.limit, progress=self._progress)
+        except DamagedTraceError:
+            raise
+        except EngineMissingError as error:
+            self._progress.note(f"replays are left out: {error}")
+            return f"replays are left out: {error}"
+        except TracekitError as error:
+            if self.file is not None:
+                raise  # what the user gave cannot be used
+            return error.what.replace(str(self.trace.path), self._name)
+
+    def named(self, error: TracekitError) -> str:
+        """Return what an error says, of the Trace as the user calls it."""
+        return str(error).replace(str(self.trace.path), self._name)
+
+    def of_log(self, one: TwinReplays) -> TwinOfLog:
+        """Return one of `clusters` as comparisons of replays take it."""
+        assert not isinstance(self._calibrated, str)  # noqa: S101 -- there is none of `clusters` otherwise
+        return twin_of_log(one.found, self._calibrated.twin)
+
+    def check(self) -> None:
+        """Search for the twins, or read those of the file.
+
+        Raises
+        ------
+        TracekitError
+            The file cannot be used.
+        """
+        _ = self._calibrated
+
+    @property
+    def reason(self) -> str | None:
+        """Why there is no twin, a sentence without its capital and full stop; None where there is one."""
+        return self._calibrated if isinstance(self._calibrated, str) else None
+
+    @cached_property
+    def clusters(self) -> tuple[TwinReplays, ...]:
+        """The twins, those of the clusters with most of the hours waited first."""
+        found = self._calibrated
+        if isinstance(found, str):
+            return ()
+        order = list(clusters_by_waiting(self.trace))
+        ranked = sorted(found.clusters, key=lambda one: order.index(one.name))
+        return tuple(TwinReplays(one, self.trace, self._progress) for one in ranked)
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Clusters without a twin, and why, a sentence without its full stop."""
+        if not isinstance(self._calibrated, str):
+            missing = [n for n in clusters_by_waiting(self.trace) if n not in self._calibrated.twin.cluster]
+            return {name: self._calibrated.left_out.get(name, "the twin does not state it") for name in missing}
+        return {UNNAMED: self._calibrated}

@@ -1,0 +1,145 @@
+"""The twins of the log: which scheduler it behaves like, and what other policies would have given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import altair as alt
+
+from tracekit.calibration.workbench import UNNAMED
+from tracekit.report.charts import (
+    Panel,
+    axis_values,
+    category,
+    data,
+    height,
+    palette,
+    time_axis,
+    time_scale,
+)
+from tracekit.report.lines import gpu_lines
+from tracekit.report.replay_rows import policy_name
+from tracekit.report.sections.interface import Presentation
+from tracekit.report.theme import colour
+from tracekit.text import alike_durations, percent, shorten
+
+if TYPE_CHECKING:
+    from tracekit.answer import Row
+    from tracekit.report.sections.interface import TraceFacts
+
+_NAMED = 3
+"""Most clusters that a sentence names."""
+_MEANS = {"queue": "mean wait", "jct": "mean time from submission to end"}
+
+
+def twins_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say which scheduler the log behaves like, cluster by cluster, and which effects can be told."""
+    parts = [_twin(row, "The log" if len(rows) == 1 else shorten(row["cluster"], 40)) for row in rows[:_NAMED]]
+    if len(rows) > _NAMED:
+        told = sum(bool(row["effects_told"]) for row in rows)
+        parts.append(f"Effects of changes are told of {told} of the {len(rows)} clusters.")
+    return " ".join(parts)
+
+
+def _twin(row: Row, name: str) -> str:
+    if row["grade"] is None:
+        return f"{name} has no twin: {row['why_not']}."
+    share = "" if row["waiting_share"] in {None, 1} else f", with {percent(row['waiting_share'])} of the hours waited,"
+    log, twin = alike_durations((row["recorded_mean_s"], row["twin_mean_s"]))
+    told = "" if row["effects_told"] else ", so that no effect of a change can be told from it"
+    return (
+        f"{name}{share} behaves like this: {row['rules']}. The replay that does so waits {twin} on average where the"
+        f" log waited {log}: its grade is {row['grade']}{told}."
+    )
+
+
+def queue_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
+    """Draw the queue by the log and in the twin, of the cluster with most of the waiting hours."""
+    first = rows[0]["cluster"]
+    return [
+        gpu_lines(
+            [row for row in rows if row["cluster"] == first],
+            {"recorded_gpus": "asked for by waiting jobs, by the log", "twin_gpus": "the same in the twin"},
+            facts,
+            title="" if first == UNNAMED else shorten(first, 40),
+            note="The last part of the log, which the twin has not seen.",
+        )
+    ]
+
+
+def effects_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Name the policy that would shorten the recorded times most, of those that know run times and of the others."""
+    whole = _whole(rows)
+    found = []
+    for given, which in (("not given", "do not know run times"), ("given", "are given the true run times in advance")):
+        better = [r for r in whole if r["run_times"] == given and r["verdict"] == "shorter"]
+        if better:
+            best = min(better, key=lambda r: r["expected_jct_s"])
+            found.append(f"Of the policies that {which}, {policy_name(best)} would give the most: {_words(best)}.")
+    if not found:
+        return f"No other policy is expected to shorten the recorded times{_where(whole)}."
+    longer = [policy_name(r) for r in whole if r["verdict"] == "longer"]
+    if longer:
+        found.append(f"Under {' and '.join(longer[:_NAMED])} jobs would take longer than they did.")
+    return " ".join(found)
+
+
+def _whole(rows: list[Row]) -> list[Row]:
+    """Return the rows over all clusters, or of the one cluster that there is."""
+    last = {row["policy"]: row for row in rows}  # the sum over clusters stands after these
+    most = max(row["jobs"] for row in last.values())
+    return [row for row in last.values() if row["jobs"] > most / 2]
+
+
+def _where(rows: list[Row]) -> str:
+    name = rows[0]["cluster"]
+    return "" if name == UNNAMED else f" of the jobs of {shorten(name, 40)}"
+
+
+def _words(row: Row) -> str:
+    parts = []
+    for what, words in _MEANS.items():
+        values = [row[f"{key}_s"] for key in (f"recorded_{what}", f"expected_{what}")]
+        ends = [row[f"expected_{what}_{end}_s"] for end in ("low", "high")]
+        if None not in values and None not in ends:
+            before, after, low, high = alike_durations([*values, *ends])
+            parts.append(f"{words} {before} -> {after} ({low} to {high})")
+    return f"{' and '.join(parts)}{_where([row])}"
+
+
+def effects_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+    """Draw the expected means with their intervals beside the recorded ones."""
+    whole = [{**row, "policy": policy_name(row)} for row in _whole(rows)]
+    panels = []
+    for what, words in _MEANS.items():
+        columns = [f"expected_{what}_low_s", f"expected_{what}_s", f"expected_{what}_high_s", f"recorded_{what}_s"]
+        known = [row for row in whole if row[columns[1]] is not None]
+        if known:
+            panels.append(_intervals(known, columns, words))
+    note = "Dot: expected with the policy. Line: its 95 % interval. Dashed: by the log."
+    return [Panel(chart, title=words, note=note if k == 0 else "") for k, (chart, words) in enumerate(panels)]
+
+
+def _intervals(rows: list[Row], columns: list[str], words: str) -> tuple[alt.LayerChart, str]:
+    low, mean, high, recorded = columns
+    title = f"{words[:1].upper()}{words[1:]}"
+    values = axis_values(rows, columns)
+    scale, axis = time_scale(values), time_axis(f"{title} (log scale)", values)
+    hue = palette({"not given": colour("series-1"), "given": colour("series-2")})
+    base = alt.Chart(data(rows)).encode(
+        y=category("policy", [row["policy"] for row in rows], None), color=alt.Color("run_times:N", scale=hue)
+    )
+    line = base.mark_rule(strokeWidth=2, opacity=0.75).encode(
+        x=alt.X(f"{low}:Q", scale=scale, axis=axis), x2=alt.X2(f"{high}:Q")
+    )
+    point = base.mark_point(filled=True, size=60, opacity=1).encode(x=alt.X(f"{mean}:Q", scale=scale, axis=axis))
+    log = alt.Chart(data(rows[:1])).mark_rule(strokeDash=[4, 3], opacity=0.8, color=colour("series-3"))
+    layers = alt.layer(log.encode(x=alt.X(f"{recorded}:Q", scale=scale, axis=axis)), line, point)
+    return cast("alt.LayerChart", layers.properties(height=height(len(rows), 19))), title
+
+
+PRESENTATIONS = (
+    Presentation("replay/twins", finding=twins_finding),
+    Presentation("replay/twin_queue", finding=lambda *_: None, chart=queue_chart),
+    Presentation("replay/effects", finding=effects_finding, chart=effects_chart),
+)
