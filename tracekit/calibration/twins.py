@@ -172,18 +172,18 @@ class Twins:
         self, trace: Trace, jobs: int, *, file: Path | None = None, progress: Progress | None = None, name: str = ""
     ) -> None:
         self.trace, self.limit, self.file = trace, jobs, file
-        self._progress, self._name = progress or Progress(), name or str(trace.path)
+        self.progress, self._name = progress or Progress(), name or str(trace.path)
 
     @cached_property
     def _calibrated(self) -> Calibration | str:
         try:
             if self.file is not None:
                 return recall(self.trace, read_twin(self.file, self.trace))
-            return calibrate(self.trace, budget=self.limit, progress=self._progress)
+            return calibrate(self.trace, budget=self.limit, progress=self.progress)
         except DamagedTraceError:
             raise
         except EngineMissingError as error:
-            self._progress.note(f"replays are left out: {error}")
+            self.progress.note(f"replays are left out: {error}")
             return f"replays are left out: {error}"
         except TracekitError as error:
             if self.file is not None:
@@ -222,7 +222,7 @@ class Twins:
             return ()
         order = list(clusters_by_waiting(self.trace))
         ranked = sorted(found.clusters, key=lambda one: order.index(one.name))
-        return tuple(TwinReplays(one, self.trace, self._progress) for one in ranked)
+        return tuple(TwinReplays(one, self.trace, self.progress) for one in ranked)
 
     @property
     def left_out(self) -> dict[str, str]:

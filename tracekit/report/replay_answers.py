@@ -17,6 +17,7 @@ from tracekit.replay.results.questions import REPLAYED
 from tracekit.replay.results.recorded_times import RECORDED
 from tracekit.replay.run_policies import standard_panel
 from tracekit.replay.workload.selection import BEYOND_LIMIT
+from tracekit.report.plan_answers import PLAN, plan_answer
 from tracekit.report.twin_answers import twin_answers
 from tracekit.text import counted, cut, percent
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["REPLAY_QUESTIONS", "replayed_answers", "unreplayed_answers"]
 
-REPLAY_QUESTIONS = (*TWIN_QUESTIONS, *REPLAYED)
+REPLAY_QUESTIONS = (*TWIN_QUESTIONS, *REPLAYED, PLAN)
 """What a report asks of replays, in reading order."""
 _MOST_NAMES = 100
 """Most clusters that report.json names."""
@@ -92,7 +93,7 @@ def replayed_answers(twins: Twins) -> tuple[list[Answer | Unanswered], ReplayInf
     notes = [*info["notes"], *(why.removesuffix(".") for why in info["skipped"].values())]
     reason = f"there is no twin of the log: {twins.reason}; the effect cannot be told" if chosen is None else None
     compared = compared_answers(results, scenario, notes, twin=panel.twin, reason=reason)
-    return [*twin_answers(twins), *compared], info
+    return [*twin_answers(twins), *compared, plan_answer(twins)], info
 
 
 class _Panel(NamedTuple):

@@ -95,6 +95,7 @@ _TITLES = {
     "users": "Users",
     "workload": "Workload",
     "replay": "Replays of other policies",
+    "plan": "How many nodes",
     "fit": "Fitted workload",
 }
 

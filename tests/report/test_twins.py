@@ -1,0 +1,154 @@
+"""What a report says of the twins of a log: rows, sentences and charts, from a sample and from rows made by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tracekit.analysis import analyze
+from tracekit.answer import Answer, Unanswered
+from tracekit.calibration.api import calibrate
+from tracekit.calibration.effect import effect_of_change
+from tracekit.calibration.twin import write_twin
+from tracekit.calibration.twins import Twins
+from tracekit.errors import UsageError
+from tracekit.report.replay_answers import replayed_answers
+from tracekit.report.sections.interface import finding, panels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tracekit.trace import Trace
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def helios(sample_trace: Callable[[str], Trace]) -> Twins:
+    return Twins(sample_trace("helios"), 100_000)
+
+
+@pytest.fixture(scope="module")
+def answers(helios: Twins) -> dict[str, Answer | Unanswered]:
+    return {answer.name: answer for answer in replayed_answers(helios)[0]}
+
+
+@pytest.fixture(scope="module")
+def rows(answers: dict[str, Answer | Unanswered]) -> Rows:
+    return {name: answer.frame.to_dicts() for name, answer in answers.items() if isinstance(answer, Answer)}
+
+
+def test_every_cluster_has_its_twin_those_that_wait_most_first(rows: Rows, helios: Twins) -> None:
+    venus, earth = rows["replay/twins"]
+    assert (venus["cluster"], venus["grade"], venus["effects_told"], venus["why_not"]) == ("Venus", "close", True, None)
+    assert (earth["cluster"], earth["grade"], earth["effects_told"]) == ("Earth", "poor", False)
+    assert venus["waiting_share"] + earth["waiting_share"] == pytest.approx(1)
+    assert earth["why_not"] == helios.clusters[1].found.why_no_effect
+    assert (venus["jobs"], venus["gpus"], venus["scored_jobs"]) == (731, 160, 295)
+
+
+def test_effects_are_those_of_the_calibration_and_of_clusters_that_carry_them(rows: Rows, helios: Twins) -> None:
+    venus = helios.clusters[0]
+    told = {row["policy"]: row for row in rows["replay/effects"]}
+    # Each VC holds at most its quota there, which other policies would lift.
+    assert set(told) <= {"philly", "kueue", "hived"}
+    assert {row["cluster"] for row in told.values()} == {"Venus"}
+    effect = effect_of_change(venus.found, "kueue")
+    assert not isinstance(effect, str)
+    found = told["kueue"]
+    assert found["recorded_queue_s"] == pytest.approx(effect.recorded_s)
+    assert found["expected_queue_s"] == pytest.approx(effect.changed_s)
+    assert (found["expected_queue_low_s"], found["expected_queue_high_s"]) == (effect.low_s, effect.high_s)
+
+
+def test_the_tables_of_policies_have_the_twin_first_and_the_log_last(rows: Rows) -> None:
+    policies = [row["policy"] for row in rows["replay/policies"]]
+    assert (policies[0], policies[-1]) == ("twin", "recorded")
+    by = {row["policy"]: row for row in rows["replay/policies"]}
+    assert by["kueue"]["effect_told"]
+    assert "which sjf lifts: what its order alone gives cannot be told" in by["sjf"]["effect_reason"]
+    assert by["sjf"]["jct_diff_share"] is None
+    assert by["twin"]["avg_queue_s"] == pytest.approx(by["recorded"]["avg_queue_s"], rel=0.01)
+
+
+def test_a_plan_stands_beside_the_record(rows: Rows) -> None:
+    planned = rows["plan/nodes"]
+    assert planned[-1]["policy"] == "recorded"
+    assert planned[-1]["nodes"] in {row["nodes"] for row in planned[:-1]}
+    waits = [row["mean_wait_s"] for row in planned[:-1] if row["mean_wait_s"] is not None]
+    assert len(waits) > 2
+    assert waits == sorted(waits, reverse=True)
+    text = finding("plan/nodes", planned) or ""
+    assert text.startswith("In months drawn from its days, jobs of Venus wait ")
+    (chart,) = panels("plan/nodes", planned)
+    assert len(chart.to_dict()["layer"]) == 3
+
+
+def twin(cluster: str, grade: str | None = "close", **more: Any) -> dict[str, Any]:
+    told = grade in {"close", "fair"}
+    row = {"cluster": cluster, "waiting_share": 0.5, "rules": "first in, first out", "grade": grade}
+    return row | {"effects_told": told, "recorded_mean_s": 32_760.0, "twin_mean_s": 33_000.0, "why_not": None} | more
+
+
+def test_the_scheduler_and_its_grade_are_said_cluster_by_cluster() -> None:
+    assert finding("replay/twins", [twin("all", waiting_share=1.0)]) == (
+        "The log behaves like this: first in, first out. The replay that does so waits 9.2 h on average where the log"
+        " waited 9.1 h: its grade is close."
+    )
+    rows = [twin("Venus"), twin("Mars", "poor"), twin("Moon", None, why_not="46 jobs are too few"), twin("Pluto")]
+    text = finding("replay/twins", rows) or ""
+    assert "Venus, with 50.0 % of the hours waited, behaves like this" in text
+    assert "its grade is poor, so that no effect of a change can be told from it." in text
+    assert "Moon has no twin: 46 jobs are too few." in text
+    assert text.endswith("Effects of changes are told of 2 of the 4 clusters.")
+
+
+def effect(policy: str, verdict: str, expected: float, cluster: str = "Venus", **more: Any) -> dict[str, Any]:
+    row = {"cluster": cluster, "policy": policy, "run_times": "not given", "verdict": verdict, "jobs": 10}
+    for what, recorded in (("queue", 7200.0), ("jct", 36_000.0)):
+        row |= {f"recorded_{what}_s": recorded, f"expected_{what}_s": expected + recorded - 7200}
+        row |= {f"expected_{what}_low_s": expected / 2, f"expected_{what}_high_s": 2 * expected + recorded - 7200}
+    return row | more
+
+
+def test_the_policy_that_would_give_most_is_named_against_the_record() -> None:
+    rows = [effect("las", "shorter", 3600.0), effect("easy", "shorter", 1800.0), effect("fifo", "longer", 9000.0)]
+    assert finding("replay/effects", rows) == (
+        "Of the policies that do not know run times, easy would give the most: mean wait 2.0 h -> 0.5 h (0.2 h to"
+        " 1.0 h) and mean time from submission to end 10.0 h -> 8.5 h (0.2 h to 9.0 h) of the jobs of Venus. Under fifo jobs"
+        " would take longer than they did."
+    )
+    known = [effect("srtf", "undecided", 60.0, run_times="given")]
+    assert finding("replay/effects", known) == (
+        "No other policy is expected to shorten the recorded times of the jobs of Venus."
+    )
+
+
+def test_effects_are_drawn_beside_the_record_over_all_clusters() -> None:
+    rows = [effect("las", "shorter", 3600.0), effect("las", "shorter", 3000.0, "all clusters", jobs=30)]
+    drawn = panels("replay/effects", rows)
+    assert [panel.title for panel in drawn] == ["Mean wait", "Mean time from submission to end"]
+    spec = json.dumps(drawn[0].to_dict())
+    assert "3000.0" in spec
+    assert "3600.0" not in spec
+    assert "strokeDash" in spec
+
+
+def test_an_analysis_takes_a_twin_as_it_is_edited(sample_trace: Callable[[str], Trace], tmp_path: Path) -> None:
+    trace, file = sample_trace("helios"), tmp_path / "twin.toml"
+    write_twin(calibrate(trace, clusters=["Venus"]).twin, file)
+    edited = file.read_text().replace('quotas = "limits"', 'quotas = "none"')
+    assert edited != file.read_text()
+    file.write_text(edited)
+    done = analyze(trace, tmp_path / "out", twin=file, fit=False)
+    report = json.loads(done.data.read_text())
+    found = {a["name"]: a["rows"] for s in report["sections"] for a in s["answers"]}["replay/twins"]
+    assert "each VC" not in found[0]["rules"]
+    assert (found[0]["grade"], found[1]["grade"]) == ("poor", None)
+    assert found[1]["why_not"] == "the twin does not state it"
+    assert f"--twin {file}" in report["command"]
+    with pytest.raises(UsageError, match="there is no such file"):
+        analyze(trace, tmp_path / "other", twin=tmp_path / "none.toml")

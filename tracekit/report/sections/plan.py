@@ -1,0 +1,73 @@
+"""The capacity plan: waits against the number of nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import altair as alt
+
+from tracekit.calibration.workbench import UNNAMED
+from tracekit.replay.results.recorded_times import RECORDED
+from tracekit.report.charts import Panel, axis_values, data, time_axis, time_scale
+from tracekit.report.sections.interface import Presentation
+from tracekit.report.theme import colour
+from tracekit.text import counted, duration, shorten
+
+if TYPE_CHECKING:
+    from tracekit.answer import Row
+    from tracekit.report.sections.interface import TraceFacts
+
+
+def plan_finding(rows: list[Row], _: TraceFacts) -> str | None:
+    """Say what more and fewer nodes give."""
+    by_nodes = {row["nodes"]: row for row in rows if row["policy"] != RECORDED}
+    now = rows[-1]["nodes"]
+    if now not in by_nodes:
+        return None
+    whose = "" if rows[-1]["cluster"] == UNNAMED else f" of {shorten(rows[-1]['cluster'], 40)}"
+    here = f"{_wait(by_nodes[now])} on average with {counted(now, 'nodes')}"
+    text = f"In months drawn from its days, jobs{whose} wait {here}"
+    more = next((n for n in sorted(by_nodes) if n > now), None)
+    fewer = next((n for n in sorted(by_nodes, reverse=True) if n < now), None)
+    parts = [f"{_wait(by_nodes[n])} with {n:,}" for n in (more, fewer) if n is not None]
+    return f"{text}{''.join(f', {part}' for part in parts)}."
+
+
+def _wait(row: Row) -> str:
+    return "without end" if row["mean_wait_s"] is None else duration(row["mean_wait_s"])
+
+
+def plan_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
+    """Draw the 90th percentile of the wait against nodes, with its interval, and the log's own."""
+    known = [row for row in rows if row["p90_wait_s"] is not None]
+    planned, log = ([r for r in known if (r["policy"] == RECORDED) == is_log] for is_log in (False, True))
+    if len(planned) < 2:
+        return []
+    values = axis_values(known, ("p90_wait_s", "p90_wait_low_s", "p90_wait_high_s"))
+    scale = time_scale(values)
+    x = alt.X("nodes:Q", scale=alt.Scale(zero=False), axis=alt.Axis(title="Nodes", format="d", tickMinStep=1))
+    y = alt.Y("p90_wait_s:Q", scale=scale, axis=time_axis("90th percentile of the wait (log scale)", values))
+    columns = ("nodes", "gpus", "p90_wait_s", "p90_wait_low_s", "p90_wait_high_s")
+    drawn = [{key: row[key] for key in columns} | {"words": duration(row["p90_wait_s"])} for row in planned]
+    base = alt.Chart(data(drawn)).encode(
+        x=x,
+        color=alt.value(colour("series-1")),
+        tooltip=[
+            alt.Tooltip("nodes:Q"),
+            alt.Tooltip("gpus:Q", title="GPUs"),
+            alt.Tooltip("words:N", title="90th percentile of the wait"),
+        ],
+    )
+    layers: list[alt.Chart] = [
+        base.mark_area(opacity=0.15).encode(y=alt.Y("p90_wait_low_s:Q", scale=scale), y2=alt.Y2("p90_wait_high_s:Q")),
+        base.mark_line(point=True).encode(y=y),
+    ]
+    if log:
+        point = [{"nodes": log[0]["nodes"], "p90_wait_s": log[0]["p90_wait_s"]}]
+        mark = alt.Chart(data(point)).mark_point(filled=True, shape="diamond", size=110, color=colour("series-3"))
+        layers.append(mark.encode(x=x, y=y))
+    chart = cast("alt.LayerChart", alt.layer(*layers).properties(height=220))
+    return [Panel(chart, note="Line: expected, with its interval over months. Green: by the log.")]
+
+
+PRESENTATIONS = (Presentation("plan/nodes", finding=plan_finding, chart=plan_chart),)
