@@ -73,8 +73,10 @@ def test_each_source_has_its_word(trace: Trace, make_trace: MakeTrace) -> None:
 
 def _held(number: int, since: int, until: int | None, gpus: float, cluster: str = "c") -> dict[str, Any]:
     """Return a job that held GPUs from one hour of a day to another, or still does."""
-    times = {f"{name}_time": None if at is None else f"2020-01-01 {at:02}:00" for name, at in
-             (("submit", since), ("start", since), ("end", until))}
+    times = {
+        f"{name}_time": None if at is None else f"2020-01-01 {at:02}:00"
+        for name, at in (("submit", since), ("start", since), ("end", until))
+    }
     status = "running" if until is None else "completed"
     return {"job_id": f"j{number}", "cluster": cluster, "vc": "v", "gpu_count": gpus, "status": status, **times}
 

@@ -11,6 +11,7 @@ from tracekit.calibration.delays import delays_of_jobs, startup_delays
 from tracekit.calibration.waits import AGREE_S
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.clusters.nodes import cluster_under
 from tracekit.replay.registry import named_policy
 
 if TYPE_CHECKING:
@@ -111,8 +112,8 @@ class Workbench:
 
         rules = settings.rules
         jobs, order = self.held_back(delays=settings.delays)
-        cluster = self.cluster(settings)
         chosen = named_policy(policy or rules.policy)
+        cluster = cluster_under(self.cluster(settings), lends=chosen.lends)
         mechanism = chosen.mechanism(jobs, cluster, self.models, self.seed)
         outcome = simulate(jobs, cluster, assign(jobs, cluster), mechanism, name=chosen.label, rule=rules.placement)
         return outcome, order
