@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tracekit.array_types import Floats, Ints
 
-__all__ = ["ALLOWED", "CLUSTER_GPUS", "OWNED", "QUOTA", "beside_use", "cluster_gpus", "quotas"]
+__all__ = ["ALLOWED", "CLUSTER_GPUS", "FAR_ABOVE", "OWNED", "QUOTA", "beside_use", "cluster_gpus", "quotas"]
 
 QUOTA = Param(
     "quota",
@@ -39,6 +39,9 @@ CLUSTER_GPUS = Param(
 
 ALLOWED = "quota: "
 """Start of the note on the source of the quotas of VCs."""
+
+FAR_ABOVE = 0.5
+"""Part of the sum of the quotas below which the most GPUs in use at once makes that sum doubtful; our choice."""
 
 OWNED = "GPUs of a cluster: "
 """Start of the note on the source of the number of a cluster's GPUs."""
@@ -201,10 +204,6 @@ def beside_use(quotas: float, most: float) -> str:
     if 0 < most < FAR_ABOVE * quotas:
         return f"jobs never held more than {counted(most, 'GPUs')} at one time, far fewer than the quotas add up to"
     return ""
-
-
-FAR_ABOVE = 0.5
-"""Part of the sum of the quotas below which the most GPUs in use at once makes that sum doubtful; our choice."""
 
 
 def _summed(means: Floats) -> Floats:
