@@ -240,7 +240,9 @@ def test_quotas_estimated_from_use(make_trace: Callable[..., Trace]) -> None:
 def test_the_observed_cluster(make_trace: Callable[..., Trace]) -> None:
     found = cluster_of_trace(without_retries(make_trace, jobs=USE), JOBS)
     assert found.gpus.tolist() == [8] * 6  # 44 GPUs at 00:00
-    assert found.origin.startswith("observed: the most GPUs held at one time in the log; nodes of 8 GPUs, assumed")
+    assert found.origin.startswith(
+        "observed: the most GPUs that jobs that ended held at one time; nodes of 8 GPUs, assumed"
+    )
     assert found.quota.sum() == 48
     divided = observed_cluster(without_retries(make_trace, jobs=USE), JOBS, partitioned=True)
     assert divided.domains == ["a", "b"]

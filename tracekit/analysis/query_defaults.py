@@ -82,9 +82,9 @@ def _step(tenants: int, span_s: float) -> int | None:
 def parameters_of(query: Query, shape: QueryDefaults) -> tuple[dict[str, float | str], list[str]]:
     """Return the parameters of a query that differ from its defaults, with a sentence for those that need a note.
 
-    Queries about a whole cluster get its size, and count free GPUs by the machines that it is the sum of. What came after
-    the last submission counts neither as idle nor as held, but where a table stands beside published numbers that count
-    it. Where a source states one status per job, attempts that were tried again
+    Queries about a whole cluster get its size, and count free GPUs by the machines that it is the sum of. What came
+    after the last submission counts neither as idle nor as held, but where a table stands beside published numbers that
+    count it. Where a source states one status per job, attempts that were tried again
     count as failed, which is how Philly's authors read their log. The load of the VCs is averaged over intervals long
     enough for a report to hold all of them.
     """

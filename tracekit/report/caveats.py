@@ -44,16 +44,20 @@ def caveats(
     known = metrics(answers, "overview/summary", "queuing/gpu_time_held")
     held = known.get("held_share")
     if gpus and shown and capacity["used"] == "listed" and shown - gpus > _CLOSE * gpus:
-        text = (
-            f"At one time jobs held {count(shown)} GPUs, more than the {count(gpus)} {_stated(capacity)}: one of the two"
-            " is wrong, and shares of the cluster may be smaller"
-            if capacity["word"] != "listed"
-            else "On some nodes jobs or telemetry show more GPUs than the source lists; with these the cluster has"
-            f" {count(shown)} GPUs instead of {count(gpus)}, and shares of the cluster are smaller"
-        )
-        if held is not None:
-            part = f"{percent(held)} of {count(gpus)} GPUs, or {percent(held * gpus / shown)} of {count(shown)}"
-            text += f": jobs held {part}"
+        if capacity["word"] == "listed":
+            text = (
+                "On some nodes jobs or telemetry show more GPUs than the source lists; with these the cluster has"
+                f" {count(shown)} GPUs instead of {count(gpus)}, and shares of the cluster are smaller"
+            )
+            if held is not None:
+                part = f"{percent(held)} of {count(gpus)} GPUs, or {percent(held * gpus / shown)} of {count(shown)}"
+                text += f": jobs held {part}"
+        else:
+            whose = "the quotas add up to" if "quotas" in capacity["word"] else "the source states"
+            text = (
+                f"At one time jobs held {count(shown)} GPUs, more than the {count(gpus)} that {whose}: one of the two"
+                " numbers is wrong, and shares of the cluster may be smaller"
+            )
         found.append(f"{text}.")
     if gpus and shown and "quotas" in capacity["word"] and shown < FAR_ABOVE * gpus:
         found.append(
@@ -76,10 +80,6 @@ def caveats(
     if quality["rejected"] > _SOME * quality["records"]:
         found.append(f"{percent(quality['rejected'] / quality['records'])} of the records could not be read.")
     return found + _times(known)
-
-
-def _stated(capacity: CapacityInfo) -> str:
-    return "that the quotas add up to" if "quotas" in capacity["word"] else "that the source states"
 
 
 def _times(known: Mapping[str, float]) -> list[str]:

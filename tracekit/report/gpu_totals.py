@@ -39,7 +39,7 @@ def gpu_totals(answers: Mapping[str, Answer], capacity: CapacityInfo, replay: Re
         moment = "; a share counts what there is at each moment" if changing else ""
         same = owned is not None and (changing or round(owned) == gpus)
         used_for = "shares of the whole cluster, through time and by hour" if same else "the cluster as a whole"
-        found.append({"gpus": gpus, "source": f"{capacity['word']}: {capacity['note']}{moment}", "used_for": used_for})
+        found.append({"gpus": gpus, "source": capacity["note"] + moment, "used_for": used_for})
     if owned is not None and (gpus is None or not (changing or round(owned) == gpus)):
         source = f"{_note(answers['queuing/gpu_time_held'])}, on average over time"
         used_for = "shares of the whole cluster, through time and by hour"
@@ -52,7 +52,7 @@ def gpu_totals(answers: Mapping[str, Answer], capacity: CapacityInfo, replay: Re
 def _replayed(answers: Mapping[str, Answer]) -> str:
     """Return where the cluster of the replays comes from."""
     rows = rows_of(answers, "replay/assumptions")
-    origin = next((r["value"] for r in rows if r.get("assumption") == "cluster"), None)
+    origin = next((r["value"] for r in rows if r["id"] == "cluster"), None)
     return "the cluster of the replays" + (f": {cut(origin)}" if origin else "")
 
 

@@ -90,5 +90,7 @@ GUIDELINE = Guideline(
     ),
     tables=("jobs", "attempts", "capacity"),
     needs=("queueing", "gpu_count", "capacity", "tenants"),
+    # Where the source divides the nodes among VCs, the first keeps to that, and the second shares them
+    # (`Policy.lends`): a quota cannot be lent without its nodes.
     trial=Trial("kueue,cohort=off", ("kueue",), headline="queue"),
 )

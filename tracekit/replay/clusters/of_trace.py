@@ -157,6 +157,8 @@ def observed_cluster(
 ) -> Cluster:
     """Return a cluster as large as the most GPUs that the log's jobs held at one time, of everyone or of each VC.
 
+    Jobs that still run when the log ends are not replayed, and count as holding nothing.
+
     Its nodes have as many GPUs as a job had at most on one node, or 8 where that is unknown; as many nodes as hold the
     peak. Where the log has no interval, the jobs' largest gang counts. Quotas as in `cluster_of_trace` when estimated.
     Parameters and errors as there.
@@ -185,7 +187,7 @@ def observed_cluster(
         raise UsageError(
             "neither the tables nor the jobs of the Trace state any GPU", where=trace.path, hint="give a cluster file"
         )
-    origin = f"observed: the most GPUs held at one time in the log{', by VC' if partitioned else ''}; {sizes}"
+    origin = f"observed: the most GPUs that jobs that ended held at one time{', by VC' if partitioned else ''}; {sizes}"
     return _with_quotas(nodes, QuotaTable.none(), trace, name, origin, factor, held)
 
 

@@ -60,7 +60,7 @@ class TraceFacts:
     capacity: str = "owned"
     """What the number of GPUs of a cluster is: those that are owned, quotas, or the most in use that was observed."""
     last_submission: str | None = None
-    """Time of the last submission (ISO); later rows show how the jobs of the log run out, not how full the cluster is."""
+    """Time of the last submission (ISO); later rows show how the jobs of the log run out, not how full it is."""
 
 
 @dataclass(frozen=True)

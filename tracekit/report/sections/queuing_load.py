@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -75,12 +74,12 @@ def submitting(rows: list[Row], facts: TraceFacts) -> list[Row]:
 
     The log holds no jobs that came later, so that a mean over later rows counts GPUs as idle that its jobs only left.
     """
-    times = sorted({r["time"] for r in rows})
-    if facts.last_submission is None or len(times) < 2:
+    moments = {r["time"]: local(r["time"], "UTC") for r in rows}
+    if facts.last_submission is None or len(moments) < 2:
         return rows
-    step = min(datetime.fromisoformat(b) - datetime.fromisoformat(a) for a, b in pairwise(times))
-    last = datetime.fromisoformat(facts.last_submission)
-    ended = {time for time in times if datetime.fromisoformat(time) + step <= last}
+    step = min(b - a for a, b in pairwise(sorted(moments.values())))
+    last = local(facts.last_submission, "UTC")
+    ended = {time for time, moment in moments.items() if moment + step <= last}
     return [r for r in rows if r["time"] in ended] if ended else rows
 
 
