@@ -10,6 +10,7 @@ from tracekit.characterize import answer_query, capacity, run_query
 from tracekit.characterize.views import FROM_JOBS
 from tracekit.errors import UsageError
 from tracekit.ingest.detect import all_formats
+from tracekit.manifest import Addition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,16 +129,25 @@ def test_quotas_are_no_capacity_where_machines_are_known(make_trace: MakeTrace) 
 
 
 def test_a_total_that_changes_says_when_it_was_the_largest(make_trace: MakeTrace) -> None:
-    rows = [{"time": f"2020-04-0{d}", "cluster": "c", "gpu_count": n} for d, n in ((1, 64), (2, 72), (4, 72), (5, 8))]
-    found = capacity(make_trace(jobs=[{"job_id": "j"}], capacity=rows))
+    def totals(month: str) -> list[dict[str, Any]]:
+        changes = ((1, 64), (2, 72), (4, 72), (5, 8))
+        return [{"time": f"{month}-0{day}", "cluster": "c", "gpu_count": gpus} for day, gpus in changes]
+
+    found = capacity(make_trace(jobs=[{"job_id": "j"}], capacity=totals("2020-04")))
     assert (found.word, found.kind) == ("largest stated total", "stated")
     assert found.note == "the stated total of each cluster, at its largest: c 72 from 2020-04-02 00:00 UTC"
-    relative = make_trace(
-        jobs=[{"job_id": "j"}],
-        capacity=[{**r, "time": r["time"].replace("2020-04", "1970-01")} for r in rows],
-        manifest_overrides={"time_base": "relative"},
-    )
+    days = {"time_base": "relative"}
+    relative = make_trace(jobs=[{"job_id": "j"}], capacity=totals("1970-01"), manifest_overrides=days)
     assert capacity(relative).note.endswith("c 72 from day 1")
+
+
+def test_a_node_list_that_grew_says_until_when(make_trace: MakeTrace) -> None:
+    when = [Addition(f"2020-0{month}-01T00:00:00Z", "0.1.0", [], 1, 0, 0) for month in (2, 3)]
+    found = capacity(make_trace(jobs=[{"job_id": "j"}], nodes=NODES, manifest_overrides={"additions": when}))
+    assert found.note == (
+        "the node list, 3 nodes that any of 3 exports lists, the last added 2020-03-01T00:00:00Z; 1 listed nodes state"
+        " no GPUs"
+    )
 
 
 def test_machines_known_from_jobs_alone_are_listed_nowhere(sample_trace: Callable[[str], Trace]) -> None:

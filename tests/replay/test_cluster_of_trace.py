@@ -134,8 +134,14 @@ def test_a_policy_that_lends_uses_the_nodes_of_all_vcs(make_trace: Callable[...,
 def test_pooled_nodes_stay_in_order_of_model_and_rack(make_trace: Callable[..., Trace]) -> None:
     made = cluster_of_trace(make_trace(jobs=[job(1)], nodes=NODES), JOBS, partitioned=True)
     assert made.node_id == ["m4", "m1", "m3", "m6"]
-    change = {"change_ms": np.array([5]), "change_node": np.array([1], np.int32), "change_up": np.array([0], np.int8)}
-    pooled = cluster_under(replace(made, lendable=True, **change), lends=True)
+    changing = replace(
+        made,
+        lendable=True,
+        change_ms=np.array([5]),
+        change_node=np.array([1], np.int32),
+        change_up=np.array([0], np.int8),
+    )
+    pooled = cluster_under(changing, lends=True)
     whole = cluster_of_trace(make_trace(jobs=[job(1)], nodes=NODES), JOBS)
     assert pooled.node_id == whole.node_id == ["m1", "m4", "m3", "m6"]
     for column in ("gpus", "model", "rack", "domain", "cpu_milli", "memory_mib"):

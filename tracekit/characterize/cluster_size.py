@@ -72,7 +72,7 @@ def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capaci
     """
     trace = Trace.of(trace)
     with connect_with_views(trace, also=_TABLES) as con:
-        seen, listed = _seen_nodes(con), _listed(con)
+        seen, listed = _seen_nodes(con), _listed(con, trace)
         # Where machines are known, neither quotas nor what jobs hold at once say more.
         most = {} if seen or listed else _most_held(con)
         stated = listed or _stated(con, trace, most, machines=seen is not None)
@@ -87,14 +87,16 @@ def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capaci
     return replace(chosen, alternatives=others)
 
 
-def _listed(con: duckdb.DuckDBPyConnection) -> Capacity | None:
-    """Return the machines of the node list; None where there is none."""
+def _listed(con: duckdb.DuckDBPyConnection, trace: Trace) -> Capacity | None:
+    """Return the machines of the node list, of all exports in a Trace that grew; None where there is none."""
     nodes = _by_node(con, "listed")
     if not nodes.height:
         return None
     rows = con.execute("SELECT count(*) FROM nodes WHERE gpu_count IS NULL").fetchall()
     unknown = f"; {rows[0][0]} listed nodes state no GPUs" if rows[0][0] else ""
-    note = f"the node list, {nodes.height} nodes{unknown}"
+    grown = trace.manifest.additions
+    exports = f" that any of {len(grown) + 1} exports lists, the last added {grown[-1].created}" if grown else ""
+    note = f"the node list, {nodes.height} nodes{exports}{unknown}"
     return Capacity("listed", int(nodes["gpu_count"].sum()), nodes, note=note, word="listed", kind="listed")
 
 
