@@ -279,7 +279,7 @@ def delay_causes(world: World, quota: str = "auto", capacity: str = "observed") 
         row[6] += wait.until - wait.since
     results: Results = {}
     for size, (n, fair_n, fragmented_n, other_n, fair, fragmented, whole) in rows.items():
-        seen = bool(world.placed)
+        seen = bool(world.placed and world.sizes(capacity))
         scattered = (fragmented_n, fragmented_n / n, fragmented / MICRO) if seen else (None, None, None)
         shares, seconds = (fair_n / n, scattered[1]), (whole / MICRO, fair / MICRO, scattered[2])
         results[size,] = (n, fair_n, scattered[0], other_n, *shares, *seconds)

@@ -166,8 +166,10 @@ def cluster_gpus(
             sources.append("a stated total")
         elif by_quotas:
             sources.append(_QUOTAS + _beside_use(summed, held().get(cluster, 0)))
+        elif asked:
+            sources.append(_MOST_HELD if held().get(cluster) else "unknown, since no job is known to have held any")
         else:
-            sources.append(_MOST_HELD if asked else "the sum of the proxies of its VCs")
+            sources.append("the sum of the proxies of its VCs")
     words = " or ".join(dict.fromkeys(sources)) or "unknown"
     found = np.stack([owned[c] for c in groups["cluster"]]) if owned else np.empty(means.shape)
     return found, f"{OWNED}{words}"
