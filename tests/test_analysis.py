@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import tracekit.characterize
+from tests.guidelines.planted import DAY, Log
 from tracekit.analysis import analyze, analyze_many
 from tracekit.characterize import list_queries
 from tracekit.errors import OutputError, QueryError, SourceError, TraceError, UsageError
@@ -208,9 +209,14 @@ def test_a_capacity_that_the_trace_lacks_is_replaced_by_the_other_and_said(with_
     assert "the trace has no listed capacity" in done.report.read_text(encoding="utf-8")
 
 
-def test_a_capacity_that_nothing_tells_is_unknown(full: Analysis) -> None:
-    capacity = json.loads(full.data.read_text())["capacity"]
-    assert (capacity["used"], capacity["gpus"], capacity["alternatives"]) == (None, None, {})
+def test_where_no_machine_is_known_the_most_gpus_in_use_are_observed(full: Analysis) -> None:
+    found = json.loads(full.data.read_text())
+    capacity = found["capacity"]
+    assert (capacity["used"], capacity["gpus"], capacity["alternatives"]) == ("observed", 2.0, {})
+    assert capacity["note"].endswith("the most GPUs that the jobs held at one time; no machine is known")
+    assert "2 GPUs (observed)" in found["opening"]["about"]
+    assert "at least 2 GPUs" in found["opening"]["about"]
+    assert [t["gpus"] for t in found["gpu_totals"] if t["used_for"] != "replays"] == [2.0]
 
 
 def test_a_capacity_file_is_used_or_refused(with_nodes: Trace, tmp_path: Path) -> None:
@@ -236,6 +242,30 @@ def test_shares_of_the_cluster_are_of_the_capacity_that_is_used(small_trace: Tra
     assert (first["gpus"], first["source"]) == (8.0, "the file gpus.csv, 1 nodes")
     (held,) = [h for h in found["headline"] if h["label"] == "of the GPU time is held"]
     assert held["note"] == "of 8 GPUs, up to the last submission"
+
+
+def test_shares_are_those_of_the_time_of_submissions(make_trace: Callable[..., Trace], tmp_path: Path) -> None:
+    """A week in which eight nodes are held for five hours of six, and one job that runs for twenty days more."""
+    log = Log()
+    log.nodes("abcdefgh", 8)
+    for node in "abcdefgh":
+        for turn in range(28):
+            log.job(turn * DAY / 4, 5 * DAY / 24, gpus=8, node=node)
+    log.job(7 * DAY, 20 * DAY, gpus=8, node="a")
+    found = json.loads(analyze(make_trace(**log.tables).path, tmp_path / "out", **BRIEF).data.read_text())
+    (held,) = [h["value"] for h in found["headline"] if h["label"] == "of the GPU time is held"]
+    assert held == pytest.approx(5 / 6, abs=0.005)
+    answers = {a["name"]: a for section in found["sections"] for a in section["answers"]}
+    (of_vc,) = [r["allocated_share_mean"] for r in answers["utilization/vc"]["rows"]]
+    assert of_vc == pytest.approx(5 / 6)
+    hours = [r["allocated_share"] for r in answers["utilization/cluster_by_hour"]["rows"]]
+    # Four hours of a day, one in six, are those in which nobody holds anything.
+    assert sorted(hours) == pytest.approx([0.0] * 4 + [1.0] * 20)
+    assert answers["queuing/timeline"]["finding"].startswith("v held most, 53.3 GPUs on average")
+    assert "83.3 % of the GPU time" in answers["queuing/gpu_time_held"]["finding"]
+    (idle,) = [g["finding"] for g in found["guidelines"]["guidelines"] if g["id"] == "power-down"]
+    numbers = {n["key"]: n["value"] for n in idle["numbers"]}
+    assert numbers["idle_share"] == pytest.approx(1 / 6, abs=0.005)
 
 
 @pytest.mark.parametrize("given", [{"format_name": "philly"}, {"options": {"a": "b"}}])

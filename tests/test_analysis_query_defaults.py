@@ -65,11 +65,13 @@ def test_intervals_are_so_long_that_a_report_holds_the_load_of_all_vcs(make_trac
 
 
 def test_a_query_gets_the_parameters_that_it_has() -> None:
-    shape = QueryDefaults(gpus=8.0, one_status=True, step_s=7200)
-    assert parameters_of(find_query("queuing/cluster_timeline"), shape) == ({"gpus": 8.0}, [])
+    shape = QueryDefaults(gpus=8.0, word="observed", one_status=True, step_s=7200)
+    whole = ["the number of GPUs is that of the whole report: observed"]
+    assert parameters_of(find_query("queuing/cluster_timeline"), shape) == ({"gpus": 8.0}, whole)
     assert parameters_of(find_query("queuing/timeline"), shape) == ({"step_s": 7200}, [])
     # Its rule is another one.
-    assert parameters_of(find_query("utilization/cluster_by_hour"), shape) == ({"gpus": 8.0}, [])
+    by_hour = {"gpus": 8.0, "until": "last_submission"}
+    assert parameters_of(find_query("utilization/cluster_by_hour"), shape) == (by_hour, whole)
     assert parameters_of(find_query("failures/by_user"), shape) == (
         {"rule": "retried"},
         ["attempts that were tried again count as failed, since the source does not say how they ended"],
@@ -77,6 +79,26 @@ def test_a_query_gets_the_parameters_that_it_has() -> None:
     assert parameters_of(find_query("failures/by_user"), QueryDefaults()) == ({}, [])
     # Tries of one job on one node are not independent, as the test of this query takes them.
     assert parameters_of(find_query("failures/by_node"), shape) == ({}, [])
+
+
+def test_what_came_after_the_last_submission_counts_only_beside_numbers_that_count_it() -> None:
+    until = {"until": "last_submission"}
+    assert parameters_of(find_query("utilization/vc"), QueryDefaults()) == (until, [])
+    public = QueryDefaults(published=frozenset({"utilization/cluster_by_hour"}))
+    assert parameters_of(find_query("utilization/vc"), public) == (until, [])
+    assert parameters_of(find_query("utilization/cluster_by_hour"), public) == ({}, [])
+
+
+def test_a_sample_of_a_release_is_not_beside_its_numbers(sample_trace: Callable[[str], Trace]) -> None:
+    assert query_defaults(sample_trace("helios"), capacity("listed", 264.0)).published == frozenset()
+
+
+def test_free_gpus_are_those_of_the_machines_of_the_report() -> None:
+    free = find_query("locality/fragmentation")
+    assert parameters_of(free, QueryDefaults(word="listed")) == ({"capacity": "listed"}, [])
+    assert parameters_of(free, QueryDefaults(word="stated")) == ({}, [])
+    # Whether a gang would have found room is a question to the real machines, whatever the list says.
+    assert parameters_of(find_query("queuing/delay_causes"), QueryDefaults(word="listed")) == ({}, [])
 
 
 def test_what_telemetry_watches(make_trace: MakeTrace) -> None:

@@ -147,7 +147,9 @@ class ReplaySettings:
     partitioned: Annotated[
         bool | None,
         Flag(
-            "--vc-partitions", "Make each VC a cluster of its own; where nodes come from quotas, they are by default."
+            "--vc-partitions",
+            "Make each VC a cluster of its own; by default only where the source says that it is, such as Helios, and "
+            "then a policy that lends quotas may share the nodes.",
         ),
     ] = None
     start: Annotated[

@@ -11,7 +11,8 @@
 -- Every metric has its row; one that cannot be known has a NULL value, never 0.
 -- gpu_jobs, cpu_jobs: gpu_count above 0, equal to 0; jobs_of_unknown_size: no gpu_count.
 -- users and vcs: distinct ones, told apart by cluster for vcs. attempts: rows of attempts, derived ones included.
--- gpus_listed: the node list, or else the largest total of the capacity table. gpus_observed: see the view node_gpus.
+-- gpus_listed: the node list, or else the largest total that the capacity table states; a sum of quotas is no number of
+-- machines. gpus_observed: see the view node_gpus.
 -- gpu_hours: sum over attempts of run_s * gpu_count / 3600, or as the parameter says.
 -- run_s and queue_s: over all jobs of any size whose value is known; queue_s is first start minus submission.
 -- completed_share: jobs completed / all jobs; unknown_status_share: those whose status is not known.
@@ -46,7 +47,9 @@ tenants AS (
 gpus AS (
     SELECT
         coalesce(
-            (SELECT CAST(sum(listed) AS DOUBLE) FROM node_gpus), (SELECT sum(gpus) FROM cluster_gpus)
+            (SELECT CAST(sum(listed) AS DOUBLE) FROM node_gpus), (
+                SELECT CASE WHEN bool_and(source = 'stated') THEN sum(gpus) END FROM cluster_gpus
+            )
         ) AS gpus_listed,
         (SELECT CAST(sum(observed) AS DOUBLE) FROM node_gpus) AS gpus_observed
 ),

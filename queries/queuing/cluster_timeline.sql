@@ -6,18 +6,18 @@
 -- needs: queueing
 -- param step_s: 0 | length of the intervals over which is averaged [s]; 0: as short as a page can show the trace
 -- param quota: auto {auto, capacity, peak, p95} | peak and p95: where no total is stated, the sum of these proxies of the VCs
--- param gpus: 0.0 | GPUs that the cluster owns, for a trace of one cluster; 0: what the trace states, or its node list
+-- param gpus: 0.0 | GPUs that the cluster has, for a trace of one cluster; 0: those of its node list, or what the trace states
 -- column time: UTC | start of the interval
 -- column cluster: text | the cluster
 -- column running_jobs: jobs | mean number of running attempts
 -- column pending_jobs: jobs | mean number of waiting jobs
 -- column running_gpus: GPUs | mean number of GPUs held
 -- column pending_gpus: GPUs | mean number of GPUs that waiting jobs ask for
--- column capacity_gpus: GPUs | what the cluster owns at the start of the interval; NULL when unknown
+-- column capacity_gpus: GPUs | what the cluster has at the start of the interval; NULL when unknown
 -- rule:
--- The sums over the VCs of queuing/timeline, which see. What a cluster owns is the total that the trace states (a row
--- of the capacity table without a VC), else the sum over its VCs where their quotas are stated, at most the GPUs of its
--- node list, else the GPUs of its node list, else the sum of the proxies of its VCs.
+-- The sums over the VCs of queuing/timeline, which see. What a cluster has are the GPUs of its node list, else the total
+-- that the trace states (a row of the capacity table without a VC), else the sum of the quotas of its VCs, which are no
+-- machines, else the most GPUs that its jobs held at one time. The note beside the result names the source.
 SELECT
     time,
     cluster,

@@ -6,7 +6,7 @@
 -- needs: arrivals, hour_of_day, gpu_count
 -- param step_s: 1800 | length of the intervals over which use is averaged [s]; half an hour suits every time zone
 -- param quota: auto {auto, capacity, peak, p95} | peak and p95: where no total is stated, the sum of these proxies of the VCs
--- param gpus: 0.0 | GPUs that the cluster owns, for a trace of one cluster; 0: what the trace states, or its node list
+-- param gpus: 0.0 | GPUs that the cluster has, for a trace of one cluster; 0: those of its node list, or what the trace states
 -- param rule: mean {mean, clipped} | as it is, or every interval clipped at what the cluster owns, as Helios does
 -- param until: end {end, last_submission} | intervals that count in shares: all, as published, or those that end by the last submission
 -- column cluster: text | the cluster
@@ -16,7 +16,7 @@
 -- column submitted_jobs: jobs/hour | mean number of jobs submitted in this hour of a day, CPU jobs included
 -- column submitted_gpu_jobs: jobs/hour | those of them with GPUs; NULL when the size of none of the cluster's jobs is known
 -- rule:
--- What a cluster owns: see queuing/cluster_timeline. Intervals are cut at local hours; use is averaged from the first to
+-- What a cluster has: see queuing/cluster_timeline. Intervals are cut at local hours; use is averaged from the first to
 -- the last moment of the trace, as the published notebook does. After the last submission jobs only run out, which lowers
 -- the share; until=last_submission leaves those intervals out, as the report's first screen does. Submissions are divided by the same days as in overview/arrivals_by_hour: local calendar
 -- days from the first to the last submission in any cluster, both included. Helios Fig 2b is of jobs with GPUs.

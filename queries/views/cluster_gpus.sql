@@ -1,10 +1,13 @@
--- title: The most GPUs that each cluster owned at one time
+-- title: The most GPUs that each cluster had at one time, by the capacity table
 -- tables: capacity
 -- column cluster: text | the cluster
 -- column gpus: GPUs | largest total over time
+-- column source: text | 'stated': the cluster's total; 'quotas': the sum over its VCs
+-- column since: UTC | when the total was first that large
+-- column changes: true or false | whether it was another at another time
 -- rule:
 -- Where the source states the cluster's total (vc is NULL), the largest of these. Elsewhere the largest sum over
--- the VCs, each holding its number until its next row.
+-- the VCs, each holding its number until its next row: a sum of quotas, which may be more or less than the machines.
 WITH steps AS (
     SELECT
         cluster,
@@ -18,19 +21,24 @@ WITH steps AS (
 totals AS (
     SELECT
         cluster,
-        vc IS NULL AS stated,
+        CASE WHEN vc IS NULL THEN 'stated' ELSE 'quotas' END AS source,
+        time,
         sum(change) OVER (PARTITION BY cluster, vc IS NULL ORDER BY time) AS gpus
     FROM steps
 ),
 
 largest AS (
-    SELECT
-        cluster,
-        max(gpus) FILTER (WHERE stated) AS stated_gpus,
-        max(gpus) FILTER (WHERE NOT stated) AS summed_gpus
+    SELECT cluster, source, max(gpus) AS gpus, min(gpus) < max(gpus) AS changes
     FROM totals
-    GROUP BY cluster
+    GROUP BY cluster, source
+),
+
+ranked AS (
+    SELECT *, row_number() OVER (PARTITION BY cluster ORDER BY gpus IS NULL, source DESC) AS place FROM largest
 )
 
-SELECT cluster, coalesce(stated_gpus, summed_gpus) AS gpus
-FROM largest
+SELECT r.cluster, r.gpus, r.source, min(t.time) AS since, r.changes
+FROM ranked AS r
+LEFT JOIN totals AS t ON r.cluster IS NOT DISTINCT FROM t.cluster AND r.source = t.source AND r.gpus = t.gpus
+WHERE r.place = 1
+GROUP BY r.cluster, r.gpus, r.source, r.changes

@@ -1,14 +1,17 @@
 -- title: GPUs of each node, as listed and as observed
 -- tables: nodes, placements, gpu_utilization
 -- column node_id: text | the machine
--- column listed: GPUs | what the node list says; NULL when the node is not in it or the list does not say
+-- column listed: GPUs | what the node list says; NULL when the node is not in it, it does not say, or there is no list
 -- column observed: GPUs | the largest number that any source shows; NULL when none shows any
 -- rule:
 -- observed is the largest of: the highest GPU index in placements plus one; the GPUs of one placement, rounded up,
--- where it has no indices; the highest GPU index in gpu_utilization plus one; the listed number.
+-- where it has no indices; the highest GPU index in gpu_utilization plus one; the number in the table nodes.
+-- Where a source has no list of machines, the table nodes holds those that jobs ran on: it observes and lists nothing.
 -- Lists can be stale: Philly's says 2,490 GPUs where jobs and telemetry show more.
 WITH evidence AS (
-    SELECT node_id, gpu_count AS listed, gpu_count AS observed FROM nodes
+    SELECT n.node_id, CASE WHEN t.listed THEN n.gpu_count END AS listed, n.gpu_count AS observed
+    FROM nodes AS n
+    CROSS JOIN trace_nodes AS t
     UNION ALL
     SELECT node_id, NULL, gpu_index + 1
     FROM (SELECT node_id, unnest(gpu_index) AS gpu_index FROM placements) AS held

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -117,6 +119,16 @@ def test_jobs_held_back_compete_later_and_wait_from_their_submission() -> None:
     bench = Workbench(jobs, {"stated": lambda _: make_cluster([1])}, np.ones(2, bool), np.array([5000, 0]))
     assert bench.waits_s(Settings(Rules(), "stated", delays=False)).tolist() == [11.0, 0.0]
     assert bench.recorded_s.tolist() == [11.0, 0.0]
+
+
+@pytest.mark.parametrize(("policy", "second"), [(None, 10.0), ("kueue,cohort=off", 10.0), ("kueue", 0.0)])
+def test_a_policy_that_lends_uses_all_nodes_of_a_twin_of_partitions(policy: str | None, second: float) -> None:
+    # VCs a and b own a node each; two jobs of a's whole node come at once, and the second waits unless b lends its own.
+    jobs = make_jobs([(0, 8, 10), (0, 8, 10)], vc="a", recorded_start_ms=[0, 10_000], recorded_end_ms=[10_000, 20_000])
+    nodes = replace(make_cluster([8, 8], domain=["a", "b"], quota={"a": 8, "b": 8}), lendable=True)
+    bench = Workbench(jobs, {"stated": lambda _: nodes}, np.ones(2, bool))
+    twin = Settings(Rules(quotas="partitions"), "stated", delays=False)
+    assert bench.times(twin, policy).queue_s.tolist() == [0.0, second]
 
 
 def test_of_equal_candidates_the_simplest_is_taken() -> None:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tracekit.characterize import capacity
-from tracekit.characterize.cluster_size import FROM_JOBS
+from tracekit.characterize import answer_query, capacity, run_query
+from tracekit.characterize.views import FROM_JOBS
 from tracekit.errors import UsageError
 from tracekit.ingest.detect import all_formats
+from tracekit.manifest import Addition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,8 +66,95 @@ def test_machines_known_from_jobs_alone_are_observed_and_not_listed(sample_trace
 
 def test_each_source_has_its_word(trace: Trace, make_trace: MakeTrace) -> None:
     assert [capacity(trace, source).word for source in ("listed", "observed")] == ["listed", "observed"]
-    stated = make_trace(jobs=[{"job_id": "j"}], capacity=[{"time": "2020-01-01", "vc": "v", "gpu_count": 8}])
+    stated = make_trace(jobs=[{"job_id": "j"}], capacity=[{"time": "2020-01-01", "gpu_count": 8}])
     assert (capacity(stated).gpus, capacity(stated).word) == (8, "stated")
+    quotas = make_trace(jobs=[{"job_id": "j"}], capacity=[{"time": "2020-01-01", "vc": "v", "gpu_count": 8}])
+    assert (capacity(quotas).gpus, capacity(quotas).word) == (8, "quotas")
+
+
+def _held(number: int, since: int, until: int | None, gpus: float, cluster: str = "c") -> dict[str, Any]:
+    """Return a job that held GPUs from one hour of a day to another, or still does."""
+    times = {
+        f"{name}_time": None if at is None else f"2020-01-01 {at:02}:00"
+        for name, at in (("submit", since), ("start", since), ("end", until))
+    }
+    status = "running" if until is None else "completed"
+    return {"job_id": f"j{number}", "cluster": cluster, "vc": "v", "gpu_count": gpus, "status": status, **times}
+
+
+def _log(make_trace: MakeTrace, jobs: list[dict[str, Any]], **tables: Any) -> Trace:
+    attempts = [{k: j[k] for k in ("job_id", "start_time", "end_time", "gpu_count", "status")} for j in jobs]
+    return make_trace(jobs=jobs, attempts=[{"attempt": 0, **a} for a in attempts], **tables)
+
+
+def test_without_machines_the_most_gpus_in_use_at_once_are_observed(make_trace: MakeTrace) -> None:
+    # c: 4 + 2.5 from 2 to 3, when the first ends as the third begins; j3 still runs at hour 9. d: 3.
+    jobs = [_held(0, 0, 3, 4), _held(1, 2, 5, 2.5), _held(2, 3, 4, 4), _held(3, 8, None, 6), _held(4, 1, 9, 3, "d")]
+    found = capacity(_log(make_trace, jobs), "observed")
+    assert (found.gpus, found.word, found.kind, found.alternatives) == (10, "observed", "observed", {})
+    assert found.note == (
+        "the most GPUs that the jobs of each cluster held at one time: c 6.5, d 3; no machine is known"
+    )
+
+
+def test_a_sum_of_quotas_is_named_so_and_compared_with_use(make_trace: MakeTrace) -> None:
+    def quotas(*gpus: float) -> list[dict[str, Any]]:
+        return [{"time": "2020-01-01", "cluster": "c", "vc": f"v{i}", "gpu_count": n} for i, n in enumerate(gpus)]
+
+    jobs = [_held(0, 0, 3, 6), _held(1, 2, 5, 6)]  # 12 from 2 to 3
+    below = capacity(_log(make_trace, jobs, capacity=quotas(8, 3)))
+    assert (below.gpus, below.source, below.kind, below.alternatives) == (11, "listed", "quotas", {"observed": 12})
+    assert below.note == (
+        "the sum of the quotas of the VCs of each cluster, which are no machines: c 11 (jobs held up to 12 GPUs at one"
+        " time, more than the quotas add up to)"
+    )
+    assert "(" not in capacity(_log(make_trace, jobs, capacity=quotas(8, 4))).note
+    assert "(" not in capacity(_log(make_trace, jobs, capacity=quotas(20, 4))).note
+    above = capacity(_log(make_trace, jobs, capacity=quotas(20, 5))).note
+    assert above.endswith("(jobs never held more than 12 GPUs at one time, far fewer than the quotas add up to)")
+
+
+def test_quotas_are_no_capacity_where_machines_are_known(make_trace: MakeTrace) -> None:
+    quotas = [{"time": "2020-01-01", "cluster": "c", "vc": v, "gpu_count": 99} for v in "vw"]
+    nodes = [{"node_id": "a", "cluster": "c", "gpu_count": 8}]
+    jobs = [_held(0, 0, 3, 6)]
+    assert capacity(_log(make_trace, jobs, capacity=quotas, nodes=nodes)).gpus == 8
+    placed = [{"job_id": "j0", "attempt": 0, "node_id": "a", "gpu_index": list(range(6)), "gpu_count": 6}]
+    seen = _log(make_trace, jobs, capacity=quotas, placements=placed)
+    with pytest.raises(UsageError, match="the trace has no listed capacity; use 'observed'"):
+        capacity(seen)
+    assert (capacity(seen, "observed").gpus, capacity(seen, "observed").alternatives) == (6, {})
+    total = [*quotas, {"time": "2020-01-01", "cluster": "c", "gpu_count": 16}]
+    assert (capacity(_log(make_trace, jobs, capacity=total)).gpus, capacity(seen, "observed").word) == (16, "observed")
+
+
+def test_a_total_that_changes_says_when_it_was_the_largest(make_trace: MakeTrace) -> None:
+    def totals(month: str) -> list[dict[str, Any]]:
+        changes = ((1, 64), (2, 72), (4, 72), (5, 8))
+        return [{"time": f"{month}-0{day}", "cluster": "c", "gpu_count": gpus} for day, gpus in changes]
+
+    found = capacity(make_trace(jobs=[{"job_id": "j"}], capacity=totals("2020-04")))
+    assert (found.word, found.kind) == ("largest stated total", "stated")
+    assert found.note == "the stated total of each cluster, at its largest: c 72 from 2020-04-02 00:00 UTC"
+    days = {"time_base": "relative"}
+    relative = make_trace(jobs=[{"job_id": "j"}], capacity=totals("1970-01"), manifest_overrides=days)
+    assert capacity(relative).note.endswith("c 72 from day 1")
+
+
+def test_a_node_list_that_grew_says_until_when(make_trace: MakeTrace) -> None:
+    when = [Addition(f"2020-0{month}-01T00:00:00Z", "0.1.0", [], 1, 0, 0) for month in (2, 3)]
+    found = capacity(make_trace(jobs=[{"job_id": "j"}], nodes=NODES, manifest_overrides={"additions": when}))
+    assert found.note == (
+        "the node list, 3 nodes that any of 3 exports lists, the last added 2020-03-01T00:00:00Z; 1 listed nodes state"
+        " no GPUs"
+    )
+
+
+def test_machines_known_from_jobs_alone_are_listed_nowhere(sample_trace: Callable[[str], Trace]) -> None:
+    known = dict(run_query(sample_trace("slurm"), "overview/summary").select("metric", "value").rows())
+    assert (known["gpus_listed"], known["gpus_observed"]) == (None, 64)
+    notes = answer_query(sample_trace("slurm"), "queuing/gpu_time_held").notes
+    assert "GPUs of a cluster: the most GPUs that jobs held on each machine, observed" in notes
 
 
 def test_a_file_is_a_source(trace: Trace, tmp_path: Path) -> None:
@@ -128,4 +216,7 @@ def test_without_nodes_the_largest_total_of_each_cluster_counts(make_trace: Make
     found = capacity(make_trace(jobs=[{"job_id": "j"}], capacity=rows))
     assert (found.gpus, found.alternatives, found.by_node.height) == (96, {}, 0)
     assert found.by_node.columns == ["node_id", "gpu_count"]
-    assert found.note == "the capacity table, largest total over time of each cluster: Earth 72, Venus 24"
+    assert found.note == (
+        "the sum of the quotas of the VCs of each cluster, which are no machines, or its stated total, at its largest:"
+        " Earth 72 from 2020-04-02 00:00 UTC, Venus 24 from 2020-04-02 00:00 UTC"
+    )

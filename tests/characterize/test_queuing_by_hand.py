@@ -226,37 +226,40 @@ def _owned(trace: Trace, **params: Any) -> list[float | None]:
     return found["capacity_gpus"].to_list()
 
 
-def test_what_a_cluster_owns_is_stated_or_listed_or_what_its_vcs_held(make_trace: MakeTrace) -> None:
+def test_what_a_cluster_has_are_its_machines_a_stated_total_its_quotas_or_the_most_in_use(
+    make_trace: MakeTrace,
+) -> None:
     plan = tables()
     nodes = [{"node_id": n, "cluster": "x", "gpu_count": g} for n, g in (("m", 8), ("n", 3))]
-    # The quotas of the VCs, 14, overlap: there are machines with 11 GPUs.
-    bounded = make_trace(**{**plan, "nodes": nodes})
-    assert _owned(bounded) == [11, 11, 11]
-    assert (
-        "what a cluster owns: the stated sum over its VCs, at most the GPUs of its node list, which that sum exceeds"
-        in answer_query(bounded, "queuing/cluster_timeline").notes
-    )
+    # The quotas of the VCs, 14, are no machines: these have 11 GPUs, or 20.
+    listed = make_trace(**{**plan, "nodes": nodes})
+    assert _owned(listed) == [11, 11, 11]
     more = [*nodes, {"node_id": "o", "cluster": "x", "gpu_count": 9}]
-    assert _owned(make_trace(**{**plan, "nodes": more})) == [14, 14, 14]
+    assert _owned(make_trace(**{**plan, "nodes": more})) == [20, 20, 20]
+    assert "GPUs of a cluster: the GPUs of its node list" in answer_query(listed, "queuing/cluster_timeline").notes
+    quotas = make_trace(**tables(nodes=False))
+    assert _owned(quotas) == [14, 14, 14]
+    word = "GPUs of a cluster: the sum of the quotas of its VCs, which are no machines"
+    assert word in answer_query(quotas, "queuing/cluster_timeline").notes
+    doubled = [{**row, "gpu_count": 2 * row["gpu_count"]} for row in plan["capacity"]]
+    far = answer_query(make_trace(**{**tables(nodes=False), "capacity": doubled}), "queuing/cluster_timeline").notes
+    # From 2:30 to 3 a holds 4 GPUs, c 2 and e 1.
+    remark = "jobs never held more than 7 GPUs at one time, far fewer than the quotas add up to"
+    assert f"{word} ({remark})" in far
     del plan["capacity"]
-    # v holds 4 GPUs at most, w 4 too.
-    assert _owned(make_trace(**{**plan, "nodes": []})) == [8, 8, 8]
     trace = make_trace(**{**plan, "nodes": nodes})
-    assert _owned(trace) == [11, 11, 11]
     assert _owned(trace, quota="peak") == [8, 8, 8]
     assert _owned(trace, gpus=20) == [20, 20, 20]
-    notes = answer_query(trace, "queuing/cluster_timeline").notes
-    assert "what a cluster owns: the GPUs of its node list" in notes
     given = answer_query(trace, "queuing/cluster_timeline", {"gpus": 20}).notes
-    assert "what a cluster owns: 20 GPUs, by the parameter gpus" in given
+    assert "GPUs of a cluster: 20 GPUs, by the parameter gpus" in given
     proxies = answer_query(trace, "queuing/cluster_timeline", {"quota": "peak"}).notes
-    assert "what a cluster owns: the sum of the proxies of its VCs" in proxies
-    whole = answer_query(make_trace(**tables(nodes=False)), "queuing/cluster_timeline").notes
-    assert "what a cluster owns: the stated sum over its VCs" in whole
+    assert "GPUs of a cluster: the sum of the proxies of its VCs" in proxies
     plan["capacity"] = [{"time": hour(0), "cluster": "x", "gpu_count": 9}]
-    stated = make_trace(**{**plan, "nodes": nodes})
+    stated = make_trace(**{**plan, "nodes": []})
     assert _owned(stated) == _owned(stated, quota="peak") == [9, 9, 9]
-    assert "what a cluster owns: a stated total" in answer_query(stated, "queuing/cluster_timeline").notes
+    assert "GPUs of a cluster: a stated total" in answer_query(stated, "queuing/cluster_timeline").notes
+    # One number for a trace: where machines are listed, capacity() counts them too.
+    assert _owned(make_trace(**{**plan, "nodes": nodes})) == [11, 11, 11]
     del plan["capacity"]
     # Nodes without a cluster are those of the only one.
     assert _owned(make_trace(**{**plan, "nodes": [{**n, "cluster": None} for n in nodes]})) == [11, 11, 11]
@@ -373,7 +376,7 @@ def test_submissions_by_hour_are_divided_by_the_days_of_submissions(make_trace: 
 
 
 def test_an_hour_above_capacity_is_clipped_only_on_request(make_trace: MakeTrace) -> None:
-    plan = tables()
+    plan = tables(nodes=False)
     plan["capacity"] = [{"time": hour(0), "cluster": "x", "gpu_count": 5}]
     trace = make_trace(**plan)
     assert rows(trace, "utilization/cluster_by_hour")[1][2] == pytest.approx(6 / 5)

@@ -100,6 +100,8 @@ class World:
             if whole is None:
                 continue  # an instance of a job that never got to an attempt
             since, until = (whole[c] if p[c] is None else p[c] for c in ("start_time", "end_time"))
+            if until is None and whole["status"] == "running":
+                until = self.last
             if since is not None and until is not None:
                 found[p["node_id"]].append(Span(since, until, millionths(p["gpu_count"])))
         return found
@@ -111,6 +113,8 @@ class World:
 
     def sizes(self, rule: str) -> dict[str, int]:
         """Return the GPUs of each node whose number is known, as listed or as observed."""
+        if ("sizes", rule) not in self.memory and rule == "listed" and self.trace.manifest.format == "slurm":
+            self.memory["sizes", rule] = {}  # the nodes of jobs are no list
         if ("sizes", rule) not in self.memory:
             shown = [(n["node_id"], n["gpu_count"] or 0) for n in self.rows["nodes"]]
             if rule == "observed":
@@ -184,6 +188,16 @@ class World:
                 most = max((self.used(tenant, r.since) for r in self.runs[tenant]), default=0)
                 self.memory[key] = [(self.first, most)]
         found: list[tuple[int, int]] = self.memory[key]
+        return found
+
+    def most_held(self, cluster: str | None) -> float | None:
+        """Return the most GPUs that the jobs of a cluster hold at one time; None where they never hold any."""
+        key = ("most", cluster)
+        if key not in self.memory:
+            own = [t for t in self.tenants if t[0] == cluster]
+            starts = {r.since for t in own for r in self.runs[t]}
+            self.memory[key] = max((sum(self.used(t, at) for t in own) for at in starts), default=0) / MICRO or None
+        found: float | None = self.memory[key]
         return found
 
     def _p95(self, tenant: Tenant) -> int:
@@ -265,7 +279,7 @@ def delay_causes(world: World, quota: str = "auto", capacity: str = "observed") 
         row[6] += wait.until - wait.since
     results: Results = {}
     for size, (n, fair_n, fragmented_n, other_n, fair, fragmented, whole) in rows.items():
-        seen = bool(world.placed)
+        seen = bool(world.placed and world.sizes(capacity))
         scattered = (fragmented_n, fragmented_n / n, fragmented / MICRO) if seen else (None, None, None)
         shares, seconds = (fair_n / n, scattered[1]), (whole / MICRO, fair / MICRO, scattered[2])
         results[size,] = (n, fair_n, scattered[0], other_n, *shares, *seconds)
@@ -351,11 +365,13 @@ def cluster_timeline(world: World, step_s: int, quota: str = "auto") -> Results:
             if c["cluster"] == cluster and c["vc"] is None and c["gpu_count"] is not None and c["time"] <= time
         ]
         several = [g for g in gpus if g is not None]
-        owned_gpus = sum(several) if several else None
-        stated = [c for c in world.rows["capacity"] if c["cluster"] == cluster and c["gpu_count"] is not None]
+        owned_gpus: float | None = sum(several) if several else None
+        asked = quota in {"auto", "capacity"}
+        if asked and not any(c["cluster"] == cluster and c["vc"] is not None for c in world.rows["capacity"]):
+            owned_gpus = world.most_held(cluster)
         listed = [n["gpu_count"] for n in world.rows["nodes"] if n["cluster"] == cluster and n["gpu_count"] is not None]
-        if not stated and quota in {"auto", "capacity"} and listed:
-            owned_gpus = float(sum(listed))
+        if asked and listed:
+            totals, owned_gpus = [], float(sum(listed))
         results[time, cluster] = (*map(sum, loads), float(max(totals)[1]) if totals else owned_gpus)
     return results
 

@@ -173,6 +173,32 @@ def test_nodes_that_run_empty_after_the_last_submission_are_not_idle(make_trace:
     assert found.finding.numbers["idle_share"].n == 5 * 24 + 1
 
 
+@pytest.mark.parametrize("still_runs", [False, True])
+def test_a_week_of_load_before_a_long_tail_is_as_idle_as_the_week(make_trace: MakeTrace, *, still_runs: bool) -> None:
+    """Seven days in which each of eight nodes is full for five hours of six; then one job goes on for twenty days.
+
+    Three of the nodes run one job through the whole week, which ends with it or still runs when the log ends.
+    """
+    log = Log()
+    log.nodes("abcdefgh", 8)
+    for node in "abcde":
+        for turn in range(28):
+            log.job(turn * DAY / 4, 5 * DAY / 24, gpus=8, node=node)
+    for node in "fgh":
+        log.job(0, 27 * DAY, gpus=8, node=node)
+    log.job(7 * DAY, 20 * DAY, gpus=0)
+    if still_runs:
+        for table in ("jobs", "attempts"):
+            for row in log.tables[table][-4:-1]:
+                row |= {"end_time": None, "run_s": None, "status": "running"}
+    found = judged(make_trace, log, "power-down")
+    assert found.finding is not None
+    # One hour of six of five nodes of eight, and the last of 169 moments, at which f, g and h alone are held.
+    share = found.finding.numbers["idle_share"]
+    assert share.value == pytest.approx(5 * (28 + 1) / (8 * 169))
+    assert share.n == 169
+
+
 def test_busy_nodes_stay_on(make_trace: MakeTrace) -> None:
     assert judged(make_trace, on_nodes("", "abcd"), "power-down").verdict == "does not hold"
 

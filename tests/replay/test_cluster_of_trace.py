@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from tests.replay.builders import make_jobs
 from tracekit.errors import UsageError
 from tracekit.manifest import Capability
-from tracekit.replay.clusters.nodes import shares_of
+from tracekit.replay.api import scenario_of
+from tracekit.replay.clusters.nodes import cluster_under, shares_of
 from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
 from tracekit.replay.workload.from_trace import jobs_of_trace
 
@@ -88,7 +90,7 @@ CAPACITY = [
 
 
 def test_nodes_of_quotas_that_change(make_trace: Callable[..., Trace]) -> None:
-    found = cluster_of_trace(make_trace(jobs=[job(1)], capacity=CAPACITY), JOBS)
+    found = cluster_of_trace(make_trace(jobs=[job(1)], capacity=CAPACITY), JOBS, partitioned=True)
     assert found.domains == ["a", "b"]
     assert found.tenants == ["a", "b", "z"]
     # What b owns before its first row is unknown: its first row is the best guess.
@@ -101,10 +103,83 @@ def test_nodes_of_quotas_that_change(make_trace: Callable[..., Trace]) -> None:
     assert found.change_node.tolist() == [2, 1, 2]
     assert found.change_up.tolist() == [1, 0, 0]
     assert found.origin == "8-GPU nodes of each VC from its quota"
+    assert not found.lendable  # the user divides them, not the source
+
+
+def test_nodes_of_quotas_are_shared_unless_the_source_divides_them(make_trace: Callable[..., Trace]) -> None:
+    quotas = [row for row in CAPACITY if row["vc"] is not None]
+    shared = cluster_of_trace(make_trace(jobs=[job(1)], capacity=quotas), JOBS)
+    assert (shared.domains, shared.tenants, shared.lendable) == ([""], ["a", "b", "z"], False)
+    trace = make_trace(jobs=[job(1)], capacity=quotas, manifest_overrides={"format": "helios"})
+    divided = cluster_of_trace(trace, JOBS)
+    assert (divided.domains, divided.lendable) == (["a", "b"], True)
+    assert divided.origin == "8-GPU nodes of each VC from its quota, a partition by the source"
+    assert not cluster_of_trace(trace, JOBS, partitioned=True).lendable
+    assert cluster_of_trace(trace, JOBS, partitioned=False).domains == [""]
+
+
+def test_a_policy_that_lends_uses_the_nodes_of_all_vcs(make_trace: Callable[..., Trace]) -> None:
+    quotas = [row for row in CAPACITY if row["vc"] is not None]
+    trace = make_trace(jobs=[job(1)], capacity=quotas, manifest_overrides={"format": "helios"})
+    divided = cluster_of_trace(trace, JOBS)
+    assert cluster_under(divided, lends=False) is divided
+    pooled = cluster_under(divided, lends=True)
+    assert (pooled.domains, pooled.node_id, pooled.total_gpus) == ([""], divided.node_id, divided.total_gpus)
+    assert list(pooled.effective_changes()) == list(divided.effective_changes())
+    assert pooled.origin.endswith("; the VCs share all nodes, since the policy lends quotas")
+    asked = cluster_of_trace(trace, JOBS, partitioned=True)
+    assert cluster_under(asked, lends=True) is asked
+
+
+def test_pooled_nodes_stay_in_order_of_model_and_rack(make_trace: Callable[..., Trace]) -> None:
+    made = cluster_of_trace(make_trace(jobs=[job(1)], nodes=NODES), JOBS, partitioned=True)
+    assert made.node_id == ["m4", "m1", "m3", "m6"]
+    changing = replace(
+        made,
+        lendable=True,
+        change_ms=np.array([5]),
+        change_node=np.array([1], np.int32),
+        change_up=np.array([0], np.int8),
+    )
+    pooled = cluster_under(changing, lends=True)
+    whole = cluster_of_trace(make_trace(jobs=[job(1)], nodes=NODES), JOBS)
+    assert pooled.node_id == whole.node_id == ["m1", "m4", "m3", "m6"]
+    for column in ("gpus", "model", "rack", "domain", "cpu_milli", "memory_mib"):
+        assert getattr(pooled, column).tolist() == getattr(whole, column).tolist()
+    assert pooled.change_node.tolist() == [0]  # still m1
+
+
+@pytest.mark.parametrize(
+    ("policy", "starts_at_once"),
+    [
+        ("fifo", False),
+        ("kueue,cohort=off", False),
+        ("limits", False),
+        ("hived", False),
+        ("kueue", True),
+        ("limits,lend=idle", True),
+        ("limits,lend=reclaim", True),
+        ("philly", True),
+    ],
+)
+def test_lending_gains_where_the_nodes_belong_to_vcs(
+    policy: str, starts_at_once: bool, make_trace: Callable[..., Trace]
+) -> None:
+    """a and b have a node of 8 GPUs each; two jobs of 8 GPUs and an hour come in a, none in b."""
+    day = "2020-01-01 "
+    times = {"submit_time": day + "00:00", "start_time": day + "00:00", "end_time": day + "01:00", "run_s": 3600}
+    jobs = [job(n, vc="a", gpu_count=8, status="completed", **times) for n in (1, 2)]
+    quotas = [{"time": "2019-12-31", "cluster": "c", "vc": vc, "gpu_count": 8} for vc in "ab"]
+    trace = make_trace(jobs=jobs, capacity=quotas, manifest_overrides={"format": "helios"})
+    waits = sorted(scenario_of(trace).run(policy).outcome.first_start_ms.tolist())
+    assert waits == [0, 0 if starts_at_once else 3_600_000]
+    alone = sorted(scenario_of(trace, partitioned=True).run(policy).outcome.first_start_ms.tolist())
+    assert alone == [0, 3_600_000]
 
 
 def test_nodes_of_the_sum_of_quotas(make_trace: Callable[..., Trace]) -> None:
-    found = cluster_of_trace(make_trace(jobs=[job(1)], capacity=CAPACITY), JOBS, partitioned=False)
+    quotas = [row for row in CAPACITY if row["vc"] is not None]
+    found = cluster_of_trace(make_trace(jobs=[job(1)], capacity=quotas), JOBS)
     # 19, 23 and 11 GPUs.
     assert found.domains == [""]
     assert found.gpus.tolist() == [8, 8, 3, 7]
@@ -112,11 +187,17 @@ def test_nodes_of_the_sum_of_quotas(make_trace: Callable[..., Trace]) -> None:
     moves = zip(found.change_ms.tolist(), found.change_node.tolist(), found.change_up.tolist(), strict=True)
     assert list(moves) == [(DAY, 2, 0), (DAY, 3, 1), (2 * DAY, 1, 0), (2 * DAY, 2, 1), (2 * DAY, 3, 0)]
     assert found.quota.tolist() == [[16, 3, 0], [20, 3, 0], [8, 3, 0]]
+    assert found.origin.endswith("they add up to 23 GPUs at most, and jobs held up to 0 at one time")
+    # Quotas are no machines: a total that the source states goes before their sum.
+    total = cluster_of_trace(make_trace(jobs=[job(1)], capacity=CAPACITY), JOBS)
+    assert (total.total_gpus, total.domains) == (999, [""])
+    assert total.quota.tolist() == found.quota.tolist()
+    assert total.origin == "8-GPU nodes from the stated total of the Trace"
 
 
 def test_quotas_with_more_nodes_and_load(make_trace: Callable[..., Trace]) -> None:
-    trace = make_trace(jobs=[job(1)], capacity=CAPACITY)
-    found = cluster_of_trace(trace, JOBS, gpus=1.5, load=2)
+    trace = make_trace(jobs=[job(1)], capacity=[row for row in CAPACITY if row["vc"] is not None])
+    found = cluster_of_trace(trace, JOBS, gpus=1.5, load=2, partitioned=True)
     # Whole nodes times 1.5, halves up (2 to 3, 1 to 2); remainders stay.
     assert found.quota.tolist() == [[24, 3, 0], [28, 3, 0], [16, 3, 0]]
     assert found.quota_ms.tolist() == [-DAY // 2, DAY // 2, DAY]
@@ -129,7 +210,7 @@ def test_a_total_without_vcs(make_trace: Callable[..., Trace]) -> None:
     found = cluster_of_trace(trace, JOBS)
     assert found.domains == [""]
     assert found.total_gpus == 999
-    assert found.origin == "8-GPU nodes from the capacity of the Trace"
+    assert found.origin == "8-GPU nodes from the stated total of the Trace"
     with pytest.raises(UsageError, match="the capacity of the Trace names no VC"):
         cluster_of_trace(trace, JOBS, partitioned=True)
 
@@ -165,7 +246,9 @@ def test_quotas_estimated_from_use(make_trace: Callable[..., Trace]) -> None:
 def test_the_observed_cluster(make_trace: Callable[..., Trace]) -> None:
     found = cluster_of_trace(without_retries(make_trace, jobs=USE), JOBS)
     assert found.gpus.tolist() == [8] * 6  # 44 GPUs at 00:00
-    assert found.origin.startswith("observed: the most GPUs held at one time in the log; nodes of 8 GPUs, assumed")
+    assert found.origin.startswith(
+        "observed: the most GPUs that jobs that ended held at one time; nodes of 8 GPUs, assumed"
+    )
     assert found.quota.sum() == 48
     divided = observed_cluster(without_retries(make_trace, jobs=USE), JOBS, partitioned=True)
     assert divided.domains == ["a", "b"]
@@ -277,7 +360,8 @@ def test_released_quotas_of_earth(real_data: Callable[[str], Path], make_trace: 
         for day in days
         for vc in vcs
     ]
-    found = cluster_of_trace(make_trace(jobs=[job(1, cluster="Earth")], capacity=capacity), JOBS)
+    earth = make_trace(jobs=[job(1, cluster="Earth")], capacity=capacity, manifest_overrides={"format": "helios"})
+    found = cluster_of_trace(earth, JOBS)
     assert found.tenants == sorted(vcs)
     for time, sums in quota_through_time(found).items():
         day = days[(time - int(found.quota_ms[0])) // DAY]

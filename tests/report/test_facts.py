@@ -11,9 +11,10 @@ from tests.report.answering import answer_of, answers_of
 from tracekit.characterize import find_query
 from tracekit.report.caveats import caveats
 from tracekit.report.data import trace_facts
-from tracekit.report.gpu_totals import gpu_totals
+from tracekit.report.gpu_totals import capacity_label, gpu_totals
 from tracekit.report.headline import headline
 from tracekit.report.sections.interface import TraceFacts, finding, panels, question_of, section_lead, why_empty
+from tracekit.report.sections.queuing_load import submitting
 from tracekit.report.table_view import table_view
 from tracekit.report.telemetry import telemetry_note, telemetry_period
 from tracekit.report.telemetry_coverage import TelemetryCoverage
@@ -298,34 +299,83 @@ def test_doubts_are_told_where_there_are_any() -> None:
     assert caveats({}, _capacity(None), _quality()) == []
 
 
-def test_each_part_names_the_number_of_gpus_that_it_stands_on() -> None:
-    load = answer_of(
-        "queuing/gpu_time_held",
-        *_metrics(owned_gpus=105.0),
-        notes=("what a cluster owns: the GPUs of its node list",),
-    )
-    use = answer_of(
-        "utilization/vc", {"capacity_gpus": 60.0}, {"capacity_gpus": 70.0}, {"capacity_gpus": None}, notes=("quota: q",)
-    )
-    summary = answer_of("overview/summary", {"metric": "gpus_observed", "value": 128.0})
-    free = answer_of("locality/fragmentation")
-    replay = cast("ReplayInfo", {"cluster": {"nodes": 3, "gpus": 96}})
-    every = {a.name: a for a in (load, use, summary, free)}
-    found = gpu_totals(every, _capacity(140.0), replay)
-    assert [(t["gpus"], t["source"]) for t in found] == [
-        (105.0, "the GPUs of its node list, on average over time"),
-        (130.0, "the sum over its VCs, on average over time, q"),
-        (128.0, "node by node, the most that any source shows"),
-        (96.0, "the cluster of the replays"),
+def test_one_number_of_gpus_stands_for_a_page_and_others_have_their_source() -> None:
+    owner = ("GPUs of a cluster: the GPUs of its node list",)
+    load = answer_of("queuing/gpu_time_held", *_metrics(owned_gpus=140.0), notes=owner)
+    origin = {"id": "cluster", "value": "nodes of the Trace"}
+    every = {a.name: a for a in (load, answer_of("replay/assumptions", {"id": "M4", "value": "x"}, origin))}
+    listed = {**_capacity(140.0), "note": "the node list, 9 nodes"}
+    one = [(140.0, "the node list, 9 nodes", "shares of the whole cluster, through time and by hour")]
+
+    def totals(capacity: Any, gpus: int = 140) -> list[tuple[float, str, str]]:
+        replay = cast("ReplayInfo", {"cluster": {"nodes": 3, "gpus": gpus}})
+        return [(t["gpus"], t["source"], t["used_for"]) for t in gpu_totals(every, capacity, replay)]
+
+    assert totals(listed) == one
+    replayed = (96.0, "the cluster of the replays: nodes of the Trace", "replays")
+    assert totals(listed, 96) == [*one, replayed]
+    # What changes through time has no second number, its mean.
+    changing = {**_capacity(150.0), "word": "largest stated total", "note": "c 150 from day 3"}
+    assert totals(changing, 150) == [
+        (150.0, "c 150 from day 3; a share counts what there is at each moment", one[0][2]),
     ]
-    # What adds up to more than there is is no number of GPUs.
-    assert [t["gpus"] for t in gpu_totals(every, _capacity(129.0), replay)] == [105.0, 128.0, 96.0]
-    every[load.name] = replace(load, params={"gpus": 105.0})
-    every[use.name] = replace(use, notes=("there are no VCs; what is owned are all GPUs of the cluster",))
-    given = gpu_totals(every, {**_capacity(105.0), "note": "the file gpus.csv, 3 nodes"}, None)
-    assert next((t["gpus"], t["source"]) for t in given) == (105.0, "the file gpus.csv, 3 nodes")
-    assert [t["gpus"] for t in given] == [105.0, 128.0]
-    assert gpu_totals({summary.name: summary}, _capacity(None), None) == []
+    assert totals({**_capacity(99.0), "note": "the file"}, 99) == [
+        (99.0, "the file", "the cluster as a whole"),
+        (140.0, "the GPUs of its node list, on average over time", one[0][2]),
+    ]
+    assert [t[0] for t in totals(_capacity(None), 140)] == [140.0, 140.0]
+    assert gpu_totals({}, _capacity(None), None) == []
+
+
+def test_free_gpus_and_means_of_vcs_leave_out_what_came_after_the_last_submission() -> None:
+    def at(hour: int, **more: Any) -> dict[str, Any]:
+        return {"time": f"2020-01-01T{hour:02}:00:00", "cluster": "c", "vc": None, **more}
+
+    free = [at(h, free_gpus=f, largest_gang=g, whole_free_nodes=n) for h, f, g, n in ((0, 8, 2, 0), (1, 8, 4, 0))]
+    free += [at(h, free_gpus=64, largest_gang=64, whole_free_nodes=8) for h in (2, 3, 4)]
+    facts = TraceFacts(last_submission="2020-01-01T02:30:00")
+    assert submitting(free, facts) == free[:2]
+    said = finding("locality/fragmentation", free, facts) or ""
+    assert "37.5 % of the GPUs that were free" in said
+    assert "at 0 % of the moments" in said
+    # Where no interval ends by then, or the last submission is unknown, all rows count.
+    assert submitting(free, replace(facts, last_submission="2020-01-01T00:30:00")) == free
+    assert submitting(free, TraceFacts()) == free
+    assert submitting(free[:1], facts) == free[:1]
+
+
+@pytest.mark.parametrize(
+    ("word", "label"),
+    [
+        ("observed", "observed at most"),
+        ("quotas", "quotas"),
+        ("largest sum of quotas", "quotas"),
+        ("listed", "owned"),
+        ("largest stated total", "owned"),
+    ],
+)
+def test_a_chart_calls_nothing_owned_that_was_only_observed(word: str, label: str) -> None:
+    assert capacity_label({**_capacity(8.0), "word": word}) == label
+
+
+@pytest.mark.parametrize(
+    ("word", "shown", "caveat"),
+    [
+        (
+            "quotas",
+            103.0,
+            "At one time jobs held 103 GPUs, more than the 100 that the quotas add up to: one of the two",
+        ),
+        ("stated", 103.0, "At one time jobs held 103 GPUs, more than the 100 that the source states: one of the two"),
+        ("quotas", 49.0, "The quotas add up to 100 GPUs, and jobs never held more than 49 at one time: quotas are no"),
+        ("quotas", 50.0, None),
+        ("stated", 49.0, None),
+        ("quotas", 102.0, None),
+    ],
+)
+def test_quotas_that_do_not_go_with_use_are_doubtful(word: str, shown: float, caveat: str | None) -> None:
+    found = caveats({}, {**_capacity(100.0, observed=shown), "word": word}, _quality())
+    assert [text.startswith(caveat or "") for text in found] == [True] * (caveat is not None)
 
 
 def test_gpu_hours_say_what_jobs_hold_that_still_run() -> None:

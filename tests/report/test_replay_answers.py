@@ -221,10 +221,16 @@ def test_assumptions_stand_in_full_and_other_texts_are_bounded(trace: Trace, tmp
 def test_virtual_clusters_with_nodes_of_their_own_keep_quotas(make_trace: MakeTrace) -> None:
     job = {"submit_time": "2020-03-01 00:00:00", "run_s": 60, "gpu_count": 1, "status": "completed"}
     capacity = [{"time": "2020-03-01 00:00:00", "vc": vc, "gpu_count": 8} for vc in "ab"]
-    made = make_trace(jobs=[{**job, "job_id": vc, "vc": vc} for vc in "ab"], capacity=capacity)
-    results, _ = replayed_answers(Twins(made, 100))
+    jobs = [{**job, "job_id": vc, "vc": vc} for vc in "ab"]
+    divided = make_trace(jobs=jobs, capacity=capacity, manifest_overrides={"format": "helios"})
+    results, _ = replayed_answers(Twins(divided, 100))
     assert isinstance(results[3], Answer)
     assert set(results[3].frame["quotas"].to_list()) == {"kept"}
+    # Quotas alone are no nodes of a VC's own: only policies that know quotas keep them.
+    results, _ = replayed_answers(Twins(make_trace(jobs=jobs, capacity=capacity), 100))
+    assert isinstance(results[3], Answer)
+    kept = dict(results[3].frame.select("policy", "quotas").rows())
+    assert (kept["kueue"], kept["fifo"]) == ("kept", "ignored")
 
 
 def test_a_cell_of_sentences_is_bounded(trace: Trace) -> None:

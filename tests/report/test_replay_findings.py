@@ -203,11 +203,11 @@ def test_policies_that_keep_quotas_are_compared_with_each_other_only() -> None:
 def test_where_all_keep_quotas_that_is_said_once() -> None:
     rows = vc_rows(("fifo", "kept", None, 60.0), ("sjf", "kept", None, 120.0))
     assert finding("replay/by_vc", rows) == (
-        "Under every policy each VC keeps to its quota. The most would be paid by the jobs without a VC under sjf: they"
-        " would wait 2 min on average instead of 1 min under fifo."
+        "Every policy here goes by the quotas of the VCs. The most would be paid by the jobs without a VC under sjf:"
+        " they would wait 2 min on average instead of 1 min under fifo."
     )
     assert finding("replay/by_vc", rows[:1]) == (
-        "Under every policy each VC keeps to its quota. No VC waits longer under another policy than under fifo."
+        "Every policy here goes by the quotas of the VCs. No VC waits longer under another policy than under fifo."
     )
 
 

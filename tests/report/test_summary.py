@@ -58,8 +58,8 @@ def test_gpus_and_days_are_those_of_the_whole_page() -> None:
     metrics = {"jobs": 797, "users": 41, "nodes": 30, "gpus_listed": 138, "vcs": 6, "clusters": 1, "days_covered": 28.0}
     when = cast("TimeInfo", {"span_s": 33.6 * 86400})
     assert summary(_answers(**metrics), None, (), CAPACITY, when)["about"] == (
-        "A cluster of 30 nodes with 172 GPUs (observed) in 6 virtual clusters; 41 users submitted 797 jobs; the log"
-        " spans 34 days."
+        "A cluster of 30 nodes with at least 172 GPUs (observed) in 6 virtual clusters; 41 users submitted 797 jobs;"
+        " the log spans 34 days."
     )
 
 

@@ -118,8 +118,8 @@ def test_the_policy_that_would_give_most_is_named_against_the_record() -> None:
     rows = [effect("las", "shorter", 3600.0), effect("easy", "shorter", 1800.0), effect("fifo", "longer", 9000.0)]
     assert finding("replay/effects", rows) == (
         "Of the policies that do not know run times, easy would give the most: mean wait 2.0 h -> 0.5 h (0.2 h to"
-        " 1.0 h) and mean time from submission to end 10.0 h -> 8.5 h (0.2 h to 9.0 h) of the jobs of Venus. Under fifo jobs"
-        " would take longer than they did."
+        " 1.0 h) and mean time from submission to end 10.0 h -> 8.5 h (0.2 h to 9.0 h) of the jobs of Venus. Under fifo"
+        " jobs would take longer than they did."
     )
     known = [effect("srtf", "undecided", 60.0, run_times="given")]
     assert finding("replay/effects", known) == (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.characterize.published import list_published, release_of
 from tracekit.characterize.timelines.gpu_timeline import ROUND_STEPS_S
 from tracekit.report.structure import ROW_LIMIT
 
@@ -21,6 +22,7 @@ _HOUR_S = 3600
 _RETRIED = "retried"
 _INDEPENDENT = "failures/by_node"
 """Its test assumes independent attempts, which those of one job are not, least of all on the same node."""
+_FREE = "locality/fragmentation"
 _TIMES = ("submit_time", "start_time", "end_time")
 
 
@@ -30,6 +32,10 @@ class QueryDefaults:
 
     gpus: float | None = None
     """GPUs of the only cluster, where the report does not use the number that queries find themselves."""
+    word: str = ""
+    """How the number of GPUs of the report is known (see `CapacityInfo`)."""
+    published: frozenset[str] = frozenset()
+    """Queries that measure published numbers of the release that this trace is: they follow the published rule."""
     one_status: bool = False
     """Whether jobs are tried again, and the source does not say how the earlier attempts ended."""
     step_s: int | None = None
@@ -46,7 +52,15 @@ def query_defaults(trace: Trace, capacity: CapacityInfo) -> QueryDefaults:
     )
     clusters, tenants, span = found.collect(engine="streaming").row(0)
     known = capacity["gpus"] if capacity["used"] != "listed" and clusters == 1 else None
-    return QueryDefaults(known, _one_status(trace), _step(tenants, span.total_seconds()) if span is not None else None)
+    release = release_of(trace)
+    numbers = list_published(trace.manifest.format) if release is not None and release.public else ()
+    return QueryDefaults(
+        known,
+        capacity["word"],
+        frozenset(number.query for number in numbers),
+        _one_status(trace),
+        _step(tenants, span.total_seconds()) if span is not None else None,
+    )
 
 
 def _one_status(trace: Trace) -> bool:
@@ -68,7 +82,9 @@ def _step(tenants: int, span_s: float) -> int | None:
 def parameters_of(query: Query, shape: QueryDefaults) -> tuple[dict[str, float | str], list[str]]:
     """Return the parameters of a query that differ from its defaults, with a sentence for those that need a note.
 
-    Queries about a whole cluster get its size. Where a source states one status per job, attempts that were tried again
+    Queries about a whole cluster get its size, and count free GPUs by the machines that it is the sum of. What came
+    after the last submission counts neither as idle nor as held, but where a table stands beside published numbers that
+    count it. Where a source states one status per job, attempts that were tried again
     count as failed, which is how Philly's authors read their log. The load of the VCs is averaged over intervals long
     enough for a report to hold all of them.
     """
@@ -77,6 +93,11 @@ def parameters_of(query: Query, shape: QueryDefaults) -> tuple[dict[str, float |
     for param in query.params:
         if param.name == "gpus" and shape.gpus:
             given["gpus"] = shape.gpus
+            notes.append(f"the number of GPUs is that of the whole report: {shape.word}")
+        elif param.name == "until" and query.name not in shape.published:
+            given["until"] = "last_submission"
+        elif query.name == _FREE and param.name == "capacity" and shape.word in param.choices:
+            given["capacity"] = shape.word
         elif param.name == "rule" and _RETRIED in param.choices and shape.one_status and query.name != _INDEPENDENT:
             given["rule"] = _RETRIED
             notes.append("attempts that were tried again count as failed, since the source does not say how they ended")

@@ -377,11 +377,12 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
 
 
 def _stated(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool) -> Cluster:
-    return cluster_of_trace(trace, jobs, cluster=cluster, partitioned=partitioned)
+    # Nodes divided to see whether the log behaves so are not divided by the user: a policy that lends may share them.
+    return replace(cluster_of_trace(trace, jobs, cluster=cluster, partitioned=partitioned), lendable=partitioned)
 
 
 def _observed(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool) -> Cluster:
-    return observed_cluster(trace, jobs, cluster=cluster, partitioned=partitioned)
+    return replace(observed_cluster(trace, jobs, cluster=cluster, partitioned=partitioned), lendable=partitioned)
 
 
 def _holds(trace: Trace, jobs: Jobs) -> NDArray[np.int64] | None:

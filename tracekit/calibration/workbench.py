@@ -11,6 +11,7 @@ from tracekit.calibration.delays import delays_of_jobs, startup_delays
 from tracekit.calibration.waits import AGREE_S
 from tracekit.replay.assumptions.models import load_models
 from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.clusters.nodes import cluster_under
 from tracekit.replay.registry import named_policy
 from tracekit.replay.results.recorded_times import recorded_times
 
@@ -152,8 +153,8 @@ class Workbench:
 
         rules = settings.rules
         jobs, order = self.held_back(delays=settings.delays)
-        cluster = self.cluster(settings)
         chosen = named_policy(rules.policy if policy is None else in_twin(policy, rules))
+        cluster = cluster_under(self.cluster(settings), lends=chosen.lends)
         mechanism = chosen.mechanism(jobs, cluster, models or self.models, self.seed)
         outcome = simulate(
             jobs,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from tracekit.capacity_plan.nodes import resized
 from tracekit.replay.clusters.assignment import assign
+from tracekit.replay.clusters.nodes import cluster_under
 from tracekit.replay.registry import named_policy
 
 if TYPE_CHECKING:
@@ -83,9 +84,10 @@ class PlanBasis:
         from tracekit.replay.engine.run import simulate
 
         if run.capacity not in self._clusters:
-            self._clusters[run.capacity] = resized(self.cluster, run.capacity, sample.begin_ms)
-        cluster = self._clusters[run.capacity]
+            made = resized(self.cluster, run.capacity, sample.begin_ms)
+            self._clusters[run.capacity] = replace(made, lendable=self.cluster.lendable)
         policy = named_policy(run.policy)
+        cluster = cluster_under(self._clusters[run.capacity], lends=policy.lends)
         mechanism = policy.mechanism(sample.jobs, cluster, self.models, self.seed)
         places = assign(sample.jobs, cluster)
         outcome = simulate(sample.jobs, cluster, places, mechanism, name=policy.label, rule=self.placement)

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import csv
+import math
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.characterize.occupancy import attempts_sql, most_held, running, tenants
+from tracekit.characterize.quotas import beside_use
 from tracekit.characterize.views import connect_with_views
 from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import duckdb
 
 
-__all__ = ["FROM_JOBS", "Capacity", "capacity"]
+__all__ = ["Capacity", "capacity"]
 
-_TABLES = ("nodes", "placements", "gpu_utilization", "capacity")
-FROM_JOBS = frozenset({"slurm"})
-"""Formats without a list of machines: their table of nodes holds those that jobs ran on, each with the most GPUs that
-jobs held there at one time, so that it observes and lists nothing."""
-
+_TABLES = ("nodes", "placements", "gpu_utilization", "capacity", "jobs", "attempts")
 _SOURCES = "choose 'listed', 'observed' or a CSV file with the columns node_id,gpu_count"
 
 
@@ -39,11 +41,13 @@ class Capacity:
     by_node: pl.DataFrame
     """node_id and gpu_count [GPUs], ordered by node_id; empty when the source states only totals."""
     alternatives: dict[str, int] = field(default_factory=dict)
-    """GPUs by each other source that the trace has [GPUs]."""
+    """GPUs by each other source that the trace has, by its `kind` [GPUs]."""
     note: str = ""
-    """The source of the number in words."""
+    """The source of the number in words, with the instant that it is of where it changes."""
     word: str = ""
-    """The same in a word or two: listed, stated, observed, or by which file."""
+    """The same in a word or two: listed, stated, quotas, observed, or by which file."""
+    kind: str = ""
+    """'listed' machines, a total that the source states ('stated'), the sum of 'quotas', 'observed', or 'file'."""
 
 
 @explain_damage()
@@ -56,8 +60,10 @@ def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capaci
         What to read: a Trace, or its folder.
     source : str or Path
         'listed': the node list where the source has one, or else the capacity table, of which the largest total over
-        time counts, summed over the clusters. 'observed': for each node the largest of what the list, the placements
-        and the telemetry show. Otherwise the path of a CSV file with the columns node_id and gpu_count.
+        time counts, summed over the clusters: the total that it states, or where there is none and no machine is
+        seen, the sum of the quotas of the VCs. 'observed': for each node the largest of what the list, the placements
+        and the telemetry show; where none is known, the most GPUs that the jobs of each cluster held at one time.
+        Otherwise the path of a CSV file with the columns node_id and gpu_count.
 
     Raises
     ------
@@ -66,34 +72,72 @@ def capacity(trace: Trace | str | Path, source: str | Path = "listed") -> Capaci
     """
     trace = Trace.of(trace)
     with connect_with_views(trace, also=_TABLES) as con:
-        derived = trace.manifest.format in FROM_JOBS
-        found = {c.source: c for c in (_listed(con, derived=derived), _observed(con, derived=derived)) if c is not None}
+        seen, listed = _seen_nodes(con), _listed(con, trace)
+        # Where machines are known, neither quotas nor what jobs hold at once say more.
+        most = {} if seen or listed else _most_held(con)
+        stated = listed or _stated(con, trace, most, machines=seen is not None)
+        found = {c.source: c for c in (stated, seen or _observed_in_use(most)) if c is not None}
     chosen = found.get(str(source))
     if chosen is None:
         if source in ("listed", "observed"):
             other = f"use '{next(iter(found))}'" if found else "give a CSV file with the columns node_id,gpu_count"
             raise UsageError(f"the trace has no {source} capacity", where=trace.path, hint=other)
         chosen = _from_file(Path(source))
-    others = {name: c.gpus for name, c in found.items() if name != chosen.source}
+    others = {c.kind: c.gpus for name, c in found.items() if name != chosen.source}
     return replace(chosen, alternatives=others)
 
 
-def _listed(con: duckdb.DuckDBPyConnection, *, derived: bool) -> Capacity | None:
-    nodes = _by_node(con, "listed").clear() if derived else _by_node(con, "listed")
-    if nodes.height:
-        rows = con.execute("SELECT count(*) FROM nodes WHERE gpu_count IS NULL").fetchall()
-        unknown = f"; {rows[0][0]} listed nodes state no GPUs" if rows[0][0] else ""
-        note = f"the node list, {nodes.height} nodes{unknown}"
-        return Capacity("listed", int(nodes["gpu_count"].sum()), nodes, note=note, word="listed")
-    rows = con.execute("SELECT cluster, gpus FROM cluster_gpus WHERE gpus IS NOT NULL ORDER BY cluster").fetchall()
-    if not rows:
+def _listed(con: duckdb.DuckDBPyConnection, trace: Trace) -> Capacity | None:
+    """Return the machines of the node list, of all exports in a Trace that grew; None where there is none."""
+    nodes = _by_node(con, "listed")
+    if not nodes.height:
         return None
-    parts = ", ".join(f"{cluster or 'unnamed cluster'} {gpus:g}" for cluster, gpus in rows)
-    note = f"the capacity table, largest total over time of each cluster: {parts}"
-    return Capacity("listed", round(sum(gpus for _, gpus in rows)), nodes, note=note, word="stated")
+    rows = con.execute("SELECT count(*) FROM nodes WHERE gpu_count IS NULL").fetchall()
+    unknown = f"; {rows[0][0]} listed nodes state no GPUs" if rows[0][0] else ""
+    grown = trace.manifest.additions
+    exports = f" that any of {len(grown) + 1} exports lists, the last added {grown[-1].created}" if grown else ""
+    note = f"the node list, {nodes.height} nodes{exports}{unknown}"
+    return Capacity("listed", int(nodes["gpu_count"].sum()), nodes, note=note, word="listed", kind="listed")
 
 
-def _observed(con: duckdb.DuckDBPyConnection, *, derived: bool) -> Capacity | None:
+def _stated(
+    con: duckdb.DuckDBPyConnection, trace: Trace, most: Mapping[str | None, float], *, machines: bool
+) -> Capacity | None:
+    """Return the totals of the capacity table, or the sum of its quotas where no machines are known."""
+    rows = con.execute(
+        "SELECT cluster, gpus, source, since, changes FROM cluster_gpus WHERE gpus IS NOT NULL ORDER BY cluster"
+    ).fetchall()
+    sources = {source for _, _, source, _, _ in rows}
+    if not rows or (machines and "quotas" in sources):
+        return None
+    parts, gpus = [], 0.0
+    for cluster, number, source, since, changes in rows:
+        gpus += number
+        remark = beside_use(number, most.get(cluster, 0)) if source == "quotas" else ""
+        when = f" from {_instant(trace, since)}" if changes else ""
+        parts.append(f"{cluster or 'unnamed cluster'} {number:g}{when}{f' ({remark})' if remark else ''}")
+    kind = "quotas" if "quotas" in sources else "stated"
+    changing = any(changes for *_, changes in rows)
+    what = {
+        "stated": "the stated total of each cluster",
+        "quotas": "the sum of the quotas of the VCs of each cluster, which are no machines",
+    }[kind]
+    if len(sources) > 1:
+        what += ", or its stated total"
+    word = {"stated": "largest stated total", "quotas": "largest sum of quotas"}[kind] if changing else kind
+    note = f"{what}{', at its largest' if changing else ''}: {', '.join(parts)}"
+    return Capacity("listed", round(gpus), _no_nodes(), note=note, word=word, kind=kind)
+
+
+def _instant(trace: Trace, time: datetime) -> str:
+    """Return a moment of a Trace [UTC] as the Trace counts time."""
+    if trace.manifest.time_base == "relative":
+        return f"day {(time - datetime(1970, 1, 1)).days}"
+    return f"{time:%Y-%m-%d %H:%M} UTC"
+
+
+def _seen_nodes(con: duckdb.DuckDBPyConnection) -> Capacity | None:
+    """Return the machines that placements or telemetry show; None where these name none."""
     # A list alone shows nothing.
     seen = con.execute("SELECT (SELECT count(*) FROM placements) + (SELECT count(*) FROM gpu_utilization)").fetchall()
     nodes = _by_node(con, "observed")
@@ -104,13 +148,35 @@ def _observed(con: duckdb.DuckDBPyConnection, *, derived: bool) -> Capacity | No
     note = (
         f"the largest of node list, placements and telemetry, {nodes.height} nodes; {raised} show more than is listed"
     )
-    if derived:
+    if not con.execute("SELECT listed FROM trace_nodes").fetchall()[0][0]:
         note = (
             f"the {nodes.filter(pl.col('gpu_count') > 0).height} machines on which jobs held GPUs, each with the most"
             " that they held there at one time;"
             " the source has no list of machines"
         )
-    return Capacity("observed", int(nodes["gpu_count"].sum()), nodes, note=note, word="observed")
+    return Capacity("observed", int(nodes["gpu_count"].sum()), nodes, note=note, word="observed", kind="observed")
+
+
+def _most_held(con: duckdb.DuckDBPyConnection) -> dict[str | None, float]:
+    """Return the most GPUs that the jobs of each cluster held at one time [GPUs]."""
+    groups = tenants(con)
+    ran, _ = running(con, attempts_sql(con), with_gpus=True)
+    return most_held(ran, groups)
+
+
+def _observed_in_use(most: Mapping[str | None, float]) -> Capacity | None:
+    """Return the most GPUs in use at one time, which no cluster has fewer of; None where none was held."""
+    gpus = sum(math.ceil(number) for number in most.values())
+    if not gpus:
+        return None
+    parts = ", ".join(f"{cluster} {number:g}" for cluster, number in most.items() if cluster is not None)
+    each = " of each cluster" if len(most) > 1 else ""
+    note = f"the most GPUs that the jobs{each} held at one time{f': {parts}' if each else ''}; no machine is known"
+    return Capacity("observed", gpus, _no_nodes(), note=note, word="observed", kind="observed")
+
+
+def _no_nodes() -> pl.DataFrame:
+    return pl.DataFrame(schema={"node_id": pl.String, "gpu_count": pl.Int64})
 
 
 def _by_node(con: duckdb.DuckDBPyConnection, column: str) -> pl.DataFrame:
@@ -136,6 +202,7 @@ def _from_file(path: Path) -> Capacity:
         frame,
         note=f"the file {path.name}, {len(counts)} nodes",
         word=f"by {path.name}",
+        kind="file",
     )
 
 

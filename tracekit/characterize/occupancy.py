@@ -19,7 +19,18 @@ if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
 
 
-__all__ = ["Spans", "Steps", "attempts_sql", "no_attempt_sql", "running", "spans", "tenants", "time_true", "window_us"]
+__all__ = [
+    "Spans",
+    "Steps",
+    "attempts_sql",
+    "most_held",
+    "no_attempt_sql",
+    "running",
+    "spans",
+    "tenants",
+    "time_true",
+    "window_us",
+]
 
 
 @dataclass(frozen=True)
@@ -264,3 +275,21 @@ def running(con: duckdb.DuckDBPyConnection, source: str, *, with_gpus: bool) -> 
     )
     kind = "attempts with GPUs" if with_gpus else "attempts"
     return found, [f"{lost:,} {kind} without a usable end do not run here"] if lost else []
+
+
+def most_held(ran: Spans, groups: pl.DataFrame) -> dict[str | None, float]:
+    """Return the most GPUs that the jobs of each cluster held at one time [GPUs], by its name.
+
+    Parameters
+    ----------
+    ran : Spans
+        When attempts ran, `code` a row of `groups`.
+    groups : polars.DataFrame
+        cluster and vc of each tenant (see `tenants`).
+    """
+    names = groups["cluster"].unique(maintain_order=True).to_list()
+    place = {name: number for number, name in enumerate(names)}
+    cluster = np.array([place[name] for name in groups["cluster"]], dtype=np.int64)
+    held = ran.with_gpus()
+    by_cluster = Spans(cluster[held.code], held.start, held.end, held.gpus).by_tenant(len(names))
+    return {name: float(steps.values.max(initial=0)) for name, steps in zip(names, by_cluster, strict=True)}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from tracekit.characterize.occupancy import Steps
+from tracekit.characterize.occupancy import Steps, window_us
 
 if TYPE_CHECKING:
     import duckdb
@@ -112,6 +112,8 @@ def free_nodes(
 ) -> tuple[dict[str | None, FreeNodes], list[str]]:
     """Return the free GPUs of the nodes of each cluster, and what had to be left out, one sentence each.
 
+    An attempt that still runs holds its GPUs to the last time of the trace.
+
     Parameters
     ----------
     con : DuckDB connection
@@ -123,17 +125,22 @@ def free_nodes(
         then, so that the state between the two can be looked at.
     """
     nodes = con.sql(f"""SELECT node_id, {capacity} AS gpus FROM node_gpus WHERE {capacity} > 0 ORDER BY node_id""").pl()
+    window = window_us(con)
     # Where a placement has times of its own, as each instance of a gang may, these count.
     held = con.sql(
-        """SELECT node_id, any_value(cluster) AS cluster, epoch_us(since) AS start, epoch_us(until) AS "end",
+        """SELECT node_id, any_value(cluster) AS cluster, epoch_us(since) AS start, until AS "end",
                   sum(gpu_count) AS gpus
            FROM (SELECT p.node_id, p.job_id, p.attempt, j.cluster, p.gpu_count,
-                        coalesce(p.start_time, a.start_time) AS since, coalesce(p.end_time, a.end_time) AS until
+                        coalesce(p.start_time, a.start_time) AS since,
+                        coalesce(
+                            epoch_us(p.end_time), epoch_us(a.end_time), CASE WHEN a.status = 'running' THEN $last END
+                        ) AS until
                  FROM placements AS p
                  INNER JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
                  INNER JOIN jobs AS j ON a.job_id = j.job_id)
-           WHERE until > since AND gpu_count > 0
-           GROUP BY node_id, since, until"""
+           WHERE until > epoch_us(since) AND gpu_count > 0
+           GROUP BY node_id, since, until""",
+        params={"last": window and window[1]},
     ).pl()
     unlisted = held.filter(~pl.col("node_id").is_in(nodes["node_id"].implode()))
     notes = (

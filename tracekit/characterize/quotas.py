@@ -13,13 +13,13 @@ from tracekit.errors import QueryError
 from tracekit.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import duckdb
 
     from tracekit.array_types import Floats, Ints
 
-__all__ = ["ALLOWED", "CLUSTER_GPUS", "OWNED", "QUOTA", "cluster_gpus", "quotas"]
+__all__ = ["ALLOWED", "CLUSTER_GPUS", "FAR_ABOVE", "OWNED", "QUOTA", "beside_use", "cluster_gpus", "quotas"]
 
 QUOTA = Param(
     "quota",
@@ -33,15 +33,18 @@ QUOTA = Param(
 CLUSTER_GPUS = Param(
     "gpus",
     0.0,
-    "GPUs that the cluster owns, for a trace of one cluster; 0: what the trace states, or else its node list",
+    "GPUs that the cluster has, for a trace of one cluster; 0: those of its node list, or else what the trace states",
 )
 """The parameter by which queries let the user say how large the cluster is."""
 
 ALLOWED = "quota: "
 """Start of the note on the source of the quotas of VCs."""
 
-OWNED = "what a cluster owns: "
-"""Start of the note on the source of a cluster's GPUs."""
+FAR_ABOVE = 0.5
+"""Part of the sum of the quotas below which the most GPUs in use at once makes that sum doubtful; our choice."""
+
+OWNED = "GPUs of a cluster: "
+"""Start of the note on the source of the number of a cluster's GPUs."""
 
 
 def quotas(
@@ -93,18 +96,19 @@ def cluster_gpus(
     means: Floats,
     starts: Ints,
     source: str,
+    held: Callable[[], Mapping[str | None, float]],
     gpus: float = 0,
 ) -> tuple[Floats, str]:
-    """Return what the cluster of each tenant owns in each interval, and a sentence that names the source.
+    """Return what the cluster of each tenant has in each interval, and a sentence that names the source.
 
-    The total that the trace states (a row of the capacity table without a VC) at the start of the interval; before its
-    first row, or without one, the sum over the VCs where their quotas are stated, at most what the node list has; else
-    the node list; else the sum of the proxies.
+    By the first of these that is known: the machines of the node list; the total that the trace states (a row of the
+    capacity table without a VC) at the start of the interval; the sum of the quotas of its VCs, before the first total
+    too; the most GPUs that its jobs held at one time.
 
     Parameters
     ----------
     con : DuckDB connection
-        Has the tables capacity and nodes, empty where the trace has none.
+        Has the tables capacity and nodes, empty where the trace has none, and trace_nodes.
     groups : polars.DataFrame
         cluster and vc of each tenant.
     means : float64 array, shape (tenants, intervals)
@@ -114,6 +118,8 @@ def cluster_gpus(
     source : str
         Of `means`: 'peak' and 'p95' ask for the sum of these proxies where the trace states no total, whatever the
         nodes have.
+    held : function () -> mapping
+        The most GPUs that the jobs of each cluster held at one time (see `most_held`); called only where it is needed.
     gpus : float
         The cluster's GPUs when they are given; 0 when not.
 
@@ -138,34 +144,68 @@ def cluster_gpus(
     table = con.sql(
         "SELECT cluster, vc, epoch_us(time) AS time, gpu_count FROM capacity WHERE gpu_count IS NOT NULL ORDER BY time"
     ).pl()
-    listed = con.sql("SELECT cluster, sum(gpu_count) AS gpus FROM nodes GROUP BY cluster").pl()
+    machines = con.sql("SELECT cluster, sum(gpu_count) AS gpus FROM nodes GROUP BY cluster").pl()
+    asked = source in {"auto", "capacity"}
     owned, sources = {}, []
     for cluster in clusters:
         own = table.filter(pl.col("cluster").eq_missing(cluster))
         totals = own.filter(pl.col("vc").is_null())
         # Nodes that name no cluster are those of the only one.
-        nodes = listed if len(clusters) == 1 else listed.filter(pl.col("cluster").eq_missing(cluster))
-        by_list = own.is_empty() and source in {"auto", "capacity"} and nodes["gpus"].is_not_null().any()
-        if by_list:
+        nodes = machines if len(clusters) == 1 else machines.filter(pl.col("cluster").eq_missing(cluster))
+        if asked and nodes["gpus"].sum():
             owned[cluster] = np.full(len(starts), float(nodes["gpus"].sum()))
-            sources.append("the GPUs of its node list")
+            sources.append(_machines(con))
+            continue
+        summed = _summed(means[(groups["cluster"].eq_missing(cluster)).to_numpy()])
+        by_quotas = asked and own.filter(pl.col("vc").is_not_null()).height
+        if asked and not by_quotas:
+            most = held().get(cluster, 0)
+            summed = np.full(len(starts), most or np.nan)
+        owned[cluster] = _over(totals, starts, summed)
+        if len(totals):
+            sources.append("a stated total")
+        elif by_quotas:
+            sources.append(_QUOTAS + _beside_use(summed, held().get(cluster, 0)))
+        elif asked:
+            sources.append(_MOST_HELD if held().get(cluster) else "unknown, since no job is known to have held any")
         else:
-            places = (groups["cluster"].eq_missing(cluster)).to_numpy()
-            summed = _summed(means[places])
-            stated = own.height and source in {"auto", "capacity"}
-            machines = float(nodes["gpus"].sum() or 0) if stated else 0
-            # Quotas may overlap, machines do not: a sum beyond them is no capacity.
-            beyond = bool(machines) and bool((summed > machines).any())
-            owned[cluster] = _over(totals, starts, np.minimum(summed, machines) if beyond else summed)
-            word = _AT_MOST if beyond else _OF_VCS if stated else "the sum of the proxies of its VCs"
-            sources.append("a stated total" if len(totals) else word)
+            sources.append("the sum of the proxies of its VCs")
     words = " or ".join(dict.fromkeys(sources)) or "unknown"
     found = np.stack([owned[c] for c in groups["cluster"]]) if owned else np.empty(means.shape)
     return found, f"{OWNED}{words}"
 
 
-_OF_VCS = "the stated sum over its VCs"
-_AT_MOST = "the stated sum over its VCs, at most the GPUs of its node list, which that sum exceeds"
+_QUOTAS = "the sum of the quotas of its VCs, which are no machines"
+_MOST_HELD = "the most GPUs that its jobs held at one time, observed, since the trace states no number"
+
+
+def _machines(con: duckdb.DuckDBPyConnection) -> str:
+    """Return what the GPUs of the table nodes are, in words."""
+    listed = con.execute("SELECT listed FROM trace_nodes").fetchall()[0][0]
+    return "the GPUs of its node list" if listed else "the most GPUs that jobs held on each machine, observed"
+
+
+def _beside_use(quotas: Floats, most: float) -> str:
+    """Return a remark on quotas whose sum does not go with what jobs held; '' where it does."""
+    remark = beside_use(float(np.nanmax(quotas, initial=0)), most)
+    return f" ({remark})" if remark else ""
+
+
+def beside_use(quotas: float, most: float) -> str:
+    """Return how a sum of quotas that is no capacity differs from use; '' where the two go together.
+
+    Parameters
+    ----------
+    quotas : float
+        The largest sum of the quotas through time [GPUs].
+    most : float
+        The most GPUs that jobs held at one time [GPUs].
+    """
+    if most > quotas:
+        return f"jobs held up to {counted(most, 'GPUs')} at one time, more than the quotas add up to"
+    if 0 < most < FAR_ABOVE * quotas:
+        return f"jobs never held more than {counted(most, 'GPUs')} at one time, far fewer than the quotas add up to"
+    return ""
 
 
 def _summed(means: Floats) -> Floats:

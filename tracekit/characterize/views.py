@@ -5,6 +5,7 @@ A query's connection holds, beside the tables of the Trace:
     trace_tables(name)                                      the tables that the Trace really has
     trace_capabilities(name, available, coverage, note)     what the manifest says it can answer
     trace_zone(timezone)                                    one row: the zone in which hours and days are read
+    trace_nodes(listed)                                     one row: whether its nodes are a list of machines
     one view for each file of queries/views/ whose tables exist
     the macro percentiles(x): the quantiles 0, 0.01, ..., 1 as a list
 """
@@ -29,7 +30,11 @@ if TYPE_CHECKING:
     from tracekit.characterize.query import Query
     from tracekit.trace import Trace
 
-__all__ = ["connect_with_views", "list_views"]
+__all__ = ["FROM_JOBS", "connect_with_views", "list_views"]
+
+FROM_JOBS = frozenset({"slurm"})
+"""Formats without a list of machines: their table of nodes holds those that jobs ran on, each with the most GPUs that
+jobs held there at one time, so that it observes and lists nothing."""
 
 
 def list_views() -> tuple[Query, ...]:
@@ -100,6 +105,8 @@ def _describe(con: duckdb.DuckDBPyConnection, trace: Trace) -> None:
     con.execute("CREATE TABLE trace_capabilities (name VARCHAR, available BOOLEAN, coverage DOUBLE, note VARCHAR)")
     con.execute("INSERT INTO trace_tables SELECT unnest(CAST(? AS VARCHAR[]))", [list(trace.tables)])
     con.execute("CREATE TABLE trace_zone AS SELECT CAST(? AS VARCHAR) AS timezone", [trace.timezone])
+    listed = trace.manifest.format not in FROM_JOBS
+    con.execute("CREATE TABLE trace_nodes AS SELECT CAST(? AS BOOLEAN) AS listed", [listed])
     rows = [(name, c.available, c.coverage, c.note) for name, c in sorted(trace.capabilities.items())]
     con.execute(
         "INSERT INTO trace_capabilities SELECT unnest(CAST(? AS VARCHAR[])), unnest(CAST(? AS BOOLEAN[])),"

@@ -86,6 +86,11 @@ class HiveD(Policy):
         ),
     )
 
+    @property
+    def lends(self) -> bool:
+        """Whether opportunistic jobs run on what VCs leave idle."""
+        return bool(self.parameters["opportunistic"] != "none")
+
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Cells:
         """Return the cells that follow from the quotas, and which jobs they are for."""
         p = self.parameters

@@ -255,6 +255,11 @@ class Policy(ABC):
         """
 
     @property
+    def lends(self) -> bool:
+        """Whether VCs may use what others leave of their quotas, and so nodes that the source divides among them."""
+        return False
+
+    @property
     def label(self) -> str:
         """The policy and the parameters that differ from their defaults, as on a command line."""
         other = [

@@ -83,6 +83,11 @@ class Kueue(Policy):
         ),
     )
 
+    @property
+    def lends(self) -> bool:
+        """Whether there is a cohort."""
+        return bool(self.parameters["cohort"])
+
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
         """Return cycles over the VCs."""
         p = self.parameters

@@ -54,6 +54,11 @@ class Limits(Policy):
         ),
     )
 
+    @property
+    def lends(self) -> bool:
+        """Whether VCs use what others leave."""
+        return bool(self.parameters["lend"] != "never")
+
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
         """Return turns by submission, and limits."""
         p = self.parameters

@@ -59,6 +59,11 @@ class Philly(Policy):
         ),
     )
 
+    @property
+    def lends(self) -> bool:
+        """A VC may exceed its quota while GPUs are idle."""
+        return True
+
     def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Tenants:
         """Return turns by use of the quota."""
         p = self.parameters

@@ -13,6 +13,7 @@ from tracekit.replay.assumptions.models import Models, load_models, used_assumpt
 from tracekit.replay.assumptions.speeds import spread_ppm
 from tracekit.replay.clusters.assignment import Assignment, assign
 from tracekit.replay.clusters.cluster import Cluster
+from tracekit.replay.clusters.nodes import cluster_under
 from tracekit.replay.engine.placement import RULES
 from tracekit.replay.native import kernel
 from tracekit.replay.registry import named_policy
@@ -140,35 +141,37 @@ class Scenario:
         kernel()  # says what is missing
         from tracekit.replay.engine.run import simulate
 
-        mechanism = policy.mechanism(self.jobs, self.cluster, self.models, self.seed)
+        cluster = cluster_under(self.cluster, lends=policy.lends)
+        assignment = self.assignment if cluster is self.cluster else assign(self.jobs, cluster)
+        mechanism = policy.mechanism(self.jobs, cluster, self.models, self.seed)
         outcome = simulate(
             self.jobs,
-            self.cluster,
-            self.assignment,
+            cluster,
+            assignment,
             mechanism,
             name=policy.label,
             rule=self.placement,
-            spread=spread_table(self.models, self.jobs, self.cluster),
+            spread=spread_table(self.models, self.jobs, cluster),
             trace=self.trace,
             log=log,
             progress=progress,
         )
         if outcome.energy_kwh is None:
-            energy = energy_kwh(self.jobs, self.cluster, outcome, self.models)
+            energy = energy_kwh(self.jobs, cluster, outcome, self.models)
             outcome = replace(outcome, energy_kwh=energy)
         summary = summarize(
             self.jobs,
-            self.cluster,
+            cluster,
             outcome,
             policy=policy.label,
             parameters=policy.parameters,
             placement=self.placement,
-            assumptions=self._assumptions(policy, outcome),
+            assumptions=self._assumptions(policy, outcome, cluster, assignment),
             measured=self.measured,
         )
         return ReplayResult(policy.label, self.jobs, outcome, summary)
 
-    def _assumptions(self, policy: Any, outcome: Outcome) -> dict[str, Any]:
+    def _assumptions(self, policy: Any, outcome: Outcome, cluster: Cluster, assignment: Assignment) -> dict[str, Any]:
         overhead = policy.parameters.get("overhead")
         found: dict[str, Any] = used_assumptions(
             self.models, (*policy.card.assumptions, "M7"), overhead and str(overhead)
@@ -176,9 +179,9 @@ class Scenario:
         found["utilization"] = utilization_assumption(self.jobs, self.models)
         if outcome.power is not None:
             found["power cap"] = power_cap_assumption(outcome)
-        found["cluster"] = {"title": "the cluster", "value": self.cluster.origin, "source": "the input"}
-        if self.assignment.notes:
-            found["groups"] = {"title": "groups", "value": " ".join(self.assignment.notes), "source": "the engine"}
+        found["cluster"] = {"title": "the cluster", "value": cluster.origin, "source": "the input"}
+        if assignment.notes:
+            found["groups"] = {"title": "groups", "value": " ".join(assignment.notes), "source": "the engine"}
         if outcome.notes:
             found["recorded"] = {
                 "title": "the recorded schedule",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tracekit.characterize.quotas import FAR_ABOVE
 from tracekit.report.answers import metrics
 from tracekit.text import count, counted, percent
 
@@ -43,14 +44,26 @@ def caveats(
     known = metrics(answers, "overview/summary", "queuing/gpu_time_held")
     held = known.get("held_share")
     if gpus and shown and capacity["used"] == "listed" and shown - gpus > _CLOSE * gpus:
-        text = (
-            "On some nodes jobs or telemetry show more GPUs than the source lists; with these the cluster has"
-            f" {count(shown)} GPUs instead of {count(gpus)}, and shares of the cluster are smaller"
-        )
-        if held is not None:
-            part = f"{percent(held)} of {count(gpus)} GPUs, or {percent(held * gpus / shown)} of {count(shown)}"
-            text += f": jobs held {part}"
+        if capacity["word"] == "listed":
+            text = (
+                "On some nodes jobs or telemetry show more GPUs than the source lists; with these the cluster has"
+                f" {count(shown)} GPUs instead of {count(gpus)}, and shares of the cluster are smaller"
+            )
+            if held is not None:
+                part = f"{percent(held)} of {count(gpus)} GPUs, or {percent(held * gpus / shown)} of {count(shown)}"
+                text += f": jobs held {part}"
+        else:
+            whose = "the quotas add up to" if "quotas" in capacity["word"] else "the source states"
+            text = (
+                f"At one time jobs held {count(shown)} GPUs, more than the {count(gpus)} that {whose}: one of the two"
+                " numbers is wrong, and shares of the cluster may be smaller"
+            )
         found.append(f"{text}.")
+    if gpus and shown and "quotas" in capacity["word"] and shown < FAR_ABOVE * gpus:
+        found.append(
+            f"The quotas add up to {count(gpus)} GPUs, and jobs never held more than {count(shown)} at one time: quotas"
+            " are no machines, and shares of the cluster may be larger."
+        )
     unused, nodes = _unused(guidelines)
     if unused and nodes and unused >= _IDLE * nodes:
         found.append(

@@ -17,7 +17,7 @@ from tracekit.answer import Answer, Unanswered
 from tracekit.characterize.published import release_of
 from tracekit.report.answers import answer_info, unanswered_info
 from tracekit.report.caveats import caveats
-from tracekit.report.gpu_totals import gpu_totals
+from tracekit.report.gpu_totals import capacity_label, gpu_totals
 from tracekit.report.headline import headline
 from tracekit.report.published import release_info
 from tracekit.report.quality import quality
@@ -109,6 +109,8 @@ def build_report(
         trace_facts(quality_info, times),
         load="queuing/cluster_timeline" in found,
         telemetry=telemetry_coverage(trace),
+        capacity=capacity_label(capacity),
+        last_submission=times["last_submission"],
         retried=any(a.params.get("rule") == "retried" for a in found.values()),
     )
     all_answers = [_unanswered_if_empty(a, facts) for a in all_answers]

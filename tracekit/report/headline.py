@@ -29,6 +29,7 @@ _CARDS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     ("users", "users", count, "who submitted a job"),
 )
 _LIMIT = 5
+_AT_MOST = "observed: there may be more"
 
 
 def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: str | None = None) -> list[Headline]:
@@ -52,7 +53,7 @@ def headline(answers: Mapping[str, Answer], capacity: CapacityInfo, telemetry: s
             cards.append({"label": words, "value": value, "unit": unit, "text": write(value), "note": remark})
     if capacity["gpus"]:
         others = "".join(f"; {count(n)} {_by(source)}" for source, n in capacity["alternatives"].items())
-        note = capacity["word"] + others
+        note = (_AT_MOST if capacity["word"] == "observed" else capacity["word"]) + others
         gpus = capacity["gpus"]
         cards.append({"label": "GPUs", "value": gpus, "unit": "GPUs", "text": count(gpus), "note": note})
     return cards[:_LIMIT]
@@ -83,4 +84,4 @@ def _remarks(answers: Mapping[str, Answer], known: Mapping[str, float], capacity
 
 
 def _by(source: str) -> str:
-    return f"as {source}" if source in {"listed", "observed"} else f"by {shorten(source)}"
+    return f"as {source}" if source in {"listed", "observed", "stated"} else f"by {shorten(source)}"

@@ -30,7 +30,7 @@ PLAN = Question(
     question="How long would jobs wait with more nodes, and with fewer?",
     rule=(
         "Days of the log are drawn into months, whole and with the weekday kept, and replayed in the twin of the"
-        f" cluster with more and with fewer nodes like those that there are. Waits are means over {_RESAMPLES} months; the"
+        f" cluster with more and with fewer nodes like those there are. Waits are means over {_RESAMPLES} months; the"
         f" interval holds those of {percent(interval_share(_RESAMPLES))} of them and does not hold how far the twin is"
         " from the log. The row 'recorded' is the log itself. 'tracekit plan' takes a target, the growth of the load,"
         " policies and costs."

@@ -171,7 +171,7 @@ class CapacityInfo(TypedDict):
     alternatives: dict[str, float]
     note: str
     word: str
-    """How the number is known: listed, stated, observed, or given in a file; '' where it is not known."""
+    """How the number is known: listed, stated, quotas, observed, or given in a file; '' where it is not known."""
 
 
 class GpuTotal(TypedDict):

@@ -77,7 +77,8 @@ def _about(answers: Mapping[str, Answer], capacity: CapacityInfo | None, when: T
 
     gpus = ""
     if capacity is not None and capacity["gpus"]:
-        gpus = f"{counted(capacity['gpus'], 'GPUs')} ({capacity['word']})"
+        least = "at least " if capacity["word"] == "observed" else ""
+        gpus = f"{least}{counted(capacity['gpus'], 'GPUs')} ({capacity['word']})"
     where = " with ".join(part for part in (of("nodes", "node"), gpus) if part)
     shared = of("vcs", "virtual cluster")
     several = known.get("clusters") or 1

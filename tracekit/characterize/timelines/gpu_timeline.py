@@ -1,14 +1,24 @@
-"""Running and waiting jobs and GPUs of each VC, and what its cluster owns, through time."""
+"""Running and waiting jobs and GPUs of each VC, and what its cluster has, through time."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
 from tracekit.answer import AnswerColumn, Param
-from tracekit.characterize.occupancy import Spans, attempts_sql, no_attempt_sql, running, spans, tenants, window_us
+from tracekit.characterize.occupancy import (
+    Spans,
+    attempts_sql,
+    most_held,
+    no_attempt_sql,
+    running,
+    spans,
+    tenants,
+    window_us,
+)
 from tracekit.characterize.quotas import CLUSTER_GPUS, QUOTA, cluster_gpus, quotas
 from tracekit.characterize.timeline import TimelineRows, TimelineTable
 from tracekit.errors import QueryError
@@ -79,7 +89,8 @@ def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | 
     number = len(groups)
     submitting = _submitting(con, edges)
     allowed = np.stack([steps.means(edges) for steps in stated])
-    owned, owner = cluster_gpus(con, groups, allowed, edges[:-1], str(params["quota"]), float(params["gpus"]))
+    most = cache(lambda: most_held(ran, groups))
+    owned, owner = cluster_gpus(con, groups, allowed, edges[:-1], str(params["quota"]), most, float(params["gpus"]))
     columns = {
         "running_jobs": ran.means(number, edges, np.ones(len(ran.code))),
         "pending_jobs": waited.means(number, edges, np.ones(len(waited.code))),
@@ -154,15 +165,16 @@ TIMELINE = TimelineTable(
         AnswerColumn("running_gpus", "GPUs", "mean number of GPUs held"),
         AnswerColumn("pending_gpus", "GPUs", "mean number of GPUs asked for by waiting jobs"),
         AnswerColumn("capacity_gpus", "GPUs", "mean number of GPUs that the VC may use; NULL when unknown"),
-        AnswerColumn("cluster_gpus", "GPUs", "what its cluster owns in the interval; NULL when unknown"),
+        AnswerColumn("cluster_gpus", "GPUs", "what its cluster has in the interval; NULL when unknown"),
         AnswerColumn("submitting", "true or false", "whether the interval ends by the last submission of the trace"),
     ),
     rule="""Means over each interval, weighted by time, so that running_gpus times the length of the interval is the
 GPU time held in it. Every VC has a row for every interval from the first to the last moment of the trace. An attempt
 that still runs, and a job that still waits, do so to the end of the trace; other unknown ends are left out and
-counted in a note. What a cluster owns is the total that the trace states, else the sum over its VCs where their quotas
-are stated, at most the GPUs of its node list, else the GPUs of its node list, else the sum of the proxies of its
-VCs. The log holds no jobs that came after the last submission, so later intervals show how its jobs run out and not how
-full the cluster was; where no interval ends by then, all count as submitting.""",
+counted in a note. What a cluster has are the GPUs of its node list, else the total that the trace states, else the sum
+of the quotas of its VCs where they are stated, else the most GPUs that its jobs held at one time; the note beside the
+result names the source. Quotas are no machines: where jobs held more than they add up to, or never half of it, the note
+says so. The log holds no jobs that came after the last submission, so later intervals show how its jobs run out and not
+how full the cluster was; where no interval ends by then, all count as submitting.""",
     compute=_compute,
 )

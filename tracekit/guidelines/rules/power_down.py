@@ -28,7 +28,7 @@ GROUP BY time
 ORDER BY time
 """
 """Every hour, the default step of free_gpus, up to the last submission: after it the log holds no new jobs, and nodes
-that run empty then are not idle ones."""
+that run empty then are not idle ones. Nodes of jobs that still run when the log ends are held."""
 
 
 def _find(evidence: Evidence) -> Finding:

@@ -59,6 +59,9 @@ class Cluster:
     """1 where a node is away before its first change (N,)."""
     origin: str
     """Where the cluster comes from, as results state it, such as 'nodes of the Trace'."""
+    lendable: bool = False
+    """Whether a policy that lends quotas may use the nodes of all domains as one: where they are divided because the
+    source says so, not because the user does."""
     without_gpus: int = 0
     """Nodes of the Trace that are left out because they have no GPUs."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["Node", "QuotaTable", "check_factor", "make_cluster", "repeated", "scaled_number", "shares_of"]
+__all__ = [
+    "Node",
+    "QuotaTable",
+    "check_factor",
+    "cluster_under",
+    "make_cluster",
+    "repeated",
+    "scaled_number",
+    "shares_of",
+]
 
 NO_TIMES = np.empty(0, dtype=np.int64)
 
@@ -48,7 +57,7 @@ class QuotaTable:
     gpus: NDArray[np.int64]
 
     @classmethod
-    def none(cls) -> QuotaTable:
+    def none(cls) -> Self:
         """Return the quotas of a cluster without tenants."""
         return cls([], NO_TIMES, np.empty((0, 0), dtype=np.int64))
 
@@ -85,6 +94,26 @@ def make_cluster(nodes: Sequence[Node], quotas: QuotaTable, origin: str) -> Clus
         change_up=np.array([up for _, _, up in moves], dtype=np.int8),
         absent=np.array([node.absent for node in ordered], dtype=np.int8),
         origin=origin,
+    )
+
+
+def cluster_under(cluster: Cluster, *, lends: bool) -> Cluster:
+    """Return the cluster as a policy uses it: with all nodes in one domain where it `lends` quotas and may do so."""
+    if not (lends and cluster.lendable and len(cluster.domains) > 1):
+        return cluster
+    order = np.lexsort((cluster.rack, cluster.model))  # stable: nodes alike keep their order
+    place = np.empty(cluster.nodes, dtype=np.int32)
+    place[order] = np.arange(cluster.nodes, dtype=np.int32)
+    columns = ("gpus", "model", "rack", "cpu_milli", "memory_mib", "absent")
+    return replace(
+        cluster,
+        node_id=[cluster.node_id[number] for number in order],
+        **{name: getattr(cluster, name)[order] for name in columns},
+        domain=np.zeros(cluster.nodes, dtype=np.int32),
+        domains=[""],
+        change_node=place[cluster.change_node],
+        origin=f"{cluster.origin}; the VCs share all nodes, since the policy lends quotas",
+        lendable=False,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +22,7 @@ from tracekit.replay.clusters.nodes import (
 )
 from tracekit.replay.jobs import naive_utc
 from tracekit.replay.part import checked_cluster
+from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,10 +33,15 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.trace import Trace
 
-__all__ = ["NODE_GPUS", "cluster_of_trace", "observed_cluster"]
+__all__ = ["NODE_GPUS", "PARTITIONED", "cluster_of_trace", "observed_cluster"]
 
 NODE_GPUS = 8
 """GPUs of a node where the trace does not state them."""
+
+PARTITIONED = frozenset({"helios"})
+"""Formats whose quotas are partitions: the VC owns these nodes, and jobs of others never run on them. Helios states
+whole nodes of each VC by day, which add up to the cluster, and its study replays each VC as a cluster of its own
+(SC'21)."""
 
 _EPOCH = dt.datetime(1970, 1, 1)
 
@@ -54,9 +60,9 @@ def cluster_of_trace(
     Its nodes are, by the first that the Trace has:
 
     - the table nodes, machines without GPUs left out;
-    - the table capacity: each VC has nodes of 8 GPUs, as many as its quota holds, and one smaller node for what is
-      left over; as quotas change, its last nodes leave and join. Not partitioned, the same is done with the sum of all
-      quotas, or with the cluster's total where no VC has a row;
+    - the table capacity: nodes of 8 GPUs, as many as the cluster's total holds, or where none is stated the sum of all
+      quotas, and one smaller node for what is left over; as the number changes, the last nodes leave and join. All VCs
+      share them. Partitioned, the same is done with the quota of each VC, whose nodes are its own;
     - what the log shows (see `observed_cluster`).
 
     Quotas are those of the table capacity. Where it has none they are estimated (D9): the GPUs that each VC held at
@@ -69,7 +75,9 @@ def cluster_of_trace(
     jobs : Jobs
         Its jobs; times of the cluster count from their origin.
     partitioned : bool, optional
-        Whether each VC is an isolated domain; by default where the nodes come from quotas of VCs.
+        Whether each VC is an isolated domain; by default where the nodes come from quotas that the source calls
+        partitions (`PARTITIONED`). Only then may a policy that lends quotas use the nodes of others
+        (`Cluster.lendable`).
     gpus : float, optional
         Multiplies the number of nodes of each group (halves up, at least one): the last are dropped, or all repeated in
         order. Quotas grow alike.
@@ -101,7 +109,8 @@ def cluster_of_trace(
         return replace(made, without_gpus=_nodes_without_gpus(trace, name))
     if total.gpus.max(initial=0) < 1:
         return observed_cluster(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=cluster)
-    divided = bool(stated.tenants) if partitioned is None else partitioned
+    by_source = bool(stated.tenants) and trace.manifest.format in PARTITIONED
+    divided = by_source if partitioned is None else partitioned
     if divided and not stated.tenants:
         raise UsageError(
             "the capacity of the Trace names no VC, so it cannot be partitioned",
@@ -115,7 +124,11 @@ def cluster_of_trace(
             for column, vc in enumerate(grown.tenants)
             for node in _nodes_of_quota(vc, grown.times, grown.gpus[:, column])
         ]
-        return _with_quotas(nodes, grown, trace, name, f"{NODE_GPUS}-GPU nodes of each VC from its quota", factor)
+        origin = f"{NODE_GPUS}-GPU nodes of each VC from its quota"
+        if partitioned is None:
+            origin += ", a partition by the source"
+        made = _with_quotas(nodes, grown, trace, name, origin, factor)
+        return replace(made, lendable=partitioned is None)
     whole = _grown(total.gpus, factor)
     nodes = _nodes_of_quota("", total.times, whole[:, 0])
     same = len(stated.times) == len(total.times) and np.array_equal(stated.gpus.sum(axis=1), total.gpus[:, 0])
@@ -124,7 +137,14 @@ def cluster_of_trace(
         # Nodes are scaled as wholes: quotas follow, so that they still sum to the capacity.
         rows = [shares_of(row, int(sum_)) for row, sum_ in zip(stated.gpus, whole[:, 0], strict=True)]
         quotas = QuotaTable(stated.tenants, stated.times, np.array(rows, dtype=np.int64))
-    return _with_quotas(nodes, quotas, trace, name, f"{NODE_GPUS}-GPU nodes from the capacity of the Trace", factor)
+    origin = f"{NODE_GPUS}-GPU nodes from the stated total of the Trace"
+    if total.of_quotas:
+        sum_, most = int(total.gpus.max()), held_gpus(trace, name).peak() if trace.has("jobs") else 0
+        origin = (
+            f"{NODE_GPUS}-GPU nodes from the sum of the quotas of the VCs, which share them; the quotas are no"
+            f" machines: they add up to {counted(sum_, 'GPUs')} at most, and jobs held up to {most:,} at one time"
+        )
+    return _with_quotas(nodes, quotas, trace, name, origin, factor)
 
 
 def observed_cluster(
@@ -136,6 +156,8 @@ def observed_cluster(
     cluster: str | None = None,
 ) -> Cluster:
     """Return a cluster as large as the most GPUs that the log's jobs held at one time, of everyone or of each VC.
+
+    Jobs that still run when the log ends are not replayed, and count as holding nothing.
 
     Its nodes have as many GPUs as a job had at most on one node, or 8 where that is unknown; as many nodes as hold the
     peak. Where the log has no interval, the jobs' largest gang counts. Quotas as in `cluster_of_trace` when estimated.
@@ -165,7 +187,7 @@ def observed_cluster(
         raise UsageError(
             "neither the tables nor the jobs of the Trace state any GPU", where=trace.path, hint="give a cluster file"
         )
-    origin = f"observed: the most GPUs held at one time in the log{', by VC' if partitioned else ''}; {sizes}"
+    origin = f"observed: the most GPUs that jobs that ended held at one time{', by VC' if partitioned else ''}; {sizes}"
     return _with_quotas(nodes, QuotaTable.none(), trace, name, origin, factor, held)
 
 
@@ -206,10 +228,18 @@ def _nodes_without_gpus(trace: Trace, cluster: str | None) -> int:
 _TEXTS = ("gpu_model", "rack", "vc")
 
 
-def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -> tuple[QuotaTable, QuotaTable]:
-    """Return the quotas of the VCs, and their sum, or the cluster's total where no VC has one."""
+@dataclass(frozen=True)
+class _Total(QuotaTable):
+    """GPUs of a whole cluster through time, one tenant ''."""
+
+    of_quotas: bool = False
+    """Whether they are the sum of quotas, since the source states no total."""
+
+
+def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -> tuple[QuotaTable, _Total]:
+    """Return the quotas of the VCs, and the cluster's total, or their sum where none is stated."""
     if not trace.has("capacity"):
-        return QuotaTable.none(), QuotaTable.none()
+        return QuotaTable.none(), _Total.none()
     table = (
         _own(trace.scan("capacity"), cluster)
         .select("vc", pl.col("time").cast(pl.Int64), pl.col("gpu_count").fill_nan(None).clip(0, 1e9).floor())
@@ -217,11 +247,11 @@ def _stated_quotas(trace: Trace, jobs: Jobs, cluster: str | None, load: float) -
         .collect()
     )
     vcs = _steps(table.filter(pl.col("vc").is_not_null()), jobs, load)
-    total = vcs
-    if not vcs.tenants:
-        total = _steps(table.with_columns(pl.col("vc").fill_null("")), jobs, load)
-    sums = total.gpus.sum(axis=1, keepdims=True) if total.tenants else total.gpus
-    return vcs, QuotaTable(total.tenants and [""], total.times, sums)
+    total = _steps(table.filter(pl.col("vc").is_null()).with_columns(vc=pl.lit("")), jobs, load)
+    if total.tenants:
+        return vcs, _Total(total.tenants, total.times, total.gpus)
+    sums = vcs.gpus.sum(axis=1, keepdims=True) if vcs.tenants else vcs.gpus
+    return vcs, _Total(vcs.tenants and [""], vcs.times, sums, of_quotas=True)
 
 
 def _steps(table: pl.DataFrame, jobs: Jobs, load: float) -> QuotaTable:

@@ -127,7 +127,7 @@ def _quotas(result: ReplayResult, policy: str, scenario: Scenario) -> str | None
     """Return whether a policy keeps quotas; None where there are no VCs, and for the log itself."""
     if result.policy == RECORDED or not scenario.jobs.tenants:
         return None
-    # Virtual clusters with nodes of their own keep them under every policy.
+    # Virtual clusters with nodes of their own keep them under every policy; one that lends knows them itself.
     own_nodes = any(scenario.cluster.domains)
     return "kept" if own_nodes or named_policy(policy).card.quotas else "ignored"
 

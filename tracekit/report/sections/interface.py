@@ -57,6 +57,10 @@ class TraceFacts:
     """Whether times are dates; they count from the start of the trace otherwise, which stands at 1970-01-01."""
     timezone: str = "UTC"
     """Time zone of dates and hours."""
+    capacity: str = "owned"
+    """What the number of GPUs of a cluster is: those that are owned, quotas, or the most in use that was observed."""
+    last_submission: str | None = None
+    """Time of the last submission (ISO); later rows show how the jobs of the log run out, not how full it is."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tracekit.report.lines import gpu_lines
@@ -47,7 +48,8 @@ def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     above = len({r["time"] for r in rows if (r["capacity_gpus"] or float("inf")) < r["running_gpus"] - 0.5})
     if above:
         text += (
-            f". In {counted(above, 'spans')} jobs held more GPUs than are owned: one of the two numbers is wrong there"
+            f". In {counted(above, 'spans')} jobs held more GPUs than {_have(facts)}: one of the two numbers is wrong"
+            " there"
         )
     worst = largest(rows, "pending_gpus")
     if worst is not None and worst["pending_gpus"] >= 1:
@@ -56,6 +58,24 @@ def timeline_finding(rows: list[Row], facts: TraceFacts) -> str | None:
             f" {count(round(worst['pending_gpus']))} GPUs, while jobs held {count(round(worst['running_gpus']))}"
         )
     return text + "."
+
+
+def _have(facts: TraceFacts) -> str:
+    return {"owned": "are owned", "quotas": "the quotas add up to"}.get(facts.capacity, f"were {facts.capacity}")
+
+
+def submitting(rows: list[Row], facts: TraceFacts) -> list[Row]:
+    """Return the rows of intervals that end by the last submission; all where none does, or none is known.
+
+    The log holds no jobs that came later, so that a mean over later rows counts GPUs as idle that its jobs only left.
+    """
+    moments = {r["time"]: local(r["time"], "UTC") for r in rows}
+    if facts.last_submission is None or len(moments) < 2:
+        return rows
+    step = min(b - a for a, b in pairwise(sorted(moments.values())))
+    last = local(facts.last_submission, "UTC")
+    ended = {time for time, moment in moments.items() if moment + step <= last}
+    return [r for r in rows if r["time"] in ended] if ended else rows
 
 
 def _fullest(rows: list[Row]) -> float:
@@ -78,7 +98,7 @@ def vc_timeline_finding(rows: list[Row], facts: TraceFacts) -> str:
     if len(rows) >= ROW_LIMIT:
         # A report holds only the first rows of a long result, which do not represent the whole time.
         return "The table shows the means of the first intervals, its file those of all."
-    means = _means(rows)
+    means = _means(submitting(rows, facts))
     most = max(means, key=lambda m: (m["running_gpus"], str(m["vc"])))
     text = f"{_who(most)} held most, {count(round(most['running_gpus'], 1))} GPUs on average"
     worst, peak = max(means, key=lambda m: (m["pending_gpus"], str(m["vc"]))), largest(rows, "pending_gpus")
@@ -135,24 +155,25 @@ def _minute(time: str, facts: TraceFacts) -> str:
 
 
 def timeline_chart(rows: list[Row], facts: TraceFacts) -> list[Panel]:
-    """Draw GPUs held, waited for and owned through time, one chart a cluster."""
+    """Draw GPUs held, waited for and there through time, one chart a cluster."""
     clusters = sorted({r["cluster"] for r in rows}, key=lambda c: (c is None, c or ""))
     drawn = []
     for cluster in clusters[:CLUSTERS]:
         own = [r for r in rows if r["cluster"] == cluster]
-        lines = {"running_gpus": "held", "pending_gpus": "waited for", "capacity_gpus": "owned"}
+        lines = {"running_gpus": "held", "pending_gpus": "waited for", "capacity_gpus": facts.capacity}
         top = max(max(r["running_gpus"], r["pending_gpus"]) for r in own)
         note = ""
         if top < FEW_HELD * max((r["capacity_gpus"] or 0 for r in own), default=0):
             # A line far above would press the others flat.
             del lines["capacity_gpus"]
-            note = "What is owned is not drawn: it is far above."
+            note = f"The line '{facts.capacity}' is not drawn: it is far above."
         drawn.append(gpu_lines(own, lines, facts, title=cluster or "" if len(clusters) > 1 else "", note=note))
     return drawn
 
 
-def fragmentation_finding(rows: list[Row], _: TraceFacts) -> str | None:
+def fragmentation_finding(rows: list[Row], facts: TraceFacts) -> str | None:
     """Say which share of the free GPUs a large gang could have used."""
+    rows = submitting(rows, facts)
     free = sum(r["free_gpus"] for r in rows)
     if not free:
         return "No GPU was free at any of the moments looked at." if rows else None

@@ -97,7 +97,7 @@ def tenants_finding(rows: list[Row], _: TraceFacts) -> str | None:
         return None
     kinds = {r.get("quotas") for r in known}
     if kinds != {"kept", "ignored"} or known[0]["policy"] == TWIN:
-        start = "Under every policy each VC keeps to its quota. " if kinds == {"kept"} else ""
+        start = "Every policy here goes by the quotas of the VCs. " if kinds == {"kept"} else ""
         if _incomparable(known):
             return f"{start}{_VC_NOT_TOLD}"
         worst, first = _worst(known)
