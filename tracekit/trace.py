@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
-__all__ = ["MANIFEST_NAME", "Trace", "connect_duckdb", "is_trace", "sql_text"]
+__all__ = ["MANIFEST_NAME", "Trace", "connect_duckdb", "cursor_of", "is_trace", "sql_text"]
 
 MANIFEST_NAME = "manifest.json"
 _REPORT = "report.json"
@@ -252,13 +252,27 @@ def connect_duckdb(memory_limit: str | None = None) -> duckdb.DuckDBPyConnection
     spill = Path(tempfile.gettempdir()) / f"tracekit-spill-{os.getpid()}"
     remove_when_interrupted(spill)
     con.execute(f"SET temp_directory = {sql_text(spill)}")
-    # Nothing in a query may reach the network, and stored times carry no zone.
-    con.execute("SET autoinstall_known_extensions = false")
-    con.execute("SET TimeZone = 'UTC'")
-    con.execute("SET enable_progress_bar = false")
+    con.execute("SET autoinstall_known_extensions = false")  # nothing in a query may reach the network
+    _set_own(con)
     if memory_limit is not None:
         try:
             con.execute(f"SET memory_limit = {sql_text(memory_limit)}")
         except duckdb.Error as error:
             raise UsageError(f"'{memory_limit}' is not a memory size", hint="write it like '2GB'") from error
     return con
+
+
+def cursor_of(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Return a second connection to the database of `con`, whose tables and views it sees.
+
+    What it makes for a moment is its own: temporary tables, and frames that are registered.
+    """
+    cursor = con.cursor()
+    _set_own(cursor)
+    return cursor
+
+
+def _set_own(con: duckdb.DuckDBPyConnection) -> None:
+    """Set what each connection to a database has for itself."""
+    con.execute("SET TimeZone = 'UTC'")  # stored times carry no zone
+    con.execute("SET enable_progress_bar = false")
