@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,6 +106,17 @@ class Trace:
     def timezone(self) -> str:
         """Zone in which hours of the day are read."""
         return self.manifest.timezone
+
+    @cached_property
+    def clusters(self) -> tuple[str, ...]:
+        """Names of the clusters that jobs were submitted to, in alphabetical order."""
+        import polars as pl
+
+        if not self.has("jobs"):
+            return ()
+        # One column is cheap even for millions of jobs.
+        names = self.scan("jobs").select(pl.col("cluster").drop_nulls().unique().sort()).collect(engine="streaming")
+        return tuple(str(name) for name in names.to_series().to_list())
 
     def has(self, table: str) -> bool:
         """Return whether the Trace has the table."""

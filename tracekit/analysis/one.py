@@ -131,6 +131,7 @@ def analyze_into(
             workload=workload,
             replay=found.replay,
             guidelines=found.guidelines,
+            session=evidence.session,
         )
         write_report(staged.path, report)
         if settings.pdf:

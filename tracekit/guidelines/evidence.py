@@ -25,7 +25,7 @@ class Evidence:
 
     def __init__(self, trace: Trace, memory_limit: str | None = None) -> None:
         self.trace = trace
-        self._session = Session(trace, memory_limit)
+        self.session = Session(trace, memory_limit)
         self._answers: dict[tuple[str, tuple[tuple[str, object], ...]], Answer] = {}
 
     def lacks(self, tables: tuple[str, ...], needs: tuple[str, ...]) -> list[str]:
@@ -91,4 +91,4 @@ class Evidence:
         missing = lacks(query, self.trace)
         if missing:
             raise LackingError(*missing)
-        return answer_query(self.trace, query, params, session=self._session, sandbox=False)
+        return answer_query(self.trace, query, params, session=self.session, sandbox=False)
