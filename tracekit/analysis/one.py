@@ -98,6 +98,7 @@ def analyze_into(
 ) -> Analysis:
     """Analyse one source into `out`; `shown` is where the user will find that folder in the end."""
     from tracekit.guidelines.evidence import Evidence
+    from tracekit.report.bundle import start_bundle
     from tracekit.report.data import build_report
     from tracekit.report.pdf import find_browser, print_pdf
     from tracekit.report.write import PAGE, write_report
@@ -113,6 +114,7 @@ def analyze_into(
         changed = compare_with_other(
             trace, staged.path, settings, lambda path, place: _trace_at(place, path, settings, progress), progress
         )
+        start_bundle()  # which takes a second, while the queries run
         capacity = capacity_of(trace, settings.capacity, progress)
         evidence = Evidence(trace, settings.memory_limit)
         with Fitting(trace, staged.path, settings, progress) as fitting:
