@@ -37,7 +37,8 @@ def minimize(
         Options of scipy.optimize.minimize(method="L-BFGS-B").
     """
     # Imported here: it takes a third of a second, and pages that show a fit made elsewhere import this package too.
-    from scipy.optimize import minimize as descend
+    from scipy import optimize
 
+    descend: Any = optimize.minimize  # scipy's types want a constant for `jac`
     found = descend(fall, begin, jac=gradient, method="L-BFGS-B", bounds=bounds, options=options)
     return float(found.fun), np.asarray(found.x, float)
