@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tracekit.characterize import answer_query, session
+from tracekit.characterize import answer_query
 from tracekit.characterize.query import Query
 from tracekit.characterize.session import Session
+from tracekit.characterize.views import connect_with_views
 from tracekit.errors import QueryError
 
 if TYPE_CHECKING:
@@ -28,13 +29,12 @@ def trace(make_trace: MakeTrace) -> Trace:
 def set_up(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Note the tables that are made empty, each time that a database is set up."""
     noted: list[list[str]] = []
-    connect = session.connect_with_views
 
     def counted(trace: Trace, *, also: list[str], memory_limit: str | None) -> Any:
         noted.append(also)
-        return connect(trace, also=also, memory_limit=memory_limit)
+        return connect_with_views(trace, also=also, memory_limit=memory_limit)
 
-    monkeypatch.setattr(session, "connect_with_views", counted)
+    monkeypatch.setattr("tracekit.characterize.session.connect_with_views", counted)
     return noted
 
 
