@@ -132,3 +132,9 @@ def test_a_manifest_comes_back_as_it_was_written(tmp_path: Path, trace: Trace) -
     (tmp_path / "manifest.json").write_bytes(manifest.to_json())
     assert Manifest.read(tmp_path / "manifest.json") == manifest
     assert (manifest.records, manifest.rejected) == (3, 1)
+
+
+def test_clusters_are_those_of_the_jobs_in_order(make_trace: Callable[..., Trace]) -> None:
+    jobs = [{"job_id": str(i), "cluster": name} for i, name in enumerate(("b", None, "a", "b"))]
+    assert make_trace(jobs=jobs).clusters == ("a", "b")
+    assert make_trace(nodes=[{"node_id": "n"}]).clusters == ()

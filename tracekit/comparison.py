@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tracekit.characterize import Query
+    from tracekit.characterize.session import Session
     from tracekit.report.compare_structure import ComparedAnswer, Comparison, Missing, UnansweredByAll
 
 __all__ = ["ComparisonFiles", "compare"]
@@ -222,6 +223,7 @@ def _compare(
 ) -> Comparison:
     """Ask every trace every query, write the tables, and return what compare.json holds."""
     from tracekit.characterize.published import compare_published
+    from tracekit.characterize.session import Session
     from tracekit.report.compare import compared, described, long_table, sections
     from tracekit.report.compare_structure import COMPARE_SCHEMA_VERSION
     from tracekit.report.data import creation_time
@@ -229,9 +231,10 @@ def _compare(
 
     answered: list[ComparedAnswer] = []
     missing: list[UnansweredByAll] = []
+    sessions = {name: Session(trace, memory_limit) for name, trace in traces.items()}
     progress.stage("asking", len(queries))
     for query in queries:
-        answers = {name: _ask(trace, query, memory_limit, progress) for name, trace in traces.items()}
+        answers = {name: _ask(trace, query, sessions[name], progress) for name, trace in traces.items()}
         progress.advance(1)
         found = {name: answer for name, answer in answers.items() if isinstance(answer, Answer)}
         if not found:
@@ -244,7 +247,7 @@ def _compare(
             continue
         file = f"tables/{query.name}.csv"
         published = {
-            name: compare_published(traces[name], answer, memory_limit=memory_limit) if query.shipped else []
+            name: compare_published(traces[name], answer, sessions[name]) if query.shipped else []
             for name, answer in found.items()
         }
         _write_csv(long_table(found, published), folder, file)
@@ -262,7 +265,7 @@ def _compare(
     }
 
 
-def _ask(trace: Trace, query: Query, memory_limit: str | None, progress: Progress) -> Answer | Unanswered:
+def _ask(trace: Trace, query: Query, session: Session, progress: Progress) -> Answer | Unanswered:
     """Return the answer of a trace to a query, or why there is none."""
     from tracekit.characterize import answer_query, lacks
 
@@ -272,7 +275,7 @@ def _ask(trace: Trace, query: Query, memory_limit: str | None, progress: Progres
         stated = [r for r in reasons if not r.startswith("The trace has no table")]
         return query.unanswered(*(stated or reasons))
     try:
-        return answer_query(trace, query, memory_limit=memory_limit)
+        return answer_query(trace, query, session=session)
     except (DamagedTraceError, UsageError):
         raise  # the Trace, or the user's --memory-limit, not this query
     except TracekitError as error:

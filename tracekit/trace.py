@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
-__all__ = ["MANIFEST_NAME", "Trace", "connect_duckdb", "is_trace", "sql_text"]
+__all__ = ["MANIFEST_NAME", "Trace", "connect_duckdb", "cursor_of", "is_trace", "sql_text"]
 
 MANIFEST_NAME = "manifest.json"
 _REPORT = "report.json"
@@ -105,6 +106,17 @@ class Trace:
     def timezone(self) -> str:
         """Zone in which hours of the day are read."""
         return self.manifest.timezone
+
+    @cached_property
+    def clusters(self) -> tuple[str, ...]:
+        """Names of the clusters that jobs were submitted to, in alphabetical order."""
+        import polars as pl
+
+        if not self.has("jobs"):
+            return ()
+        # One column is cheap even for millions of jobs.
+        names = self.scan("jobs").select(pl.col("cluster").drop_nulls().unique().sort()).collect(engine="streaming")
+        return tuple(str(name) for name in names.to_series().to_list())
 
     def has(self, table: str) -> bool:
         """Return whether the Trace has the table."""
@@ -252,13 +264,27 @@ def connect_duckdb(memory_limit: str | None = None) -> duckdb.DuckDBPyConnection
     spill = Path(tempfile.gettempdir()) / f"tracekit-spill-{os.getpid()}"
     remove_when_interrupted(spill)
     con.execute(f"SET temp_directory = {sql_text(spill)}")
-    # Nothing in a query may reach the network, and stored times carry no zone.
-    con.execute("SET autoinstall_known_extensions = false")
-    con.execute("SET TimeZone = 'UTC'")
-    con.execute("SET enable_progress_bar = false")
+    con.execute("SET autoinstall_known_extensions = false")  # nothing in a query may reach the network
+    _set_own(con)
     if memory_limit is not None:
         try:
             con.execute(f"SET memory_limit = {sql_text(memory_limit)}")
         except duckdb.Error as error:
             raise UsageError(f"'{memory_limit}' is not a memory size", hint="write it like '2GB'") from error
     return con
+
+
+def cursor_of(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Return a second connection to the database of `con`, whose tables and views it sees.
+
+    What it makes for a moment is its own: temporary tables, and frames that are registered.
+    """
+    cursor = con.cursor()
+    _set_own(cursor)
+    return cursor
+
+
+def _set_own(con: duckdb.DuckDBPyConnection) -> None:
+    """Set what each connection to a database has for itself."""
+    con.execute("SET TimeZone = 'UTC'")  # stored times carry no zone
+    con.execute("SET enable_progress_bar = false")

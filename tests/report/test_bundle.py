@@ -24,12 +24,12 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(vl_convert, "javascript_bundle", small)
     # Another memory: that of the real bundle is for the other tests.
-    monkeypatch.setattr(bundle, "vega_bundle", functools.cache(bundle.vega_bundle.__wrapped__))
+    monkeypatch.setattr(bundle, "start_bundle", functools.cache(bundle.start_bundle.__wrapped__))
     return calls
 
 
 def _fresh() -> str:
-    bundle.vega_bundle.cache_clear()
+    bundle.start_bundle.cache_clear()
     return bundle.vega_bundle()
 
 
@@ -68,3 +68,21 @@ def test_a_cache_folder_that_cannot_be_written_is_not_used(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert _fresh() == _fresh()
     assert len(made) == 2
+
+
+def test_a_bundle_that_was_begun_is_not_made_again(
+    made: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    bundle.start_bundle.cache_clear()
+    begun = bundle.start_bundle()
+    assert bundle.vega_bundle() == begun.result()
+    assert len(made) == 1
+
+
+def test_an_error_waits_until_the_page_needs_the_bundle(monkeypatch: pytest.MonkeyPatch, made: list[str]) -> None:
+    monkeypatch.setattr(bundle, "_bundle", lambda: 1 // 0)
+    bundle.start_bundle.cache_clear()
+    bundle.start_bundle()
+    with pytest.raises(ZeroDivisionError):
+        bundle.vega_bundle()

@@ -10,7 +10,7 @@ import pytest
 from tracekit import resources
 from tracekit.characterize import list_queries
 from tracekit.report.amounts import amounts
-from tracekit.report.charts import bars, class_colours, class_legend, status_colours, status_legend
+from tracekit.report.charts import bars, class_colours, class_legend, data, status_colours, status_legend
 from tracekit.report.page import chart_payload
 from tracekit.report.sections.interface import panels
 
@@ -300,3 +300,15 @@ def test_colours_can_be_told_from_the_paper(mode: str) -> None:
     for name, value in colours.items():
         if name.startswith(("series-", "class-", "status-")):
             assert _contrast(value, colours["paper"]) >= 3, name
+
+
+def test_the_rows_of_a_chart_are_shared_by_its_copies() -> None:
+    row = {"x": 1}
+    copied = data([row]).copy()
+    assert copied.to_dict() == {"values": [{"x": 1}]}
+    assert copied["values"][0] is row
+
+
+def test_datasets_of_a_specification_are_lists() -> None:
+    _, spec, _ = _one("overview/job_size", [{"gpu_class": "1", "jobs": 1, "jobs_share": 1.0, "gpu_hours_share": 1.0}])
+    assert [type(rows) for rows in spec["datasets"].values()] == [list]

@@ -14,6 +14,7 @@ from tracekit.analysis.steps import error_text, write_answers
 from tracekit.errors import DamagedTraceError, TracekitError
 from tracekit.interruption import end_process, register_cleanup, unregister_cleanup
 from tracekit.outputs import output_errors
+from tracekit.report.structure import WORKLOAD
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -67,7 +68,7 @@ class Fitting:
             The disk is full, or the folder cannot be written.
         """
         from tracekit.fit.api import fit
-        from tracekit.report.fit_answers import FITTED, WORKLOAD, fitted_answers
+        from tracekit.report.fit_answers import FITTED, fitted_answers
 
         info: WorkloadInfo = {"file": None, "reason": None, "seed": 0, "bootstrap_replicates": _REPLICATES}
         if not self._settings.fit:
@@ -94,8 +95,6 @@ class Fitting:
 
     def _start(self) -> None:
         """Run `tracekit fit` of this very package, wherever Python would look for one."""
-        from tracekit.report.fit_answers import WORKLOAD
-
         home = str(Path(__file__).parents[2])
         paths = os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 -- closed at the end of the block
@@ -121,7 +120,6 @@ class Fitting:
             The process failed.
         """
         from tracekit.fit.model import WorkloadModel
-        from tracekit.report.fit_answers import WORKLOAD
 
         self._progress.stage("fitting")
         code = process.wait()

@@ -98,9 +98,8 @@ def analyze_into(
 ) -> Analysis:
     """Analyse one source into `out`; `shown` is where the user will find that folder in the end."""
     from tracekit.guidelines.evidence import Evidence
-    from tracekit.report.data import build_report
+    from tracekit.report.bundle import start_bundle
     from tracekit.report.pdf import find_browser, print_pdf
-    from tracekit.report.write import PAGE, write_report
 
     if settings.replay_jobs < 0:
         raise UsageError("is below 0", where="replay_jobs", hint="give a number of jobs; 0 replays none")
@@ -115,11 +114,16 @@ def analyze_into(
         changed = compare_with_other(
             trace, staged.path, settings, lambda path, place: _trace_at(place, path, settings, progress), progress
         )
-        capacity = capacity_of(trace, settings.capacity, progress)
+        start_bundle()  # which takes a second, while the queries run
         evidence = Evidence(trace, settings.memory_limit)
         with Fitting(trace, staged.path, settings, progress) as fitting:
+            capacity = capacity_of(trace, settings.capacity, progress)
             answers = ask(evidence, staged.path, progress, capacity)
             found = advise(evidence, staged.path, real_path(source).name, settings, progress)
+            # What draws the page takes long to import, and the fit may still be running.
+            from tracekit.report.data import build_report
+            from tracekit.report.write import PAGE, write_report
+
             fits, workload = fitting.answers()
         answers += [*fits, *found.answers, *changed]
         progress.stage("writing the report")
@@ -133,6 +137,7 @@ def analyze_into(
             workload=workload,
             replay=found.replay,
             guidelines=found.guidelines,
+            session=evidence.session,
         )
         write_report(staged.path, report)
         if settings.pdf:

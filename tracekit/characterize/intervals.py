@@ -43,22 +43,22 @@ def with_intervals(frame: pl.DataFrame, intervals: tuple[Interval, ...]) -> pl.D
 
 
 def _proportion(share: Floats, n: Floats) -> tuple[Floats, Floats]:
-    from scipy.stats import beta
+    from scipy.special import betaincinv
 
     tail = (1 - CONFIDENCE) / 2
     hits = np.round(share * n)
     usable = np.isfinite(hits) & (n > 0)
     low, high = np.full(len(n), np.nan), np.full(len(n), np.nan)
     k, m = hits[usable], n[usable]
-    low[usable] = np.where(k > 0, beta.ppf(tail, k, m - k + 1), 0.0)
-    high[usable] = np.where(k < m, beta.ppf(1 - tail, k + 1, m - k), 1.0)
+    low[usable] = np.where(k > 0, betaincinv(k, m - k + 1, tail), 0.0)
+    high[usable] = np.where(k < m, betaincinv(k + 1, m - k, 1 - tail), 1.0)
     return low, high
 
 
 def _median(quantiles: pl.Series, n: Floats) -> tuple[Floats, Floats]:
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
-    reach = norm.ppf((1 + CONFIDENCE) / 2) / 2
+    reach = ndtri((1 + CONFIDENCE) / 2) / 2
     low, high = np.full(len(n), np.nan), np.full(len(n), np.nan)
     grid = np.linspace(0, 1, GRID)
     for row, values in enumerate(quantiles.to_list()):

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
-import polars as pl
-
 from tracekit import resources
 from tracekit.characterize.published_cells import measure
 from tracekit.characterize.published_value import PublishedValue, conditions
@@ -31,7 +29,10 @@ from tracekit.errors import DamagedTraceError, TracekitError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import polars as pl
+
     from tracekit.answer import Answer
+    from tracekit.characterize.session import Session
     from tracekit.trace import Trace
 
 __all__ = [
@@ -135,7 +136,7 @@ def release_of(trace: Trace) -> Release | None:
     entry = _releases().get(trace.manifest.format)
     if entry is None or not trace.has("jobs"):
         return None
-    clusters, names = entry.get("clusters", {}), _clusters(trace)
+    clusters, names = entry.get("clusters", {}), trace.clusters
     cluster = names[0] if len(names) == 1 and names[0] in clusters else ""
     jobs = clusters[cluster] if cluster else entry["jobs"]
     jobs = next((n for option, n in entry.get("options", {}).items() if _made_with(trace, option)), jobs)
@@ -149,15 +150,10 @@ def release_of(trace: Trace) -> Release | None:
     return Release(title, cluster, jobs, public, note)
 
 
-def compare_published(
-    trace: Trace,
-    answer: Answer,
-    *,
-    memory_limit: str | None = None,
-) -> list[PublishedComparison]:
+def compare_published(trace: Trace, answer: Answer, session: Session | None = None) -> list[PublishedComparison]:
     """Return the published numbers that a query measures, each with the measured one.
 
-    A number that needs other parameters has the query run once more.
+    A number that needs other parameters has the query run once more, in `session` where one is given.
     """
     release = release_of(trace)
     if release is None:
@@ -166,7 +162,7 @@ def compare_published(
     defaults = {p.name: p.default for p in query.params}
     used = {name: answer.params.get(name, default) for name, default in defaults.items()}
     frames: dict[str, pl.DataFrame | None] = {_spelled(used): answer.frame}
-    clusters = set(_clusters(trace))
+    clusters = set(trace.clusters)
     found = []
     for number in list_published(trace.manifest.format):
         if number.query != query.name or not _applies(number, release, trace, clusters):
@@ -174,16 +170,16 @@ def compare_published(
         wanted = dict(pair.split("=", 1) for pair in number.params.split(";") if pair)
         key = _spelled({**defaults, **wanted})
         if key not in frames:
-            frames[key] = _ask(trace, query.name, wanted, memory_limit)
+            frames[key] = _ask(trace, query.name, wanted, session)
         asked = frames[key]
         measured = None if asked is None else measure(asked, number)
         found.append(PublishedComparison(number, measured))
     return found
 
 
-def _ask(trace: Trace, name: str, params: dict[str, str], memory_limit: str | None) -> pl.DataFrame | None:
+def _ask(trace: Trace, name: str, params: dict[str, str], session: Session | None) -> pl.DataFrame | None:
     try:
-        return answer_query(trace, name, params, memory_limit=memory_limit).frame
+        return answer_query(trace, name, params, session=session).frame
     except DamagedTraceError:
         raise
     except TracekitError:
@@ -209,9 +205,3 @@ def _made_with(trace: Trace, option: str) -> bool:
     if name.endswith("!"):
         return trace.manifest.options.get(name[:-1]) != value
     return trace.manifest.options.get(name) == value
-
-
-def _clusters(trace: Trace) -> list[str]:
-    """Return the names of the clusters; reading one column of the jobs is cheap even for millions."""
-    names = trace.scan("jobs").select(pl.col("cluster").drop_nulls().unique().sort()).collect(engine="streaming")
-    return [str(name) for name in names.to_series().to_list()]

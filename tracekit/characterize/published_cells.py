@@ -51,11 +51,11 @@ def _ratio(part: float, whole: float) -> float | None:
 
 def _where(frame: pl.DataFrame, text: str) -> pl.DataFrame | None:
     """Return the rows that fulfil every condition; None when the result lacks a column."""
-    for name, op, value in conditions(text):
-        if name not in frame.columns:
-            return None
-        frame = frame.filter(_condition(frame[name], op, value))
-    return frame
+    asked = conditions(text)
+    if any(name not in frame.columns for name, _, _ in asked):
+        return None
+    kept = [_condition(frame[name], op, value) for name, op, value in asked]
+    return frame.filter(*kept) if kept else frame
 
 
 _EQUAL = 1e-9

@@ -11,8 +11,8 @@ from tracekit.characterize.intervals import with_intervals
 from tracekit.characterize.parameters import bind_params
 from tracekit.characterize.query import Query
 from tracekit.characterize.sandbox import lies_in_trace, lock
+from tracekit.characterize.session import Session
 from tracekit.characterize.timeline import timelines_in
-from tracekit.characterize.views import connect_with_views
 from tracekit.damage import explain_damage
 from tracekit.errors import QueryError
 from tracekit.trace import Trace
@@ -25,16 +25,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.answer import Value
-    from tracekit.characterize.timeline import TimelineRows, TimelineTable
 
-__all__ = ["TimelineKey", "answer_query", "lacks", "run_query"]
-
-
-TimelineKey = tuple[str, tuple[tuple[str, int | float | str], ...]]
-"""A timeline's name and the values of its parameters."""
-
-_CACHED_ROWS = 1_000_000
-"""Most rows of a timeline that is kept for the next query."""
+__all__ = ["answer_query", "lacks", "run_query"]
 
 
 def lacks(query: Query, trace: Trace) -> list[str]:
@@ -75,7 +67,7 @@ def answer_query(
     params: Mapping[str, object] | None = None,
     *,
     memory_limit: str | None = None,
-    computed: dict[TimelineKey, TimelineRows] | None = None,
+    session: Session | None = None,
     sandbox: bool | None = None,
 ) -> Answer:
     """Answer a query.
@@ -91,8 +83,8 @@ def answer_query(
         Values of the query's parameters; the others keep their defaults. They are bound, never pasted.
     memory_limit : str, optional
         Most memory DuckDB may use before it spills to disk, such as '2GB'.
-    computed : dict, optional
-        Cache of small timelines of this trace, for the next query that uses them with the same parameters.
+    session : Session, optional
+        What this query shares with others of the same Trace, memory limit included; a sandboxed query shares nothing.
     sandbox : bool, optional
         Let the SQL read the tables of the Trace and nothing else: no other file, no network. By default only where the
         SQL file lies in the folder of a Trace, since it came with that. Set it to True to run SQL written by others, as
@@ -118,12 +110,14 @@ def answer_query(
     values = bind_params(query, params or {}, in_sql, trace, timelines)
     also = {*query.also, *query.one_of, *(table for timeline in timelines for table in timeline.also)}
     notes: list[str] = []
-    with connect_with_views(trace, also=sorted(also), memory_limit=memory_limit) as con:
+    locked = sandbox or (sandbox is None and not query.shipped and lies_in_trace(query.path))
+    shared = Session(trace, memory_limit) if session is None or locked else session
+    with shared.connect(also) as con:
         for timeline in timelines:
-            found = _timeline(con, timeline, values, {} if computed is None else computed)
+            found = shared.timeline(con, timeline, values)
             con.register(timeline.name, found.frame.to_arrow())
             notes += [note for note in found.notes if note not in notes]
-        if sandbox or (sandbox is None and not query.shipped and lies_in_trace(query.path)):
+        if locked:
             lock(con, trace)
         frame = _answer(con, query, {name: values[name] for name in sorted(in_sql)}, trace)
     shown = frame
@@ -135,23 +129,6 @@ def answer_query(
             raise QueryError(what, where=query.path)
     covered = {name: trace.capabilities[name].coverage for name in query.needs}
     return Answer(query, shown, values, tuple(notes), _intervals(frame, query), covered)
-
-
-def _timeline(
-    con: duckdb.DuckDBPyConnection,
-    timeline: TimelineTable,
-    values: dict[str, Value],
-    computed: dict[TimelineKey, TimelineRows],
-) -> TimelineRows:
-    """Return the rows of a timeline, from the cache where it has them."""
-    params = {param.name: values[param.name] for param in timeline.params}
-    key = (timeline.name, tuple(sorted(params.items())))
-    if key in computed:
-        return computed[key]
-    found = timeline.compute(con, params)
-    if found.frame.height <= _CACHED_ROWS:
-        computed[key] = found
-    return found
 
 
 def _intervals(frame: pl.DataFrame, query: Query) -> pl.DataFrame | None:
@@ -190,7 +167,6 @@ def _answer(con: duckdb.DuckDBPyConnection, query: Query, values: dict[str, Valu
     import duckdb
 
     try:
-        # A cursor would lose the connection's time zone; this one serves a single query anyway.
         frame: pl.DataFrame = con.sql(query.sql, params=values or None).pl()
     except duckdb.OutOfMemoryException as error:
         raise QueryError("ran out of memory", where=query.path, hint="raise --memory-limit") from error

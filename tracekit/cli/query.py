@@ -91,13 +91,14 @@ def _show_published(trace: Trace, name: str, answer: Answer, memory_limit: str |
     """Show what is published about the answer: below a table, or as notes beside data that others read."""
     from tracekit.characterize import find_query
     from tracekit.characterize.published import CONFIDENCE, compare_published, release_of
+    from tracekit.characterize.session import Session
     from tracekit.cli.display import print_table
     from tracekit.report.published import amount as shown
     from tracekit.report.published import difference, published_number, published_text
     from tracekit.text import visible
 
     query = find_query(name)
-    found = compare_published(trace, answer, memory_limit=memory_limit) if query.shipped else []
+    found = compare_published(trace, answer, Session(trace, memory_limit)) if query.shipped else []
     numbers = [published_number(n) for n in found]
     release = release_of(trace)
     if not numbers or release is None:

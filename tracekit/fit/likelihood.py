@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import optimize
 
+from tracekit.fit.descent import minimize
 from tracekit.fit.starts import starts
 
 if TYPE_CHECKING:
@@ -172,20 +172,12 @@ def _best_start(family: Family, rough: Likelihood, grouped: Sample) -> Floats:
     duration on the way.
     """
     limit = float(np.log(max(grouped.middles.max(initial=1.0), grouped.right.max(initial=1.0), 1.0))) + 12
-    bounds = optimize.Bounds(*np.array(_bounds(family, limit)).T)
+    bounds = _bounds(family, limit)
 
     def descend(begin: Floats, rounds: int) -> tuple[float, Floats]:
-        found = optimize.minimize(
-            rough.fall,
-            begin,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=bounds,
-            options={"maxiter": rounds, "ftol": 1e-10, "gtol": 1e-5},
-        )
-        return float(found.fun), found.x
+        return minimize(rough.fall, begin, bounds, gradient=True, maxiter=rounds, ftol=1e-10, gtol=1e-5)
 
-    begins = [np.clip(family.to_free(start), bounds.lb, bounds.ub) for start in starts(family, grouped)]
+    begins = [np.clip(family.to_free(start), *np.array(bounds).T) for start in starts(family, grouped)]
     if family.parts > 1:
         begun = [descend(begin, _FIRST_STEPS) for begin in begins]
         begins = [point for _, point in sorted(begun, key=lambda one: one[0])]

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
+
+from tracekit.fit.descent import minimize
 
 if TYPE_CHECKING:
     from tracekit.fit.arrays import Floats
@@ -59,9 +61,9 @@ def fit_gamma(gaps: Floats, least: float) -> tuple[float, float, float]:
 
     begin = np.array([0.0, float(np.log(gaps.mean()))])
     bounds = [(-5.0, 5.0), (-6.0, 8.0)]
-    found = optimize.minimize(fall, begin, method="L-BFGS-B", bounds=bounds)
-    a, scale = np.exp(found.x)
-    return float(a), float(scale), -float(found.fun) * gaps.size
+    depth, point = minimize(fall, begin, bounds)
+    a, scale = np.exp(point)
+    return float(a), float(scale), -depth * gaps.size
 
 
 def modulated_log_likelihood(gaps: Floats, process: Modulated) -> float:
@@ -112,9 +114,9 @@ def fit_modulated(gaps: Floats) -> tuple[Modulated, float] | None:
     bounds = [(-7.0, 7.0), (-4.0, 8.0), (-9.0, 5.0)]
     # A first step may end in a corner where both states are alike; short stays need a starting point of their own.
     for start in ((-1.0, 1.5, -4.0), (-2.0, 2.5, -1.0), (0.0, 1.0, -6.5), (0.0, 1.0, -2.0)):
-        found = optimize.minimize(fall, np.array(start), method="L-BFGS-B", bounds=bounds, options={"maxiter": 40})
-        if best is None or found.fun < best.fun:
+        found = minimize(fall, np.array(start), bounds, maxiter=40)
+        if best is None or found[0] < best[0]:
             best = found
-    if best is None or not np.isfinite(best.fun) or best.fun >= 1e12:
+    if best is None or not np.isfinite(best[0]) or best[0] >= 1e12:
         return None
-    return process(best.x), -float(best.fun)
+    return process(best[1]), -best[0]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tracekit.characterize import answer_query, find_query, lacks
 from tracekit.characterize.query import Query
+from tracekit.characterize.session import Session
 from tracekit.guidelines.lacking import LackingError
 
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.answer import Answer
-    from tracekit.characterize.run import TimelineKey
-    from tracekit.characterize.timeline import TimelineRows
     from tracekit.trace import Trace
 
 __all__ = ["Evidence"]
@@ -26,9 +25,8 @@ class Evidence:
 
     def __init__(self, trace: Trace, memory_limit: str | None = None) -> None:
         self.trace = trace
-        self._memory_limit = memory_limit
+        self.session = Session(trace, memory_limit)
         self._answers: dict[tuple[str, tuple[tuple[str, object], ...]], Answer] = {}
-        self._timelines: dict[TimelineKey, TimelineRows] = {}
 
     def lacks(self, tables: tuple[str, ...], needs: tuple[str, ...]) -> list[str]:
         """Return which capabilities the Trace lacks, or else which tables, one sentence each."""
@@ -93,6 +91,4 @@ class Evidence:
         missing = lacks(query, self.trace)
         if missing:
             raise LackingError(*missing)
-        return answer_query(
-            self.trace, query, params, memory_limit=self._memory_limit, computed=self._timelines, sandbox=False
-        )
+        return answer_query(self.trace, query, params, session=self.session, sandbox=False)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.answer import Answer, Row, Unanswered
+    from tracekit.characterize.session import Session
     from tracekit.report.sections.interface import TraceFacts
     from tracekit.report.structure import AnswerInfo, ColumnInfo, IntervalInfo, UnansweredInfo
     from tracekit.trace import Trace
@@ -33,7 +34,9 @@ def metrics(answers: Mapping[str, Answer], *names: str) -> dict[str, float]:
     return {row["metric"]: row["value"] for row in rows if row["value"] is not None}
 
 
-def answer_info(trace: Trace, answer: Answer, facts: TraceFacts, remark: str | None = None) -> AnswerInfo:
+def answer_info(
+    trace: Trace, answer: Answer, facts: TraceFacts, remark: str | None = None, *, session: Session | None = None
+) -> AnswerInfo:
     """Return an answer as report.json holds it."""
     question, rows = answer.question, answer.rows(ROW_LIMIT)
     query = question if isinstance(question, Query) else None
@@ -59,7 +62,7 @@ def answer_info(trace: Trace, answer: Answer, facts: TraceFacts, remark: str | N
         "definition": question.rule,
         "sql": query.sql if query else "",
         "files": list(answer.files),
-        "published": [published_number(n) for n in compare_published(trace, answer)] if query else [],
+        "published": [published_number(n) for n in compare_published(trace, answer, session)] if query else [],
     }
 
 

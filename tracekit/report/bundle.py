@@ -1,7 +1,8 @@
 """The Vega runtime that a page carries, so that it draws its charts with no network.
 
-vl-convert ships Vega, Vega-Lite and Vega-Embed and bundles them in a second or two; the result is kept in the
-user's cache folder under the version that made it. A cache that cannot be read or written is not used.
+vl-convert ships Vega, Vega-Lite and Vega-Embed and bundles them in a second or two, on a thread that needs nothing of
+Python meanwhile; the result is kept in the user's cache folder under the version that made it. A cache that cannot be
+read or written is not used.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-__all__ = ["vega_bundle"]
+__all__ = ["start_bundle", "vega_bundle"]
 
 _SNIPPET = "window.vegaEmbed=vegaEmbed;"
 _NOTICE = (
@@ -24,12 +26,26 @@ _END = "\n})();\n"
 
 
 @cache
+def start_bundle() -> Future[str]:
+    """Begin to make the bundle on another thread, unless that was begun before.
+
+    Called early, it is ready when the page needs it; an error waits until then too.
+    """
+    pool = ThreadPoolExecutor(1)
+    found = pool.submit(_bundle)
+    pool.shutdown(wait=False)
+    return found
+
+
 def vega_bundle() -> str:
     """Return one script that defines `vegaEmbed` and no other global name."""
-    import altair as alt
+    return start_bundle().result()
+
+
+def _bundle() -> str:
     import vl_convert
 
-    made_by = f"{version('vl-convert-python')}-{vl_convert.get_vega_embed_version()}-{alt.SCHEMA_VERSION.lstrip('v')}"
+    made_by = f"{version('vl-convert-python')}-{vl_convert.get_vega_embed_version()}"
     kept = _cache_file(made_by)
     text = _read(kept) if kept else None
     if text is None:

@@ -87,6 +87,7 @@ class Panel:
         with alt.data_transformers.enable(consolidate_datasets=True):
             spec = dict(self.chart.properties(width="container", autosize=_AUTOSIZE).to_dict(validate=checked))
         end_on_ticks({k: v for k, v in spec.items() if k != "datasets"})
+        spec["datasets"] = {name: list(rows) for name, rows in spec.get("datasets", {}).items()}
         return spec
 
 
@@ -98,7 +99,8 @@ _AUTOSIZE: dict[str, Any] = {"type": "fit-x", "contains": "padding"}
 
 def data(rows: Iterable[Row]) -> alt.InlineData:
     """Return rows as inlined chart data."""
-    return alt.InlineData(values=list(rows))
+    # A tuple, since Altair copies a list, and every row in it, at each step that makes a chart.
+    return alt.InlineData(values=tuple(rows))
 
 
 def height(number: int, step: float) -> float:

@@ -15,6 +15,7 @@ import polars as pl
 from tracekit import text
 from tracekit.answer import Answer, Unanswered
 from tracekit.characterize.published import release_of
+from tracekit.characterize.session import Session
 from tracekit.report.answers import answer_info, unanswered_info
 from tracekit.report.caveats import caveats
 from tracekit.report.gpu_totals import capacity_label, gpu_totals
@@ -75,6 +76,7 @@ def build_report(
     workload: WorkloadInfo | None = None,
     replay: ReplayInfo | None = None,
     guidelines: dict[str, Any] | None = None,
+    session: Session | None = None,
 ) -> Report:
     """Return everything that report.json states about a Trace.
 
@@ -98,17 +100,19 @@ def build_report(
         What the replays were made of, or why there are none.
     guidelines : dict, optional
         The document of `tracekit.guidelines`.
+    session : Session, optional
+        What earlier queries of the Trace have set up.
     """
     from tracekit.version import __version__
 
-    manifest = trace.manifest
+    manifest, session = trace.manifest, session or Session(trace)
     quality_info, times = quality(trace), time_info(trace)
     all_answers = list(answers)
     found = {a.name: a for a in all_answers if isinstance(a, Answer)}
     facts = replace(
         trace_facts(quality_info, times),
         load="queuing/cluster_timeline" in found,
-        telemetry=telemetry_coverage(trace),
+        telemetry=telemetry_coverage(trace, session),
         capacity=capacity_label(capacity),
         last_submission=times["last_submission"],
         retried=any(a.params.get("rule") == "retried" for a in found.values()),
@@ -121,6 +125,7 @@ def build_report(
             a,
             facts,
             telemetry_note(a.question, quality_info, times, facts.telemetry) or _span_note(a.question, times),
+            session=session,
         )
         for a in found.values()
     ]
@@ -138,7 +143,7 @@ def build_report(
             "format": manifest.format,
             "options": dict(manifest.options),
             "ingested": manifest.created,
-            "clusters": _clusters(trace),
+            "clusters": [text.cut(name) for name in trace.clusters[:100]],
         },
         "time": times,
         "opening": summary(
@@ -211,13 +216,6 @@ def _sections(answers: list[AnswerInfo], facts: TraceFacts) -> list[ReportSectio
         }
         for g in groups
     ]
-
-
-def _clusters(trace: Trace) -> list[str]:
-    if not trace.has("jobs"):
-        return []
-    names = trace.scan("jobs").select(pl.col("cluster").drop_nulls().unique().sort()).collect().to_series().to_list()
-    return [text.cut(str(n)) for n in names[:100]]
 
 
 _BASES = {

@@ -16,16 +16,15 @@ from tracekit.fit.run_times import LEAST_JOBS
 from tracekit.report.fit_arrivals import PROCESS, RATE, process_answer, rate_answer
 from tracekit.report.fit_curves import chosen_fit, fitted_distribution, observed_points, why_undrawn
 from tracekit.report.phrases import gpu_jobs
+from tracekit.report.structure import WORKLOAD
 from tracekit.text import counted, duration
 
 if TYPE_CHECKING:
     from tracekit.answer import Unanswered
     from tracekit.fit.model import WorkloadModel
 
-__all__ = ["FITTED", "WORKLOAD", "fitted_answers"]
+__all__ = ["FITTED", "fitted_answers"]
 
-WORKLOAD = "workload.json"
-"""The model's file, relative to the report."""
 NOTES = 5
 """Most notes of a model that a report repeats."""
 ALL = "all"

@@ -6,13 +6,16 @@ from typing import Any, TypedDict
 
 from tracekit.answer import Kind, Row  # noqa: TC001 -- read where the schema is written
 
-__all__ = ["REPORT_SCHEMA_VERSION", "ROW_LIMIT", "AnswerInfo", "IndexEntry", "Report"]
+__all__ = ["REPORT_SCHEMA_VERSION", "ROW_LIMIT", "WORKLOAD", "AnswerInfo", "IndexEntry", "Report"]
 
 REPORT_SCHEMA_VERSION = "1"
 """Version of report.json's keys, of schemas/report-1.json; a change of their meaning raises it."""
 
 ROW_LIMIT = 2000
 """Most rows of a result kept in report.json; tables/ holds all."""
+
+WORKLOAD = "workload.json"
+"""The fitted model's file, relative to the report."""
 
 
 class ColumnInfo(TypedDict):

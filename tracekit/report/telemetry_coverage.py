@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tracekit.characterize.views import connect_with_views
+from tracekit.characterize.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +52,7 @@ SELECT gpu_count, nodes, count(*) AS attempts FROM each GROUP BY gpu_count, node
 """
 
 
-def telemetry_coverage(trace: Trace) -> TelemetryCoverage:
+def telemetry_coverage(trace: Trace, session: Session | None = None) -> TelemetryCoverage:
     """Return the machines and attempts of a Trace that have samples, as in the view attempt_samples.
 
     Attempts of unknown size are not counted.
@@ -61,7 +61,8 @@ def telemetry_coverage(trace: Trace) -> TelemetryCoverage:
     found = {key: table for key, table in tables.items() if trace.has(table)}
     if not {"gpu_nodes", "host_nodes"} & {*found}:
         return TelemetryCoverage()
-    with connect_with_views(trace) as con:
+    session = session or Session(trace)
+    with session.connect() as con:
         numbers = {key: con.execute(_NODES.format(table=table)).fetchall()[0][0] for key, table in found.items()}
         placed = "gpu_nodes" in found and trace.has("placements") and trace.has("attempts")
         rows = con.execute(_ATTEMPTS).fetchall() if placed else []

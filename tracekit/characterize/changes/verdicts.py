@@ -120,9 +120,9 @@ def _p(value: float, before: Estimate, after: Estimate) -> float:
 
 
 def _tails(value: float, variance: float, freedom: float) -> float:
-    from scipy.stats import t
+    from scipy.special import stdtr
 
-    return float(2 * t.sf(abs(value) / np.sqrt(variance), freedom))
+    return float(2 * stdtr(freedom, -abs(value) / np.sqrt(variance)))
 
 
 def adjusted(p_values: Sequence[float | None]) -> list[float | None]:

@@ -101,10 +101,12 @@ def excess_over_time(failures: Ints, hours: Floats) -> Floats:
     >>> excess_over_time(np.array([2, 0]), np.array([5.0, 5.0])).round(9).tolist()
     [0.25, 1.0]
     """
-    from scipy.stats import binom
+    from scipy.special import betainc
 
-    values = binom.sf(failures - 1, failures.sum(), hours / hours.sum())
-    return np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0)
+    # The chance of at least k of n is the incomplete beta function I_w(k, n - k + 1).
+    least = np.maximum(failures, 1)
+    values = betainc(least, failures.sum() - least + 1, hours / hours.sum())
+    return np.clip(np.where(failures > 0, values, 1.0), 0.0, 1.0)
 
 
 def adjust(p_values: Floats) -> Floats:

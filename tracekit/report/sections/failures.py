@@ -92,13 +92,16 @@ def _range(low: Row, high: Row) -> str:
 
 def _alike(shares: list[Row]) -> bool:
     """Return whether chance alone gives shares so different in one case of twenty or more (chi-squared test)."""
-    from scipy.stats import chi2_contingency
+    from scipy.special import chdtrc
 
     failed = [round(r["share"] * r["jobs"]) for r in shares]
-    table = [failed, [r["jobs"] - n for r, n in zip(shares, failed, strict=True)]]
-    if not any(table[0]) or not any(table[1]):
+    share = sum(failed) / sum(r["jobs"] for r in shares)
+    if share in (0, 1):
         return True
-    return bool(chi2_contingency(table, correction=False).pvalue > CHANCE)
+    # Pearson's statistic of a table with two rows, failed or not.
+    expected = [(r["jobs"] * share, n) for r, n in zip(shares, failed, strict=True)]
+    statistic = sum((n - mean) ** 2 / (mean * (1 - share)) for mean, n in expected)
+    return bool(chdtrc(len(shares) - 1, statistic) > CHANCE)
 
 
 def _say(row: Row, what: str) -> str:

@@ -1,0 +1,87 @@
+"""Queries that share a session: one set-up, and nothing else that passes from one to the next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tracekit.characterize import answer_query
+from tracekit.characterize.query import Query
+from tracekit.characterize.session import Session
+from tracekit.characterize.views import connect_with_views
+from tracekit.errors import QueryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.trace import Trace
+
+    MakeTrace = Callable[..., Trace]
+
+
+@pytest.fixture
+def trace(make_trace: MakeTrace) -> Trace:
+    return make_trace(jobs=[{"job_id": "a", "gpu_count": 1, "status": "completed"}])
+
+
+@pytest.fixture
+def set_up(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Note the tables that are made empty, each time that a database is set up."""
+    noted: list[list[str]] = []
+
+    def counted(trace: Trace, *, also: list[str], memory_limit: str | None) -> Any:
+        noted.append(also)
+        return connect_with_views(trace, also=also, memory_limit=memory_limit)
+
+    monkeypatch.setattr("tracekit.characterize.session.connect_with_views", counted)
+    return noted
+
+
+def _asked(trace: Trace, shared: Session, sql: str, **more: Any) -> list[tuple[Any, ...]]:
+    return answer_query(trace, Query.of_text(sql, trace.path), session=shared, **more).frame.rows()
+
+
+def test_queries_of_a_session_set_the_views_up_once(trace: Trace, set_up: list[list[str]]) -> None:
+    shared = Session(trace)
+    alone = answer_query(trace, "overview/status").frame
+    assert len(set_up) == 1
+    for _ in range(3):
+        assert answer_query(trace, "overview/status", session=shared).frame.equals(alone)
+    assert _asked(trace, shared, "SELECT job_id FROM jobs") == [("a",)]
+    assert set_up[1:] == [["attempts"], []]
+
+
+def test_a_query_does_not_find_tables_that_another_one_has_empty(trace: Trace) -> None:
+    shared = Session(trace)
+    answer_query(trace, "overview/status", session=shared)  # reads attempts where there are any
+    with pytest.raises(QueryError, match="attempts"):
+        _asked(trace, shared, "SELECT count(*) FROM attempts")
+
+
+def test_what_a_query_makes_for_a_moment_ends_with_it(trace: Trace) -> None:
+    shared = Session(trace)
+    with shared.connect() as con:
+        con.execute("CREATE TEMP TABLE passing AS SELECT 1 AS x")
+        con.execute("SET TimeZone = 'Asia/Shanghai'")
+        con.register("rows_of_mine", con.sql("SELECT 2 AS x").to_arrow_table())
+        with shared.connect() as other:
+            names = other.execute("SELECT table_name FROM duckdb_tables() WHERE temporary").fetchall()
+            assert names == []
+            assert other.execute("SELECT current_setting('TimeZone')").fetchall() == [("UTC",)]
+    for name in ("passing", "rows_of_mine"):
+        with pytest.raises(QueryError, match=name):
+            _asked(trace, shared, f"SELECT * FROM {name}")
+
+
+def test_a_sandboxed_query_locks_itself_alone(trace: Trace) -> None:
+    shared = Session(trace)
+    assert _asked(trace, shared, "SELECT job_id FROM jobs", sandbox=True) == [("a",)]
+    with shared.connect() as con:
+        con.execute("SET threads = 1")  # refused in a locked database
+    assert _asked(trace, shared, "SELECT job_id FROM jobs") == [("a",)]
+
+
+def test_a_session_has_its_memory_limit(trace: Trace) -> None:
+    with Session(trace, "100MB").connect() as con:
+        assert con.execute("SELECT current_setting('memory_limit')").fetchall() == [("95.3 MiB",)]

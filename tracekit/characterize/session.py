@@ -1,0 +1,72 @@
+"""Several queries of one Trace: the tables and views are set up once, and small timelines are computed once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.characterize.views import connect_with_views
+from tracekit.trace import cursor_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import duckdb
+
+    from tracekit.answer import Value
+    from tracekit.characterize.timeline import TimelineRows, TimelineTable
+    from tracekit.trace import Trace
+
+__all__ = ["Session"]
+
+_KEPT_ROWS = 1_000_000
+"""Most rows of a timeline that is kept for the next query."""
+
+
+class Session:
+    """The databases and timelines that the queries of one Trace share.
+
+    Parameters
+    ----------
+    trace : Trace
+        What is asked.
+    memory_limit : str, optional
+        Most memory DuckDB may use before it spills to disk, such as '2GB'.
+    """
+
+    def __init__(self, trace: Trace, memory_limit: str | None = None) -> None:
+        self._trace, self._memory_limit = trace, memory_limit
+        self._databases: dict[frozenset[str], duckdb.DuckDBPyConnection] = {}
+        self._timelines: dict[tuple[str, tuple[tuple[str, Value], ...]], TimelineRows] = {}
+
+    def connect(self, also: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
+        """Return a connection for one query, with what `connect_with_views` gives; tables of `also` may be empty.
+
+        What the query makes for a moment ends with it. Close the connection, not the session.
+
+        Raises
+        ------
+        DamagedTraceError
+            A table's file is damaged.
+        UsageError
+            The memory limit is not a size.
+        """
+        # A query that forgot to name a table must not find it empty because another one did.
+        empty = frozenset(also).difference(self._trace.tables)
+        if empty not in self._databases:
+            self._databases[empty] = connect_with_views(
+                self._trace, also=sorted(empty), memory_limit=self._memory_limit
+            )
+        return cursor_of(self._databases[empty])
+
+    def timeline(
+        self, con: duckdb.DuckDBPyConnection, timeline: TimelineTable, values: Mapping[str, Value]
+    ) -> TimelineRows:
+        """Return the rows of a timeline, which `con` computes unless they are known; `values` has its parameters."""
+        params = {param.name: values[param.name] for param in timeline.params}
+        key = (timeline.name, tuple(sorted(params.items())))
+        if key in self._timelines:
+            return self._timelines[key]
+        found = timeline.compute(con, params)
+        if found.frame.height <= _KEPT_ROWS:
+            self._timelines[key] = found
+        return found
