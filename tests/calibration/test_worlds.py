@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.calibration.benches import bench_of
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tracekit.calibration.rules import Quotas, Rules
 
 LOADS = (0.7, 0.85, 1.0, 1.1, 0.6)
-EXACT = ("strict", "passing", "priority", "fair-share", "partitions", "user-limit", "quotas", "shortest")
+EXACT = ("strict", "passing", "priority", "fair-share", "partitions", "user-limit", "quotas", "shortest", "lent")
 """Worlds whose rule is one of the candidates, to the letter."""
 
 RULES = {
@@ -27,6 +28,7 @@ RULES = {
     "fair-share": {"order": "fair-share-user", "scan": "skip"},
     "partitions": {"quotas": "partitions", "scan": "stop"},
     "quotas": {"quotas": "limits", "scan": "skip"},
+    "lent": {"quotas": "idle", "scan": "skip"},
     "shortest": {"order": "smallest", "scan": "skip"},
     "easy": {"order": "arrival", "backfill": "easy", "estimates": "limit"},
 }
@@ -59,6 +61,34 @@ def test_backfilling_by_time_limits_is_found(seed: int) -> None:
     found = calibrated(world("easy", seed))
     assert (found.settings.rules.backfill, found.settings.rules.estimates) == ("easy", "limit")
     assert found.score.whole["ratio"] == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_quotas_that_are_taken_back_are_found(seed: int) -> None:
+    """Which job is stopped where several could be is the scheduler's own matter, so that waits differ a little."""
+    found = calibrated(world("reclaimed", seed))
+    assert found.settings.rules.quotas == "reclaim"
+    assert found.score.carries
+    assert found.score.whole["ratio"] == pytest.approx(1.0, abs=0.15)
+
+
+def test_a_long_log_is_scored_part_by_part_by_what_was_known_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = world("passing", 1)
+    assert "rolling" not in calibrated(known).score.table["scope"].to_list()
+    monkeypatch.setattr("tracekit.calibration.rolling._LEAST_DAYS", 20)
+    table = calibrated(known).score.table.filter(pl.col("scope") == "rolling")
+    assert table["name"].to_list() == ["days 11 to 17", "days 17 to 22", "days 22 to 28"]
+    assert table["ratio"].to_list() == pytest.approx([1.0] * 3, abs=0.001)
+    submit = np.array([job.submit for job in known.jobs])
+    parts = [
+        ((submit >= a * submit.max()) & (submit < b * submit.max())) for a, b in ((0.4, 0.6), (0.6, 0.8), (0.8, 2))
+    ]
+    assert table["jobs"].to_list() == [int(part.sum()) for part in parts]
+    # A scheduler that is changed in the last part is not foretold by what came before.
+    late = np.where(parts[2], np.array(known.start) + 36_000, known.start)
+    changed = calibrated(replace(known, start=late.tolist(), end=[])).score.table.filter(pl.col("scope") == "rolling")
+    assert changed["ratio"][0] == pytest.approx(1.0, abs=0.001)
+    assert changed["ratio"][2] < 0.9
 
 
 @pytest.mark.parametrize("kind", ["strict", "quotas", "easy", "fair-share"])

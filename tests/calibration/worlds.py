@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["KINDS", "Job", "World", "make_world", "simulate"]
+__all__ = ["KINDS", "Job", "World", "make_world", "simulate", "simulated"]
 
 DAY = 86_400.0
 
@@ -57,7 +57,9 @@ class World:
     down: list[tuple[float, float, int]] = field(default_factory=list)
     """From, to, node: no job starts on it; running ones go on."""
     start: list[float] = field(default_factory=list)
-    """When each job started."""
+    """When each job started first."""
+    end: list[float] = field(default_factory=list)
+    """When each job ended; its run time after its start where it is empty."""
 
     def to_replay(self) -> tuple[Jobs, Cluster]:
         """Return what a log of this world tells."""
@@ -68,7 +70,8 @@ class World:
             priority=[j.priority for j in self.jobs],
             limit_ms=[round(j.limit * 1000) for j in self.jobs],
             recorded_start_ms=[round(s * 1000) for s in self.start],
-            recorded_end_ms=[round((s + j.run) * 1000) for s, j in zip(self.start, self.jobs, strict=True)],
+            recorded_end_ms=[round(end * 1000) for end in self.end]
+            or [round((s + j.run) * 1000) for s, j in zip(self.start, self.jobs, strict=True)],
         )
         quota = {f"vc{v}": q for v, q in enumerate(self.quota)} if self.quota else None
         changes = sorted(c for a, b, node in self.down for c in ((a, node, False), (b, node, True)))
@@ -86,6 +89,8 @@ class _State:
         self.running: dict[int, tuple[float, list[tuple[int, int]]]] = {}
         self.held_user: dict[int, int] = {}
         self.held_vc: dict[int, int] = {}
+        self.left = [job.run for job in world.jobs]
+        """Run time that each job has still to go [s]."""
 
     def nodes_of(self, job: Job) -> Iterator[int]:
         for n, up in enumerate(self.up):
@@ -130,9 +135,19 @@ class _State:
         self.held_user[job.user] -= job.gpus
         self.held_vc[job.vc] -= job.gpus
 
+    def stop(self, k: int, now: float) -> None:
+        self.left[k] -= now - self.running[k][0]
+        self.end(k)
+        self.waiting.append(k)
+
 
 def simulate(world: World, kind: str | None = None) -> list[float]:
     """Return when each job starts under the world's rule, or under another one [s]."""
+    return simulated(world, kind)[0]
+
+
+def simulated(world: World, kind: str | None = None) -> tuple[list[float], list[float]]:
+    """Return when each job starts first and when it ends [s]."""
     kind = kind or world.kind
     state = _State(world)
     rule = _RULES[kind]
@@ -142,13 +157,16 @@ def simulate(world: World, kind: str | None = None) -> list[float]:
     for begin, end, node in world.down:
         heapq.heappush(events, (begin, 1, 0, node))
         heapq.heappush(events, (end, 1, 1, node))
-    starts = [float("nan")] * len(world.jobs)
+    starts, ends = ([float("nan")] * len(world.jobs) for _ in range(2))
     while events:
         now = events[0][0]
         while events and events[0][0] == now:
             _, what, up, k = heapq.heappop(events)
             if what == 0:
-                state.end(k)
+                # A job that was stopped meanwhile ends at another time.
+                if k in state.running and abs(state.running[k][0] + state.left[k] - now) < 0.001:
+                    state.end(k)
+                    ends[k] = now
             elif what == 1:
                 state.up[k] = bool(up)
             else:
@@ -156,9 +174,9 @@ def simulate(world: World, kind: str | None = None) -> list[float]:
         while (chosen := rule(state, now)) is not None:
             k, places = chosen
             state.start(k, now, places)
-            starts[k] = now
-            heapq.heappush(events, (round(now + world.jobs[k].run, 3), 0, k, k))
-    return starts
+            starts[k] = now if starts[k] != starts[k] else starts[k]
+            heapq.heappush(events, (round(now + state.left[k], 3), 0, k, k))
+    return starts, ends
 
 
 _Choice = tuple[int, list[tuple[int, int]]] | None
@@ -216,6 +234,40 @@ def _quotas(state: _State, now: float) -> _Choice:
     return _first(state, _arrived(state), lambda job: state.held_vc.get(job.vc, 0) + job.gpus <= quota[job.vc])
 
 
+def _lent(state: _State, now: float) -> _Choice:
+    """VCs may hold what others leave of their quotas, of which there are fewer than GPUs."""
+    most = sum(state.world.quota)
+    return _first(state, _arrived(state), lambda job: sum(state.held_vc.values()) + job.gpus <= most)
+
+
+def _reclaimed(state: _State, now: float) -> _Choice:
+    """The same, but a job within its own VC's quota stops the youngest jobs of VCs beyond theirs."""
+    world, jobs = state.world, state.world.jobs
+    for k in _arrived(state):
+        job = jobs[k]
+        if state.held_vc.get(job.vc, 0) + job.gpus <= world.quota[job.vc]:
+            _make_room(state, job, now)
+        if sum(state.held_vc.values()) + job.gpus <= sum(world.quota) and (places := state.place(job)) is not None:
+            return k, places
+    return None
+
+
+def _make_room(state: _State, job: Job, now: float) -> None:
+    world, stopped = state.world, []
+    free, held = list(state.free), dict(state.held_vc)
+    young = sorted(state.running, key=lambda k: (-state.running[k][0], -k))
+    while sum(held.values()) + job.gpus > sum(world.quota) or state.place(job, free) is None:
+        over = [k for k in young if k not in stopped and held[world.jobs[k].vc] > world.quota[world.jobs[k].vc]]
+        if not over:
+            return
+        stopped.append(over[0])
+        held[world.jobs[over[0]].vc] -= world.jobs[over[0]].gpus
+        for n, g in state.running[over[0]][1]:
+            free[n] += g
+    for k in stopped:
+        state.stop(k, now)
+
+
 def _shortest(state: _State, now: float) -> _Choice:
     """The order of QSSF with perfect knowledge: least GPU time first; later ones may pass."""
     jobs = state.world.jobs
@@ -261,12 +313,15 @@ _RULES: dict[str, Callable[[_State, float], _Choice]] = {
     "partitions": _partitions,
     "user-limit": _user_limit,
     "quotas": _quotas,
+    "lent": _lent,
+    "reclaimed": _reclaimed,
     "easy": _easy,
     "shortest": _shortest,
     "delays": _passing,
     "nodes-down": _passing,
 }
-KINDS = tuple(_RULES)
+# New kinds come last, since a kind's place is part of its seed.
+KINDS = (*(kind for kind in _RULES if kind not in {"lent", "reclaimed"}), "lent", "reclaimed")
 
 
 def make_world(kind: str, seed: int, load: float, *, jobs: int = 1500, nodes: int = 8, days: float = 28.0) -> World:
@@ -309,6 +364,10 @@ def make_world(kind: str, seed: int, load: float, *, jobs: int = 1500, nodes: in
         world.quota = [size * world.node_vc.count(v) for v in range(4)]
     elif kind == "quotas":
         world.quota = [total // 4] * 4
+    elif kind == "lent":
+        world.quota = [3 * total // 16] * 4
+    elif kind == "reclaimed":
+        world.quota = [total // 4] * 4
     elif kind == "user-limit":
         world.user_limit = total // 4
     elif kind == "nodes-down":
@@ -316,4 +375,5 @@ def make_world(kind: str, seed: int, load: float, *, jobs: int = 1500, nodes: in
     if kind == "partitions":
         # A gang that no VC could ever hold is no job of this world.
         world.jobs = [j for j in world.jobs if j.gpus <= min(world.quota)]
-    return replace(world, start=simulate(world))
+    starts, ends = simulated(world)
+    return replace(world, start=starts, end=ends)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from tracekit.calibration.rolling import rolling_scores
 from tracekit.calibration.rules import Rules
 from tracekit.calibration.score import Score, score
 from tracekit.calibration.search import search
@@ -415,7 +416,11 @@ def calibrate_jobs(
         Nothing can be replayed.
     """
     found = search(bench, progress)
-    return graded(bench, found.best, name, waiting_share, found.tried)
+    made = graded(bench, found.best, name, waiting_share, found.tried)
+    rolling = rolling_scores(bench, progress)
+    if rolling is None:
+        return made
+    return replace(made, score=replace(made.score, table=pl.concat([made.score.table, rolling])))
 
 
 def graded(

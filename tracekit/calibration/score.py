@@ -71,9 +71,10 @@ class Score:
     """A twin beside the log, over jobs submitted after those that its settings were chosen by."""
 
     table: pl.DataFrame
-    """One row for all jobs (scope 'all'), each size of gang ('gpu_class') and each VC ('vc', name NULL without one):
-    jobs; mean, median and 90th percentile of the recorded wait and the twin's [s]; ratio (twin's mean / recorded mean)
-    and agreeing_share (jobs whose waits differ by at most 5 min or 25 %) with 95 % intervals over submission days, NULL
+    """One row for all jobs (scope 'all'), each size of gang ('gpu_class'), each VC ('vc', name NULL without one) and,
+    of a long log that was searched, each part of it ('rolling', by settings chosen before that part): jobs; mean,
+    median and 90th percentile of the recorded wait and the twin's [s]; ratio (twin's mean / recorded mean) and
+    agreeing_share (jobs whose waits differ by at most 5 min or 25 %) with 95 % intervals over submission days, NULL
     with fewer than 5 days; rank_correlation (Spearman's); unexplained_share (hours that jobs waited in the log beyond
     their wait in the twin / all hours waited in the log)."""
     grade: Grade
