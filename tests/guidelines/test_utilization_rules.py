@@ -203,8 +203,8 @@ def test_spread_gangs_that_always_have_other_neighbours_tell_nothing(make_trace:
     found = judged(make_trace, held_up(5000), "wait-for-locality")
     assert found.verdict == "cannot tell"
     assert found.why == (
-        "Spread attempts never had as many neighbours on their nodes as attempts of the same size on the fewest, so that "
-        "a loss by spreading cannot be told from one by neighbours.",
+        "Spread attempts never had as many neighbours on their nodes as 5 attempts of the same size on the fewest, so "
+        "that a loss by spreading cannot be told from one by neighbours.",
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from tracekit.guidelines.interface import (
     Assumption,
     Finding,
@@ -28,6 +30,12 @@ __all__ = ["GUIDELINE"]
 
 _MOST_NEIGHBOURS = 3
 """From so many other jobs on a node on, attempts count as alike."""
+
+_MOST_WAIT = 0.1
+"""Most that waiting may cost, of the run time [1]."""
+
+_LEAST_ATTEMPTS = 5
+"""Fewest attempts on each side that are compared: the mean of fewer is that of one user's jobs."""
 
 _BY = ("gpu_count", "neighbours")
 
@@ -107,12 +115,20 @@ INNER JOIN attempts AS a ON w.job_id = a.job_id AND w.attempt = a.attempt
 """
 
 
+def _comparable(samples: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of strata with enough attempts on more nodes and on the fewest."""
+    both = strata_with_both(samples, _BY)
+    attempts = both.group_by(*_BY, "worse").agg(pl.struct("job_id", "attempt").n_unique().alias("attempts"))
+    few = attempts.filter(pl.col("attempts") < _LEAST_ATTEMPTS)
+    return both.join(few, on=_BY, how="anti")
+
+
 def _find(evidence: Evidence) -> Finding:
     """Return the loss by spreading at equal size and neighbours, and what waiting for fewer nodes would have cost.
 
     drop_pct: spread attempts against those of the same size on the fewest nodes seen for it, among samples taken while
     as many other jobs (0, 1, 2, 3 or more) held GPUs on the node of the attempt that had most of them; the strata are
-    weighted by their spread samples. Without the neighbours the loss by interference would count as one by spreading,
+    weighted by their spread samples, and those with fewer than five attempts on either side are out. Without the neighbours the loss by interference would count as one by spreading,
     since a gang in parts of nodes has neighbours, and one on whole nodes has none.
 
     extra_wait_share: over the spread attempts of these sizes, the sum of extra_wait_us of the timeline locality_waits
@@ -122,21 +138,25 @@ def _find(evidence: Evidence) -> Finding:
     samples = evidence.sql(_SAMPLES)
     if not len(strata_with_both(samples)):
         raise LackingError("No size of job ran on different numbers of nodes while its GPUs were sampled.")
-    compared = strata_with_both(samples, _BY)
+    compared = _comparable(samples)
     if compared.is_empty():
         raise LackingError(
-            "Spread attempts never had as many neighbours on their nodes as attempts of the same size on the fewest, so "
-            "that a loss by spreading cannot be told from one by neighbours."
+            f"Spread attempts never had as many neighbours on their nodes as {_LEAST_ATTEMPTS} attempts of the same size on "
+            f"the fewest, so that a loss by spreading cannot be told from one by neighbours."
         )
     spread = compared.filter("worse")
     rows = evidence.answer(_WAITS, also=("nodes", "gpu_utilization"))
     waits = rows.frame.join(spread.select("gpu_count").unique(), on="gpu_count", how="semi")
     never = len(waits) - int(waits["found"].sum())
     sums = waits.select("day", "one", "extra_s", "run_s")
+    share = over_days(sums, ratio("extra_s", "run_s"), n=len(waits))
+    # Where waiting would have cost too much, it does not matter what was lost in the samples that nothing compares with.
+    too_long = share.value is not None and share.value > _MOST_WAIT
+    covered = float(spread["samples"].sum() / samples.filter("worse")["samples"].sum())
     return Finding(
         {
             "drop_pct": pooled_drop(compared, spread.select("job_id", "attempt").n_unique(), _BY),
-            "extra_wait_share": over_days(sums, ratio("extra_s", "run_s"), n=len(waits)),
+            "extra_wait_share": share,
             "extra_wait_s": over_days(sums, ratio("extra_s", "one"), n=len(waits)),
         },
         notes=(
@@ -152,7 +172,7 @@ def _find(evidence: Evidence) -> Finding:
                 f"their run time."
             ),
         ),
-        covers=float(spread["samples"].sum() / samples.filter("worse")["samples"].sum()),
+        covers=None if too_long else covered,
         covers_of="the samples of spread gangs",
     )
 
@@ -185,7 +205,7 @@ GUIDELINE = Guideline(
     ),
     thresholds=(
         Threshold("drop_pct", "at least", 5, "ours; the direction is Philly's (ATC'19), first guideline"),
-        Threshold("extra_wait_share", "at most", 0.1, "ours: run time above 10 times the wait"),
+        Threshold("extra_wait_share", "at most", _MOST_WAIT, "ours: run time above 10 times the wait"),
     ),
     finding=(
         "GPUs of gangs on more nodes than needed are {drop_pct} less busy than those of gangs of the same size on the "
