@@ -174,12 +174,8 @@ def reasons(tables: Tables) -> Results:
     return results
 
 
-def trials_of(held: dict[str, list[Row]]) -> dict[str, list[tuple[Key, bool]]]:
-    """Return the trials of each node, each as its stratum and whether it failed; step by step as the rule has it."""
-    firsts = []
-    for node, own in held.items():
-        for attempts in grouped(own, lambda a: (a["job_id"],)).values():
-            firsts.append((node, min(attempts, key=lambda a: a["attempt"])))
+def sessions_of(firsts: list[tuple[str, Row]]) -> dict[tuple[str, str], Key]:
+    """Return the session of each job on each node."""
     session: dict[tuple[str, str], Key] = {}
     for mine in grouped([{"node": n, **a} for n, a in firsts], lambda a: (a["user"],)).values():
         before, number = None, 0
@@ -189,6 +185,17 @@ def trials_of(held: dict[str, list[Row]]) -> dict[str, list[tuple[Key, bool]]]:
                 number += 1
             before = start
             session[a["node"], a["job_id"]] = (a["job_id"],) if start is None else (number, start.date())
+    return session
+
+
+def trials_of(held: dict[str, list[Row]]) -> dict[str, list[tuple[Key, bool]]]:
+    """Return the trials of each node, each as its stratum and whether it failed; step by step as the rule has it."""
+    firsts = [
+        (node, min(attempts, key=lambda a: a["attempt"]))
+        for node, own in held.items()
+        for attempts in grouped(own, lambda a: (a["job_id"],)).values()
+    ]
+    session = sessions_of(firsts)
     kept = first_of(firsts, lambda n, a: (n, a["user"], session[n, a["job_id"]]))
 
     def place(a: Row) -> Key:

@@ -149,9 +149,7 @@ def test_it_is_what_a_look_at_every_second_finds(make_trace: MakeTrace, rng: ran
         until = since + rng.randint(1, 40)
         parts: dict[str, float] = {}
         for node in rng.sample(nodes, rng.randint(1, 4)):
-            peak = max(
-                sum(p.get(node, 0) for begin, end, p in jobs if begin <= t < end) for t in range(since, until)
-            )
+            peak = max(sum(p.get(node, 0) for begin, end, p in jobs if begin <= t < end) for t in range(since, until))
             if peak < SIZE:
                 parts[node] = rng.randint(1, int(SIZE - peak))
         if parts:

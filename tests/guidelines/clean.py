@@ -33,11 +33,12 @@ class Job:
 def clean_world(seed: int) -> Log:
     """Return 14 days of a cluster of 6 to 12 nodes of 8 GPUs, of which 50 to 70 % are held, or 40 to 50 %.
 
-    Jobs come at all hours alike, in sessions of one script of one user. A job takes the emptiest nodes, the fewest where
-    they are free, others where not, and waits only where too few GPUs are free; with an odd seed, gangs have 4 GPUs at
-    most, find room on one node most of the time, and half of them are put on two all the same. GPUs are 60 to 100 % busy, whatever else
-    is on the node and however the job is spread. A script fails with the risk of its user, of its jobs all or each for
-    itself, somewhere on the way, once; nobody tries again what cannot work. Each of two tenants may use every GPU.
+    Jobs come at all hours alike, in sessions of one script of one user. A job takes the emptiest nodes, the fewest
+    where they are free, others where not, and waits only where too few GPUs are free; with an odd seed, gangs have 4
+    GPUs at most, find room on one node most of the time, and half of them are put on two all the same. GPUs are 60 to
+    100 % busy, whatever else is on the node and however the job is spread. A script fails with the risk of its user, of
+    its jobs all or each for itself, somewhere on the way, once; nobody tries again what cannot work. Each of two
+    tenants may use every GPU.
     """
     rng = np.random.default_rng(seed)
     nodes = int(rng.integers(6, 13))

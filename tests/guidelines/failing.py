@@ -62,7 +62,7 @@ class Cluster:
 
     @staticmethod
     def burst(log: Log, jobs: int = 1000, nodes: int = 30) -> Log:
-        """Add so many jobs of one user that fail after a second within an hour, on so many nodes, some more than others."""
+        """Add so many jobs of one user that fail after a second within an hour, most of them on few of the nodes."""
         rng = np.random.default_rng(0)
         shares = rng.dirichlet(np.full(nodes, 0.5))
         for number, node in enumerate(rng.choice(nodes, size=jobs, p=shares)):

@@ -158,15 +158,16 @@ def test_by_node_tells_bad_nodes_from_bad_luck() -> None:
     bad = [(f"n{i}", 30 - i, 5.04, 1e-9, True) for i in range(5)]
     rows = _rows(_NODES, *bad, ("m", 7, 5.0, 0.02, False))
     assert finding("failures/by_node", rows) == (
-        "5 nodes have more failures, those of one session of a user counted once, than bad luck explains: n0 (30 failed, 5 expected),"
-        " n1 (29 failed, 5 expected), n2 (28 failed, 5 expected) and 2 more."
+        "5 nodes have more failures, those of one session of a user counted once, than bad luck explains: n0 (30"
+        " failed, 5 expected), n1 (29 failed, 5 expected), n2 (28 failed, 5 expected) and 2 more."
     )
     assert finding("failures/by_node", rows[4:]) == (
-        "1 node has more failures, those of one session of a user counted once, than bad luck explains: n4 (26 failed, 5 expected)."
+        "1 node has more failures, those of one session of a user counted once, than bad luck explains: n4 (26"
+        " failed, 5 expected)."
     )
     assert finding("failures/by_node", rows[5:]) == (
-        "No node has more failures, those of one session of a user counted once, than bad luck explains; the least likely"
-        " are on m (7 failed, 5 expected)."
+        "No node has more failures, those of one session of a user counted once, than bad luck explains; the least"
+        " likely are on m (7 failed, 5 expected)."
     )
 
 

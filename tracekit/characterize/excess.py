@@ -17,9 +17,9 @@ def excess_among_trials(found: int, drawn: Ints, failed: Ints, tried: Ints) -> f
     """Return the chance of at least `found` failures in one's own trials if all trials of a stratum had the same risk.
 
     Given that F of the N trials of a stratum failed, those among n of them are hypergeometric(N, F, n) under one common
-    risk, whatever that risk is; one's failures are the sum over the strata, which are independent. With a single stratum
-    this is Fisher's exact test against all others, with several it is the exact form of Mantel and Haenszel's. Source:
-    Mantel and Haenszel, Journal of the National Cancer Institute 22 (1959); Gart, Biometrika 57 (1970).
+    risk, whatever that risk is; one's failures are the sum over the strata, which are independent. With a single
+    stratum this is Fisher's exact test against all others, with several it is the exact form of Mantel and Haenszel's.
+    Source: Mantel and Haenszel, Journal of the National Cancer Institute 22 (1959); Gart, Biometrika 57 (1970).
 
     Parameters
     ----------

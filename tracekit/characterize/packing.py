@@ -42,7 +42,7 @@ class Packing:
         self._nodes: dict[int, Steps] = {}
 
     def first_place(self, since: int, until: int, nodes: Sequence[int], parts: Sequence[float]) -> int | None:
-        """Return the first moment in [since, until) at which the fewest nodes have room for the gang [us]; None if none.
+        """Return the first moment in [since, until) at which the fewest nodes have room [us]; None without any.
 
         The GPUs that it holds itself, `parts` of the `nodes` of the pool, count as free.
         """
@@ -59,7 +59,7 @@ class Packing:
         return self._first(begins, np.append(begins[1:], until), full, partly)
 
     def _first(self, begins: Ints, ends: Ints, full: Ints, partly: Ints) -> int | None:
-        """Return the first moment at which it fits, given how many of its own nodes count besides from each begin on."""
+        """Return the first moment at which it fits, given how many own nodes count besides from each begin on."""
         full, partly = np.minimum(full, self._whole), np.minimum(partly, self._whole + 1)
         best = _NEVER
         for pair in np.unique(np.stack([full, partly], axis=1), axis=0).tolist():

@@ -63,7 +63,9 @@ class FreeNodes:
     def of_node(self, number: int) -> Steps:
         """Return the free GPUs of one node through time."""
         first, last = np.searchsorted(self.node, [number, number + 1])
-        return Steps(self.time[first:last], np.concatenate([self.node_gpus[number : number + 1], self.free[first:last]]))
+        return Steps(
+            self.time[first:last], np.concatenate([self.node_gpus[number : number + 1], self.free[first:last]])
+        )
 
     def with_at_least(self, gpus: float) -> Steps:
         """Return the number of nodes with at least so many free GPUs."""

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import polars as pl
 
 from tracekit.characterize.excess import adjust, excess_among_trials, excess_over_time
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from tracekit.array_types import Bools, Floats, Ints
 
 __all__ = ["LEVEL", "Failures", "HourlyFailures", "StratifiedFailures", "Suspects", "find_suspects"]
@@ -38,7 +39,7 @@ class Suspects:
     adjusted: Floats
     """The p-values with regard to their number, by Holm's method."""
     without_one_user: Floats
-    """The same without the user with most failures on the node; NaN where `adjusted` is above 0.05, or no user known."""
+    """The same without the user with most failures there; NaN where `adjusted` is above 0.05, or no user is known."""
     suspect: Bools
 
 
@@ -60,8 +61,8 @@ class Failures(Protocol):
 def find_suspects(failures: Failures) -> Suspects:
     """Return which nodes are suspect, and what the test says of each.
 
-    A node is suspect where its adjusted p-value is at most 0.05, and also the one without the user who has most failures
-    there, as far as users are known.
+    A node is suspect where its adjusted p-value is at most 0.05, and also the one without the user who has most
+    failures there, as far as users are known.
     """
     suspect = np.zeros(failures.nodes, dtype=bool)
     for _ in range(_ROUNDS):

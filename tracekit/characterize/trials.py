@@ -1,20 +1,21 @@
 """The trials of nodes: what a test of nodes may count as one, and with what it may compare it.
 
 Attempts are no independent trials of a node. A job that is tried again fails again, and a user who submits a broken
-script loses all its jobs, on whatever nodes they land. One cause must not count as many failures, and a node must not be
-blamed for whose jobs it got. Hence two rules, of which neither looks at how an attempt ended:
+script loses all its jobs, on whatever nodes they land. One cause must not count as many failures, and a node must not
+be blamed for whose jobs it got. Hence two rules, of which neither looks at how an attempt ended:
 
-- A user's attempts, of which each begins within an hour of the one before, are a session, which ends with the UTC day. A
+- A user's attempts, of which each begins within an hour of the one before, are a session, which ends with the UTC day.
+A
   trial is the first attempt of a session on a node; a job has one trial a node, its first there. Where the start is
   unknown each job is a session.
 - Trials are compared within a stratum: the same cluster, tenant, size class and user, and the same job group (name and
   group) where that has ten trials. The groups of a user with fewer are taken together, and so are the users of a tenant
   with fewer than ten; there a job group, or a user, has one trial a node.
 
-Trials of a stratum may still end alike because they have one cause, such as one job on two nodes. A node has no more than
-one of them, so that its number of failures varies less than that of independent trials, and the test errs towards
-naming no node. Stratified tables: Mantel and Haenszel, Journal of the National Cancer Institute 22 (1959); units that are
-alike within clusters: Donner and Klar, Design and Analysis of Cluster Randomization Trials (2000).
+Trials of a stratum may still end alike because they have one cause, such as one job on two nodes. A node has no more
+than one of them, so that its number of failures varies less than that of independent trials, and the test errs towards
+naming no node. Stratified tables: Mantel and Haenszel, Journal of the National Cancer Institute 22 (1959); units that
+are alike within clusters: Donner and Klar, Design and Analysis of Cluster Randomization Trials (2000).
 """
 
 from __future__ import annotations
@@ -69,14 +70,16 @@ of_sessions AS (
 by_group AS (
     SELECT
         *,
-        grouped AND count(*) OVER (PARTITION BY cluster, vc, kind, "user", "name", "group") >= {LEAST_TRIALS} AS own_group
+        grouped
+        AND count(*) OVER (PARTITION BY cluster, vc, kind, "user", "name", "group") >= {LEAST_TRIALS} AS own_group
     FROM of_sessions
 ),
 
 by_user AS (
     SELECT
         *,
-        NOT own_group AND count(*) OVER (PARTITION BY cluster, vc, kind, "user", own_group) >= {LEAST_TRIALS} AS own_user
+        NOT own_group
+        AND count(*) OVER (PARTITION BY cluster, vc, kind, "user", own_group) >= {LEAST_TRIALS} AS own_user
     FROM (
         SELECT * FROM by_group
         QUALIFY own_group OR NOT grouped OR row_number() OVER (

@@ -128,17 +128,19 @@ TIMELINE = TimelineTable(
         AnswerColumn("node_count", "nodes", "nodes that it held GPUs on"),
         AnswerColumn("fewest_nodes", "nodes", "the fewest that can hold it"),
         AnswerColumn("run_us", "us", "its run time"),
-        AnswerColumn("extra_wait_us", "us", "from its start to the first moment at which the fewest nodes could take it"),
+        AnswerColumn(
+            "extra_wait_us", "us", "from its start to the first moment at which the fewest nodes could take it"
+        ),
         AnswerColumn("found", "true or false", "whether there was one before its end; else extra_wait_us is run_us"),
     ),
     rule="""\
-One row for each attempt of a gang on more nodes than the fewest that can hold its GPUs. extra_wait_us is what waiting for
-locality would have cost it: the time from its start, when it had enough GPUs and took them spread, until the fewest nodes
-were free for it in the recorded schedule, its own GPUs counted as free. 0 where they were free when it started. Where
-there was no such moment before its end, extra_wait_us is its run time: it would have waited longer than it ran.
+One row for each attempt of a gang on more nodes than the fewest that can hold its GPUs. extra_wait_us is what waiting
+for locality would have cost it: the time from its start, when it had enough GPUs and took them spread, until the fewest
+nodes were free for it in the recorded schedule, its own GPUs counted as free. 0 where they were free when it started.
+Where there was no such moment before its end, extra_wait_us is its run time: it would have waited longer than it ran.
 The nodes looked at are those on which jobs of the same cluster, tenant and GPU model were ever seen. What others would
 have done with the GPUs that it left to them, and whom it would have kept waiting, is not known. The definition is ours:
-how long packed gangs waited says what they waited for, not what those would have that took what was there.
-Attempts with an unknown start or end are out, and so are those on nodes of unknown size, which a note counts.""",
+how long packed gangs waited says what they waited for, not what those would have that took what was there. Attempts
+with an unknown start or end are out, and so are those on nodes of unknown size, which a note counts.""",
     compute=_compute,
 )

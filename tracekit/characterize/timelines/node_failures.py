@@ -115,8 +115,8 @@ TIMELINE = TimelineTable(
         Param(
             "exposure",
             "trials",
-            "what the risk of a node grows with: trials as in the rule, its attempts of each size class, all its attempts,"
-            " or their hours",
+            "what the risk of a node grows with: trials as in the rule, its attempts of each size class, all its"
+            " attempts, or their hours",
             ("trials", "sized_attempts", "attempts", "node_hours"),
         ),
     ),
@@ -135,8 +135,8 @@ TIMELINE = TimelineTable(
         AnswerColumn(
             "adjusted_p_value_without_one_user",
             "0..1",
-            "the same without the user with most failures there; NULL where adjusted_p_value is above 0.05, where no user"
-            " is known, and by the hour",
+            "the same without the user with most failures there; NULL where adjusted_p_value is above 0.05, where no"
+            " user is known, and by the hour",
         ),
         AnswerColumn("suspect", "true or false", "whether both are at most 0.05, as far as they are known"),
     ),
@@ -146,21 +146,22 @@ run time are out; a note counts them. Failed is failed, timeout, node_fail or ou
 One cause counts once: a trial is the first attempt on the node in a session of the user's, and a job has one trial a
 node, its first there. A session is attempts of which each begins within an hour of the one before; it ends with the UTC
 day. Like is compared with like: trials of one stratum have the same cluster, tenant, size class and user, and the same
-job group (name and group) where that has ten trials. A user's groups with fewer are taken together, and so are the users
-of a tenant with fewer than ten; there a group, or a user, has one trial a node. Which attempts are trials, and in which
-stratum, does not depend on how they ended.
+job group (name and group) where that has ten trials. A user's groups with fewer are taken together, and so are the
+users of a tenant with fewer than ten; there a group, or a user, has one trial a node. Which attempts are trials, and in
+which stratum, does not depend on how they ended.
 Equal risk means that all trials of one stratum have the same chance to fail, wherever they run: expected is the sum
 over the strata of F * n / N, for a node with n trials where the nodes that are not suspect have N, of which F failed.
-p_value is the chance of at least so many failures, one-sided and exact: a sum of hypergeometric numbers (Fisher; Mantel
-and Haenszel, 1959; Gart, 1970), for a suspect node against those that are not. adjusted_p_value is Holm's (1979).
-A node is suspect where it is at most 0.05, with all users and without the one with most failures there. Suspects are left
-out of what the nodes are compared with, and all are tested again until there are no more (ten times at most). Where all
-nodes are alike, any is named in at most 5 of 100 traces; several users whose jobs fail for one reason on the same node
-again and again break this.
-exposure=sized_attempts takes each attempt as a trial and each size class as a stratum, exposure=attempts all classes as
-one: failures that come in clusters then make good nodes suspect. exposure=node_hours means equal risk in every hour:
-expected = F * h / H, p_value from binomial(F, h / H) (Przyborowski and Wilenski, 1940). Most failures come early in a
-run, so that nodes with many short attempts look bad by the hour. failures=node_fail counts those alone that the source
-blames on the node.""",
+p_value is the chance of at least so many failures, one-sided and exact:
+a sum of hypergeometric numbers (Fisher; Mantel and Haenszel, 1959; Gart, 1970), for a suspect node against those that
+are not. adjusted_p_value is Holm's (1979).
+A node is suspect where it is at most 0.05, with all users and without the
+one with most failures there. Suspects are left out of what the nodes are compared with, and all are tested again until
+there are no more (ten times at most). Where all nodes are alike, any is named in at most 5 of 100 traces; several users
+whose jobs fail for one reason on the same node again and again break this.
+exposure=sized_attempts takes each attempt
+as a trial and each size class as a stratum, exposure=attempts all classes as one: failures that come in clusters then
+make good nodes suspect. exposure=node_hours means equal risk in every hour: expected = F * h / H, p_value from
+binomial(F, h / H) (Przyborowski and Wilenski, 1940). Most failures come early in a run, so that nodes with many short
+attempts look bad by the hour. failures=node_fail counts those alone that the source blames on the node.""",
     compute=_compute,
 )

@@ -99,8 +99,8 @@ _ADVICE_WITHOUT_GPUS = (
     "network; bring back those that pass, and count failures by node from then on."
 )
 _ADVICE_WITH_SOME = (
-    "Drain these nodes, run the vendor's hardware diagnostics, with those of the GPUs and a bandwidth test where there are "
-    "some, and look at the kernel's messages; bring back those that pass, and count failures by node from then on."
+    "Drain these nodes, run the vendor's hardware diagnostics, with those of the GPUs and a bandwidth test where there "
+    "are some, and look at the kernel's messages; bring back those that pass, and count failures by node from then on."
 )
 _COST_WITHOUT_GPUS = "These nodes are missing while they are tested."
 

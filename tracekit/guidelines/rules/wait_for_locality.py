@@ -13,7 +13,6 @@ from tracekit.guidelines.interface import (
     Guideline,
     LackingError,
     Measure,
-    Number,
     Practice,
     Threshold,
     Trial,
@@ -128,8 +127,9 @@ def _find(evidence: Evidence) -> Finding:
 
     drop_pct: spread attempts against those of the same size on the fewest nodes seen for it, among samples taken while
     as many other jobs (0, 1, 2, 3 or more) held GPUs on the node of the attempt that had most of them; the strata are
-    weighted by their spread samples, and those with fewer than five attempts on either side are out. Without the neighbours the loss by interference would count as one by spreading,
-    since a gang in parts of nodes has neighbours, and one on whole nodes has none.
+    weighted by their spread samples, and those with fewer than five attempts on either side are out. Without the
+    neighbours the loss by interference would count as one by spreading, since a gang in parts of nodes has neighbours,
+    and one on whole nodes has none.
 
     extra_wait_share: over the spread attempts of these sizes, the sum of extra_wait_us of the timeline locality_waits
     over the sum of their run times. How long attempts on the fewest nodes waited is no measure of it: they waited for
@@ -141,8 +141,8 @@ def _find(evidence: Evidence) -> Finding:
     compared = _comparable(samples)
     if compared.is_empty():
         raise LackingError(
-            f"Spread attempts never had as many neighbours on their nodes as {_LEAST_ATTEMPTS} attempts of the same size on "
-            f"the fewest, so that a loss by spreading cannot be told from one by neighbours."
+            f"Spread attempts never had as many neighbours on their nodes as {_LEAST_ATTEMPTS} attempts of the same "
+            f"size on the fewest, so that a loss by spreading cannot be told from one by neighbours."
         )
     spread = compared.filter("worse")
     rows = evidence.answer(_WAITS, also=("nodes", "gpu_utilization"))
@@ -150,7 +150,7 @@ def _find(evidence: Evidence) -> Finding:
     never = len(waits) - int(waits["found"].sum())
     sums = waits.select("day", "one", "extra_s", "run_s")
     share = over_days(sums, ratio("extra_s", "run_s"), n=len(waits))
-    # Where waiting would have cost too much, it does not matter what was lost in the samples that nothing compares with.
+    # Where waiting would have cost too much, what was lost in the samples without comparison does not matter.
     too_long = share.value is not None and share.value > _MOST_WAIT
     covered = float(spread["samples"].sum() / samples.filter("worse")["samples"].sum())
     return Finding(
@@ -162,14 +162,14 @@ def _find(evidence: Evidence) -> Finding:
         notes=(
             *rows.notes,
             (
-                "Sizes are compared with themselves at equal neighbours: attempts on the fewest nodes seen for the size "
-                "against those on more, while as many other jobs (0, 1, 2, 3 or more) are on one of their nodes."
+                "Sizes are compared with themselves at equal neighbours: attempts on the fewest nodes seen for the "
+                "size against those on more, while as many other jobs (0, 1, 2, 3 or more) are on one of their nodes."
             ),
             "Which jobs are spread is not drawn by lot: jobs that are spread may differ in more than their nodes.",
             (
-                f"The wait is from the start of each spread attempt to the first moment at which fewer nodes had room for "
-                f"it, by the recorded schedule; {never:,} of {len(waits):,} had none before they ended, and count with "
-                f"their run time."
+                f"The wait is from the start of each spread attempt to the first moment at which the fewest nodes had "
+                f"room for it, by the recorded schedule; {never:,} of {len(waits):,} had none before they ended, and "
+                f"count with their run time."
             ),
         ),
         covers=None if too_long else covered,
@@ -201,7 +201,9 @@ GUIDELINE = Guideline(
             "share",
             "spread attempts",
         ),
-        Measure("extra_wait_s", "mean wait of spread gangs until the fewest nodes had been free", "s", "spread attempts"),
+        Measure(
+            "extra_wait_s", "mean wait of spread gangs until the fewest nodes had been free", "s", "spread attempts"
+        ),
     ),
     thresholds=(
         Threshold("drop_pct", "at least", 5, "ours; the direction is Philly's (ATC'19), first guideline"),
