@@ -260,12 +260,12 @@ def by_node(tables: Tables, *, of_attempts: bool = False) -> Results:
             by_stratum[stratum].append(float(failed))
     results: Results = {}
     for node, runs in attempts.items():
-        failed = sum(1 for a in runs if a["failed"])
+        bad = sum(1 for a in runs if a["failed"])
         hours = math.fsum(a["run_s"] for a in runs) / 3600
         own = trials.get(node, [])
         expected = math.fsum(statistics.fmean(by_stratum[stratum]) for stratum, _ in own)
         tested = (len(own), sum(1 for _, f in own if f), expected)
-        results[node,] = (len(runs), failed, failed / len(runs), hours, hours / failed if failed else None, *tested)
+        results[node,] = (len(runs), bad, bad / len(runs), hours, hours / bad if bad else None, *tested)
     return results
 
 

@@ -142,7 +142,8 @@ def first_place(jobs: list[tuple[int, int, dict[str, float]]], number: int, node
 @given(rng=st.integers(0, 2**32).map(random.Random))
 def test_it_is_what_a_look_at_every_second_finds(make_trace: MakeTrace, rng: random.Random) -> None:
     nodes = "abcd"
-    log, jobs = Log(), []
+    log = Log()
+    jobs: list[tuple[int, int, dict[str, float]]] = []
     log.nodes(nodes, SIZE)
     for _ in range(rng.randint(2, 25)):
         since = rng.randint(0, 60)
@@ -154,7 +155,7 @@ def test_it_is_what_a_look_at_every_second_finds(make_trace: MakeTrace, rng: ran
                 parts[node] = rng.randint(1, int(SIZE - peak))
         if parts:
             jobs.append((since, until, parts))
-            held(log, since, until, **parts)
+            held(log, since, until, "v", **parts)
     expected = []
     for number, (since, until, parts) in enumerate(jobs):
         gang = sum(parts.values())

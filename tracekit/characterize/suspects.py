@@ -115,7 +115,8 @@ class StratifiedFailures:
         compared = tried[self._row_stratum] > 0
         risk = failed[self._row_stratum] / np.maximum(tried[self._row_stratum], 1)
         of_rows = np.where(compared, self._row_tried * risk, self._row_failed)
-        return np.bincount(self._row_node, weights=of_rows, minlength=self.nodes)
+        sums: Floats = np.bincount(self._row_node, weights=of_rows, minlength=self.nodes).astype(np.float64)
+        return sums
 
     def p_values(self, good: Bools) -> Floats:
         """Return the exact chances, see `excess_among_trials`; a node that is not good stands against the good ones."""

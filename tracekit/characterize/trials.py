@@ -131,6 +131,6 @@ def trials_of_nodes(con: duckdb.DuckDBPyConnection, exposure: str) -> pl.DataFra
         'trials': as told above. 'sized_attempts': every attempt is a trial, and each size class a stratum. Otherwise
         every attempt is a trial, and all are in one stratum.
     """
-    if exposure == "trials":
-        return con.sql(_TRIALS).pl()
-    return con.sql(_ATTEMPTS.format(stratum="kind" if exposure == "sized_attempts" else "0")).pl()
+    attempts = _ATTEMPTS.format(stratum="kind" if exposure == "sized_attempts" else "0")
+    frame: pl.DataFrame = con.sql(_TRIALS if exposure == "trials" else attempts).pl()
+    return frame

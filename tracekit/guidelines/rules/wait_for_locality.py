@@ -152,7 +152,7 @@ def _find(evidence: Evidence) -> Finding:
     share = over_days(sums, ratio("extra_s", "run_s"), n=len(waits))
     # Where waiting would have cost too much, what was lost in the samples without comparison does not matter.
     too_long = share.value is not None and share.value > _MOST_WAIT
-    covered = float(spread["samples"].sum() / samples.filter("worse")["samples"].sum())
+    covered = int(spread["samples"].sum()) / int(samples.filter("worse")["samples"].sum())
     return Finding(
         {
             "drop_pct": pooled_drop(compared, spread.select("job_id", "attempt").n_unique(), _BY),
