@@ -46,17 +46,22 @@ class Packing:
 
         The GPUs that it holds itself, `parts` of the `nodes` of the pool, count as free.
         """
+        anyway = int(_next_true(self._with(0, 0), np.array([since]))[0])
+        if anyway == since:
+            return since
+        # Its own GPUs can only bring the moment forward.
+        end = min(anyway, until)
         own = [self._of_node(node) for node in nodes]
-        times = [steps.times[slice(*np.searchsorted(steps.times, [since, until], side="right"))] for steps in own]
+        times = [steps.times[slice(*np.searchsorted(steps.times, [since, end - 1], side="right"))] for steps in own]
         begins = np.unique(np.concatenate([np.array([since]), *times]))
-        begins = begins[begins < until]
         full, partly = np.zeros(len(begins), dtype=np.int64), np.zeros(len(begins), dtype=np.int64)
         for node, steps, gpus in zip(nodes, own, parts, strict=True):
             free = steps.at(begins)
             with_own = np.minimum(free + gpus, self._pool.node_gpus[node])
             full += (with_own >= self._pool.size - 1e-9) & (free < self._pool.size - 1e-9)
             partly += (with_own >= self._rest - 1e-9) & (free < self._rest - 1e-9)
-        return self._first(begins, np.append(begins[1:], until), full, partly)
+        first = self._first(begins, np.append(begins[1:], end), full, partly)
+        return anyway if first is None and anyway < until else first
 
     def _first(self, begins: Ints, ends: Ints, full: Ints, partly: Ints) -> int | None:
         """Return the first moment at which it fits, given how many own nodes count besides from each begin on."""
