@@ -1,62 +1,15 @@
 -- title: Times in which several jobs hold GPUs of one node
 -- tables: attempts, placements
+-- views: node_job_counts
 -- column node_id: text | the machine
 -- column since: UTC | begin, included
 -- column until: UTC | end, not included
 -- rule:
--- A job holds GPUs of a node from floor_to_minute(start) of its attempt up to the attempt's end, as in attempt_samples.
--- Attempts of one job never share with each other. An attempt without a start or an end shares with nobody, since
--- nothing says how long it was there; nor does a placement without a GPU. The rows of one node neither overlap nor touch.
--- The jobs of a node are counted through time, plus one at each arrival and minus one at each departure, so that
--- no job is compared with another.
-WITH held AS (
-    SELECT
-        p.node_id,
-        p.job_id,
-        date_trunc('minute', a.start_time) AS since,
-        a.end_time AS until
-    FROM placements AS p
-    INNER JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
-    WHERE date_trunc('minute', a.start_time) < a.end_time AND (len(p.gpu_index) > 0 OR p.gpu_count > 0)
-),
-
--- How many attempts (and placements) of one job are there; more than one counts as one.
-job_steps AS (
-    SELECT node_id, job_id, time, sum(change) AS change
-    FROM (
-        SELECT node_id, job_id, since AS time, 1 AS change FROM held
-        UNION ALL
-        SELECT node_id, job_id, until, -1 FROM held
-    ) AS steps
-    GROUP BY node_id, job_id, time
-),
-
-job_present AS (
-    SELECT
-        node_id,
-        job_id,
-        time,
-        CASE WHEN sum(change) OVER (PARTITION BY node_id, job_id ORDER BY time) > 0 THEN 1 ELSE 0 END AS present
-    FROM job_steps
-),
-
-job_changes AS (
-    SELECT
-        node_id,
-        time,
-        present - lag(present, 1, 0) OVER (PARTITION BY node_id, job_id ORDER BY time) AS change
-    FROM job_present
-),
-
-node_steps AS (
-    SELECT node_id, time, sum(change) AS change
-    FROM job_changes
-    GROUP BY node_id, time
-),
-
-node_shared AS (
-    SELECT node_id, time, sum(change) OVER (PARTITION BY node_id ORDER BY time) >= 2 AS shared
-    FROM node_steps
+-- The times of node_job_counts in which two jobs or more hold GPUs of the node. Attempts of one job never share with
+-- each other. The rows of one node neither overlap nor touch.
+WITH node_shared AS (
+    SELECT node_id, since AS time, jobs >= 2 AS shared
+    FROM node_job_counts
 ),
 
 turns AS (

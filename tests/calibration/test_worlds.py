@@ -109,7 +109,7 @@ def test_a_scheduler_outside_the_search_is_not_called_close() -> None:
     """Last come, first served: no candidate does that."""
     known = world("passing", 1)
     starts = _last_come_first(known)
-    found = calibrated(replace(known, start=starts))
+    found = calibrated(replace(known, start=starts, end=[]))
     assert not found.score.carries
     assert isinstance(effect_of_change(found, "easy,noise=limit"), str)
 

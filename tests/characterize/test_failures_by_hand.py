@@ -154,10 +154,10 @@ TWO_NODES = on_nodes(
 def test_by_node_tells_how_likely_so_many_failures_are(make_trace: MakeTrace) -> None:
     trace = make_trace(**TWO_NODES)
     # Of the 20 ways to place 2 failures on 6 attempts of 3 + 3 ... C(6, 2) = 15, C(3, 2) = 3 put both on n.
-    assert rows(trace, "failures/by_node") == approx(
+    assert rows(trace, "failures/by_node", exposure="sized_attempts") == approx(
         [
-            ("n", 3, 2, 2 / 3, 4.0, 2.0, 1.0, 0.2, 0.4),
-            ("m", 3, 0, 0.0, 8.0, None, 1.0, 1.0, 1.0),
+            ("n", 3, 2, 2 / 3, 4.0, 2.0, 3, 2, 1.0, 0.2, 0.4, None, False),
+            ("m", 3, 0, 0.0, 8.0, None, 3, 0, 1.0, 1.0, 1.0, None, False),
         ]
     )
     notes = answer_query(trace, "failures/by_node").notes
@@ -172,15 +172,15 @@ def test_by_node_can_go_by_hours(make_trace: MakeTrace) -> None:
     # n has 4 of 12 hours: expected 2 / 3, both failures there with a chance of 1 / 9.
     assert rows(make_trace(**TWO_NODES), "failures/by_node", exposure="node_hours") == approx(
         [
-            ("n", 3, 2, 2 / 3, 4.0, 2.0, 2 / 3, 1 / 9, 2 / 9),
-            ("m", 3, 0, 0.0, 8.0, None, 4 / 3, 1.0, 1.0),
+            ("n", 3, 2, 2 / 3, 4.0, 2.0, 3, 2, 2 / 3, 1 / 9, 2 / 9, None, False),
+            ("m", 3, 0, 0.0, 8.0, None, 3, 0, 4 / 3, 1.0, 1.0, None, False),
         ]
     )
 
 
 def test_by_node_can_count_what_the_source_blames_on_the_node(make_trace: MakeTrace) -> None:
-    found = rows(make_trace(**TWO_NODES), "failures/by_node", failures="node_fail")
-    assert [(row[0], row[1], row[2], row[6], row[7]) for row in found] == approx(
+    found = rows(make_trace(**TWO_NODES), "failures/by_node", failures="node_fail", exposure="sized_attempts")
+    assert [(row[0], row[1], row[2], row[8], row[9]) for row in found] == approx(
         [("n", 3, 1, 0.5, 0.5), ("m", 3, 0, 0.5, 1.0)]
     )
 
@@ -192,19 +192,19 @@ def test_large_jobs_are_compared_with_large_jobs(make_trace: MakeTrace) -> None:
     trace = make_trace(**on_nodes(*large, *small))
     # By size: n expects 3/4 * 3 + 1/8 * 1. At least 2 of its 3 large ones fail always, since one attempt is elsewhere:
     # certain. m expects 3/4 + 7/8; both fail with 3/4 * 7/8.
-    found = [(row[0], row[2], row[6], row[7]) for row in rows(trace, "failures/by_node")]
+    found = [(row[0], row[2], row[8], row[9]) for row in rows(trace, "failures/by_node", exposure="sized_attempts")]
     assert found == approx([("m", 2, 13 / 8, 21 / 32), ("n", 2, 19 / 8, 1.0)])
     # All alike: 4 of 12 fail. n has 4 attempts, at least 2 failed with (C(4,2) C(8,2) + C(4,3) C(8,1) + 1) / C(12,4);
     # m has 8, at most 1 failed with (C(4,3) C(8,1) + 1) / C(12,4).
-    alike = [(row[0], row[6], row[7]) for row in rows(trace, "failures/by_node", exposure="attempts")]
+    alike = [(row[0], row[8], row[9]) for row in rows(trace, "failures/by_node", exposure="attempts")]
     assert alike == approx([("n", 4 / 3, 201 / 495), ("m", 8 / 3, 1 - 33 / 495)])
 
 
 def test_nodes_without_time_cannot_be_compared_by_the_hour(make_trace: MakeTrace) -> None:
     trace = make_trace(**on_nodes((1, "failed", "n", 0), (1, "completed", "m", 0)))
     assert rows(trace, "failures/by_node", exposure="node_hours") == [
-        ("m", 1, 0, 0.0, 0.0, None, None, None, None),
-        ("n", 1, 1, 1.0, 0.0, 0.0, None, None, None),
+        ("m", 1, 0, 0.0, 0.0, None, 1, 0, None, None, None, None, False),
+        ("n", 1, 1, 1.0, 0.0, 0.0, 1, 1, None, None, None, None, False),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.guidelines.planted import when
 from tracekit.characterize import find_query, lacks, run_query
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def random_tables(rng: random.Random) -> Tables:
         job = {
             "job_id": f"j{number}",
             "user": rng.choice(["u", "v", "w", None]),
+            "vc": rng.choice(["p", None, None]),
+            "name": rng.choice(["s", None]),
             "cluster": rng.choice(["X", "Y", None]),
             "group": rng.choice(["g", "h", None]),
             "status": rng.choice(STATUSES),
@@ -55,6 +58,7 @@ def random_tables(rng: random.Random) -> Tables:
             tables["attempts"].append(
                 {
                     **part,
+                    "start_time": rng.choice([None, when(rng.randint(0, 50) * 1200)]),
                     "status": rng.choice(STATUSES),
                     "gpu_count": rng.choice([None, 0, 0.25, 1, 8]),
                     "run_s": rng.choice([None, -1, 0, rng.randint(1, 9999), rng.random() * 1e5]),
@@ -170,29 +174,98 @@ def reasons(tables: Tables) -> Results:
     return results
 
 
-def by_node(tables: Tables) -> Results:
-    """Return all but the p-values, which have tests of their own."""
-    size = {j["job_id"]: class_of(j["gpu_count"]) for j in tables["jobs"]}
-    judged = {
-        (a["job_id"], a["attempt"]): (a, f, size[a["job_id"]])
-        for a, f in outcomes(tables, retried=False)
-        if f is not None and a["run_s"] is not None and a["run_s"] >= 0
-    }
-    held: dict[str, set[Key]] = defaultdict(set)
+def sessions_of(firsts: list[tuple[str, Row]]) -> dict[tuple[str, str], Key]:
+    """Return the session of each job on each node."""
+    session: dict[tuple[str, str], Key] = {}
+    for mine in grouped([{"node": n, **a} for n, a in firsts], lambda a: (a["user"],)).values():
+        before, number = None, 0
+        for a in sorted(mine, key=lambda a: (a["start_time"] is None, a["start_time"], a["job_id"], a["node"])):
+            start = a["start_time"]
+            if before is None or start is None or (start - before).total_seconds() > 3600:
+                number += 1
+            before = start
+            session[a["node"], a["job_id"]] = (a["job_id"],) if start is None else (number, start.date())
+    return session
+
+
+def trials_of(held: dict[str, list[Row]]) -> dict[str, list[tuple[Key, bool]]]:
+    """Return the trials of each node, each as its stratum and whether it failed; step by step as the rule has it."""
+    firsts = [
+        (node, min(attempts, key=lambda a: a["attempt"]))
+        for node, own in held.items()
+        for attempts in grouped(own, lambda a: (a["job_id"],)).values()
+    ]
+    session = sessions_of(firsts)
+    kept = first_of(firsts, lambda n, a: (n, a["user"], session[n, a["job_id"]]))
+
+    def place(a: Row) -> Key:
+        return (a["cluster"], a["vc"], a["kind"])
+
+    def group(a: Row) -> Key:
+        return (*place(a), a["user"], a["name"], a["group"])
+
+    def grouped_by_user(a: Row) -> bool:
+        return a["name"] is not None or a["group"] is not None
+
+    sizes = Counter(group(a) for _, a in kept if grouped_by_user(a))
+    named = [(n, a) for n, a in kept if sizes[group(a)] >= 10]
+    rest = first_of(
+        [(n, a) for n, a in kept if sizes[group(a)] < 10],
+        lambda n, a: (n, *group(a)) if grouped_by_user(a) else (n, a["job_id"]),
+    )
+    users = Counter((*place(a), a["user"]) for _, a in rest)
+    frequent = [(n, a) for n, a in rest if users[*place(a), a["user"]] >= 10]
+    seldom = first_of(
+        [(n, a) for n, a in rest if users[*place(a), a["user"]] < 10], lambda n, a: (n, *place(a), a["user"])
+    )
+    found: dict[str, list[tuple[Key, bool]]] = defaultdict(list)
+    for n, a in named:
+        found[n].append((("group", *group(a)), a["failed"]))
+    for n, a in frequent:
+        found[n].append((("user", *place(a), a["user"]), a["failed"]))
+    for n, a in seldom:
+        found[n].append((("tenant", *place(a)), a["failed"]))
+    return found
+
+
+def first_of(trials: list[tuple[str, Row]], key: Callable[[str, Row], Key]) -> list[tuple[str, Row]]:
+    found: dict[Key, tuple[str, Row]] = {}
+    for n, a in sorted(trials, key=lambda t: (t[1]["start_time"] is None, t[1]["start_time"], t[1]["job_id"])):
+        found.setdefault(key(n, a), (n, a))
+    return list(found.values())
+
+
+def by_node(tables: Tables, *, of_attempts: bool = False) -> Results:
+    """Return all but the p-values, which have tests of their own; no node is suspect in these traces."""
+    jobs = {j["job_id"]: j for j in tables["jobs"]}
+    judged = {}
+    for a, f in outcomes(tables, retried=False):
+        if f is not None and a["run_s"] is not None and a["run_s"] >= 0:
+            job = jobs[a["job_id"]]
+            about = {name: job.get(name) for name in ("user", "cluster", "vc", "name", "group")}
+            more = {"start_time": a.get("start_time"), "kind": class_of(job["gpu_count"]), "failed": f}
+            judged[a["job_id"], a["attempt"]] = {**a, **about, **more}
+    held: dict[str, dict[Key, Row]] = defaultdict(dict)
     for p in tables["placements"]:
         key = (p["job_id"], p["attempt"])
         if p["node_id"] is not None and key in judged:
-            held[p["node_id"]].add(key)
-    everywhere = [judged[k] for keys in held.values() for k in keys]
-    rate = {c: mean([float(f) for _, f, s in everywhere if s == c]) for c in set(size.values())}
+            held[p["node_id"]][key] = judged[key]
+    attempts = {node: list(own.values()) for node, own in held.items()}
+    trials = trials_of(attempts)
+    if of_attempts:
+        trials = {node: [((a["kind"],), a["failed"]) for a in own] for node, own in attempts.items()}
+    by_stratum: dict[Key, list[float]] = defaultdict(list)
+    for own in trials.values():
+        for stratum, failed in own:
+            by_stratum[stratum].append(float(failed))
     results: Results = {}
-    for node, keys in held.items():
-        own = [judged[k] for k in keys]
-        failed = sum(1 for _, f, _ in own if f)
-        hours = math.fsum(a["run_s"] for a, _, _ in own) / 3600
-        expected = math.fsum(rate[s] or 0.0 for _, _, s in own)
-        between = hours / failed if failed else None
-        results[node,] = (len(own), failed, failed / len(own), hours, between, expected)
+    for node, runs in attempts.items():
+        bad = sum(1 for a in runs if a["failed"])
+        hours = math.fsum(a["run_s"] for a in runs) / 3600
+        own = trials.get(node, [])
+        expected = math.fsum(statistics.fmean(by_stratum[stratum]) for stratum, _ in own)
+        tested = (len(own), sum(1 for _, f in own if f), expected)
+        results[node,] = (len(runs), bad, bad / len(runs), hours, hours / bad if bad else None, *tested)
     return results
 
 
@@ -268,6 +341,7 @@ CASES: dict[str, tuple[int, Callable[[Tables], Results], dict[str, Any]]] = {
     "failures/by_user retried": (1, lambda t: by_user(t, retried=True), {"rule": "retried"}),
     "failures/reasons": (2, reasons, {}),
     "failures/by_node": (1, by_node, {}),
+    "failures/by_node sized_attempts": (1, lambda t: by_node(t, of_attempts=True), {"exposure": "sized_attempts"}),
     "users/queueing": (1, queueing, {}),
     "users/concentration": (1, concentration, {}),
     "workload/gangs": (1, gangs, {}),
@@ -277,9 +351,12 @@ CASES: dict[str, tuple[int, Callable[[Tables], Results], dict[str, Any]]] = {
 """By query: how many columns are the key, the recomputation, and the parameters."""
 
 
+TESTED = ("p_value", "adjusted_p_value", "adjusted_p_value_without_one_user", "suspect")
+
+
 def check(trace: Trace, tables: Tables, case: str) -> None:
     keys, recompute, params = CASES[case]
-    frame = run_query(trace, case.partition(" ")[0], **params).drop("p_value", "adjusted_p_value", strict=False)
+    frame = run_query(trace, case.partition(" ")[0], **params).drop(TESTED, strict=False)
     found = {row[:keys]: row[keys:] for row in frame.rows()}
     expected = recompute(tables)
     assert len(found) == frame.height, "a key stands twice"
@@ -356,4 +433,5 @@ def test_totals_agree_between_the_queries(make_trace: MakeTrace, rng: random.Ran
     assert all(share == pytest.approx(1) for share in shares["jobs_share"])
     assert run_query(trace, "failures/reasons")["rtf_demand_share"].sum() in (pytest.approx(1), 0)
     nodes = run_query(trace, "failures/by_node")
-    assert nodes["expected_failed_attempts"].sum() == pytest.approx(nodes["failed_attempts"].sum())
+    assert not nodes["suspect"].any()
+    assert nodes["expected_failed_trials"].sum() == pytest.approx(nodes["failed_trials"].sum())

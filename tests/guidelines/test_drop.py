@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from tracekit.guidelines.interface import Number
-from tracekit.guidelines.rules._drop import pooled_drop, sizes_with_both
+from tracekit.guidelines.rules._drop import pooled_drop, strata_with_both
 
 Rows = list[tuple[int, float, bool, int, float]]
 SCHEMA = {"day": pl.Int64, "gpu_count": pl.Float64, "worse": pl.Boolean, "samples": pl.Int64, "total": pl.Float64}
@@ -51,9 +51,22 @@ def test_a_size_without_samples_on_one_side_does_not_count() -> None:
 
 def test_sizes_of_one_circumstance_are_left_out() -> None:
     alone: Rows = [(0, 2.0, False, 3, 270.0), (1, 2.0, False, 3, 270.0), (0, 4.0, True, 3, 30.0)]
-    kept = sizes_with_both(frame([*day(0), *alone]))
+    kept = strata_with_both(frame([*day(0), *alone]))
     assert sorted(kept.rows()) == sorted(day(0))
 
 
 def test_one_sample_on_each_side_is_enough() -> None:
     assert pooled_drop(frame([(0, 1.0, False, 1, 80.0), (0, 1.0, True, 1, 50.0)]), 2) == Number(30.0, 2)
+
+
+def test_strata_may_have_several_columns() -> None:
+    """Beside others all are 20 points less busy; spreading costs 10 points alone, and 4 points beside others."""
+    schema = {**SCHEMA, "neighbours": pl.Int64}
+    rows = [(0, 8.0, False, 9, 9 * 80.0, 0), (0, 8.0, True, 1, 70.0, 0), (0, 8.0, False, 1, 60.0, 1)]
+    rows += [(0, 8.0, True, 9, 9 * 56.0, 1), (0, 8.0, True, 5, 5 * 10.0, 2), (0, 4.0, False, 5, 5 * 10.0, 0)]
+    by = ("gpu_count", "neighbours")
+    kept = strata_with_both(pl.DataFrame(rows, schema=schema, orient="row"), by)
+    assert sorted(kept.rows()) == sorted(rows[:4])
+    assert pooled_drop(kept, 10, by).value == pytest.approx((10 + 9 * 4) / 10)
+    # By size alone most of it is interference.
+    assert pooled_drop(kept, 10).value == pytest.approx(78.0 - 57.4)

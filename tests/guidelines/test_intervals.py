@@ -44,6 +44,12 @@ def test_four_days_have_no_interval_and_five_have_one() -> None:
     assert found.low < 0.6 < found.high
 
 
+def test_a_resample_that_divides_by_nothing_has_no_value() -> None:
+    # One day of thirty has what is divided by: a third of the resamples are without it.
+    frame = pl.DataFrame({"day": np.arange(30), "a": [1.0] * 30, "b": [10.0] + [0.0] * 29})
+    assert over_days(frame, lambda sums: sums["a"] / sums["b"], n=30) == Number(3.0, 30)
+
+
 def test_rows_of_one_day_are_drawn_together() -> None:
     # Each day has one hit of two, so that no draw of days differs from another, though rows do.
     frame = pl.DataFrame({"day": [0, 0, 1, 1, 2, 2, 3, 3, 4, 4], "a": [1, 0] * 5, "b": [1] * 10})

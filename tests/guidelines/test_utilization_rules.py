@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pytest
 
 from tests.guidelines.planted import DAY, Log
@@ -157,22 +158,101 @@ def gangs(pct: float, strict_wait_s: float, days: int = 16) -> Log:
     return log
 
 
+def held_up(later_s: float, packed_wait_s: float = 0, pct: float = 65) -> Log:
+    """Return the log of `gangs`, where others hold the rest of both nodes until so long after each spread start."""
+    log = gangs(pct, packed_wait_s)
+    for day in range(16):
+        for k in (1, 2):
+            for node in "ab":
+                log.hold(log.job(day * DAY + k * 7200 - 3600, 3600 + later_s, gpus=4), node, [4, 5, 6, 7])
+    return log
+
+
 def test_spread_gangs_lose_what_was_planted(make_trace: MakeTrace) -> None:
-    found = judged(make_trace, gangs(65, 60), "wait-for-locality")
+    found = judged(make_trace, held_up(90), "wait-for-locality")
     assert found.verdict == "holds"
     assert found.finding is not None
     numbers = found.finding.numbers
     assert numbers["drop_pct"].value == pytest.approx(15)
     assert numbers["drop_pct"].n == 32
-    assert numbers["extra_wait_s"].value == pytest.approx(60)
-    assert numbers["extra_wait_share"].value == pytest.approx(0.05)
+    # A minute and a half after each spread start both nodes would have had room, of 20 minutes that the gang ran.
+    assert numbers["extra_wait_s"].value == pytest.approx(90)
+    assert numbers["extra_wait_share"].value == pytest.approx(90 / 1200)
+    # In the first two samples of twenty the others were still there.
+    assert found.finding.covers == pytest.approx(0.9)
 
 
-@pytest.mark.parametrize(("pct", "wait_s"), [(79.0, 60.0), (65.0, 600.0)])
-def test_no_waiting_where_spreading_costs_nothing_or_the_wait_is_long(
-    make_trace: MakeTrace, pct: float, wait_s: float
+def test_no_waiting_where_spreading_costs_nothing_or_the_wait_is_long(make_trace: MakeTrace) -> None:
+    assert judged(make_trace, held_up(60, pct=79.0), "wait-for-locality").verdict == "does not hold"
+    assert judged(make_trace, held_up(500), "wait-for-locality").verdict == "does not hold"
+
+
+@pytest.mark.parametrize(("later_s", "packed_wait_s", "verdict"), [(0, 3000, "holds"), (500, 0, "does not hold")])
+def test_the_wait_is_that_of_the_spread_ones_and_not_of_those_that_were_placed_well(
+    make_trace: MakeTrace, later_s: float, packed_wait_s: float, verdict: str
 ) -> None:
-    assert judged(make_trace, gangs(pct, wait_s), "wait-for-locality").verdict == "does not hold"
+    """Packed gangs waited long, for whatever reason, and spread ones need not have; and the other way round."""
+    found = judged(make_trace, held_up(later_s, packed_wait_s), "wait-for-locality")
+    assert found.verdict == verdict
+    assert found.finding is not None
+    assert found.finding.numbers["extra_wait_s"].value == pytest.approx(later_s)
+
+
+def test_spread_gangs_that_always_have_other_neighbours_tell_nothing(make_trace: MakeTrace) -> None:
+    # Others are on the rest of both nodes all the time, and of the node of a packed gang never.
+    found = judged(make_trace, held_up(5000), "wait-for-locality")
+    assert found.verdict == "cannot tell"
+    (why,) = found.why
+    assert why == (
+        "Spread attempts never had as many neighbours on their nodes as 5 attempts of the same size on the fewest, so "
+        "that a loss by spreading cannot be told from one by neighbours."
+    )
+
+
+def neighbours(spreading: float, beside: float, days: int = 16) -> Log:
+    """Return days of gangs of 4 on nodes of 8, which lose so many points when spread, and by a neighbour.
+
+    Each day two are on one node, of which one has a neighbour, and four on two nodes, of which three have one on the
+    first; a gang keeps step, so that its GPUs on the second node lose as much.
+    """
+    log = Log()
+    log.nodes("ab", 8)
+    for day in range(days):
+        for k, (spread, disturbed) in enumerate([(0, 0), (0, 1), (1, 0), (1, 1), (1, 1), (1, 1)]):
+            begin = day * DAY + k * 7200
+            job = log.job(begin, 1200, gpus=4, node_count=1 + spread)
+            pct = 80 - spreading * spread - beside * disturbed
+            for node, gpus in (("a", [0, 1]), ("b", [0, 1])) if spread else (("a", [0, 1, 2, 3]),):
+                log.hold(job, node, gpus)
+                log.busy(node, gpus, begin, 1200, pct)
+            if disturbed:
+                log.hold(log.job(begin - 60, 2000, gpus=2), "a", [6, 7])
+    return log
+
+
+def test_interference_does_not_pass_as_a_loss_by_spreading(make_trace: MakeTrace) -> None:
+    log = neighbours(spreading=0, beside=24)
+    found = judged(make_trace, log, "wait-for-locality")
+    assert found.verdict == "does not hold"
+    assert found.finding is not None
+    assert found.finding.numbers["drop_pct"].value == pytest.approx(0)
+    # Without regard to neighbours, spread gangs are 6 points less busy: 3/4 of them have one, and 1/2 of the others.
+    frame = run_query(make_trace(**log.tables), "locality/utilization_by_spread")
+    means = dict(frame.filter(pl.col("gpu_count") == 4).select("node_count", "mean_pct").iter_rows())
+    assert means[1] - means[2] == pytest.approx(6)
+    assert judged(make_trace, log, "limit-interference").verdict == "holds"
+
+
+@pytest.mark.parametrize("beside", [0, 24])
+def test_a_loss_by_spreading_is_found_beside_interference_with_its_size(make_trace: MakeTrace, beside: float) -> None:
+    found = judged(make_trace, neighbours(spreading=9, beside=beside), "wait-for-locality")
+    assert found.verdict == "holds"
+    assert found.finding is not None
+    number = found.finding.numbers["drop_pct"]
+    assert (number.value, number.low, number.high) == pytest.approx((9, 9, 9))
+    assert (number.n, found.finding.covers) == (64, 1)
+    # There is room on the node at once.
+    assert found.finding.numbers["extra_wait_s"].value == 0
 
 
 def test_few_spread_gangs_are_too_few(make_trace: MakeTrace) -> None:

@@ -111,8 +111,8 @@ def test_by_user_leaves_out_who_lost_nothing() -> None:
 
 
 def test_by_node_draws_failures_against_what_equal_risk_gives() -> None:
-    facts = [("bad", 30, 5.0, 1e-9, 1e-8), ("unlucky", 8, 5.0, 0.02, 0.2), ("good", 0, 5.0, 1.0, 1.0)]
-    names = ("node_id", "failed_attempts", "expected_failed_attempts", "p_value", "adjusted_p_value")
+    facts = [("bad", 30, 5.0, 1e-9, True), ("unlucky", 8, 5.0, 0.02, False), ("good", 0, 5.0, 1.0, False)]
+    names = ("node_id", "failed_trials", "expected_failed_trials", "p_value", "suspect")
     panel, spec, values = _one("failures/by_node", [dict(zip(names, f, strict=True)) for f in facts])
     assert _domain(spec) == ["bad", "unlucky"]
     assert [layer["mark"]["type"] for layer in spec["layer"]] == ["bar", "tick"]

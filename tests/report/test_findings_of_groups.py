@@ -151,25 +151,27 @@ def test_by_user_names_who_loses_most() -> None:
     assert finding("failures/by_user", _rows(columns, ("u", 4, 4, 1.0, 0.0), ("v", 1, 1, 1.0, None))) is None
 
 
-_NODES = "node_id failed_attempts expected_failed_attempts p_value adjusted_p_value"
+_NODES = "node_id failed_trials expected_failed_trials p_value suspect"
 
 
 def test_by_node_tells_bad_nodes_from_bad_luck() -> None:
-    bad = [(f"n{i}", 30 - i, 5.04, 1e-9, 1e-7) for i in range(5)]
-    rows = _rows(_NODES, *bad, ("m", 7, 5.0, 0.02, 0.4))
+    bad = [(f"n{i}", 30 - i, 5.04, 1e-9, True) for i in range(5)]
+    rows = _rows(_NODES, *bad, ("m", 7, 5.0, 0.02, False))
     assert finding("failures/by_node", rows) == (
-        "5 nodes have more failed attempts than bad luck explains: n0 (30 failed, 5 expected),"
-        " n1 (29 failed, 5 expected), n2 (28 failed, 5 expected) and 2 more."
+        "5 nodes have more failures, those of one session of a user counted once, than bad luck explains: n0 (30"
+        " failed, 5 expected), n1 (29 failed, 5 expected), n2 (28 failed, 5 expected) and 2 more."
     )
     assert finding("failures/by_node", rows[4:]) == (
-        "1 node has more failed attempts than bad luck explains: n4 (26 failed, 5 expected)."
+        "1 node has more failures, those of one session of a user counted once, than bad luck explains: n4 (26"
+        " failed, 5 expected)."
     )
     assert finding("failures/by_node", rows[5:]) == (
-        "No node has more failed attempts than bad luck explains; the most suspect is m (7 failed, 5 expected)."
+        "No node has more failures, those of one session of a user counted once, than bad luck explains; the least"
+        " likely are on m (7 failed, 5 expected)."
     )
 
 
-@pytest.mark.parametrize("row", [("m", 0, 0.0, 1.0, 1.0), ("m", 3, None, None, None)])
+@pytest.mark.parametrize("row", [("m", 0, 0.0, 1.0, False), ("m", 3, None, None, False)])
 def test_by_node_says_nothing_without_failures_or_a_test(row: tuple[Any, ...]) -> None:
     assert finding("failures/by_node", _rows(_NODES, row)) is None
 

@@ -6,6 +6,7 @@ the rest, one more node with enough free GPUs. Philly (ATC'19) and its successor
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tracekit.array_types import Bools, Floats, Ints
 
 
-__all__ = ["FreeNodes", "free_nodes"]
+__all__ = ["FreeNodes", "compressed", "free_nodes"]
 
 
 @dataclass(frozen=True)
@@ -35,17 +36,36 @@ class FreeNodes:
         GPUs of the largest node.
     node, time, free : arrays, shape (n,)
         The node's free GPUs from each time [us] on, ordered by node and time.
+    names : tuple of str
+        The node_id of each node; empty where nobody asks for them.
     """
 
     node_gpus: Floats
     node: Ints
     time: Ints
     free: Floats
+    names: tuple[str, ...] = ()
 
     @property
     def size(self) -> float:
         """GPUs of the largest node; 0 without nodes."""
         return float(self.node_gpus.max(initial=0))
+
+    def only(self, numbers: Ints) -> FreeNodes:
+        """Return the pool of these nodes alone, in their order here."""
+        kept = np.zeros(len(self.node_gpus), dtype=bool)
+        kept[numbers] = True
+        rows = kept[self.node]
+        node = (np.cumsum(kept) - 1)[self.node[rows]]
+        names = tuple(itertools.compress(self.names, kept))
+        return FreeNodes(self.node_gpus[kept], node, self.time[rows], self.free[rows], names)
+
+    def of_node(self, number: int) -> Steps:
+        """Return the free GPUs of one node through time."""
+        first, last = np.searchsorted(self.node, [number, number + 1])
+        return Steps(
+            self.time[first:last], np.concatenate([self.node_gpus[number : number + 1], self.free[first:last]])
+        )
 
     def with_at_least(self, gpus: float) -> Steps:
         """Return the number of nodes with at least so many free GPUs."""
@@ -70,15 +90,15 @@ class FreeNodes:
             return Steps(none, np.array([0.0]))
         if gang <= size:
             counts = self.with_at_least(gang)
-            return _compressed(counts.times, counts.values >= 1)
+            return compressed(counts.times, counts.values >= 1)
         whole, rest = divmod(gang, size)
         full = self.with_at_least(size)
         if rest < 1e-9:
-            return _compressed(full.times, full.values >= whole)
+            return compressed(full.times, full.values >= whole)
         partly = self.with_at_least(rest)
         times = np.union1d(full.times, partly.times)
         ends = np.concatenate([[(full.values[0] >= whole) & (partly.values[0] >= whole + 1)]])
-        return _compressed(times, np.concatenate([ends, (full.at(times) >= whole) & (partly.at(times) >= whole + 1)]))
+        return compressed(times, np.concatenate([ends, (full.at(times) >= whole) & (partly.at(times) >= whole + 1)]))
 
     def at_moments(self, moments: Ints) -> tuple[Floats, Ints, Floats, Floats]:
         """Return free GPUs, nodes wholly free, their GPUs, and the largest gang that fits, at each moment [us].
@@ -101,7 +121,7 @@ class FreeNodes:
         return free, whole, whole_gpus, whole_gpus + best
 
 
-def _compressed(times: Ints, holds: Bools) -> Steps:
+def compressed(times: Ints, holds: Bools) -> Steps:
     """Keep the steps at which something changes."""
     changed = holds[1:] != holds[:-1]
     return Steps(times[changed], np.concatenate([holds[:1], holds[1:][changed]]).astype(np.float64))
@@ -159,11 +179,11 @@ def free_nodes(
         own = held.join(members.select("node_id", "number"), on="node_id", how="inner")
         if half_steps:
             own = own.with_columns(start=pl.col("start") * 2 + 1, end=pl.col("end") * 2)
-        found[cluster] = _free(members["gpus"].cast(pl.Float64).to_numpy(), own)
+        found[cluster] = _free(members["gpus"].cast(pl.Float64).to_numpy(), own, tuple(members["node_id"]))
     return found, notes
 
 
-def _free(node_gpus: Floats, held: pl.DataFrame) -> FreeNodes:
+def _free(node_gpus: Floats, held: pl.DataFrame, names: tuple[str, ...]) -> FreeNodes:
     number = held["number"].to_numpy().astype(np.int64)
     gpus = held["gpus"].cast(float).to_numpy()
     node = np.concatenate([number, number])
@@ -177,4 +197,4 @@ def _free(node_gpus: Floats, held: pl.DataFrame) -> FreeNodes:
     sums = np.concatenate([[0.0], np.cumsum(change)])
     before = sums[np.searchsorted(node, np.arange(len(node_gpus)))]
     free = np.round(node_gpus[node] + sums[1:] - before[node], 6)
-    return FreeNodes(node_gpus, node[last], time[last], free[last])
+    return FreeNodes(node_gpus, node[last], time[last], free[last], names)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tracekit.guidelines.interface import Finding, Guideline, LackingError, Measure, Number, Practice, Threshold
-from tracekit.guidelines.rules._drop import pooled_drop, sizes_with_both
+from tracekit.guidelines.rules._drop import pooled_drop, strata_with_both
 from tracekit.guidelines.rules._sql import day_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ GROUP BY a.gpu_count, j.worse, a.start_time, j.job_id, j.attempt
 def _find(evidence: Evidence) -> Finding:
     samples = evidence.sql(_SAMPLES)
     all_samples = int(samples["samples"].sum())
-    both = sizes_with_both(samples)
+    both = strata_with_both(samples)
     if both.is_empty():
         raise LackingError("No size of job was sampled both alone on its node and beside another job.")
     shared = both.filter("worse")

@@ -13,13 +13,13 @@ from tracekit.guidelines.interface import (
     Guideline,
     LackingError,
     Measure,
-    Number,
     Practice,
     RuleChange,
     Threshold,
     Trial,
 )
-from tracekit.guidelines.rules._drop import pooled_drop, sizes_with_both
+from tracekit.guidelines.intervals import over_days, ratio
+from tracekit.guidelines.rules._drop import pooled_drop, strata_with_both
 from tracekit.guidelines.rules._sql import day_of
 
 if TYPE_CHECKING:
@@ -29,6 +29,19 @@ if TYPE_CHECKING:
 
 __all__ = ["GUIDELINE"]
 
+_MOST_NEIGHBOURS = 3
+"""From so many other jobs on a node on, attempts count as alike."""
+
+_MOST_WAIT = 0.1
+"""Most that waiting may cost, of the run time [1]."""
+
+_LEAST_ATTEMPTS = 5
+"""Fewest attempts on each side that are compared: the mean of fewer is that of one user's jobs."""
+
+_BY = ("gpu_count", "neighbours")
+
+# The times of a node follow each other without gaps, so that the last one that began holds a sample. A gang keeps step:
+# what holds up one of its nodes holds up all, hence the most over its nodes.
 _SAMPLES = f"""
 WITH spread AS (
     SELECT job_id, attempt, count(DISTINCT node_id) AS node_count
@@ -37,57 +50,132 @@ WITH spread AS (
     GROUP BY job_id, attempt
 ),
 
-sampled AS (
-    SELECT job_id, attempt, count(*) AS samples, sum(CAST(utilization_pct AS DECIMAL(38, 6))) AS total
-    FROM attempt_samples
-    GROUP BY job_id, attempt
+gangs AS (
+    SELECT
+        a.job_id,
+        a.attempt,
+        a.gpu_count,
+        p.node_count,
+        {day_of("a.start_time")} AS day,
+        p.node_count > min(p.node_count) OVER (PARTITION BY a.gpu_count) AS worse
+    FROM attempts AS a
+    INNER JOIN spread AS p ON a.job_id = p.job_id AND a.attempt = p.attempt
+    WHERE a.gpu_count > 1
+        AND EXISTS (FROM attempt_samples AS s WHERE s.job_id = a.job_id AND s.attempt = a.attempt)
+),
+
+on_nodes AS (
+    SELECT
+        s.job_id,
+        s.attempt,
+        s.node_id,
+        s.time,
+        count(*) AS samples,
+        sum(CAST(s.utilization_pct AS DECIMAL(38, 6))) AS total
+    FROM attempt_samples AS s
+    SEMI JOIN gangs AS g ON s.job_id = g.job_id AND s.attempt = g.attempt
+    GROUP BY s.job_id, s.attempt, s.node_id, s.time
+),
+
+at_moments AS (
+    SELECT
+        n.job_id,
+        n.attempt,
+        least(max(c.jobs) - 1, {_MOST_NEIGHBOURS}) AS neighbours,
+        sum(n.samples) AS samples,
+        sum(n.total) AS total
+    FROM on_nodes AS n
+    ASOF LEFT JOIN node_job_counts AS c ON n.node_id = c.node_id AND n.time >= c.since
+    GROUP BY n.job_id, n.attempt, n.time
 )
 
-SELECT a.gpu_count, p.node_count, {day_of("a.start_time")} AS day, s.samples, CAST(s.total AS DOUBLE) AS total
-FROM sampled AS s
-INNER JOIN attempts AS a ON s.job_id = a.job_id AND s.attempt = a.attempt
-INNER JOIN spread AS p ON s.job_id = p.job_id AND s.attempt = p.attempt
-WHERE a.gpu_count > 1
+SELECT
+    g.job_id,
+    g.attempt,
+    g.gpu_count,
+    m.neighbours,
+    g.worse,
+    g.day,
+    CAST(sum(m.samples) AS BIGINT) AS samples,
+    CAST(sum(m.total) AS DOUBLE) AS total
+FROM at_moments AS m
+INNER JOIN gangs AS g ON m.job_id = g.job_id AND m.attempt = g.attempt
+GROUP BY g.job_id, g.attempt, g.gpu_count, m.neighbours, g.worse, g.day
 """
 
-_WAITS = """
-SELECT w.gpu_count, w.node_count, w.wait_s, j.run_s
-FROM waits AS w
-INNER JOIN jobs AS j ON w.job_id = j.job_id
-WHERE w.attempt = 0 AND w.gpu_count > 1 AND w.wait_s IS NOT NULL AND w.node_count IS NOT NULL AND j.run_s IS NOT NULL
+_WAITS = f"""
+SELECT
+    w.gpu_count,
+    {day_of("a.start_time")} AS day,
+    1 AS one,
+    w.extra_wait_us / 1e6 AS extra_s,
+    w.run_us / 1e6 AS run_s,
+    w.found
+FROM locality_waits AS w
+INNER JOIN attempts AS a ON w.job_id = a.job_id AND w.attempt = a.attempt
 """
 
 
-def _marked(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with `worse`: on more nodes than the fewest on which a job of this size was seen."""
-    fewest = pl.col("node_count").min().over("gpu_count")
-    return sizes_with_both(frame.with_columns(worse=pl.col("node_count") > fewest))
+def _comparable(samples: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of strata with enough attempts on more nodes and on the fewest."""
+    both = strata_with_both(samples, _BY)
+    attempts = both.group_by(*_BY, "worse").agg(pl.struct("job_id", "attempt").n_unique().alias("attempts"))
+    few = attempts.filter(pl.col("attempts") < _LEAST_ATTEMPTS)
+    return both.join(few, on=_BY, how="anti")
 
 
 def _find(evidence: Evidence) -> Finding:
-    samples = _marked(evidence.sql(_SAMPLES))
-    if samples.is_empty():
+    """Return the loss by spreading at equal size and neighbours, and what waiting for fewer nodes would have cost.
+
+    drop_pct: spread attempts against those of the same size on the fewest nodes seen for it, among samples taken while
+    as many other jobs (0, 1, 2, 3 or more) held GPUs on the node of the attempt that had most of them; the strata are
+    weighted by their spread samples, and those with fewer than five attempts on either side are out. Without the
+    neighbours the loss by interference would count as one by spreading, since a gang in parts of nodes has neighbours,
+    and one on whole nodes has none.
+
+    extra_wait_share: over the spread attempts of these sizes, the sum of extra_wait_us of the timeline locality_waits
+    over the sum of their run times. How long attempts on the fewest nodes waited is no measure of it: they waited for
+    other reasons, or found the place free.
+    """
+    samples = evidence.sql(_SAMPLES)
+    if not len(strata_with_both(samples)):
         raise LackingError("No size of job ran on different numbers of nodes while its GPUs were sampled.")
-    spread = samples.filter("worse")
-    waits = _marked(evidence.sql(_WAITS))
-    extra, share = None, None
-    if len(waits):
-        medians = waits.group_by("gpu_count", "worse").agg(pl.col("wait_s").median())
-        strict = medians.filter(~pl.col("worse")).join(medians.filter("worse"), on="gpu_count")
-        # The dearest size decides: its jobs would have to wait longest for the fewest nodes.
-        extra = max(0.0, float(strict.select((pl.col("wait_s") - pl.col("wait_s_right")).max()).item()))
-        usual = float(waits.select(pl.col("run_s").median()).item())
-        share = extra / usual if usual else None
+    compared = _comparable(samples)
+    if compared.is_empty():
+        raise LackingError(
+            f"Spread attempts never had as many neighbours on their nodes as {_LEAST_ATTEMPTS} attempts of the same "
+            f"size on the fewest, so that a loss by spreading cannot be told from one by neighbours."
+        )
+    spread = compared.filter("worse")
+    rows = evidence.answer(_WAITS, also=("nodes", "gpu_utilization"))
+    waits = rows.frame.join(spread.select("gpu_count").unique(), on="gpu_count", how="semi")
+    never = len(waits) - int(waits["found"].sum())
+    sums = waits.select("day", "one", "extra_s", "run_s")
+    share = over_days(sums, ratio("extra_s", "run_s"), n=len(waits))
+    # Where waiting would have cost too much, what was lost in the samples without comparison does not matter.
+    too_long = share.value is not None and share.value > _MOST_WAIT
+    covered = int(spread["samples"].sum()) / int(samples.filter("worse")["samples"].sum())
     return Finding(
         {
-            "drop_pct": pooled_drop(samples, len(spread)),
-            "extra_wait_share": Number(share, len(waits)),
-            "extra_wait_s": Number(extra, len(waits)),
+            "drop_pct": pooled_drop(compared, spread.select("job_id", "attempt").n_unique(), _BY),
+            "extra_wait_share": share,
+            "extra_wait_s": over_days(sums, ratio("extra_s", "one"), n=len(waits)),
         },
         notes=(
-            "Sizes are compared with themselves: attempts on the fewest nodes seen for the size against those on more.",
+            *rows.notes,
+            (
+                "Sizes are compared with themselves at equal neighbours: attempts on the fewest nodes seen for the "
+                "size against those on more, while as many other jobs (0, 1, 2, 3 or more) are on one of their nodes."
+            ),
             "Which jobs are spread is not drawn by lot: jobs that are spread may differ in more than their nodes.",
+            (
+                f"The wait is from the start of each spread attempt to the first moment at which the fewest nodes had "
+                f"room for it, by the recorded schedule; {never:,} of {len(waits):,} had none before they ended, and "
+                f"count with their run time."
+            ),
         ),
+        covers=None if too_long else covered,
+        covers_of="the samples of spread gangs",
     )
 
 
@@ -115,19 +203,30 @@ GUIDELINE = Guideline(
     title="Wait for locality",
     question="Are GPUs less busy when a job is spread over more nodes, and is the wait for fewer nodes short?",
     measures=(
-        Measure("drop_pct", "loss of GPU utilization on more nodes than needed", "percent", "spread attempts"),
         Measure(
-            "extra_wait_share", "extra median wait for the fewest nodes over the median run time", "share", "gangs"
+            "drop_pct",
+            "loss of GPU utilization on more nodes than needed, with as many neighbours",
+            "percent",
+            "spread attempts",
         ),
-        Measure("extra_wait_s", "extra median wait of jobs on the fewest nodes", "s", "gangs"),
+        Measure(
+            "extra_wait_share",
+            "wait of spread gangs until the fewest nodes had been free over their run time",
+            "share",
+            "spread attempts",
+        ),
+        Measure(
+            "extra_wait_s", "mean wait of spread gangs until the fewest nodes had been free", "s", "spread attempts"
+        ),
     ),
     thresholds=(
         Threshold("drop_pct", "at least", 5, "ours; the direction is Philly's (ATC'19), first guideline"),
-        Threshold("extra_wait_share", "at most", 0.1, "ours: run time above 10 times the extra wait"),
+        Threshold("extra_wait_share", "at most", _MOST_WAIT, "ours: run time above 10 times the wait"),
     ),
     finding=(
         "GPUs of gangs on more nodes than needed are {drop_pct} less busy than those of gangs of the same size on the "
-        "fewest; the fewest nodes cost {extra_wait_s} of median wait, {extra_wait_share} of the median run time."
+        "fewest with as many neighbours; the fewest nodes would have cost them {extra_wait_s} of wait on average, "
+        "{extra_wait_share} of their run time."
     ),
     find=_find,
     advice=(
@@ -135,7 +234,8 @@ GUIDELINE = Guideline(
         "move a long job when a better set of GPUs becomes free. The expected effect tells which time is best by size."
     ),
     cost="Gangs wait longer before they start, and free GPUs stand idle meanwhile.",
-    risk="With a time that is too long large gangs starve; without telemetry of links the loss may have other causes.",
+    risk="With a time that is too long large gangs starve; without telemetry of links the loss may have other causes; "
+    "how long gangs wait once many do so depends on the others: the expected effect tells.",
     practice=Practice(
         slurm=(
             "topology/tree with '--switches=1@MAX-WAIT', which max_switch_wait in SchedulerParameters caps (300 s by "
@@ -160,7 +260,7 @@ GUIDELINE = Guideline(
         "Weng et al., MLaaS in the Wild (NSDI'22)",
     ),
     tables=("jobs", "attempts", "placements", "gpu_utilization"),
-    needs=("utilization", "placement", "gpu_index", "queueing", "run_time"),
+    needs=("utilization", "placement", "gpu_index", "run_time"),
     trial=Trial(
         tuple(_wait(minutes) for minutes in (10, 1, 60, 0)),
         bracket=(_spread("default"), _spread("low"), _spread("high")),

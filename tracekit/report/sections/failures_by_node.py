@@ -16,57 +16,59 @@ if TYPE_CHECKING:
     from tracekit.answer import Row
     from tracekit.report.sections.interface import TraceFacts
 
-SUSPECT = 0.05
-"""Adjusted p-value from which on down a node is called bad."""
-
 
 def by_node_finding(rows: list[Row], _: TraceFacts) -> str | None:
     """Name the nodes that fail more often than chance explains, or say that there is none."""
     judged = [r for r in rows if r["p_value"] is not None]
-    if not judged or not any(r["failed_attempts"] for r in judged):
+    if not judged or not any(r["failed_trials"] for r in judged):
         return None
-    bad = [r for r in judged if r["adjusted_p_value"] <= SUSPECT]
+    counted = ", those of one session of a user counted once,"
+    bad = [r for r in judged if r["suspect"]]
     if not bad:
-        return f"No node has more failed attempts than bad luck explains; the most suspect is {_against(judged[0])}."
+        return (
+            f"No node has more failures{counted} than bad luck explains; the least likely are on {_against(judged[0])}."
+        )
     more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
     what = "1 node has" if len(bad) == 1 else f"{len(bad)} nodes have"
     listed = ", ".join(_against(r) for r in bad[:3])
-    return f"{what} more failed attempts than bad luck explains: {listed}{more}."
+    return f"{what} more failures{counted} than bad luck explains: {listed}{more}."
 
 
 def _against(row: Row) -> str:
-    name, failed = shorten(row["node_id"], 30), count(row["failed_attempts"])
-    return f"{name} ({failed} failed, {count(round(row['expected_failed_attempts'], 1))} expected)"
+    name, failed = shorten(row["node_id"], 30), count(row["failed_trials"])
+    return f"{name} ({failed} failed, {count(round(row['expected_failed_trials'], 1))} expected)"
 
 
 def by_node_chart(rows: list[Row], _: TraceFacts) -> list[Panel]:
-    """Draw failed against expected attempts of the most suspect nodes."""
-    shown = named([r for r in rows if r["p_value"] is not None and r["failed_attempts"]], "node_id", "no node")
+    """Draw failed against expected trials of the most suspect nodes."""
+    shown = named([r for r in rows if r["p_value"] is not None and r["failed_trials"]], "node_id", "no node")
     if not shown:
         return []
     words = {True: "more than bad luck explains", False: "no more than bad luck explains"}
-    shown = [{**r, "verdict": words[r["adjusted_p_value"] <= SUSPECT]} for r in shown]
+    shown = [{**r, "verdict": words[r["suspect"]]} for r in shown]
     colours = {words[True]: colour("status-failed"), words[False]: colour("series-1")}
     base = alt.Chart(data(shown)).encode(
         y=category("label", [r["label"] for r in shown], None),
         tooltip=[
             alt.Tooltip("label:N", title="node"),
+            alt.Tooltip("failed_trials:Q", title="failures", format=","),
+            alt.Tooltip("expected_failed_trials:Q", title="expected", format=",.1f"),
+            alt.Tooltip("trials:Q", format=","),
             alt.Tooltip("failed_attempts:Q", title="failed attempts", format=","),
-            alt.Tooltip("expected_failed_attempts:Q", title="expected", format=",.1f"),
             alt.Tooltip("attempts:Q", format=","),
             alt.Tooltip("adjusted_p_value:Q", title="adjusted p-value", format=".2g"),
         ],
     )
-    axis = alt.Axis(title="failed attempts", tickCount=5, labelOverlap="greedy")
+    axis = alt.Axis(title="failures", tickCount=5, labelOverlap="greedy")
     scale = alt.Scale(domainMin=0, nice=True)
     bars = base.mark_bar(height=14).encode(
-        x=alt.X("failed_attempts:Q", axis=axis, scale=scale), color=alt.Color("verdict:N", scale=palette(colours))
+        x=alt.X("failed_trials:Q", axis=axis, scale=scale), color=alt.Color("verdict:N", scale=palette(colours))
     )
-    ticks = base.mark_tick(thickness=2, size=20, color=colour("ink")).encode(x=alt.X("expected_failed_attempts:Q"))
+    ticks = base.mark_tick(thickness=2, size=20, color=colour("ink")).encode(x=alt.X("expected_failed_trials:Q"))
     legend = {w: c for w, c in colours.items() if any(r["verdict"] == w for r in shown)}
     note = (
-        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Bar: failed attempts. Line: as many as"
-        " equal risk would give."
+        f"Drawn: {len(shown)} of {len(rows)} nodes, the most suspect first. Bar: failures, those of one session"
+        " of a user counted once. Line: as many as equal risk would give."
     )
     drawn = cast("alt.LayerChart", alt.layer(bars, ticks).properties(height=height(len(shown), 24)))
     return [Panel(drawn, tuple(legend.items()), note=note)]

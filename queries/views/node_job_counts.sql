@@ -1,0 +1,63 @@
+-- title: How many jobs hold GPUs of each node through time
+-- tables: attempts, placements
+-- column node_id: text | the machine
+-- column since: UTC | begin, included
+-- column until: UTC | end, not included; NULL in the last row of a node, whose jobs are 0
+-- column jobs: jobs | jobs that hold GPUs of the node
+-- rule:
+-- A job holds GPUs of a node from floor_to_minute(start) of its attempt up to the attempt's end, as in attempt_samples.
+-- Attempts of one job never count twice. An attempt without a start or an end is nowhere, since nothing says how long it
+-- was there; nor is a placement without a GPU. The times of a node follow each other without gaps from its first job on.
+-- The jobs of a node are counted through time, plus one at each arrival and minus one at each departure, so that
+-- no job is compared with another.
+WITH held AS (
+    SELECT
+        p.node_id,
+        p.job_id,
+        date_trunc('minute', a.start_time) AS since,
+        a.end_time AS until
+    FROM placements AS p
+    INNER JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
+    WHERE date_trunc('minute', a.start_time) < a.end_time AND (len(p.gpu_index) > 0 OR p.gpu_count > 0)
+),
+
+-- How many attempts (and placements) of one job are there; more than one counts as one.
+job_steps AS (
+    SELECT node_id, job_id, time, sum(change) AS change
+    FROM (
+        SELECT node_id, job_id, since AS time, 1 AS change FROM held
+        UNION ALL
+        SELECT node_id, job_id, until, -1 FROM held
+    ) AS steps
+    GROUP BY node_id, job_id, time
+),
+
+job_present AS (
+    SELECT
+        node_id,
+        job_id,
+        time,
+        CASE WHEN sum(change) OVER (PARTITION BY node_id, job_id ORDER BY time) > 0 THEN 1 ELSE 0 END AS present
+    FROM job_steps
+),
+
+job_changes AS (
+    SELECT
+        node_id,
+        time,
+        present - lag(present, 1, 0) OVER (PARTITION BY node_id, job_id ORDER BY time) AS change
+    FROM job_present
+),
+
+node_steps AS (
+    SELECT node_id, time, sum(change) AS change
+    FROM job_changes
+    GROUP BY node_id, time
+)
+
+SELECT
+    node_id,
+    time AS since,
+    lead(time) OVER (PARTITION BY node_id ORDER BY time) AS until,
+    CAST(sum(change) OVER (PARTITION BY node_id ORDER BY time) AS BIGINT) AS jobs
+FROM node_steps

@@ -1,0 +1,146 @@
+"""How much later each spread gang could have started on the fewest nodes that can hold it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from tracekit.answer import AnswerColumn
+from tracekit.characterize.packing import Packing
+from tracekit.characterize.placeable import free_nodes
+from tracekit.characterize.timeline import TimelineRows, TimelineTable
+from tracekit.characterize.timelines.wait_causes import CAPACITY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import duckdb
+
+    from tracekit.characterize.placeable import FreeNodes
+
+__all__ = ["TIMELINE"]
+
+_HELD = """
+CREATE TEMP TABLE gang_part AS
+SELECT j.cluster, j.vc, j.gpu_model, a.job_id, a.attempt, a.gpu_count AS gang, p.node_id,
+       epoch_us(a.start_time) AS since, epoch_us(a.end_time) AS until,
+       sum(coalesce(p.gpu_count, len(p.gpu_index))) AS gpus
+FROM placements AS p
+INNER JOIN attempts AS a ON p.job_id = a.job_id AND p.attempt = a.attempt
+INNER JOIN jobs AS j ON p.job_id = j.job_id
+WHERE a.end_time > a.start_time AND (len(p.gpu_index) > 0 OR p.gpu_count > 0) AND p.node_id IS NOT NULL
+GROUP BY ALL
+"""
+_POOLS = "SELECT DISTINCT cluster, vc, gpu_model, node_id FROM gang_part ORDER BY ALL"
+_SPREAD = """
+SELECT cluster, vc, gpu_model, job_id, attempt, any_value(gang) AS gang, any_value(since) AS since,
+       any_value(until) AS until, list(node_id ORDER BY node_id) AS nodes,
+       list(CAST(gpus AS DOUBLE) ORDER BY node_id) AS parts
+FROM gang_part
+WHERE gang > 1
+GROUP BY cluster, vc, gpu_model, job_id, attempt
+HAVING count(*) > 1
+ORDER BY cluster, vc, gpu_model, gang, job_id, attempt
+"""
+_POOL = ["cluster", "vc", "gpu_model"]
+
+
+def _compute(con: duckdb.DuckDBPyConnection, params: Mapping[str, int | float | str]) -> TimelineRows:
+    con.execute(_HELD)
+    members = con.sql(_POOLS).pl().partition_by(_POOL, as_dict=True)
+    clusters, notes = free_nodes(con, str(params["capacity"]))
+    # A node of several clusters stands in one of them alone.
+    where = {name: (cluster, k) for cluster, pool in clusters.items() for k, name in enumerate(pool.names)}
+    parts = [_SHAPE]
+    unknown = 0
+    for key, gangs in con.sql(_SPREAD).pl().partition_by(_POOL, as_dict=True).items():
+        pool = _pool(clusters, where, members[key]["node_id"].to_list())
+        known = {} if pool is None else {name: k for k, name in enumerate(pool.names)}
+        for (gang,), alike in gangs.partition_by("gang", as_dict=True, maintain_order=True).items():
+            within = alike.filter(pl.col("nodes").list.eval(pl.element().is_in(list(known))).list.all())
+            unknown += len(alike) - len(within)
+            if pool is not None and len(within):
+                parts.append(_of_size(pool, float(gang), within, known))
+    if unknown:
+        notes.append(f"attempts on several nodes left out, since not all GPUs of these are known: {unknown:,}")
+    return TimelineRows(pl.concat(parts), (f"nodes: the {params['capacity']} number of GPUs of each", *notes))
+
+
+def _pool(
+    clusters: dict[str | None, FreeNodes], where: dict[str, tuple[str | None, int]], names: list[str]
+) -> FreeNodes | None:
+    """Return the nodes of one cluster, that of the first known of these names; None without any."""
+    found = [where[name] for name in names if name in where]
+    if not found:
+        return None
+    cluster = found[0][0]
+    return clusters[cluster].only(np.array([k for c, k in found if c == cluster]))
+
+
+def _of_size(pool: FreeNodes, gang: float, attempts: pl.DataFrame, known: dict[str, int]) -> pl.DataFrame:
+    """Return the rows of the attempts of one size that are on more than the fewest nodes."""
+    fewest = math.ceil(gang / pool.size - 1e-9)
+    spread = attempts.filter(pl.col("nodes").list.len() > fewest)
+    packing = Packing(pool, gang)
+    firsts = [
+        packing.first_place(since, until, [known[name] for name in nodes], parts)
+        for since, until, nodes, parts in spread.select("since", "until", "nodes", "parts").iter_rows()
+    ]
+    place = pl.Series("place", firsts, dtype=pl.Int64)
+    return spread.select(
+        "job_id",
+        "attempt",
+        gpu_count=pl.col("gang").cast(pl.Float64),
+        node_count=pl.col("nodes").list.len().cast(pl.Int64),
+        fewest_nodes=pl.lit(fewest, dtype=pl.Int64),
+        run_us=pl.col("until") - pl.col("since"),
+        extra_wait_us=place.fill_null(spread["until"]) - pl.col("since"),
+        found=place.is_not_null(),
+    )
+
+
+_SHAPE = pl.DataFrame(
+    schema={
+        "job_id": pl.String(),
+        "attempt": pl.Int64(),
+        "gpu_count": pl.Float64(),
+        "node_count": pl.Int64(),
+        "fewest_nodes": pl.Int64(),
+        "run_us": pl.Int64(),
+        "extra_wait_us": pl.Int64(),
+        "found": pl.Boolean(),
+    }
+)
+
+TIMELINE = TimelineTable(
+    name="locality_waits",
+    title="How much later spread gangs could have started on the fewest nodes",
+    tables=("jobs", "attempts", "placements"),
+    also=("nodes", "gpu_utilization"),
+    params=(CAPACITY,),
+    columns=(
+        AnswerColumn("job_id", "text", "the job"),
+        AnswerColumn("attempt", "number", "the attempt, which ran on more nodes than the fewest"),
+        AnswerColumn("gpu_count", "GPUs", "its size"),
+        AnswerColumn("node_count", "nodes", "nodes that it held GPUs on"),
+        AnswerColumn("fewest_nodes", "nodes", "the fewest that can hold it"),
+        AnswerColumn("run_us", "us", "its run time"),
+        AnswerColumn(
+            "extra_wait_us", "us", "from its start to the first moment at which the fewest nodes could take it"
+        ),
+        AnswerColumn("found", "true or false", "whether there was one before its end; else extra_wait_us is run_us"),
+    ),
+    rule="""\
+One row for each attempt of a gang on more nodes than the fewest that can hold its GPUs. extra_wait_us is what waiting
+for locality would have cost it: the time from its start, when it had enough GPUs and took them spread, until the fewest
+nodes were free for it in the recorded schedule, its own GPUs counted as free. 0 where they were free when it started.
+Where there was no such moment before its end, extra_wait_us is its run time: it would have waited longer than it ran.
+The nodes looked at are those on which jobs of the same cluster, tenant and GPU model were ever seen. What others would
+have done with the GPUs that it left to them, and whom it would have kept waiting, is not known. The definition is ours:
+how long packed gangs waited says what they waited for, not what those would have that took what was there. Attempts
+with an unknown start or end are out, and so are those on nodes of unknown size, which a note counts.""",
+    compute=_compute,
+)
