@@ -1,10 +1,10 @@
 """The schema of every table: schemas/*.json turned into types, checks and documentation.
 
 `schemas/common/<table>.json` describes the tables of a Trace, `schemas/sources/<format>/<file>.json`
-the raw files that a format reads. Both are Frictionless Table Schemas with five additions: `unit`
+the raw files that a format reads. Both are Frictionless Table Schemas with six additions: `unit`
 (of a number), `arrayItem.type` (of the entries of a list), `zones` (zone suffixes of a time column and
-their hours from UTC), `dialect` (the layout of the raw text) and `rules` (relations between the columns of
-one row).
+their hours from UTC), `since` (the schema version that brought a column), `dialect` (the layout of the raw text) and
+`rules` (relations between the columns of one row).
 """
 
 from __future__ import annotations
@@ -22,10 +22,22 @@ from tracekit.errors import SchemaError, nearest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["COMMON_TABLES", "SCHEMA_VERSION", "Column", "RowRule", "TableSchema", "common", "source"]
+__all__ = [
+    "COMMON_TABLES",
+    "READABLE_VERSIONS",
+    "SCHEMA_VERSION",
+    "Column",
+    "RowRule",
+    "TableSchema",
+    "common",
+    "source",
+]
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
 """Version of the common tables; a change of their columns raises it."""
+
+READABLE_VERSIONS = ("1", SCHEMA_VERSION)
+"""Versions of Traces that are read; columns that came later than a Trace's version are NULL in it."""
 
 COMMON_TABLES = (
     "jobs",
@@ -36,6 +48,7 @@ COMMON_TABLES = (
     "gpu_utilization",
     "host_utilization",
     "job_usage",
+    "node_events",
     "failures",
     "doubtful_times",
     "rejects",
@@ -84,6 +97,8 @@ class Column:
     maximum: float | None = None
     enum: tuple[str, ...] = ()
     """The words allowed; empty when any is."""
+    since: int = 1
+    """The schema version that brought it; tables of earlier ones lack it."""
 
     @property
     def polars(self) -> pl.DataType:
@@ -152,6 +167,10 @@ class TableSchema:
                 return candidate
         raise SchemaError(f"no column '{name}'", where=self.name, hint=nearest(name, self.names))
 
+    def columns_of(self, version: str) -> tuple[str, ...]:
+        """Return the names of the columns that a table of a schema version (of `READABLE_VERSIONS`) has, in order."""
+        return tuple(c.name for c in self.columns if c.since <= int(version))
+
     def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return `frame` with exactly this table's columns, types and order.
 
@@ -215,6 +234,7 @@ def _load(relative: str) -> TableSchema:
                 minimum=rules.get("minimum"),
                 maximum=rules.get("maximum"),
                 enum=tuple(rules.get("enum", ())),
+                since=entry.get("since", 1),
             )
         )
     return TableSchema(

@@ -21,7 +21,7 @@ from tracekit.errors import DamagedTraceError, MissingTableError, TraceError, Us
 from tracekit.interruption import remove_when_interrupted
 from tracekit.manifest import Capability, Manifest
 from tracekit.outputs import recover
-from tracekit.tables.parquet import HINT, read_through, require_columns, scan_table
+from tracekit.tables.parquet import HINT, columns_sql, read_through, require_columns, scan_table
 from tracekit.text import is_text, shorten
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Trace:
                     raise DamagedTraceError(
                         f"the table {table} is missing", where=folder, hint="ingest the source again"
                     )
-                require_columns(table, found.file(table))
+                require_columns(table, found.file(table), manifest.schema_version)
         register_trace(found)
         return found
 
@@ -139,6 +139,8 @@ class Trace:
     def scan(self, table: str) -> pl.LazyFrame:
         """Return a table as a lazy frame with the columns of `schema.common(table)`.
 
+        Columns that came later than the schema version of this Trace are NULL.
+
         Raises
         ------
         MissingTableError
@@ -146,7 +148,7 @@ class Trace:
         DamagedTraceError
             When the rows are collected: the file cannot be read.
         """
-        return scan_table(table, self.file(table))
+        return scan_table(table, self.file(table), self.manifest.schema_version)
 
     def read_through(self) -> None:
         """Decode every column of every row, so that later work cannot fail at a damaged part of a file.
@@ -157,7 +159,7 @@ class Trace:
             A table cannot be read.
         """
         for table in self.tables:
-            read_through(table, self.file(table))
+            read_through(table, self.file(table), self.manifest.schema_version)
 
     def connect(self, memory_limit: str | None = None) -> duckdb.DuckDBPyConnection:
         """Return a DuckDB connection in which every table of the Trace is a view of its own name.
@@ -177,7 +179,8 @@ class Trace:
         con = connect_duckdb(memory_limit)
         for table in self.tables:
             try:
-                con.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet({sql_text(self.file(table))})")
+                columns = columns_sql(table, self.manifest.schema_version)
+                con.execute(f"CREATE VIEW {table} AS SELECT {columns} FROM read_parquet({sql_text(self.file(table))})")
             except duckdb.Error as error:
                 con.close()
                 reason = " ".join(str(error).split())[:300]
@@ -216,9 +219,10 @@ def _manifest_of(folder: Path) -> Manifest:
         what = "its path is not UTF-8, which readers of Parquet need"
         raise TraceError(what, where=folder, hint="give the folder another name")
     manifest = Manifest.read(folder / MANIFEST_NAME)
-    if manifest.schema_version != schema.SCHEMA_VERSION:
+    if manifest.schema_version not in schema.READABLE_VERSIONS:
+        read = " and ".join(schema.READABLE_VERSIONS)
         raise TraceError(
-            f"has schema version {shorten(manifest.schema_version)}, this tracekit reads {schema.SCHEMA_VERSION}",
+            f"has schema version {shorten(manifest.schema_version)}, this tracekit reads {read}",
             where=folder,
             hint="ingest the source again",
         )

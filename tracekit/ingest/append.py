@@ -133,7 +133,7 @@ class Earlier:
             (sink.folder / f"{table}.parquet").replace(fresh / f"{table}.parquet")
         shown = _manifest_names(self.trace.manifest.files, manifest.files)
         with sink.connect() as con, self._join_errors():
-            attach(con, {t: self.trace.file(t) for t in self.trace.tables}, fresh, by_cluster=form.nodes_from_jobs)
+            attach(con, self.trace, fresh, by_cluster=form.nodes_from_jobs)
             self._require_one_cluster(con)
             self._note_clusters(con, sink)
             form.merge_jobs(con, sink.options)

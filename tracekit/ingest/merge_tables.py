@@ -6,12 +6,13 @@ rows follow at the end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit import schema
 from tracekit.errors import TraceError
 from tracekit.ingest.derived import most_held
 from tracekit.ingest.merge_jobs import JOB_TABLES
+from tracekit.tables.parquet import columns_sql
 from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
@@ -20,20 +21,23 @@ if TYPE_CHECKING:
 
     import duckdb
 
+    from tracekit.trace import Trace
     from tracekit.trace_writer import TraceWriter
 
 __all__ = ["attach", "write_listed_records", "write_tables"]
 
-_SIDES = ("old", "new")
 
-
-def attach(con: duckdb.DuckDBPyConnection, old: Mapping[str, Path], new: Path, *, by_cluster: bool) -> None:
+def attach(con: duckdb.DuckDBPyConnection, old: Trace, new: Path, *, by_cluster: bool) -> None:
     """Create the views old_<table>, new_<table> and both_<table> of every common table.
 
     Each has the table's columns and `side` (0 old, 1 new) and `row`, the row's place in its file.
 
     Parameters
     ----------
+    old : Trace
+        The Trace, of any schema version that is read.
+    new : Path
+        Folder with the tables of the newer export.
     by_cluster : bool
         Whether machines are named CLUSTER/NAME as soon as there are several clusters; then they are renamed where only
         both exports together have several.
@@ -43,25 +47,45 @@ def attach(con: duckdb.DuckDBPyConnection, old: Mapping[str, Path], new: Path, *
     TraceError
         A table is damaged.
     """
-    files = (old, {t: new / f"{t}.parquet" for t in schema.COMMON_TABLES if (new / f"{t}.parquet").is_file()})
-    for side, tables in enumerate(files):
-        _attach_side(con, side, tables)
+    sides = (
+        _Side(0, old.manifest.schema_version, {t: old.file(t) for t in old.tables}),
+        _Side(1, schema.SCHEMA_VERSION, {t: f for t in schema.COMMON_TABLES if (f := new / f"{t}.parquet").is_file()}),
+    )
+    for side in sides:
+        _attach_side(con, side)
     if by_cluster:
         clusters = [
-            [str(row[0]) for row in con.execute(f"SELECT DISTINCT cluster FROM {side}_nodes").fetchall()]
-            for side in _SIDES
+            [str(row[0]) for row in con.execute(f"SELECT DISTINCT cluster FROM {side.name}_nodes").fetchall()]
+            for side in sides
         ]
         if len({name for names in clusters for name in names}) > 1:
-            for side, names in enumerate(clusters):
+            for side, names in zip(sides, clusters, strict=True):
                 if len(names) == 1:
-                    _attach_side(con, side, files[side], prefix=f"{names[0]}/")
+                    _attach_side(con, side, prefix=f"{names[0]}/")
     for table in schema.COMMON_TABLES:
         con.execute(f"CREATE VIEW both_{table} AS SELECT * FROM old_{table} UNION ALL SELECT * FROM new_{table}")
 
 
-def _attach_side(con: duckdb.DuckDBPyConnection, side: int, files: Mapping[str, Path], prefix: str = "") -> None:
+class _Side(NamedTuple):
+    """The tables of one export."""
+
+    number: int
+    """0 old, 1 new."""
+    version: str
+    """Their schema version."""
+    files: Mapping[str, Path]
+    """Their Parquet files, by table."""
+
+    @property
+    def name(self) -> str:
+        """What its views begin with."""
+        return ("old", "new")[self.number]
+
+
+def _attach_side(con: duckdb.DuckDBPyConnection, side: _Side, prefix: str = "") -> None:
     import duckdb
 
+    number, version, files = side
     for table in schema.COMMON_TABLES:
         columns = schema.common(table).columns
         if table in files:
@@ -69,11 +93,12 @@ def _attach_side(con: duckdb.DuckDBPyConnection, side: int, files: Mapping[str, 
                 f"{sql_text(prefix)} || node_id AS node_id" if prefix and c.name == "node_id" else f'"{c.name}"'
                 for c in columns
             ]
-            source = f"file_row_number AS row FROM read_parquet({sql_text(files[table])}, file_row_number = true)"
+            rows = f"read_parquet({sql_text(files[table])}, file_row_number = true)"
+            source = f"file_row_number AS row FROM (SELECT {columns_sql(table, version)} FROM {rows})"
         else:
             shown = [f'CAST(NULL AS {c.sql}) AS "{c.name}"' for c in columns]
             source = "0::BIGINT AS row WHERE false"
-        view = f"CREATE OR REPLACE VIEW {_SIDES[side]}_{table} AS SELECT {side} AS side, {', '.join(shown)}, {source}"
+        view = f"CREATE OR REPLACE VIEW {side.name}_{table} AS SELECT {number} AS side, {', '.join(shown)}, {source}"
         try:
             con.execute(view)
         except duckdb.Error as error:
@@ -95,7 +120,7 @@ def write_tables(con: duckdb.DuckDBPyConnection, writer: TraceWriter, *, nodes_f
     for table in JOB_TABLES:
         if _rows(con, f"both_{table}"):
             writer.copy(table, con, _job_rows(con, table))
-    for table in ("nodes", "capacity", "gpu_utilization", "host_utilization"):
+    for table in ("nodes", "capacity", "node_events", "gpu_utilization", "host_utilization"):
         if _rows(con, f"both_{table}"):
             query = _keyed_rows(con, table)
             if table == "nodes" and nodes_from_jobs:

@@ -1,11 +1,12 @@
 """Impossible and ambiguous times of a record.
 
-Three rules, for the records of every source:
+Four rules, for the records of every source:
 
 - The epoch, the last second of 32 bits and dates more than FAR from the rest of the log are impossible: logs write them
   where a time is unknown.
 - Times that follow each other (submission, start, end) do not go back: one before an earlier one of its record is
   impossible. Which of the two is wrong is not known, so the order decides.
+- A job cannot have become eligible before it was submitted or after it started: such a time is impossible.
 - A wall clock inside the hour that a clock change doubles or skips means one of two instants an hour apart: it is kept
   with its bounds.
 
@@ -49,6 +50,8 @@ CHECKS = {
     "ends_before_start": "ends before the start or the submission; they are unknown, and listed in doubtful_times",
     "starts_before_queued": "starts before the submission or before the previous attempt ended; they are unknown, and "
     "listed in doubtful_times",
+    "eligible_out_of_order": "times from which a job could have been started that lie before its submission or after its "
+    "start; they are unknown, and listed in doubtful_times",
     "ambiguous_local_time": "wall-clock times inside the hour that a clock change doubles or skips; each may be an "
     "hour off, or is unknown, as doubtful_times states",
 }
@@ -145,6 +148,28 @@ class RecordTimes:
             before = _latest(before, times)
             columns.append(times.alias(name))
         return frame.with_columns(columns)
+
+    def eligible(self, frame: pl.DataFrame, sequence: TimeColumns, name: str, start: pl.Series) -> pl.DataFrame:
+        """Return `frame` with times of eligibility NULL that are before the submission of their job or after its start.
+
+        Parameters
+        ----------
+        sequence : TimeColumns
+            Its first column is the submission.
+        name : str
+            The column with the times of eligibility.
+        start : Series of Datetime
+            When each job started, NULL where it did not.
+        """
+        times, submit = frame[name], frame[next(iter(sequence.columns))]
+        wrong = (times < submit).fill_null(value=False) | (times > start).fill_null(value=False)
+        compared = times.is_not_null() & (submit.is_not_null() | start.is_not_null())
+        check = "eligible_out_of_order"
+        examples = frame[sequence.names].filter(wrong)
+        self._sink.check(check, int(wrong.sum()), int(compared.sum()), CHECKS[check], examples)
+        reason = "lies before the submission or after the start of its job"
+        self._list(frame, sequence, name, "eligible_time", wrong, reason)
+        return frame.with_columns(_without(times, wrong))
 
     def spans(self, frame: pl.DataFrame, columns: Mapping[str, str], names: str) -> pl.DataFrame:
         """Return `frame` with negative waits and run times [s] NULL; `columns` maps to the columns of the Trace."""

@@ -3,7 +3,8 @@
 A reader checks the times of each record (`tracekit.ingest.record_times`); this module checks the order of times across
 records, such as an attempt that starts before the previous one ended, and covers formats that check nothing. The rule
 is the same: of the times of a job, in the order submission, first start, first end, second start and so on, one before
-an earlier one is NULL, and so is every wait and run time that was computed from it.
+an earlier one is NULL, and so is every wait and run time that was computed from it. A time of eligibility is between
+submission and first start, or it is NULL.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ __all__ = ["order_table_times"]
 _TABLES = ("jobs", "attempts", "placements")
 
 _SUSPECT = {
-    "jobs": "start_time < submit_time OR end_time < submit_time OR end_time < start_time OR queue_s < 0 OR run_s < 0",
+    "jobs": "start_time < submit_time OR end_time < submit_time OR end_time < start_time OR queue_s < 0 OR run_s < 0 "
+    "OR eligible_time < submit_time OR eligible_time > start_time",
     "attempts": "end_time < start_time OR wait_s < 0 OR run_s < 0",
     "placements": "end_time < start_time",
 }
@@ -72,6 +74,15 @@ LEFT JOIN (FROM lost WHERE name = 'start_time') s USING (job_id, attempt)
 LEFT JOIN (FROM lost WHERE name = 'end_time') e USING (job_id, attempt)
 GROUP BY job_id"""
 
+# A start that is lost says nothing about when its job was eligible.
+_HELD = """
+INSERT INTO lost
+SELECT job_id, NULL, 'eligible_time', eligible_time FROM jobs SEMI JOIN suspect USING (job_id) LEFT JOIN bound
+USING (job_id)
+WHERE eligible_time < submit_time
+   OR (eligible_time > start_time AND start_time >= coalesce(submit_time, start_time)
+       AND NOT (coalesce(start_lost, false) AND start_time = first_start))"""
+
 _JOBS = """
 WITH freed AS (
     SELECT j.* REPLACE (
@@ -84,7 +95,11 @@ started AS (
     SELECT * REPLACE (CASE WHEN start_time >= submit_time OR submit_time IS NULL THEN start_time END AS start_time)
     FROM freed),
 ended AS (
-    SELECT * REPLACE (CASE WHEN end_time >= coalesce(greatest(start_time, submit_time), end_time) THEN end_time END
+    SELECT * REPLACE (
+               CASE WHEN eligible_time >= coalesce(submit_time, eligible_time)
+                         AND eligible_time <= coalesce(start_time, eligible_time) THEN eligible_time END
+                   AS eligible_time,
+               CASE WHEN end_time >= coalesce(greatest(start_time, submit_time), end_time) THEN end_time END
                           AS end_time)
     FROM started)
 SELECT * REPLACE (
@@ -122,7 +137,8 @@ SELECT * EXCLUDE (place) FROM (
     SELECT *, row_number() OVER () AS place FROM ({listed})
     UNION ALL BY NAME
     SELECT job_id, attempt, name AS "column", strftime(time, '%Y-%m-%d %H:%M:%S') AS value,
-           'lies before an earlier time of its job' AS reason FROM lost)
+           CASE name WHEN 'eligible_time' THEN 'lies before the submission or after the start of its job'
+                     ELSE 'lies before an earlier time of its job' END AS reason FROM lost)
 ORDER BY place NULLS LAST, job_id, attempt, "column" ASC"""
 
 
@@ -145,6 +161,7 @@ def order_table_times(sink: Sink) -> None:
             return
         con.execute(_LOST)
         con.execute(_ENDS)
+        con.execute(_HELD)
         _count(con, sink)
         queries = {"jobs": _JOBS, "attempts": _ATTEMPTS, "placements": _PLACEMENTS}
         written = {table: queries[table] for table in have}
@@ -181,7 +198,11 @@ def _attach(con: duckdb.DuckDBPyConnection, table: str, path: str | None) -> Non
 
 
 def _count(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    for check, name in (("ends_before_start", "end_time"), ("starts_before_queued", "start_time")):
+    for check, name in (
+        ("ends_before_start", "end_time"),
+        ("starts_before_queued", "start_time"),
+        ("eligible_out_of_order", "eligible_time"),
+    ):
         count, examples = con.execute(
             f"""SELECT count(*), min(job_id || coalesce(' attempt ' || attempt, ''), 5)
             FROM lost WHERE name = '{name}'"""

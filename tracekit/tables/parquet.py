@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["HINT", "checksum", "columns_fault", "read_through", "require_columns", "scan_table"]
+__all__ = ["HINT", "checksum", "columns_fault", "columns_sql", "read_through", "require_columns", "scan_table"]
 
 HINT = "run 'tracekit validate TRACE' for details; ingest the source again"
 
@@ -35,16 +35,26 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999 [us since 1970]: outside of them Polars' conversions end in a panic that writes to stderr."""
 
 
-def columns_fault(table: str, path: Path) -> str | None:
-    """Return how the columns in the footer of the file differ from those of the table, None when they do not."""
+def columns_fault(table: str, path: Path, version: str) -> str | None:
+    """Return how the columns in the footer of the file differ from those of the table, None when they do not.
+
+    `version` is the schema version of the Trace, as in all functions here.
+    """
     try:
         with _opened(table, path) as file:
-            return _difference(table, file.schema_arrow)
+            return _difference(table, file.schema_arrow, version)
     except DamagedTraceError as error:
         return error.what
 
 
-def require_columns(table: str, path: Path) -> None:
+def columns_sql(table: str, version: str) -> str:
+    """Return what SQL selects from a file of the table: its columns, and NULL for those that came after `version`."""
+    spec = schema.common(table)
+    have = spec.columns_of(version)
+    return ", ".join(["*", *(f'CAST(NULL AS {c.sql}) AS "{c.name}"' for c in spec.columns if c.name not in have)])
+
+
+def require_columns(table: str, path: Path, version: str) -> None:
     """Refuse a file whose columns are not those of the table, or whose footer states an impossible time.
 
     Raises
@@ -52,7 +62,7 @@ def require_columns(table: str, path: Path) -> None:
     DamagedTraceError
         A column is missing, unknown, out of order or of another type, or the file cannot be read.
     """
-    fault = columns_fault(table, path)
+    fault = columns_fault(table, path, version)
     if fault is None:
         with _opened(table, path) as file:
             fault = _time_fault(file)
@@ -60,8 +70,10 @@ def require_columns(table: str, path: Path) -> None:
         raise DamagedTraceError(fault, where=path.parent, hint=HINT)
 
 
-def scan_table(table: str, path: Path) -> pl.LazyFrame:
+def scan_table(table: str, path: Path, version: str) -> pl.LazyFrame:
     """Return the table as a lazy frame; problems of the file are raised when its rows are read.
+
+    Columns that came later than `version` are NULL.
 
     Raises
     ------
@@ -71,15 +83,19 @@ def scan_table(table: str, path: Path) -> pl.LazyFrame:
     from polars.io.plugins import register_io_source
 
     types = schema.common(table).polars
+    have = schema.common(table).columns_of(version)
 
     def read(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
     ) -> Iterator[pl.DataFrame]:
         # Without a column there would be nothing to count the rows by.
         names = list(types) if with_columns is None else with_columns or list(types)[:1]
+        stored = [name for name in names if name in have] or [have[0]]
         left = n_rows
-        for batch in _batches(table, path, names, batch_size or _BATCH):
-            frame = pl.DataFrame(batch, schema={name: types[name] for name in names})
+        for batch in _batches(table, path, stored, version, batch_size or _BATCH):
+            frame = pl.DataFrame(batch, schema={name: types[name] for name in stored})
+            later = [pl.lit(None, dtype=types[name]).alias(name) for name in names if name not in have]
+            frame = frame.with_columns(later).select(names)
             _require_dates(table, path, frame)
             frame = frame if left is None else frame.head(left)
             left = None if left is None else left - frame.height
@@ -99,7 +115,7 @@ def _require_dates(table: str, path: Path, frame: pl.DataFrame) -> None:
                 raise DamagedTraceError(what, where=path.parent, hint=HINT)
 
 
-def read_through(table: str, path: Path) -> int:
+def read_through(table: str, path: Path, version: str) -> int:
     """Decode every column of every row, and return the number of rows.
 
     Raises
@@ -107,7 +123,8 @@ def read_through(table: str, path: Path) -> int:
     DamagedTraceError
         A part of the file cannot be decoded, or is not valid text.
     """
-    return sum(batch.num_rows for batch in _batches(table, path, list(schema.common(table).names), _BATCH))
+    columns = list(schema.common(table).columns_of(version))
+    return sum(batch.num_rows for batch in _batches(table, path, columns, version, _BATCH))
 
 
 def checksum(path: Path) -> str:
@@ -116,10 +133,10 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _batches(table: str, path: Path, columns: list[str], size: int) -> Iterator[pa.RecordBatch]:
+def _batches(table: str, path: Path, columns: list[str], version: str, size: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows with these columns, in this order."""
     with _opened(table, path) as file:
-        fault = _difference(table, file.schema_arrow)
+        fault = _difference(table, file.schema_arrow, version)
         if fault is not None:
             raise DamagedTraceError(fault, where=path.parent, hint=HINT)
         batches = file.iter_batches(batch_size=size, columns=columns)
@@ -158,9 +175,10 @@ def _decoding(table: str, path: Path) -> Iterator[None]:
         raise DamagedTraceError(what, where=path.parent, hint=HINT) from error
 
 
-def _difference(table: str, found: pa.Schema) -> str | None:
+def _difference(table: str, found: pa.Schema, version: str) -> str | None:
     """Return how the columns differ from those of the table, as a sentence without a stop; None when they do not."""
     spec = schema.common(table)
+    names = spec.columns_of(version)
     have = dict(zip(found.names, found.types, strict=True))
     if len(have) != len(found.names):
         return f"the table {table} has a column twice"
@@ -168,13 +186,13 @@ def _difference(table: str, found: pa.Schema) -> str | None:
     parts = [
         f"{word} {', '.join(shorten(name) for name in names[:10])}"
         for word, names in (
-            ("lacks", [n for n in spec.names if n not in have]),
-            ("has unknown", [n for n in have if n not in spec.names]),
+            ("lacks", [n for n in names if n not in have]),
+            ("has unknown", [n for n in have if n not in names]),
             ("has other types in", differ),
         )
         if names
     ]
-    if not parts and tuple(have) != spec.names:
+    if not parts and tuple(have) != names:
         parts = ["has its columns in another order"]
     return f"the table {table} {'; '.join(parts)}" if parts else None
 

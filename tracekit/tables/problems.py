@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from tracekit import schema
 from tracekit.errors import DamagedTraceError
 from tracekit.manifest import CAPABILITIES
-from tracekit.tables.parquet import checksum, columns_fault, read_through
+from tracekit.tables.parquet import checksum, columns_fault, columns_sql, read_through
 from tracekit.tables.rules import label_of, relations_between, rules_of
 from tracekit.text import counted, shorten
 
@@ -54,7 +54,8 @@ class _Inspection:
         path = self._folder / f"{table}.parquet"
         if not path.is_file():
             return [f"the table {table} is missing"]
-        fault = columns_fault(table, path)
+        version = self._manifest.schema_version
+        fault = columns_fault(table, path, version)
         if fault is not None:
             return [fault]
         found = []
@@ -63,7 +64,7 @@ class _Inspection:
             if stated is not None and checksum(path) != stated:
                 found.append(f"the file of {table} is not the one that was written: its SHA-256 is another")
             try:
-                read_through(table, path)
+                read_through(table, path, version)
             except DamagedTraceError as error:
                 return [error.what, *found]
         return [*found, *self._row_problems(table, path)]
@@ -72,7 +73,8 @@ class _Inspection:
         import duckdb
 
         try:
-            self._con.read_parquet(str(path)).create_view(table)
+            columns = columns_sql(table, self._manifest.schema_version)
+            self._con.read_parquet(str(path)).project(columns).create_view(table)
             rows = self._value(f"SELECT count(*) FROM {table}")
             stated = self._manifest.tables[table].rows
             found = [] if rows == stated else [f"{table} has {counted(rows, 'rows')}, the manifest says {stated:,}"]

@@ -84,12 +84,17 @@ FROM (
         PARTITION BY h.final_id, r.start_time, CASE WHEN r.start_time IS NULL THEN r.attempt END
         ORDER BY (r.end_time IS NULL), r.side DESC, r.job_id DESC) = 1)"""
 
-# The request of a job is that of its first run, its status that of its latest record.
+# The request of a job is that of its first run, its status that of its latest record; it became eligible as the record
+# of its first submission says.
 _JOBS = """
 CREATE TABLE merged_jobs AS
 WITH whole AS (
     SELECT h.final_id, min(m.submit_time) AS submit, min({origin}) AS origin
     FROM identity h JOIN member m USING (side, job_id) GROUP BY h.final_id),
+held AS (
+    SELECT h.final_id, m.eligible_time FROM identity h JOIN member m USING (side, job_id)
+    JOIN snapshot USING (side, job_id)
+    QUALIFY row_number() OVER (PARTITION BY h.final_id ORDER BY m.submit_time NULLS LAST, {later}) = 1),
 runs AS (
     SELECT final_id, count(*) AS attempts, arg_max_null(end_time, number) AS last_end FROM kept GROUP BY final_id),
 source AS (
@@ -97,15 +102,15 @@ source AS (
            k.start_time AS first_start
     FROM latest l LEFT JOIN kept k ON k.final_id = l.final_id AND k.number = 0),
 stated AS (
-    SELECT s.final_id, s.side, s.job_id, s.first_start, w.submit, w.origin, coalesce(r.attempts, 0) AS attempts,
-           m.status, m.source_status,
+    SELECT s.final_id, s.side, s.job_id, s.first_start, w.submit, w.origin, h.eligible_time,
+           coalesce(r.attempts, 0) AS attempts, m.status, m.source_status,
            CASE WHEN m.status IN ('running', 'pending') THEN NULL
                 WHEN r.attempts > 0 THEN r.last_end ELSE m.end_time END AS ended
-    FROM source s JOIN whole w USING (final_id) JOIN latest l USING (final_id)
+    FROM source s JOIN whole w USING (final_id) JOIN held h USING (final_id) JOIN latest l USING (final_id)
     JOIN member m ON m.side = l.side AND m.job_id = l.job_id LEFT JOIN runs r USING (final_id))
 SELECT f.* REPLACE (
            s.final_id AS job_id, s.status AS status, s.source_status AS source_status, s.submit AS submit_time,
-           s.first_start AS start_time, s.ended AS end_time, s.attempts AS attempt_count,
+           s.first_start AS start_time, s.ended AS end_time, s.eligible_time AS eligible_time, s.attempts AS attempt_count,
            (epoch_us(s.first_start) - epoch_us(s.origin)) / 1e6 AS queue_s,
            (epoch_us(s.ended) - epoch_us(s.first_start)) / 1e6 AS run_s),
        s.origin AS origin, row_number() OVER (ORDER BY s.submit NULLS LAST, s.final_id) AS seq
@@ -167,7 +172,7 @@ def merge_runs(con: duckdb.DuckDBPyConnection, options: Mapping[str, str]) -> No
     pair_jobs(con, "regexp_replace(job_id, '#[0-9]+$', '')")
     for statement in (_LIFE, _HOME, _LATEST, _OUTCOME, _KEPT):
         con.execute(statement)
-    con.execute(_JOBS.format(origin=_ORIGIN[options["queue_from"]]))
+    con.execute(_JOBS.format(origin=_ORIGIN[options["queue_from"]], later=_LATER))
     con.execute(_ATTEMPTS)
     con.execute(_OF_A_RUN.format(table="placements"))
     con.execute(_OF_A_RUN.format(table="failures"))

@@ -142,6 +142,10 @@ def _normal(frame: pl.DataFrame, layout: SacctLayout, times: RecordTimes, sink: 
     frame = times.from_wall_clock(frame, _ALL, sink.options["timezone"], sink.options["doubled_hour"])
     frame = times.ordered(frame, _LIFE)
     frame = frame.with_columns(_resources(layout, sink)).with_columns(_life(layout))
+    # Waits that count from Eligible take it as it stands; a step's own is that of no job.
+    frame = frame.with_columns(eligible=pl.when(pl.col("step").is_null()).then("Eligible"))
+    start = frame.select(pl.when("started").then("Start")).to_series()
+    frame = times.eligible(frame, _LIFE, "eligible", start)
     _count_contradictions(frame, sink)
     component = pl.col("component").is_not_null()
     whole = pl.col("job") + pl.when(pl.col("task").is_not_null()).then("_" + pl.col("task")).otherwise(pl.lit(""))
@@ -157,6 +161,7 @@ def _normal(frame: pl.DataFrame, layout: SacctLayout, times: RecordTimes, sink: 
         instance_count="tasks",
         submit="Submit",
         origin=sink.options["queue_from"].title(),
+        eligible="eligible",
         start=pl.when("started").then("Start"),
         end=pl.when("ended").then("End"),
         submit_local="SubmitLocal",
@@ -171,6 +176,7 @@ def _normal(frame: pl.DataFrame, layout: SacctLayout, times: RecordTimes, sink: 
         node_count=pl.col("nodes").cast(pl.Int64),
         node_list="NodeList",
         vc=VC_COLUMNS[sink.options["vc"]],
+        **{name: pl.col(column) for name, column in VC_COLUMNS.items()},
         user="User",
         name="JobName",
         priority="Priority",

@@ -57,16 +57,19 @@ _PART = """CREATE TABLE part AS SELECT * FROM sacct JOIN numbered USING (ord)"""
 # A heterogeneous job is the sum of its components; what cannot be added comes from the first.
 _RUN = """
 CREATE VIEW run AS
-SELECT job_id, attempt, cluster, vc, "user", name, "array", status, word, submit, submit_local, origin, "start",
-       start_local, "end", gpu_count, gpu_model, cpu_count, memory_gib, node_count, instance_count, priority,
-       time_limit_s
+SELECT job_id, attempt, cluster, vc, account, "partition", qos, "user", name, "array", status, word, submit,
+       submit_local, origin, eligible, "start", start_local, "end", gpu_count, gpu_model, cpu_count, memory_gib,
+       node_count, instance_count, priority, time_limit_s
 FROM part WHERE component IS NULL
 UNION ALL BY NAME
 SELECT job_id, attempt, any_value(cluster) AS cluster, arg_min_null(vc, component) AS vc,
+       arg_min_null(account, component) AS account, arg_min_null("partition", component) AS "partition",
+       arg_min_null(qos, component) AS qos,
        arg_min_null("user", component) AS "user", arg_min_null(name, component) AS name,
        arg_min_null("array", component) AS "array", arg_min_null(status, component) AS status,
        arg_min_null(word, component) AS word, min(submit) AS submit, min(submit_local) AS submit_local,
-       min(origin) AS origin, min("start") AS "start", min(start_local) AS start_local,
+       min(origin) AS origin, CASE WHEN count(*) = count(eligible) THEN max(eligible) END AS eligible,
+       min("start") AS "start", min(start_local) AS start_local,
        CASE WHEN count(*) = count("end") THEN max("end") END AS "end",
        CASE WHEN count(*) = count(gpu_count) THEN sum(gpu_count) END AS gpu_count,
        nullif(array_to_string(list_sort(list_distinct(string_split(string_agg(gpu_model, '|'), '|'))), '|'), '')
@@ -83,14 +86,16 @@ _ROUTES = {
     # An export before its start may have a submission that a requeue has replaced: the latest state counts.
     "again": """
         SELECT job_id, min(submit) AS submit, min(origin) AS origin, count(start_local) AS attempts,
+               arg_min_null(eligible, row(submit_local, attempt)) AS eligible,
                arg_max_null("end", attempt) FILTER (WHERE start_local IS NOT NULL) AS "end",
                arg_max_null(status, row(coalesce(start_local, submit_local), attempt)) AS status,
                arg_max_null(word, row(coalesce(start_local, submit_local), attempt)) AS word
         FROM run WHERE job_id IN (SELECT job_id FROM run WHERE attempt > 0) GROUP BY job_id""",
     "job": """
-        SELECT r.* EXCLUDE (submit, origin, "end", status, word),
+        SELECT r.* EXCLUDE (submit, origin, eligible, "end", status, word),
                CASE WHEN a.job_id IS NULL THEN r.submit ELSE a.submit END AS submit,
                CASE WHEN a.job_id IS NULL THEN r.origin ELSE a.origin END AS origin,
+               CASE WHEN a.job_id IS NULL THEN r.eligible ELSE a.eligible END AS eligible,
                CASE WHEN a.attempts > 0 THEN a."end" ELSE r."end" END AS last_end,
                CASE WHEN a.job_id IS NULL THEN r.status ELSE a.status END AS status,
                CASE WHEN a.job_id IS NULL THEN r.word ELSE a.word END AS word,
@@ -131,7 +136,7 @@ def _write_jobs(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
             submit AS submit_time, "start" AS start_time, {known_end} AS end_time,
             {_seconds('"start"', "origin")} AS queue_s, {_seconds(known_end, '"start"')} AS run_s,
             gpu_count, cpu_count, memory_gib, gpu_model, node_count, instance_count, attempt_count, priority,
-            time_limit_s
+            time_limit_s, account, "partition", qos, eligible AS eligible_time
         FROM job ORDER BY submit_local, job_id""",
     )
 
