@@ -18,7 +18,18 @@ if TYPE_CHECKING:
     from tracekit.calibration.rules import Quotas, Rules
 
 LOADS = (0.7, 0.85, 1.0, 1.1, 0.6)
-EXACT = ("strict", "passing", "priority", "fair-share", "partitions", "user-limit", "quotas", "shortest", "lent")
+EXACT = (
+    "strict",
+    "passing",
+    "priority",
+    "fair-share",
+    "partitions",
+    "user-limit",
+    "quotas",
+    "shortest",
+    "lent",
+    "queues",
+)
 """Worlds whose rule is one of the candidates, to the letter."""
 
 RULES = {
@@ -29,6 +40,7 @@ RULES = {
     "partitions": {"quotas": "partitions", "scan": "stop"},
     "quotas": {"quotas": "limits", "scan": "skip"},
     "lent": {"quotas": "idle", "scan": "skip"},
+    "queues": {"order": "arrival", "scan": "stop", "queues": "vc"},
     "shortest": {"order": "smallest", "scan": "skip"},
     "easy": {"order": "arrival", "backfill": "easy", "estimates": "limit"},
 }

@@ -314,14 +314,16 @@ _RULES: dict[str, Callable[[_State, float], _Choice]] = {
     "user-limit": _user_limit,
     "quotas": _quotas,
     "lent": _lent,
+    "queues": _partitions,
     "reclaimed": _reclaimed,
     "easy": _easy,
     "shortest": _shortest,
     "delays": _passing,
     "nodes-down": _passing,
 }
+_LATER = ("lent", "reclaimed", "queues")
 # New kinds come last, since a kind's place is part of its seed.
-KINDS = (*(kind for kind in _RULES if kind not in {"lent", "reclaimed"}), "lent", "reclaimed")
+KINDS = (*(kind for kind in _RULES if kind not in _LATER), *_LATER)
 
 
 def make_world(kind: str, seed: int, load: float, *, jobs: int = 1500, nodes: int = 8, days: float = 28.0) -> World:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracekit.calibration.limits import most_held_while_waiting
-from tracekit.calibration.rules import Estimates, HoldingLimits, Order, Quotas, Rules, Scan
+from tracekit.calibration.rules import Estimates, HoldingLimits, Order, Queues, Quotas, Rules, Scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,6 +39,9 @@ def _orders(bench: Workbench, best: Settings) -> Iterator[Settings]:
     if len(jobs.users) > 1:
         orders.append("fair-share-user")
     orders += ["shortest", "smallest"]
+    for queues in _queues(jobs):
+        yield best._replace(rules=replace(rules, order="arrival", scan="stop", queues=queues, relax_s=0.0))
+    rules = replace(rules, queues="one")
     for order in orders:
         for scan in _SCANS:
             for estimates in _estimates(jobs) if order in {"shortest", "smallest"} else _ORACLE:
@@ -47,6 +50,13 @@ def _orders(bench: Workbench, best: Settings) -> Iterator[Settings]:
                     yield best._replace(
                         rules=_clean(replace(rules, order=order, scan=scan, estimates=estimates, half_life_s=half))
                     )
+
+
+def _queues(jobs: Jobs) -> Iterator[Queues]:
+    if len(jobs.tenants) > 1:
+        yield "vc"
+    if len(jobs.partitions) > 1:
+        yield "partition"
 
 
 def _clean(rules: Rules) -> Rules:
@@ -62,7 +72,7 @@ def _backfilling(bench: Workbench, best: Settings) -> Iterator[Settings]:
     rules = best.rules
     if rules.limits or rules.quotas not in {"none", "partitions"}:
         return
-    plain = replace(rules, order="arrival", scan="stop", half_life_s=0.0)
+    plain = replace(rules, order="arrival", scan="stop", half_life_s=0.0, queues="one")
     bases = [plain, replace(plain, order="priority")] if len(np.unique(bench.jobs.priority)) > 1 else [plain]
     for base in bases:
         for kind in ("easy", "conservative"):
@@ -80,7 +90,14 @@ def _limits(bench: Workbench, best: Settings) -> Iterator[Settings]:
             yield best._replace(rules=replace(unlimited, quotas="partitions", scan=scan, backfill="none"))
         yield best._replace(rules=replace(unlimited, quotas="partitions"))
     plain = replace(
-        unlimited, order="arrival", backfill="none", estimates="oracle", half_life_s=0.0, relax_s=0.0, scan="skip"
+        unlimited,
+        order="arrival",
+        backfill="none",
+        estimates="oracle",
+        half_life_s=0.0,
+        relax_s=0.0,
+        scan="skip",
+        queues="one",
     )
     for scan in _SCANS:
         base = replace(plain, scan=scan)

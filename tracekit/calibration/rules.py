@@ -13,7 +13,7 @@ from tracekit.decode import Count, Range
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Backfill", "Estimates", "HoldingLimits", "Order", "Quotas", "Rules", "Scan", "Seconds"]
+__all__ = ["Backfill", "Estimates", "HoldingLimits", "Order", "Queues", "Quotas", "Rules", "Scan", "Seconds"]
 
 Seconds = Annotated[float, Range(0, 1e9)]
 
@@ -39,6 +39,7 @@ _QUOTAS = {
 }
 
 
+_QUEUES = {"vc": "VC", "partition": "partition"}
 _POOLED = {"limits": "never", "idle": "idle", "reclaim": "reclaim"}
 """Quotas on nodes that all VCs share, and how the policy 'limits' calls their lending."""
 
@@ -46,6 +47,7 @@ Order = Literal["arrival", "priority", "fair-share-vc", "fair-share-user", "shor
 Scan = Literal["stop", "skip"]
 Backfill = Literal["none", "easy", "conservative"]
 Estimates = Literal["oracle", "limit"]
+Queues = Literal["one", "vc", "partition"]
 Quotas = Literal["none", "partitions", "limits", "idle", "reclaim"]
 
 
@@ -69,7 +71,9 @@ class Rules:
     order: Order = "arrival"
     """Which job goes next."""
     scan: Scan = "stop"
-    """What happens at a job that cannot start: all later ones wait, or they may pass it."""
+    """What happens at a job that cannot start: later ones wait, or they may pass it."""
+    queues: Queues = "one"
+    """Whether all jobs are in one queue, or each VC or partition has its own, which alone a job holds up."""
     backfill: Backfill = "none"
     """By which rule later jobs go ahead, in place of `scan`."""
     estimates: Estimates = "oracle"
@@ -100,6 +104,8 @@ class Rules:
         limited = quotas or bool(limits)
         if limited and (self.order, self.backfill) != ("arrival", "none"):
             return "limits go with order = 'arrival' and backfill = 'none'"
+        if self.queues != "one" and (limited or (self.order, self.backfill, self.relax_s) != ("arrival", "none", 0.0)):
+            return f"queues = '{self.queues}' goes with order = 'arrival' and no backfill, relax_s, quotas or limits"
         if self.backfill != "none" and self.order not in {"arrival", "priority"}:
             return f"backfill = '{self.backfill}' goes with order = 'arrival' or 'priority'"
         if self.relax_s and (self.order not in {"arrival", "priority"} or limited):
@@ -122,7 +128,7 @@ class Rules:
             given = {"fit": self.fit, "noise": self.estimates, "relax": self.relax_s}
         elif self.order == "arrival":
             name = "fifo"
-            given |= {"relax": self.relax_s}
+            given |= {"relax": self.relax_s} | ({} if self.queues == "one" else {"queues": self.queues})
         elif self.order in {"shortest", "smallest"}:
             name = "sjf" if self.order == "shortest" else "ssf"
             given |= {"noise": self.estimates}
@@ -141,6 +147,8 @@ class Rules:
             return _BACKFILLS[self.backfill] + ("" if self.estimates == "oracle" else ", by the log's time limits")
         if self.scan == "skip":
             return "jobs may pass one that cannot start"
+        if self.queues != "one":
+            return f"a job that cannot start holds up those of the same {_QUEUES[self.queues]}"
         if self.quotas in _POOLED or self.limits or self.order.startswith("fair-share"):
             return "a job that cannot start holds up those of the same VC or user"
         return "a job that cannot start holds up all later ones"

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
+from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, RELAX, SCOPE, scan
+from tracekit.policies.quotas import NO_QUOTA, NO_USE_COUNTS, QUEUES, tenants
 from tracekit.replay.keys import by_arrival
-from tracekit.replay.mechanisms import Ordered
+from tracekit.replay.mechanisms import Ordered, Tenants
 
 if TYPE_CHECKING:
     from tracekit.replay.assumptions.models import Models
@@ -26,7 +30,9 @@ class Fifo(Policy):
         rule=(
             "Jobs start in the order of their submission, each as a whole gang, and run to their end. With scan=stop a "
             "job that cannot start holds up all that came later; with scan=skip later jobs may pass it, and wide jobs "
-            "may starve unless age_cap is set. With relax, a gang that has waited so long takes GPUs on any nodes."
+            "may starve unless age_cap is set. With relax, a gang that has waited so long takes GPUs on any nodes. "
+            "With queues, each VC, user or partition has a queue of its own: a job that cannot start holds up that one "
+            "alone."
         ),
         parameters=(
             scan("stop"),
@@ -34,9 +40,11 @@ class Fifo(Policy):
             Parameter("age_cap", 0.0, "wait after which a job that cannot start holds up all others, 0 never [s]"),
             RELAX,
             SCOPE,
+            QUEUES,
         ),
         assumptions=("D1", "M4"),
         equal_to=(
+            "With one VC, queues=vc gives the schedule of queues=one.",
             "With jobs of one size and fit=count, scan=stop and scan=skip give the same schedule.",
             "With relax=0 only strict placements are made; spreading then never slows a job.",
         ),
@@ -47,9 +55,11 @@ class Fifo(Policy):
         ),
     )
 
-    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered:
-        """Return keys by submission."""
+    def mechanism(self, jobs: Jobs, cluster: Cluster, models: Models, seed: int) -> Ordered | Tenants:
+        """Return keys by submission, in turns where there are several queues."""
         p = self.parameters
+        if p["queues"] != "one":
+            return self._queues(jobs)
         return Ordered(
             by_arrival,
             scan=p["scan"],
@@ -59,4 +69,22 @@ class Fifo(Policy):
             relax_after_ms=round(p["relax"] * 1000),
             relax_scope=1 if p["relax_to"] == "rack" else 2,
             age_cap_ms=round(p["age_cap"] * 1000),
+        )
+
+    def _queues(self, jobs: Jobs) -> Tenants:
+        p = self.parameters
+        if p["relax"] or p["age_cap"]:
+            what = "relax" if p["relax"] else "age_cap"
+            raise UsageError(f"the policy fifo: queues={p['queues']} does not go with {what}", hint=f"leave {what} out")
+        codes = tenants(jobs, p["queues"])
+        count = int(codes.max(initial=0)) + 1
+        return Tenants(
+            Ordered(by_arrival, scan=p["scan"], fit=p["fit"], drift="none", by_tenant=True, by_arrival=True),
+            codes,
+            np.full((1, count), NO_QUOTA, np.int64),
+            np.zeros(1, np.int64),
+            np.full(count, NO_USE_COUNTS, np.int64),
+            limit="own",
+            reclaim="never",
+            reclaim_others="never",
         )

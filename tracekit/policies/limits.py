@@ -9,7 +9,7 @@ import numpy as np
 from tracekit.errors import UsageError
 from tracekit.policies.interface import Card, Parameter, Policy
 from tracekit.policies.parameters import FIT, scan
-from tracekit.policies.quotas import OF, quotas, tenants
+from tracekit.policies.quotas import NO_USE_COUNTS, OF, quotas, tenants
 from tracekit.replay.keys import by_arrival
 from tracekit.replay.mechanisms import Ordered, Tenants
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
 
 __all__ = ["Limits"]
-
-_ALIKE = 1 << 60
-"""A weight beside which no use counts: turns go to the earlier job."""
 
 
 class Limits(Policy):
@@ -77,7 +74,7 @@ class Limits(Policy):
             codes,
             table,
             times,
-            np.full(table.shape[1], _ALIKE, np.int64),
+            np.full(table.shape[1], NO_USE_COUNTS, np.int64),
             limit="own" if p["lend"] == "never" else "cohort",
             reclaim="cohort" if reclaim else "never",
             reclaim_others="any" if reclaim else "never",

@@ -17,16 +17,34 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["OF", "WEIGHT", "quotas", "tenants", "weights"]
+__all__ = ["NO_QUOTA", "NO_USE_COUNTS", "OF", "QUEUES", "WEIGHT", "quotas", "tenants", "weights"]
 
 OF = Parameter("of", "vc", "who shares: virtual clusters or users", ("vc", "user"))
+
+QUEUES = Parameter(
+    "queues",
+    "one",
+    "whom a job that cannot start holds up: all later ones, or those of its VC, user or partition",
+    ("one", "vc", "user", "partition"),
+)
 
 WEIGHT = Parameter("weight", "equal", "what a tenant's share is worth: all alike, or by its quota", ("equal", "quota"))
 
 
+NO_QUOTA = 10**9
+"""A quota that no tenant can reach [GPUs]."""
+
+NO_USE_COUNTS = 1 << 60
+"""A weight beside which no use counts: turns go to the earlier job."""
+
+
 def tenants(jobs: Jobs, of: str = "vc") -> NDArray[np.int32]:
-    """Return the tenant of each job; jobs of no known VC or user are one tenant, after the others."""
-    codes, names = (jobs.tenant, jobs.tenants) if of == "vc" else (jobs.user, jobs.users)
+    """Return the VC, user or partition of each job; jobs where that is not known are one, after the others."""
+    if of == "partition":
+        codes = np.full(len(jobs), -1, np.int32) if jobs.partition is None else jobs.partition
+        names = jobs.partitions
+    else:
+        codes, names = (jobs.tenant, jobs.tenants) if of == "vc" else (jobs.user, jobs.users)
     return np.where(codes >= 0, codes, len(names)).astype(np.int32)
 
 

@@ -80,10 +80,14 @@ class Jobs:
     """First start in the log [ms]; -1 unknown."""
     recorded_end_ms: NDArray[np.int64]
     """End in the log [ms]; -1 unknown."""
+    partition: NDArray[np.int32] | None = None
+    """Index into `partitions`; None where the log knows none."""
     tenants: list[str] = field(default_factory=list)
     """Names of the virtual clusters, sorted."""
     users: list[str] = field(default_factory=list)
     """Names of the users, sorted."""
+    partitions: list[str] = field(default_factory=list)
+    """Names of the partitions or queues that jobs were submitted to, sorted."""
     models: list[str] = field(default_factory=list)
     """Names of the GPU models asked for, sorted."""
     left_out: tuple[LeftOut, ...] = ()

@@ -20,6 +20,7 @@ from tracekit.replay.clusters.nodes import (
     scaled_number,
     shares_of,
 )
+from tracekit.replay.clusters.used_models import with_used_models
 from tracekit.replay.jobs import naive_utc
 from tracekit.replay.part import checked_cluster
 from tracekit.text import counted
@@ -95,7 +96,7 @@ def cluster_of_trace(
     factor = check_factor(gpus)
     name = _chosen(trace, cluster)
     stated, total = _stated_quotas(trace, jobs, name, load)
-    nodes = _listed_nodes(trace, name)
+    nodes, inferred = with_used_models(trace, _listed_nodes(trace, name))
     if nodes:
         divided = bool(partitioned)
         if divided and not any(node.domain for node in nodes):
@@ -105,7 +106,10 @@ def cluster_of_trace(
                 hint="use --vc-partitions off, or a cluster file",
             )
         nodes = repeated(nodes if divided else [replace(node, domain="") for node in nodes], factor)
-        made = _with_quotas(nodes, stated.scaled(factor), trace, name, "nodes of the Trace", factor)
+        origin = "nodes of the Trace"
+        if inferred:
+            origin += f" ({counted(inferred, 'nodes')} of no stated model with that of most of the GPU-hours on them)"
+        made = _with_quotas(nodes, stated.scaled(factor), trace, name, origin, factor)
         return replace(made, without_gpus=_nodes_without_gpus(trace, name))
     if total.gpus.max(initial=0) < 1:
         return observed_cluster(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=cluster)

@@ -142,6 +142,7 @@ def _jobs(trace: Trace, selected: pl.DataFrame, left_out: tuple[LeftOut, ...], l
     for field, names, source in (
         ("tenant", "tenants", "vc"),
         ("user", "users", "user"),
+        ("partition", "partitions", "partition"),
         ("model", "models", "gpu_model"),
     ):
         fields[field], fields[names] = _indexed(column(trace, source, rows))
