@@ -54,7 +54,7 @@ def _find(evidence: Evidence) -> Finding:
 
 def _easy(estimates: Literal["limit", "oracle"], words: str) -> RuleChange:
     def change(rules: Rules) -> Rules:
-        changed = replace(rules, backfill="easy", estimates=estimates, scan="stop")
+        changed = replace(rules, backfill="easy", estimates=estimates, scan="stop", queues="one")
         fault = changed.fault()
         if fault is not None:
             raise LackingError(f"Backfilling is not replayed beside these rules: {fault}.")
