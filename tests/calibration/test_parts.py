@@ -7,7 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.calibration.benches import bench_of
+from tests.calibration.worlds import make_world
 from tests.replay.builders import make_cluster, make_jobs
+from tracekit.calibration.api import calibrate_jobs
 from tracekit.calibration.delays import QUANTILES, delays_of_jobs, in_time, startup_delays, submitted_to_free_gpus
 from tracekit.calibration.limits import most_held_while_waiting
 from tracekit.calibration.rules import HoldingLimits, Rules
@@ -185,3 +188,15 @@ def test_a_score_worked_by_hand() -> None:
 def test_grades_have_stated_limits(recorded: list[float], twin: list[float], grade: str) -> None:
     jobs = make_jobs([(i, 1, 10) for i in range(4)])
     assert score(jobs, np.array(recorded), np.array(twin), np.ones(4, bool)).grade == grade
+
+
+@pytest.mark.parametrize(("policy", "order"), [("las,scan=skip", "attained"), ("srtf,scan=skip", "shortest-left")])
+def test_orders_that_stop_jobs_are_tried_where_the_log_shows_it(policy: str, order: str) -> None:
+    """A log of the engine's own replay; without a word of preemption in it, such an order is no candidate."""
+    bench = bench_of(make_world("passing", 2, 1.0, jobs=600))
+    ran, _ = bench.replay(Settings(Rules(), "stated", delays=False), policy)
+    log = replace(bench.jobs, recorded_start_ms=ran.first_start_ms, recorded_end_ms=ran.end_ms)
+    found = calibrate_jobs(replace(bench, jobs=log, preempts=True))
+    assert found.settings.rules.order == order
+    assert found.score.whole["ratio"] == pytest.approx(1.0, abs=0.001)
+    assert calibrate_jobs(replace(bench, jobs=log)).settings.rules.order != order

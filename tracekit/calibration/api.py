@@ -374,7 +374,16 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
         "stated": partial(_stated, trace, jobs, cluster),
         "observed": partial(_observed, trace, jobs, cluster),
     }
-    return Workbench(jobs, makers, seen, _holds(trace, jobs), seed=seed)
+    return Workbench(jobs, makers, seen, _holds(trace, jobs), _preempts(trace, cluster), seed=seed)
+
+
+def _preempts(trace: Trace, cluster: str | None) -> bool:
+    """Return whether an attempt of a job of the cluster was stopped for another job."""
+    if not trace.has("attempts"):
+        return False
+    jobs = trace.scan("jobs").filter(pl.col("cluster").eq_missing(pl.lit(cluster, pl.String))).select("job_id")
+    stopped = trace.scan("attempts").filter(pl.col("status") == "preempted").select("job_id")
+    return not stopped.join(jobs, on="job_id", how="semi").head(1).collect().is_empty()
 
 
 def _stated(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool) -> Cluster:

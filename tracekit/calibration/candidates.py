@@ -31,6 +31,23 @@ def _orders(bench: Workbench, best: Settings) -> Iterator[Settings]:
     jobs, rules = bench.jobs, replace(best.rules, backfill="none", limits=HoldingLimits())
     if not rules.partitioned:
         rules = replace(rules, quotas="none")
+    for queues in _queues(jobs):
+        plain = replace(rules, order="arrival", scan="stop", estimates="oracle", half_life_s=0.0, relax_s=0.0)
+        yield best._replace(rules=replace(plain, queues=queues))
+    rules = replace(rules, queues="one")
+    for order in _known_orders(bench):
+        for scan in _SCANS:
+            for estimates in _estimates(jobs) if order in {"shortest", "smallest"} else _ORACLE:
+                halves = _HALF_LIVES_S if order.startswith("fair-share") else (0.0,)
+                for half in halves:
+                    yield best._replace(
+                        rules=_clean(replace(rules, order=order, scan=scan, estimates=estimates, half_life_s=half))
+                    )
+
+
+def _known_orders(bench: Workbench) -> list[Order]:
+    """Return the orders that the log has what it takes for."""
+    jobs = bench.jobs
     orders: list[Order] = ["arrival"]
     if len(np.unique(jobs.priority)) > 1:
         orders.append("priority")
@@ -39,17 +56,9 @@ def _orders(bench: Workbench, best: Settings) -> Iterator[Settings]:
     if len(jobs.users) > 1:
         orders.append("fair-share-user")
     orders += ["shortest", "smallest"]
-    for queues in _queues(jobs):
-        yield best._replace(rules=replace(rules, order="arrival", scan="stop", queues=queues, relax_s=0.0))
-    rules = replace(rules, queues="one")
-    for order in orders:
-        for scan in _SCANS:
-            for estimates in _estimates(jobs) if order in {"shortest", "smallest"} else _ORACLE:
-                halves = _HALF_LIVES_S if order.startswith("fair-share") else (0.0,)
-                for half in halves:
-                    yield best._replace(
-                        rules=_clean(replace(rules, order=order, scan=scan, estimates=estimates, half_life_s=half))
-                    )
+    if bench.preempts:
+        orders += ["attained", "shortest-left"]
+    return orders
 
 
 def _queues(jobs: Jobs) -> Iterator[Queues]:

@@ -24,6 +24,8 @@ _ORDERS = {
     "fair-share-user": "the user who holds least goes next",
     "shortest": "the shortest job goes next",
     "smallest": "the job of the least GPU time goes next",
+    "attained": "the job that had the least GPU time so far goes next, and stops others",
+    "shortest-left": "the job with the least time left goes next, and stops others",
 }
 _BACKFILLS = {
     "none": "",
@@ -39,11 +41,15 @@ _QUOTAS = {
 }
 
 
+_PREEMPTIVE = {"attained": "las", "shortest-left": "srtf"}
+"""Orders in which a job may stop another, and their policies."""
 _QUEUES = {"vc": "VC", "partition": "partition"}
 _POOLED = {"limits": "never", "idle": "idle", "reclaim": "reclaim"}
 """Quotas on nodes that all VCs share, and how the policy 'limits' calls their lending."""
 
-Order = Literal["arrival", "priority", "fair-share-vc", "fair-share-user", "shortest", "smallest"]
+Order = Literal[
+    "arrival", "priority", "fair-share-vc", "fair-share-user", "shortest", "smallest", "attained", "shortest-left"
+]
 Scan = Literal["stop", "skip"]
 Backfill = Literal["none", "easy", "conservative"]
 Estimates = Literal["oracle", "limit"]
@@ -132,6 +138,8 @@ class Rules:
         elif self.order in {"shortest", "smallest"}:
             name = "sjf" if self.order == "shortest" else "ssf"
             given |= {"noise": self.estimates}
+        elif self.order in _PREEMPTIVE:
+            name = _PREEMPTIVE[self.order]
         else:
             name = "fair-share"
             given |= {"of": self.order.removeprefix("fair-share-"), "half_life": self.half_life_s}

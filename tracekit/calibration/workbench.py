@@ -93,6 +93,8 @@ class Workbench:
     """Jobs to learn from: those of the first part of the log whose start is known (n,)."""
     held_ms: Ints | None = None
     """From submission to eligibility by the log [ms]; None where it tells no holds (n,)."""
+    preempts: bool = False
+    """Whether the log shows jobs that were stopped for others."""
     models: Models = field(default_factory=lambda: load_models(None))
     seed: int = 0
     delays: dict[str, tuple[float, ...]] | None = None
