@@ -198,5 +198,6 @@ def test_orders_that_stop_jobs_are_tried_where_the_log_shows_it(policy: str, ord
     log = replace(bench.jobs, recorded_start_ms=ran.first_start_ms, recorded_end_ms=ran.end_ms)
     found = calibrate_jobs(replace(bench, jobs=log, preempts=True))
     assert found.settings.rules.order == order
-    assert found.score.whole["ratio"] == pytest.approx(1.0, abs=0.001)
+    assert found.score.whole["agreeing_share"] == 1.0
+    assert found.score.whole["twin_mean_s"] == pytest.approx(found.score.whole["recorded_mean_s"])
     assert calibrate_jobs(replace(bench, jobs=log)).settings.rules.order != order
