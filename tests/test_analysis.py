@@ -356,3 +356,17 @@ def test_the_limit_of_inflation_reaches_the_reader_of_files(tmp_path: Path) -> N
             (UsageError, SourceError), match=r"--max-inflation: 0\.5 is too small; give a number from 1"
         ):
             run(tmp_path / "log", tmp_path / "out", max_inflation=0.5)
+
+
+def test_a_fault_of_the_program_is_not_called_a_damaged_trace(
+    sample_source: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Trace of an unfinished analysis is gone when the failure is looked into; that is no damage."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise NameError("a fault")
+
+    monkeypatch.setattr("tracekit.report.write.write_report", fails)
+    with pytest.raises(NameError, match="a fault"):
+        analyze(sample_source("swf"), tmp_path / "out", fit=False, replay_jobs=0)
+    assert _left(tmp_path) == []

@@ -100,6 +100,8 @@ def _raise_damage(traces: list[OpenedTrace], error: BaseException) -> None:
     from tracekit.tables.parquet import HINT
 
     for trace in traces:
+        if not trace.path.is_dir():  # made by the block itself, and gone with its unfinished output
+            continue
         problems = trace.validate(deep=True)
         if problems:
             raise DamagedTraceError(problems[0], where=trace.path, hint=HINT) from error
