@@ -69,7 +69,7 @@ def test_the_tables_of_policies_have_the_twin_first_and_the_log_last(rows: Rows)
     assert (policies[0], policies[-1]) == ("twin", "recorded")
     by = {row["policy"]: row for row in rows["replay/policies"]}
     assert by["kueue"]["effect_told"]
-    assert "which sjf lifts: what its order alone gives cannot be told" in by["sjf"]["effect_reason"]
+    assert "which this policy would lift: what its order alone gives cannot be told" in by["sjf"]["effect_reason"]
     assert by["sjf"]["jct_diff_share"] is None
     assert by["twin"]["avg_queue_s"] == pytest.approx(by["recorded"]["avg_queue_s"], rel=0.01)
 

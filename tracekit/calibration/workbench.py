@@ -58,7 +58,7 @@ def lifted_limits(policy: str, rules: Rules) -> str | None:
     if own or not rules.held_back_by:
         return None
     limits = "; ".join(rules.held_back_by)
-    return f"by the log {limits}, which {policy} lifts: what its order alone gives cannot be told"
+    return f"by the log {limits}, which this policy would lift: what its order alone gives cannot be told"
 
 
 class JobTimes(NamedTuple):

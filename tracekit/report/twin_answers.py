@@ -73,7 +73,7 @@ def _effects(twins: Twins) -> Answer | Unanswered:
         reasons = [*(f"{one.found.name}: {one.found.why_no_effect}" for one in twins.clusters)]
         return EFFECTS.unanswered(*(f"{reason[:1].upper()}{reason[1:]}." for reason in reasons))
     rows: list[dict[str, Any]] = []
-    notes: dict[str, None] = {}
+    untold: dict[tuple[str, str], list[str]] = {}
     for policy in standard_panel():
         if policy == RECORDED:
             continue
@@ -82,13 +82,15 @@ def _effects(twins: Twins) -> Answer | Unanswered:
             effects = {what: cluster.effect(policy, what) for what in HEADLINES}
             reasons = [effect for effect in effects.values() if isinstance(effect, str)]
             if reasons:
-                notes[f"{cluster.found.name}, {policy}: {reasons[0].removesuffix('.')}"] = None
+                key = (cluster.found.name, reasons[0].removesuffix("."))
+                untold.setdefault(key, []).append(policy)
                 continue
             told.append({what: effect for what, effect in effects.items() if isinstance(effect, TwinEffect)})
             rows.append(_effect(cluster.found.name, policy, told[-1]))
         if len(told) > 1:
             totals = {what: total_effect([one[what] for one in told]) for what in HEADLINES}
             rows.append(_effect(ALL, policy, totals))
+    notes = [f"{cluster}, {', '.join(policies)}: {why}" for (cluster, why), policies in untold.items()]
     return EFFECTS.answered(rows, notes)
 
 
