@@ -16,7 +16,7 @@ ROWS = [(0, 6, 100), (1, 8, 10), (2, 2, 10), (3, 2, 10)]
 def starts(policy: str, **more: list[str]) -> list[float]:
     jobs = make_jobs(ROWS, **more)  # type: ignore[arg-type]  # lists of names, as the builder takes them
     found = Scenario.make(jobs, make_cluster([8])).run(policy)
-    return (found.outcome.first_start_ms / 1000).tolist()
+    return [float(ms) / 1000 for ms in found.outcome.first_start_ms]
 
 
 def test_a_job_that_cannot_start_holds_up_its_own_queue_alone() -> None:
