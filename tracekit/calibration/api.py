@@ -267,6 +267,9 @@ def recall(
             raise UsageError(f"{where} has no cluster '{name[:60]}'", where=opened.path)
         one = twin.cluster[name]
         bench = workbench_of(opened, None if name == UNNAMED else name, limit=one.jobs, seed=seed)
+        if one.capacity not in bench.clusters:
+            what = f"the Trace has none of the capacity '{one.capacity}' that the twin of {name} states"
+            raise UsageError(what, where=opened.path, hint=f"choose of: {', '.join(bench.clusters)}")
         bench.delays = dict(one.delays.startup)
         if not one.delays.holds:
             bench.held_ms = None
@@ -369,15 +372,15 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
                 f"{_FEWEST} or more",
                 where=trace.path,
             )
-    makers = {
-        "stated": partial(_stated, trace, jobs, cluster),
-        "observed": partial(_observed, trace, jobs, cluster),
-    }
+    makers = {"stated": partial(_stated, trace, jobs, cluster, False)}
+    if trace.has("node_events"):
+        makers["events"] = partial(_stated, trace, jobs, cluster, True)
+    makers["observed"] = partial(_observed, trace, jobs, cluster)
     return Workbench(jobs, makers, seen, _holds(trace, jobs), seed=seed)
 
 
-def _stated(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool) -> Cluster:
-    return cluster_of_trace(trace, jobs, cluster=cluster, partitioned=partitioned)
+def _stated(trace: Trace, jobs: Jobs, cluster: str | None, events: bool, partitioned: bool) -> Cluster:
+    return cluster_of_trace(trace, jobs, cluster=cluster, partitioned=partitioned, events=events)
 
 
 def _observed(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool) -> Cluster:
@@ -389,8 +392,6 @@ def _holds(trace: Trace, jobs: Jobs) -> NDArray[np.int64] | None:
 
     A job that started before it was eligible was not held back until then; such a time is a fault of the log.
     """
-    if "eligible_time" not in trace.scan("jobs").collect_schema():
-        return None
     table = trace.scan("jobs").select("job_id", pl.col("eligible_time") - pl.col("submit_time")).collect()
     if table["eligible_time"].null_count() == len(table):
         return None

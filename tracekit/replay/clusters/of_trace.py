@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from tracekit.replay.clusters.nodes import (
     scaled_number,
     shares_of,
 )
-from tracekit.replay.jobs import naive_utc
+from tracekit.replay.clusters.node_events import milliseconds_after_origin, without_events_time
 from tracekit.replay.part import checked_cluster
 
 if TYPE_CHECKING:
@@ -37,8 +36,6 @@ __all__ = ["NODE_GPUS", "cluster_of_trace", "observed_cluster"]
 NODE_GPUS = 8
 """GPUs of a node where the trace does not state them."""
 
-_EPOCH = dt.datetime(1970, 1, 1)
-
 
 def cluster_of_trace(
     trace: Trace,
@@ -48,6 +45,7 @@ def cluster_of_trace(
     gpus: float | None = None,
     cluster: str | None = None,
     load: float = 1.0,
+    events: bool = True,
 ) -> Cluster:
     """Return the cluster on which the jobs of a Trace ran.
 
@@ -58,6 +56,9 @@ def cluster_of_trace(
       left over; as quotas change, its last nodes leave and join. Not partitioned, the same is done with the sum of all
       quotas, or with the cluster's total where no VC has a row;
     - what the log shows (see `observed_cluster`).
+
+    Nodes of the table nodes are away while an event of the table node_events says that they are down, drained or in
+    maintenance: no job starts there, and those that run go on to their end.
 
     Quotas are those of the table capacity. Where it has none they are estimated (D9): the GPUs that each VC held at
     most in 95 % of the time, rescaled in whole GPUs to the GPUs of the cluster.
@@ -76,7 +77,10 @@ def cluster_of_trace(
     cluster : str, optional
         The cluster, needed where the Trace holds several.
     load : float
-        The factor by which the jobs' submissions are closer together; quotas then change earlier by the same factor.
+        The factor by which the jobs' submissions are closer together; quotas then change, and nodes come and go, earlier
+        by the same factor.
+    events : bool
+        Whether nodes are away while events say so; without them they are there all the time.
 
     Raises
     ------
@@ -96,8 +100,14 @@ def cluster_of_trace(
                 where=trace.path,
                 hint="use --vc-partitions off, or a cluster file",
             )
-        nodes = repeated(nodes if divided else [replace(node, domain="") for node in nodes], factor)
+        listed = nodes if divided else [replace(node, domain="") for node in nodes]
+        nodes = repeated(listed, factor)
         made = _with_quotas(nodes, stated.scaled(factor), trace, name, "nodes of the Trace", factor)
+        held = without_events_time(listed, trace, jobs, load) if events else listed
+        if held != listed:
+            # Estimated quotas are shares of all nodes, of those too that are away at first.
+            origin = f"{made.origin}; away while its node events say so"
+            made = make_cluster(repeated(held, factor), QuotaTable(made.tenants, made.quota_ms, made.quota), origin)
         return replace(made, without_gpus=_nodes_without_gpus(trace, name))
     if total.gpus.max(initial=0) < 1:
         return observed_cluster(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=cluster)
@@ -228,9 +238,8 @@ def _steps(table: pl.DataFrame, jobs: Jobs, load: float) -> QuotaTable:
     """Return a row for each time at which a quota changes; what holds at the origin is the first row."""
     if table.is_empty():
         return QuotaTable.none()
-    origin = naive_utc(jobs.origin) - _EPOCH
-    micros = table["time"].to_numpy() - origin // dt.timedelta(microseconds=1)
-    times = np.floor(micros / (1000 * load) + 0.5).astype(np.int64)
+    micros = table["time"].to_numpy()
+    times = milliseconds_after_origin(table["time"], jobs, load)
     tenants = table["vc"].unique().sort().to_list()
     moments = np.unique(times)
     gpus = np.zeros((len(moments), len(tenants)), dtype=np.int64)
