@@ -63,6 +63,19 @@ def test_without_node_events_their_capacity_is_not_tried_and_not_taken(
         recall(bare, read_twin(file, bare))
 
 
+@pytest.mark.parametrize("seed", [0, 1, 9])
+def test_events_count_where_they_took_nodes_away_and_only_there(make_trace: MakeTrace, seed: int) -> None:
+    """The outages of one world are told of two others too, in which every node was there."""
+    down = make_world("nodes-down", seed, 0.7)
+    events = rows_of(down)["node_events"]
+    found = [(down.kind, "events")]
+    found += [(kind, "stated") for kind in ("passing", "strict")]
+    for kind, capacity in found:
+        log = make_trace(**{**rows_of(make_world(kind, seed, 0.7)), "node_events": events})
+        settings, score = (one := only(log)).settings, one.score
+        assert (kind, settings.capacity, score.grade) == (kind, capacity, "close")
+
+
 @pytest.fixture(scope="module")
 def held() -> World:
     """Return a world in which a fifth of the jobs are held for half a day to two days."""

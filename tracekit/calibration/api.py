@@ -372,10 +372,13 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
                 f"{_FEWEST} or more",
                 where=trace.path,
             )
-    makers = {"stated": partial(_stated, trace, jobs, cluster, False)}
-    if trace.has("node_events"):
-        makers["events"] = partial(_stated, trace, jobs, cluster, True)
-    makers["observed"] = partial(_observed, trace, jobs, cluster)
+    makers = {
+        "events": partial(_stated, trace, jobs, cluster, True),
+        "stated": partial(_stated, trace, jobs, cluster, False),
+        "observed": partial(_observed, trace, jobs, cluster),
+    }
+    if not (trace.has("nodes") and trace.has("node_events")):
+        del makers["events"]
     return Workbench(jobs, makers, seen, _holds(trace, jobs), seed=seed)
 
 
