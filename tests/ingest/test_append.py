@@ -248,7 +248,9 @@ def test_accounts_and_times_of_eligibility_stay_over_the_days(
     }
     for name, text in days.items():
         trace = append({name: text})
-    found = [(j["job_id"], j["eligible_time"][8:13], j["account"], j["partition"], j["qos"]) for j in rows(trace, "jobs")]
+    found = [
+        (j["job_id"], j["eligible_time"][8:13], j["account"], j["partition"], j["qos"]) for j in rows(trace, "jobs")
+    ]
     assert found == [
         ("c/7", "04 09", "lab", "gpu", "high"),
         ("c/8", "04 14", "lab", "gpu", "high"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,7 +87,8 @@ def test_nodes_without_events_or_with_events_of_others_are_as_before(make_trace:
 def test_estimated_quotas_are_shares_of_all_nodes(make_trace: MakeTrace) -> None:
     ran = {"submit_time": "2020-01-01", "start_time": "2020-01-01", "end_time": "2020-01-02", "gpu_count": 1}
     jobs = [{"job_id": f"j{vc}", "vc": vc, "attempt_count": 1, **ran} for vc in "ab"]
-    tries = [{"job_id": f"j{vc}", "attempt": 0, **{k: ran[k] for k in ("start_time", "end_time", "gpu_count")}} for vc in "ab"]
+    held = {k: ran[k] for k in ("start_time", "end_time", "gpu_count")}
+    tries = [{"job_id": f"j{vc}", "attempt": 0, **held} for vc in "ab"]
     trace = make_trace(jobs=jobs, attempts=tries, nodes=NODES, node_events=[event("n1", "00:00", "05:00")])
     found = cluster_of_trace(trace, JOBS)
     assert found.absent.tolist() == [1, 0]

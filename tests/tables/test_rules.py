@@ -74,6 +74,7 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     "rejects": [{"source_file": "log.csv", "line": 4, "reason": "is broken"}],
 }
 
+EVENT = "node_id n, start_time 2017-10-03 00:00:00"
 LATE_WAIT = "attempts: wait_s is not start_time minus the previous attempt's end_time"
 
 
@@ -232,16 +233,14 @@ def test_a_rule_of_jobs_that_is_broken_is_reported_with_a_row(
             "node_events",
             {"end_time": moment("00:00").replace(day=2)},
             [
-                "node_events: end_time before start_time in 1 row: "
-                "node_id n, start_time 2017-10-03 00:00:00, state down, source NULL"
+                f"node_events: end_time before start_time in 1 row: {EVENT}, state down, source NULL",
             ],
         ),
         (
             "node_events",
             {"state": "broken"},
             [
-                "node_events: state outside its words in 1 row: "
-                "node_id n, start_time 2017-10-03 00:00:00, state broken, source NULL"
+                f"node_events: state outside its words in 1 row: {EVENT}, state broken, source NULL",
             ],
         ),
         ("failures", {"reason": None}, ["failures: no reason in 1 row: job_id a, reason NULL"]),

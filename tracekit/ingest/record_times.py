@@ -50,8 +50,8 @@ CHECKS = {
     "ends_before_start": "ends before the start or the submission; they are unknown, and listed in doubtful_times",
     "starts_before_queued": "starts before the submission or before the previous attempt ended; they are unknown, and "
     "listed in doubtful_times",
-    "eligible_out_of_order": "times from which a job could have been started that lie before its submission or after its "
-    "start; they are unknown, and listed in doubtful_times",
+    "eligible_out_of_order": "times from which a job could have been started that lie before its submission or after "
+    "its start; they are unknown, and listed in doubtful_times",
     "ambiguous_local_time": "wall-clock times inside the hour that a clock change doubles or skips; each may be an "
     "hour off, or is unknown, as doubtful_times states",
 }

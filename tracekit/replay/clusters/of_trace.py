@@ -10,6 +10,7 @@ import polars as pl
 
 from tracekit.errors import UsageError
 from tracekit.replay.clusters.held_gpus import HeldGpus, gpus_per_node, held_gpus
+from tracekit.replay.clusters.node_events import milliseconds_after_origin, without_events_time
 from tracekit.replay.clusters.nodes import (
     Node,
     QuotaTable,
@@ -19,7 +20,6 @@ from tracekit.replay.clusters.nodes import (
     scaled_number,
     shares_of,
 )
-from tracekit.replay.clusters.node_events import milliseconds_after_origin, without_events_time
 from tracekit.replay.part import checked_cluster
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ def cluster_of_trace(
     cluster : str, optional
         The cluster, needed where the Trace holds several.
     load : float
-        The factor by which the jobs' submissions are closer together; quotas then change, and nodes come and go, earlier
-        by the same factor.
+        The factor by which the jobs' submissions are closer together; quotas then change, and nodes come and go,
+        earlier by the same factor.
     events : bool
         Whether nodes are away while events say so; without them they are there all the time.
 
