@@ -373,8 +373,8 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
                 where=trace.path,
             )
     makers = {
-        "events": partial(_stated, trace, jobs, cluster, True),
-        "stated": partial(_stated, trace, jobs, cluster, False),
+        "events": partial(_stated, trace, jobs, cluster, events=True),
+        "stated": partial(_stated, trace, jobs, cluster, events=False),
         "observed": partial(_observed, trace, jobs, cluster),
     }
     if not (trace.has("nodes") and trace.has("node_events")):
@@ -382,7 +382,7 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
     return Workbench(jobs, makers, seen, _holds(trace, jobs), seed=seed)
 
 
-def _stated(trace: Trace, jobs: Jobs, cluster: str | None, events: bool, partitioned: bool) -> Cluster:
+def _stated(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool, *, events: bool) -> Cluster:
     return cluster_of_trace(trace, jobs, cluster=cluster, partitioned=partitioned, events=events)
 
 

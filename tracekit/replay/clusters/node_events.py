@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.trace import Trace
 
-__all__ = ["AWAY", "milliseconds_after_origin", "without_events_time"]
+__all__ = ["AWAY", "milliseconds_after_origin", "with_absences"]
 
 AWAY = ("down", "drained", "maintenance")
 """States in which a node takes no new job; a degraded one does."""
@@ -35,7 +35,7 @@ def milliseconds_after_origin(times: pl.Series, jobs: Jobs, load: float = 1.0) -
     return np.floor(micros / (1000 * load) + 0.5).astype(np.int64)
 
 
-def without_events_time(nodes: Sequence[Node], trace: Trace, jobs: Jobs, load: float = 1.0) -> list[Node]:
+def with_absences(nodes: Sequence[Node], trace: Trace, jobs: Jobs, load: float = 1.0) -> list[Node]:
     """Return nodes that are away while an event of the Trace holds them, and otherwise there all the time.
 
     Events of one node that overlap or touch count as one; an event without an end goes on for ever. Events of nodes

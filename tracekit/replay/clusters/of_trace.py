@@ -10,7 +10,7 @@ import polars as pl
 
 from tracekit.errors import UsageError
 from tracekit.replay.clusters.held_gpus import HeldGpus, gpus_per_node, held_gpus
-from tracekit.replay.clusters.node_events import milliseconds_after_origin, without_events_time
+from tracekit.replay.clusters.node_events import milliseconds_after_origin, with_absences
 from tracekit.replay.clusters.nodes import (
     Node,
     QuotaTable,
@@ -103,7 +103,7 @@ def cluster_of_trace(
         listed = nodes if divided else [replace(node, domain="") for node in nodes]
         nodes = repeated(listed, factor)
         made = _with_quotas(nodes, stated.scaled(factor), trace, name, "nodes of the Trace", factor)
-        held = without_events_time(listed, trace, jobs, load) if events else listed
+        held = with_absences(listed, trace, jobs, load) if events else listed
         if held != listed:
             # Estimated quotas are shares of all nodes, of those too that are away at first.
             origin = f"{made.origin}; away while its node events say so"
