@@ -6,8 +6,11 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
+from tests.older_traces import LATER, as_version_1
 from tracekit.errors import MissingTableError, TraceError, UsageError
 from tracekit.manifest import Check, FileAccount, Manifest
 from tracekit.trace import Trace, connect_duckdb, is_trace, sql_text
@@ -90,8 +93,34 @@ def test_a_folder_that_is_no_trace_is_refused(tmp_path: Path, name: str, what: s
 
 
 def test_a_trace_of_another_schema_version_is_refused(trace: Trace) -> None:
-    with pytest.raises(TraceError, match=r"has schema version 0, this tracekit reads 1; ingest the source again$"):
+    with pytest.raises(
+        TraceError, match=r"has schema version 0, this tracekit reads 1 and 2; ingest the source again$"
+    ):
         change_manifest(trace, lambda raw: raw.update(schema_version="0"))
+
+
+def test_a_trace_of_the_older_schema_has_unknown_values_in_later_columns(trace: Trace) -> None:
+    whole = trace.scan("jobs").collect()
+    as_version_1(trace.path)
+    older = Trace.open(trace.path)
+    assert older.validate(deep=True) == []
+    jobs = older.scan("jobs").collect()
+    assert jobs.schema == whole.schema
+    assert_frame_equal(jobs.drop(LATER), whole.drop(LATER))
+    assert jobs.select(LATER).null_count().rows() == [(whole.height,) * 4]
+    assert older.scan("jobs").select("qos").collect().height == whole.height
+    assert older.scan("jobs").filter(pl.col("qos").is_null()).select("job_id").collect().height == whole.height
+    with older.connect() as con:
+        assert con.sql("SELECT * FROM jobs").columns == list(whole.columns)
+        assert con.sql("SELECT count(*), count(account), max(eligible_time) FROM jobs").fetchall() == [
+            (whole.height, 0, None)
+        ]
+
+
+def test_a_column_that_the_schema_version_has_must_be_there(trace: Trace) -> None:
+    as_version_1(trace.path)
+    with pytest.raises(TraceError, match="the table jobs lacks account, partition, qos, eligible_time"):
+        change_manifest(trace, lambda raw: raw.update(schema_version="2"))
 
 
 def test_a_trace_that_lacks_a_listed_table_is_refused(trace: Trace) -> None:

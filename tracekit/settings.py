@@ -158,6 +158,10 @@ class ReplaySettings:
     end: Annotated[dt.datetime | None, Flag("--to TIME", "Take jobs submitted before this time.")] = None
     load: Annotated[float, Flag("--load X", "Multiply the offered load: jobs come X times as fast.")] = 1.0
     gpus: Annotated[float | None, Flag("--gpus X", "Multiply the nodes.")] = None
+    node_events: Annotated[
+        bool,
+        Flag("--no-node-events", "Replay as if nodes that were down, drained or in maintenance had been there."),
+    ] = True
     limit: Annotated[int | None, Flag("--limit N", "Take only the first N jobs.")] = None
     seed: Annotated[int, Flag("--seed N", "Seed of every random draw.", 0, 2**63 - 1)] = 0
     models: Annotated[

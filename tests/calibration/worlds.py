@@ -7,9 +7,10 @@ would have done is the same simulation with another rule.
 
 from __future__ import annotations
 
+import datetime as dt
 import heapq
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tracekit.replay.clusters.cluster import Cluster
     from tracekit.replay.jobs import Jobs
 
-__all__ = ["KINDS", "Job", "World", "make_world", "simulate", "simulated"]
+__all__ = ["KINDS", "Job", "World", "make_world", "rows_of", "simulate", "simulated"]
 
 DAY = 86_400.0
 
@@ -76,6 +77,35 @@ class World:
         quota = {f"vc{v}": q for v, q in enumerate(self.quota)} if self.quota else None
         changes = sorted(c for a, b, node in self.down for c in ((a, node, False), (b, node, True)))
         return jobs, make_cluster(self.nodes, quota=quota, changes=changes)
+
+
+def rows_of(world: World) -> dict[str, list[dict[str, Any]]]:
+    """Return the tables of a Trace of a world: jobs, attempts, nodes and node_events."""
+
+    def at(seconds: float) -> dt.datetime:
+        return dt.datetime(2020, 1, 1) + dt.timedelta(milliseconds=round(seconds * 1000))
+
+    jobs, attempts = [], []
+    for k, (job, start) in enumerate(zip(world.jobs, world.start, strict=True)):
+        ran = {
+            "job_id": f"j{k:05}",
+            "start_time": at(start),
+            "end_time": at(start + job.run),
+            "run_s": job.run,
+            "gpu_count": job.gpus,
+            "status": "completed",
+        }
+        wait = round(start - job.submit, 3)
+        asked = {"vc": f"vc{job.vc}", "user": f"u{job.user}", "time_limit_s": job.limit, "priority": job.priority}
+        times = {"submit_time": at(job.submit), "eligible_time": at(job.submit + job.delay), "queue_s": wait}
+        jobs.append({**ran, **asked, **times, "attempt_count": 1})
+        attempts.append({**ran, "attempt": 0, "wait_s": wait})
+    nodes = [{"node_id": f"n{n}", "gpu_count": gpus} for n, gpus in enumerate(world.nodes)]
+    events = [
+        {"node_id": f"n{n}", "start_time": at(begin), "end_time": at(end), "state": "down"}
+        for begin, end, n in world.down
+    ]
+    return {"jobs": jobs, "attempts": attempts, "nodes": nodes, "node_events": events}
 
 
 class _State:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.command import run
+from tests.older_traces import as_version_1
 from tracekit.errors import OutputError, SourceError, TraceError, UsageError
 from tracekit.ingest import ingest_logs
 from tracekit.ingest.sink import Sink
@@ -215,6 +216,86 @@ def test_a_requeue_seen_only_afterwards_does_not_wait_for_ever(
         trace = append({name: text})
     assert lives(trace, rows) == [("c/7", "completed", "04 08", "04 13", "04 14", 1)]
     assert tables(trace) == tables(ingest_logs(write_source(days), tmp_path / "at-once"))
+
+
+HELD = "Cluster|JobID|Submit|Eligible|Start|End|State|AllocTRES|NodeList|User|Account|Partition|QOS"
+
+
+def held_dump(*rows: tuple[str, str, str, str, str, str]) -> str:
+    """Return an export of jobs with Eligible: job, four times as in `line`, state."""
+    lines = [HELD]
+    for job, submit, eligible, start, end, state in rows:
+        _, _, submitted, started, ended, *rest = line(job, submit, start, end, state).split("|")
+        since = f"2024-03-{eligible}:00:00" if eligible else "Unknown"
+        lines.append("|".join(["c", job, submitted, since, started, ended, *rest, "lab", "gpu", "high"]))
+    return "\n".join(lines) + "\n"
+
+
+def test_accounts_and_times_of_eligibility_stay_over_the_days(
+    append: Callable[..., Trace], write_source: WriteSource, tmp_path: Path, rows: Rows
+) -> None:
+    days = {
+        "sacct-1.txt": held_dump(
+            ("7", "04T08", "04T09", "04T09", "04T10", "COMPLETED"),
+            ("8", "04T08", "", "", "", "PENDING"),  # held, then released at 14:00
+            ("9", "04T08", "04T08", "04T09", "", "RUNNING"),  # requeued at 13:00
+        ),
+        "sacct-2.txt": held_dump(
+            ("8", "04T08", "04T14", "04T15", "04T16", "COMPLETED"),
+            ("9", "04T08", "04T08", "04T09", "04T13", "NODE_FAIL"),
+            ("9", "04T13", "04T14", "04T15", "04T16", "COMPLETED"),
+        ),
+    }
+    for name, text in days.items():
+        trace = append({name: text})
+    found = [
+        (j["job_id"], j["eligible_time"][8:13], j["account"], j["partition"], j["qos"]) for j in rows(trace, "jobs")
+    ]
+    assert found == [
+        ("c/7", "04 09", "lab", "gpu", "high"),
+        ("c/8", "04 14", "lab", "gpu", "high"),
+        ("c/9", "04 08", "lab", "gpu", "high"),
+    ]
+    assert tables(trace)["jobs"] == tables(ingest_logs(write_source(days), tmp_path / "at-once"))["jobs"]
+
+
+def test_a_trace_of_the_older_schema_is_appended_to(append: Callable[..., Trace], rows: Rows) -> None:
+    first = append({"sacct-1.txt": held_dump(("7", "04T08", "04T09", "04T09", "04T10", "COMPLETED"))})
+    as_version_1(first.path)
+    assert Trace.open(first.path).manifest.schema_version == "1"
+    trace = append({"sacct-2.txt": held_dump(("8", "04T08", "04T09", "04T09", "04T10", "COMPLETED"))})
+    assert trace.manifest.schema_version == "2"
+    assert [(j["job_id"], j.get("qos"), j.get("eligible_time")) for j in rows(trace, "jobs")] == [
+        ("c/7", None, None),
+        ("c/8", "high", "2024-03-04 09:00:00"),
+    ]
+
+
+def test_an_event_that_went_on_ends_in_a_newer_export(append: Callable[..., Trace], tmp_path: Path, rows: Rows) -> None:
+    mapping = """
+    [jobs]
+    files = "jobs.csv"
+    [jobs.columns]
+    job_id = "id"
+    [node_events]
+    files = "events.csv"
+    [node_events.columns]
+    node_id = "host"
+    start_time = "since"
+    end_time = "until"
+    state = "state"
+    """
+    (tmp_path / "map.toml").write_text(mapping)
+    settings = {"format_name": "csv", "options": {"map": str(tmp_path / "map.toml")}}
+    head, first = "host,since,until,state\n", "n1,2024-03-04,,down\n"
+    append({"jobs.csv": "id\n1\n", "events.csv": head + first + "n2,2024-03-04,,down\n"}, **settings)
+    second = "n1,2024-03-04,2024-03-05,down\nn1,2024-03-06,2024-03-07,drained\n"
+    trace = append({"jobs.csv": "id\n2\n", "events.csv": head + second}, **settings)
+    assert [(e["node_id"], e["start_time"][8:10], e.get("end_time", "")[8:10]) for e in rows(trace, "node_events")] == [
+        ("n1", "04", "05"),
+        ("n2", "04", ""),
+        ("n1", "06", "07"),
+    ]
 
 
 def test_machines_of_a_second_cluster_keep_their_names_apart(append: Callable[..., Trace], rows: Rows) -> None:

@@ -217,6 +217,7 @@ class Counted:
     """A sound Trace that counts how often it is looked at."""
 
     def __init__(self, path: Path) -> None:
+        path.mkdir()
         self.path, self.times = path, 0
 
     def validate(self, *, deep: bool) -> list[str]:

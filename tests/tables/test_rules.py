@@ -68,11 +68,13 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     "gpu_utilization": [{"time": "2017-10-03", "node_id": "n", "gpu_index": 0, "utilization_pct": 50.0}],
     "host_utilization": [{"time": "2017-10-03", "node_id": "n", "cpu_pct": 50.0, "memory_used_gib": 1.0}],
     "job_usage": [{"job_id": "a", "gpu_util_pct": 150.0}],
+    "node_events": [{"node_id": "n", "start_time": "2017-10-03", "end_time": "2017-10-04", "state": "down"}],
     "failures": [{"job_id": "a", "attempt": 0, "reason": "oom"}],
     "doubtful_times": [{"source_file": "log.csv", "line": 2, "column": "end_time", "value": "0", "reason": "none"}],
     "rejects": [{"source_file": "log.csv", "line": 4, "reason": "is broken"}],
 }
 
+EVENT = "node_id n, start_time 2017-10-03 00:00:00"
 LATE_WAIT = "attempts: wait_s is not start_time minus the previous attempt's end_time"
 
 
@@ -133,6 +135,16 @@ def test_a_trace_that_keeps_the_rules_has_no_problem(sound: Trace) -> None:
         ),
         ({"status": "asleep"}, ["jobs: status outside its words in 1 row: job_id a"]),
         ({"priority": -5}, []),
+        ({"eligible_time": moment("00:00:00")}, []),
+        ({"eligible_time": moment("00:00:10")}, []),
+        (
+            {"eligible_time": moment("00:00:11")},
+            ["jobs: start_time before eligible_time in 1 row: job_id a"],
+        ),
+        (
+            {"eligible_time": dt.datetime(2017, 10, 2)},
+            ["jobs: eligible_time before submit_time in 1 row: job_id a"],
+        ),
         (
             {"start_time": moment("00:00:11"), "queue_s": 11.0, "run_s": 49.0},
             ["jobs: start_time is not the first attempt's in 1 row: job_id a"],
@@ -217,6 +229,20 @@ def test_a_rule_of_jobs_that_is_broken_is_reported_with_a_row(
             ["host_utilization: memory_total_gib below 0 in 1 row: time 2017-10-03 00:00:00, node_id n"],
         ),
         ("job_usage", {"job_id": "z"}, ["job_usage: job_id unknown to jobs in 1 row: job_id z"]),
+        (
+            "node_events",
+            {"end_time": moment("00:00").replace(day=2)},
+            [
+                f"node_events: end_time before start_time in 1 row: {EVENT}, state down, source NULL",
+            ],
+        ),
+        (
+            "node_events",
+            {"state": "broken"},
+            [
+                f"node_events: state outside its words in 1 row: {EVENT}, state broken, source NULL",
+            ],
+        ),
         ("failures", {"reason": None}, ["failures: no reason in 1 row: job_id a, reason NULL"]),
         ("rejects", {"source_file": "other"}, ["log.csv: 1 rejected, but 0 rows in rejects"]),
         ("rejects", {"line": 0}, ["rejects: line below 1 in 1 row: source_file log.csv, reason is broken"]),

@@ -268,6 +268,9 @@ def recall(
             raise UsageError(f"{where} has no cluster '{name[:60]}'", where=opened.path)
         one = twin.cluster[name]
         bench = workbench_of(opened, None if name == UNNAMED else name, limit=one.jobs, seed=seed)
+        if one.capacity not in bench.clusters:
+            what = f"the Trace has none of the capacity '{one.capacity}' that the twin of {name} states"
+            raise UsageError(what, where=opened.path, hint=f"choose of: {', '.join(bench.clusters)}")
         bench.delays = dict(one.delays.startup)
         if not one.delays.holds:
             bench.held_ms = None
@@ -371,9 +374,12 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
                 where=trace.path,
             )
     makers = {
-        "stated": partial(_stated, trace, jobs, cluster),
+        "events": partial(_stated, trace, jobs, cluster, events=True),
+        "stated": partial(_stated, trace, jobs, cluster, events=False),
         "observed": partial(_observed, trace, jobs, cluster),
     }
+    if not (trace.has("nodes") and trace.has("node_events")):
+        del makers["events"]
     return Workbench(jobs, makers, seen, _holds(trace, jobs), _preempts(trace, cluster), seed=seed)
 
 
@@ -386,9 +392,10 @@ def _preempts(trace: Trace, cluster: str | None) -> bool:
     return not stopped.join(jobs, on="job_id", how="semi").head(1).collect().is_empty()
 
 
-def _stated(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool) -> Cluster:
+def _stated(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool, *, events: bool) -> Cluster:
+    made = cluster_of_trace(trace, jobs, cluster=cluster, partitioned=partitioned, events=events)
     # Nodes divided to see whether the log behaves so are not divided by the user: a policy that lends may share them.
-    return replace(cluster_of_trace(trace, jobs, cluster=cluster, partitioned=partitioned), lendable=partitioned)
+    return replace(made, lendable=partitioned)
 
 
 def _observed(trace: Trace, jobs: Jobs, cluster: str | None, partitioned: bool) -> Cluster:
@@ -400,8 +407,6 @@ def _holds(trace: Trace, jobs: Jobs) -> NDArray[np.int64] | None:
 
     A job that started before it was eligible was not held back until then; such a time is a fault of the log.
     """
-    if "eligible_time" not in trace.scan("jobs").collect_schema():
-        return None
     table = trace.scan("jobs").select("job_id", pl.col("eligible_time") - pl.col("submit_time")).collect()
     if table["eligible_time"].null_count() == len(table):
         return None

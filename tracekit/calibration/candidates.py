@@ -137,6 +137,10 @@ def _placements(_: Workbench, best: Settings) -> Iterator[Settings]:
 def _capacities(bench: Workbench, best: Settings) -> Iterator[Settings]:
     for name in bench.clusters:
         yield best._replace(capacity=name)
+    if "events" in bench.clusters:
+        # Waits for nodes that were away look like those of another rule: neither is judged by the rules of the other.
+        other = "stated" if best.capacity == "events" else "events"
+        yield from _orders(bench, best._replace(capacity=other, rules=Rules()))
 
 
 def _delays(bench: Workbench, best: Settings) -> Iterator[Settings]:

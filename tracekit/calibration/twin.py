@@ -29,6 +29,7 @@ __all__ = ["CAPACITIES", "ClusterTwin", "Delays", "Twin", "digest_of_jobs", "rea
 
 CAPACITIES = {
     "stated": "what the Trace states: its nodes, or its capacity",
+    "events": "the nodes that the Trace states, away while its node events say so",
     "observed": "the most GPUs that the log shows in use at once",
 }
 """Where the capacity of a twin may come from."""
@@ -66,7 +67,7 @@ class Scores:
 class ClusterTwin(Rules):
     """The twin of one cluster."""
 
-    capacity: Literal["stated", "observed"] = "stated"
+    capacity: Literal["stated", "events", "observed"] = "stated"
     """Which GPUs there are, a key of `CAPACITIES`."""
     jobs: Count | None = None
     """The first so many jobs were looked at; None all."""

@@ -88,7 +88,7 @@ class Workbench:
     """With recorded starts."""
     clusters: Mapping[str, Callable[[bool], Cluster]]
     """Makes the cluster, in one piece or with nodes for each VC, by the name of where its capacity comes from. The
-    first is what the source states."""
+    first is what the source states, its node events included."""
     among: Bools
     """Jobs to learn from: those of the first part of the log whose start is known (n,)."""
     held_ms: Ints | None = None

@@ -50,8 +50,8 @@ CHECKS = {
     "ends_before_start": "ends before the start or the submission; they are unknown, and listed in doubtful_times",
     "starts_before_queued": "starts before the submission or before the previous attempt ended; they are unknown, and "
     "listed in doubtful_times",
-    "eligible_out_of_order": "times from which a job could have been started that lie before its submission or after its "
-    "start; they are unknown, and listed in doubtful_times",
+    "eligible_out_of_order": "times from which a job could have been started that lie before its submission or after "
+    "its start; they are unknown, and listed in doubtful_times",
     "ambiguous_local_time": "wall-clock times inside the hour that a clock change doubles or skips; each may be an "
     "hour off, or is unknown, as doubtful_times states",
 }
@@ -184,11 +184,10 @@ class RecordTimes:
 
     def dated(self, frame: pl.DataFrame, sequence: TimeColumns) -> pl.DataFrame:
         """Return `frame` with the times of the sequence NULL that are no dates of the log."""
-        self._learn_middle(frame, list(sequence.columns))
+        found = self.no_dates(frame, list(sequence.columns))
         columns = []
         for name, column in sequence.columns.items():
-            times = frame[name]
-            wrong = self._no_date(times)
+            times, wrong = frame[name], found[name]
             self._sink.check(
                 "impossible_dates",
                 int(wrong.sum()),
@@ -199,6 +198,11 @@ class RecordTimes:
             self._list(frame, sequence, name, column, wrong, "is no date of this log")
             columns.append(_without(times, wrong).alias(name))
         return frame.with_columns(columns)
+
+    def no_dates(self, frame: pl.DataFrame, columns: list[str]) -> dict[str, pl.Series]:
+        """Return where the times of some columns are no dates of the log."""
+        self._learn_middle(frame, columns)
+        return {name: self._no_date(frame[name]) for name in columns}
 
     def _learn_middle(self, frame: pl.DataFrame, columns: list[str]) -> None:
         """Estimate the middle of the log."""

@@ -87,7 +87,15 @@ def cluster_for(
                 "the nodes of a cluster file cannot be multiplied", where="--gpus", hint="change the file instead"
             )
         return read_cluster(Path(where), jobs, partitioned=partitioned)
-    return cluster_of_trace(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=name, load=settings.load)
+    return cluster_of_trace(
+        trace,
+        jobs,
+        partitioned=partitioned,
+        gpus=gpus,
+        cluster=name,
+        load=settings.load,
+        events=settings.node_events,
+    )
 
 
 @dataclass(frozen=True)

@@ -851,3 +851,115 @@ def test_every_example_is_in_the_documentation() -> None:
     text = (EXAMPLES.parent / "mapping.md").read_text(encoding="utf-8")
     for path in EXAMPLES.glob("*.toml"):
         assert re.search(rf"mapping/{re.escape(path.name)}", text)
+
+
+EVENTS = """
+[jobs]
+files = "jobs.csv"
+[jobs.columns]
+job_id = "id"
+[node_events]
+files = "events.csv"
+time_format = "%Y-%m-%d %H:%M"
+timezone = "Europe/Berlin"
+[node_events.columns]
+node_id = "host"
+start_time = "since"
+end_time = "until"
+state = { column = "state", words = { down = ["DOWN", "FAIL"], drained = "DRAIN", maintenance = "MAINT" } }
+cause = { column = "why", words = { hardware = ["Xid 79"] } }
+source_cause = "why"
+source = { value = "scontrol" }
+"""
+EVENTS_HEADER = "host,since,until,state,why\n"
+
+
+def test_a_mapped_file_of_events_gives_node_events(mapped: Mapped, rows: Rows, found_checks: FoundChecks) -> None:
+    lines = "n1,2024-03-04 08:00,2024-03-04 09:30,FAIL,Xid 79\nn1,2024-03-05 08:00,,DRAIN,\n"
+    trace = mapped(EVENTS, {"jobs.csv": "id\n1\n", "events.csv": EVENTS_HEADER + lines})
+    assert trace.tables == ("jobs", "node_events")
+    assert rows(trace, "node_events") == [
+        {
+            "node_id": "n1",
+            "start_time": "2024-03-04 07:00:00",
+            "end_time": "2024-03-04 08:30:00",
+            "state": "down",
+            "cause": "hardware",
+            "source_cause": "Xid 79",
+            "source": "scontrol",
+        },
+        {"node_id": "n1", "start_time": "2024-03-05 07:00:00", "state": "drained", "source": "scontrol"},
+    ]
+    assert found_checks(trace) == {}
+
+
+def test_an_event_without_usable_times_or_state_is_rejected(mapped: Mapped, rows: Rows) -> None:
+    bad = [
+        "n1,2024-03-04 08:00,2024-03-04 07:59,FAIL,",  # ends before it starts
+        "n1,2024-03-04 08:00,1970-01-01 01:00,FAIL,",  # would never end
+        "n1,1970-01-01 01:00,2024-03-04 08:00,FAIL,",
+        "n1,2024-03-04 08:00,9999-12-31 00:00,FAIL,",
+        "n1,2024-03-04 08:00,soon,FAIL,",
+        "n1,2024-03-04 08:00,2024-10-27 02:30,FAIL,",  # one of two instants
+        "n1,,2024-03-04 08:00,FAIL,",
+        "n1,2024-03-04 08:00,,ALLOC,",
+        ",2024-03-04 08:00,,FAIL,",
+        "n1,2024-03-05 08:00,2024-03-06 08:00,FAIL,",  # the key of an earlier one
+    ]
+    good = [f"n1,2024-03-{day:02} 08:00,2024-03-{day:02} 09:00,FAIL," for day in range(5, 15)]
+    text = EVENTS_HEADER + "\n".join([*good, *bad]) + "\n"
+    trace = mapped(EVENTS, {"jobs.csv": "id\n1\n", "events.csv": text})
+    assert len(rows(trace, "node_events")) == 10
+    assert [(r["line"] - 11, r["column"], r["reason"]) for r in rows(trace, "rejects")] == [
+        (1, "until", "lies before the start"),
+        (2, "until", "is no date of this log"),
+        (3, "since", "is no date of this log"),
+        (4, "until", "is no date of this log"),
+        (5, "until", "is not a time like %Y-%m-%d %H:%M"),
+        (6, "until", "names no instant"),
+        (7, "since", "is missing, or names no instant"),
+        (8, "state", "is not a listed word for state"),
+        (9, "host", "is missing"),
+        (10, "node_id, start_time, state, source", "repeats the key of an earlier record"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["node_id", "start_time", "state"])
+def test_node_events_need_a_node_a_start_and_a_state(mapped: Mapped, name: str) -> None:
+    lines = [line for line in EVENTS.splitlines() if not line.startswith(f"{name} =")]
+    with pytest.raises(UsageError, match=rf"line 10: node_events\.columns: does not say what {name} is"):
+        mapped("\n".join(lines), {"jobs.csv": "id\n1\n", "events.csv": EVENTS_HEADER})
+
+
+def test_a_job_has_account_partition_qos_and_the_time_it_was_eligible_from(
+    mapped: Mapped, rows: Rows, found_checks: FoundChecks
+) -> None:
+    columns = 'account = "acc"\npartition = { value = "gpu" }\nqos = "qos"\neligible_time = "ready"\n'
+    mapping = BASIC.replace("[jobs.status]", columns + "[jobs.status]")
+    header = HEADER.replace("\n", ",acc,qos,ready\n")
+    times = ("2017-10-03 08:00:05", "", "2017-10-03 07:59:59", "2017-10-03 08:00:11", "1970-01-01 00:00:00")
+    lines = [LINE.replace("j1", f"j{k}").replace("\n", f",a,q,{at}\n") for k, at in enumerate(times)]
+    trace = mapped(mapping, {"jobs.csv": header + "".join(lines)})
+    more = {"account": "a", "partition": "gpu", "qos": "q"}
+    first = {"eligible_time": "2017-10-03 15:00:05"}
+    assert rows(trace, "jobs") == [JOB | more | {"job_id": f"j{k}"} | (first if k == 0 else {}) for k in range(5)]
+    assert found_checks(trace) == {"eligible_out_of_order": (2, 3), "impossible_dates": (1, 19)}
+    assert [(r["line"], r["column"], r["value"]) for r in rows(trace, "doubtful_times")] == [
+        (6, "eligible_time", "1970-01-01 08:00:00"),
+        (4, "eligible_time", "2017-10-03 14:59:59"),
+        (5, "eligible_time", "2017-10-03 15:00:11"),
+    ]
+
+
+def test_a_time_of_eligibility_in_a_doubled_hour_has_bounds(mapped: Mapped, rows: Rows) -> None:
+    mapping = BASIC.replace("[jobs.status]", 'eligible_time = "ready"\n[jobs.status]')
+    # Clocks went back from 02:00 to 01:00 on that day.
+    line = "j1,u1,t1,2017-11-05 00:10:00,2017-11-05 02:10:00,2017-11-05 03:00:00,4,OK,2017-11-05 01:30:00\n"
+    trace = mapped(mapping, {"jobs.csv": HEADER.replace("\n", ",ready\n") + line})
+    assert rows(trace, "jobs")[0]["eligible_time"] == "2017-11-05 08:30:00"
+    (doubt,) = rows(trace, "doubtful_times")
+    assert (doubt["column"], doubt["earliest"], doubt["latest"]) == (
+        "eligible_time",
+        "2017-11-05 08:30:00",
+        "2017-11-05 09:30:00",
+    )

@@ -67,6 +67,10 @@ JOB_ROW = {
     "attempt_count": 1,
     "priority": 4000,
     "time_limit_s": 93_784.0,
+    "account": "vision",
+    "partition": "long",
+    "qos": "normal",
+    "eligible_time": "2024-03-04 08:00:04",
 }
 ATTEMPT_ROW = {
     "job_id": "slurm/7",
@@ -453,6 +457,7 @@ def test_components_of_a_heterogeneous_job_are_one_job(ingest: Ingest, rows: Row
 
 def test_runs_of_a_requeued_job_are_its_attempts(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
     again = {"Submit": "2024-03-04T09:00:10", "Start": "2024-03-04T09:02:10", "End": "2024-03-04T10:02:10"}
+    again["Eligible"] = "2024-03-04T09:01:00"
     # The order of the rows does not matter.
     trace = ingest(sacct({**again, "State": "FAILED"}, {"State": "NODE_FAIL"}))
     job = {"status": "failed", "source_status": "FAILED", "end_time": "2024-03-04 10:02:10"}
@@ -523,6 +528,70 @@ def test_a_wait_may_count_from_eligibility(ingest: Ingest, rows: Rows) -> None:
     trace = ingest(sacct({}), options={"queue_from": "eligible"})
     assert the_job(trace, rows) == JOB_ROW | {"queue_s": 6.0}
     assert rows(trace, "attempts") == [ATTEMPT_ROW | {"wait_s": 6.0}]
+
+
+NOT_ELIGIBLE = {k: v for k, v in JOB_ROW.items() if k != "eligible_time"}
+
+
+@pytest.mark.parametrize("eligible", ["2024-03-04T07:59:59", "2024-03-04T08:00:11"])
+def test_a_job_is_not_eligible_before_its_submission_or_after_its_start(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks, eligible: str
+) -> None:
+    trace = ingest(sacct({"Eligible": eligible}, {"JobID": "8", "JobIDRaw": "8"}))
+    assert rows(trace, "jobs") == [NOT_ELIGIBLE, JOB_ROW | {"job_id": "slurm/8"}]
+    assert found_checks(trace) == {"eligible_out_of_order": (1, 2)}
+    (doubt,) = rows(trace, "doubtful_times")
+    assert (doubt["line"], doubt["job_id"], doubt["column"]) == (2, "7", "eligible_time")
+    assert (doubt["value"], doubt["reason"]) == (
+        eligible.replace("T", " "),
+        "lies before the submission or after the start of its job",
+    )
+    assert trace.validate() == []
+
+
+def test_a_job_may_be_eligible_at_its_submission_at_its_start_or_later_than_the_log(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    waiting = {**WAITING, "JobID": "9", "JobIDRaw": "9", "End": "Unknown", "State": "PENDING"}
+    trace = ingest(
+        sacct(
+            {"Eligible": JOB["Submit"]},
+            {"JobID": "8", "JobIDRaw": "8", "Eligible": JOB["Start"]},
+            {**waiting, "Eligible": "2024-04-01T00:00:00"},
+            {**waiting, "JobID": "10", "JobIDRaw": "10", "Eligible": "Unknown"},
+        )
+    )
+    found = {row["job_id"].removeprefix("slurm/"): row.get("eligible_time") for row in rows(trace, "jobs")}
+    assert found == {
+        "7": "2024-03-04 08:00:00",
+        "8": "2024-03-04 08:00:10",
+        "9": "2024-04-01 00:00:00",
+        "10": None,
+    }
+    assert found_checks(trace) == {}
+
+
+def test_a_requeued_job_was_eligible_as_its_first_submission_says(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    # It waits for its begin time at 12:00 and is requeued at 09:00. Either it runs at once, which contradicts 12:00.
+    first = {**WAITING, "Eligible": "2024-03-04T12:00:00", "End": "Unknown", "State": "PENDING"}
+    again = {"Submit": "2024-03-04T09:00:00", "Eligible": "2024-03-04T09:00:00"}
+    ran = {**again, "Start": "2024-03-04T09:00:10", "End": "2024-03-04T10:00:10"}
+    assert "eligible_time" not in the_job(trace := ingest(sacct(first, ran)), rows)
+    assert found_checks(trace) == {"eligible_out_of_order": (1, 2)}
+    assert rows(trace, "doubtful_times")[0]["value"] == "2024-03-04 12:00:00"
+    assert trace.validate() == []
+    # Or it runs later.
+    late = {**again, "Start": "2024-03-04T13:00:00", "End": "2024-03-04T14:00:00"}
+    assert the_job(ingest(sacct(first, late)), rows)["eligible_time"] == "2024-03-04 12:00:00"
+
+
+def test_components_are_eligible_together(ingest: Ingest, rows: Rows) -> None:
+    first, second = {"JobID": "7+0"}, {"JobID": "7+1", "JobIDRaw": "8", "Eligible": "2024-03-04T08:00:08"}
+    assert the_job(ingest(sacct(first, second)), rows)["eligible_time"] == "2024-03-04 08:00:08"
+    unknown = {**second, "Eligible": "Unknown"}
+    assert "eligible_time" not in the_job(ingest(sacct(first, unknown)), rows)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ("[source\n", ", line 1: is not TOML: Expected ']' at the end of a table declaration; see docs/mapping.md"),
         ('[source]\n\nx = "', ", line 3: is not TOML: Unterminated string; see docs/mapping.md"),
         (b"\xff", ": is not UTF-8 text; save the mapping as UTF-8"),
-        ("", ": maps no table; write [jobs.columns]; tables: jobs, nodes, capacity, job_usage, telemetry"),
+        ("", ": maps no table; write [jobs.columns]; tables: jobs, nodes, capacity, job_usage, node_events, telemetry"),
         ("[job.columns]", ", line 1: job: no such key; did you mean 'jobs'?"),
         ("[source]\ntimezon = 'UTC'", ", line 2: source.timezon: no such key; did you mean 'timezone'?"),
         (

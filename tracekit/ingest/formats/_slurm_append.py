@@ -110,7 +110,8 @@ stated AS (
     JOIN member m ON m.side = l.side AND m.job_id = l.job_id LEFT JOIN runs r USING (final_id))
 SELECT f.* REPLACE (
            s.final_id AS job_id, s.status AS status, s.source_status AS source_status, s.submit AS submit_time,
-           s.first_start AS start_time, s.ended AS end_time, s.eligible_time AS eligible_time, s.attempts AS attempt_count,
+           s.first_start AS start_time, s.ended AS end_time, s.eligible_time AS eligible_time,
+           s.attempts AS attempt_count,
            (epoch_us(s.first_start) - epoch_us(s.origin)) / 1e6 AS queue_s,
            (epoch_us(s.ended) - epoch_us(s.first_start)) / 1e6 AS run_s),
        s.origin AS origin, row_number() OVER (ORDER BY s.submit NULLS LAST, s.final_id) AS seq

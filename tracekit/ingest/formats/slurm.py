@@ -8,6 +8,8 @@ uneven gang was laid out; steps count only for measured use. `sacct` lists a job
 window, so the window cuts jobs on both sides. Without `--duplicates` only the last run of a requeued job is listed, and
 its submission is the moment of the requeue. Machines are those that jobs name, with the most GPUs held there at once.
 Ids wrap around: a row submitted more than a day after every earlier row of its id ended is another job (`7#2`).
+Account, Partition and QOS have columns of their own, whichever is the tenant. Eligible, of a job's first submission, is
+its eligible_time: begin times, dependencies and holds end then.
 Measured memory is that of a step's largest task (MaxRSS); GPU use is summed over its tasks where NTasks tells them.
 """
 

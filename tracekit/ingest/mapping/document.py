@@ -117,6 +117,7 @@ class Document:
     nodes: TableKeys | None = None
     capacity: TableKeys | None = None
     job_usage: TableKeys | None = None
+    node_events: TableKeys | None = None
     telemetry: dict[str, SampleKeys] = field(default_factory=dict)
     gpus: GpuKeys | None = None
 

@@ -33,7 +33,7 @@ __all__ = [
     "template",
 ]
 
-TABLES = ("jobs", "nodes", "capacity", "job_usage")
+TABLES = ("jobs", "nodes", "capacity", "job_usage", "node_events")
 """Common tables that a mapping fills column by column."""
 
 GPU_METRICS = ("utilization_pct", "memory_used_gib", "power_w")
@@ -60,6 +60,7 @@ _REQUIRED = {
     "nodes": ("node_id",),
     "capacity": ("time", "gpu_count"),
     "job_usage": ("job_id",),
+    "node_events": ("node_id", "start_time", "state"),
 }
 
 

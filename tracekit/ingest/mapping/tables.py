@@ -14,6 +14,7 @@ from tracekit.ingest.derived import disagrees, in_seconds, single_attempts
 from tracekit.ingest.keys import SeenKeys
 from tracekit.ingest.mapping.blocks import read_rows
 from tracekit.ingest.mapping.convert import cell_text, converted, reject_rows
+from tracekit.ingest.mapping.events import unusable_events
 from tracekit.ingest.mapping.units import FACTORS
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
@@ -30,6 +31,7 @@ __all__ = ["chooser", "read_mapped_table"]
 
 _UNFINISHED = ("running", "pending")
 _TIMES = TimeColumns({name: name for name in ("submit_time", "start_time", "end_time")})
+_ALL_TIMES = TimeColumns({name: name for name in ("submit_time", "eligible_time", "start_time", "end_time")})
 
 
 def chooser(rules: Iterable[ColumnRule], path: str, sink: Sink) -> Callable[[list[str] | None], list[str]]:
@@ -96,6 +98,8 @@ def _write(
             bad.setdefault(row, (table.nodes.rule.label, f"is no list of nodes like {table.nodes.pattern or '...'}"))
     frame = schema.common(table.table).conform(cells.frame)
     frame = _with_cluster(table, frame, log_map)
+    if table.table == "node_events":
+        bad = unusable_events(table, rows, frame, times) | bad
     usable = np.ones(frame.height, dtype=bool)
     usable[list(bad)] = False
     key = schema.common(table.table).primary_key
@@ -114,7 +118,7 @@ def _write(
         source = source.cast(pl.String).filter(kept)
     frame = frame.with_columns(pl.Series("line", rows.lines, dtype=pl.Int64).filter(kept))
     clocks = cells.local.filter(kept) if cells.local.width else cells.local
-    frame = times.from_wall_clock(frame, _TIMES, table.reading.timezone, table.reading.doubled_hour, clocks=clocks)
+    frame = times.from_wall_clock(frame, _ALL_TIMES, table.reading.timezone, table.reading.doubled_hour, clocks=clocks)
     _write_jobs(table, frame, source, None if nodes is None else _nodes_of_rows(nodes, kept), times, sink)
 
 
@@ -192,7 +196,9 @@ def _with_times(frame: pl.DataFrame, table: TableMap, times: RecordTimes) -> pl.
     if table.rule("end_time") is None:
         end = pl.col("start_time") + _seconds(pl.col("run_s"))
         end = pl.when(end <= LAST_TIME).then(end)
-    frame = times.possible(frame.with_columns(end_time=pl.when(~unfinished).then(end)), _TIMES)
+    frame = times.dated(frame.with_columns(end_time=pl.when(~unfinished).then(end)), _ALL_TIMES)
+    frame = times.ordered(frame, _TIMES)
+    frame = times.eligible(frame, _TIMES, "eligible_time", frame["start_time"])
     run = in_seconds(pl.col("end_time") - pl.col("start_time"))
     queue = in_seconds(pl.col("start_time") - pl.col("submit_time"))
     # A stated duration is not trusted where the times of its record contradict each other.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,7 @@ import polars as pl
 
 from tracekit.errors import UsageError
 from tracekit.replay.clusters.held_gpus import HeldGpus, gpus_per_node, held_gpus
+from tracekit.replay.clusters.node_events import milliseconds_after_origin, with_absences
 from tracekit.replay.clusters.nodes import (
     Node,
     QuotaTable,
@@ -21,12 +22,11 @@ from tracekit.replay.clusters.nodes import (
     shares_of,
 )
 from tracekit.replay.clusters.used_models import with_used_models
-from tracekit.replay.jobs import naive_utc
 from tracekit.replay.part import checked_cluster
 from tracekit.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -44,8 +44,6 @@ PARTITIONED = frozenset({"helios"})
 whole nodes of each VC by day, which add up to the cluster, and its study replays each VC as a cluster of its own
 (SC'21)."""
 
-_EPOCH = dt.datetime(1970, 1, 1)
-
 
 def cluster_of_trace(
     trace: Trace,
@@ -55,6 +53,7 @@ def cluster_of_trace(
     gpus: float | None = None,
     cluster: str | None = None,
     load: float = 1.0,
+    events: bool = True,
 ) -> Cluster:
     """Return the cluster on which the jobs of a Trace ran.
 
@@ -65,6 +64,9 @@ def cluster_of_trace(
       quotas, and one smaller node for what is left over; as the number changes, the last nodes leave and join. All VCs
       share them. Partitioned, the same is done with the quota of each VC, whose nodes are its own;
     - what the log shows (see `observed_cluster`).
+
+    Nodes of the table nodes are away while an event of the table node_events says that they are down, drained or in
+    maintenance: no job starts there, and those that run go on to their end.
 
     Quotas are those of the table capacity. Where it has none they are estimated (D9): the GPUs that each VC held at
     most in 95 % of the time, rescaled in whole GPUs to the GPUs of the cluster.
@@ -85,7 +87,10 @@ def cluster_of_trace(
     cluster : str, optional
         The cluster, needed where the Trace holds several.
     load : float
-        The factor by which the jobs' submissions are closer together; quotas then change earlier by the same factor.
+        The factor by which the jobs' submissions are closer together; quotas then change, and nodes come and go,
+        earlier by the same factor.
+    events : bool
+        Whether nodes are away while events say so; without them they are there all the time.
 
     Raises
     ------
@@ -96,21 +101,10 @@ def cluster_of_trace(
     factor = check_factor(gpus)
     name = _chosen(trace, cluster)
     stated, total = _stated_quotas(trace, jobs, name, load)
-    nodes, inferred = with_used_models(trace, _listed_nodes(trace, name))
+    nodes = _listed_nodes(trace, name)
     if nodes:
-        divided = bool(partitioned)
-        if divided and not any(node.domain for node in nodes):
-            raise UsageError(
-                "the nodes of the Trace belong to no VC, so they cannot be partitioned",
-                where=trace.path,
-                hint="use --vc-partitions off, or a cluster file",
-            )
-        nodes = repeated(nodes if divided else [replace(node, domain="") for node in nodes], factor)
-        origin = "nodes of the Trace"
-        if inferred:
-            origin += f" ({counted(inferred, 'nodes')} of no stated model with that of most of the GPU-hours on them)"
-        made = _with_quotas(nodes, stated.scaled(factor), trace, name, origin, factor)
-        return replace(made, without_gpus=_nodes_without_gpus(trace, name))
+        held = partial(with_absences, trace=trace, jobs=jobs, load=load) if events else None
+        return _of_nodes(trace, nodes, stated.scaled(factor), name, factor, held, partitioned=bool(partitioned))
     if total.gpus.max(initial=0) < 1:
         return observed_cluster(trace, jobs, partitioned=partitioned, gpus=gpus, cluster=cluster)
     by_source = bool(stated.tenants) and trace.manifest.format in PARTITIONED
@@ -195,6 +189,38 @@ def observed_cluster(
     return _with_quotas(nodes, QuotaTable.none(), trace, name, origin, factor, held)
 
 
+def _of_nodes(
+    trace: Trace,
+    listed: list[Node],
+    quotas: QuotaTable,
+    cluster: str | None,
+    factor: float,
+    held: Callable[[list[Node]], list[Node]] | None,
+    *,
+    partitioned: bool,
+) -> Cluster:
+    """Return the cluster of listed machines; `held` returns them with the times at which events take them away."""
+    nodes, inferred = with_used_models(trace, listed)
+    if not partitioned:
+        nodes = [replace(node, domain="") for node in nodes]
+    elif not any(node.domain for node in nodes):
+        raise UsageError(
+            "the nodes of the Trace belong to no VC, so they cannot be partitioned",
+            where=trace.path,
+            hint="use --vc-partitions off, or a cluster file",
+        )
+    origin = "nodes of the Trace"
+    if inferred:
+        origin += f" ({counted(inferred, 'nodes')} of no stated model with that of most of the GPU-hours on them)"
+    made = _with_quotas(repeated(nodes, factor), quotas, trace, cluster, origin, factor)
+    there = nodes if held is None else held(nodes)
+    if there != nodes:
+        # Estimated quotas are shares of all nodes, of those too that are away at first.
+        origin = f"{made.origin}; away while its node events say so"
+        made = make_cluster(repeated(there, factor), QuotaTable(made.tenants, made.quota_ms, made.quota), origin)
+    return replace(made, without_gpus=_nodes_without_gpus(trace, cluster))
+
+
 def _chosen(trace: Trace, cluster: str | None) -> str | None:
     """Return the cluster to take, None where the Trace names none."""
     names = (
@@ -262,9 +288,8 @@ def _steps(table: pl.DataFrame, jobs: Jobs, load: float) -> QuotaTable:
     """Return a row for each time at which a quota changes; what holds at the origin is the first row."""
     if table.is_empty():
         return QuotaTable.none()
-    origin = naive_utc(jobs.origin) - _EPOCH
-    micros = table["time"].to_numpy() - origin // dt.timedelta(microseconds=1)
-    times = np.floor(micros / (1000 * load) + 0.5).astype(np.int64)
+    micros = table["time"].to_numpy()
+    times = milliseconds_after_origin(table["time"], jobs, load)
     tenants = table["vc"].unique().sort().to_list()
     moments = np.unique(times)
     gpus = np.zeros((len(moments), len(tenants)), dtype=np.int64)

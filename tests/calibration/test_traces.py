@@ -1,0 +1,99 @@
+"""Calibration of worlds whose log is a Trace: node events, and times of eligibility."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tests.calibration.worlds import World, make_world, rows_of, simulate
+from tracekit.calibration.api import calibrate, recall
+from tracekit.calibration.twin import read_twin, write_twin
+from tracekit.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tracekit.calibration.api import ClusterCalibration
+    from tracekit.trace import Trace
+
+    MakeTrace = Callable[..., Trace]
+
+
+def only(trace: Trace) -> ClusterCalibration:
+    (found,) = calibrate(trace).clusters
+    return found
+
+
+@pytest.fixture(scope="module")
+def broken() -> World:
+    """Return a world in which six of eight nodes are down for three days each."""
+    return make_world("nodes-down", 2, 0.7)
+
+
+def test_nodes_that_were_down_are_found(make_trace: MakeTrace, broken: World, tmp_path: Path) -> None:
+    trace = make_trace(**rows_of(broken))
+    found = only(trace)
+    assert trace.validate() == []
+    assert (found.settings.capacity, found.score.grade) == ("events", "close")
+    assert found.score.whole["ratio"] == pytest.approx(1.0, abs=0.01)
+    assert set(found.candidates()["capacity"]) == {"stated", "events", "observed"}
+    file = tmp_path / "twin.toml"
+    write_twin(calibrate(trace).twin, file)
+    assert 'capacity = "events"' in file.read_text()
+    (again,) = recall(trace, read_twin(file, trace)).clusters
+    assert (again.settings, again.score.grade) == (found.settings, "close")
+
+
+def test_without_node_events_their_capacity_is_not_tried_and_not_taken(
+    make_trace: MakeTrace, broken: World, tmp_path: Path
+) -> None:
+    rows = rows_of(broken)
+    whole = make_trace(**rows)
+    bare = make_trace(**{name: table for name, table in rows.items() if name != "node_events"})
+    found = only(bare)
+    assert set(found.candidates()["capacity"]) == {"stated", "observed"}
+    assert found.score.whole["ratio"] < 0.95
+    file = tmp_path / "twin.toml"
+    write_twin(calibrate(whole).twin, file)
+    with pytest.raises(UsageError, match="none of the capacity 'events' that the twin of all states"):
+        recall(bare, read_twin(file, bare))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 9])
+def test_events_count_where_they_took_nodes_away_and_only_there(make_trace: MakeTrace, seed: int) -> None:
+    """The outages of one world are told of two others too, in which every node was there."""
+    down = make_world("nodes-down", seed, 0.7)
+    events = rows_of(down)["node_events"]
+    found = [(down.kind, "events")]
+    found += [(kind, "stated") for kind in ("passing", "strict")]
+    for kind, capacity in found:
+        log = make_trace(**{**rows_of(make_world(kind, seed, 0.7)), "node_events": events})
+        settings, score = (one := only(log)).settings, one.score
+        assert (kind, settings.capacity, score.grade) == (kind, capacity, "close")
+
+
+@pytest.fixture(scope="module")
+def held() -> World:
+    """Return a world in which a fifth of the jobs are held for half a day to two days."""
+    world = make_world("passing", 3, 0.85)
+    random = np.random.default_rng(7)
+    hold = np.where(random.random(len(world.jobs)) < 0.2, random.uniform(43_200, 172_800, len(world.jobs)).round(), 0.0)
+    world = replace(world, jobs=[replace(job, delay=float(s)) for job, s in zip(world.jobs, hold, strict=True)])
+    return replace(world, start=simulate(world))
+
+
+def test_jobs_compete_from_the_time_at_which_they_were_eligible(make_trace: MakeTrace, held: World) -> None:
+    rows = rows_of(held)
+    trace = make_trace(**rows)
+    found = only(trace)
+    assert trace.validate() == []
+    assert found.twin.delays.holds
+    assert (found.score.grade, found.score.whole["agreeing_share"]) == ("close", 1.0)
+    unheld = [{k: v for k, v in job.items() if k != "eligible_time"} for job in rows["jobs"]]
+    without = only(make_trace(**{**rows, "jobs": unheld}))
+    assert not without.twin.delays.holds
+    assert without.score.grade == "poor"
