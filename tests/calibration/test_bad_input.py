@@ -1,4 +1,4 @@
-"""Logs that tell little, twins that cannot be used, and targets out of reach, as a user meets them on the command line."""
+"""Logs that tell little, twins that cannot be used, and targets out of reach, on the command line."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def jobs_of(
 
 
 LOGS: dict[str, tuple[list[dict[str, Any]], bool]] = {
-    "no waits": (jobs_of(waits=False), True),
+    "no waits": (jobs_of(alike=True, busy=0.3, waits=False), True),
     "no starts": (jobs_of(**NO_STARTS), True),
     "no capacity": (jobs_of(), False),
     "ten days": (jobs_of(days=10), True),
@@ -161,7 +161,7 @@ def test_a_log_that_cannot_be_calibrated_says_why_and_keeps_its_other_answers(
     assert not (tmp_path / "out").exists()
     done = run("guidelines", trace, "--try", "300")
     assert done.returncode == 0, done.stderr
-    assert "cannot tell" in done.stdout.lower()
+    assert "0 of 14 guidelines hold" in done.stdout
     refused(run("guidelines", trace, "--twin", tmp_path / "none.toml"), "none.toml: cannot read the twin: No such file")
 
 
@@ -169,9 +169,7 @@ def test_a_log_that_cannot_be_calibrated_says_why_and_keeps_its_other_answers(
 def test_an_analysis_is_made_of_every_log(traces: dict[str, Trace], tmp_path: Path, log: str) -> None:
     done = run("analyze", traces[log].path, "--no-fit", "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    answers = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
-    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    assert answers
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8").replace("\xa0", " ")
     says = {"no waits": "has no job that waits", "no starts": TOO_FEW, "one job": TOO_FEW, "all at once": AT_ONCE}
     assert says.get(log, "behaves like this: first in, first out") in page
     assert ("behaves like this" in page) == (log not in says)
@@ -201,8 +199,10 @@ def test_a_target_that_no_number_of_nodes_keeps_has_no_answer(
     done = run("plan", traces["ten days"].path, "--twin", file, *words)
     assert done.returncode == 0, done.stderr
     document = json.loads((tmp_path / "out" / "plan.json").read_text(encoding="utf-8"))
-    (answer,) = document["answer"]
-    assert answer["nodes"] is None
+    answer = document["answer"]
+    assert (answer["reached"], answer["nodes"], answer["nodes_low"], answer["nodes_high"]) == (False, None, None, None)
+    assert answer["best_s"] >= 60
+    assert answer["sentence"].startswith("no number up to ")
     assert (
         "keep" not in done.stdout.split("Assumptions")[0].split("no ")[0].split("kept")[0] or "no number" in done.stdout
     )
@@ -317,7 +317,7 @@ def test_a_twin_of_another_trace_is_refused_by_name_and_digest(
     name = traces["ten days"].path.name
     for command in (("replay", "-p", "sjf"), ("fidelity",), ("plan",), ("guidelines",), ("analyze", "--no-fit")):
         done = run(command[0], other.path, *command[1:], "--twin", good, "-o", tmp_path / "out")
-        refused(done, f"line 3: is the twin of the Trace '{name}' ({own}), not of '{other.path.name}' ({here})")
+        refused(done, f"line 3: is the twin of the Trace '{name}' ({own}), not of '", f"' ({here})")
         assert not (tmp_path / "out").exists()
 
 

@@ -374,7 +374,7 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
     jobs = jobs_of_trace(trace, cluster=cluster, limit=limit)
     known = jobs.recorded_start_ms >= jobs.submit_ms
     last = int(jobs.submit_ms.max())
-    if not last:
+    if not last and len(jobs) >= 2 * _FEWEST:
         raise UsageError("all jobs were submitted at once: no part of the log comes before another", where=trace.path)
     seen = known & (jobs.submit_ms < _SEEN_SHARE * last)
     for what, count in (("first", seen), ("last", known & ~seen)):
