@@ -27,7 +27,7 @@ NODE = {"node_id": "n", "gpu_count": 8}
 HOSTILE = 'e"]\n[cluster."b\\\x7f\x01\x1b[31m<script>alert(1)</script>'
 TOO_FEW = "0 jobs of the first part of the log have a known start; calibrating takes 50 or more"
 AT_ONCE = "all jobs were submitted at once: no part of the log comes before another"
-NO_STARTS = {"start_time": None, "end_time": None, "queue_s": None}
+NO_STARTS: dict[str, Any] = {"start_time": None, "end_time": None, "queue_s": None}
 
 
 def at(seconds: float) -> str:
@@ -203,9 +203,7 @@ def test_a_target_that_no_number_of_nodes_keeps_has_no_answer(
     assert (answer["reached"], answer["nodes"], answer["nodes_low"], answer["nodes_high"]) == (False, None, None, None)
     assert answer["best_s"] >= 60
     assert answer["sentence"].startswith("no number up to ")
-    assert (
-        "keep" not in done.stdout.split("Assumptions")[0].split("no ")[0].split("kept")[0] or "no number" in done.stdout
-    )
+    assert answer["sentence"] in done.stdout
 
 
 @pytest.mark.parametrize("target", ["p50<=-1s", "p90<=nanh", "p90<=1e999h", "p90<=", "p90<=1h;", "p42<=1h"])

@@ -65,7 +65,8 @@ def replayed_answers(twins: Twins) -> tuple[list[Answer | Unanswered], ReplayInf
     if chosen is None:
         panel = _panel_without_twin(twins)
         if isinstance(panel, str):
-            return unreplayed_answers(panel)
+            missing = "" if twins.reason is None else f"There is no twin of the log: {twins.reason}. "
+            return unreplayed_answers(f"{missing}{panel}")
     else:
         panel = _panel_in_twin(chosen, twins)
     scenario, results, skipped = panel.scenario, panel.results, panel.skipped
