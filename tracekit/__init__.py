@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tracekit.analysis import analyze
     from tracekit.calibration.api import calibrate
     from tracekit.calibration.fidelity import fidelity
+    from tracekit.calibration.sweep import sweep
     from tracekit.capacity_plan.api import plan
     from tracekit.characterize import list_queries, run_query
     from tracekit.comparison import compare
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from tracekit.guidelines.run import guidelines
     from tracekit.ingest import ingest_logs
     from tracekit.replay.api import replay
-    from tracekit.replay.sweeps.sweep import sweep
     from tracekit.trace import Trace
 
 __all__ = [
@@ -64,7 +64,7 @@ _HOME = {
     "list_queries": "tracekit.characterize",
     "plan": "tracekit.capacity_plan.api",
     "run_query": "tracekit.characterize",
-    "sweep": "tracekit.replay.sweeps.sweep",
+    "sweep": "tracekit.calibration.sweep",
 }
 
 

@@ -46,16 +46,6 @@ def test_a_twin_that_is_written_is_read_back(found: Calibration, helios: Trace, 
     assert read_twin(file, helios) == found.twin
 
 
-def test_names_in_a_twin_cannot_break_out_of_their_strings(found: Calibration, helios: Trace, tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    name = 'a"]\n[cluster."b\\\x7f\x01'
-    twin = replace(found.twin, cluster={name: found.twin.cluster["Venus"]}, name=name)
-    file = tmp_path / "twin.toml"
-    write_twin(twin, file)
-    assert read_twin(file, helios) == twin
-
-
 @pytest.mark.parametrize(
     ("was", "becomes", "line", "says"),
     [

@@ -19,7 +19,7 @@ from tracekit.damage import explain_damage
 from tracekit.errors import UsageError
 from tracekit.progress import Progress
 from tracekit.replay.clusters.feasibility import check_feasibility
-from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster
+from tracekit.replay.clusters.of_trace import cluster_of_trace, observed_cluster, states_capacity
 from tracekit.replay.native import kernel
 from tracekit.replay.part import part_of
 from tracekit.replay.results.effects import TwinOfLog
@@ -97,8 +97,15 @@ class ClusterCalibration:
         return self.times.queue_s
 
     @property
+    def waits(self) -> bool:
+        """Whether any job waits by the log; without, every order of the jobs fits it alike."""
+        return bool((np.nan_to_num(self.recorded_s) > 0).any())
+
+    @property
     def why_no_effect(self) -> str | None:
         """Why no effect can be told from this twin, a sentence without its full stop; None where it carries effects."""
+        if not self.waits:
+            return "no job waits by the log, so that nothing tells what would make jobs wait; the effect cannot be told"
         if self.score.carries:
             return None
         return (
@@ -127,14 +134,16 @@ class ClusterCalibration:
         name = "the log" if self.name == UNNAMED else f"{shorten(self.name, 40)}{share}"
         twin, log = alike_durations((whole["twin_mean_s"], whole["recorded_mean_s"]))
         lines = [
-            f"{name}: behaves like {self.settings.rules.words}",
+            f"{name}: behaves like {self.settings.rules.words}"
+            if self.waits
+            else f"{name}: no job waits, so that it does not tell how its scheduler orders them",
             (
                 f"grade {self.score.grade}: over {counted(whole['jobs'], 'jobs')} by which the settings were not "
                 f"chosen, the twin waits {twin} in the mean, the log {log}; {percent(whole['agreeing_share'])} of them "
                 "wait alike (within 5 min or 25 %)"
             ),
         ]
-        if not self.score.carries:
+        if self.waits and not self.score.carries:
             lines.append("no effect of a change can be told from it: something else than these rules decided who waits")
         return lines
 
@@ -274,6 +283,9 @@ def recall(
         bench.delays = dict(one.delays.startup)
         if not one.delays.holds:
             bench.held_ms = None
+        if one.capacity not in bench.clusters:
+            what = f"{shorten(name, 40)}: the twin takes the capacity that the Trace states, and it states none"
+            raise UsageError(what, where=opened.path, hint="write capacity = 'observed' in the twin")
         settings = Settings(one.rules, one.capacity, bool(one.delays.startup))
         found.append(graded(bench, settings, name, shares[name]))
     return Calibration(twin, tuple(found), {})
@@ -365,7 +377,10 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
     """
     jobs = jobs_of_trace(trace, cluster=cluster, limit=limit)
     known = jobs.recorded_start_ms >= jobs.submit_ms
-    seen = known & (jobs.submit_ms < _SEEN_SHARE * jobs.submit_ms.max())
+    last = int(jobs.submit_ms.max())
+    if not last and len(jobs) >= 2 * _FEWEST:
+        raise UsageError("all jobs were submitted at once: no part of the log comes before another", where=trace.path)
+    seen = known & (jobs.submit_ms < _SEEN_SHARE * last)
     for what, count in (("first", seen), ("last", known & ~seen)):
         if int(count.sum()) < _FEWEST:
             raise UsageError(
@@ -373,13 +388,11 @@ def workbench_of(trace: Trace, cluster: str | None, *, limit: int | None, seed: 
                 f"{_FEWEST} or more",
                 where=trace.path,
             )
-    makers = {
-        "events": partial(_stated, trace, jobs, cluster, events=True),
-        "stated": partial(_stated, trace, jobs, cluster, events=False),
-        "observed": partial(_observed, trace, jobs, cluster),
-    }
-    if not (trace.has("nodes") and trace.has("node_events")):
-        del makers["events"]
+    makers = {"observed": partial(_observed, trace, jobs, cluster)}
+    if states_capacity(trace, jobs, cluster):
+        makers = {"stated": partial(_stated, trace, jobs, cluster, events=False), **makers}
+        if trace.has("nodes") and trace.has("node_events"):
+            makers = {"events": partial(_stated, trace, jobs, cluster, events=True), **makers}
     return Workbench(jobs, makers, seen, _holds(trace, jobs), _preempts(trace, cluster), seed=seed)
 
 

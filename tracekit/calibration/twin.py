@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tracekit.calibration.delays import QUANTILES
 from tracekit.calibration.rules import Rules, Seconds
 from tracekit.calibration.score import Grade  # noqa: TC001 -- read at run time, by tracekit.decode
+from tracekit.calibration.workbench import UNNAMED
 from tracekit.decode import Count, NonEmpty, Range, Text
-from tracekit.errors import UsageError
+from tracekit.errors import UsageError, nearest
 from tracekit.replay.results.sizes import GPU_CLASSES
 from tracekit.replay.scenario import placement_named
 from tracekit.toml_text import TomlText
@@ -34,6 +36,7 @@ CAPACITIES = {
 }
 """Where the capacity of a twin may come from."""
 
+_NotNegative = Annotated[float, Range(0, sys.float_info.max)]
 _COMMAND = "tracekit calibrate TRACE -o twin.toml"
 
 
@@ -52,14 +55,14 @@ class Scores:
     """How near the twin came to the jobs that its settings were not chosen by; see `score.Score`."""
 
     jobs: Count
-    recorded_mean_s: float
-    twin_mean_s: float
+    recorded_mean_s: _NotNegative
+    twin_mean_s: _NotNegative
     agreeing_share: Annotated[float, Range(0, 1)]
-    ratio: float | None = None
-    ratio_low: float | None = None
-    ratio_high: float | None = None
+    ratio: _NotNegative | None = None
+    ratio_low: _NotNegative | None = None
+    ratio_high: _NotNegative | None = None
     rank_correlation: float | None = None
-    unexplained_share: float | None = None
+    unexplained_share: _NotNegative | None = None
     queue_correlation: float | None = None
 
 
@@ -69,7 +72,7 @@ class ClusterTwin(Rules):
 
     capacity: Literal["stated", "events", "observed"] = "stated"
     """Which GPUs there are, a key of `CAPACITIES`."""
-    jobs: Count | None = None
+    jobs: Annotated[int, Range(1, 2**62)] | None = None
     """The first so many jobs were looked at; None all."""
     delays: Delays = field(default_factory=Delays)
     grade: Grade = "poor"
@@ -128,8 +131,11 @@ def read_twin(path: Path, trace: Trace) -> Twin:
         )
     if not twin.cluster:
         raise text.error(("cluster",), "holds no cluster", f"make it with '{_COMMAND}'")
+    clusters = trace.scan("jobs").select("cluster").unique().collect()["cluster"].drop_nulls().sort().to_list()
     for name, one in twin.cluster.items():
         place = ("cluster", name)
+        if name not in (clusters or [UNNAMED]):
+            raise text.error(place, "the Trace has no such cluster", nearest(name[:80], clusters or [UNNAMED]))
         fault = one.fault()
         if fault is not None:
             raise text.error(place, fault)

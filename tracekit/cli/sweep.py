@@ -23,6 +23,14 @@ def sweep(
             "-o", "--output", metavar="OUT", help="Folder for the results; an earlier sweep there is resumed."
         ),
     ] = None,
+    twin: Annotated[
+        Path | None,
+        typer.Option(
+            "--twin",
+            metavar="FILE.toml",
+            help="Make the runs in the twin that 'tracekit calibrate' wrote, in place of the one that the file names.",
+        ),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(metavar="N", help="Processes; as many as processors by default.", min=1)
     ] = None,
@@ -31,13 +39,18 @@ def sweep(
     """Replay every combination of policies, placements, clusters, loads, seeds and windows that a file names.
 
     Finished runs are kept in OUT/runs: after an interruption, or a change of the file, the same command makes the
-    missing ones. OUT/sweep.parquet has one row a run, OUT/tradeoffs.svg shows them.
+    missing ones. OUT/sweep.parquet has one row a run, OUT/tradeoffs.svg shows them. In a twin each combination has the
+    twin's own run beside it, and its effect on the recorded times where the twin's grade carries it.
 
     Example: tracekit sweep sweep.toml -o out
     """
+    import polars as pl
+
+    from tracekit.calibration.sweep import sweep as run_sweep
     from tracekit.cli.display import TerminalProgress, print_frame
+    from tracekit.replay.results.recorded_times import TWIN
     from tracekit.replay.sweeps.file import TEMPLATE
-    from tracekit.replay.sweeps.sweep import sweep as run_sweep
+    from tracekit.replay.sweeps.sweep import EFFECTS, PARAMETERS
     from tracekit.report.replay_charts import tradeoff_svg
 
     if template:
@@ -46,8 +59,11 @@ def sweep(
     if file is None or out is None:
         raise UsageError("needs FILE.toml and -o OUT", where="sweep", hint="--template prints an example")
     with TerminalProgress() as progress:
-        table = run_sweep(file, out, workers=workers, draw=tradeoff_svg, progress=progress)
-    varied = [c for c in table.columns[1:15] if table[c].n_unique() > 1 or c == "policy"]
+        table = run_sweep(file, out, twin=twin, workers=workers, draw=tradeoff_svg, progress=progress)
+    varied = [c for c in PARAMETERS if table[c].n_unique() > 1 or c == "policy"]
     figures = ["avg_jct_s", "avg_queue_s", "p95_queue_s", "gpu_utilization_share", "jain_fairness_vc"]
-    print_frame(table.select(*varied, *figures, *(["error"] if table["error"].is_not_null().any() else [])))
+    known = [c for c in (*(c for c in EFFECTS if "queue" in c), "error") if table[c].is_not_null().any()]
+    print_frame(table.select(*varied, *figures, *known))
+    for reason in table.filter(pl.col("policy") != TWIN)["effect_reason"].drop_nulls().unique(maintain_order=True):
+        typer.echo(f"No effect on the recorded times: {reason}.")
     typer.echo(f"sweep: {out / 'sweep.parquet'}")

@@ -126,6 +126,8 @@ def guidelines(
 
         file = twin_of_replays(Path(replay)) if replay is not None else None if twin is None else Path(twin)
         twins = Twins(opened, try_jobs or 0, file=file, progress=progress)
+        if file is not None:
+            twins.check()  # a file that cannot be used is refused even where nothing is tried in it
     return judge_all(Evidence(opened, memory_limit), twins, only=only, progress=progress)
 
 

@@ -65,7 +65,9 @@ def replayed_answers(twins: Twins) -> tuple[list[Answer | Unanswered], ReplayInf
     if chosen is None:
         panel = _panel_without_twin(twins)
         if isinstance(panel, str):
-            return unreplayed_answers(panel)
+            reason = twins.reason
+            known = reason is None or reason in panel
+            return unreplayed_answers(panel if known else f"{panel} There is no twin of the log: {reason}.")
     else:
         panel = _panel_in_twin(chosen, twins)
     scenario, results, skipped = panel.scenario, panel.results, panel.skipped

@@ -54,7 +54,7 @@ def _twin(one: TwinReplays) -> dict[str, Any]:
         "waiting_share": found.waiting_share,
         "rules": found.settings.rules.words,
         "grade": score.grade,
-        "effects_told": score.carries,
+        "effects_told": found.why_no_effect is None,
         "scored_jobs": score.whole["jobs"],
         **{key: score.whole[key] for key in keys},
         "rank_correlation": score.whole["rank_correlation"],

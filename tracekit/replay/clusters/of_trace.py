@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tracekit.replay.jobs import Jobs
     from tracekit.trace import Trace
 
-__all__ = ["NODE_GPUS", "PARTITIONED", "cluster_of_trace", "observed_cluster"]
+__all__ = ["NODE_GPUS", "PARTITIONED", "cluster_of_trace", "observed_cluster", "states_capacity"]
 
 NODE_GPUS = 8
 """GPUs of a node where the trace does not state them."""
@@ -143,6 +143,19 @@ def cluster_of_trace(
             f" machines: they add up to {counted(sum_, 'GPUs')} at most, and jobs held up to {most:,} at one time"
         )
     return _with_quotas(nodes, quotas, trace, name, origin, factor)
+
+
+def states_capacity(trace: Trace, jobs: Jobs, cluster: str | None = None) -> bool:
+    """Return whether a Trace states nodes or GPUs; where it does not, its cluster is `observed_cluster`.
+
+    Raises
+    ------
+    UsageError
+        The Trace holds several clusters and none is named.
+    """
+    name = _chosen(trace, cluster)
+    _, total = _stated_quotas(trace, jobs, name, 1.0)
+    return bool(_listed_nodes(trace, name)) or int(total.gpus.max(initial=0)) >= 1
 
 
 def observed_cluster(

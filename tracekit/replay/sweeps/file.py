@@ -17,6 +17,7 @@ from tracekit.decode import Count, NonEmpty, Range, Text, abbreviated
 from tracekit.errors import TracekitError, UsageError
 from tracekit.outputs import real_path
 from tracekit.replay.registry import named_policy
+from tracekit.replay.results.recorded_times import TWIN
 from tracekit.replay.scenario import placement_named
 from tracekit.toml_text import TomlText
 
@@ -47,9 +48,13 @@ windows = [{}]                         # such as [{from = 2017-10-03, to = 2017-
 force = false                          # replay even where most of the work can never run
 # limit = 10000                        # take only the first jobs
 # models = "my-models.toml"
+# twin = "twin.toml"                   # runs in the twin that 'tracekit calibrate' wrote, beside its own run; it states
+#                                        placements, clusters, gpus, partitions and models: leave these out
 """
 
 _LARGEST_RUNS = 1_000_000
+_OF_TWIN = ("placements", "clusters", "gpus", "partitions", "models")
+"""Keys that say what a twin states."""
 _Factor = Annotated[float, Range(1e-6, 1e6)]
 
 
@@ -79,11 +84,16 @@ class _SweepFile:
     force: bool = False
     limit: Annotated[int, Range(1, 2**62)] | None = None
     models: Text | None = None
+    twin: Text | None = None
 
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One combination. Paths are absolute, times ISO texts, None is the default."""
+    """One combination. Paths are absolute, times ISO texts, None is the default.
+
+    In a twin, the policy 'twin' is the twin's own run, and the twin decides cluster, partitioned, gpus, models and
+    placement.
+    """
 
     trace: str
     cluster_name: str | None
@@ -95,6 +105,7 @@ class SweepRun:
     gpus: float
     limit: int | None
     models: str | None
+    twin: str | None
     force: bool
     placement: str
     seed: int
@@ -102,16 +113,20 @@ class SweepRun:
 
     def scenario_key(self) -> SweepRun:
         """Return what determines jobs and cluster: runs that have it in common share their scenario."""
-        return replace(self, placement="", seed=0, policy="")
+        # The delays of a twin are drawn by the seed.
+        return replace(self, placement="", seed=0 if self.twin is None else self.seed, policy="")
 
 
-def read_sweep(path: Path) -> list[SweepRun]:
+def read_sweep(path: Path, twin: Path | None = None) -> list[SweepRun]:
     """Return the runs of a file, those of one scenario side by side.
+
+    In a twin, that of `twin` or of the file's key, the twin's own run comes before the policies of each scenario.
 
     Raises
     ------
     UsageError
-        The file cannot be read, is not TOML, or has a key or value that cannot be used, with the line.
+        The file cannot be read, is not TOML, or has a key or value that cannot be used, or that a twin states, with
+        the line.
     """
     document = TomlText(path, "sweep")
     for key in ("traces", "policies"):
@@ -128,6 +143,12 @@ def read_sweep(path: Path) -> list[SweepRun]:
     placements = read("placements", placement_named)
     policies = read("policies", lambda text: _policy(text, folder))
     models = None if file.models is None else _place(file.models, folder)
+    in_twin = str(twin.absolute()) if twin is not None else None if file.twin is None else _place(file.twin, folder)
+    if in_twin is not None:
+        policies.insert(0, TWIN)
+        for key in document.data:
+            if key in _OF_TWIN:
+                raise document.error((key,), "goes with no twin, which states it", f"edit '{in_twin}' instead")
     lists = (traces, clusters, partitions, windows, loads, gpus, placements, seeds, policies)
     total = math.prod(len(values) for values in lists)
     if total > _LARGEST_RUNS:
@@ -144,6 +165,7 @@ def read_sweep(path: Path) -> list[SweepRun]:
             gpus=factor,
             limit=file.limit,
             models=models,
+            twin=in_twin,
             force=file.force,
             placement=placement,
             seed=seed,

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
@@ -17,26 +17,46 @@ from tracekit.errors import DamagedTraceError, TracekitError
 from tracekit.replay.api import scenario_of
 from tracekit.replay.native import kernel
 from tracekit.replay.registry import find_policy
+from tracekit.replay.results.recorded_times import TWIN
 from tracekit.replay.scenario import Scenario, placement_named
 from tracekit.trace import MANIFEST_NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
 
     from tracekit.replay.sweeps.file import SweepRun
 
-__all__ = ["carry_out", "digest_of", "work"]
+__all__ = ["InTwin", "carry_out", "digest_of", "forget_files", "work"]
 
-_PACKAGE = Path(__file__).parent.parent
+_PACKAGE = Path(__file__).parents[2]
 _LARGEST_ERROR = 500
+_ROOMS, _TWIN_ROOMS = ("replay", "policies"), ("calibration",)
+"""Packages whose code decides what comes out of a run, and of one in a twin."""
 _SCENARIO_SETTINGS = ("cluster", "cluster_name", "partitioned", "load", "gpus", "limit", "models", "force")
+
+
+class InTwin(Protocol):
+    """Makes the runs of a sweep in a twin; it goes to the worker processes by pickling."""
+
+    def check(self, runs: list[SweepRun]) -> list[SweepRun]:
+        """Return the runs with what the twin states of them.
+
+        Raises
+        ------
+        TracekitError
+            The twin cannot be read, or is not that of their Traces.
+        """
+
+    def carry_out(self, run: SweepRun) -> dict[str, Any]:
+        """Return the summary of a run, with its effect on the recorded times as 'effect'."""
 
 
 def digest_of(run: SweepRun) -> str:
     """Return a digest of all that a run depends on: its parameters, and the contents of all files that it reads.
 
-    These are the Trace's manifest, the files of cluster, models and policy, and the program itself; where files lie
-    does not matter.
+    These are the Trace's manifest, the files of cluster, models, twin and policy, and the program itself; where files
+    lie does not matter.
     """
     facts = asdict(run)
     name = run.policy.partition(",")[0]
@@ -44,10 +64,10 @@ def digest_of(run: SweepRun) -> str:
     if path.endswith(".py"):
         facts["policy"] = run.policy[len(path) :]
     facts["trace"] = _content(str(Path(run.trace) / MANIFEST_NAME))
-    for key in ("cluster", "models"):
+    for key in ("cluster", "models", "twin"):
         if facts[key] not in (None, "auto"):
             facts[key] = _content(facts[key])
-    facts["code"] = [_code(), _module(name)]
+    facts["code"] = [_code(*_ROOMS, *(() if run.twin is None else _TWIN_ROOMS)), "" if name == TWIN else _module(name)]
     text = orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)
     return blake2b(text, digest_size=12).hexdigest()
 
@@ -69,14 +89,20 @@ def _module(name: str) -> str:
 
 
 @cache
-def _code() -> str:
-    """Return the digest of the engine, compiled or not, and the policies of this program."""
+def _code(*rooms: str) -> str:
+    """Return the digest of the engine, compiled or not, and of some packages of this program."""
     found = blake2b(kernel().SOURCES.encode(), digest_size=16)
-    for room in ("replay", "policies"):
+    for room in rooms:
         for path in sorted((_PACKAGE / room).rglob("*")):
             if path.suffix in (".py", ".toml"):
                 found.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
     return found.hexdigest()
+
+
+def forget_files() -> None:
+    """Forget what was read of files, which may have changed since."""
+    _content.cache_clear()
+    _LastScenario.key = _LastScenario.scenario = None
 
 
 class _LastScenario:
@@ -100,8 +126,10 @@ def _time(text: str | None) -> dt.datetime | None:
     return None if text is None else dt.datetime.fromisoformat(text)
 
 
-def carry_out(run: SweepRun) -> dict[str, Any]:
+def carry_out(run: SweepRun, in_twin: InTwin | None = None) -> dict[str, Any]:
     """Return the summary of a run, or {'error': why it failed}.
+
+    A run in a twin is made by `in_twin`.
 
     Raises
     ------
@@ -109,6 +137,8 @@ def carry_out(run: SweepRun) -> dict[str, Any]:
         The Trace cannot be read: no run of it could succeed.
     """
     try:
+        if in_twin is not None:
+            return in_twin.carry_out(run)
         return dict(_scenario(run).run(run.policy).summary)
     except DamagedTraceError:
         raise
@@ -121,8 +151,8 @@ def carry_out(run: SweepRun) -> dict[str, Any]:
         return {"error": f"the policy failed: {text}"[:_LARGEST_ERROR]}
 
 
-def work(link: Connection) -> None:
-    """Carry out the runs that come over a link until it is closed; the body of a worker process."""
+def work(link: Connection, perform: Callable[[SweepRun], dict[str, Any]]) -> None:
+    """Perform the runs that come over a link until it is closed; the body of a worker process."""
     # Ctrl-C reaches all processes of a terminal; who started this one ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
@@ -133,13 +163,13 @@ def work(link: Connection) -> None:
         if run is None:
             return
         try:
-            link.send(_outcome(run))
+            link.send(_outcome(run, perform))
         except OSError:
             return
 
 
-def _outcome(run: SweepRun) -> dict[str, Any] | DamagedTraceError:
+def _outcome(run: SweepRun, perform: Callable[[SweepRun], dict[str, Any]]) -> dict[str, Any] | DamagedTraceError:
     try:
-        return carry_out(run)
+        return perform(run)
     except DamagedTraceError as error:
         return error

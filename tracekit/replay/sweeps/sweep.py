@@ -24,14 +24,18 @@ from tracekit.interruption import end_process, register_cleanup, unregister_clea
 from tracekit.outputs import StagedFiles, lock_folder, output_errors
 from tracekit.progress import Progress
 from tracekit.replay.sweeps.file import SweepRun, read_sweep
-from tracekit.replay.sweeps.run import carry_out, digest_of, work
+from tracekit.replay.sweeps.run import carry_out, digest_of, forget_files, work
 from tracekit.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.context import SpawnProcess
 
-__all__ = ["sweep"]
+    from tracekit.replay.sweeps.run import InTwin
+
+    _CarryOut = Callable[[SweepRun], dict[str, Any]]
+
+__all__ = ["EFFECTS", "PARAMETERS", "sweep"]
 
 _RUNS = "runs"
 
@@ -65,15 +69,25 @@ _FIGURES: dict[str, type[pl.DataType]] = {
 }
 
 _TYPES = {"str": pl.String, "bool": pl.Boolean, "float": pl.Float64, "int": pl.Int64}
-_PARAMETERS: dict[str, type[pl.DataType]] = {
+PARAMETERS: dict[str, type[pl.DataType]] = {
     field.name: _TYPES[str(field.type).removesuffix(" | None")] for field in fields(SweepRun)
 }
+"""Columns of what a run is of."""
+
+EFFECTS: dict[str, type[pl.DataType]] = {
+    f"{figure}_{what}{end}_s": pl.Float64
+    for what in ("queue", "jct")
+    for figure, end in (("recorded", ""), ("expected", ""), ("expected", "_low"), ("expected", "_high"))
+}
+"""Columns of what the log recorded and of what a run in a twin would make of it."""
 
 
 def sweep(
     file: str | Path,
     out: str | Path,
     *,
+    twin: Path | None = None,
+    in_twin: InTwin | None = None,
     workers: int | None = None,
     draw: Callable[[pl.DataFrame], str] | None = None,
     progress: Progress | None = None,
@@ -81,9 +95,15 @@ def sweep(
     """Make the runs of a file (see `file.TEMPLATE`) that OUT does not hold yet; return one row a run.
 
     OUT holds runs/<digest>.json, the summary of each finished run, and sweep.parquet: digest, the parameters (trace,
-    cluster_name, cluster, partitioned, start, end, load, gpus, limit, models, force, placement, seed, policy),
-    cluster_nodes, cluster_gpus, the figures of summary.json that are one number, and error (NULL where the run is
-    done). A run that fails is a row with its error; it is tried again the next time.
+    cluster_name, cluster, partitioned, start, end, load, gpus, limit, models, twin, force, placement, seed, policy),
+    cluster_nodes, cluster_gpus, the figures of summary.json that are one number, what a run in a twin does to the
+    recorded times, and error (NULL where the run is done). A run that fails is a row with its error; it is tried again
+    the next time.
+
+    Of a run in a twin, recorded_queue_s and recorded_jct_s are the mean wait and completion time by the log, and
+    expected_queue_s, expected_queue_low_s, expected_queue_high_s (and _jct_) what they would be, with the ends of the
+    95 % interval [s]; effect_jobs is how many jobs that is of. Where it is not known these are NULL, and effect_reason
+    says why.
 
     Parameters
     ----------
@@ -91,6 +111,10 @@ def sweep(
         The sweep, TOML.
     out : str or Path
         The folder, new or of an earlier call.
+    twin : Path, optional
+        A twin.toml, in place of the one that the file names.
+    in_twin : InTwin, optional
+        Makes runs in a twin (see `tracekit.calibration.sweep`).
     workers : int, optional
         Processes; as many as there are processors when None. With 1 everything runs in this one.
     draw : callable, optional
@@ -108,7 +132,14 @@ def sweep(
     progress = progress or Progress()
     if workers is not None and workers < 1:
         raise UsageError(f"a sweep needs at least 1 worker, not {workers}", where="--workers")
-    runs = read_sweep(Path(file))
+    forget_files()
+    runs = read_sweep(Path(file), twin)
+    perform: _CarryOut = carry_out
+    if runs[0].twin is not None:
+        if in_twin is None:
+            raise UsageError("is a sweep in a twin", where=Path(file), hint="make it with tracekit.sweep")
+        runs = in_twin.check(runs)
+        perform = partial(carry_out, in_twin=in_twin)
     with _opened(Path(out)) as folder:
         digests = [digest_of(run) for run in runs]
         found: dict[str, dict[str, Any]] = {}
@@ -121,7 +152,7 @@ def sweep(
             progress.note(f"{len(found):,} of {len(set(digests)):,} runs are there already")
         progress.stage(f"sweep of {counted(len(pending), 'runs')}", total=len(pending))
         number = min(workers or os.cpu_count() or 1, len(pending))
-        for digest, summary in _carried_out(list(pending.items()), number):
+        for digest, summary in _carried_out(list(pending.items()), number, perform):
             found[digest] = summary
             if "error" in summary:
                 progress.note(f"a run failed: {pending[digest].policy}: {summary['error']}")
@@ -176,29 +207,37 @@ def _table(rows: list[tuple[str, SweepRun, dict[str, Any]]]) -> pl.DataFrame:
                 "cluster_nodes": summary.get("cluster", {}).get("nodes"),
                 "cluster_gpus": summary.get("cluster", {}).get("gpus"),
                 **{key: summary.get(key) for key in _FIGURES},
+                **{key: summary.get("effect", {}).get(key) for key in EFFECTS},
+                "effect_jobs": summary.get("effect", {}).get("jobs"),
+                "effect_reason": summary.get("effect", {}).get("reason"),
                 "error": summary.get("error"),
             }
             for digest, run, summary in rows
         ],
         schema={
             "digest": pl.String,
-            **_PARAMETERS,
+            **PARAMETERS,
             "cluster_nodes": pl.Int64,
             "cluster_gpus": pl.Int64,
             **_FIGURES,
+            **EFFECTS,
+            "effect_jobs": pl.Int64,
+            "effect_reason": pl.String,
             "error": pl.String,
         },
         orient="row",
     )
 
 
-def _carried_out(pending: list[tuple[str, SweepRun]], workers: int) -> Iterator[tuple[str, dict[str, Any]]]:
+def _carried_out(
+    pending: list[tuple[str, SweepRun]], workers: int, perform: _CarryOut
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the digest and the summary of each run as it ends."""
     if workers <= 1:
         for digest, run in pending:
-            yield digest, carry_out(run)
+            yield digest, perform(run)
         return
-    pool = [_Worker() for _ in range(workers)]
+    pool = [_Worker(perform) for _ in range(workers)]
     try:
         waiting = iter(pending)
         busy = [worker for worker in pool if worker.next_of(waiting)]
@@ -216,8 +255,9 @@ def _carried_out(pending: list[tuple[str, SweepRun]], workers: int) -> Iterator[
 class _Worker:
     """A process that carries out one run after the other; where it dies, a new one takes its place."""
 
-    def __init__(self) -> None:
+    def __init__(self, perform: _CarryOut) -> None:
         self.digest = ""
+        self._perform = perform
         self._start()
 
     def _start(self) -> None:
@@ -225,7 +265,7 @@ class _Worker:
         context = get_context("spawn")
         self.link: Connection
         self.link, other = context.Pipe()
-        self._process: SpawnProcess = context.Process(target=work, args=(other,), daemon=True)
+        self._process: SpawnProcess = context.Process(target=work, args=(other, self._perform), daemon=True)
         self._process.start()
         self._key = register_cleanup(partial(end_process, self._process.pid or 0))
         other.close()

@@ -44,6 +44,8 @@ def twins_finding(rows: list[Row], _: TraceFacts) -> str | None:
 def _twin(row: Row, name: str) -> str:
     if row["grade"] is None:
         return f"{name} has no twin: {row['why_not']}."
+    if not row["waiting_share"]:
+        return f"{name} has no job that waits, so that it does not tell how its scheduler orders them."
     share = "" if row["waiting_share"] in {None, 1} else f", with {percent(row['waiting_share'])} of the hours waited,"
     log, twin = alike_durations((row["recorded_mean_s"], row["twin_mean_s"]))
     told = "" if row["effects_told"] else ", so that no effect of a change can be told from it"

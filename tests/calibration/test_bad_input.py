@@ -1,0 +1,363 @@
+"""Logs that tell little, twins that cannot be used, and targets out of reach, on the command line."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+from tests.command import run
+from tracekit.calibration.delays import QUANTILES
+from tracekit.calibration.twin import ClusterTwin, Delays, Twin, digest_of_jobs, read_twin, twin_text, write_twin
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tracekit.trace import Trace
+
+START = dt.datetime(2020, 1, 1)
+NODE = {"node_id": "n", "gpu_count": 8}
+HOSTILE = 'e"]\n[cluster."b\\\x7f\x01\x1b[31m<script>alert(1)</script>'
+TOO_FEW = "0 jobs of the first part of the log have a known start; calibrating takes 50 or more"
+AT_ONCE = "all jobs were submitted at once: no part of the log comes before another"
+NO_STARTS: dict[str, Any] = {"start_time": None, "end_time": None, "queue_s": None}
+
+
+def at(seconds: float) -> str:
+    return (START + dt.timedelta(seconds=seconds)).isoformat(" ")
+
+
+def jobs_of(
+    n: int = 300,
+    days: float = 20,
+    *,
+    busy: float = 0.9,
+    alike: bool = False,
+    waits: bool = True,
+    **same: Any,
+) -> list[dict[str, Any]]:
+    """Return jobs as one node of 8 GPUs ran them, first in, first out, or each at once where nothing waits."""
+    drawn = random.Random(1)
+    gap = days * 86_400 / n
+    free, rows = [0.0] * 8, []
+    for k in range(n):
+        submit = k * gap + (0 if alike else drawn.random() * gap)
+        gpus = 4 if alike else drawn.choice([1, 2, 4, 8])
+        run_s = round(8 * gap * busy / 3.75 * (1 if alike else 2 * drawn.random())) + 1
+        free.sort()
+        start = max(submit, free[gpus - 1]) if waits else submit
+        free[:gpus] = [start + run_s] * gpus
+        row = {
+            "job_id": f"j{k}",
+            "submit_time": at(submit),
+            "start_time": at(start),
+            "end_time": at(start + run_s),
+            "queue_s": start - submit,
+            "run_s": run_s,
+            "gpu_count": gpus,
+            "status": "completed",
+            "user": f"u{k % 5}",
+            "vc": f"v{k % 3}",
+        }
+        rows.append(row | same)
+    return rows
+
+
+LOGS: dict[str, tuple[list[dict[str, Any]], bool]] = {
+    "no waits": (jobs_of(alike=True, busy=0.3, waits=False), True),
+    "no starts": (jobs_of(**NO_STARTS), True),
+    "no capacity": (jobs_of(), False),
+    "ten days": (jobs_of(days=10), True),
+    "three days": (jobs_of(days=3), True),
+    "one job": (jobs_of(1), True),
+    "all alike": (jobs_of(alike=True, busy=1.2), True),
+    "all at once": ([job | {"submit_time": at(0), "queue_s": None} for job in jobs_of(alike=True)], True),
+    "one user": (jobs_of(user="u", vc="v"), True),
+}
+
+
+@pytest.fixture(scope="module")
+def traces(make_trace: Callable[..., Trace]) -> dict[str, Trace]:
+    return {
+        name: make_trace(jobs=jobs, **({"nodes": [NODE]} if nodes else {}), manifest_overrides={"capabilities": {}})
+        for name, (jobs, nodes) in LOGS.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def good(traces: dict[str, Trace], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a twin of the log of ten days, in which every key stands."""
+    file = tmp_path_factory.mktemp("good") / "twin.toml"
+    assert run("calibrate", traces["ten days"].path, "-o", file).returncode == 0
+    text = file.read_text(encoding="utf-8")
+    assert 'grade = "close"' in text
+    return file
+
+
+def refused(done: subprocess.CompletedProcess[str], *parts: str) -> str:
+    """Return the one line of an error, which holds the parts and no control characters."""
+    assert done.returncode == 2, done.stdout + done.stderr
+    (line,) = [one for one in done.stderr.splitlines() if not one.startswith("note: ")]
+    assert line.startswith("tracekit: error: ")
+    assert line.isprintable()
+    for part in parts:
+        assert part in line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        ("no waits", ["no job waits, so that it does not tell how its scheduler orders them", "grade close"]),
+        ("no capacity", ["behaves like first in, first out", "grade close"]),
+        ("ten days", ["behaves like first in, first out", "grade close"]),
+        ("three days", ["behaves like first in, first out", "grade close"]),
+        ("all alike", ["behaves like first in, first out", "grade close"]),
+        ("one user", ["behaves like first in, first out", "grade close"]),
+    ],
+)
+def test_a_log_that_can_be_calibrated_says_what_it_tells(
+    traces: dict[str, Trace], tmp_path: Path, log: str, says: list[str]
+) -> None:
+    trace, twin = traces[log], tmp_path / "twin.toml"
+    done = run("calibrate", trace.path, "-o", twin)
+    assert done.returncode == 0, done.stderr
+    for part in says:
+        assert part in done.stdout
+    assert ("behaves like" in done.stdout) == (log != "no waits")
+    # Nothing is called stated where the log states nothing.
+    (one,) = read_twin(twin, trace).cluster.values()
+    assert one.capacity == ("observed" if log == "no capacity" else "stated")
+    assert (" stated " in done.stdout) == (log != "no capacity")
+    done = run("replay", trace.path, "--twin", twin, "-p", "sjf", "-o", tmp_path / "replays")
+    assert done.returncode == 0, done.stderr
+    row = pl.read_parquet(tmp_path / "replays" / "comparison.parquet").row(1, named=True)
+    reason = "no job waits by the log, so that nothing tells what would make jobs wait; the effect cannot be told"
+    assert (row["effect_told"], row["effect_reason"]) == ((False, reason) if log == "no waits" else (True, None))
+    done = run("fidelity", trace.path, "--twin", twin, "-o", tmp_path / "fidelity")
+    assert done.returncode == 0, done.stderr
+    assert says[0] in done.stdout
+    for given in (["--twin", str(twin)], ["--try", "300"]):
+        done = run("guidelines", trace.path, *given)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("log", "why"), [("no starts", TOO_FEW), ("one job", TOO_FEW), ("all at once", AT_ONCE)])
+def test_a_log_that_cannot_be_calibrated_says_why_and_keeps_its_other_answers(
+    traces: dict[str, Trace], tmp_path: Path, log: str, why: str
+) -> None:
+    trace = traces[log].path
+    for command in ("calibrate", "fidelity"):
+        refused(run(command, trace, "-o", tmp_path / "out"), str(trace), why)
+        assert not (tmp_path / "out").exists()
+    refused(run("plan", trace, "-o", tmp_path / "out", "--resamples", "5"), why)
+    assert not (tmp_path / "out").exists()
+    done = run("guidelines", trace, "--try", "300")
+    assert done.returncode == 0, done.stderr
+    assert "0 of 14 guidelines hold" in done.stdout
+    refused(run("guidelines", trace, "--twin", tmp_path / "none.toml"), "none.toml: cannot read the twin: No such file")
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_an_analysis_is_made_of_every_log(traces: dict[str, Trace], tmp_path: Path, log: str) -> None:
+    done = run("analyze", traces[log].path, "--no-fit", "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8").replace("\xa0", " ")
+    says = {"no waits": "has no job that waits", "no starts": TOO_FEW, "one job": TOO_FEW, "all at once": AT_ONCE}
+    assert says.get(log, "behaves like this: first in, first out") in page
+    assert ("behaves like this" in page) == (log not in says)
+
+
+def test_a_plan_says_what_few_days_and_no_waits_leave_open(traces: dict[str, Trace], tmp_path: Path) -> None:
+    words = ("--target", "p90<=1h", "--resamples", "5", "--workers", "1", "--nodes", "1,2")
+    few = run("plan", traces["three days"].path, "-o", tmp_path / "few", *words)
+    refused(few, "the log has submissions of 3 whole days; a plan draws days, and needs 5 or more")
+    for log in ("ten days", "no capacity", "no waits"):
+        done = run("plan", traces[log].path, "-o", tmp_path / log, *words)
+        assert done.returncode == 0, done.stderr
+        document = json.loads((tmp_path / log / "plan.json").read_text(encoding="utf-8"))
+        assert [row["nodes"] for row in document["capacity"]] == [1, 2]
+
+
+@pytest.mark.parametrize("target", ["p90<=0s", "mean<=0.000001s"])
+def test_a_target_that_no_number_of_nodes_keeps_has_no_answer(
+    traces: dict[str, Trace], good: Path, tmp_path: Path, target: str
+) -> None:
+    """Start-up delays hold jobs back however many nodes there are."""
+    twin = read_twin(good, traces["ten days"])
+    slow = Delays(startup={size: tuple(60.0 + k for k in range(len(QUANTILES))) for size in ("1", "2-4", "5-8")})
+    file = tmp_path / "twin.toml"
+    write_twin(Twin(twin.trace, {"all": ClusterTwin(delays=slow)}, twin.name), file)
+    words = ("--target", target, "--resamples", "5", "--workers", "1", "-o", tmp_path / "out")
+    done = run("plan", traces["ten days"].path, "--twin", file, *words)
+    assert done.returncode == 0, done.stderr
+    document = json.loads((tmp_path / "out" / "plan.json").read_text(encoding="utf-8"))
+    answer = document["answer"]
+    assert (answer["reached"], answer["nodes"], answer["nodes_low"], answer["nodes_high"]) == (False, None, None, None)
+    assert answer["best_s"] >= 60
+    assert answer["sentence"].startswith("no number up to ")
+    assert answer["sentence"] in done.stdout
+
+
+@pytest.mark.parametrize("target", ["p50<=-1s", "p90<=nanh", "p90<=1e999h", "p90<=", "p90<=1h;", "p42<=1h"])
+def test_a_target_that_is_none_is_refused(traces: dict[str, Trace], good: Path, tmp_path: Path, target: str) -> None:
+    done = run("plan", traces["ten days"].path, "--twin", good, "--target", target, "-o", tmp_path / "out")
+    refused(done, f"--target: '{target}' is not a target; write it like 'p90<=1h'")
+
+
+@pytest.mark.parametrize(
+    ("group", "says"),
+    [
+        ("vc=NOPE", "--for: no VC 'NOPE'; choose one of: v0, v1, v2"),
+        ("vc=N\x1b[31m\nO", "--for: no VC 'N\\x1b[31m\\nO'"),
+        ("cluster=NOPE", "no cluster 'NOPE'"),
+        ("size=3", "--for"),
+    ],
+)
+def test_whose_wait_counts_has_to_be_in_the_log(
+    traces: dict[str, Trace], good: Path, tmp_path: Path, group: str, says: str
+) -> None:
+    words = ("--target", "p90<=1h", "--for", group, "--resamples", "5", "-o", tmp_path / "out")
+    refused(run("plan", traces["ten days"].path, "--twin", good, *words), says)
+    assert not (tmp_path / "out").exists()
+
+
+def replaced(old: str, new: str) -> Callable[[str], bytes]:
+    def edit(text: str) -> bytes:
+        assert old in text
+        return text.replace(old, new, 1).encode("utf-8")
+
+    return edit
+
+
+def _score(value: str) -> Callable[[str], bytes]:
+    return lambda text: "".join(
+        f"recorded_mean_s = {value}\n" if line.startswith("recorded_mean_s") else line
+        for line in text.splitlines(keepends=True)
+    ).encode("utf-8")
+
+
+def _jobs(value: str) -> Callable[[str], bytes]:
+    return replaced("jobs = 300", f"jobs = {value}")
+
+
+EDITS: dict[str, tuple[Callable[[str], bytes], tuple[str, ...]]] = {
+    "cut off": (lambda text: text[: text.index("consolidate") + 4].encode(), ("line 15: is not TOML: Unterminated",)),
+    "empty": (lambda _: b"", ("has no trace",)),
+    "not UTF-8": (lambda text: text.replace('name = "', 'name = "\xe4', 1).encode("latin-1"), ("is not UTF-8 text",)),
+    "unknown key": (replaced("scan = ", "scann = "), ("line 9: cluster.all.scann: no such key",)),
+    "wrong type": (replaced("relax_s = 0.0", 'relax_s = "0"'), ("line 17: cluster.all.relax_s: '0' is not a number",)),
+    "unknown cluster": (
+        lambda text: text.replace('cluster."all"', 'cluster."Mars"').encode(),
+        ("line 6: cluster.Mars: the Trace has no such cluster; choose one of: all",),
+    ),
+    "negative": (replaced("relax_s = 0.0", "relax_s = -1.0"), ("cluster.all.relax_s: -1.0 is out of range",)),
+    "not a number": (replaced("relax_s = 0.0", "relax_s = nan"), ("cluster.all.relax_s: nan is out of range",)),
+    "negative score": (_score("-5.0"), ("cluster.all.scores.recorded_mean_s: -5.0 is out of range",)),
+    "score that is no number": (_score("nan"), ("cluster.all.scores.recorded_mean_s: nan is out of range",)),
+    "no jobs": (_jobs("0"), ("cluster.all.jobs: 0 is out of range; it may be from 1",)),
+    "too many digits": (_jobs("9" * 5000), ("is not TOML",)),
+    "long line": (
+        lambda text: (text + f'x = "{"a" * 10_000_000}"\n').encode(),
+        ("cluster.all.scores.x: no such key",),
+    ),
+    "long key": (lambda text: (text + "a" * 10_000_000 + " = 1\n").encode(), ("no such key",)),
+    "wrong digest": (
+        replaced('trace = "sha256:', 'trace = "\\u001b[31msha256:0'),
+        ("line 3: is the twin of the Trace",),
+    ),
+    "what does not go together": (
+        replaced('backfill = "none"', 'backfill = "easy"\nlimits = { user_gpus = 1, vc_gpus = 0 }'),
+        ("line",),
+    ),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_twin_is_refused_by_every_command(
+    traces: dict[str, Trace], good: Path, tmp_path: Path, edit: str
+) -> None:
+    change, says = EDITS[edit]
+    text = good.read_text(encoding="utf-8")
+    if "limits = {" in text and edit.startswith("what"):
+        text = text.replace("limits = { user_gpus = 0, vc_gpus = 0 }\n", "", 1)
+    file = tmp_path / "twin.toml"
+    file.write_bytes(change(text))
+    trace, out = traces["ten days"].path, tmp_path / "out"
+    (tmp_path / "sweep.toml").write_text(f'traces = ["{trace}"]\npolicies = ["sjf"]\n')
+    commands = [
+        ("replay", trace, "--twin", file, "-p", "sjf", "-o", out),
+        ("fidelity", trace, "--twin", file, "-o", out),
+        ("plan", trace, "--twin", file, "-o", out),
+        ("guidelines", trace, "--twin", file, "-o", out),
+        ("sweep", tmp_path / "sweep.toml", "--twin", file, "-o", out),
+    ]
+    if edit not in {"long line", "long key"}:
+        commands.append(("analyze", trace, "--twin", file, "--no-fit", "-o", out))
+    for command in commands:
+        line = refused(run(*command), str(file), *says)
+        assert len(line) < 2000
+        assert not out.exists()
+
+
+def test_a_twin_of_another_trace_is_refused_by_name_and_digest(
+    traces: dict[str, Trace], good: Path, tmp_path: Path
+) -> None:
+    other = traces["one user"]
+    own, here = digest_of_jobs(traces["ten days"]), digest_of_jobs(other)
+    name = traces["ten days"].path.name
+    for command in (("replay", "-p", "sjf"), ("fidelity",), ("plan",), ("guidelines",), ("analyze", "--no-fit")):
+        done = run(command[0], other.path, *command[1:], "--twin", good, "-o", tmp_path / "out")
+        refused(done, f"line 3: is the twin of the Trace '{name}' ({own}), not of '", f"' ({here})")
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_twin_that_takes_a_capacity_that_is_not_stated_is_refused(traces: dict[str, Trace], tmp_path: Path) -> None:
+    trace, file = traces["no capacity"], tmp_path / "twin.toml"
+    write_twin(Twin(digest_of_jobs(trace), {"all": ClusterTwin(capacity="stated")}, "x"), file)
+    says = "all: the twin takes the capacity that the Trace states, and it states none; write capacity = 'observed'"
+    refused(run("replay", trace.path, "--twin", file, "-p", "sjf", "-o", tmp_path / "out"), says)
+
+
+@pytest.fixture(scope="module")
+def hostile(make_trace: Callable[..., Trace]) -> Trace:
+    jobs = jobs_of(cluster=HOSTILE) + [
+        job | {"job_id": f"x{job['job_id']}"} for job in jobs_of(cluster="two", busy=0.3)
+    ]
+    nodes = [NODE | {"cluster": HOSTILE}, {"node_id": "m", "gpu_count": 8, "cluster": "two"}]
+    return make_trace(jobs=jobs, nodes=nodes, manifest_overrides={"capabilities": {}})
+
+
+def test_a_hostile_name_of_a_cluster_is_written_read_back_and_escaped(hostile: Trace, tmp_path: Path) -> None:
+    file = tmp_path / "twin.toml"
+    done = run("calibrate", hostile.path, "-o", file)
+    assert done.returncode == 0, done.stderr
+    twin = read_twin(file, hostile)
+    assert set(twin.cluster) == {HOSTILE, "two"}
+    assert twin_text(twin) == file.read_text(encoding="utf-8")
+    outs = [done.stdout]
+    for command in (
+        ("replay", "--cluster-name", HOSTILE, "-p", "sjf"),
+        ("fidelity",),
+        ("plan", "--for", f"cluster={HOSTILE}", "--resamples", "5", "--workers", "1", "--nodes", "1,2"),
+        ("guidelines", "-f", "html"),
+        ("analyze", "--no-fit"),
+    ):
+        done = run(command[0], hostile.path, *command[1:], "--twin", file, "-o", tmp_path / f"{command[0]}.html")
+        assert done.returncode == 0, done.stderr
+        outs += [done.stdout, done.stderr]
+    assert "behaves like" in outs[0]
+    assert 'e"]\\n[cluster."b' in outs[0]
+    for text in itertools.chain.from_iterable(out.splitlines() for out in outs):
+        assert text.isprintable(), text
+    for page in (tmp_path / "guidelines.html", tmp_path / "analyze.html" / "report.html"):
+        text = page.read_text(encoding="utf-8")
+        assert "<script>alert(1)" not in text
+        assert not set(text) & {"\x01", "\x1b", "\x7f"}

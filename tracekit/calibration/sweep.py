@@ -1,0 +1,247 @@
+"""Sweeps, in a twin too: every run beside the twin's own, with its effect on the recorded times where that is known."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracekit.calibration.api import ClusterCalibration, clusters_by_waiting, recall
+from tracekit.calibration.effect import HEADLINES, TwinEffect, effect_of_times, jobs_of
+from tracekit.calibration.twin import Twin, read_twin
+from tracekit.calibration.twins import TwinReplays
+from tracekit.calibration.workbench import in_twin
+from tracekit.damage import explain_damage
+from tracekit.errors import UsageError, nearest
+from tracekit.progress import Progress
+from tracekit.replay.results.recorded_times import RECORDED, TWIN
+from tracekit.replay.sweeps.sweep import sweep as make_runs
+from tracekit.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import polars as pl
+    from numpy.typing import NDArray
+
+    from tracekit.calibration.workbench import JobTimes, Workbench
+    from tracekit.replay.clusters.cluster import Cluster
+    from tracekit.replay.jobs import Jobs
+    from tracekit.replay.sweeps.file import SweepRun
+
+    Ints = NDArray[np.int64]
+
+__all__ = ["SweepInTwin", "sweep"]
+
+_MS = dt.timedelta(milliseconds=1)
+
+
+def sweep(
+    file: str | Path,
+    out: str | Path,
+    *,
+    twin: str | Path | None = None,
+    workers: int | None = None,
+    draw: Callable[[pl.DataFrame], str] | None = None,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """Make the runs of a file that OUT does not hold yet; return one row a run.
+
+    Parameters
+    ----------
+    file, out, workers, draw, progress
+        See `tracekit.replay.sweeps.sweep.sweep`, which also tells the columns.
+    twin : path, optional
+        A twin.toml in which the runs are made, in place of the one that the file names.
+
+    Raises
+    ------
+    TracekitError
+        The file, the twin or OUT cannot be used.
+    """
+    path = None if twin is None else Path(twin)
+    return make_runs(file, out, twin=path, in_twin=SweepInTwin(), workers=workers, draw=draw, progress=progress)
+
+
+@dataclass
+class SweepInTwin:
+    """Makes runs in a twin (see `tracekit.replay.sweeps.run.InTwin`), those of one scenario one after the other."""
+
+    _recalled: dict[tuple[str | None, ...], ClusterCalibration] = field(default_factory=dict)
+    """The last twin, since runs share it."""
+    _replays: dict[SweepRun, TwinReplays] = field(default_factory=dict)
+    """Replays of the last scenario."""
+
+    def check(self, runs: list[SweepRun]) -> list[SweepRun]:
+        """Return the runs with what their twin states: capacity, placement, and the cluster where none is named.
+
+        That is then the one with most of the hours waited.
+
+        Raises
+        ------
+        TracekitError
+            A twin or Trace cannot be read, they do not belong together, or a cluster is not in the twin.
+        """
+        stated: dict[tuple[str, str | None], dict[str, Any]] = {}
+        for trace in dict.fromkeys(run.trace for run in runs):
+            own = [run for run in runs if run.trace == trace]
+            opened, file = Trace.of(trace), Path(str(own[0].twin))
+            twin = read_twin(file, opened)
+            names = [name for name in clusters_by_waiting(opened) if name in twin.cluster]
+            if not names:
+                raise UsageError(f"states no cluster of '{opened.path.name}'", where=file, hint="calibrate it again")
+            for cluster in dict.fromkeys(run.cluster_name for run in own):
+                if cluster is not None and cluster not in names:
+                    raise UsageError(f"has no cluster '{cluster[:60]}'", where=file, hint=nearest(cluster[:60], names))
+                stated[trace, cluster] = _stated(twin, cluster or names[0])
+        return [replace(run, **stated[run.trace, run.cluster_name]) for run in runs]
+
+    @explain_damage()
+    def carry_out(self, run: SweepRun) -> dict[str, Any]:
+        """Return the summary of a run, with its effect on the recorded times as 'effect'.
+
+        Raises
+        ------
+        TracekitError
+            It cannot be replayed.
+        """
+        key = run.scenario_key()
+        if key not in self._replays:
+            self._replays = {key: self._opened(run)}
+        replays = self._replays[key]
+        found, rules = replays.found, replays.rules
+        result = replays.scenario.run(rules.policy if run.policy == TWIN else in_twin(run.policy, rules))
+        _, order = found.bench.held_back(delays=found.settings.delays)
+        times = found.bench.times_of(result.outcome, order)
+        changed = _changed(run, found, self._recalled_of(run))
+        return {**result.summary, "effect": {"reason": changed} if changed else _effect(replays, run.policy, times)}
+
+    def _recalled_of(self, run: SweepRun) -> ClusterCalibration:
+        key = (run.trace, run.cluster_name, run.twin, str(run.seed))
+        if key not in self._recalled:
+            self._replays, self._recalled = {}, {}  # frees the old before the new is made
+            trace = Trace.of(run.trace)
+            twin = read_twin(Path(str(run.twin)), trace)
+            (self._recalled[key],) = recall(trace, twin, clusters=[str(run.cluster_name)], seed=run.seed).clusters
+        return self._recalled[key]
+
+    def _opened(self, run: SweepRun) -> TwinReplays:
+        found = self._recalled_of(run)
+        return TwinReplays(replace(found, bench=_part_of(found, run)), Trace.of(run.trace), Progress())
+
+
+def _stated(twin: Twin, name: str) -> dict[str, Any]:
+    """Return what a twin states of the runs in one of its clusters, by field of `SweepRun`."""
+    one = twin.cluster[name]
+    return {
+        "cluster_name": name,
+        "cluster": "auto" if one.capacity == "observed" else None,
+        "partitioned": one.rules.partitioned,
+        "placement": one.placement,
+    }
+
+
+def _changed(run: SweepRun, found: ClusterCalibration, whole: ClusterCalibration) -> str | None:
+    """Return why the log tells nothing of such a run, a sentence without its full stop; None where it may."""
+    if run.load != 1:
+        return "the log records no such load; compare the run with the twin's own"
+    if len(found.bench.jobs) < len(whole.bench.jobs):
+        return "the log ran these jobs among others; compare the run with the twin's own"
+    return None
+
+
+def _effect(replays: TwinReplays, policy: str, times: JobTimes) -> dict[str, Any]:
+    """Return recorded means, and what they would be with their intervals, or the reason why that is not known.
+
+    All means are over the jobs that start (or end) in the log, in the twin and in this run.
+    """
+    found, jobs = replays.found, jobs_of(replays.found)
+    effect: dict[str, Any] = {}
+    reasons = [_why_not(replays, policy)]
+    for what in HEADLINES:
+        one = effect_of_times(found.name, policy, what, jobs, times)
+        if not isinstance(one, TwinEffect):
+            reasons.append(one)
+            continue
+        effect[f"recorded_{what}_s"] = one.recorded_s
+        if reasons[0] is None:
+            effect |= {f"expected_{what}_s": one.changed_s, f"expected_{what}_low_s": one.low_s}
+            effect |= {f"expected_{what}_high_s": one.high_s, "jobs": one.jobs}
+    return effect | {"reason": next((reason for reason in reasons if reason is not None), None)}
+
+
+def _why_not(replays: TwinReplays, policy: str) -> str | None:
+    if policy in {TWIN, RECORDED}:
+        return "this is the twin itself" if policy == TWIN else "this is the log's own schedule"
+    return replays.why_not(policy)
+
+
+def _part_of(found: ClusterCalibration, run: SweepRun) -> Workbench:
+    """Return the jobs of a run, and the twin's cluster in their time; all jobs as they are where nothing changes.
+
+    Raises
+    ------
+    UsageError
+        No job was submitted in the window.
+    """
+    bench = found.bench
+    submit = bench.jobs.submit_ms
+    low, high = (_since_origin(bench.jobs, text) for text in (run.start, run.end))
+    rows = np.flatnonzero((submit >= (-np.inf if low is None else low)) & (submit < (np.inf if high is None else high)))
+    if not len(rows):
+        first, last = (bench.jobs.origin + int(submit[end]) * _MS for end in (0, -1))
+        what = "no job that the twin looks at was submitted in the window"
+        raise UsageError(what, where=Path(run.trace), hint=f"submissions run from {first} to {last}")
+    rows = rows[: run.limit]
+    if len(rows) == len(submit) and run.load == 1:
+        return bench
+    begin = int(submit[rows[0]])
+    jobs = _moved_jobs(bench.jobs.rows(rows), begin, run.load)
+    held = None if bench.held_ms is None else bench.held_ms[rows]
+    key = (found.settings.capacity, found.settings.rules.partitioned)
+    made = {key: _moved_cluster(bench.cluster(found.settings), begin, run.load)}
+    return replace(bench, jobs=jobs, among=bench.among[rows], held_ms=held, delays=bench.startup, made=made)
+
+
+def _since_origin(jobs: Jobs, text: str | None) -> float | None:
+    """Return a time of a sweep's file as milliseconds after the first submission."""
+    return None if text is None else (dt.datetime.fromisoformat(text) - jobs.origin) / _MS
+
+
+def _moved_jobs(jobs: Jobs, begin_ms: int, load: float) -> Jobs:
+    """Return jobs whose times count from `begin_ms`, as many times as fast; recorded times have no meaning then."""
+    unknown = np.full(len(jobs), -1, np.int64)
+    return replace(
+        jobs,
+        origin=jobs.origin + begin_ms * _MS,
+        submit_ms=_moved(jobs.submit_ms, begin_ms, load),
+        recorded_start_ms=unknown,
+        recorded_end_ms=unknown,
+    )
+
+
+def _moved_cluster(cluster: Cluster, begin_ms: int, load: float) -> Cluster:
+    """Return a cluster whose times are moved like those of its jobs, as it stands when they begin."""
+    quota_ms, change_ms = (_moved(times, begin_ms, load) for times in (cluster.quota_ms, cluster.change_ms))
+    holds = max(int(np.searchsorted(quota_ms, 0, "right")) - 1, 0)
+    past = change_ms <= 0
+    absent = cluster.absent.copy()
+    for node, up in zip(cluster.change_node[past].tolist(), cluster.change_up[past].tolist(), strict=True):
+        absent[node] = 1 - up
+    return replace(
+        cluster,
+        quota_ms=quota_ms[holds:],
+        quota=cluster.quota[holds:],
+        change_ms=change_ms[~past],
+        change_node=cluster.change_node[~past],
+        change_up=cluster.change_up[~past],
+        absent=absent,
+    )
+
+
+def _moved(times: Ints, begin_ms: int, load: float) -> Ints:
+    found: Ints = np.floor((times - begin_ms) / load + 0.5).astype(np.int64)
+    return found
