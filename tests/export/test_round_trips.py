@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 SAMPLES = Path(__file__).parent.parent.parent / "sample_traces"
 ENDED = ("completed", "failed", "cancelled", "timeout", "node_fail", "out_of_memory", "preempted")
 
+OF_SLURM = ["account", "partition", "qos", "eligible_time"]
 SWF_LOST = ["job_id", "source_status", "name", "workload", "gpu_model", "cpu_count", "priority", "preemptible",
-            "instance_count", "attempt_count", "node_count", "user", "group", "vc", "cluster"]  # fmt: skip
+            "instance_count", "attempt_count", "node_count", "user", "group", "vc", "cluster", *OF_SLURM]  # fmt: skip
 HELIOS_LOST = ["source_status", "group", "name", "workload", "gpu_model", "memory_gib", "priority", "time_limit_s",
-               "preemptible", "instance_count", "attempt_count"]  # fmt: skip
+               "preemptible", "instance_count", "attempt_count", *OF_SLURM]  # fmt: skip
 CSV_LOST = ["attempt_count", "source_status"]
 SWF_STATUS = {"timeout": "failed", "node_fail": "failed", "out_of_memory": "failed", "preempted": "cancelled",
               "running": "unknown", "pending": "unknown"}  # fmt: skip

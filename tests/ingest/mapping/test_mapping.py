@@ -235,7 +235,7 @@ def test_the_template_is_a_mapping_that_holds(tmp_path: Path) -> None:
     path = tmp_path / "map.toml"
     path.write_text(template())
     found = load_mapping(path)
-    assert [table.table for table in found.tables] == ["jobs", "nodes"]
+    assert [table.table for table in found.tables] == ["jobs", "nodes", "node_events"]
     assert [(section.name, section.layout) for section in found.telemetry] == [("dcgm", "long"), ("cpu", "wide")]
     assert found.gpus is not None
     assert found.tables[0].reading.missing == ("None", "NULL", "N/A")
