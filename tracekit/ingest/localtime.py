@@ -114,7 +114,7 @@ def _series_to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
         return _by_zone(local, zone, doubled_hour)
     # A log is read block by block, and some zones keep their offset through all of its years.
     begin, end = datetime(first.year, 1, 1), datetime(min(last.year, _GRID_LAST.year - 1) + 1, 1, 1)
-    offset = _only_offset(begin - _HOUR, end + _HOUR, zone) if _GRID_FIRST < begin and last < end else None
+    offset = _only_offset(begin - _HOUR, end + _HOUR, zone) if begin > _GRID_FIRST and last < end else None
     if offset is None:
         offset = _only_offset(first - _HOUR, last + _HOUR, zone)
     if offset is None:
