@@ -45,6 +45,13 @@ def test_a_large_block_moves_the_middle_and_a_block_without_dates_does_not() -> 
     assert wrong(dates, block(BEGIN, late)) == [0]
 
 
+def test_dates_that_python_cannot_write_are_impossible() -> None:
+    year_s = 31_556_952
+    frame = pl.DataFrame({"time": [0, -1970 * year_s, 9000 * year_s]})
+    times = frame.select((pl.col("time") * 1_000_000).cast(pl.Datetime("us")))
+    assert wrong(LogDates(), times) == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("times", "expected"),
     [

@@ -60,15 +60,12 @@ class LogDates:
 
 def _surely_possible(times: pl.DataFrame) -> bool:
     """Return whether all times are so near each other that none can be impossible, wherever their middle is."""
-    bounds = times.select(
-        first=pl.min_horizontal(pl.all().cast(pl.Datetime("us")).min()),
-        last=pl.max_horizontal(pl.all().cast(pl.Datetime("us")).max()),
-    )
-    first, last = bounds.row(0)
-    if first is None:
-        return False
-    near_32_bits = first < _LAST_32_BITS + _NEAR and last > _LAST_32_BITS - _NEAR
-    return bool(first >= FIRST_TIME and last <= _FUTURE and last - first <= FAR and not near_32_bits)
+    # Compared where they are: dates of the year 0 and after 9999 are none of Python's.
+    known = pl.all().cast(pl.Datetime("us"))
+    first, last = pl.min_horizontal(known.min()), pl.max_horizontal(known.max())
+    near_32_bits = (first < _LAST_32_BITS + _NEAR) & (last > _LAST_32_BITS - _NEAR)
+    sure = (first >= FIRST_TIME) & (last <= _FUTURE) & (last - first <= FAR) & ~near_32_bits
+    return bool(times.select(sure.alias("sure")).item())
 
 
 def _median(times: pl.DataFrame) -> datetime | None:
