@@ -249,11 +249,11 @@ def _jobs(value: str) -> Callable[[str], bytes]:
 
 
 EDITS: dict[str, tuple[Callable[[str], bytes], tuple[str, ...]]] = {
-    "cut off": (lambda text: text[: text.index("consolidate") + 4].encode(), ("line 15: is not TOML: Unterminated",)),
+    "cut off": (lambda text: text[: text.index("consolidate") + 4].encode(), ("line 16: is not TOML: Unterminated",)),
     "empty": (lambda _: b"", ("has no trace",)),
     "not UTF-8": (lambda text: text.replace('name = "', 'name = "\xe4', 1).encode("latin-1"), ("is not UTF-8 text",)),
     "unknown key": (replaced("scan = ", "scann = "), ("line 9: cluster.all.scann: no such key",)),
-    "wrong type": (replaced("relax_s = 0.0", 'relax_s = "0"'), ("line 17: cluster.all.relax_s: '0' is not a number",)),
+    "wrong type": (replaced("relax_s = 0.0", 'relax_s = "0"'), ("line 18: cluster.all.relax_s: '0' is not a number",)),
     "unknown cluster": (
         lambda text: text.replace('cluster."all"', 'cluster."Mars"').encode(),
         ("line 6: cluster.Mars: the Trace has no such cluster; choose one of: all",),
@@ -322,7 +322,7 @@ def test_a_twin_of_another_trace_is_refused_by_name_and_digest(
 def test_a_twin_that_takes_a_capacity_that_is_not_stated_is_refused(traces: dict[str, Trace], tmp_path: Path) -> None:
     trace, file = traces["no capacity"], tmp_path / "twin.toml"
     write_twin(Twin(digest_of_jobs(trace), {"all": ClusterTwin(capacity="stated")}, "x"), file)
-    says = "all: the twin takes the capacity that the Trace states, and it states none; write capacity = 'observed'"
+    says = "all: the twin takes the capacity 'stated', which the Trace does not state; write capacity = 'observed'"
     refused(run("replay", trace.path, "--twin", file, "-p", "sjf", "-o", tmp_path / "out"), says)
 
 

@@ -59,7 +59,7 @@ def test_without_node_events_their_capacity_is_not_tried_and_not_taken(
     assert found.score.whole["ratio"] < 0.95
     file = tmp_path / "twin.toml"
     write_twin(calibrate(whole).twin, file)
-    with pytest.raises(UsageError, match="none of the capacity 'events' that the twin of all states"):
+    with pytest.raises(UsageError, match="takes the capacity 'events', which the Trace does not state"):
         recall(bare, read_twin(file, bare))
 
 

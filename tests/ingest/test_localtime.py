@@ -105,3 +105,19 @@ def test_a_wall_clock_means_one_instant_or_two(local: str, earliest: str, latest
     assert found.earliest.to_list() == [dt.datetime.fromisoformat(earliest), None]
     assert found.latest.to_list() == [dt.datetime.fromisoformat(latest), None]
     assert found.doubtful.to_list() == [earliest != latest, False]
+
+
+@given(
+    st.sampled_from(["Asia/Shanghai", "America/Los_Angeles", "Europe/Berlin", "Asia/Kolkata", "Africa/Casablanca"]),
+    st.datetimes(dt.datetime(2015, 12, 20), dt.datetime(2022, 1, 10)),
+    st.lists(st.integers(0, 3 * 86_400), min_size=1, max_size=5),
+)
+def test_blocks_of_a_log_have_the_offsets_of_their_zone(zone: str, begin: dt.datetime, after_s: list[int]) -> None:
+    local = [begin.replace(microsecond=0) + dt.timedelta(seconds=s) for s in after_s]
+    found = instants(pl.Series(local, dtype=pl.Datetime("us")), zone)
+    here = ZoneInfo(zone)
+    for clock, earliest, latest in zip(local, found.earliest, found.latest, strict=True):
+        for instant in {earliest, latest}:
+            shown = instant.replace(tzinfo=dt.UTC).astimezone(here).replace(tzinfo=None)
+            skipped = clock.replace(tzinfo=here).astimezone(dt.UTC).astimezone(here).replace(tzinfo=None) != clock
+            assert shown == clock or (skipped and abs(shown - clock) == dt.timedelta(hours=1))

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tracekit.ingest.sink import Sink
+from tracekit.ingest.table_times import order_table_times
+from tracekit.progress import Progress
+from tracekit.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tracekit.trace import Trace
 
@@ -37,3 +46,23 @@ def test_the_start_of_a_run_that_overlaps_the_one_before_is_unknown(
     assert trace.manifest.checks["starts_before_queued"].count == 1
     held = [(p["attempt"], p.get("start_time")) for p in rows(trace, "placements")]
     assert held == [(0, "2024-03-04 01:00:00"), (1, None)]
+
+
+def test_a_first_attempt_before_the_submission_is_found_without_its_wait(tmp_path: Path) -> None:
+    # No reader writes this: the start of the job is unknown, and so is the wait of its attempt.
+    day = dt.datetime(2024, 3, 4)
+    hours = [day + dt.timedelta(hours=h) for h in range(3)]
+    with TraceWriter(tmp_path / "trace") as writer:
+        sink = Sink(writer, {}, Progress())
+        sink.write("jobs", pl.DataFrame({"job_id": ["a", "b"], "submit_time": [hours[1], hours[0]]}))
+        sink.write(
+            "attempts",
+            pl.DataFrame({"job_id": ["a", "b"], "attempt": [0, 0], "start_time": [hours[0], hours[1]]}),
+        )
+        writer.drain()
+        order_table_times(sink)
+        attempts = pl.read_parquet(writer.folder / "attempts.parquet")
+        listed = pl.read_parquet(writer.folder / "doubtful_times.parquet")
+    assert attempts.select("job_id", "start_time").rows() == [("a", None), ("b", hours[1])]
+    assert listed.select("job_id", "column", "value").rows() == [("a", "start_time", "2024-03-04 00:00:00")]
+    assert sink.checks["starts_before_queued"].count == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,14 @@ ROOT = Path(__file__).parent.parent.parent
 
 def test_the_extension_was_built_from_these_sources() -> None:
     assert hatch_build.digest(ROOT) == kernel().SOURCES, "run 'just build'"
+
+
+def test_no_compiled_function_is_void() -> None:
+    # Cython asks Python for an error after each call of one.
+    void = re.compile(r"^ *cdef (inline )?void\b", re.MULTILINE)
+    files = sorted((ROOT / "tracekit").rglob("*.pxi"))
+    assert files
+    assert [path.name for path in files if void.search(path.read_text(encoding="utf-8"))] == []
 
 
 _FACTS = st.tuples(

@@ -277,15 +277,13 @@ def recall(
             raise UsageError(f"{where} has no cluster '{name[:60]}'", where=opened.path)
         one = twin.cluster[name]
         bench = workbench_of(opened, None if name == UNNAMED else name, limit=one.jobs, seed=seed)
-        if one.capacity not in bench.clusters:
-            what = f"the Trace has none of the capacity '{one.capacity}' that the twin of {name} states"
-            raise UsageError(what, where=opened.path, hint=f"choose of: {', '.join(bench.clusters)}")
         bench.delays = dict(one.delays.startup)
         if not one.delays.holds:
             bench.held_ms = None
         if one.capacity not in bench.clusters:
-            what = f"{shorten(name, 40)}: the twin takes the capacity that the Trace states, and it states none"
-            raise UsageError(what, where=opened.path, hint="write capacity = 'observed' in the twin")
+            what = f"{shorten(name, 40)}: the twin takes the capacity '{one.capacity}', which the Trace does not state"
+            hint = f"write capacity = {' or '.join(repr(known) for known in bench.clusters)} in the twin"
+            raise UsageError(what, where=opened.path, hint=hint)
         settings = Settings(one.rules, one.capacity, bool(one.delays.startup))
         found.append(graded(bench, settings, name, shares[name]))
     return Calibration(twin, tuple(found), {})

@@ -148,7 +148,7 @@ def _faults(column: Column, cleaned: pl.Series, value: pl.Series) -> list[tuple[
         faults.append(((value < FIRST_TIME) | (value > LAST_TIME), "is a date out of range"))
     if column.kind == "date":
         faults.append(((value < FIRST_TIME.date()) | (value > LAST_TIME.date()), "is a date out of range"))
-    return [(mask.fill_null(value=False), reason) for mask, reason in faults]
+    return [(mask.fill_null(value=False), reason) for mask, reason in faults if mask.any()]
 
 
 def _not_a(column: Column) -> str:

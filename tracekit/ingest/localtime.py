@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import polars as pl
@@ -36,6 +37,11 @@ class Instants(NamedTuple):
 
     earliest: pl.Series
     latest: pl.Series
+
+    @property
+    def certain(self) -> bool:
+        """Whether both are the same series, as where no wall clock is near a clock change."""
+        return self.earliest is self.latest
 
     @property
     def doubtful(self) -> pl.Series:
@@ -106,12 +112,26 @@ def _series_to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
         return _by_zone(local, zone, doubled_hour)
     if not _GRID_FIRST < first <= last < _GRID_LAST:  # Python's own dates end near them
         return _by_zone(local, zone, doubled_hour)
-    hours = pl.datetime_range(first - _HOUR, last + _HOUR, "1h", time_unit="us", eager=True)
+    # A log is read block by block, and some zones keep their offset through all of its years.
+    begin, end = datetime(first.year, 1, 1), datetime(min(last.year, _GRID_LAST.year - 1) + 1, 1, 1)
+    offset = _only_offset(begin - _HOUR, end + _HOUR, zone) if begin > _GRID_FIRST and last < end else None
+    if offset is None:
+        offset = _only_offset(first - _HOUR, last + _HOUR, zone)
+    if offset is None:
+        return _by_zone(local, zone, doubled_hour)
+    shifted: pl.Series = local - offset
+    return shifted
+
+
+@lru_cache(maxsize=64)
+def _only_offset(first: datetime, last: datetime, zone: str) -> timedelta | None:
+    """Return the offset from UTC that holds from the first to the last wall clock, None where it changes."""
+    hours = pl.datetime_range(first, last, "1h", time_unit="us", eager=True)
     offsets = hours - _by_zone(hours, zone, "null")
     if offsets.null_count() or offsets.n_unique() > 1:
-        return _by_zone(local, zone, doubled_hour)
-    shifted: pl.Series = local - offsets[0]
-    return shifted
+        return None
+    only: timedelta = offsets[0]
+    return only
 
 
 def _by_zone(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:

@@ -2,8 +2,8 @@
 
 Four rules, for the records of every source:
 
-- The epoch, the last second of 32 bits and dates more than FAR from the rest of the log are impossible: logs write them
-  where a time is unknown.
+- The epoch, the last second of 32 bits and dates more than 20 years from the rest of the log are impossible: logs write
+  them where a time is unknown (`tracekit.ingest.log_dates`).
 - Times that follow each other (submission, start, end) do not go back: one before an earlier one of its record is
   impossible. Which of the two is wrong is not known, so the order decides.
 - A job cannot have become eligible before it was submitted or after it started: such a time is impossible.
@@ -16,31 +16,19 @@ file and line in the table doubtful_times. `tracekit.ingest.table_times` applies
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from tracekit.ingest.cells import FIRST_TIME, LAST_TIME
 from tracekit.ingest.localtime import Instants, decided, instants
+from tracekit.ingest.log_dates import LogDates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracekit.ingest.sink import Sink
 
-__all__ = ["CHECKS", "FAR", "RecordTimes", "TimeColumns", "clipped_seconds"]
-
-FAR = timedelta(days=20 * 365.25)
-"""Times further than this from the middle of the log are impossible: no cluster has run for so long."""
-
-_NEAR = timedelta(days=2)
-"""Wall clocks of all zones are within this of UTC."""
-_FUTURE = datetime(2100, 1, 1)
-"""Later times are ignored when the middle of the log is estimated."""
-_LAST_32_BITS = datetime(2038, 1, 19, 3, 14, 7)
-_MANY = 1_000
-"""A block of at least so many rows updates the estimated middle of the log; the first block always sets it."""
+__all__ = ["CHECKS", "RecordTimes", "TimeColumns", "clipped_seconds"]
 
 _STATED = {"start_time": "began", "end_time": "finished"}
 
@@ -75,7 +63,7 @@ class RecordTimes:
     def __init__(self, sink: Sink, path: str) -> None:
         self._sink = sink
         self._path = path
-        self._middle: datetime | None = None
+        self._dates = LogDates()
 
     def from_wall_clock(
         self,
@@ -134,20 +122,24 @@ class RecordTimes:
             `began` and `finished` (Boolean) are added: whether the source states a start and an end, even an impossible
             one.
         """
-        columns = []
+        stated = [
+            pl.col(name).is_not_null().alias(_STATED[column])
+            for name, column in sequence.columns.items()
+            if column in _STATED
+        ]
+        changed = []
         for name, column in sequence.columns.items():
             times = frame[name]
-            if column in _STATED:
-                columns.append(times.is_not_null().alias(_STATED[column]))
             if before is not None:
-                early = (times < before).fill_null(value=False)
-                compared = times.is_not_null() & before.is_not_null()
-                self._count_order(frame, sequence, column, early, int(compared.sum()))
-                self._list(frame, sequence, name, column, early, "lies before an earlier time of its record")
-                times = _without(times, early)
+                compared = times < before
+                check = "ends_before_start" if column == "end_time" else "starts_before_queued"
+                early = self._found(frame, sequence, check, compared, len(compared) - compared.null_count())
+                if early is not None:
+                    self._list(frame, sequence, name, column, early, "lies before an earlier time of its record")
+                    times = times.set(early, None)
+                    changed.append(times)
             before = _latest(before, times)
-            columns.append(times.alias(name))
-        return frame.with_columns(columns)
+        return frame.with_columns(*stated, *changed)
 
     def eligible(self, frame: pl.DataFrame, sequence: TimeColumns, name: str, start: pl.Series) -> pl.DataFrame:
         """Return `frame` with times of eligibility NULL that are before the submission of their job or after its start.
@@ -164,69 +156,52 @@ class RecordTimes:
         times, submit = frame[name], frame[next(iter(sequence.columns))]
         wrong = (times < submit).fill_null(value=False) | (times > start).fill_null(value=False)
         compared = times.is_not_null() & (submit.is_not_null() | start.is_not_null())
-        check = "eligible_out_of_order"
-        examples = frame[sequence.names].filter(wrong)
-        self._sink.check(check, int(wrong.sum()), int(compared.sum()), CHECKS[check], examples)
+        found = self._found(frame, sequence, "eligible_out_of_order", wrong, int(compared.sum()))
+        if found is None:
+            return frame
         reason = "lies before the submission or after the start of its job"
-        self._list(frame, sequence, name, "eligible_time", wrong, reason)
-        return frame.with_columns(_without(times, wrong))
+        self._list(frame, sequence, name, "eligible_time", found, reason)
+        return frame.with_columns(times.set(found, None))
 
     def spans(self, frame: pl.DataFrame, columns: Mapping[str, str], names: str) -> pl.DataFrame:
         """Return `frame` with negative waits and run times [s] NULL; `columns` maps to the columns of the Trace."""
         for name, column in columns.items():
-            below = (frame[name] < 0).fill_null(value=False)
             check = "ends_before_start" if column == "run_s" else "starts_before_queued"
             stated = frame.height - frame[name].null_count()
-            self._sink.check(check, int(below.sum()), stated, CHECKS[check], frame[names].filter(below))
-            self._list(frame, TimeColumns({}, names), name, column, below, "is below zero")
-            frame = frame.with_columns(_without(frame[name], below))
+            sequence = TimeColumns({}, names)
+            below = self._found(frame, sequence, check, frame[name] < 0, stated)
+            if below is not None:
+                self._list(frame, sequence, name, column, below, "is below zero")
+                frame = frame.with_columns(frame[name].set(below, None))
         return frame
 
     def dated(self, frame: pl.DataFrame, sequence: TimeColumns) -> pl.DataFrame:
         """Return `frame` with the times of the sequence NULL that are no dates of the log."""
-        found = self.no_dates(frame, list(sequence.columns))
-        columns = []
+        impossible = self._dates.impossible(frame.select(list(sequence.columns)))
+        changed = []
         for name, column in sequence.columns.items():
-            times, wrong = frame[name], found[name]
-            self._sink.check(
-                "impossible_dates",
-                int(wrong.sum()),
-                frame.height - times.null_count(),
-                CHECKS["impossible_dates"],
-                frame[sequence.names].filter(wrong),
-            )
-            self._list(frame, sequence, name, column, wrong, "is no date of this log")
-            columns.append(_without(times, wrong).alias(name))
-        return frame.with_columns(columns)
+            dates = frame.height - frame[name].null_count()
+            wrong = self._found(frame, sequence, "impossible_dates", impossible.get(name), dates)
+            if wrong is not None:
+                self._list(frame, sequence, name, column, wrong, "is no date of this log")
+                changed.append(frame[name].set(wrong, None))
+        return frame.with_columns(changed)
 
     def no_dates(self, frame: pl.DataFrame, columns: list[str]) -> dict[str, pl.Series]:
         """Return where the times of some columns are no dates of the log."""
-        self._learn_middle(frame, columns)
-        return {name: self._no_date(frame[name]) for name in columns}
+        found = self._dates.impossible(frame.select(columns))
+        none = pl.repeat(value=False, n=frame.height, eager=True)
+        return {name: found[name].fill_null(value=False) if name in found else none for name in columns}
 
-    def _learn_middle(self, frame: pl.DataFrame, columns: list[str]) -> None:
-        """Estimate the middle of the log."""
-        if self._middle is not None and frame.height < _MANY:
-            return
-        times = pl.concat([frame[name].alias("time").cast(pl.Datetime("us")) for name in columns]).drop_nulls()
-        held = times.filter(times.is_between(FIRST_TIME, _FUTURE))
-        # Where most times are the epoch, the others are the log's; where all are near it, times count from there.
-        later = held.filter(held > FIRST_TIME + _NEAR)
-        middle = (later if len(later) else held).median()
-        if isinstance(middle, datetime):
-            self._middle = middle
-
-    def _no_date(self, times: pl.Series) -> pl.Series:
-        wrong = ~times.is_between(FIRST_TIME, LAST_TIME)
-        if self._middle is not None:
-            wrong |= (times - self._middle).abs() > FAR
-            if abs(self._middle - _LAST_32_BITS) > timedelta(days=366):
-                wrong |= (times - _LAST_32_BITS).abs() < _NEAR
-        return wrong.fill_null(value=False)
-
-    def _count_order(self, frame: pl.DataFrame, sequence: TimeColumns, column: str, early: pl.Series, of: int) -> None:
-        check = "ends_before_start" if column == "end_time" else "starts_before_queued"
-        self._sink.check(check, int(early.sum()), of, CHECKS[check], frame[sequence.names].filter(early))
+    def _found(
+        self, frame: pl.DataFrame, sequence: TimeColumns, check: str, where: pl.Series | None, of: int
+    ) -> pl.Series | None:
+        """Add the rows of a mask to a check; return the mask, NULL as False, or None where it has no row."""
+        count = 0 if where is None else int(where.sum())
+        found = None if where is None or not count else where.fill_null(value=False)
+        examples = None if found is None else frame[sequence.names].filter(found)
+        self._sink.check(check, count, of, CHECKS[check], examples)
+        return found
 
     def _list(
         self,
@@ -238,8 +213,6 @@ class RecordTimes:
         reason: str,
         *bounds: str,
     ) -> None:
-        if not where.any():
-            return
         self._sink.write(
             "doubtful_times",
             frame.filter(where).select(
@@ -257,14 +230,12 @@ class RecordTimes:
     def _list_doubtful(
         self, frame: pl.DataFrame, sequence: TimeColumns, name: str, column: str, found: Instants
     ) -> None:
-        doubtful = frame[name].is_not_null() & (found.doubtful | found.earliest.is_null())
-        self._sink.check(
-            "ambiguous_local_time",
-            int(doubtful.sum()),
-            frame.height - frame[name].null_count(),
-            CHECKS["ambiguous_local_time"],
-            frame[sequence.names].filter(doubtful),
-        )
+        clocks = frame.height - frame[name].null_count()
+        certain = found.certain and found.earliest.null_count() == frame[name].null_count()
+        two = None if certain else frame[name].is_not_null() & (found.doubtful | found.earliest.is_null())
+        doubtful = self._found(frame, sequence, "ambiguous_local_time", two, clocks)
+        if doubtful is None:
+            return
         bounded = frame.with_columns(earliest=found.earliest, latest=found.latest)
         reason = "is a wall clock in the hour that a clock change doubles or skips"
         self._list(bounded, sequence, name, column, doubtful, reason, "earliest", "latest")
@@ -289,7 +260,7 @@ def _in_order(choices: Mapping[str, Instants], before: pl.Series | None) -> dict
 
     Where no instant fits, both remain; `possible` then finds the contradiction.
     """
-    if not any(found.doubtful.any() for found in choices.values()):
+    if all(found.certain or not found.doubtful.any() for found in choices.values()):
         return dict(choices)
     earliest = {name: found.earliest for name, found in choices.items()}
     latest = {name: found.latest for name, found in choices.items()}
@@ -312,7 +283,3 @@ def _latest(before: pl.Series | None, times: pl.Series) -> pl.Series:
     if before is None:
         return times
     return pl.select(pl.max_horizontal(before, times)).to_series()
-
-
-def _without(times: pl.Series, where: pl.Series) -> pl.Series:
-    return times.set(where, None) if where.any() else times

@@ -11,7 +11,7 @@ cdef inline int64_t roomiest(uint8_t[:, ::1] accepts, int64_t kind, int64_t[::1]
     return best
 
 
-cdef inline void grow(
+cdef inline int grow(
     int64_t[::1] order,
     int64_t[::1] pool,
     int64_t[::1] high,
@@ -19,7 +19,7 @@ cdef inline void grow(
     bint doubling,
     int64_t[::1] gpus,
     int64_t[::1] line,
-):
+) except -1:
     """Let the jobs that have GPUs grow in turns."""
     cdef int64_t place, kept, i, step
     cdef int64_t size = 0

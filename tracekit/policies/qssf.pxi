@@ -1,7 +1,7 @@
 # Quasi-shortest service first: run times foretold from what had ended before.
 
 
-cdef void remember(double[:, ::1] table, int64_t row, int64_t work, double log_work):
+cdef int remember(double[:, ::1] table, int64_t row, int64_t work, double log_work) except -1:
     table[row, 0] += 1
     table[row, 1] += work
     table[row, 2] += log_work

@@ -24,7 +24,7 @@ cdef bint conservative_begin(State s, Key key, Reservations b, Waitlist w, int64
     return True
 
 
-cdef inline void note_start(Reservations b, int64_t j):
+cdef inline int note_start(Reservations b, int64_t j) except -1:
     """Remember a job that was started on what is reserved for it."""
     b.started[b.facts[0].started] = j
     b.facts[0].started += 1
@@ -42,7 +42,7 @@ cdef inline int64_t front(State s, Reservations b, int64_t d):
     return best
 
 
-cdef inline void go_ahead(State s, Key key, Reservations b, Waitlist w, int64_t d):
+cdef inline int go_ahead(State s, Key key, Reservations b, Waitlist w, int64_t d) except -1:
     """Start jobs from the head of the queue as long as they have places: what is free now stays free for them."""
     cdef int64_t q, j, length
     cdef Job* job
@@ -74,7 +74,7 @@ cdef inline void go_ahead(State s, Key key, Reservations b, Waitlist w, int64_t 
         strip.stale = 1
 
 
-cdef inline void conservative_put_off(State s, Reservations b, int64_t d):
+cdef inline int conservative_put_off(State s, Reservations b, int64_t d) except -1:
     """Let reservations that began before now, whose jobs found no place, begin now.
 
     While all others still hold, each is the first hole that its job could have: there is nowhere more room than there
@@ -101,7 +101,7 @@ cdef inline void conservative_put_off(State s, Reservations b, int64_t d):
     tidy(b, strip)
 
 
-cdef inline void start_due(State s, Key key, Reservations b, Waitlist w, int64_t d):
+cdef inline int start_due(State s, Key key, Reservations b, Waitlist w, int64_t d) except -1:
     """Start the jobs whose reservations begin now; one that finds no place keeps it for this pass."""
     cdef int64_t i
     cdef Reservation* entry
@@ -126,7 +126,7 @@ cdef inline void start_due(State s, Key key, Reservations b, Waitlist w, int64_t
     strip.due = due
 
 
-cdef inline void plan(State s, Reservations b, Waitlist w, int64_t d, int64_t rank):
+cdef inline int plan(State s, Reservations b, Waitlist w, int64_t d, int64_t rank) except -1:
     """Reserve for jobs of the queue up to a rank that may have a reservation and have none.
 
     None of them may start now, since `_next` found none before this rank.
@@ -138,7 +138,7 @@ cdef inline void plan(State s, Reservations b, Waitlist w, int64_t d, int64_t ra
     while strip.planned < b.facts[0].depth:
         q = front(s, b, d)
         if q == NONE or b.lines[q].rank > rank:
-            return
+            return 0
         line = &b.lines[q]
         strip.last = line.rank
         entry = &b.plan[strip.plan_low + strip.planned]
@@ -231,13 +231,13 @@ cdef inline bint is_next(State s, Reservations b, Waitlist w, int64_t d, int64_t
     return True
 
 
-cdef inline void fill_in(State s, Key key, Reservations b, Waitlist w, int64_t d):
+cdef inline int fill_in(State s, Key key, Reservations b, Waitlist w, int64_t d) except -1:
     """Start jobs that have no reservations where they delay none, made or not."""
     cdef int64_t place, q, j
     while True:
         place, q = conservative_next(s, b, w, d)
         if place == NONE:
-            return
+            return 0
         if not is_next(s, b, w, d, place, q):
             continue
         j = w.job[place]
@@ -266,7 +266,7 @@ cdef inline int64_t conservative_reopen(State s, Reservations b, int64_t d):
     return waiting
 
 
-cdef inline void plan_anew(State s, Key key, Reservations b, Waitlist w, int64_t d):
+cdef inline int plan_anew(State s, Key key, Reservations b, Waitlist w, int64_t d) except -1:
     """Give up every reservation, and start jobs from the head of the queue."""
     cdef int64_t q
     cdef Domain* domain = &s.domains[d]
@@ -280,15 +280,15 @@ cdef inline void plan_anew(State s, Key key, Reservations b, Waitlist w, int64_t
     go_ahead(s, key, b, w, d)
 
 
-cdef inline void conservative_pass(State s, Key key, Reservations b, Waitlist w, int64_t d):
+cdef inline int conservative_pass(State s, Key key, Reservations b, Waitlist w, int64_t d) except -1:
     cdef int64_t i, j, length
     cdef int64_t now = s.g[0].now
     cdef Strip* strip = &b.strips[d]
     if conservative_reopen(s, b, d) == 0:
         strip.stale = 1
-        return
+        return 0
     if not may_start(s, b, w, d):
-        return
+        return 0
     b.facts[0].started = 0
     if strip.stale or strip.planned == 0:
         plan_anew(s, key, b, w, d)

@@ -20,7 +20,7 @@ cdef inline int64_t before(End[::1] ends, Strip* strip, int64_t place):
     return ends[place].free - ends[place].gpus if place < strip.high else strip.there
 
 
-cdef inline void ends_enter(End[::1] ends, Strip* strip, int64_t time, int64_t gpus, int64_t job):
+cdef inline int ends_enter(End[::1] ends, Strip* strip, int64_t time, int64_t gpus, int64_t job) except -1:
     """Enter a running job: until its end fewer GPUs are free."""
     cdef int64_t i
     cdef int64_t place = first_after(ends, strip.low, strip.high, time)
@@ -55,7 +55,7 @@ cdef inline int64_t remove(Reservations b, Strip* strip, int64_t job):
     return time
 
 
-cdef inline void believe(State s, Reservations b, int64_t j, int64_t end):
+cdef inline int believe(State s, Reservations b, int64_t j, int64_t end) except -1:
     """Book a running job with the end that is believed now."""
     cdef int64_t d = s.job_classes[s.jobs[j].job_class].domain
     b.end[j] = end
@@ -70,7 +70,7 @@ cdef inline int64_t believed_length(Job* job, bint exact):
     return job.estimate if exact else max(job.estimate, 1)
 
 
-cdef inline void ends_forget(State s, Reservations b, int64_t d, int64_t j):
+cdef inline int ends_forget(State s, Reservations b, int64_t d, int64_t j) except -1:
     """Take note of a job that ended. If it was believed to run on, reservations may now begin sooner."""
     if remove(b, &b.strips[d], j) != s.g[0].now:
         b.strips[d].stale = 1
@@ -79,7 +79,7 @@ cdef inline void ends_forget(State s, Reservations b, int64_t d, int64_t j):
         b.facts[0].late -= 1
 
 
-cdef inline void ends_outlived(State s, Reservations b):
+cdef inline int ends_outlived(State s, Reservations b) except -1:
     """Double the estimates of running jobs that should have ended."""
     cdef int64_t j, length
     cdef Strip* strip
@@ -97,7 +97,7 @@ cdef inline void ends_outlived(State s, Reservations b):
         believe(s, b, j, s.jobs[j].first + length)
 
 
-cdef inline void count_nodes(State s, Reservations b):
+cdef inline int count_nodes(State s, Reservations b) except -1:
     """Count the GPUs that are there anew."""
     cdef int64_t d, there, k, index, i
     cdef Strip* strip

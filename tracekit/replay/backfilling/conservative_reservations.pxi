@@ -5,14 +5,14 @@ cpdef enum:
     SPARE_STEPS = 8
 
 
-cdef inline void set_next(Reservations b, Waitlist w, int64_t q, int64_t low):
+cdef inline int set_next(Reservations b, Waitlist w, int64_t q, int64_t low) except -1:
     """Look from a place on for the first job of a queue that waits."""
     cdef Line* line = &b.lines[q]
     line.place = first_place(w, low, line.high, ANY)
     line.rank = w.rank[line.place] if line.place != NONE else ANY
 
 
-cdef inline void begin_line(Reservations b, Waitlist w, int64_t q):
+cdef inline int begin_line(Reservations b, Waitlist w, int64_t q) except -1:
     """Take a queue's first job that waits for the first that is not planned."""
     cdef Line* line = &b.lines[q]
     cdef bint there = line.first < line.high
@@ -20,7 +20,7 @@ cdef inline void begin_line(Reservations b, Waitlist w, int64_t q):
     line.rank = w.rank[line.first] if there else ANY
 
 
-cdef inline void book_leave_line(State s, Reservations b, Waitlist w, int64_t j):
+cdef inline int book_leave_line(State s, Reservations b, Waitlist w, int64_t j) except -1:
     """Take a job out of its queue."""
     cdef int64_t found
     cdef int64_t q = s.job_classes[s.jobs[j].job_class].queue
@@ -32,14 +32,14 @@ cdef inline void book_leave_line(State s, Reservations b, Waitlist w, int64_t j)
         line.first = found if found != NONE else line.high
 
 
-cdef inline void join_line(State s, Reservations b, Waitlist w, int64_t j):
+cdef inline int join_line(State s, Reservations b, Waitlist w, int64_t j) except -1:
     """Put a job, which stands in its queue, among those that wait there."""
     cdef int64_t q = s.job_classes[s.jobs[j].job_class].queue
     join_queue(s, w, j)
     b.lines[q].first = min(b.lines[q].first, s.queues[q].base + w.slot[j])
 
 
-cdef inline void expect(State s, Reservations b, Waitlist w, int64_t j):
+cdef inline int expect(State s, Reservations b, Waitlist w, int64_t j) except -1:
     """Take note of a waiting job that is not planned."""
     cdef JobClass* job_class = &s.job_classes[s.jobs[j].job_class]
     cdef Strip* strip = &b.strips[job_class.domain]
@@ -53,7 +53,7 @@ cdef inline void expect(State s, Reservations b, Waitlist w, int64_t j):
         line.rank = rank
 
 
-cdef inline void book_take_note(State s, Reservations b, Waitlist w, int64_t submitted):
+cdef inline int book_take_note(State s, Reservations b, Waitlist w, int64_t submitted) except -1:
     """Bring the book and the waitlist up to what the instant did; node changes are seen by `count_nodes`."""
     cdef int64_t j
     cdef Globals* g = &s.g[0]

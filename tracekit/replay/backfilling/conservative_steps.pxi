@@ -4,7 +4,7 @@
 # it begins, a binary search of the ends (see `conservative_ends`).
 
 
-cdef inline void begin_steps(Reservations b, Strip* strip, int64_t now):
+cdef inline int begin_steps(Reservations b, Strip* strip, int64_t now) except -1:
     """Let nothing be reserved from now on."""
     strip.steps = 1
     strip.short = 0
@@ -14,7 +14,7 @@ cdef inline void begin_steps(Reservations b, Strip* strip, int64_t now):
     step.free = step.edge = free_at(b, strip, now)
 
 
-cdef inline void move_steps(Reservations b, Strip* strip, int64_t now):
+cdef inline int move_steps(Reservations b, Strip* strip, int64_t now) except -1:
     """Forget the steps that are past."""
     cdef int64_t k
     cdef int64_t base = strip.step_low
@@ -84,7 +84,7 @@ cdef inline int64_t longest(Reservations b, Strip* strip, int64_t gpus, int64_t 
     return best if since == NONE else ANY
 
 
-cdef inline void insert(Reservations b, Strip* strip, int64_t k, int64_t time):
+cdef inline int insert(Reservations b, Strip* strip, int64_t k, int64_t time) except -1:
     """Let a new step, at which nothing changes yet, begin at a time between two steps, or after the last."""
     cdef int64_t i, free
     for i in range(strip.step_low + strip.steps, k, -1):
@@ -116,21 +116,21 @@ cdef inline (int64_t, int64_t) steps_span(Reservations b, Strip* strip, int64_t 
     return first, last + 1
 
 
-cdef inline void add(Reservations b, int64_t first, int64_t last, int64_t gpus):
+cdef inline int add(Reservations b, int64_t first, int64_t last, int64_t gpus) except -1:
     cdef int64_t k
     for k in range(first, last):
         b.steps[k].reserved += gpus
         b.steps[k].free -= gpus
 
 
-cdef inline void steps_reserve(Reservations b, Strip* strip, int64_t time, int64_t length, int64_t gpus):
+cdef inline int steps_reserve(Reservations b, Strip* strip, int64_t time, int64_t length, int64_t gpus) except -1:
     """Reserve GPUs for a while."""
     cdef int64_t first, last
     first, last = steps_span(b, strip, time, time + length)
     add(b, first, last, gpus)
 
 
-cdef inline void fill(Reservations b, Strip* strip, int64_t time, int64_t length, int64_t gpus):
+cdef inline int fill(Reservations b, Strip* strip, int64_t time, int64_t length, int64_t gpus) except -1:
     """Reserve GPUs in the hole that was just found."""
     cdef int64_t first, last
     first, last = strip.begin, strip.end
@@ -143,7 +143,7 @@ cdef inline void fill(Reservations b, Strip* strip, int64_t time, int64_t length
     add(b, first, last, gpus)
 
 
-cdef inline void run_instead(Reservations b, Strip* strip, int64_t length, int64_t gpus):
+cdef inline int run_instead(Reservations b, Strip* strip, int64_t length, int64_t gpus) except -1:
     """Turn a reservation that begins now into a running job, which `conservative_ends` will hold."""
     cdef int64_t _, last, k
     cdef int64_t base = strip.step_low
@@ -154,7 +154,7 @@ cdef inline void run_instead(Reservations b, Strip* strip, int64_t length, int64
         b.steps[k + 1].edge -= gpus
 
 
-cdef inline void steps_put_off(Reservations b, Strip* strip, int64_t since, int64_t length, int64_t gpus):
+cdef inline int steps_put_off(Reservations b, Strip* strip, int64_t since, int64_t length, int64_t gpus) except -1:
     """Let a reservation that began before now begin now; some may then have less than they reserved."""
     cdef int64_t first, last, k
     cdef Step* step
@@ -168,7 +168,7 @@ cdef inline void steps_put_off(Reservations b, Strip* strip, int64_t since, int6
         step.free -= gpus
 
 
-cdef inline void give_up(Reservations b, Strip* strip, int64_t time, int64_t length, int64_t gpus):
+cdef inline int give_up(Reservations b, Strip* strip, int64_t time, int64_t length, int64_t gpus) except -1:
     """Drop a reservation."""
     cdef int64_t first, last, k
     cdef Step* step
@@ -180,7 +180,7 @@ cdef inline void give_up(Reservations b, Strip* strip, int64_t time, int64_t len
         step.free += gpus
 
 
-cdef inline void tidy(Reservations b, Strip* strip):
+cdef inline int tidy(Reservations b, Strip* strip) except -1:
     """Drop the steps at which nothing begins or ends any more."""
     cdef int64_t i
     cdef int64_t base = strip.step_low

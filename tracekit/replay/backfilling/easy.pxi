@@ -25,7 +25,7 @@ cdef inline bint easy_begin(State s, Key key, State m, Forecast f, Waitlist w, i
     return True
 
 
-cdef inline void easy_reopen(Queue[::1] queues, Domain* domain):
+cdef inline int easy_reopen(Queue[::1] queues, Domain* domain) except -1:
     """Look again at queues whose jobs would have delayed the head; at all of them where GPUs came free."""
     cdef int64_t q
     for q in range(domain.queue_low, domain.queue_high):
@@ -70,7 +70,7 @@ cdef inline int64_t easy_next(State s, State m, Forecast f, Waitlist w, int64_t 
     return best
 
 
-cdef inline void easy_pass(State s, Key key, State m, Forecast f, Waitlist w, int64_t d):
+cdef inline int easy_pass(State s, Key key, State m, Forecast f, Waitlist w, int64_t d) except -1:
     """Start jobs from the head of the queue until one has to wait, and then those that may pass it.
 
     One loop for both, so that what starts a job is compiled into it once.
@@ -96,7 +96,7 @@ cdef inline void easy_pass(State s, Key key, State m, Forecast f, Waitlist w, in
         else:
             q = first_queue(s, True, domain.queue_low, domain.queue_high)
             if q == NONE:
-                return
+                return 0
             j = s.waiting[s.queues[q].base].job
             if s.queues[q].blocked == NO_PLACE:
                 waits = True
@@ -117,7 +117,7 @@ cdef inline void easy_pass(State s, Key key, State m, Forecast f, Waitlist w, in
         easy_reopen(s.queues, domain)
 
 
-cdef inline void easy_take_note(State s, State m, Forecast f, Waitlist w, int64_t submitted, int64_t change):
+cdef inline int easy_take_note(State s, State m, Forecast f, Waitlist w, int64_t submitted, int64_t change) except -1:
     """Bring forecast and waitlist up to what the instant did."""
     cdef int64_t j, d, i
     cdef Globals* g = &s.g[0]

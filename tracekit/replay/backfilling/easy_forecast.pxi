@@ -8,7 +8,7 @@ cpdef enum:
     HOPELESS = 3
 
 
-cdef inline void shift(State s, State m, int64_t j, int64_t d, int64_t sign):
+cdef inline int shift(State s, State m, int64_t j, int64_t d, int64_t sign) except -1:
     """Take (sign 1) or free (sign -1) on the map what a running job holds."""
     cdef int64_t link
     cdef Globals* g = &m.g[0]
@@ -21,17 +21,17 @@ cdef inline void shift(State s, State m, int64_t j, int64_t d, int64_t sign):
             link = s.allocations[link].next
 
 
-cdef inline void unaim(State s, State m, Forecast f, int64_t d):
+cdef inline int unaim(State s, State m, Forecast f, int64_t d) except -1:
     """Free the place on the map of the job that was aimed for."""
     cdef Aspect* aspect = &f.aspects[d]
     aspect.state = UNSURE
     if aspect.reserved == 0:
-        return
+        return 0
     cdef Globals* g = &m.g[0]
     aspect.reserved = 0
     if g.by_count:
         m.domains[d].free += s.jobs[aspect.head].gpus
-        return
+        return 0
     cdef Job* row = &m.jobs[d]
     take_allocation(m, row.allocation, -1)
     drop_allocation(m, row)
@@ -55,7 +55,7 @@ cdef inline bint forecast_reserve(State s, State m, Forecast f, int64_t d, int64
     return True
 
 
-cdef inline void forecast_enter(State s, State m, Forecast f, int64_t d, int64_t j):
+cdef inline int forecast_enter(State s, State m, Forecast f, int64_t d, int64_t j) except -1:
     """Put a running job into the heap where it belongs by its believed end."""
     cdef Aspect* aspect = &f.aspects[d]
     if f.end[j] <= aspect.until:
@@ -67,14 +67,14 @@ cdef inline void forecast_enter(State s, State m, Forecast f, int64_t d, int64_t
         shift(s, m, j, d, 1)
 
 
-cdef inline void await(State s, Forecast f, int64_t j):
+cdef inline int await(State s, Forecast f, int64_t j) except -1:
     """Remember a job that will outlive what is believed of it."""
     if s.events[s.event_at[j]].key >> 2 > f.end[j]:
         heap_push(f.heaps, f.late_at, f.facts[0].base, f.facts[0].late, f.end[j], j)
         f.facts[0].late += 1
 
 
-cdef inline void run_on(State s, State m, Forecast f, int64_t d, int64_t j):
+cdef inline int run_on(State s, State m, Forecast f, int64_t d, int64_t j) except -1:
     """Take note of a job that was just started."""
     cdef Aspect* aspect = &f.aspects[d]
     f.end[j] = s.g[0].now + believed_length(&s.jobs[j], f.facts[0].exact)
@@ -84,7 +84,7 @@ cdef inline void run_on(State s, State m, Forecast f, int64_t d, int64_t j):
         aspect.state = REPLACE
 
 
-cdef inline void forecast_forget(State s, State m, Forecast f, int64_t d, int64_t j):
+cdef inline int forecast_forget(State s, State m, Forecast f, int64_t d, int64_t j) except -1:
     """Take note of a job that ended, whose allocation is still there."""
     cdef Aspect* aspect = &f.aspects[d]
     if f.end[j] <= aspect.until:
@@ -103,7 +103,7 @@ cdef inline void forecast_forget(State s, State m, Forecast f, int64_t d, int64_
         f.facts[0].late -= 1
 
 
-cdef inline void forecast_outlived(State s, State m, Forecast f):
+cdef inline int forecast_outlived(State s, State m, Forecast f) except -1:
     """Double the estimates of running jobs that should have ended."""
     cdef int64_t j, d, length, end
     cdef Aspect* aspect
@@ -132,12 +132,12 @@ cdef inline void forecast_outlived(State s, State m, Forecast f):
         await(s, f, j)
 
 
-cdef inline void change_node(State s, State m, Forecast f, int64_t index, int64_t up):
+cdef inline int change_node(State s, State m, Forecast f, int64_t index, int64_t up) except -1:
     """Let a node of the map join or leave."""
     cdef Globals* g = &m.g[0]
     cdef Node* node = &m.nodes[index]
     if up == node.up:
-        return
+        return 0
     cdef int64_t d = m.groups[node.group].domain
     unaim(s, m, f, d)
     if g.by_count:
@@ -149,7 +149,7 @@ cdef inline void change_node(State s, State m, Forecast f, int64_t index, int64_
         node_leaves(m, index)
 
 
-cdef inline void go_forward(State s, State m, Forecast f, int64_t d):
+cdef inline int go_forward(State s, State m, Forecast f, int64_t d) except -1:
     """Move the moment to the next believed end; there is one."""
     cdef int64_t j
     cdef Aspect* aspect = &f.aspects[d]
@@ -163,7 +163,7 @@ cdef inline void go_forward(State s, State m, Forecast f, int64_t d):
         shift(s, m, j, d, -1)
 
 
-cdef inline void go_back(State s, State m, Forecast f, int64_t d):
+cdef inline int go_back(State s, State m, Forecast f, int64_t d) except -1:
     """Move the moment to the believed end before the present one; there is a job released."""
     cdef int64_t j
     cdef Aspect* aspect = &f.aspects[d]
@@ -178,7 +178,7 @@ cdef inline void go_back(State s, State m, Forecast f, int64_t d):
     aspect.until = -f.heaps[aspect.low].key if aspect.released > 0 else NONE
 
 
-cdef inline void aim(State s, State m, Forecast f, int64_t d, int64_t h):
+cdef inline int aim(State s, State m, Forecast f, int64_t d, int64_t h) except -1:
     """Find the first moment at which job h, which cannot start now, can, and reserve its place there.
 
     From the present moment back as long as there is room, and if there was none, forward until there is.

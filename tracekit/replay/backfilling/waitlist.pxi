@@ -16,7 +16,7 @@ def keys(State s, Key key, int64_t[::1] keys):
         keys[j] = key_now(s, key, &s.jobs[j])
 
 
-cdef inline void put(Waitlist w, int64_t place, int64_t value):
+cdef inline int put(Waitlist w, int64_t place, int64_t value) except -1:
     cdef int64_t k, above, low, i
     cdef int64_t before = w.least[place]
     w.least[place] = value
@@ -37,7 +37,7 @@ cdef inline void put(Waitlist w, int64_t place, int64_t value):
         w.least[above] = value
 
 
-cdef inline void join_queue(State s, Waitlist w, int64_t j):
+cdef inline int join_queue(State s, Waitlist w, int64_t j) except -1:
     """Note a job that has been put into its queue."""
     cdef Queue* queue = &s.queues[s.job_classes[s.jobs[j].job_class].queue]
     put(w, queue.base + w.slot[j], s.jobs[j].estimate)
@@ -45,13 +45,13 @@ cdef inline void join_queue(State s, Waitlist w, int64_t j):
         queue.blocked = OPEN
 
 
-cdef inline void leave_queue(State s, Waitlist w, int64_t j):
+cdef inline int leave_queue(State s, Waitlist w, int64_t j) except -1:
     """Take a job out of its queue."""
     dequeue(s, j)
     put(w, s.queues[s.job_classes[s.jobs[j].job_class].queue].base + w.slot[j], NEVER)
 
 
-cdef inline void relax(State s, Waitlist w, int64_t j):
+cdef inline int relax(State s, Waitlist w, int64_t j) except -1:
     """Let a job whose patience ended wait for GPUs farther apart."""
     leave_queue(s, w, j)
     s.jobs[j].job_class = s.job_classes[s.jobs[j].job_class].relaxed

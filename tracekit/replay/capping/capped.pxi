@@ -10,7 +10,7 @@ cdef enum:
 cdef int64_t _MOST_MW = 1 << 40
 
 
-cdef inline void book(Meter p, Globals* g):
+cdef inline int book(Meter p, Globals* g) except -1:
     """Add the time since the last look at the power that held.
 
     The energy on top of the idle power is a whole number of mWh and a part of one [mW * ms]. Whole hours go straight to
@@ -37,7 +37,7 @@ cdef inline void book(Meter p, Globals* g):
         m.slowed_at_end = m.slowed
 
 
-cdef inline void count_jobs(State s, Meter p):
+cdef inline int count_jobs(State s, Meter p) except -1:
     """Take jobs that ended in this instant off the sums, and add those that started."""
     cdef int64_t j, last
     cdef Globals* g = &s.g[0]
@@ -76,7 +76,7 @@ cdef inline int64_t idle_power(State s, Meter p):
     return m.present + max(g.busy + g.free - m.there, 0) * m.mean
 
 
-cdef inline void keep_cap(State s, Meter p):
+cdef inline int keep_cap(State s, Meter p) except -1:
     """Choose the highest clock at which the cap is kept, the lowest if none does, and let all running jobs have it."""
     cdef int64_t i, j
     cdef Globals* g = &s.g[0]
@@ -92,7 +92,7 @@ cdef inline void keep_cap(State s, Meter p):
     m.level = level
     m.total = idle + level
     if step == m.step:
-        return
+        return 0
     m.step = step
     m.changes += 1
     g.speed = p.speed[step]

@@ -45,13 +45,13 @@ cdef inline int64_t best(uint64_t starts, uint64_t soft, int64_t level):
     return best
 
 
-cdef inline void cells_enter(Group* chain, uint64_t[::1] bits, uint64_t[::1] tops, int64_t row, int64_t bit):
+cdef inline int cells_enter(Group* chain, uint64_t[::1] bits, uint64_t[::1] tops, int64_t row, int64_t bit) except -1:
     cdef int64_t word = bit >> 6
     bits[chain.bits + row * chain.words + word] |= ONE << <uint64_t>(bit & 63)
     tops[chain.tops + row * chain.summary + (word >> 6)] |= ONE << <uint64_t>(word & 63)
 
 
-cdef inline void cells_leave(Group* chain, uint64_t[::1] bits, uint64_t[::1] tops, int64_t row, int64_t bit):
+cdef inline int cells_leave(Group* chain, uint64_t[::1] bits, uint64_t[::1] tops, int64_t row, int64_t bit) except -1:
     cdef int64_t word = bit >> 6
     cdef int64_t at = chain.bits + row * chain.words + word
     bits[at] &= ~(ONE << <uint64_t>(bit & 63))
@@ -59,7 +59,7 @@ cdef inline void cells_leave(Group* chain, uint64_t[::1] bits, uint64_t[::1] top
         tops[chain.tops + row * chain.summary + (word >> 6)] &= ~(ONE << <uint64_t>(word & 63))
 
 
-cdef inline void changed(Hosts h, int64_t node):
+cdef inline int changed(Hosts h, int64_t node) except -1:
     """Note that the blocks of a node are other ones, or are used otherwise."""
     if h.hosts[node].changed == 0:
         h.hosts[node].changed = 1
@@ -67,7 +67,7 @@ cdef inline void changed(Hosts h, int64_t node):
         h.c[0].changed += 1
 
 
-cdef inline void cells_reopen(State s, State o, int64_t index, uint64_t bound):
+cdef inline int cells_reopen(State s, State o, int64_t index, uint64_t bound) except -1:
     """Enter a node into the index of GPUs that nobody uses and that are outside bound cells."""
     cdef Node* node = &o.nodes[index]
     if node.up:
@@ -78,7 +78,7 @@ cdef inline void cells_reopen(State s, State o, int64_t index, uint64_t bound):
         node_joins(o, index)
 
 
-cdef inline void enter_rows(Hosts h, int64_t node):
+cdef inline int enter_rows(Hosts h, int64_t node) except -1:
     """Enter a node into the rows of its free blocks."""
     cdef int64_t level, row, old
     cdef uint64_t larger, found
@@ -103,7 +103,7 @@ cdef inline void enter_rows(Hosts h, int64_t node):
         starts = larger
 
 
-cdef inline void cells_refresh(State s, State o, Hosts h):
+cdef inline int cells_refresh(State s, State o, Hosts h) except -1:
     """Enter the nodes that changed into the rows of their free blocks, and into those of `o`."""
     cdef int64_t i
     cdef CellBook* c = &h.c[0]
@@ -165,7 +165,7 @@ cdef inline bint bind(Hosts h, int64_t index):
     return True
 
 
-cdef inline void unbind(Hosts h, int64_t index):
+cdef inline int unbind(Hosts h, int64_t index) except -1:
     """Give the block of a private cell back."""
     cdef Cell* cell = &h.cells[index]
     h.hosts[cell.node].bound &= ~span(cell.gpu, 1 << cell.level)

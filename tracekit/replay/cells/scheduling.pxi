@@ -11,19 +11,19 @@
 # no new job until the node is back or the cell, idle, is bound elsewhere.
 
 
-cdef inline void cells_unblock(State s, int64_t low, int64_t high):
+cdef inline int cells_unblock(State s, int64_t low, int64_t high) except -1:
     cdef int64_t q
     for q in range(low, high):
         s.queues[q].blocked = 0
 
 
-cdef inline void see_nodes(State s, State v, Hosts h):
+cdef inline int see_nodes(State s, State v, Hosts h) except -1:
     """Learn which nodes joined and left; every job may be tried again."""
     cdef int64_t node, index
     cdef bint here
     cdef CellBook* c = &h.c[0]
     if c.seen == s.g[0].change:
-        return
+        return 0
     c.seen = s.g[0].change
     for node in range(len(h.hosts)):
         if h.hosts[node].up != s.nodes[node].up:
@@ -38,7 +38,7 @@ cdef inline void see_nodes(State s, State v, Hosts h):
     cells_unblock(s, 0, len(s.queues))
 
 
-cdef inline void own(State s, Hosts h, int64_t j, int64_t owner):
+cdef inline int own(State s, Hosts h, int64_t j, int64_t owner) except -1:
     """Note that a job without cells takes its GPUs (owner is the job), or leaves them (NONE)."""
     cdef Allocation* allocation
     cdef Host* host
@@ -54,7 +54,7 @@ cdef inline void own(State s, Hosts h, int64_t j, int64_t owner):
         link = allocation.next
 
 
-cdef inline void leave_cells(State v, Hosts h, Job* job, int64_t j):
+cdef inline int leave_cells(State v, Hosts h, Job* job, int64_t j) except -1:
     """Free what a job holds of its private cells, and unbind those that are idle then."""
     cdef int64_t index
     cdef int64_t link = h.chain[j]
@@ -71,7 +71,7 @@ cdef inline void leave_cells(State v, Hosts h, Job* job, int64_t j):
     h.chain[j] = NONE
 
 
-cdef inline void book_ends(State s, State v, Hosts h):
+cdef inline int book_ends(State s, State v, Hosts h) except -1:
     """Free the cells of the jobs that ended in this instant."""
     cdef int64_t j, vc
     cdef Job* job
@@ -92,7 +92,7 @@ cdef inline void book_ends(State s, State v, Hosts h):
             cells_unblock(s, h.tried[vc, 0], h.tried[vc, 1])
 
 
-cdef inline void cells_evict(State s, Hosts h, Key key, int64_t j):
+cdef inline int cells_evict(State s, Hosts h, Key key, int64_t j) except -1:
     """Stop a job without cells; it waits again, and may start elsewhere in this pass."""
     cdef Job* job = &s.jobs[j]
     own(s, h, j, NONE)
@@ -194,7 +194,7 @@ cdef inline int64_t place_outside(State s, State o, Hosts h, int64_t j):
     return nodes
 
 
-cdef inline void cells_settle_evictions(State s, Hosts h):
+cdef inline int cells_settle_evictions(State s, Hosts h) except -1:
     """Book the jobs that were evicted in this pass and did not start again."""
     cdef int64_t i
     cdef Job* job
@@ -208,7 +208,7 @@ cdef inline void cells_settle_evictions(State s, Hosts h):
     c.evicted = 0
 
 
-cdef inline void cell_pass(State s, State v, State o, Hosts h, Key key, int64_t d):
+cdef inline int cell_pass(State s, State v, State o, Hosts h, Key key, int64_t d) except -1:
     """Start what can start in a domain: first jobs with cells, then the others."""
     cdef int64_t low, high, outside, q, j, nodes
     cdef Queue* queue

@@ -7,7 +7,7 @@
 # It holds all GPUs of its blocks; `spare` of the job counts those that it did not ask for.
 
 
-cdef inline void hold_block(State s, Job* job, int64_t node, int64_t gpu, int64_t gpus):
+cdef inline int hold_block(State s, Job* job, int64_t node, int64_t gpu, int64_t gpus) except -1:
     """Take a block of a node for a job."""
     cdef Allocation* allocation = add_allocation(s, job, node, gpus)
     allocation.gpu = gpu

@@ -13,11 +13,11 @@ cpdef enum:
     REJECT = 9
 
 
-cdef inline void log_row(State s, int64_t kind, int64_t job, int64_t node, int64_t value):
+cdef inline int log_row(State s, int64_t kind, int64_t job, int64_t node, int64_t value) except -1:
     """Write a row where a log is wanted; count it even when the log is full, so that the caller can make a larger."""
     cdef Globals* g = &s.g[0]
     if g.log_on == 0:
-        return
+        return 0
     cdef LogRow* row
     if g.log_size < len(s.log):
         row = &s.log[g.log_size]
@@ -30,19 +30,19 @@ cdef inline void log_row(State s, int64_t kind, int64_t job, int64_t node, int64
     g.log_size += 1
 
 
-cdef inline void log_gpu(State s, int64_t job, int64_t node, int64_t gpu, int64_t milli):
+cdef inline int log_gpu(State s, int64_t job, int64_t node, int64_t gpu, int64_t milli) except -1:
     """Write what a job takes of one GPU, named by its index in the node."""
     log_row(s, TAKE, job, node, milli)
     if s.g[0].log_on and s.g[0].log_size <= len(s.log):
         s.log[s.g[0].log_size - 1].gpu = gpu
 
 
-cdef inline void log_start(State s, int64_t j, Job* job):
+cdef inline int log_start(State s, int64_t j, Job* job) except -1:
     """Write a start and what the job takes."""
     cdef int64_t gpu
     cdef Allocation* allocation
     if s.g[0].log_on == 0:
-        return
+        return 0
     log_row(s, START, j, NONE, job.rate)
     if job.allocation == NONE:
         log_row(s, TAKE, j, NONE, <int64_t>job.gpus * 1000)
@@ -57,14 +57,14 @@ cdef inline void log_start(State s, int64_t j, Job* job):
         link = allocation.next
 
 
-cdef inline void forgive_stop(State s, Job* job):
+cdef inline int forgive_stop(State s, Job* job) except -1:
     """Note that a job evicted in this pass is back where it was: its stop, row `evicted` - 1, charges nothing."""
     if s.g[0].log_on and job.evicted <= len(s.log):
         s.log[job.evicted - 1].value = 0
     job.evicted = 0
 
 
-cdef inline void sample(State s, int64_t until):
+cdef inline int sample(State s, int64_t until) except -1:
     """Note the state at every sampling time before `until`; a full table keeps every second row and steps wider."""
     cdef int64_t i
     cdef Sample* row

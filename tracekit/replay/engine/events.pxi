@@ -4,7 +4,7 @@
 # follows it (`list_pass`, and those of the other mechanisms).
 
 
-cdef inline void touch(State s, int64_t d, int64_t freed):
+cdef inline int touch(State s, int64_t d, int64_t freed) except -1:
     """Ask for a pass over a domain; `freed` says that jobs which could not start may start now."""
     cdef int64_t place
     cdef Globals* g = &s.g[0]
@@ -20,13 +20,13 @@ cdef inline void touch(State s, int64_t d, int64_t freed):
         g.touched += 1
 
 
-cdef inline void enqueue(State s, int64_t j, int64_t key):
+cdef inline int enqueue(State s, int64_t j, int64_t key) except -1:
     """Let a job wait with a key. Becoming the first of its queue makes the queue worth trying."""
     cdef Entry* entry
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     if g.planned:
-        return
+        return 0
     job.key = key
     cdef Queue* queue = &s.queues[s.job_classes[job.job_class].queue]
     if g.ring:
@@ -42,7 +42,7 @@ cdef inline void enqueue(State s, int64_t j, int64_t key):
     queue.size += 1
 
 
-cdef inline void dequeue(State s, int64_t j):
+cdef inline int dequeue(State s, int64_t j) except -1:
     """Take a waiting job out of its queue; where queues are rings it is the first."""
     cdef Globals* g = &s.g[0]
     cdef Queue* queue = &s.queues[s.job_classes[s.jobs[j].job_class].queue]
@@ -53,7 +53,7 @@ cdef inline void dequeue(State s, int64_t j):
     queue.size -= 1
 
 
-cdef inline void eviction_push(State s, int64_t j, int64_t d, int64_t key):
+cdef inline int eviction_push(State s, int64_t j, int64_t d, int64_t key) except -1:
     """Enter a running job among those that may be evicted."""
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
@@ -63,7 +63,7 @@ cdef inline void eviction_push(State s, int64_t j, int64_t d, int64_t key):
     eviction_push_again(s, j, domain)
 
 
-cdef inline void eviction_push_again(State s, int64_t j, Domain* domain):
+cdef inline int eviction_push_again(State s, int64_t j, Domain* domain) except -1:
     """Enter a running job, by the key it has, among those that may be evicted."""
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
@@ -75,7 +75,7 @@ cdef inline void eviction_push_again(State s, int64_t j, Domain* domain):
         link = s.allocations[link].next
 
 
-cdef inline void eviction_remove(State s, int64_t j, int64_t d):
+cdef inline int eviction_remove(State s, int64_t j, int64_t d) except -1:
     """Take a running job out of those that may be evicted."""
     cdef Globals* g = &s.g[0]
     cdef Domain* domain = &s.domains[d]
@@ -87,7 +87,7 @@ cdef inline void eviction_remove(State s, int64_t j, int64_t d):
         link = s.allocations[link].next
 
 
-cdef inline void drop_allocation(State s, Job* job):
+cdef inline int drop_allocation(State s, Job* job) except -1:
     """Forget the allocation of a job, without touching nodes."""
     cdef int64_t link
     cdef Globals* g = &s.g[0]
@@ -98,7 +98,7 @@ cdef inline void drop_allocation(State s, Job* job):
         g.unused_allocation = link
 
 
-cdef inline void release(State s, Job* job, int64_t d):
+cdef inline int release(State s, Job* job, int64_t d) except -1:
     """Free a job's GPUs; its allocation stays on record."""
     cdef Globals* g = &s.g[0]
     if g.by_count:
@@ -123,7 +123,7 @@ cdef inline int64_t pace_on(State s, int64_t gpus, Group* group, int64_t nodes):
     return pace
 
 
-cdef inline void start(State s, Key key, int64_t j, int64_t nodes, int64_t rate):
+cdef inline int start(State s, Key key, int64_t j, int64_t nodes, int64_t rate) except -1:
     """Run a waiting job, out of its queue, on the GPUs that it was just given.
 
     `rate` is its speed on them by the policy's choice [ppm]; their model and how far they are spread come on top.
@@ -148,7 +148,7 @@ cdef inline void start(State s, Key key, int64_t j, int64_t nodes, int64_t rate)
     log_start(s, j, job)
 
 
-cdef inline void suspend(State s, Key key, int64_t j):
+cdef inline int suspend(State s, Key key, int64_t j) except -1:
     """Put a running job, whose GPUs are freed and which is out of the eviction queue, back among the waiting."""
     cdef int64_t patience
     cdef Globals* g = &s.g[0]
@@ -173,24 +173,24 @@ cdef inline void suspend(State s, Key key, int64_t j):
     enqueue(s, j, key_now(s, key, job))
 
 
-cdef inline void loosen(State s, Job* job, int64_t d):
+cdef inline int loosen(State s, Job* job, int64_t d) except -1:
     """Ask for a pass over a domain because a job ended, or fell in rank, on its nodes."""
     cdef Globals* g = &s.g[0]
     cdef int64_t link = job.allocation
     if not g.listed or link == NONE:
         touch(s, d, 1)
-        return
+        return 0
     while link != NONE:
         if g.loosened == len(s.loosened):
             touch(s, d, 1)
-            return
+            return 0
         s.loosened[g.loosened] = s.allocations[link].node
         g.loosened += 1
         link = s.allocations[link].next
     touch(s, d, 0)
 
 
-cdef inline void note_end(State s, int64_t j):
+cdef inline int note_end(State s, int64_t j) except -1:
     """Record that a job ends now."""
     cdef Globals* g = &s.g[0]
     s.jobs[j].status = DONE
@@ -203,14 +203,14 @@ cdef inline void note_end(State s, int64_t j):
     log_row(s, FINISH, j, NONE, 0)
 
 
-cdef inline void end_job(State s, int64_t j):
+cdef inline int end_job(State s, int64_t j) except -1:
     """End a running job; its GPUs are the caller's to free."""
     settle(&s.jobs[j], s.g[0].now)
     s.g[0].events += 1
     note_end(s, j)
 
 
-cdef inline void finish(State s, int64_t j):
+cdef inline int finish(State s, int64_t j) except -1:
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     cdef int64_t d = s.job_classes[job.job_class].domain
@@ -226,7 +226,7 @@ cdef inline void finish(State s, int64_t j):
         g.ended = j
 
 
-cdef inline void submit(State s, Key key, int64_t j):
+cdef inline int submit(State s, Key key, int64_t j) except -1:
     """Let a job wait, or reject it."""
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
@@ -235,7 +235,7 @@ cdef inline void submit(State s, Key key, int64_t j):
     if job.never:
         job.status = REJECTED
         log_row(s, REJECT, j, NONE, 0)
-        return
+        return 0
     job.status = WAITING
     job.stopped = g.now
     g.pending += 1
@@ -249,7 +249,7 @@ cdef inline void submit(State s, Key key, int64_t j):
     touch(s, s.job_classes[job.job_class].domain, 0)
 
 
-cdef inline void timer(State s, Key key, int64_t j):
+cdef inline int timer(State s, Key key, int64_t j) except -1:
     """End a waiting job's patience, or raise a running job's level."""
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
@@ -259,7 +259,7 @@ cdef inline void timer(State s, Key key, int64_t j):
         job.stopped = g.rung
         g.rung = j
         touch(s, d, 0)
-        return
+        return 0
     if job.status == WAITING:
         dequeue(s, j)
         if g.promote > 0:
@@ -270,7 +270,7 @@ cdef inline void timer(State s, Key key, int64_t j):
             job.job_class = s.job_classes[job.job_class].relaxed
             enqueue(s, j, job.key)
         touch(s, d, 0)
-        return
+        return 0
     settle(job, g.now)
     while job.level < g.levels and job.attained - job.base >= s.thresholds[job.level]:
         job.level += 1
@@ -281,7 +281,7 @@ cdef inline void timer(State s, Key key, int64_t j):
     loosen(s, job, d)
 
 
-cdef inline void change_nodes(State s, int64_t now):
+cdef inline int change_nodes(State s, int64_t now) except -1:
     cdef Change* change
     cdef int64_t d, sign
     cdef Globals* g = &s.g[0]
@@ -305,7 +305,7 @@ cdef inline void change_nodes(State s, int64_t now):
             node_leaves(s, change.node)
 
 
-cdef inline void stall(State s):
+cdef inline int stall(State s) except -1:
     """Let every running job of an evicting policy lose time anew, `value` ms of it, as some simulators charge it."""
     cdef int64_t d, i, j
     cdef Domain* domain
@@ -319,7 +319,7 @@ cdef inline void stall(State s):
             schedule_event(s, j)
 
 
-cdef inline void advance(State s, int64_t now):
+cdef inline int advance(State s, int64_t now) except -1:
     """Move the clock; sums and samples hold the state that was."""
     cdef Globals* g = &s.g[0]
     cdef int64_t elapsed = now - g.now

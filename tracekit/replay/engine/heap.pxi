@@ -4,7 +4,7 @@
 # jobs that are in the heap. Ties go to the smaller job.
 
 
-cdef inline void rise(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t place, int64_t key, int64_t job):
+cdef inline int rise(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t place, int64_t key, int64_t job) except -1:
     cdef int64_t parent
     cdef Entry* above
     while place > 0:
@@ -21,9 +21,9 @@ cdef inline void rise(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t pl
     at[job] = place
 
 
-cdef inline void sink(
+cdef inline int sink(
     Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t size, int64_t place, int64_t key, int64_t job
-):
+) except -1:
     cdef int64_t child
     cdef Entry* below
     cdef Entry* other
@@ -48,12 +48,14 @@ cdef inline void sink(
     at[job] = place
 
 
-cdef inline void heap_push(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t size, int64_t key, int64_t job):
+cdef inline int heap_push(
+    Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t size, int64_t key, int64_t job
+) except -1:
     """Add a job to a heap that has `size` entries; the caller counts it."""
     rise(heap, at, base, size, key, job)
 
 
-cdef inline void heap_pop(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t size):
+cdef inline int heap_pop(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t size) except -1:
     """Take the first entry off a heap of `size` entries, at least one; the caller counts it."""
     cdef Entry* last
     at[heap[base].job] = -1
@@ -62,19 +64,19 @@ cdef inline void heap_pop(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_
         sink(heap, at, base, size - 1, 0, last.key, last.job)
 
 
-cdef inline void heap_remove(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t size, int64_t job):
+cdef inline int heap_remove(Entry[::1] heap, int32_t[::1] at, int64_t base, int64_t size, int64_t job) except -1:
     """Take a job off a heap of `size` entries in which it is; the caller counts it."""
     cdef int64_t key, other
     cdef Entry* above
     cdef int64_t place = at[job]
     at[job] = -1
     if place == size - 1:
-        return
+        return 0
     cdef Entry* last = &heap[base + size - 1]
     key, other = last.key, last.job
     if place > 0:
         above = &heap[base + ((place - 1) >> 1)]
         if key < above.key or (key == above.key and other < above.job):
             rise(heap, at, base, place, key, other)
-            return
+            return 0
     sink(heap, at, base, size - 1, place, key, other)

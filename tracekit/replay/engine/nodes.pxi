@@ -11,23 +11,23 @@
 # link of a job\'s allocation then is one GPU, which is busy while any job has it.
 
 
-cdef inline void enter(State s, Node* node):
+cdef inline int enter(State s, Node* node) except -1:
     """Enter a node into the rows of what it has free."""
     cdef Group* group = &s.groups[node.group]
     if s.g[0].blocks:
         enter_blocks(s, group, node)
-        return
+        return 0
     cdef int64_t word = node.bit >> 6
     s.bits[group.bits + node.free * group.words + word] |= ONE << (node.bit & 63)
     s.tops[group.tops + node.free * group.summary + (word >> 6)] |= ONE << (word & 63)
 
 
-cdef inline void leave(State s, Node* node):
+cdef inline int leave(State s, Node* node) except -1:
     """Take a node out of the rows of what it has free."""
     cdef Group* group = &s.groups[node.group]
     if s.g[0].blocks:
         leave_blocks(s, group, node)
-        return
+        return 0
     cdef int64_t word = node.bit >> 6
     cdef int64_t at = group.bits + node.free * group.words + word
     s.bits[at] &= ~(ONE << (node.bit & 63))
@@ -35,7 +35,7 @@ cdef inline void leave(State s, Node* node):
         s.tops[group.tops + node.free * group.summary + (word >> 6)] &= ~(ONE << (word & 63))
 
 
-cdef void enter_blocks(State s, Group* group, Node* node):
+cdef int enter_blocks(State s, Group* group, Node* node) except -1:
     cdef int64_t level, row
     cdef int64_t word = node.bit >> 6
     node.blocks = free_levels(node.busy, node.gpus)
@@ -48,7 +48,7 @@ cdef void enter_blocks(State s, Group* group, Node* node):
             s.tops[group.tops + row * group.summary + (word >> 6)] |= ONE << (word & 63)
 
 
-cdef void leave_blocks(State s, Group* group, Node* node):
+cdef int leave_blocks(State s, Group* group, Node* node) except -1:
     cdef int64_t level, row, at
     cdef int64_t word = node.bit >> 6
     for level in range(WHOLE + 1):
@@ -71,7 +71,7 @@ cdef inline int64_t first_with(State s, Group* group, int64_t free):
     return NONE
 
 
-cdef inline void take_gpus(State s, int64_t index, int64_t gpus):
+cdef inline int take_gpus(State s, int64_t index, int64_t gpus) except -1:
     """Take GPUs that a node has free, or free -`gpus` of it.
 
     On a node that left, only an allocation that is put back takes any, and what is freed only comes back with the node.
@@ -81,7 +81,7 @@ cdef inline void take_gpus(State s, int64_t index, int64_t gpus):
     g.busy += gpus
     if node.up == 0:
         node.free -= gpus
-        return
+        return 0
     leave(s, node)
     if node.free == node.gpus:
         g.fragmented += node.free
@@ -94,7 +94,7 @@ cdef inline void take_gpus(State s, int64_t index, int64_t gpus):
     enter(s, node)
 
 
-cdef inline void node_joins(State s, int64_t index):
+cdef inline int node_joins(State s, int64_t index) except -1:
     """Put a node into the index."""
     cdef Globals* g = &s.g[0]
     cdef Node* node = &s.nodes[index]
@@ -106,7 +106,7 @@ cdef inline void node_joins(State s, int64_t index):
     enter(s, node)
 
 
-cdef inline void node_leaves(State s, int64_t index):
+cdef inline int node_leaves(State s, int64_t index) except -1:
     """Take a node out of the index; the jobs on it run on."""
     cdef Globals* g = &s.g[0]
     cdef Node* node = &s.nodes[index]
@@ -118,7 +118,7 @@ cdef inline void node_leaves(State s, int64_t index):
     s.domains[s.groups[node.group].domain].free -= node.free
 
 
-cdef inline void enlist(State s, int64_t link, int64_t job, int64_t key):
+cdef inline int enlist(State s, int64_t link, int64_t job, int64_t key) except -1:
     """Enter a link of a running job's allocation among those of its node, by rank: the last in rank first."""
     cdef Allocation* allocation = &s.allocations[link]
     allocation.job = job
@@ -140,7 +140,7 @@ cdef inline void enlist(State s, int64_t link, int64_t job, int64_t key):
         s.allocations[after].before = link
 
 
-cdef inline void delist(State s, int64_t link):
+cdef inline int delist(State s, int64_t link) except -1:
     """Take a link out of the jobs of its node."""
     cdef Allocation* allocation = &s.allocations[link]
     if allocation.before == NONE:
@@ -168,14 +168,14 @@ cdef inline bint allocation_fits(State s, int64_t first):
     return True
 
 
-cdef inline void take_block(State s, Allocation* allocation, int64_t sign):
+cdef inline int take_block(State s, Allocation* allocation, int64_t sign) except -1:
     """Take (sign 1) or free (sign -1) what one link names."""
     if s.g[0].blocks:
         s.nodes[allocation.node].busy ^= span(allocation.gpu, allocation.gpus)
     take_gpus(s, allocation.node, sign * allocation.gpus)
 
 
-cdef inline void take_seat(State s, int64_t node, int64_t gpu, int64_t sign):
+cdef inline int take_seat(State s, int64_t node, int64_t gpu, int64_t sign) except -1:
     """Let a job join (sign 1) or leave (sign -1) a GPU that jobs may share."""
     cdef Allocation* cell = &s.allocations[s.nodes[node].seat + gpu]
     if cell.gpus == (0 if sign > 0 else 1):
@@ -183,7 +183,7 @@ cdef inline void take_seat(State s, int64_t node, int64_t gpu, int64_t sign):
     cell.gpus += sign
 
 
-cdef inline void take_allocation(State s, int64_t first, int64_t sign):
+cdef inline int take_allocation(State s, int64_t first, int64_t sign) except -1:
     """Take (sign 1) or free (sign -1) what an allocation names."""
     cdef Allocation* allocation
     cdef int64_t link = first

@@ -65,7 +65,7 @@ cdef inline int64_t take_again(State s, int64_t j, JobClass* job_class):
     return nodes
 
 
-cdef inline void move(State s, Job* job, int64_t old):
+cdef inline int move(State s, Job* job, int64_t old) except -1:
     """Book that an evicted job, which had the allocation `old`, goes on elsewhere."""
     cdef int64_t fresh = job.allocation
     job.allocation = old
@@ -83,7 +83,7 @@ cdef inline int64_t eviction_last_key(State s, int64_t d):
     return key - g.now if g.drift == DRIFT_TIME else key
 
 
-cdef inline void eviction_sort(State s, Key key, int64_t d):
+cdef inline int eviction_sort(State s, Key key, int64_t d) except -1:
     """Order a domain's running jobs by their keys of this moment."""
     cdef int64_t size, mirrored
     cdef Job* job
@@ -140,7 +140,7 @@ cdef inline int64_t next_victims(State s, int64_t d, int64_t j, JobClass* job_cl
     return gone + 1
 
 
-cdef inline void settle_victims(State s, Key key, int64_t d, int64_t j, int64_t count, bint placed):
+cdef inline int settle_victims(State s, Key key, int64_t d, int64_t j, int64_t count, bint placed) except -1:
     """Evict those of the jobs released for job j that held something on its nodes; the others hold theirs again."""
     cdef int64_t i, victim
     cdef Globals* g = &s.g[0]
@@ -176,7 +176,7 @@ cdef inline bint meet(State s, int64_t first, int64_t second):
     return False
 
 
-cdef inline void hold_again(State s, Job* job, int64_t d):
+cdef inline int hold_again(State s, Job* job, int64_t d) except -1:
     """Give a job that was released just now what it held."""
     cdef Globals* g = &s.g[0]
     if g.by_count:
@@ -187,7 +187,7 @@ cdef inline void hold_again(State s, Job* job, int64_t d):
         take_allocation(s, job.allocation, 1)
 
 
-cdef inline void settle_evictions(State s, Key key):
+cdef inline int settle_evictions(State s, Key key) except -1:
     """Book what the pass did to the jobs it evicted: those that did not start again were preempted."""
     cdef int64_t i, j, cost, moved
     cdef Job* job
@@ -228,7 +228,7 @@ cdef inline bint patience_ended(State s, int64_t low, int64_t high):
     return False
 
 
-cdef inline void unblock_after(State s, int64_t low, int64_t high, int64_t key):
+cdef inline int unblock_after(State s, int64_t low, int64_t high, int64_t key) except -1:
     """Try again what comes after a job that evicted others: they may have held more than it took."""
     cdef int64_t q
     cdef Queue* queue
@@ -251,7 +251,7 @@ cdef inline bint could_host(State s, int64_t j, JobClass* job_class, int64_t ind
     return room == group.largest or (rest > 0 and room >= rest)
 
 
-cdef inline void unblock_where_loose(State s, int64_t d, int64_t low, int64_t high):
+cdef inline int unblock_where_loose(State s, int64_t d, int64_t low, int64_t high) except -1:
     """Try again those queues whose first job could use nodes that became looser, as many as it lacked.
 
     On every other node it has what it had when it was tried, or less.
@@ -274,7 +274,7 @@ cdef inline void unblock_where_loose(State s, int64_t d, int64_t low, int64_t hi
                     break
 
 
-cdef inline void unblock(State s, int64_t d, int64_t low, int64_t high, bint evicts):
+cdef inline int unblock(State s, int64_t d, int64_t low, int64_t high, bint evicts) except -1:
     """Try again the queues of a domain that may have got room since they were blocked."""
     cdef int64_t q
     cdef Globals* g = &s.g[0]
@@ -310,7 +310,7 @@ cdef inline int64_t make_room(State s, Key key, int64_t d, int64_t j):
     return nodes
 
 
-cdef inline void list_pass(State s, Key key, int64_t d, bint evicts):
+cdef inline int list_pass(State s, Key key, int64_t d, bint evicts) except -1:
     """Start what can start in a domain; `evicts` says whether a waiting job may stop running ones."""
     cdef int64_t low, high, q, j, nodes
     cdef Queue* queue

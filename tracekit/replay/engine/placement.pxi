@@ -79,13 +79,13 @@ cdef inline Allocation* add_allocation(State s, Job* job, int64_t node, int64_t 
     return allocation
 
 
-cdef inline void hold_seat(State s, Job* job, int64_t node, int64_t gpu):
+cdef inline int hold_seat(State s, Job* job, int64_t node, int64_t gpu) except -1:
     """Let a job join a GPU, and add that to its allocation."""
     add_allocation(s, job, node, 1).gpu = gpu
     take_seat(s, node, gpu, 1)
 
 
-cdef inline void hold(State s, Job* job, int64_t node, int64_t gpus):
+cdef inline int hold(State s, Job* job, int64_t node, int64_t gpus) except -1:
     """Take GPUs of a node that no job has, the lowest, for a job."""
     if s.g[0].seats:
         hold_seats(s, job, node, gpus)
@@ -94,7 +94,7 @@ cdef inline void hold(State s, Job* job, int64_t node, int64_t gpus):
         take_gpus(s, node, gpus)
 
 
-cdef void hold_seats(State s, Job* job, int64_t node, int64_t gpus):
+cdef int hold_seats(State s, Job* job, int64_t node, int64_t gpus) except -1:
     cdef int64_t gpu
     cdef int64_t first = s.nodes[node].seat
     cdef int64_t left = s.nodes[node].free - gpus

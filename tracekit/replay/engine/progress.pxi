@@ -8,11 +8,11 @@ cdef inline int64_t held(Job* job):
     return job.gpus + job.spare
 
 
-cdef inline void settle(Job* job, int64_t now):
+cdef inline int settle(Job* job, int64_t now) except -1:
     """Book what a running job did since it was last looked at."""
     cdef int64_t elapsed = now - job.since
     if elapsed == 0:
-        return
+        return 0
     job.since = now
     job.ran += elapsed
     job.attained += elapsed * held(job)
@@ -38,7 +38,7 @@ cdef inline int64_t overhead_of(State s, int64_t gpus):
     return s.overheads[min(gpus, len(s.overheads) - 1)]
 
 
-cdef inline void schedule_event(State s, int64_t j):
+cdef inline int schedule_event(State s, int64_t j) except -1:
     """Enter the next event of a running, settled job: its end, or before it the crossing of a threshold."""
     cdef int64_t missing, crossing
     cdef Globals* g = &s.g[0]
@@ -60,7 +60,7 @@ cdef inline void schedule_event(State s, int64_t j):
     g.event_size += 1
 
 
-cdef inline void unschedule_event(State s, int64_t j):
+cdef inline int unschedule_event(State s, int64_t j) except -1:
     """Take the next event of a job out of the heap, if it has one."""
     cdef Globals* g = &s.g[0]
     if s.event_at[j] != NONE:
@@ -68,12 +68,12 @@ cdef inline void unschedule_event(State s, int64_t j):
         g.event_size -= 1
 
 
-cdef inline void change_rate(State s, int64_t j, int64_t rate):
+cdef inline int change_rate(State s, int64_t j, int64_t rate) except -1:
     """Let a running job go on at another rate [ppm]."""
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     if job.rate == rate:
-        return
+        return 0
     settle(job, g.now)
     job.rate = rate
     schedule_event(s, j)

@@ -13,7 +13,7 @@ cdef inline int64_t partly_free(State s, Fractions f, int64_t node):
     return left
 
 
-cdef inline void hold_part(State s, Fractions f, Gangs gangs, int64_t j, int64_t shape, int64_t node):
+cdef inline int hold_part(State s, Fractions f, Gangs gangs, int64_t j, int64_t shape, int64_t node) except -1:
     """Take the chosen GPUs of a node for a part of a job."""
     cdef int64_t i
     cdef Globals* g = &s.g[0]
@@ -30,7 +30,7 @@ cdef inline void hold_part(State s, Fractions f, Gangs gangs, int64_t j, int64_t
     s.domains[s.job_classes[job.job_class].domain].free -= amount
 
 
-cdef inline void give_back(State s, Fractions f, Gangs gangs, int64_t j):
+cdef inline int give_back(State s, Fractions f, Gangs gangs, int64_t j) except -1:
     """Free what a job holds. Its allocation names the part placed last first."""
     cdef int64_t part, shape, node, i, amount
     cdef Shape* task
@@ -89,7 +89,7 @@ cdef inline int64_t fractional_place(State s, Fractions f, Gangs gangs, int64_t 
     return 1
 
 
-cdef inline void fractional_start(State s, Gangs gangs, int64_t j, int64_t nodes):
+cdef inline int fractional_start(State s, Gangs gangs, int64_t j, int64_t nodes) except -1:
     cdef Globals* g = &s.g[0]
     cdef Job* job = &s.jobs[j]
     job.status = RUNNING
@@ -106,7 +106,7 @@ cdef inline void fractional_start(State s, Gangs gangs, int64_t j, int64_t nodes
         link = s.allocations[link].next
 
 
-cdef inline void fractional_change_nodes(State s, Fractions f):
+cdef inline int fractional_change_nodes(State s, Fractions f) except -1:
     cdef Change* change
     cdef int64_t node, d, sign, left
     cdef Globals* g = &s.g[0]
@@ -165,7 +165,7 @@ cdef inline bint could_start(State s, Fractions f, Gangs gangs, int64_t j, int64
     return found
 
 
-cdef inline void fractional_pass(State s, Fractions f, Gangs gangs, int64_t d, int64_t since):
+cdef inline int fractional_pass(State s, Fractions f, Gangs gangs, int64_t d, int64_t since) except -1:
     cdef int64_t low, high, q, j, nodes
     cdef Queue* queue
     cdef Globals* g = &s.g[0]

@@ -73,7 +73,7 @@ cpdef int64_t score(Fractions state, int64_t shape, int64_t node):
     return points
 
 
-cdef inline void rules_refresh(Fractions state, int64_t shape, int64_t row):
+cdef inline int rules_refresh(Fractions state, int64_t shape, int64_t row) except -1:
     cdef int64_t number, node
     cdef int64_t changes = state.totals[CHANGES]
     cdef int64_t known = state.scored_until[row]
@@ -262,7 +262,7 @@ cdef inline int64_t least_left(Fractions state, int64_t node, int64_t milli, int
     return chosen
 
 
-cdef inline void least_left_of_all(Fractions state, int64_t shape, int64_t node, int32_t[::1] gpus):
+cdef inline int least_left_of_all(Fractions state, int64_t shape, int64_t node, int32_t[::1] gpus) except -1:
     """Write the GPUs with least left that suffice; whole ones come in order of their index."""
     cdef int64_t index
     cdef Shape* task = &state.shapes[shape]
@@ -272,7 +272,7 @@ cdef inline void least_left_of_all(Fractions state, int64_t shape, int64_t node,
         gpus[index] = last
 
 
-cdef inline void choose_gpus(Fractions state, int64_t shape, int64_t node, int32_t[::1] gpus):
+cdef inline int choose_gpus(Fractions state, int64_t shape, int64_t node, int32_t[::1] gpus) except -1:
     cdef Shape* task = &state.shapes[shape]
     cdef bint part = task.count == 1 and task.milli < WHOLE_GPU
     if part and state.rule == _FGD:

@@ -93,7 +93,7 @@ cpdef void supply_release(Fractions state, int64_t shape, int64_t node, int32_t[
     change(state, shape, node, gpus, -1)
 
 
-cdef inline void change(Fractions state, int64_t shape, int64_t node, int32_t[::1] gpus, int64_t sign):
+cdef inline int change(Fractions state, int64_t shape, int64_t node, int32_t[::1] gpus, int64_t sign) except -1:
     cdef Shape* task
     cdef PartNode* place
     cdef int64_t[::1] totals
@@ -125,7 +125,7 @@ cpdef void bar(Fractions state, int64_t node, int64_t sign):
     note(state, node)
 
 
-cdef inline void note(Fractions state, int64_t node):
+cdef inline int note(Fractions state, int64_t node) except -1:
     cdef PartNode* place
     cdef int64_t[::1] totals
     place, totals = &state.nodes[node], state.totals

@@ -85,7 +85,7 @@ cdef inline bint must_move(State s, Job* job, int64_t gpus, int64_t group, int64
     return (group >= 0 and index != group) or (model >= 0 and s.groups[index].model != model)
 
 
-cdef inline void sort(int64_t[::1] values, int64_t count):
+cdef inline int sort(int64_t[::1] values, int64_t count) except -1:
     """Sort the first `count` numbers, ascending."""
     cdef int64_t i, value, place
     cdef int64_t gap = count // 2
@@ -164,7 +164,7 @@ def apply_plan(State s, Key key, PlanArrays p, int64_t[::1] wanted, int64_t[::1]
     return 0
 
 
-cdef inline void clear(State s, Key key, PlanArrays p, int64_t low, int64_t high, int64_t[::1] count):
+cdef inline int clear(State s, Key key, PlanArrays p, int64_t low, int64_t high, int64_t[::1] count) except -1:
     """Stop the jobs that change size or place, so that all room is there when they are placed anew."""
     cdef int64_t i
     cdef Job* job

@@ -120,12 +120,12 @@ cdef inline bint row_fits(State s, int64_t[:, ::1] rows, int64_t at, int64_t sha
     return True
 
 
-cdef inline void hold_row(State s, Job* job, int64_t[:, ::1] rows, int64_t at):
+cdef inline int hold_row(State s, Job* job, int64_t[:, ::1] rows, int64_t at) except -1:
     """Take what a row names for a job."""
     cdef int64_t gpu
     if not s.g[0].seats or rows[at, _GPU] == NONE:
         hold(s, job, rows[at, _NODE], rows[at, _GPUS])
-        return
+        return 0
     for gpu in range(rows[at, _GPU] + rows[at, _GPUS] - 1, rows[at, _GPU] - 1, -1):
         hold_seat(s, job, rows[at, _NODE], gpu)
 
@@ -199,9 +199,9 @@ cdef inline bint in_company(State s, Job* job, int64_t jobs):
     return False
 
 
-cdef inline void part_company(
+cdef inline int part_company(
     State s, Key key, int64_t[::1] jobs, int64_t[::1] beside, int64_t low, int64_t high, int64_t[::1] count
-):
+) except -1:
     """Stop jobs that are not, or not only, beside those where the plan wants them; of two the later one.
 
     `count` are zeros for all jobs, and all zero again afterwards.

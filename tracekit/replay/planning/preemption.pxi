@@ -1,7 +1,7 @@
 # Planners take running jobs off their GPUs, and let them go on elsewhere: what that costs, and what the log says.
 
 
-cdef inline void stop_job(State s, Key key, int64_t j):
+cdef inline int stop_job(State s, Key key, int64_t j) except -1:
     """Take a running job off its GPUs; `evicted` is the row of its stop in the log, plus 1."""
     cdef Job* job = &s.jobs[j]
     settle(job, s.g[0].now)
@@ -10,7 +10,7 @@ cdef inline void stop_job(State s, Key key, int64_t j):
     job.evicted = max(s.g[0].log_size, 1)
 
 
-cdef inline void lose_job(State s, Job* job):
+cdef inline int lose_job(State s, Job* job) except -1:
     """Book a stopped job that did not start again as preempted."""
     job.evicted = 0
     drop_allocation(s, job)
@@ -18,7 +18,7 @@ cdef inline void lose_job(State s, Job* job):
     job.overhead += overhead_of(s, job.gpus)
 
 
-cdef inline void charge(State s, Job* job, int64_t cost):
+cdef inline int charge(State s, Job* job, int64_t cost) except -1:
     """Charge a job that goes on elsewhere, in the row of its stop too."""
     cdef Globals* g = &s.g[0]
     if g.log_on and job.evicted <= len(s.log):
@@ -43,7 +43,7 @@ cdef inline bint same_seats(State s, int64_t old, int64_t new):
     return True
 
 
-cdef inline void go_on(State s, Key key, int64_t j, int64_t old, int64_t nodes, PlanArrays p, int64_t i):
+cdef inline int go_on(State s, Key key, int64_t j, int64_t old, int64_t nodes, PlanArrays p, int64_t i) except -1:
     """Run the job at place i of a plan on the GPUs that it was just given; `old` is the allocation that it had.
 
     Where jobs share GPUs it may be back where it was, and then it is charged nothing.

@@ -23,12 +23,12 @@ cdef enum:
     _PERIODS = 1024
 
 
-cdef inline void settle_account(TenantRules* rules, Account* account, int64_t now):
+cdef inline int settle_account(TenantRules* rules, Account* account, int64_t now) except -1:
     """Book an account's past up to now; to be called before its use or its quota changes."""
     cdef int64_t periods, _
     cdef int64_t elapsed = now - account.settled
     if elapsed == 0:
-        return
+        return 0
     if account.use >= account.quota:
         account.over += elapsed
     cdef int64_t period = rules.period
@@ -53,14 +53,14 @@ cdef inline int64_t above(Account* account, int64_t use):
     return (use - account.quota) * _SHARE // account.weight if account.weight > 0 else LAST_SHARE
 
 
-cdef inline void accounts_refresh(TenantRules* rules, Pool* pool, Account* account):
+cdef inline int accounts_refresh(TenantRules* rules, Pool* pool, Account* account) except -1:
     """Compute an account's share from what it holds; the smallest has its turn first."""
     if rules.pick == PICK_CYCLE:
         account.share = above(account, account.use)
-        return
+        return 0
     if account.weight <= 0:
         account.share = LAST_SHARE
-        return
+        return 0
     cdef int64_t most = account.use * _SHARE
     if rules.pick == PICK_DOMINANT:
         most //= max(pool.gpus, 1)
@@ -79,7 +79,7 @@ cdef inline int64_t share_of(TenantRules* rules, Account* account, int64_t now):
     return account.decayed * _DECAYED_SHARE // account.weight
 
 
-cdef inline void accounts_count(Pool* pool, Account* account, int64_t sign):
+cdef inline int accounts_count(Pool* pool, Account* account, int64_t sign) except -1:
     """Add an account to the sums of its pool, or take it out of them (-1)."""
     pool.use += sign * account.use
     pool.over += sign * max(account.use - account.quota, 0)
@@ -87,9 +87,9 @@ cdef inline void accounts_count(Pool* pool, Account* account, int64_t sign):
     pool.lent += sign * max(account.use - (account.quota - account.lend), 0)
 
 
-cdef inline void accounts_charge(
+cdef inline int accounts_charge(
     TenantRules* rules, Pool[::1] pools, Claim[::1] claims, Account* account, int64_t j, int64_t gpus, int64_t now
-):
+) except -1:
     """Book that a job takes GPUs, or frees them (below 0), with its CPUs and memory."""
     cdef int64_t sign
     settle_account(rules, account, now)
@@ -108,7 +108,7 @@ cdef inline void accounts_charge(
     accounts_refresh(rules, pool, account)
 
 
-cdef inline void line_up(Pool[::1] pools, Account[::1] accounts, int32_t[::1] line, int64_t a):
+cdef inline int line_up(Pool[::1] pools, Account[::1] accounts, int32_t[::1] line, int64_t a) except -1:
     """Count a job that was put into a queue."""
     cdef Pool* pool
     cdef Account* account = &accounts[a]
@@ -121,7 +121,7 @@ cdef inline void line_up(Pool[::1] pools, Account[::1] accounts, int32_t[::1] li
         pool.open += 1
 
 
-cdef inline void accounts_leave_line(Pool[::1] pools, Account[::1] accounts, int32_t[::1] line, int64_t a):
+cdef inline int accounts_leave_line(Pool[::1] pools, Account[::1] accounts, int32_t[::1] line, int64_t a) except -1:
     """Count a job that was taken out of a queue."""
     cdef Pool* pool
     cdef int64_t moved

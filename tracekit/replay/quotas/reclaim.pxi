@@ -28,7 +28,7 @@ cdef inline int64_t seniority(Claim* claim, Job* job):
     return (claim.priority << _TIME_BITS) - job.begun
 
 
-cdef inline void reclaim_move(State s, TenantBooks books, int64_t v, int64_t sign):
+cdef inline int reclaim_move(State s, TenantBooks books, int64_t v, int64_t sign) except -1:
     """Set a running job aside (-1), or put it back where it was (1)."""
     cdef Job* job = &s.jobs[v]
     cdef int64_t d = s.job_classes[job.job_class].domain
@@ -144,7 +144,7 @@ cdef inline bint reclaim_has_place(
     return True
 
 
-cdef inline void reclaim_evict(State s, TenantBooks books, Key key, int64_t v):
+cdef inline int reclaim_evict(State s, TenantBooks books, Key key, int64_t v) except -1:
     """Let a job that was set aside wait again."""
     cdef Globals* g = &s.g[0]
     cdef TenantRules* rules = &books.rules[0]
@@ -165,7 +165,7 @@ cdef inline void reclaim_evict(State s, TenantBooks books, Key key, int64_t v):
         g.event_size += 1
 
 
-cdef inline void conclude(State s, TenantBooks books, Key key, int64_t count, bint found):
+cdef inline int conclude(State s, TenantBooks books, Key key, int64_t count, bint found) except -1:
     """Evict the victims if there is a place now; else, and all who stay, put them back into the eviction queue."""
     cdef int64_t i, v, rank
     cdef Account* account

@@ -5,7 +5,7 @@ cdef enum:
     _BY_QUOTA = 2
 
 
-cdef inline void tenants_arrive(State s, TenantBooks books, int64_t j, bint begins):
+cdef inline int tenants_arrive(State s, TenantBooks books, int64_t j, bint begins) except -1:
     """Count a job that is in its queue. Where its wait begins, note its tenant's past, and let an attempt end later."""
     cdef Account* account
     cdef Globals* g = &s.g[0]
@@ -23,7 +23,7 @@ cdef inline void tenants_arrive(State s, TenantBooks books, int64_t j, bint begi
         g.event_size += 1
 
 
-cdef inline void rings(State s, TenantBooks books, int64_t j):
+cdef inline int rings(State s, TenantBooks books, int64_t j) except -1:
     """End a waiting job's attempt, which failed, or the rest after it."""
     cdef Globals* g = &s.g[0]
     cdef TenantRules* rules = &books.rules[0]
@@ -46,7 +46,7 @@ cdef inline void rings(State s, TenantBooks books, int64_t j):
         tenants_arrive(s, books, j, False)
 
 
-cdef inline void read_instant(State s, TenantBooks books, bint evicts):
+cdef inline int read_instant(State s, TenantBooks books, bint evicts) except -1:
     """Book what happened in this instant: ends, submissions, attempts."""
     cdef int64_t j
     cdef Job* job
@@ -267,7 +267,7 @@ cdef inline bint sweep(State s, TenantBooks books, Key key, bint evicts, int64_t
             return started
 
 
-cdef inline void tenants_unblock(State s, TenantBooks books, Pool* pool):
+cdef inline int tenants_unblock(State s, TenantBooks books, Pool* pool) except -1:
     """Let every queue be tried again, but those of tenants at their own quota who gave nothing back."""
     cdef int64_t i, q
     cdef Account* account
@@ -288,7 +288,7 @@ cdef inline bint is_full(State s, TenantBooks books, Pool* pool, int64_t d, int6
     return use * PPM >= books.rules[0].theta * (pool.use + s.domains[d].free)
 
 
-cdef inline void tenants_pass(State s, TenantBooks books, Key key, bint evicts, int64_t d):
+cdef inline int tenants_pass(State s, TenantBooks books, Key key, bint evicts, int64_t d) except -1:
     """Start what can start in a domain. Where jobs may reclaim, a start can open the way to more."""
     cdef int64_t over, use
     cdef bint started
@@ -310,7 +310,7 @@ cdef inline void tenants_pass(State s, TenantBooks books, Key key, bint evicts, 
     s.domains[d].freed = 0
 
 
-cdef inline void change_quotas(State s, TenantBooks books):
+cdef inline int change_quotas(State s, TenantBooks books) except -1:
     """Let the quotas of this moment hold from now on, and look at every domain anew."""
     cdef int64_t a, d
     cdef Account* account

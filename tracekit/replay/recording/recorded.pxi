@@ -11,7 +11,7 @@ cpdef enum:
     END_AT_ONCE = 3
 
 
-cdef inline void recorded_change_nodes(State s, int64_t until):
+cdef inline int recorded_change_nodes(State s, int64_t until) except -1:
     """Let nodes join and leave up to a time, that included."""
     cdef Change* change
     cdef Globals* g = &s.g[0]
@@ -51,7 +51,7 @@ def carry_out(State s, int64_t[::1] times, int8_t[::1] kinds, int64_t[::1] jobs)
             end(s, j, job)
 
 
-cdef inline void recorded_begin(State s, int64_t j, Job* job):
+cdef inline int recorded_begin(State s, int64_t j, Job* job) except -1:
     cdef Globals* g = &s.g[0]
     job.nodes = place_gang(s, j, &s.job_classes[job.job_class])
     if job.nodes == 0:
@@ -64,7 +64,7 @@ cdef inline void recorded_begin(State s, int64_t j, Job* job):
     log_start(s, j, job)
 
 
-cdef inline void end(State s, int64_t j, Job* job):
+cdef inline int end(State s, int64_t j, Job* job) except -1:
     cdef Globals* g = &s.g[0]
     job.ran = g.now - job.first
     job.attained = job.ran * job.gpus

@@ -16,7 +16,7 @@ cdef inline int64_t work_ms(Job* job, int64_t speed):
     return min((work * PPM + speed - 1) // speed, MOST_MS)
 
 
-cdef inline void ask(State s, Residents r, int64_t j, int64_t step):
+cdef inline int ask(State s, Residents r, int64_t j, int64_t step) except -1:
     """Note the work of a waiting job alone, and in `step`, for `gains`."""
     r.g[0].alone = work_ms(&s.jobs[j], PPM)
     r.g[0].work = work_ms(&s.jobs[j], r.speeds[step]) if step > 0 else r.g[0].alone
@@ -163,7 +163,7 @@ cdef inline int64_t tightest_shared(State s, Residents r, int64_t j, JobClass* j
     return best
 
 
-cdef inline void note_partner(State s, Residents r, int64_t j, int64_t other, bint one):
+cdef inline int note_partner(State s, Residents r, int64_t j, int64_t other, bint one) except -1:
     """Enter a running job into the heap of partners, by mean end; where one is enough only the best is kept."""
     cdef Entry* best
     cdef int64_t speed = pair_speed(r.g[0].strength, r.jobs[j].utilization, r.jobs[other].utilization)
@@ -171,16 +171,16 @@ cdef inline void note_partner(State s, Residents r, int64_t j, int64_t other, bi
     if one and r.g[0].partners == 1:
         best = &r.partners[0]
         if best.key < end or (best.key == end and best.job < other):
-            return
+            return 0
         r.partner_at[best.job] = NONE
         r.g[0].partners = 0
     heap_push(r.partners, r.partner_at, 0, r.g[0].partners, end, other)
     r.g[0].partners += 1
 
 
-cdef inline void find_partners(
+cdef inline int find_partners(
     State s, Residents r, int64_t j, int64_t d, int64_t model, int64_t node, int64_t step, int64_t wanted
-):
+) except -1:
     """Fill the heap of partners with those of one model, or of one node where that is not NONE."""
     cdef Candidates* domain
     cdef int64_t i, other, gpu
@@ -194,7 +194,7 @@ cdef inline void find_partners(
             other = r.candidates[i]
             if r.jobs[other].model == model and gains(s, r, j, step, other):
                 note_partner(s, r, j, other, one)
-        return
+        return 0
     cdef int64_t first = r.nodes[node].first
     for gpu in range(first, first + s.nodes[node].gpus):
         other = r.seats[gpu * r.g[0].seats]
@@ -234,7 +234,9 @@ cdef inline int64_t choose_partners(
     return end if wanted == 0 else -1
 
 
-cdef inline void choose_on_node(State s, Residents r, int64_t j, JobClass* job_class, int64_t step, int64_t node):
+cdef inline int choose_on_node(
+    State s, Residents r, int64_t j, JobClass* job_class, int64_t step, int64_t node
+) except -1:
     cdef int64_t model
     cdef int64_t room = PPM - r.memory[step, j]
     cdef int64_t found = seats_of_node(s, r, node, IDLE_GPUS, PPM, job_class.gpus, True)

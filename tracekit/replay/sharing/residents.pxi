@@ -12,20 +12,20 @@ def list_all(State s, Residents r):
         list_node(s, r, node)
 
 
-cdef inline void flip(
+cdef inline int flip(
     Residents r, int64_t kind, Group* group, SharedGroup* shared, Node* node, int64_t jobs, int64_t step
-):
+) except -1:
     cdef uint64_t bit = ONE << (node.bit & 63)
     cdef int64_t word = shared.row + jobs * group.words + (node.bit >> 6)
     r.bits[kind, word] ^= bit
     r.counts[kind, shared.count + jobs] += step
 
 
-cdef inline void list_node(State s, Residents r, int64_t index):
+cdef inline int list_node(State s, Residents r, int64_t index) except -1:
     """Enter a node that is there into the tables."""
     cdef Node* node = &s.nodes[index]
     if node.up == 0:
-        return
+        return 0
     cdef SharedNode* mine = &r.nodes[index]
     mine.listed = 1
     cdef SharedGroup* shared = &r.groups[node.group]
@@ -37,11 +37,11 @@ cdef inline void list_node(State s, Residents r, int64_t index):
         flip(r, OPEN_GPUS, &s.groups[node.group], shared, node, mine.jobs, 1)
 
 
-cdef inline void unlist(State s, Residents r, int64_t index):
+cdef inline int unlist(State s, Residents r, int64_t index) except -1:
     """Take a node out of the tables; what it holds must be as it was when it was listed."""
     cdef SharedNode* mine = &r.nodes[index]
     if mine.listed == 0:
-        return
+        return 0
     mine.listed = 0
     cdef Node* node = &s.nodes[index]
     cdef SharedGroup* shared = &r.groups[node.group]
@@ -53,14 +53,14 @@ cdef inline void unlist(State s, Residents r, int64_t index):
         flip(r, OPEN_GPUS, &s.groups[node.group], shared, node, mine.jobs, -1)
 
 
-cdef inline void enter_candidate(Residents r, int64_t d, int64_t j):
+cdef inline int enter_candidate(Residents r, int64_t d, int64_t j) except -1:
     cdef Candidates* domain = &r.domains[d]
     r.candidates[domain.base + domain.size] = j
     r.jobs[j].place = domain.size
     domain.size += 1
 
 
-cdef inline void leave_candidate(Residents r, int64_t d, int64_t j):
+cdef inline int leave_candidate(Residents r, int64_t d, int64_t j) except -1:
     cdef Candidates* domain = &r.domains[d]
     domain.size -= 1
     cdef int64_t last = r.candidates[domain.base + domain.size]
@@ -69,7 +69,7 @@ cdef inline void leave_candidate(Residents r, int64_t d, int64_t j):
     r.jobs[j].place = NONE
 
 
-cdef inline void sharing_count_alone(Residents r, int64_t d, int64_t j, int64_t change):
+cdef inline int sharing_count_alone(Residents r, int64_t d, int64_t j, int64_t change) except -1:
     cdef SharedJob* job = &r.jobs[j]
     job.alone += change
     if job.alone > 0 and job.place == NONE:
@@ -103,7 +103,7 @@ cdef inline bint seat(State s, Residents r, int64_t j, int64_t gpu):
     return new
 
 
-cdef inline void unseat(State s, Residents r, int64_t j, int64_t gpu):
+cdef inline int unseat(State s, Residents r, int64_t j, int64_t gpu) except -1:
     """Let a job leave a GPU."""
     cdef Globals* g = &s.g[0]
     cdef int64_t seats = r.g[0].seats

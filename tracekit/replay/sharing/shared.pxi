@@ -42,7 +42,7 @@ cdef inline int64_t speed_of(Residents r, int64_t j):
     return least * r.speeds[me.step] // PPM
 
 
-cdef inline void renew_neighbours(State s, Residents r, int64_t j, int64_t mark):
+cdef inline int renew_neighbours(State s, Residents r, int64_t j, int64_t mark) except -1:
     """Give every other job on the GPUs of a job the rate that is due now, each once."""
     cdef int64_t gpu, place, other
     cdef Job* job
@@ -59,11 +59,11 @@ cdef inline void renew_neighbours(State s, Residents r, int64_t j, int64_t mark)
         link = r.held[link].next
 
 
-cdef inline void log_shared_start(State s, Residents r, int64_t j):
+cdef inline int log_shared_start(State s, Residents r, int64_t j) except -1:
     cdef int64_t i, gpu, node
     cdef Globals* g = &s.g[0]
     if g.log_on == 0:
-        return
+        return 0
     log_row(s, START, j, NONE, s.jobs[j].rate)
     for i in range(r.g[0].chosen):
         gpu = r.chosen[i]
@@ -71,7 +71,7 @@ cdef inline void log_shared_start(State s, Residents r, int64_t j):
         log_gpu(s, j, node, gpu - r.nodes[node].first, 1000)
 
 
-cdef inline void sharing_start(State s, Residents r, int64_t j, int64_t step):
+cdef inline int sharing_start(State s, Residents r, int64_t j, int64_t step) except -1:
     """Run a waiting job, out of its queue, on the GPUs chosen for it."""
     cdef int64_t i, gpu, link
     cdef Globals* g = &s.g[0]
@@ -101,7 +101,7 @@ cdef inline void sharing_start(State s, Residents r, int64_t j, int64_t step):
     renew_neighbours(s, r, j, 2 * j)
 
 
-cdef inline void offer(State s, Residents r, int64_t j, int64_t d):
+cdef inline int offer(State s, Residents r, int64_t j, int64_t d) except -1:
     """Raise what the first job of each queue could have, as job j has left its GPUs."""
     cdef int64_t q, link, gpu
     cdef Queue* queue
@@ -137,7 +137,7 @@ cdef inline bint new_to(State s, Residents r, int64_t j, int64_t gpu):
     return False
 
 
-cdef inline void sharing_leave(State s, Residents r, int64_t j):
+cdef inline int sharing_leave(State s, Residents r, int64_t j) except -1:
     """Free the GPUs of a job that has ended."""
     cdef int64_t d = s.job_classes[s.jobs[j].job_class].domain
     cdef SharedJob* mine = &r.jobs[j]
@@ -154,7 +154,7 @@ cdef inline void sharing_leave(State s, Residents r, int64_t j):
         r.g[0].free_held = link
 
 
-cdef inline void follow_nodes(State s, Residents r):
+cdef inline int follow_nodes(State s, Residents r) except -1:
     """List the nodes that joined since the last instant, unlist those that left."""
     cdef int64_t node, q
     cdef Domain* domain
@@ -197,13 +197,13 @@ cdef inline int64_t first_that_fits(State s, Residents r, int64_t d):
     return best
 
 
-cdef inline void sharing_pass(State s, Residents r, int64_t d):
+cdef inline int sharing_pass(State s, Residents r, int64_t d) except -1:
     cdef int64_t q, j, step
     cdef Queue* queue
     while True:
         q = first_that_fits(s, r, d)
         if q == NONE:
-            return
+            return 0
         queue = &s.queues[q]
         j = s.waiting[queue.base + queue.head].job
         step = sharing_choose(s, r, j, &s.job_classes[s.jobs[j].job_class])
