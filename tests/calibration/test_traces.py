@@ -10,7 +10,10 @@ import pytest
 
 from tests.calibration.worlds import World, make_world, rows_of, simulate
 from tracekit.calibration.api import calibrate, recall
+from tracekit.calibration.effect import TwinEffect, total_effect
+from tracekit.calibration.rules import HoldingLimits
 from tracekit.calibration.twin import read_twin, write_twin
+from tracekit.calibration.twins import Twins
 from tracekit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -97,3 +100,37 @@ def test_jobs_compete_from_the_time_at_which_they_were_eligible(make_trace: Make
     without = only(make_trace(**{**rows, "jobs": unheld}))
     assert not without.twin.delays.holds
     assert without.score.grade == "poor"
+
+
+def test_two_clusters_have_twins_of_their_own_whose_effects_add_up(make_trace: MakeTrace) -> None:
+    """Venus lets nobody pass, Earth holds users to 16 GPUs; letting later jobs pass changes the first alone."""
+    worlds = {"Venus": make_world("strict", 1, 0.85), "Earth": make_world("user-limit", 3, 1.0)}
+    tables: dict[str, list[dict[str, object]]] = {}
+    for name, world in worlds.items():
+        for table, rows in rows_of(world).items():
+            for row in rows:
+                own = {str(key): f"{name}-{row[key]}" for key in ("job_id", "node_id") if key in row}
+                place = {"cluster": name} if table in {"jobs", "nodes"} else {}
+                tables.setdefault(table, []).append({**row, **own, **place})
+    twins = Twins(make_trace(**{name: rows for name, rows in tables.items() if rows}), 100_000)
+    found = {one.found.name: one for one in twins.clusters}
+    waited = {name: sum(s - j.submit for s, j in zip(w.start, w.jobs, strict=True)) for name, w in worlds.items()}
+    assert list(found) == sorted(waited, key=lambda name: -waited[name])
+    assert [found[name].found.score.grade for name in ("Venus", "Earth")] == ["close", "close"]
+    assert (found["Venus"].rules.scan, found["Earth"].rules.limits.user_gpus) == ("stop", 16)
+    effects = [one.effect(replace(one.rules, scan="skip"), "queue") for one in found.values()]
+    told = [effect for effect in effects if isinstance(effect, TwinEffect)]
+    (alone,) = told
+    assert alone.cluster == "Venus"
+    venus = worlds["Venus"]
+    submit = np.array([job.submit for job in venus.jobs])
+    assert alone.changed_s == pytest.approx(float(np.mean(np.array(simulate(venus, "passing")) - submit)), rel=0.02)
+    smallest = [replace(one.rules, order="smallest", scan="skip", limits=HoldingLimits()) for one in found.values()]
+    parts = [one.effect(rules, "queue") for one, rules in zip(found.values(), smallest, strict=True)]
+    both = total_effect([effect for effect in parts if isinstance(effect, TwinEffect)])
+    truth = [
+        (np.array(simulate(w, "shortest")) - np.array([job.submit for job in w.jobs])).sum() for w in worlds.values()
+    ]
+    jobs = sum(len(w.jobs) for w in worlds.values())
+    assert both.jobs == jobs
+    assert both.low_s - 1 <= sum(truth) / jobs <= both.high_s + 1
