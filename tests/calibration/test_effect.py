@@ -130,7 +130,7 @@ def test_replays_in_a_twin_give_the_effect_that_the_calibration_gives(strict: Cl
 
 
 def test_a_policy_that_would_lift_a_limit_of_the_log_has_no_effect_of_its_own(limited: ClusterCalibration) -> None:
-    twin = TwinReplays(limited, None, Progress())  # type: ignore[arg-type]
+    twin = TwinReplays(limited, None, Progress())  # type: ignore[arg-type]  # as above
     assert twin.effect("qssf", "jct") == (
         "by the log a user holds at most 16 GPUs, which this policy would lift: what its order alone gives cannot be"
         " told"

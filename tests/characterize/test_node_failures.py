@@ -97,7 +97,7 @@ def rows_of(*facts: tuple[int, int, str | None, int, int]) -> StratifiedFailures
     """Return failures of (node, stratum, user, trials, failed trials)."""
     schema = {"node": pl.Int64, "stratum": pl.Int64, "user": pl.String, "tried": pl.Int64, "failed": pl.Int64}
     frame = pl.DataFrame(facts, schema=schema, orient="row").sort("node", "stratum", "user")
-    return StratifiedFailures(frame["node"].to_numpy(), frame.drop("node"), int(frame["node"].max()) + 1)  # type: ignore[arg-type]
+    return StratifiedFailures(frame["node"].to_numpy(), frame.drop("node"), int(frame["node"].max()) + 1)  # type: ignore[arg-type]  # of integers
 
 
 def test_suspects_are_left_out_of_what_is_expected_until_there_are_no_more() -> None:
