@@ -64,6 +64,7 @@ class Fidelity:
             "grade": self.score.grade,
             "carries_effects": self.score.carries,
             "queue_correlation": self.score.queue_correlation,
+            "queue_correlation_interval": self.score.queue_interval,
             "groups": self.score.table.to_dicts(),
             "candidates": self.candidates.to_dicts(),
             "sentences": list(self.sentences),

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.calibration.delays import in_time
+from tracekit.calibration.score_intervals import correlation_interval, quantile_ratio_interval
 from tracekit.calibration.waits import agreeing
 from tracekit.replay.results.comparison import day_intervals, submission_days
 from tracekit.replay.results.sizes import GPU_CLASSES, gpu_class, gpus_of
@@ -28,6 +29,7 @@ __all__ = ["GRADES", "Grade", "Score", "score"]
 
 Grade = Literal["close", "fair", "rough", "poor"]
 
+_DAY_MS = 86_400_000
 NEAR_S = 60.0
 """Mean waits that differ by no more agree, whatever their ratio [s]; our choice."""
 
@@ -53,13 +55,21 @@ _COLUMNS: dict[str, type[pl.DataType]] = {
             "ratio_high",
             "recorded_p50_s",
             "twin_p50_s",
+            "p50_ratio_low",
+            "p50_ratio_high",
             "recorded_p90_s",
             "twin_p90_s",
+            "p90_ratio_low",
+            "p90_ratio_high",
             "agreeing_share",
             "agreeing_low",
             "agreeing_high",
             "rank_correlation",
+            "rank_correlation_low",
+            "rank_correlation_high",
             "unexplained_share",
+            "unexplained_low",
+            "unexplained_high",
         ),
         pl.Float64,
     ),
@@ -73,13 +83,16 @@ class Score:
     table: pl.DataFrame
     """One row for all jobs (scope 'all'), each size of gang ('gpu_class'), each VC ('vc', name NULL without one) and,
     of a long log that was searched, each part of it ('rolling', by settings chosen before that part): jobs; mean,
-    median and 90th percentile of the recorded wait and the twin's [s]; ratio (twin's mean / recorded mean) and
-    agreeing_share (jobs whose waits differ by at most 5 min or 25 %) with 95 % intervals over submission days, NULL
-    with fewer than 5 days; rank_correlation (Spearman's); unexplained_share (hours that jobs waited in the log beyond
-    their wait in the twin / all hours waited in the log)."""
+    median and 90th percentile of the recorded wait and the twin's [s]; ratio (twin's mean / recorded mean);
+    agreeing_share (jobs whose waits differ by at most 5 min or 25 %); rank_correlation (Spearman's); unexplained_share
+    (hours that jobs waited in the log beyond their wait in the twin / all hours waited in the log). Each of them, and
+    the ratios of medians and of 90th percentiles, has a 95 % interval over submission days (_low, _high), NULL with
+    fewer than 5 days or where the log's is 0."""
     grade: Grade
     queue_correlation: float | None
     """Correlation of the queued GPUs of the log and of the twin, hour by hour; None where either stays the same."""
+    queue_interval: tuple[float, float] | None = None
+    """Its 95 % interval over days; None with fewer than 5 days."""
 
     @property
     def whole(self) -> dict[str, Any]:
@@ -122,7 +135,7 @@ def score(jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bools) -> Score
         rows.append({"scope": scope, "name": name, **_row(recorded_s[which], twin_s[which], days[which])})
     table = pl.DataFrame(rows, schema=_COLUMNS, orient="row")
     whole = table.row(0, named=True)
-    return Score(table, _grade(whole), _queue_correlation(jobs, recorded_s, twin_s, among))
+    return Score(table, _grade(whole), *_queue_correlation(jobs, recorded_s, twin_s, among))
 
 
 def _groups(jobs: Jobs, among: Bools) -> Iterator[tuple[str, str | None, Bools]]:
@@ -139,8 +152,13 @@ def _groups(jobs: Jobs, among: Bools) -> Iterator[tuple[str, str | None, Bools]]
 def _row(recorded: Floats, twin: Floats, days: NDArray[np.int64]) -> dict[str, Any]:
     alike = agreeing(recorded, twin)
     whole = [np.rint(values * 1000).astype(np.int64) for values in (twin, recorded)]
-    found = day_intervals(days, [alike.astype(np.float64)], [(whole[0], whole[1])], seed=0)
-    near, ratio = found or ((None, None), (None, None))
+    pairs = [(whole[0], whole[1]), (np.maximum(whole[1] - whole[0], 0), whole[1])]
+    unknown = (None, None)
+    found = day_intervals(days, [alike.astype(np.float64)], pairs, seed=0)
+    near, ratio, beyond = found or (unknown, unknown, unknown)
+    p50, p90 = (quantile_ratio_interval(days, twin, recorded, share) or unknown for share in (0.5, 0.9))
+    ranks = [pl.Series(values).rank("average").to_numpy() for values in (recorded, twin)]
+    rank = correlation_interval(days, *ranks) or unknown
     waited = float(recorded.sum())
     return {
         "jobs": len(recorded),
@@ -151,13 +169,21 @@ def _row(recorded: Floats, twin: Floats, days: NDArray[np.int64]) -> dict[str, A
         "ratio_high": ratio[1] if waited else None,
         "recorded_p50_s": float(np.median(recorded)),
         "twin_p50_s": float(np.median(twin)),
+        "p50_ratio_low": p50[0],
+        "p50_ratio_high": p50[1],
         "recorded_p90_s": float(np.quantile(recorded, 0.9)),
         "twin_p90_s": float(np.quantile(twin, 0.9)),
+        "p90_ratio_low": p90[0],
+        "p90_ratio_high": p90[1],
         "agreeing_share": float(alike.mean()),
         "agreeing_low": near[0],
         "agreeing_high": near[1],
         "rank_correlation": rank_correlation(recorded, twin),
+        "rank_correlation_low": rank[0],
+        "rank_correlation_high": rank[1],
         "unexplained_share": float(np.maximum(recorded - twin, 0.0).sum()) / waited if waited else None,
+        "unexplained_low": beyond[0] if waited else None,
+        "unexplained_high": beyond[1] if waited else None,
     }
 
 
@@ -195,8 +221,11 @@ def queued_gpus(jobs: Jobs, wait_s: Floats, among: Bools, at_ms: NDArray[np.int6
     return in_time(at_ms, submit, start, (gpus_of(jobs) / 1000)[among])
 
 
-def _queue_correlation(jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bools) -> float | None:
+def _queue_correlation(
+    jobs: Jobs, recorded_s: Floats, twin_s: Floats, among: Bools
+) -> tuple[float | None, tuple[float, float] | None]:
+    """Return the correlation of the queues hour by hour, and its interval."""
     submit = jobs.submit_ms[among]
     hours = np.arange(int(submit.min()), int(submit.max()) + 1, 3_600_000, dtype=np.int64)
     log, twin = (queued_gpus(jobs, wait, among, hours) for wait in (recorded_s, twin_s))
-    return _correlation(log, twin)
+    return _correlation(log, twin), correlation_interval(hours // _DAY_MS, log, twin)

@@ -13,6 +13,10 @@ from tracekit.cli.replay_options import ForceReplay, OutFolder
 __all__ = ["fidelity"]
 
 
+_INTERVALS = ("ratio_", "agreeing_")
+"""Columns whose intervals a terminal has room for; fidelity.parquet has all."""
+
+
 def fidelity(
     trace: TraceFolder,
     out: OutFolder,
@@ -52,7 +56,8 @@ def fidelity(
         study = measure(trace, twin, policy, clusters=cluster or None, limit=limit, seed=seed, progress=progress)
         write_fidelity(study, out, force=force, draw=fidelity_pictures)
     for one in study.clusters:
-        print_frame(one.score.table)
+        shown = [c for c in one.score.table.columns if not c.endswith(("_low", "_high")) or c.startswith(_INTERVALS)]
+        print_frame(one.score.table.select(shown))
     for sentence in study.sentences:
         typer.echo(sentence)
     typer.echo(f"fidelity: {out}")
