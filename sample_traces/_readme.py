@@ -16,7 +16,8 @@ INTRODUCTION = """# Sample traces
 
 Small **synthetic** traces in the raw formats of public GPU-cluster releases. No record comes from a release:
 `make.py` draws every job, user and machine from seeded random numbers. Use them to try tracekit without a
-download and to test readers. Do not use them to draw conclusions about the real clusters.
+download and to test readers. Do not use them to draw conclusions about the real clusters. `slurm-dumps/` alone is no
+invention: a real Slurm printed it about made-up jobs, and no script draws it again.
 
 | folder | format | contents |
 |---|---|---|
@@ -29,6 +30,7 @@ download and to test readers. Do not use them to draw conclusions about the real
 | `acme/` | Shanghai AI Laboratory Acme, 2023 | 120 jobs of each of two clusters |
 | `swf/` | Standard Workload Format 2.2 | 200 jobs, one of them swapped out |
 | `slurm/` | Slurm accounting, sacct --parsable | about 270 jobs of one week, with steps, arrays and requeues |
+| `slurm-dumps/` | Slurm 22.05, sacct in eight forms | some 30 jobs that really ran; its own README tells more |
 
 ## What shaped them
 

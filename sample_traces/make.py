@@ -23,8 +23,11 @@ def main() -> None:
     from sample_traces._acme import write_acme
     from sample_traces._dlrm import write_dlrm
     from sample_traces._helios import write_helios
+    from sample_traces._kubernetes import write_kubernetes
+    from sample_traces._lsf import write_lsf
     from sample_traces._openb import write_openb
     from sample_traces._pai import write_pai
+    from sample_traces._pbs import write_pbs
     from sample_traces._philly import write_philly
     from sample_traces._readme import write_readme
     from sample_traces._slurm import write_slurm
@@ -36,7 +39,8 @@ def main() -> None:
         quirks += write(options.output, options.seed)
     for write in (write_dlrm, write_spot, write_acme, write_swf):
         quirks += write(options.output, options.seed)
-    quirks += write_slurm(options.output, options.seed)
+    for write in (write_slurm, write_pbs, write_lsf, write_kubernetes):
+        quirks += write(options.output, options.seed)
     write_readme(options.output, options.seed, quirks)
     for path in sorted({quirk.file for quirk in quirks}):
         print(f"{(options.output / path).stat().st_size:>8} bytes  {path}")

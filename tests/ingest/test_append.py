@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from tests.command import run
 from tests.older_traces import as_version_1
-from tracekit.errors import OutputError, SourceError, TraceError, UsageError
+from tracekit.errors import OutputError, SourceError, TooManyRejectsError, TraceError, UsageError
 from tracekit.ingest import ingest_logs
 from tracekit.ingest.sink import Sink
+from tracekit.progress import Progress
 from tracekit.trace import Trace
 
 if TYPE_CHECKING:
@@ -264,7 +265,7 @@ def test_a_trace_of_the_older_schema_is_appended_to(append: Callable[..., Trace]
     as_version_1(first.path)
     assert Trace.open(first.path).manifest.schema_version == "1"
     trace = append({"sacct-2.txt": held_dump(("8", "04T08", "04T09", "04T09", "04T10", "COMPLETED"))})
-    assert trace.manifest.schema_version == "2"
+    assert trace.manifest.schema_version == "3"
     assert [(j["job_id"], j.get("qos"), j.get("eligible_time")) for j in rows(trace, "jobs")] == [
         ("c/7", None, None),
         ("c/8", "high", "2024-03-04 09:00:00"),
@@ -412,7 +413,7 @@ def test_what_does_not_go_together_is_refused(append: Callable[..., Trace], tmp_
         ({"sacct.txt": DAY2}, {"options": {"vc": "qos"}}, UsageError, "use --option vc=account$"),
         ({"a.swf": "1 0 0 1 1 -1 -1 -1 -1 -1 1 1 1 -1 -1 -1 -1 -1\n"}, {}, UsageError, "each log numbers its jobs"),
         ({"sacct.txt": DAY2}, {"force": True}, UsageError, "^--append: does not go with --force; add to"),
-        ({"sacct.txt": HEADER + "\n"}, {}, SourceError, "holds no records"),
+        ({"sacct.txt": HEADER + "\nx|x|x|x|x|x|x|x|x\n"}, {}, SourceError, "holds no usable record"),
     ):
         with pytest.raises(error, match=message):
             append(source, **arguments)
@@ -574,3 +575,28 @@ def test_windows_appended_one_by_one_are_what_all_of_them_tell_at_once(jobs: lis
         assert unordered(history) == unordered(ingest_logs(place / "all", place / "at-once"))
         (place / "sacct-last.txt").write_text(export(jobs, -1, cuts[-1]))
         assert unordered(history) == unordered(ingest_logs(place / "sacct-last.txt", place / "last"))
+
+
+IDLE = "JobID|Submit|Start|End|State\n"
+
+
+def test_an_idle_day_adds_nothing_and_makes_no_trace(write_source: WriteSource, tmp_path: Path) -> None:
+    class Told(Progress):
+        def __init__(self) -> None:
+            self.notes: list[str] = []
+
+        def note(self, text: str) -> None:
+            self.notes.append(text)
+
+    row = "7|2024-03-04T08:00:00|2024-03-04T08:00:10|2024-03-04T09:00:10|COMPLETED\n"
+    out, told = tmp_path / "history", Told()
+    with pytest.raises(TooManyRejectsError, match=r"holds no records; .* an idle day can be added to a Trace"):
+        ingest_logs(write_source({"sacct.txt": IDLE}), out, append=True)
+    ingest_logs(write_source({"sacct.txt": IDLE + row}), out, append=True)
+    before = (out / "manifest.json").read_bytes()
+    trace = ingest_logs(write_source({"sacct.txt": IDLE}), out, append=True, progress=told)
+    assert (out / "manifest.json").read_bytes() == before
+    assert trace.scan("jobs").collect().height == 1
+    assert told.notes[-1] == "the source holds no records, as on an idle day: nothing is changed"
+    with pytest.raises(TooManyRejectsError, match="holds no usable record"):
+        ingest_logs(write_source({"sacct.txt": IDLE + "x|y|z|z|z\n"}), out, append=True)

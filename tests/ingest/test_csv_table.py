@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tracekit.ingest import records
 from tracekit.ingest.csv_table import read_table
 from tracekit.schema import Column, TableSchema
@@ -85,7 +86,7 @@ def expected(lines: list[str]) -> tuple[list[tuple[Any, ...]], list[int], int]:
     return kept, rejects, total
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(lines=st.lists(LINE, max_size=8), chunk=st.sampled_from([1, 7, 1 << 20]))
 @example(lines=["x,7", "x,7,x,x"], chunk=1 << 20)  # one field short and one too long: the sum is right
 @example(lines=["x,7,x,x", "x,7"], chunk=1 << 20)

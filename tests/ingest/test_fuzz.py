@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.effort import examples
 from tracekit.errors import SourceError
 from tracekit.ingest import ingest_logs
 
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
-CASES = 16
+CASES = examples(24)
 RUN = 20_260
 """Number of the run; the tool makes the same cases with `--seed 20260 --format NAME --case NUMBER`."""
 NAMES = (
     *("philly", "helios", "alibaba-pai", "alibaba-openb", "alibaba-dlrm", "alibaba-spot", "acme", "slurm", "swf"),
+    *("slurm-site", "pbs", "lsf", "kubernetes"),
     *("csv", "csv-jsonl", "csv-parquet", "tar-gz", "tar", "tar-xz", "zip", "parts"),
 )
 

@@ -21,7 +21,7 @@ from tracekit.manifest import Addition, Check
 from tracekit.trace import MANIFEST_NAME, Trace, is_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import duckdb
 
@@ -97,10 +97,12 @@ class Earlier:
                 hint=hint,
             )
 
-    def holds(self, accounts: Iterable[FileAccount]) -> bool:
-        """Return whether every file was read into the Trace before, under the same name."""
+    def nothing_new(self, accounts: Sequence[FileAccount]) -> str:
+        """Return why the files add nothing to the Trace, '' where they may add something."""
         known = _known(self.trace.manifest.files)
-        return all((a.path, a.sha256) in known for a in accounts)
+        if all((a.path, a.sha256) in known for a in accounts):
+            return f"{self.trace.path} holds every file of the source already"
+        return "" if any(a.records for a in accounts) else "the source holds no records, as on an idle day"
 
     def require_unchanged(self) -> None:
         """Refuse to replace a Trace that has changed.

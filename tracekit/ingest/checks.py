@@ -71,6 +71,13 @@ _COMMON = (
         ("placements", "nodes"),
     ),
     SqlCheck(
+        "events_of_unlisted_nodes",
+        "machines that events name but that are not in the machine list",
+        "SELECT DISTINCT node_id FROM node_events ANTI JOIN nodes USING (node_id)",
+        "(SELECT DISTINCT node_id FROM node_events)",
+        ("node_events", "nodes"),
+    ),
+    SqlCheck(
         "samples_beyond_listed",
         "machines whose telemetry shows more GPUs than the machine list gives them",
         """SELECT node_id || ': listed ' || n.gpu_count || ', seen ' || u.seen FROM nodes n JOIN (

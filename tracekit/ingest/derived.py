@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import polars as pl
 
-__all__ = ["disagrees", "in_seconds", "most_held", "single_attempts"]
+__all__ = ["disagrees", "in_seconds", "most_held", "shown_gpus", "single_attempts"]
 
 Spans = TypeVar("Spans", pl.Expr, pl.Series)
 
@@ -83,3 +83,17 @@ def most_held(placements: str, start: str, end: str) -> str:
     step AS (SELECT node_id, time, sum(gpus) AS gpus FROM event GROUP BY node_id, time),
     running AS (SELECT node_id, sum(gpus) OVER (PARTITION BY node_id ORDER BY time) AS gpus FROM step)
     SELECT node_id, ceil(max(gpus) - 1e-6)::BIGINT AS gpu_count FROM running GROUP BY node_id"""
+
+
+def shown_gpus(placements: str) -> str:
+    """Return a query for the GPUs that a machine has at least: the most in use at once, or the highest index plus one.
+
+    Parameters
+    ----------
+    placements : str
+        A relation with the columns of the table placements.
+    """
+    return f"""SELECT node_id, greatest(h.gpu_count, i.gpu_count) AS gpu_count
+    FROM ({most_held(placements, "start_time", "end_time")}) h FULL JOIN (
+        SELECT node_id, max(list_max(gpu_index)) + 1 AS gpu_count FROM {placements} WHERE len(gpu_index) > 0
+        GROUP BY node_id) i USING (node_id)"""

@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tracekit.ingest.files import SourceFile
+    from tracekit.ingest.interface import RawFile
 
 __all__ = ["Detection", "all_formats", "detect", "find_format"]
 
 _GROUP = "tracekit.formats"
+_HEADS = 4_096
+"""Most files whose first bytes are looked at: ten years of a file a day."""
 
 
 @dataclass(frozen=True)
@@ -114,18 +117,48 @@ def detect(source: Path, files: list[SourceFile], format_name: str | None = None
 
 
 def _by_name(member: Format, files: list[SourceFile]) -> FoundFiles | None:
-    return _found(member, [(f, kind.key) for f in files for kind in member.raw_files if kind.named(f.name)])
+    """Return the files with names of the format; with them those of kinds without a name, by their first bytes.
+
+    A file that has a name of this format and the first bytes of another kind of file, not of its own, is left out.
+    """
+    named = [(f, kind) for f in files for kind in member.raw_files if kind.named(f.name)]
+    if len(named) > 1:
+        named = [(f, kind) for f, kind in named if not _is_other(f, kind)]
+    if not named:
+        return None
+    nameless = [kind for kind in member.raw_files if not kind.pattern]
+    taken = {f.path for f, _ in named}
+    rest = [f for f in files if f.path not in taken] if nameless else []
+    return _found(
+        member, [(f, kind.key) for f, kind in named] + [(f, kind.key) for f, kind in _by_head(rest, tuple(nameless))]
+    )
+
+
+def _is_other(file: SourceFile, kind: RawFile) -> bool:
+    """Return whether a file's first bytes are not those of its kind, but those of another format."""
+    try:
+        head = file.head()
+    except SourceError:
+        return False
+    if kind.looks_right(head):
+        return False
+    return any(other.looks_right(head) for f in all_formats().values() if f.detected for other in f.raw_files)
 
 
 def _by_content(member: Format, files: list[SourceFile]) -> FoundFiles | None:
-    matches = []
-    for file in files[:64]:
+    return _found(member, [(f, kind.key) for f, kind in _by_head(files, member.raw_files)])
+
+
+def _by_head(files: list[SourceFile], kinds: tuple[RawFile, ...]) -> list[tuple[SourceFile, RawFile]]:
+    """Return the files whose first bytes are of one of the kinds, with the first that fits."""
+    found = []
+    for file in files[:_HEADS]:
         try:
             head = file.head()
         except SourceError:
             continue
-        matches += [(file, kind.key) for kind in member.raw_files if kind.looks_right(head)][:1]
-    return _found(member, matches)
+        found += [(file, kind) for kind in kinds if kind.looks_right(head)][:1]
+    return found
 
 
 def _found(member: Format, matches: list[tuple[SourceFile, str]]) -> FoundFiles | None:

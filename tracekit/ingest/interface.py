@@ -34,13 +34,14 @@ class RawFile:
     title: str
     """What it is, a few words."""
     pattern: str
-    """Regular expression that the file's name must match as a whole."""
+    """Regular expression that the file's name must match as a whole; '' for files without a name of their own, which
+    are found by their first bytes alone."""
     looks_right: Callable[[bytes], bool]
     """Whether a file's first bytes fit, for files under another name."""
 
     def named(self, name: str) -> bool:
         """Return whether `name` is a name of this kind of file."""
-        return re.fullmatch(self.pattern, name) is not None
+        return bool(self.pattern) and re.fullmatch(self.pattern, name) is not None
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
 """Read a JSON array of objects in runs and in bounded memory; text between the objects is set aside.
 
-The ends of objects are found by counting braces outside strings, so that a damaged object does not affect others.
+The array is the whole document, or stands under a key of it. The ends of objects are found by counting braces outside
+strings, so that a damaged object does not affect others.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["JsonRun", "json_runs"]
 
 _CHUNK = 8 * 1024 * 1024
+_LAST = 4096
+"""Bytes in which the end of a document is looked for."""
 _UTF8_BOM = b"\xef\xbb\xbf"
 _BETWEEN = b" \t\r\n,"
 _QUOTE, _OPEN, _CLOSE, _NEWLINE = 34, 123, 125, 10
@@ -39,24 +43,40 @@ class JsonRun(NamedTuple):
     """Text between the objects or after the array that should not be there."""
 
 
-def json_runs(stream: ByteReader, path: str) -> Iterator[JsonRun]:
+def json_runs(stream: ByteReader, path: str, key: str | None = None) -> Iterator[JsonRun]:
     """Return the objects of a JSON array in runs, with the text between them that should not be there.
+
+    Parameters
+    ----------
+    stream : object with read(size) -> bytes
+        The file's content.
+    path : str
+        Its name, for errors.
+    key : str, optional
+        The array is what stands under this key of the document, an object; by default it is the document.
 
     Raises
     ------
     SourceError
-        The file is no JSON array, or ends inside a record.
+        The file is no JSON array, or has none under the key, or ends inside a record.
     """
-    return prefetch(_runs(stream, path))
+    return prefetch(_runs(stream, path, key))
 
 
-def _runs(stream: ByteReader, path: str) -> Iterator[JsonRun]:
-    before, rest = _after_bracket(stream, path)
+def _runs(stream: ByteReader, path: str, key: str | None) -> Iterator[JsonRun]:
+    before, rest = _after_bracket(stream, path) if key is None else _after_key(stream, path, key)
     line = 1 + before.count(b"\n")
     while True:
         chunk = stream.read(_CHUNK)
         rest += chunk
         starts, ends = _objects(rest)
+        if key is not None:
+            starts, ends, over = _in_array(rest, starts, ends)
+            if over is not None:
+                if len(ends):
+                    yield _run(rest[:over], starts, ends, line)
+                _require_end(stream, rest[over:], path)
+                return
         if len(ends):
             stop = int(ends[-1])
             run = _run(rest[:stop], starts, ends, line)
@@ -87,6 +107,48 @@ def _after_bracket(stream: ByteReader, path: str) -> tuple[bytes, bytes]:
         if len(head) > MAX_RECORD:
             break
     raise SourceError("is empty", where=path, hint="a JSON array of job objects is due")
+
+
+def _after_key(stream: ByteReader, path: str, key: str) -> tuple[bytes, bytes]:
+    """Return the text before and after the opening bracket of the array under a key of the document."""
+    opening = re.compile(rb'"%s"\s*:\s*\[' % re.escape(key.encode()))
+    head = b""
+    while chunk := stream.read(_CHUNK):
+        head += chunk
+        places, steps = _braces(head)
+        depth = np.concatenate(([0], np.cumsum(steps)))
+        for match in opening.finditer(head):
+            if depth[np.searchsorted(places, match.start())] == 1:
+                return head[: match.end()], head[match.end() :]
+        if len(head) > MAX_RECORD:
+            break
+    what = f"has no list '{key}'" if head.strip() else "is empty"
+    raise SourceError(what, where=path, line=1, hint="is the file complete?")
+
+
+def _in_array(
+    data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], int | None]:
+    """Return the objects that are in the array, and where the array has ended; None while it has not.
+
+    `data` begins inside the array, behind an object or behind the bracket.
+    """
+    before = 0
+    for count, start in enumerate([*starts.tolist(), len(data)]):
+        gap = data[before:start].lstrip(_BETWEEN)
+        if gap.startswith(b"]"):
+            return starts[:count], ends[:count], start - len(gap)
+        if count < len(ends):
+            before = int(ends[count])
+    return starts, ends, None
+
+
+def _require_end(stream: ByteReader, rest: bytes, path: str) -> None:
+    """Read the document to its end, and refuse one that is cut behind the array."""
+    while chunk := stream.read(_CHUNK):
+        rest = rest[-_LAST:] + chunk
+    if not rest.rstrip().endswith(b"}"):
+        raise SourceError("the document ends in the middle: the file is truncated", where=path, hint="fetch it again")
 
 
 def _tail(rest: bytes, line: int, path: str) -> Iterator[JsonRun]:

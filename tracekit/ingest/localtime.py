@@ -5,10 +5,22 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Literal, NamedTuple
+from zoneinfo import ZoneInfo
 
 import polars as pl
 
-__all__ = ["DOUBLED_HOUR", "DOUBLED_HOUR_MEANING", "Instants", "decided", "instants", "to_utc"]
+from tracekit.errors import UsageError
+
+__all__ = [
+    "DOUBLED_HOUR",
+    "DOUBLED_HOUR_MEANING",
+    "Instants",
+    "by_duration",
+    "decided",
+    "instants",
+    "require_zone",
+    "to_utc",
+]
 
 _HOUR = timedelta(hours=1)
 _LONGEST_GRID = timedelta(days=3_660)
@@ -105,6 +117,37 @@ def decided(found: Instants, doubled_hour: str) -> pl.Series:
     return found.latest if doubled_hour == "second" else found.earliest
 
 
+def by_duration(first: Instants, last: Instants, seconds: pl.Series) -> tuple[Instants, Instants]:
+    """Return two wall clocks with the instants left out that the time between them excludes.
+
+    Parameters
+    ----------
+    first, last : Instants
+        A start and an end.
+    seconds : Series
+        The time from one to the other [s], to the second; NULL where it is unknown. Where no pair of instants is that
+        far apart, the instants stay.
+    """
+    if not (first.doubtful.any() or last.doubtful.any()):
+        return first, last
+    fits = {
+        (a, b): ((end - start).dt.total_microseconds() / 1e6 - seconds).abs().lt(1.0).fill_null(value=False)
+        for a, start in enumerate(first)
+        for b, end in enumerate(last)
+    }
+    return (
+        _narrowed(first, fits[0, 0] | fits[0, 1], fits[1, 0] | fits[1, 1]),
+        _narrowed(last, fits[0, 0] | fits[1, 0], fits[0, 1] | fits[1, 1]),
+    )
+
+
+def _narrowed(found: Instants, early: pl.Series, late: pl.Series) -> Instants:
+    """Return the instants that remain where only the early or only the late one is possible."""
+    return Instants(
+        found.earliest.zip_with(early | ~late, found.latest), found.latest.zip_with(late | ~early, found.earliest)
+    )
+
+
 def _series_to_utc(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
     """Convert by subtracting the offset where it is the same for all times, which is much quicker."""
     first, last = local.min(), local.max()
@@ -137,3 +180,19 @@ def _only_offset(first: datetime, last: datetime, zone: str) -> timedelta | None
 def _by_zone(local: pl.Series, zone: str, doubled_hour: str) -> pl.Series:
     aware = local.dt.replace_time_zone(zone, ambiguous=_POLARS_WORD[doubled_hour], non_existent="null")
     return aware.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+
+
+def require_zone(zone: str) -> None:
+    """Refuse a value of the option timezone that is no zone.
+
+    Raises
+    ------
+    UsageError
+        There is no such zone.
+    """
+    try:
+        ZoneInfo(zone)
+        pl.Series([], dtype=pl.Datetime("us")).dt.replace_time_zone(zone)
+    except (KeyError, OSError, ValueError, pl.exceptions.PolarsError) as error:
+        hint = "give an IANA name such as Europe/Berlin"
+        raise UsageError(f"'{zone}' is not a time zone", where="--option timezone", hint=hint) from error

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tracekit import schema
 from tracekit.errors import TraceError
-from tracekit.ingest.derived import most_held
+from tracekit.ingest.derived import shown_gpus
+from tracekit.ingest.machines._interface import LISTS
 from tracekit.ingest.merge_jobs import JOB_TABLES
 from tracekit.tables.parquet import columns_sql
 from tracekit.trace import sql_text
@@ -55,7 +56,12 @@ def attach(con: duckdb.DuckDBPyConnection, old: Trace, new: Path, *, by_cluster:
         _attach_side(con, side)
     if by_cluster:
         clusters = [
-            [str(row[0]) for row in con.execute(f"SELECT DISTINCT cluster FROM {side.name}_nodes").fetchall()]
+            [
+                str(row[0])
+                for row in con.execute(
+                    f"SELECT DISTINCT cluster FROM {side.name}_nodes WHERE cluster IS NOT NULL"
+                ).fetchall()
+            ]
             for side in sides
         ]
         if len({name for names in clusters for name in names}) > 1:
@@ -119,13 +125,21 @@ def write_tables(con: duckdb.DuckDBPyConnection, writer: TraceWriter, *, nodes_f
     """
     for table in JOB_TABLES:
         if _rows(con, f"both_{table}"):
-            writer.copy(table, con, _job_rows(con, table))
+            query = _job_rows(con, table)
+            if table == "placements" and _rows(con, "identity"):
+                query = _WITH_GPUS.format(rows=query)
+            writer.copy(table, con, query)
     for table in ("nodes", "capacity", "node_events", "gpu_utilization", "host_utilization"):
         if _rows(con, f"both_{table}"):
             query = _keyed_rows(con, table)
-            if table == "nodes" and nodes_from_jobs:
-                placements = f"read_parquet({sql_text(writer.folder / 'placements.parquet')})"
-                query = _NAMED_NODES.format(nodes=query, held=most_held(placements, "start_time", "end_time"))
+            placements = writer.folder / "placements.parquet"
+            if table == "nodes" and nodes_from_jobs and placements.is_file():
+                held = shown_gpus(f"read_parquet({sql_text(placements)})")
+                query = _NAMED_NODES.format(nodes=query, held=held)
+            if table == "nodes" and _rows(con, "old_nodes WHERE source IS NOT NULL"):
+                query = _STATED_NODES.format(nodes=query)
+            if table == "node_events" and _rows(con, "old_node_events"):
+                query = _ENDED_EVENTS.format(events=query, lists=LISTS)
             writer.copy(table, con, query)
 
 
@@ -181,6 +195,9 @@ def _keyed_rows(con: duckdb.DuckDBPyConnection, table: str) -> str:
     if not _rows(con, f"same_{table}"):
         return f"SELECT * FROM both_{table}"
     old, columns = _rows(con, f"old_{table}"), _columns(table)
+    if table == "gpu_utilization":
+        # An export that ends before its telemetry does, or begins after, lacks jobs that the other one has.
+        return _SAMPLES.format(columns=columns, old=old)
     return f"""SELECT {columns} FROM (
         SELECT {columns}, row AS place, row AS seq FROM old_{table} ANTI JOIN same_{table} ON row = old_row
         UNION ALL
@@ -189,8 +206,62 @@ def _keyed_rows(con: duckdb.DuckDBPyConnection, table: str) -> str:
         ORDER BY place, seq"""
 
 
+_SAMPLES = """SELECT {columns} FROM (
+    SELECT {columns}, row AS place, row AS seq FROM old_gpu_utilization ANTI JOIN same_gpu_utilization ON row = old_row
+    UNION ALL
+    SELECT {columns}, coalesce(place, row + {old}), row FROM (
+        SELECT n.* REPLACE (coalesce(n.job_id, s.job_id) AS job_id), s.place
+        FROM new_gpu_utilization n LEFT JOIN (
+            SELECT new_row, min(old_row) AS place, any_value(job_id) AS job_id
+            FROM same_gpu_utilization JOIN (SELECT row AS old_row, job_id FROM old_gpu_utilization) USING (old_row)
+            GROUP BY new_row) s ON n.row = new_row))
+    ORDER BY place, seq"""
+
+# Telemetry shows the GPUs of an attempt only while it lasts: what one export shows is kept where the other shows none.
+_WITH_GPUS = """SELECT p.* REPLACE (
+    CASE WHEN p.gpu_index IS NULL AND (p.gpu_count IS NULL OR p.gpu_count = len(s.gpu_index))
+         THEN s.gpu_index ELSE p.gpu_index END AS gpu_index,
+    coalesce(p.gpu_count, len(s.gpu_index)) AS gpu_count)
+FROM (SELECT *, row_number() OVER () AS place FROM ({rows})) p
+LEFT JOIN (
+    SELECT h.final_id, b.node_id, b.start_time, list_sort(list_distinct(flatten(list(b.gpu_index)))) AS gpu_index
+    FROM both_placements b JOIN identity h USING (side, job_id) WHERE len(b.gpu_index) > 0
+    GROUP BY h.final_id, b.node_id, b.start_time) s
+ON s.final_id = p.job_id AND s.node_id = p.node_id AND s.start_time IS NOT DISTINCT FROM p.start_time
+ORDER BY p.place"""
+
 # The GPU model of the newer export is used, or that of the older one where the newer has none.
-_NAMED_NODES = """SELECT n.* REPLACE (coalesce(h.gpu_count, n.gpu_count) AS gpu_count,
+_NAMED_NODES = """SELECT n.* REPLACE (CASE WHEN n.source IS NULL THEN coalesce(h.gpu_count, n.gpu_count)
+                                           ELSE n.gpu_count END AS gpu_count,
                                       coalesce(n.gpu_model, o.gpu_model) AS gpu_model)
 FROM (SELECT *, row_number() OVER () AS place FROM ({nodes})) n
 LEFT JOIN ({held}) h USING (node_id) LEFT JOIN old_nodes o USING (node_id) ORDER BY n.place"""
+
+# What an earlier list beside the log stated stays where the newer export has none.
+_STATED_NODES = """SELECT n.* REPLACE (
+    CASE WHEN o.node_id IS NULL THEN n.gpu_count ELSE o.gpu_count END AS gpu_count,
+    CASE WHEN o.node_id IS NULL THEN n.gpu_model ELSE coalesce(o.gpu_model, n.gpu_model) END AS gpu_model,
+    CASE WHEN o.node_id IS NULL THEN n.source ELSE o.source END AS source,
+    coalesce(n.gpu_memory_gib, s.gpu_memory_gib) AS gpu_memory_gib, coalesce(n.cpu_count, s.cpu_count) AS cpu_count,
+    coalesce(n.memory_gib, s.memory_gib) AS memory_gib, coalesce(n.rack, s.rack) AS rack)
+FROM (SELECT *, row_number() OVER () AS rank FROM ({nodes})) n
+LEFT JOIN old_nodes s ON s.node_id = n.node_id AND s.source IS NOT NULL
+LEFT JOIN old_nodes o ON o.node_id = n.node_id AND o.source IS NOT NULL AND n.source IS NULL
+ORDER BY n.rank"""
+
+# An end once known stays known. A state in an older list that the newer export tells otherwise, by a list of the same
+# machines or by Slurm's own account of events, is over: it was last seen when the older export ended.
+_ENDED_EVENTS = """SELECT e.* REPLACE (coalesce(e.end_time, o.end_time, CASE WHEN g.node_id IS NOT NULL
+    THEN greatest(e.start_time, (SELECT greatest(max(submit_time), max(start_time), max(end_time)) FROM old_jobs))
+    END) AS end_time)
+FROM (SELECT *, row_number() OVER () AS rank FROM ({events})) e
+LEFT JOIN old_node_events o ON o.node_id = e.node_id AND o.start_time = e.start_time AND o.state = e.state
+     AND o.source IS NOT DISTINCT FROM e.source
+LEFT JOIN (
+    SELECT x.node_id, x.start_time, x.state, x.source FROM old_node_events x
+    ANTI JOIN new_node_events y ON x.node_id = y.node_id AND x.start_time = y.start_time AND x.state = y.state
+    WHERE x.end_time IS NULL AND x.source IN {lists} AND (
+        x.node_id IN (SELECT node_id FROM new_nodes WHERE source IS NOT NULL)
+        OR EXISTS (SELECT 1 FROM new_node_events WHERE source = 'slurm'))) g
+  ON g.node_id = e.node_id AND g.start_time = e.start_time AND g.state = e.state AND g.source = e.source
+ORDER BY e.rank"""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from tracekit.ingest.localtime import Instants, decided, instants
+from tracekit.ingest.localtime import Instants, by_duration, decided, instants
 from tracekit.ingest.log_dates import LogDates
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class RecordTimes:
         *,
         clocks: pl.DataFrame | None = None,
         before: pl.Series | None = None,
+        lasted: tuple[str, str, pl.Series] | None = None,
     ) -> pl.DataFrame:
         """Return `frame` with the wall clocks of the sequence converted to UTC.
 
@@ -86,6 +87,8 @@ class RecordTimes:
             By default its times are the wall clocks.
         before : Series of Datetime, optional
             The latest time [UTC] of each record that comes before the sequence.
+        lasted : tuple (str, str, Series), optional
+            Two times of the sequence and the stated time between them [s], which decides what either clock means.
         """
         choices = {}
         for name in sequence.columns:
@@ -97,6 +100,9 @@ class RecordTimes:
                 choices[name] = Instants(*(frame[name].zip_with(absolute, side) for side in found))
             else:
                 choices[name] = Instants(frame[name], frame[name])
+        if lasted is not None:
+            start, end, seconds = lasted
+            choices[start], choices[end] = by_duration(choices[start], choices[end], seconds)
         shown = frame if clocks is None else frame.with_columns(clocks)
         if doubled_hour == "bounded":
             choices = _in_order(choices, before)

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import OutputError, SourceError, TooManyRejectsError, UsageError
 from tracekit.ingest.append import open_earlier
+from tracekit.ingest.beside import split_source
 from tracekit.ingest.capabilities import measure_capabilities
 from tracekit.ingest.checks import run_common_checks
+from tracekit.ingest.companion import discard_answers
 from tracekit.ingest.detect import detect
 from tracekit.ingest.files import source_files
+from tracekit.ingest.pull_slurm import pull
 from tracekit.ingest.samples import keep_last_samples
 from tracekit.ingest.sink import Sink
 from tracekit.ingest.table_times import order_table_times
@@ -56,7 +59,7 @@ def ingest_logs(
     Parameters
     ----------
     source : str or Path
-        A folder, a file, or an archive with the raw files.
+        A folder, a file, or an archive with the raw files; or ``slurm:``, to run sacct.
     out : str or Path
         Folder of the new Trace.
     settings : IngestSettings, optional
@@ -65,7 +68,7 @@ def ingest_logs(
         Replace an existing Trace at `out`.
     append : bool
         Add a newer export to the Trace at `out`: jobs in both are replaced by their newer record, files read before
-        change nothing. Without a Trace there, make one.
+        change nothing, nor does a source without records. Without a Trace there, make one.
     progress : Progress, optional
         Receives the steps.
     **changes
@@ -95,18 +98,20 @@ def ingest_logs(
         what = f"{chosen.max_reject_share} is not a share"
         raise UsageError(what, where="--max-reject-share", hint="give a number from 0 to 1")
     progress = progress or Progress()
-    source, out = Path(source), Path(out)
-    if is_trace(source):
+    out = Path(out)
+    if is_trace(Path(source)):
         raise SourceError("is a Trace already", where=source, hint="use it as it is, or name the raw files")
     earlier = open_earlier(out) if append else None
     out = earlier.trace.path if earlier else out
+    source = pull(source, out, chosen, earlier.trace.manifest if earlier else None, progress, force=force)
     files = source_files(source, chosen.max_inflation)
     if source.is_dir() and real_path(out).is_relative_to(real_path(source)):
         raise OutputError(
             "lies inside the source", where=out, hint="choose an -o outside, or the Trace becomes part of the logs"
         )
-    detection = detect(source, files, chosen.format_name)
-    filled = detection.format.fill_options(chosen.options or {})
+    log_files, options, beside = split_source(source, files, chosen)
+    detection = detect(source, log_files, chosen.format_name)
+    filled = detection.format.fill_options(options)
     if earlier:
         earlier.require_same_reading(detection.format, filled)
     progress.note(f"format {detection.format.name}, {detection.reasons[0]}")
@@ -114,18 +119,19 @@ def ingest_logs(
         sink = Sink(writer, filled, progress, chosen.memory_limit)
         for note in dict.fromkeys(file.note for file in files if file.note):
             sink.note(note)
-        _note_unread(files, detection, sink)
+        _note_unread(log_files, detection, sink)
         frame = detection.format.read(detection.found, sink)
+        beside.complete(detection.format, frame, sink)
         sink.flush()
         writer.drain()
-        _refuse_rejects(source, sink, chosen.max_reject_share)
+        _refuse_rejects(source, sink, chosen.max_reject_share, idle=earlier is not None)
         order_table_times(sink)
         keep_last_samples(sink)
         manifest = _manifest(detection, frame, sink)
         if earlier:
             earlier.require_same_times(frame, source)
-            if earlier.holds(manifest.files):
-                progress.note(f"{out} holds every file of the source already: nothing is changed")
+            if why := earlier.nothing_new(manifest.files):
+                progress.note(f"{why}: nothing is changed")
                 return earlier.trace
             earlier.merge(manifest, detection.format, sink)
             order_table_times(sink)
@@ -133,7 +139,9 @@ def ingest_logs(
         _describe(manifest, frame, sink)
         if earlier:
             earlier.require_unchanged()
-        return writer.commit(manifest)
+        trace = writer.commit(manifest)
+    discard_answers(out)
+    return trace
 
 
 @contextmanager
@@ -155,17 +163,22 @@ def _join_errors(out: Path) -> Iterator[None]:
 
 def _note_unread(files: list[SourceFile], detection: Detection, sink: Sink) -> None:
     known = {f.path for found in detection.found.files.values() for f in found}
-    unread = [f.path for f in files if f.path not in known]
+    # Prices that lie beside the logs are for efficiency and the bill: they are no log that was missed.
+    unread = [f.path for f in files if f.path not in known and f.path != "prices.toml"]
     if unread:
         shown = ", ".join(unread[:6]) + (f" and {len(unread) - 6} more" if len(unread) > 6 else "")
         sink.note(f"files that the format {detection.format.name} does not read: {shown}")
 
 
-def _refuse_rejects(source: Path, sink: Sink, max_share: float) -> None:
+def _refuse_rejects(source: Path, sink: Sink, max_share: float, *, idle: bool) -> None:
+    """Refuse a source that is not usable; one without any record may be, as a dump of an idle day."""
+    if idle and not any(account.records for account in sink.accounts):
+        return
     if not any(account.kept for account in sink.accounts):
         bad = sum(account.rejected for account in sink.accounts)
         what = f"holds no usable record ({bad} unusable)" if bad else "holds no records"
-        raise TooManyRejectsError(what, where=source, hint=_first_reject(sink) or "is the file complete?")
+        hint = "is the file complete? an idle day can be added to a Trace, with --append, but makes none"
+        raise TooManyRejectsError(what, where=source, hint=_first_reject(sink) or hint)
     for account in sink.accounts:
         if account.rejected > max_share * account.records:
             raise TooManyRejectsError(

@@ -62,12 +62,13 @@ def keep_last_samples(sink: Sink) -> None:
     sink.progress.stage("looking for repeated samples")
     with sink.connect() as con:
         rows = f"read_parquet({sql_text(path)}, file_row_number = true)"
-        samples = f"(SELECT *, hash(time, node_id, gpu_index) AS key FROM {rows})"
+        samples = f"(SELECT *, hash(time, node_id, gpu_index, gpu_instance) AS key FROM {rows})"
         con.execute(f"CREATE TABLE twice AS SELECT key FROM {samples} GROUP BY key HAVING count(*) > 1")
         con.execute(
             f"""CREATE TABLE repeated AS
-            SELECT file_row_number, time, node_id, gpu_index FROM {samples} SEMI JOIN twice USING (key)
-            QUALIFY row_number() OVER (PARTITION BY time, node_id, gpu_index ORDER BY file_row_number DESC) > 1"""
+            SELECT file_row_number, time, node_id, gpu_index, gpu_instance FROM {samples} SEMI JOIN twice USING (key)
+            QUALIFY row_number() OVER (
+                PARTITION BY time, node_id, gpu_index, gpu_instance ORDER BY file_row_number DESC) > 1"""
         )
         count, examples = con.execute(
             "SELECT count(*), min(node_id || ' gpu' || gpu_index || ' at ' || time, 5) FROM repeated"

@@ -46,6 +46,7 @@ def test_a_pod_that_ended_gives_a_job_and_an_attempt(ingest: Ingest, rows: Rows,
             "memory_gib": 3.0,
             "attempt_count": 1,
             "preemptible": True,
+            "qos": "BE",
         }
     ]
     assert rows(trace, "attempts") == [
@@ -100,6 +101,7 @@ def test_a_pending_pod_has_no_attempt(ingest: Ingest, rows: Rows) -> None:
             "memory_gib": 1.0,
             "attempt_count": 0,
             "preemptible": False,
+            "qos": "Guaranteed",
         }
     ]
     assert rows(trace, "attempts") == []

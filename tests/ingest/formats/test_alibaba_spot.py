@@ -36,6 +36,8 @@ JOB = {
     "instance_count": 4,
     "priority": 0,
     "preemptible": True,
+    "account": "org-3",
+    "qos": "Spot",
 }
 
 
@@ -58,7 +60,7 @@ def test_a_job_multiplies_its_requests_by_its_workers(ingest: Ingest, rows: Rows
 
 def test_a_job_of_high_priority_is_not_preemptible(ingest: Ingest, rows: Rows) -> None:
     trace = ingest({JOBS: HEADER + LINE.replace("Spot", "HP")})
-    assert rows(trace, "jobs") == [JOB | {"priority": 1, "preemptible": False}]
+    assert rows(trace, "jobs") == [JOB | {"priority": 1, "preemptible": False, "qos": "HP"}]
 
 
 def test_a_worker_may_ask_for_a_part_of_a_gpu(ingest: Ingest, rows: Rows) -> None:

@@ -154,9 +154,9 @@ def test_a_suspended_job_keeps_the_end_that_it_states(ingest: Ingest, rows: Rows
     assert found_checks(trace) == {"end_of_suspended_job": (1, 3)}
     assert trace.manifest.checks["end_of_suspended_job"].examples == ["Earth/2"]
     assert run_query(trace, "overview/status").rows() == [
-        ("completed", 1, pytest.approx(1 / 3), pytest.approx(0.1), 0.5),
-        ("running", 1, pytest.approx(1 / 3), None, None),
-        ("unknown", 1, pytest.approx(1 / 3), pytest.approx(0.1), 0.5),
+        ("completed", 1, pytest.approx(1 / 3), pytest.approx(0.1), 0.5, 1, pytest.approx(1 / 3), None),
+        ("running", 1, pytest.approx(1 / 3), None, None, 1, pytest.approx(1 / 3), None),
+        ("unknown", 1, pytest.approx(1 / 3), pytest.approx(0.1), 0.5, 1, pytest.approx(1 / 3), None),
     ]
 
 
@@ -277,7 +277,7 @@ def test_a_repeated_id_is_set_aside_within_a_cluster_only(ingest: Ingest, rows: 
 
 
 def test_a_log_without_jobs_is_refused(ingest: Ingest) -> None:
-    with pytest.raises(TooManyRejectsError, match=r"holds no records; is the file complete\?$"):
+    with pytest.raises(TooManyRejectsError, match=r"holds no records; is the file complete\? an idle day"):
         ingest({"Earth/cluster_log.csv": LOG})
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.ingest.formats.test_slurm import JOB, WAITING, sacct
 from tracekit.ingest import ingest_logs
 from tracekit.ingest.formats import _slurm_cells as text_of
+from tracekit.ingest.node_lists import MAX_NODES, expand_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -115,14 +116,14 @@ def test_a_job_that_still_runs_keeps_its_id_however_long_ago_it_was_submitted(in
 @pytest.mark.parametrize("last", [65_536, 65_537])
 @pytest.mark.parametrize("text", ["n[1-{last}]", "a,n[2-{last}]", "n[1-9],n[10-{last}]"])
 def test_a_list_may_name_as_many_nodes_as_a_cluster_has(text: str, last: int) -> None:
-    if last <= text_of.MAX_NODES:
-        assert len(text_of.expand_nodes(text.format(last=last))) == 65_536
+    if last <= MAX_NODES:
+        assert len(expand_nodes(text.format(last=last))) == 65_536
     else:
         with pytest.raises(ValueError, match=r"^names more than 65536 nodes$"):
-            text_of.expand_nodes(text.format(last=last))
+            expand_nodes(text.format(last=last))
 
 
 def test_the_limit_counts_every_combination_of_two_brackets() -> None:
-    assert len(text_of.expand_nodes("a[1-2]b[1-3]", limit=6)) == 6
+    assert len(expand_nodes("a[1-2]b[1-3]", limit=6)) == 6
     with pytest.raises(ValueError, match=r"^names more than 5 nodes$"):
-        text_of.expand_nodes("a[1-2]b[1-3]", limit=5)
+        expand_nodes("a[1-2]b[1-3]", limit=5)

@@ -41,6 +41,7 @@ JOB = {
     "memory_gib": 4.0,
     "attempt_count": 1,
     "time_limit_s": 120.0,
+    "partition": "1",
 }
 ATTEMPT = {
     "job_id": "1",

@@ -177,7 +177,7 @@ def refusal(tmp_path: Path, text: str | bytes) -> str:
         ),
         (
             LONG + "server = '(?<node>.*)'\nhost_metrics = {cpu_pct = 'c'}",
-            ", line 7: telemetry.x.server: no such key; choose one of: gpu, metric, node, time, uuid, value",
+            ", line 7: telemetry.x.server: no such key; choose one of: gpu, job, metric, node, time, uuid, value",
         ),
         (
             "[source]\ndoubled_hour = 'frist'",

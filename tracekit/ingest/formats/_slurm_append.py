@@ -85,7 +85,7 @@ FROM (
         ORDER BY (r.end_time IS NULL), r.side DESC, r.job_id DESC) = 1)"""
 
 # The request of a job is that of its first run, its status that of its latest record; it became eligible as the record
-# of its first submission says.
+# of its first submission says. How long it was suspended is known where all its runs are of one record, or none was.
 _JOBS = """
 CREATE TABLE merged_jobs AS
 WITH whole AS (
@@ -96,22 +96,28 @@ held AS (
     JOIN snapshot USING (side, job_id)
     QUALIFY row_number() OVER (PARTITION BY h.final_id ORDER BY m.submit_time NULLS LAST, {later}) = 1),
 runs AS (
-    SELECT final_id, count(*) AS attempts, arg_max_null(end_time, number) AS last_end FROM kept GROUP BY final_id),
+    SELECT final_id, count(*) AS attempts, arg_max_null(end_time, number) AS last_end,
+           count(DISTINCT (side, job_id)) AS records FROM kept GROUP BY final_id),
+paused AS (
+    SELECT h.final_id, max(m.suspended_s) = 0 AND count(*) = count(m.suspended_s) AS never
+    FROM identity h JOIN member m USING (side, job_id) GROUP BY h.final_id),
 source AS (
     SELECT l.final_id, coalesce(k.side, l.side) AS side, coalesce(k.job_id, l.job_id) AS job_id,
            k.start_time AS first_start
     FROM latest l LEFT JOIN kept k ON k.final_id = l.final_id AND k.number = 0),
 stated AS (
     SELECT s.final_id, s.side, s.job_id, s.first_start, w.submit, w.origin, h.eligible_time,
-           coalesce(r.attempts, 0) AS attempts, m.status, m.source_status,
+           coalesce(r.attempts, 0) AS attempts, m.status, m.source_status, p.never, coalesce(r.records, 1) AS records,
            CASE WHEN m.status IN ('running', 'pending') THEN NULL
                 WHEN r.attempts > 0 THEN r.last_end ELSE m.end_time END AS ended
-    FROM source s JOIN whole w USING (final_id) JOIN held h USING (final_id) JOIN latest l USING (final_id)
+    FROM source s JOIN whole w USING (final_id) JOIN held h USING (final_id) JOIN paused p USING (final_id)
+    JOIN latest l USING (final_id)
     JOIN member m ON m.side = l.side AND m.job_id = l.job_id LEFT JOIN runs r USING (final_id))
 SELECT f.* REPLACE (
            s.final_id AS job_id, s.status AS status, s.source_status AS source_status, s.submit AS submit_time,
            s.first_start AS start_time, s.ended AS end_time, s.eligible_time AS eligible_time,
            s.attempts AS attempt_count,
+           CASE WHEN s.never THEN 0 WHEN s.records = 1 THEN f.suspended_s END AS suspended_s,
            (epoch_us(s.first_start) - epoch_us(s.origin)) / 1e6 AS queue_s,
            (epoch_us(s.ended) - epoch_us(s.first_start)) / 1e6 AS run_s),
        s.origin AS origin, row_number() OVER (ORDER BY s.submit NULLS LAST, s.final_id) AS seq

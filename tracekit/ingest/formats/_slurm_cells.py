@@ -1,38 +1,34 @@
-"""Parsers for the cells of `sacct`: durations, counts, memory, TRES and GRES lists, states, arrays and node lists.
+"""Parsers for the cells of `sacct`: durations, counts, memory, TRES and GRES lists, states and arrays.
 
 Each function takes the text of one cell and raises ValueError, with the reason, when it cannot be read.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 from typing import NamedTuple
 
 from tracekit.ingest.formats._slurm_status import SLURM_STATUS
 
 __all__ = [
-    "MAX_NODES",
     "Gres",
     "JobState",
     "MemoryRequest",
+    "Request",
     "Tres",
     "Usage",
     "array_size",
     "count",
     "duration_s",
-    "expand_nodes",
     "gres",
     "limit_s",
     "memory",
+    "request",
     "state",
     "tres",
     "usage",
     "used_gib",
 ]
-
-MAX_NODES = 65_536
-"""Most nodes that a list may name; a cluster of Slurm has no more."""
 
 _NO_DURATION = frozenset({"UNLIMITED", "Partition_Limit", "INVALID", "NOT_SET"})
 _DURATION = re.compile(
@@ -44,7 +40,10 @@ _NUMBER = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)([KMGTPE]?)[Bb]?", re.ASCII)
 # Slurm divides by 1024 for counts too: 1.5K is 1,536.
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50, "E": 1 << 60}
 _GIB = 1 << 30
-_RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?", re.ASCII)
+# Slurm numbers a plug-in by the letters of its name, eight bits each: g + (p << 8) + (u << 16).
+_GPU_NUMBER = str(sum(ord(letter) << 8 * place for place, letter in enumerate("gpu")))
+_PER_NODE = re.compile(r"(?:^|\s)--(gres|gpus-per-node)(?:=|\s+)(\S{1,400})", re.ASCII)
+_IN_ALL = re.compile(r"(?:^|\s)(?:--gpus(?:=|\s+)|-G\s*)(\S{1,400})", re.ASCII)
 _TASKS = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
 
 
@@ -64,10 +63,21 @@ class Tres(NamedTuple):
 
 
 class Gres(NamedTuple):
-    """What a GRES list states for each node."""
+    """What a GRES list states, for each node or for the job, as its column does."""
 
     gpus: float
     model: str | None
+    by_number: bool
+    """Whether GPUs are named by the number of their plug-in."""
+    unknown_numbers: bool
+    """Whether other resources are named by a number."""
+
+
+class Request(NamedTuple):
+    """GPUs that a command line asks for."""
+
+    per_node: float | None
+    in_all: float | None
 
 
 class MemoryRequest(NamedTuple):
@@ -184,10 +194,15 @@ def _is_kind(name: str, kind: str) -> bool:
 
 
 def gres(text: str) -> Gres:
-    """Return the GPUs in a list like `gpu:2` or `gpu:a100:4(S:0-1)`."""
+    """Return the GPUs in a list like `gpu:2`, `gpu:a100:4(S:0-1)` or `7696487:2`."""
     total, models = 0.0, set()
+    by_number = unknown = False
     for part in re.sub(r"\([^)]*\)", "", text).split(","):
         words = [word for word in part.strip().split(":") if word not in {"PER_NODE", "PER_JOB", "gres"}]
+        if words[:1] == [_GPU_NUMBER]:
+            words[0], by_number = "gpu", True
+        elif words and words[0].isdecimal():
+            unknown = True
         if words[:1] != ["gpu"]:
             continue
         numbered = words[1:] and _NUMBER.fullmatch(words[-1])
@@ -196,7 +211,30 @@ def gres(text: str) -> Gres:
         model = ":".join(words[1 : -1 if numbered else None])
         if model and number:
             models.add(model)
-    return Gres(total, "|".join(sorted(models)) or None)
+    return Gres(total, "|".join(sorted(models)) or None, by_number, unknown)
+
+
+def request(text: str) -> Request:
+    """Return the GPUs that a command like `sbatch --gres=gpu:a100:4 -N 2 job.sh` asks for; never fails."""
+    own = text.partition("--wrap")[0]  # the commands that the job runs ask for parts of what it has
+    per_node, in_all = _PER_NODE.search(own), _IN_ALL.search(own)
+    found = None
+    if per_node is not None:
+        entries = per_node[2].split(",")
+        words = [e for e in entries if _is_gpu(e)] if per_node[1] == "gres" else [f"gpu:{e}" for e in entries]
+        found = _amount(words)
+    return Request(found, None if in_all is None else _amount([f"gpu:{e}" for e in in_all[1].split(",")]))
+
+
+def _is_gpu(entry: str) -> bool:
+    return entry.replace("/", ":").removeprefix("gres:").partition(":")[0] == "gpu"
+
+
+def _amount(entries: list[str]) -> float | None:
+    try:
+        return gres(",".join(entry.replace("/", ":") for entry in entries)).gpus if entries else None
+    except ValueError:
+        return None
 
 
 def state(text: str) -> JobState:
@@ -224,56 +262,3 @@ def array_size(text: str) -> int | None:
             raise ValueError("is not a list of array tasks")
         total += (last - first) // step + 1
     return total
-
-
-def expand_nodes(text: str, limit: int = MAX_NODES) -> list[str]:
-    """Return the nodes in a list like `gpu[01-03,07],login1` or `a[1-2]b[3-4]`, in order, each once.
-
-    Parameters
-    ----------
-    text : str
-        Host list; the zeros in front of a number belong to the name.
-    limit : int
-        Most nodes that the list may name; it is counted before anything is expanded.
-    """
-    groups = [_groups(part) for part in re.split(r",(?![^\[]*\])", text)]
-    sizes = 0
-    for parts in groups:
-        product = 1
-        for part in parts:
-            product *= sum(last - first + 1 for first, last, _ in part) if isinstance(part, list) else 1
-        sizes += product
-    if sizes > limit:
-        raise ValueError(f"names more than {limit} nodes")
-    names = (
-        "".join(name)
-        for parts in groups
-        for name in itertools.product(*([part] if isinstance(part, str) else _numbers(part) for part in parts))
-    )
-    return list(dict.fromkeys(names))
-
-
-def _groups(text: str) -> list[str | list[tuple[int, int, int]]]:
-    """Return the literals and the ranges (first, last, digits) that a name consists of."""
-    parts: list[str | list[tuple[int, int, int]]] = []
-    for piece in re.split(r"(\[[^\[\]]*\])", text):
-        if piece.startswith("["):
-            parts.append([_range(item) for item in piece[1:-1].split(",")])
-        elif re.search(r"[\[\]\s]", piece):
-            raise ValueError("is not a node list")
-        elif piece:
-            parts.append(piece)
-    if not parts:
-        raise ValueError("is not a node list")
-    return parts
-
-
-def _range(text: str) -> tuple[int, int, int]:
-    match = _RANGE.fullmatch(text)
-    if match is None or (match[2] and int(match[2]) < int(match[1])):
-        raise ValueError("is not a node list")
-    return int(match[1]), int(match[2] or match[1]), len(match[1])
-
-
-def _numbers(ranges: list[tuple[int, int, int]]) -> list[str]:
-    return [str(number).zfill(digits) for first, last, digits in ranges for number in range(first, last + 1)]

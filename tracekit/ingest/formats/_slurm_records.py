@@ -1,55 +1,29 @@
-"""Cut `sacct` text into records: its header, its trailing delimiter, and names that hold the delimiter."""
+"""Cut `sacct` text into records: its header, its trailing delimiter, and free text that holds it or line breaks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
-from tracekit import schema
-from tracekit.errors import SourceError
-from tracekit.ingest.csv_table import note_unused
+from tracekit.ingest.formats._slurm_layout import find_layout
+from tracekit.ingest.formats._slurm_lines import join_lines, pieces_of, with_lines_after
+from tracekit.ingest.formats._slurm_split import FREE_TEXT, divide
 from tracekit.ingest.records import RecordReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from numpy.typing import NDArray
+
+    from tracekit.ingest.formats._slurm_layout import SacctLayout
+    from tracekit.ingest.formats._slurm_lines import OddLines
     from tracekit.ingest.records import BadRecord, Block
     from tracekit.ingest.sink import OpenedFile, Sink
-    from tracekit.schema import TableSchema
 
-__all__ = ["VC_COLUMNS", "SacctLayout", "SacctRecords", "header_names", "read_records"]
-
-VC_COLUMNS = {"account": "Account", "partition": "Partition", "qos": "QOS"}
-"""Column of the tenant unit by the option's value."""
-
-_COMMAND = (
-    "sacct --parsable2 --allusers --duplicates --format=JobID,JobIDRaw,Cluster,Submit,Eligible,Start,End,State,"
-    "Elapsed,Timelimit,AllocTRES,ReqTRES,NNodes,NodeList,Account,Partition,QOS,User,Priority"
-)
-"""A command whose output this format reads, for messages."""
-
-_NEEDED = ("JobID", "Submit", "Start", "End", "State")
-# Columns in which anybody may write anything, the delimiter included.
-_FREE_TEXT = frozenset(
-    {"jobname", "comment", "admincomment", "systemcomment", "constraints", "extra", "submitline", "workdir"}
-    | {"container", "stdin", "stdout", "stderr"}
-)
-
-
-@dataclass(frozen=True)
-class SacctLayout:
-    """The layout of the lines of one file."""
-
-    columns: dict[str, int]
-    """Position of each column that is read, in schema order."""
-    fields: int
-    trailing: bool
-    """Whether a delimiter ends each line."""
-    free_text: int | None
-    """Position of the only free-text column; None when there is none or several."""
-    spec: TableSchema
+__all__ = ["SacctRecords", "read_records"]
 
 
 @dataclass
@@ -57,8 +31,10 @@ class SacctRecords:
     """Records of one block as text by column, with their lines, their text and their faults."""
 
     text: pl.DataFrame
-    lines: list[int]
+    lines: NDArray[np.int64]
     raws: Callable[[int], bytes]
+    order: NDArray[np.int64]
+    """Rises with the place in the file, and no two records have the same."""
     faults: dict[int, tuple[str | None, str]] = field(default_factory=dict)
     """First fault of a row: column and reason."""
 
@@ -68,109 +44,96 @@ class SacctRecords:
             self.faults.setdefault(row, (column, reason))
 
 
-def header_names(line: bytes) -> list[str]:
-    """Return the names in a header line, in lower case; empty when it is not a header of `sacct`."""
-    text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip("\r\n ")
-    names = [name.strip().lower() for name in text.split("|")]
-    return names if {"jobid", "state"} & set(names) else []
-
-
 def read_records(opened: OpenedFile, sink: Sink) -> Iterator[tuple[SacctLayout, SacctRecords]]:
     """Yield the records of one export in blocks, as text; what cannot be split into columns is set aside.
 
     Raises
     ------
     SourceError
-        There is no header line, or it lacks a column or names one twice.
+        There is no header line and no option names the columns, or a column is missing or named twice.
     """
     reader = RecordReader(opened.stream, b"|", quoting=False)  # sacct never quotes: a quote is a letter
-    layout = _layout(reader.first_line(), opened.path, sink)
-    for block, bad in reader.blocks(layout.fields + layout.trailing):
-        opened.count(len(block.lines) + len(bad))
-        part = _part(block, bad, layout, opened, sink)
-        if part.lines:
+    line = reader.first_line()
+    layout, is_header = find_layout(line, opened.path, sink)
+    reader.part_at(layout.delimiter.encode())
+    if line is not None and not is_header:
+        reader.put_back(line)
+    for block, bad in with_lines_after(reader.blocks(layout.fields + layout.trailing)):
+        part = _part(block, join_lines(block, bad, layout), layout, opened, sink)
+        if len(part.lines):
             yield layout, part
 
 
-def _layout(line: bytes | None, path: str, sink: Sink) -> SacctLayout:
-    names = header_names(line) if line else []
-    if not names:
-        what = "has no header line that names the columns" if line else "is empty"
-        raise SourceError(what, where=path, line=1, hint=f"write it with: {_COMMAND}")
-    trailing = not names[-1]
-    names = names[:-1] if trailing else names
-    spec = schema.source("slurm", "sacct")
-    columns = {name: names.index(name.lower()) for name in spec.names if name.lower() in names}
-    for name in columns:
-        if names.count(name.lower()) > 1:
-            hint = "name each column once after --format"
-            raise SourceError(f"the header names '{name}' twice", where=path, line=1, hint=hint)
-    for name in _NEEDED:
-        if name not in columns:
-            raise SourceError(f"the column '{name}' is missing", where=path, line=1, hint=f"write it with: {_COMMAND}")
-    for option, default, column in (
-        ("vc", "account", VC_COLUMNS[sink.options["vc"]]),
-        ("queue_from", "submit", sink.options["queue_from"].title()),
-    ):
-        if column not in columns and sink.options[option] != default:
-            hint = f"add {column} to --format, or leave {option}={sink.options[option]} away"
-            raise SourceError(f"the column '{column}' is missing", where=path, line=1, hint=hint)
-    known = {name.lower() for name in spec.names}
-    note_unused(sink, path, [name for name in names if name not in known])
-    free = [position for position, name in enumerate(names) if name in _FREE_TEXT]
-    used = replace(spec, columns=tuple(spec.column(name) for name in columns))
-    return SacctLayout(columns, len(names), trailing, free[0] if len(free) == 1 else None, used)
-
-
-def _part(block: Block, bad: list[BadRecord], layout: SacctLayout, opened: OpenedFile, sink: Sink) -> SacctRecords:
+def _part(block: Block, odd: OddLines, layout: SacctLayout, opened: OpenedFile, sink: Sink) -> SacctRecords:
     """Return the block's records with those that could be split after all; the others are set aside."""
+    opened.count(len(block.lines) + len(odd.joined) + len(odd.alone))
     mended: list[list[str | None]] = []
     whole: list[BadRecord] = []
-    for record in bad:
-        fields = _mend(record, layout)
-        if fields is None:
-            opened.reject(record.line, None, record.reason, record.raw)
+    for record in odd.alone:
+        found = _mend(record, layout)
+        if isinstance(found, str):
+            opened.reject(record.line, None, found, record.raw)
         else:
-            mended.append([cell or None for cell in fields])
+            mended.append([cell or None for cell in found])
             whole.append(record)
     width = layout.fields + layout.trailing
     types = {str(i): pl.String for i in range(width)}
     text = pl.DataFrame(schema=types)
     if len(block.lines):
-        text = pl.read_csv(block.text, has_header=False, schema=types, separator="|", quote_char=None)
+        text = pl.read_csv(block.text, has_header=False, schema=types, separator=layout.delimiter, quote_char=None)
+    if odd.tails:
+        last = text.to_series(width - 1)
+        rows = list(odd.tails)
+        longer = [f"{last[row] or ''}\n{odd.tails[row]}" for row in rows]
+        text = text.with_columns(last.scatter(rows, longer))
     if mended:
-        extra = [cells + [None] * (width - len(cells)) for cells in mended]
-        text = pl.concat([text, pl.DataFrame(extra, schema=types, orient="row")])
         sink.check(
             "delimiter_in_name",
             len(mended),
             None,
-            "records with more delimiters than columns; the free-text column is taken to hold the rest",
+            "records with more delimiters than columns; the free-text columns are taken to hold the rest",
             [fields[layout.columns["JobID"]] or "" for fields in mended],
         )
+    if odd.joined or odd.tails:
+        jobs = [cells[layout.columns["JobID"]] or "" for _, cells in odd.joined]
+        jobs += [text[row, layout.columns["JobID"]] or "" for row in odd.tails]
+        sink.check(
+            "line_break_in_text",
+            len(jobs),
+            None,
+            "records whose free-text columns hold line breaks; the lines up to the next record are taken to be theirs",
+            jobs,
+        )
+    mended += [[cell or None for cell in cells] for _, cells in odd.joined]
+    whole += [record for record, _ in odd.joined]
+    if mended:
+        extra = [cells + [None] * (width - len(cells)) for cells in mended]
+        text = pl.concat([text, pl.DataFrame(extra, schema=types, orient="row")])
     text = text.select(pl.nth(i).alias(name) for name, i in layout.columns.items())
     count = len(block.lines)
 
     def raw(row: int) -> bytes:
         return block.raw(row) if row < count else whole[row - count].raw
 
-    return SacctRecords(text, [*block.lines.tolist(), *(record.line for record in whole)], raw)
+    lines = np.concatenate((block.lines, np.array([record.line for record in whole], dtype=np.int64)))
+    return SacctRecords(text, lines, raw, lines)
 
 
-def _mend(record: BadRecord, layout: SacctLayout) -> list[str] | None:
-    """Split a record from both ends, when only one column can hold the extra delimiters; else None."""
+def _mend(record: BadRecord, layout: SacctLayout) -> list[str] | str:
+    """Return the cells of a line whose free text holds the delimiter, or why it is set aside."""
     if not record.reason.startswith("expected "):
-        return None
-    try:
-        fields = record.raw.decode("utf-8").split("|")
-    except UnicodeDecodeError:
-        return None
-    if layout.trailing and len(fields) > layout.fields and not fields[-1]:
-        fields.pop()
-    extra = len(fields) - layout.fields
-    if extra == 0 and layout.trailing:
-        return fields
-    if extra <= 0 or layout.free_text is None:
-        return None
-    first = layout.free_text
-    return [*fields[:first], "|".join(fields[first : first + extra + 1]), *fields[first + extra + 1 :]]
+        return record.reason
+    pieces = pieces_of(record.raw, layout)
+    if pieces is None:
+        return "is not valid UTF-8"
+    if len(pieces) < layout.fields:
+        return record.reason
+    cells = divide(pieces, layout.names, set(layout.columns.values()), layout.delimiter)
+    if cells is not None:
+        return cells
+    if not any(name in FREE_TEXT for name in layout.names):
+        return record.reason
+    return (
+        f"{record.reason}: the delimiter '{layout.delimiter}' is in a name or a command, and it is not certain in "
+        "which; export again with sacct --delimiter and a character that no name holds"
+    )

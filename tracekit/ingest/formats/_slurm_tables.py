@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from tracekit.ingest.checks import SqlCheck, run_checks
 from tracekit.ingest.derived import most_held
+from tracekit.ingest.formats._slurm_gangs import place_runs
+from tracekit.ingest.formats._slurm_gres import find_unlisted_gpus
 from tracekit.trace import sql_text
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ _RUN = """
 CREATE VIEW run AS
 SELECT job_id, attempt, cluster, vc, account, "partition", qos, "user", name, "array", status, word, submit,
        submit_local, origin, eligible, "start", start_local, "end", gpu_count, gpu_model, cpu_count, memory_gib,
-       node_count, instance_count, priority, time_limit_s
+       node_count, instance_count, priority, time_limit_s, reason, started_by, suspended_s, resized
 FROM part WHERE component IS NULL
 UNION ALL BY NAME
 SELECT job_id, attempt, any_value(cluster) AS cluster, arg_min_null(vc, component) AS vc,
@@ -78,7 +80,9 @@ SELECT job_id, attempt, any_value(cluster) AS cluster, arg_min_null(vc, componen
        CASE WHEN count(*) = count(memory_gib) THEN sum(memory_gib) END AS memory_gib,
        CASE WHEN count(*) = count(node_count) THEN sum(node_count)::BIGINT END AS node_count,
        sum(instance_count)::BIGINT AS instance_count, arg_min_null(priority, component) AS priority,
-       arg_min_null(time_limit_s, component) AS time_limit_s
+       arg_min_null(time_limit_s, component) AS time_limit_s, arg_min(reason, component) AS reason,
+       arg_min(started_by, component) AS started_by,
+       CASE WHEN count(*) = count(suspended_s) THEN max(suspended_s) END AS suspended_s, bool_or(resized) AS resized
 FROM part WHERE component IS NOT NULL GROUP BY job_id, attempt"""
 
 _ROUTES = {
@@ -87,15 +91,19 @@ _ROUTES = {
     "again": """
         SELECT job_id, min(submit) AS submit, min(origin) AS origin, count(start_local) AS attempts,
                arg_min_null(eligible, row(submit_local, attempt)) AS eligible,
+               CASE WHEN count(*) = count(suspended_s) THEN sum(suspended_s) END AS suspended_s,
+               count(start_local) FILTER (WHERE NOT resized) > 1 AS requeued,
                arg_max_null("end", attempt) FILTER (WHERE start_local IS NOT NULL) AS "end",
                arg_max_null(status, row(coalesce(start_local, submit_local), attempt)) AS status,
                arg_max_null(word, row(coalesce(start_local, submit_local), attempt)) AS word
         FROM run WHERE job_id IN (SELECT job_id FROM run WHERE attempt > 0) GROUP BY job_id""",
     "job": """
-        SELECT r.* EXCLUDE (submit, origin, eligible, "end", status, word),
+        SELECT r.* EXCLUDE (submit, origin, eligible, "end", status, word, suspended_s),
                CASE WHEN a.job_id IS NULL THEN r.submit ELSE a.submit END AS submit,
                CASE WHEN a.job_id IS NULL THEN r.origin ELSE a.origin END AS origin,
                CASE WHEN a.job_id IS NULL THEN r.eligible ELSE a.eligible END AS eligible,
+               CASE WHEN a.job_id IS NULL THEN r.suspended_s ELSE a.suspended_s END AS suspended_s,
+               coalesce(a.requeued, false) AS requeued,
                CASE WHEN a.attempts > 0 THEN a."end" ELSE r."end" END AS last_end,
                CASE WHEN a.job_id IS NULL THEN r.status ELSE a.status END AS status,
                CASE WHEN a.job_id IS NULL THEN r.word ELSE a.word END AS word,
@@ -109,10 +117,12 @@ def _seconds(later: str, earlier: str) -> str:
 
 
 def write_tables(con: duckdb.DuckDBPyConnection, rows: Path, sink: Sink) -> int:
-    """Write every table that the rows of `read_rows` allow; return the number of jobs with several attempts."""
+    """Write every table that the rows of `read_rows` allow; return the number of jobs that ran again."""
     con.execute(f"CREATE VIEW sacct AS SELECT * FROM read_parquet({sql_text(rows)})")
-    for statement in (_ALLOCATIONS, _NUMBERED, _PART, _RUN):
+    for statement in (_ALLOCATIONS, _NUMBERED, _PART):
         con.execute(statement)
+    find_unlisted_gpus(con, sink)
+    con.execute(_RUN)
     for name, query in _ROUTES.items():
         con.execute(f"CREATE TABLE {name} AS {query}")
     _write_jobs(con, sink)
@@ -120,7 +130,7 @@ def write_tables(con: duckdb.DuckDBPyConnection, rows: Path, sink: Sink) -> int:
     _write_nodes(con, sink)
     _write_usage(con, sink)
     run_checks(con, sink, _CHECKS)
-    return _one(con, "SELECT count(*) FROM job WHERE attempt_count > 1")
+    return _one(con, "SELECT count(*) FROM job WHERE requeued")
 
 
 def _one(con: duckdb.DuckDBPyConnection, query: str) -> int:
@@ -136,13 +146,14 @@ def _write_jobs(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
             submit AS submit_time, "start" AS start_time, {known_end} AS end_time,
             {_seconds('"start"', "origin")} AS queue_s, {_seconds(known_end, '"start"')} AS run_s,
             gpu_count, cpu_count, memory_gib, gpu_model, node_count, instance_count, attempt_count, priority,
-            time_limit_s, account, "partition", qos, eligible AS eligible_time
+            time_limit_s, account, "partition", qos, eligible AS eligible_time, reason AS wait_reason, started_by,
+            suspended_s
         FROM job ORDER BY submit_local, job_id""",
     )
 
 
 def _write_attempts(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
-    # A run that was requeued has ended, though its job has not, and its status is not known.
+    # A run that was requeued, or whose size was changed, has ended, though its job has not; its status is not known.
     sink.writer.copy(
         "attempts",
         con,
@@ -150,31 +161,18 @@ def _write_attempts(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
             {_seconds('r."end"', 'r."start"')} AS run_s,
             {_seconds('r."start"', 'CASE WHEN r.attempt = 0 THEN j.origin ELSE p."end" END')} AS wait_s,
             r.gpu_count, r.node_count,
-            CASE WHEN r.word = 'REQUEUED' AND r."end" IS NOT NULL THEN 'unknown' ELSE r.status END AS status
+            CASE WHEN r.word IN ('REQUEUED', 'RESIZING') AND r."end" IS NOT NULL THEN 'unknown' ELSE r.status END
+                AS status
         FROM run r JOIN job j USING (job_id)
         LEFT JOIN run p ON p.job_id = r.job_id AND p.attempt = r.attempt - 1 AND r.attempt > 0
         WHERE r.start_local IS NOT NULL ORDER BY j.submit_local, r.job_id, r.attempt""",
     )
 
 
-_PLACED = """FROM part WHERE start_local IS NOT NULL AND len(node_list) > 0"""
-
-
 def _write_nodes(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
     """Write where each attempt ran, and the machines that are named there."""
-    if not _one(con, f"SELECT count(*) {_PLACED}"):
+    if not place_runs(con, sink):
         return
-    # Machines of two clusters may share their names.
-    several = _one(con, f"SELECT count(DISTINCT cluster) {_PLACED}") > 1
-    name = "cluster || '/' || node" if several else "node"
-    con.execute(
-        f"""CREATE TABLE placed AS
-        SELECT job_id, attempt, component::VARCHAR AS task, {name} AS node_id, cluster, gpu_model, submit_local,
-               CASE WHEN len(node_list) = 1 THEN gpu_count
-                    WHEN gpu_count % len(node_list) = 0 THEN gpu_count / len(node_list) END AS gpu_count,
-               "start", "end"
-        FROM (SELECT *, unnest(node_list) AS node {_PLACED})"""
-    )
     sink.writer.copy(
         "placements",
         con,
@@ -193,29 +191,55 @@ def _write_nodes(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
     )
 
 
-_MEASURED = "gpu_util_pct IS NOT NULL OR gpu_memory_used_gib IS NOT NULL OR memory_used_gib IS NOT NULL"
+_MEASURES = ("gpu_util_pct", "gpu_memory_used_gib", "memory_used_gib")
+_MEASURED = " OR ".join(f"{name} IS NOT NULL" for name in _MEASURES)
+
+# A use that steps state is not told of the whole job again (AdminComment), or it would count twice.
+_ONCE = ", ".join(
+    f"CASE WHEN step IS NOT NULL OR count({name}) FILTER (step IS NOT NULL) OVER (PARTITION BY cluster, key) = 0 "
+    f"THEN {name} END AS {name}"
+    for name in _MEASURES
+)
+
+_BORN = """
+CREATE TABLE born AS
+SELECT cluster, key, job_id, generation,
+       CASE WHEN generation = 0 THEN '-infinity'::TIMESTAMP ELSE min(submit_local) END AS since
+FROM part GROUP BY cluster, key, job_id, generation"""
+
+# The processor time of a run is that of its steps. Where a dump has none, it is the run's own; that is 0 where sacct
+# was told to leave the steps out, which says nothing.
+_USED = f"""
+CREATE TABLE used AS
+WITH step AS (
+    SELECT * FROM sacct WHERE step IS NOT NULL
+    QUALIFY row_number() OVER (
+        PARTITION BY cluster, key, component, step, start_local ORDER BY (end_local IS NULL), ord DESC) = 1),
+alone AS (
+    SELECT p.ord FROM part p WHERE p.start_local IS NOT NULL AND p.cpu_s > 0 AND NOT EXISTS (
+        SELECT 1 FROM step s WHERE s.cluster = p.cluster AND s.key = p.key AND s.cpu_s IS NOT NULL
+        AND s.component IS NOT DISTINCT FROM p.component AND s.start_local >= p.start_local
+        AND s.start_local <= coalesce(p.end_local, 'infinity'::TIMESTAMP))),
+told AS (
+    SELECT * FROM step
+    UNION ALL BY NAME
+    SELECT a.* REPLACE (CASE WHEN l.ord IS NOT NULL THEN a.cpu_s END AS cpu_s)
+    FROM sacct a SEMI JOIN part p ON a.ord = p.ord LEFT JOIN alone l ON a.ord = l.ord)
+SELECT * REPLACE ({_ONCE}), coalesce(start_local, submit_local, '-infinity'::TIMESTAMP) AS moment FROM told
+WHERE cpu_s IS NOT NULL OR {_MEASURED}"""
 
 
 def _write_usage(con: duckdb.DuckDBPyConnection, sink: Sink) -> None:
     """Write the measured use of steps, each beside the job of its id that was submitted last before it."""
-    if not _one(con, f"SELECT count(*) FROM sacct WHERE {_MEASURED}"):
+    con.execute(_USED)
+    if not _one(con, "SELECT count(*) FROM used"):
         return
-    con.execute(
-        """CREATE TABLE born AS
-        SELECT cluster, key, job_id, generation,
-               CASE WHEN generation = 0 THEN '-infinity'::TIMESTAMP ELSE min(submit_local) END AS since
-        FROM part GROUP BY cluster, key, job_id, generation"""
-    )
+    con.execute(_BORN)
     sink.writer.copy(
         "job_usage",
         con,
-        f"""WITH used AS (
-            SELECT *, coalesce(start_local, submit_local, '-infinity'::TIMESTAMP) AS moment FROM sacct
-            WHERE {_MEASURED}
-            QUALIFY row_number() OVER (
-                PARTITION BY cluster, key, component, step, start_local ORDER BY (end_local IS NULL), ord DESC) = 1)
-        SELECT b.job_id, u.component::VARCHAR AS task, u.step AS instance, u.gpu_util_pct,
-               u.gpu_memory_used_gib AS gpu_memory_gib, u.memory_used_gib AS memory_gib
+        """SELECT b.job_id, u.component::VARCHAR AS task, u.step AS instance, u.gpu_util_pct,
+               u.gpu_memory_used_gib AS gpu_memory_gib, u.memory_used_gib AS memory_gib, u.cpu_s
         FROM used u ASOF JOIN born b ON u.cluster = b.cluster AND u.key = b.key AND u.moment >= b.since
         ORDER BY b.job_id, u.component NULLS FIRST, u.ord""",
     )
@@ -244,9 +268,13 @@ _CHECKS = (
         "sacct WHERE step IS NOT NULL",
     ),
     SqlCheck(
-        "gpus_not_divisible",
-        "runs whose GPUs do not divide evenly among their nodes; the GPUs on each node are unknown",
-        "SELECT job_id FROM part WHERE len(node_list) > 1 AND gpu_count % len(node_list) <> 0",
-        "part WHERE len(node_list) > 0",
+        "cpu_time_disagrees",
+        "jobs of one run whose TotalCPU differs by a second or more from the sum over their steps, which is used",
+        """SELECT p.job_id FROM (
+            SELECT *, count(*) OVER (PARTITION BY cluster, key) AS runs FROM part) p
+        JOIN (SELECT cluster, key, sum(cpu_s) AS cpu_s FROM used WHERE step IS NOT NULL GROUP BY cluster, key) s
+            ON p.cluster = s.cluster AND p.key = s.key
+        WHERE p.runs = 1 AND p.cpu_s > 0 AND abs(p.cpu_s - s.cpu_s) >= 1""",
+        "part WHERE cpu_s > 0",
     ),
 )

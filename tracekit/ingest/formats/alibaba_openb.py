@@ -149,6 +149,7 @@ def _jobs(pods: pl.DataFrame) -> pl.DataFrame:
         gpu_model=pl.col("gpu_spec").str.split("|").list.unique(maintain_order=True).list.join("|"),
         attempt_count=pl.col("began").cast(pl.Int64),
         preemptible=pl.col("qos") == "BE",
+        qos="qos",
     )
 
 

@@ -84,6 +84,8 @@ def _jobs(raw: pl.DataFrame) -> pl.DataFrame:
         instance_count=workers,
         priority=priority,
         preemptible=pl.when(kind.is_in(list(_PRIORITY))).then(kind == "Spot"),
+        account="organization",
+        qos=kind,
     )
 
 

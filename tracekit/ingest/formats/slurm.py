@@ -1,32 +1,41 @@
-"""Slurm's accounting database, as `sacct --parsable2` (or `--parsable`) prints it.
+"""Slurm's accounting database, as `sacct --parsable2` (or `--parsable`, or `--json`) prints it.
 
 Manual: slurm.schedmd.com/sacct.html. Any columns in any order, as long as JobID, Submit, Start, End and State are among
-them and a header line names them. Times are the wall clock of the machine that printed them, in no stated zone.
+them and a header line, or the option fields, names them. Another delimiter than | is read off the header. Times are the
+wall clock of the machine that printed them, in no stated zone, unless SLURM_TIME_FORMAT made them instants (`%s`,
+`%FT%T%z`); those of --json are instants. In the hour that a clock change doubles, Elapsed decides.
 
-What is lost or assumed: who cancelled a job; suspension inside a run; which GPUs of a node a job held, and how an
-uneven gang was laid out; steps count only for measured use. `sacct` lists a job when it was in any state inside its
-window, so the window cuts jobs on both sides. Without `--duplicates` only the last run of a requeued job is listed, and
-its submission is the moment of the requeue. Machines are those that jobs name, with the most GPUs held there at once.
-Ids wrap around: a row submitted more than a day after every earlier row of its id ended is another job (`7#2`).
+What is lost or assumed: who cancelled a job; when inside a run it was suspended; which GPUs of a node a job held; steps
+count only for measured use. The GPUs of a gang on each of its nodes are known where it filled them, had one on each, or
+asked for so many on each; else unknown. `sacct` lists a job when it was in any state inside its window, so the window
+cuts jobs on both sides, and leaves out those that never became eligible. Without `--duplicates` only the last run of a
+requeued job is listed, and its submission is the moment of the requeue. A job whose size was changed has an attempt for
+each size. Machines are those that jobs name, with the most GPUs held there at once. Ids wrap around: a row submitted
+more than a day after every earlier row of its id ended is another job (`7#2`).
 Account, Partition and QOS have columns of their own, whichever is the tenant. Eligible, of a job's first submission, is
-its eligible_time: begin times, dependencies and holds end then.
+its eligible_time: begin times, dependencies and holds end then. Reason, of the first run, is its wait_reason; Slurm
+keeps limits and conditions there, and None where only priority or resources held a job. Flags tell started_by:
+SchedBackfill, else SchedMain or SchedSubmit, both 'main'.
+A delimiter or a line break in a name, comment or command is put right where the columns around it leave one way, else
+the row is set aside. GRES 7696487 is gpu: Slurm numbers a resource by the letters of its name. AllocGRES counts for the
+whole job, ReqGRES for each node. Where AccountingStorageTRES lacks gres/gpu no record lists GPUs: they are unknown, or
+as gpus_from says. TotalCPU is a step's cpu_s, and a run's own where the dump has no steps of it.
 Measured memory is that of a step's largest task (MaxRSS); GPU use is summed over its tasks where NTasks tells them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
-from zoneinfo import ZoneInfo
-
-import polars as pl
 
 from tracekit.errors import UsageError
 from tracekit.ingest.formats._slurm_append import merge_runs
-from tracekit.ingest.formats._slurm_records import header_names
-from tracekit.ingest.formats._slurm_rows import read_rows
+from tracekit.ingest.formats._slurm_gres import check_gpus_from
+from tracekit.ingest.formats._slurm_json import looks_like_json
+from tracekit.ingest.formats._slurm_layout import check_delimiter, looks_like_sacct
+from tracekit.ingest.formats._slurm_rows import SacctReader
 from tracekit.ingest.formats._slurm_tables import write_tables
 from tracekit.ingest.interface import Format, FoundFiles, Option, RawFile, Sink, TimeFrame
-from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING
+from tracekit.ingest.localtime import DOUBLED_HOUR, DOUBLED_HOUR_MEANING, require_zone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,9 +53,9 @@ class SlurmFormat(Format):
     raw_files = (
         RawFile(
             "sacct",
-            "jobs and steps, printed by sacct --parsable2",
-            r"(?i:.*sacct.*\.(txt|csv|psv|log|out)|sacct)",
-            lambda head: {"jobid", "state"} <= set(header_names(head.partition(b"\n")[0])),
+            "jobs and steps, printed by sacct --parsable2 or --json",
+            r"(?i:(?!.*sacctmgr).*sacct.*\.(txt|csv|psv|log|out|json)|sacct)",
+            lambda head: looks_like_json(head) or looks_like_sacct(head),
         ),
     )
     options: ClassVar[Mapping[str, Option]] = {
@@ -57,6 +66,15 @@ class SlurmFormat(Format):
             "submit",
             "when a job's wait begins: eligible leaves out dependencies and begin times",
             ("submit", "eligible"),
+        ),
+        "fields": Option("", "columns of files without header line, as sacct --format named them"),
+        "delimiter": Option(
+            "", "what parts the columns (sacct --delimiter), one character; read off the header if empty"
+        ),
+        "gpus_from": Option(
+            "listed",
+            "GPUs of runs in GPU partitions whose AllocTRES lists none: listed leaves them unknown, partition takes "
+            "the command's request, else whole nodes of the partition's typical size; gpu:4,dgx:8 states the sizes",
         ),
         "shards_per_gpu": Option("", "shards into which gres/shard divides a GPU; empty when unknown"),
     }
@@ -70,9 +88,12 @@ class SlurmFormat(Format):
     def read(self, found: FoundFiles, sink: Sink) -> TimeFrame:
         """Read every export of the source as one."""
         zone = sink.options["timezone"]
-        _check_zone(zone)
+        require_zone(zone)
         _check_shards(sink.options["shards_per_gpu"])
-        rows = sink.stage("sacct", read_rows(found.get("sacct"), sink))
+        check_delimiter(sink.options["delimiter"])
+        check_gpus_from(sink.options["gpus_from"])
+        reader = SacctReader(sink)
+        rows = sink.stage("sacct", reader.rows(found.get("sacct")))
         requeued = 0
         if rows is not None:
             with sink.connect() as con:
@@ -85,19 +106,11 @@ class SlurmFormat(Format):
             else "no job has several runs: attempts are derived, and a requeued job may count from its last requeue on"
         )
         how = "an assumption" if zone == "UTC" else "as the option says"
-        sink.note(f"times carry no zone and are read as {zone}, {how}; --option timezone=NAME names another")
+        if reader.wall_clocks:
+            sink.note(f"times carry no zone and are read as {zone}, {how}; --option timezone=NAME names another")
         if sink.options["queue_from"] == "eligible":
             sink.note("waits count from the moment a job was eligible (queue_from=eligible), not from its submission")
         return TimeFrame("absolute", zone)
-
-
-def _check_zone(zone: str) -> None:
-    try:
-        ZoneInfo(zone)
-        pl.Series([], dtype=pl.Datetime("us")).dt.replace_time_zone(zone)
-    except (KeyError, OSError, ValueError, pl.exceptions.PolarsError) as error:
-        hint = "give an IANA name such as Europe/Berlin"
-        raise UsageError(f"'{zone}' is not a time zone", where="--option timezone", hint=hint) from error
 
 
 def _check_shards(text: str) -> None:

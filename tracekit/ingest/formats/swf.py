@@ -7,7 +7,7 @@ UnixStartTime, which a log may lack; hours of the day are read in TimeZoneString
 Known faults of logs in this format: -1 is unknown in every field; the words for failed (0) and cancelled (5) are used
 loosely; both processor counts can be missing; keys of the header repeat or are missing. A job that was swapped out
 has a line for the whole and then one for each part, whose wait counts from the end of the part before. The format
-knows no GPUs: the option processors_are_gpus says that processors are. CPU time, used memory, programs, partitions
+knows no GPUs: the option processors_are_gpus says that processors are. CPU time, used memory, programs
 and the dependence on earlier jobs have no place in a Trace.
 """
 
@@ -127,9 +127,7 @@ class _SwfHeader:
         for key in ("MaxNodes", "MaxProcs"):
             if self.text(key):
                 sink.note(f"the header states {key}: {self.text(key)}; a total without machines, so not a table")
-        sink.note(
-            "CPU time, used memory, programs, partitions and dependences have no place in a Trace and are left out"
-        )
+        sink.note("CPU time, used memory, programs and dependences have no place in a Trace and are left out")
         if self.start_s and not self.zone:
             sink.note("the header names no time zone that is known (TimeZoneString); hours of the day mean nothing")
 
@@ -347,12 +345,14 @@ def _jobs(heads: pl.DataFrame, header: _SwfHeader, sink: Sink) -> pl.DataFrame:
     gpus = _gpus(sink)
     asked = pl.coalesce("requested_processors", "processors")
     vc = sink.options["vc"]
-    names = header.names("Queue") if vc == "queue" else {}
+    names = header.names("Queue")
+    queue = pl.col("queue").cast(pl.String).replace(names)
+    partition = pl.col("partition").cast(pl.String).replace(header.names("Partition"))
     return timed.select(
         "started",
         job_id=pl.col("job").cast(pl.String),
         cluster=pl.lit(header.text("Computer"), dtype=pl.String),
-        vc=pl.col(vc).cast(pl.String).replace(names),
+        vc=queue if vc == "queue" else pl.col(vc).cast(pl.String),
         user=pl.col("user").cast(pl.String),
         group=pl.col("group").cast(pl.String),
         status=word.replace_strict(words, default="unknown", return_dtype=pl.String),
@@ -367,6 +367,7 @@ def _jobs(heads: pl.DataFrame, header: _SwfHeader, sink: Sink) -> pl.DataFrame:
         memory_gib=pl.col("requested_memory") * asked / 1024**2,
         attempt_count=pl.when(split).then("parts").otherwise((~waiting).cast(pl.Int64)),
         time_limit_s="requested_time",
+        partition=pl.coalesce(partition, queue),
     )
 
 

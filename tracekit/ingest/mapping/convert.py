@@ -10,6 +10,7 @@ import polars as pl
 from tracekit.ingest.cells import LAST_SECOND
 from tracekit.ingest.mapping.times import read_times
 from tracekit.ingest.mapping.units import FACTORS, clock_seconds, quantity
+from tracekit.ingest.mapping.words import meanings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -170,7 +171,7 @@ def _expression(rule: ColumnRule, rows: RawRows, reading: Reading) -> _Cells:
 def _words(rule: ColumnRule, text: pl.Series) -> _Cells:
     faults = []
     if rule.words:
-        words = text.replace_strict(rule.words, default=None, return_dtype=pl.String)
+        words = meanings(text, rule.words)
         if rule.target.enum:
             faults.append((text.is_not_null() & words.is_null(), f"is not a listed word for {rule.target.name}"))
         text = words if rule.target.enum else words.fill_null(text)

@@ -72,6 +72,7 @@ class NodeKeys:
     column: Text
     separator: Text = ","
     pattern: Text | None = None
+    expand: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +95,7 @@ class SampleKeys(ReadingKeys):
     uuid: Text | Entry | None = None
     metric: Text | Entry | None = None
     value: Text | Entry | None = None
+    job: Text | Entry | None = None
     server: Text | None = None
     gpu_metrics: dict[str, Text | Entry] = field(default_factory=dict)
     host_metrics: dict[str, Text | Entry] = field(default_factory=dict)

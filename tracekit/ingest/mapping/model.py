@@ -36,7 +36,7 @@ __all__ = [
 TABLES = ("jobs", "nodes", "capacity", "job_usage", "node_events")
 """Common tables that a mapping fills column by column."""
 
-GPU_METRICS = ("utilization_pct", "memory_used_gib", "power_w")
+GPU_METRICS = ("utilization_pct", "memory_used_gib", "power_w", "sm_active_pct", "tensor_active_pct")
 HOST_METRICS = ("cpu_pct", "memory_used_gib", "memory_total_gib")
 
 # These columns are derived, and not filled from a column of the log.
@@ -48,11 +48,12 @@ _SAMPLED = {
     "uuid": Column("uuid", "string", "", required=True),
     "metric": Column("metric", "string", "", required=True),
     "value": Column("value", "string", ""),
+    "job": Column("job_id", "string", ""),
 }
 """The column that each key of telemetry fills."""
 _LAYOUTS = {
-    "long": ("time", "node", "gpu", "uuid", "metric", "value"),
-    "row": ("time", "node", "gpu", "uuid"),
+    "long": ("time", "node", "gpu", "uuid", "metric", "value", "job"),
+    "row": ("time", "node", "gpu", "uuid", "job"),
     "wide": ("time", "server"),
 }
 _REQUIRED = {
@@ -80,6 +81,8 @@ class NodeList:
     rule: ColumnRule
     separator: str
     pattern: str | None
+    expand: bool = False
+    """Whether ranges in brackets are written out: gpu[01-03]."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,15 @@ class LogMap:
     tables: tuple[TableMap, ...]
     telemetry: tuple[TelemetryMap, ...]
     gpus: GpuTable | None
+
+    @property
+    def readings(self) -> dict[str, Reading]:
+        """The layout of the files of each section, by its dotted key."""
+        found = {table.key: table.reading for table in self.tables}
+        found |= {section.key: section.reading for section in self.telemetry}
+        if self.gpus is not None and self.telemetry:
+            found[self.gpus.key] = self.gpus.reading
+        return found
 
 
 def template() -> str:
@@ -253,7 +265,7 @@ def _single(spot: Spot, name: str, given: str | tuple[str, ...] | None) -> str |
 def _nodes(spot: Spot, keys: NodeKeys) -> NodeList:
     rule = ColumnRule(Column("nodes", "string", ""), dotted(spot.place), spot.text.path, column=keys.column)
     pattern = checked_regex(spot, "pattern", keys.pattern, ("node", "gpu_index", "gpu_count"))
-    return NodeList(rule, keys.separator, pattern)
+    return NodeList(rule, keys.separator, pattern, keys.expand)
 
 
 def _telemetry(  # noqa: C901 -- one look at each key
@@ -299,6 +311,8 @@ def _telemetry(  # noqa: C901 -- one look at each key
             raise spot.error("does not say which column is the gpu", hint='add gpu = "..." or uuid = "..."')
         if not all(of_gpu) and (keys.gpu or keys.uuid):
             raise spot.error("host metrics have no gpu", "host_metrics", "put them into a section of their own")
+        if not all(of_gpu) and keys.job:
+            raise spot.error("samples of hosts belong to no job", "job", "remove the key")
     return TelemetryMap(
         name, dotted(spot.place), reading, keys.layout, rules, tuple(rule for rule, _ in metrics), of_gpu, server
     )

@@ -16,6 +16,8 @@ from tracekit.ingest.mapping.blocks import read_rows
 from tracekit.ingest.mapping.convert import cell_text, converted, reject_rows
 from tracekit.ingest.mapping.events import unusable_events
 from tracekit.ingest.mapping.units import FACTORS
+from tracekit.ingest.mapping.words import meanings
+from tracekit.ingest.node_lists import expand_nodes, split_outside
 from tracekit.ingest.record_times import RecordTimes, TimeColumns
 
 if TYPE_CHECKING:
@@ -94,8 +96,9 @@ def _write(
     nodes = None
     if table.nodes is not None:
         nodes = _node_parts(table.nodes, cell_text(table.nodes.rule.column or "", rows, table.reading))
+        example = table.nodes.pattern or ("gpu[01-03]" if table.nodes.expand else "...")
         for row in nodes.filter(pl.col("node").is_null())["row"].unique().to_list():
-            bad.setdefault(row, (table.nodes.rule.label, f"is no list of nodes like {table.nodes.pattern or '...'}"))
+            bad.setdefault(row, (table.nodes.rule.label, f"is no list of nodes like {example}"))
     frame = schema.common(table.table).conform(cells.frame)
     frame = _with_cluster(table, frame, log_map)
     if table.table == "node_events":
@@ -164,11 +167,13 @@ def _write_jobs(
 
 
 def _with_status(frame: pl.DataFrame, source: pl.Series, words: StatusWords, sink: Sink) -> pl.DataFrame:
-    known = source.replace_strict(words.words, default="unknown", return_dtype=pl.String)
+    known = meanings(source, words.words)
+    unlisted = source.is_not_null() & known.is_null()
     status = pl.select(
-        pl.when(source.is_not_null()).then(known).otherwise(pl.lit(words.when_missing, dtype=pl.String))
+        pl.when(source.is_not_null())
+        .then(known.fill_null("unknown"))
+        .otherwise(pl.lit(words.when_missing, dtype=pl.String))
     ).to_series()
-    unlisted = source.is_not_null() & ~source.is_in(list(words.words))
     found = source.filter(unlisted).unique(maintain_order=True)
     sink.check(
         "unknown_status_word",
@@ -230,6 +235,8 @@ def _count_contradictions(frame: pl.DataFrame, jobs: pl.DataFrame, table: TableM
 
 def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
     """Return one row for each listed node: row, node (NULL where it cannot be read), gpu_index and gpu_count (text)."""
+    if nodes.expand:
+        cells = _split_outside(cells.cast(pl.String), nodes.separator)
     parts = (
         cells.cast(pl.String)
         .alias("cell")
@@ -237,7 +244,7 @@ def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
         .with_row_index("row")
         .with_columns(pl.col("row").cast(pl.Int64))
         .drop_nulls("cell")
-        .with_columns(part=pl.col("cell").str.split(nodes.separator))
+        .with_columns(part=pl.col("cell").str.split(_PART if nodes.expand else nodes.separator))
         .select("row", "part")
         .explode("part")
         .with_columns(part=pl.col("part").str.strip_chars())
@@ -245,16 +252,43 @@ def _node_parts(nodes: NodeList, cells: pl.Series) -> pl.DataFrame:
     )
     text = pl.lit(None, dtype=pl.String)
     if nodes.pattern is None:
-        return parts.select("row", node="part", gpu_index=text, gpu_count=text)
+        return _expanded(parts.select("row", node="part", gpu_index=text, gpu_count=text), nodes)
     # The whole part must match: text left over is a sign of another layout.
     groups = parts["part"].str.extract_groups(f"^(?:{nodes.pattern})$").struct.unnest()
     have = groups.columns
-    return pl.concat([parts.select("row"), groups], how="horizontal").select(
+    named = pl.concat([parts.select("row"), groups], how="horizontal").select(
         "row",
         node=pl.when(pl.col("node") != "").then("node"),
         gpu_index=pl.col("gpu_index") if "gpu_index" in have else text,
         gpu_count=pl.col("gpu_count") if "gpu_count" in have else text,
     )
+    return _expanded(named, nodes)
+
+
+_PART = "\x1f"
+"""Stands between the parts of a list that were told apart outside brackets; no name of a node holds it."""
+
+
+def _split_outside(cells: pl.Series, separator: str) -> pl.Series:
+    distinct = cells.drop_nulls().unique().to_list()
+    parted = [_PART.join(split_outside(cell, separator)) for cell in distinct]
+    return cells.replace_strict(distinct, parted, default=None, return_dtype=pl.String)
+
+
+def _expanded(parts: pl.DataFrame, nodes: NodeList) -> pl.DataFrame:
+    """Return a row for each node of a range; what is no range of nodes becomes NULL."""
+    if not nodes.expand:
+        return parts
+    names: list[str] = parts["node"].drop_nulls().unique().to_list()
+    lists: list[list[str] | None] = []
+    for name in names:
+        try:
+            lists.append(expand_nodes(name))
+        except ValueError:
+            lists.append(None)
+    table = pl.DataFrame({"node": names, "each": lists}, schema={"node": pl.String, "each": pl.List(pl.String)})
+    joined = parts.join(table, on="node", how="left", maintain_order="left").explode("each")
+    return joined.select("row", node="each", gpu_index="gpu_index", gpu_count="gpu_count")
 
 
 def _nodes_of_rows(nodes: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:

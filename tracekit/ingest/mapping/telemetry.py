@@ -36,6 +36,7 @@ _STAGED = {
     "time": pl.Datetime("us"),
     "node_id": pl.String(),
     "gpu_index": pl.Int64(),
+    "job_id": pl.String(),
     "metric": pl.String(),
     "value": pl.Float64(),
 }
@@ -91,15 +92,18 @@ def _narrow(section: TelemetryMap, gpus: pl.DataFrame | None, opened: OpenedFile
             frame = frame.join(gpus, on="uuid", how="left", maintain_order="left")
             for row in frame["node_id"].is_null().arg_true().to_list():
                 bad.setdefault(row, ("uuid", "is not in the table of GPUs"))
-        if "gpu_index" not in frame.columns:
-            frame = frame.with_columns(gpu_index=pl.lit(None, dtype=pl.Int64))
+        frame = frame.with_columns(
+            pl.lit(None, dtype=_STAGED[name]).alias(name)
+            for name in ("gpu_index", "job_id")
+            if name not in frame.columns
+        )
         if in_row:
             wide = frame.filter(pl.Series(reject_rows(opened, rows, bad)))
             # Two tables have metrics of the same name, so the name includes the table.
             wide = wide.rename({rule.target.name: name for name, rule in metrics.items()})
             kept = wide.unpivot(
                 list(metrics),
-                index=["time", "node_id", "gpu_index", "line"],
+                index=["time", "node_id", "gpu_index", "job_id", "line"],
                 variable_name="metric",
                 value_name="value",
             ).drop_nulls("value")
@@ -195,6 +199,7 @@ def _wide(section: TelemetryMap, opened: OpenedFile, sink: Sink) -> Iterator[pl.
             "value"
         )
         text = pl.lit(None, dtype=pl.String)
+        tall = tall.with_columns(job_id=text)
         if section.server is None:
             yield tall.with_columns(node_id="server", gpu_index=text, metric=pl.lit(name))
             continue
@@ -218,7 +223,7 @@ def _join(staged: Path, log_map: LogMap, sink: Sink) -> None:
         metrics = [c for c in columns if f"{table}.{c}" in mapped]
         if not metrics:
             continue
-        key = "time, node_id, gpu_index" if table == _GPU else "time, node_id"
+        key = "time, node_id, gpu_index, job_id" if table == _GPU else "time, node_id"
         rows = f"FROM read_parquet({sql_text(staged)}) WHERE starts_with(metric, '{table}.')"
         values = ", ".join(f"max(value) FILTER (WHERE metric = '{table}.{c}') AS {c}" for c in metrics)
         with sink.connect() as con:

@@ -1,0 +1,204 @@
+"""LSF: records of lsb.acct, blocks of bhist -l and listings of bjobs, and the rows that they must give."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tracekit.errors import TooManyRejectsError, UsageError
+from tracekit.ingest.formats import _lsf_cells as text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.trace import Trace
+
+    Ingest = Callable[..., Trace]
+    Rows = Callable[[Trace, str], list[dict[str, Any]]]
+    FoundChecks = Callable[[Trace], dict[str, tuple[int, int | None]]]
+
+HEAD = '"JOB_FINISH" "9.11" 1389683139 404717 22025 33882739 32 1389642318 0 0 1389642771 '
+HEAD += '"ann" "gpu" "" "" "" "login" "/w" "" "" "" "f" '
+HOSTS = '0 2 "16*h1" "16*h2" '
+MIDDLE = (
+    '64 60.0 "my ""best"" job" "run ""a b""" 10.5 2.0 966960 0 -1 0 0 3026323 0 0 0 0 -1 0 0 0 1 6 -1 "" "proj" 0 32 '
+    '"" "" 0 2097152 0 "" "" "" "" 0 "" {info} "" -1 "" "" "" "" -1 "" "" 6160 "" 1389642771 "" "" 1 1032 "0" '
+    "1 h1 1306 0 1287486 242 "
+)
+TAIL = '43200 0 8688640 "select[ngpus>0] rusage[ngpus_physical=2.00/host:gmodel=A100] " "" -1 ""\n'
+BLOCK = """Job <3>, User <ann>, Project <proj>, Status <EXIT>, Queue <gpu>, Inter
+                     active mode, Command <bash>
+Sun Apr 12 17:23:38 2026: Submitted from host <login>, CWD <$HOME>;
+Sun Apr 12 17:23:39 2026: Dispatched 3 Task(s) on Host(s) <n2.example.com> <n2.
+                     example.com> <n1.exam
+                     ple.com>, Allocated 3 Slot(s) on Host(s) <n2.example.com>, Effective RES_REQ <
+                     rusage[ngpus_physical=2.00/host] >;
+Sun Apr 12 17:24:10 2026: Exited with exit code 140. The CPU time used is 0.5 seconds;
+Sun Apr 12 17:24:14 2026: Completed <exit>; TERM_RUNLIMIT: job killed.
+
+GPU_ALLOCATION:
+ HOST             TASK GPU_ID  MODEL
+ n1.exam          0    0       A100
+                  1    1       A100
+ n2.exam          0    3       A100
+"""
+
+
+def acct(info: int = 0, hosts: str = HOSTS) -> str:
+    return HEAD + hosts + MIDDLE.format(info=info) + TAIL
+
+
+def test_a_finished_job_of_lsb_acct(ingest: Ingest, rows: Rows, found_checks: FoundChecks) -> None:
+    trace = ingest({"anything.txt": acct()})
+    assert rows(trace, "jobs") == [
+        {
+            "job_id": "404717",
+            "cluster": "lsf",
+            "vc": "gpu",
+            "user": "ann",
+            "name": 'my "best" job',
+            "status": "completed",
+            "source_status": "DONE",
+            "submit_time": "2014-01-13 19:45:18",
+            "start_time": "2014-01-13 19:52:51",
+            "end_time": "2014-01-14 07:05:39",
+            "queue_s": 453.0,
+            "run_s": 40368.0,
+            "gpu_count": 4.0,
+            "cpu_count": 32.0,
+            "gpu_model": "A100",
+            "node_count": 2,
+            "attempt_count": 1,
+            "time_limit_s": 43200.0,
+            "account": "proj",
+            "partition": "gpu",
+        }
+    ]
+    assert [(r["node_id"], r["gpu_count"]) for r in rows(trace, "placements")] == [("h1", 2.0), ("h2", 2.0)]
+    assert rows(trace, "job_usage") == [{"job_id": "404717", "cpu_s": 12.5, "memory_gib": 2.0}]
+    assert (trace.manifest.format, found_checks(trace)) == ("lsf", {})
+
+
+@pytest.mark.parametrize(
+    ("info", "status", "word"),
+    [
+        (0, "failed", "EXIT"), (5, "timeout", "TERM_RUNLIMIT"), (14, "cancelled", "TERM_OWNER"),
+        (16, "out_of_memory", "TERM_MEMLIMIT"), (1, "preempted", "TERM_PREEMPT"), (25, "failed", "TERM_CWD_NOTEXIST"),
+        (99, "failed", "EXIT"),
+    ],
+)  # fmt: skip
+def test_why_lsf_ended_a_job_is_its_status(info: int, status: str, word: str, ingest: Ingest, rows: Rows) -> None:
+    job = rows(ingest({"lsb.acct": acct(info).replace(" 64 60.0", " 32 60.0")}), "jobs")[0]
+    assert (job["status"], job["source_status"]) == (status, word)
+
+
+def test_asked_hosts_come_before_the_hosts_of_the_run(ingest: Ingest, rows: Rows) -> None:
+    trace = ingest({"lsb.acct": acct(hosts='2 "h8" "h9" 3 "h1" "h1" "h2" ')})
+    assert [r["node_id"] for r in rows(trace, "placements")] == ["h1", "h2"]
+    assert rows(trace, "jobs")[0]["cpu_count"] == 3.0
+
+
+def test_a_record_of_an_older_version_is_used_without_its_end(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    whole = acct()
+    trace = ingest({"lsb.acct": whole[: whole.index(' "" "" "" "" 0 ""')] + "\n"})
+    job = rows(trace, "jobs")[0]
+    assert (job["status"], "time_limit_s" in job, "gpu_count" in job) == ("completed", False, False)
+    assert found_checks(trace) == {"short_records": (1, 1)}
+
+
+def test_a_printed_history_gives_runs_and_the_gpus_of_each_host(ingest: Ingest, rows: Rows) -> None:
+    trace = ingest({"print": "\n" + BLOCK})
+    job = rows(trace, "jobs")[0]
+    assert (job["status"], job["source_status"], job["run_s"], job["gpu_count"]) == (
+        "timeout",
+        "TERM_RUNLIMIT",
+        31.0,
+        3.0,
+    )
+    assert [(r["node_id"], r["gpu_index"], r["gpu_count"]) for r in rows(trace, "placements")] == [
+        ("n1.example.com", [0, 1], 2.0),
+        ("n2.example.com", [3], 1.0),
+    ]
+
+
+def test_a_requeue_in_a_history_ends_a_run(ingest: Ingest, rows: Rows) -> None:
+    lines = BLOCK.splitlines()[:7]
+    again = [
+        "Sun Apr 12 17:30:00 2026: Pending: Job has been requeued;",
+        "\n".join(lines[3:7]).replace("17:23:39", "17:40:00"),
+    ]
+    trace = ingest({"print": "\n".join([*lines, *again, "Sun Apr 12 17:50:00 2026: Done successfully.", ""])})
+    assert [(r["attempt"], r["run_s"], r["status"]) for r in rows(trace, "attempts")] == [
+        (0, 381.0, "unknown"),
+        (1, 600.0, "completed"),
+    ]
+    assert trace.capabilities["retries"].available
+
+
+def test_times_without_a_year_need_one(ingest: Ingest, rows: Rows) -> None:
+    text = BLOCK.replace(" 2026:", ":")
+    with pytest.raises(TooManyRejectsError, match="without a year"):
+        ingest({"print": text})
+    assert rows(ingest({"print": text}, options={"year": "2026"}), "jobs")[0]["submit_time"] == "2026-04-12 17:23:38"
+    with pytest.raises(UsageError, match="'soon' is not a year"):
+        ingest({"print": text}, options={"year": "soon"})
+
+
+def test_a_listing_of_bjobs_has_jobs_that_wait_and_run(ingest: Ingest, rows: Rows) -> None:
+    running = {"JOBID": "321", "JOBINDEX": "0", "USER": "ann", "QUEUE": "gpu", "STAT": "RUN", "ALLOC_SLOT": "a:a:b",
+               "SUBMIT_TIME": "Apr 12 18:10:00 2026", "START_TIME": "Apr 12 18:10:55 2026",
+               "FINISH_TIME": "Apr 12 22:27:01 2026 L", "GPU_NUM": "3", "GPU_ALLOC": "a:0,1,0;b:2"}  # fmt: skip
+    waiting = {
+        "JOBID": "5",
+        "JOBINDEX": "7",
+        "STAT": "PEND",
+        "SUBMIT_TIME": "Apr 12 18:10:00 2026",
+        "PEND_REASON": "full",
+    }
+    trace = ingest({"x.json": json.dumps({"COMMAND": "bjobs", "JOBS": 2, "RECORDS": [running, waiting]}, indent=1)})
+    jobs = {r["job_id"]: r for r in rows(trace, "jobs")}
+    assert jobs["321"]["status"] == "running"
+    assert "end_time" not in jobs["321"]
+    assert (jobs["5[7]"]["status"], jobs["5[7]"]["wait_reason"]) == ("pending", "full")
+    assert [(r["node_id"], r["gpu_index"]) for r in rows(trace, "placements")] == [("a", [0, 1]), ("b", [2])]
+    assert rows(trace, "rejects") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("rusage[ngpus_physical=2.00/host]", (2.0, "host")),
+        ("rusage[ngpus_physical=1:mem=3]", (1.0, "host")),
+        ("select[x] rusage[mem=4,ngpus_excl_p=3/task]", (3.0, "task")),
+        ("rusage[ngpus_physical=2 || mem=1]", (2.0, "host")),
+        ("select[ngpus>0] order[-ut]", (0.0, "host")),
+    ],
+)
+def test_gpus_of_a_resource_requirement(text: str, expected: tuple[float, str]) -> None:
+    found = text_of.gpu_request(text)
+    assert found is not None
+    assert (found.number, found.per) == expected
+
+
+@pytest.mark.parametrize("text", ["", "2*{rusage[ngpus_physical=1]}+1*{select[x]}"])
+def test_a_requirement_that_does_not_tell_is_unknown(text: str) -> None:
+    assert text_of.gpu_request(text) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "reason"),
+    [
+        ('"JOB_FINISH" "10.1" 1389683139 1', "userId", "is missing or of another layout"),
+        (acct().replace(" 1389642318 ", " then ", 1).strip(), "submitTime", "is not a number"),
+        (acct(hosts="0 99 ").strip(), "execHosts", "is missing or of another layout"),
+    ],
+)
+def test_a_bad_record_is_rejected_with_its_reason(
+    line: str, column: str, reason: str, ingest: Ingest, rows: Rows
+) -> None:
+    trace = ingest({"lsb.acct": acct() + line + "\n"})
+    assert [(r["line"], r["column"], r["reason"]) for r in rows(trace, "rejects")] == [(2, column, reason)]

@@ -1,0 +1,208 @@
+"""PBS accounting files: records of a few lines, and the rows that they must give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tracekit.ingest import ingest_logs
+from tracekit.ingest.formats import _pbs_cells as text_of
+from tracekit.ingest.formats._pbs_records import exit_status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tracekit.trace import Trace
+
+    Ingest = Callable[..., Trace]
+    Rows = Callable[[Trace, str], list[dict[str, Any]]]
+    FoundChecks = Callable[[Trace], dict[str, tuple[int, int | None]]]
+
+T = 1709546400
+"""2024-03-04 10:00:00 UTC [s]."""
+ASKED = "ctime=1709546400 qtime=1709546400 etime=1709546410 Resource_List.ncpus=16 Resource_List.ngpus=3"
+GIVEN = "exec_host=n1/0*8+n2/0*8 exec_vnode=(n1:ncpus=8:ngpus=2)+(n2:ncpus=8:ngpus=1)"
+QUEUED = "03/04/2024 10:00:00;Q;1.srv;queue=gpu\n"
+STARTED = f'03/04/2024 10:01:00;S;1.srv;user=ann group=lab account="my lab" queue=gpu {ASKED} start={T + 60} {GIVEN}\n'
+ONE = "exec_host=n1/0*8 exec_vnode=(n1:ncpus=8:ngpus=2)"
+AGAIN = f"03/04/2024 10:06:00;S;1.srv;user=ann queue=gpu ctime={T} start={T + 360} {ONE}\n"
+ENDED = (
+    f"03/04/2024 11:01:00;E;1.srv;user=ann queue=gpu ctime={T} start={T + 360} exec_host=n1/0*8 "
+    f"exec_vnode=(n1:ncpus=8:ngpus=2) end={T + 3660} Exit_status=-29 resources_used.cput=00:10:00\n"
+)
+
+
+def test_a_job_that_ran_again_is_put_together_from_its_records(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    trace = ingest({"20240304": QUEUED + STARTED + "03/04/2024 10:05:00;R;1.srv;\n" + AGAIN + ENDED})
+    assert rows(trace, "jobs") == [
+        {
+            "job_id": "1.srv",
+            "cluster": "srv",
+            "vc": "gpu",
+            "user": "ann",
+            "group": "lab",
+            "status": "timeout",
+            "source_status": "Exit_status=-29",
+            "submit_time": "2024-03-04 10:00:00",
+            "eligible_time": "2024-03-04 10:00:10",
+            "start_time": "2024-03-04 10:01:00",
+            "end_time": "2024-03-04 11:01:00",
+            "queue_s": 60.0,
+            "run_s": 3600.0,
+            "gpu_count": 3.0,
+            "cpu_count": 8.0,
+            "node_count": 2,
+            "attempt_count": 2,
+            "account": "my lab",
+            "partition": "gpu",
+        }
+    ]
+    assert [(r["attempt"], r["run_s"], r["wait_s"], r["gpu_count"], r["status"]) for r in rows(trace, "attempts")] == [
+        (0, 240.0, 60.0, 3.0, "unknown"),
+        (1, 3300.0, 60.0, 2.0, "timeout"),
+    ]
+    assert [(r["attempt"], r["node_id"], r["gpu_count"]) for r in rows(trace, "placements")] == [
+        (0, "n1", 2.0),
+        (0, "n2", 1.0),
+        (1, "n1", 2.0),
+    ]
+    assert rows(trace, "job_usage") == [{"job_id": "1.srv", "cpu_s": 600.0}]
+    assert found_checks(trace) == {}
+    assert trace.manifest.format == "pbs"
+
+
+def test_the_files_of_each_day_appended_are_the_files_at_once(tmp_path: Path, ingest: Ingest, rows: Rows) -> None:
+    days = {
+        "20240303": QUEUED + "03/04/2024 09:00:00;Q;2.srv;queue=gpu\n",
+        "20240304": STARTED + "03/04/2024 10:05:00;R;1.srv;\n" + AGAIN,
+        "20240305": ENDED + "03/04/2024 10:30:00;D;2.srv;requestor=ann@login\n",
+    }
+    for name, text in days.items():
+        (tmp_path / name).write_text(text)
+        ingest_logs(tmp_path / name, tmp_path / "history", append=True)
+    from tracekit.trace import Trace
+
+    history, whole = Trace.open(tmp_path / "history"), ingest(days)
+    assert history.validate() == []
+    for table in ("jobs", "attempts", "placements"):
+        assert sorted(rows(history, table), key=str) == sorted(rows(whole, table), key=str)
+    assert [r["status"] for r in rows(history, "jobs")] == ["cancelled", "timeout"]
+
+
+def test_the_clock_of_a_record_is_read_by_the_times_inside_the_records_around_it(ingest: Ingest, rows: Rows) -> None:
+    # The clock is at UTC-5: the deletion at 05:30 is at 10:30 UTC, whatever the option says.
+    text = f"03/04/2024 05:01:00;S;1.srv;ctime={T} start={T + 60} exec_host=n1/0\n03/04/2024 05:00:00;Q;2.srv;queue=q\n"
+    trace = ingest({"log": text + "03/04/2024 05:30:00;D;2.srv;requestor=ann\n"})
+    deleted = next(r for r in rows(trace, "jobs") if r["job_id"] == "2.srv")
+    assert (deleted["submit_time"], deleted["end_time"]) == ("2024-03-04 10:00:00", "2024-03-04 10:30:00")
+
+
+def test_without_any_such_record_the_zone_decides(ingest: Ingest, rows: Rows) -> None:
+    trace = ingest({"log": "03/04/2024 05:00:00;Q;2.srv;queue=q\n"}, options={"timezone": "America/New_York"})
+    assert [r["submit_time"] for r in rows(trace, "jobs")] == ["2024-03-04 10:00:00"]
+
+
+def test_a_run_that_was_deleted_is_cancelled_and_one_that_ended_well_is_not(ingest: Ingest, rows: Rows) -> None:
+    line = "03/04/2024 10:00:{at};E;{job}.srv;ctime={t} start={t} exec_host=n1/0 end={end} Exit_status={code}\n"
+    text = "".join(
+        line.format(at=50, job=job, t=T, end=T + 50, code=code)
+        + (f"03/04/2024 10:00:49;D;{job}.srv;requestor=ann\n" if asked else "")
+        for job, code, asked in ((1, 271, True), (2, 271, False), (3, 0, True))
+    )
+    trace = ingest({"log": text})
+    assert [r["status"] for r in rows(trace, "jobs")] == ["cancelled", "failed", "completed"]
+    assert [r["status"] for r in rows(trace, "attempts")] == ["cancelled", "failed", "completed"]
+
+
+def test_a_start_that_another_start_follows_has_no_end_and_no_nodes(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    start = "03/04/2024 10:0{m}:00;S;1.srv;ctime={t} start={at} exec_host=n{m}/0\n"
+    trace = ingest({"log": start.format(m=1, t=T, at=T + 60) + start.format(m=2, t=T, at=T + 120)})
+    assert [("end_time" in r, r["attempt"]) for r in rows(trace, "attempts")] == [(False, 0), (False, 1)]
+    assert [r["node_id"] for r in rows(trace, "placements")] == ["n2"]
+    assert found_checks(trace)["runs_without_end"] == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [(0, "completed"), (1, "failed"), (-29, "timeout"), (-27, "out_of_memory"), (-3, "failed"), (271, "failed")],
+)
+def test_an_exit_status_means_what_the_manual_says(code: int, status: str) -> None:
+    assert exit_status(code) == status
+
+
+@pytest.mark.parametrize(
+    ("hosts", "vnodes", "devices", "expected"),
+    [
+        ("n1/0*8+n2/0*8", "(n1:ncpus=8:ngpus=2)+(n2:ncpus=8)", None, {"n1": (2.0, None), "n2": (0.0, None)}),
+        ("h1/0", "(h1[0]:ngpus=1+h1[1]:ngpus=3)", None, {"h1": (4.0, None)}),
+        (None, "(a[0]:ngpus=1)+(b:ngpus=1)", None, {"a": (1.0, None), "b": (1.0, None)}),
+        ("n1/0+n1/1+n2/3-7", None, None, {"n1": (None, None), "n2": (None, None)}),
+        ("n1/0+n2/0", None, "n1-gpu/1+n1-gpu/0", {"n1": (2.0, [0, 1]), "n2": (0.0, None)}),
+    ],
+)
+def test_places_of_a_run(hosts: str | None, vnodes: str | None, devices: str | None, expected: dict[str, Any]) -> None:
+    found, _ = text_of.places(hosts, vnodes, devices, "ngpus")
+    assert {p["node"]: (p["gpu_count"], p["gpu_index"]) for p in found} == expected
+
+
+def test_requests_of_both_dialects_count_their_gpus() -> None:
+    select = text_of.select_request("2:ncpus=8:ngpus=2:gpu_type=a100+1:ncpus=4", "ngpus", "gpu_type")
+    assert (select.nodes, select.cpus, select.gpus, select.model, select.chunk_gpus) == (3, 20, 4, "a100", (2, 2, 0))
+    nodes = text_of.node_request("2:ppn=8:gpus=2+node7:ppn=4")
+    assert (nodes.nodes, nodes.cpus, nodes.gpus, nodes.chunk_gpus) == (3, 20, 4, (2, 2, 0))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("01:30", 90), ("02:03:04", 7384), ("1:02:03:04", 93784), ("-5", None), ("x", None)],
+)
+def test_durations(text: str, seconds: float | None) -> None:
+    if seconds is None:
+        with pytest.raises(ValueError, match="is not a duration"):
+            text_of.duration_s(text)
+    else:
+        assert text_of.duration_s(text) == seconds
+
+
+def test_values_end_at_the_next_name_and_quotes_hold_anything() -> None:
+    text = 'user=ann account="a b=c" jobname=x y start=1 exec_vnode=(n1:ncpus=1)'
+    assert text_of.attributes(text) == {
+        "user": "ann", "account": "a b=c", "jobname": "x y", "start": "1", "exec_vnode": "(n1:ncpus=1)",
+    }  # fmt: skip
+    assert len(text_of.attributes("a" * 100 + " " * 200_000 + "b=1")) == 1
+
+
+def test_members_of_an_array_are_jobs_and_the_array_is_counted(
+    ingest: Ingest, rows: Rows, found_checks: FoundChecks
+) -> None:
+    text = f"03/04/2024 10:00:00;Q;7[].srv;ctime={T}\n03/04/2024 10:00:00;Q;7[2].srv;ctime={T}\n"
+    trace = ingest({"log": text + "03/04/2024 10:00:00;L;license;x\n"})
+    assert [(r["job_id"], r["group"]) for r in rows(trace, "jobs")] == [("7[2].srv", "7[].srv")]
+    assert found_checks(trace) == {"array_records": (1, 3), "other_records": (1, 3)}
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "reason"),
+    [
+        ("03/04/2024 10:00:00;E;1.s;ctime=1709546400 start=1709546400 end=soon", "end", "is not a time in seconds since 1970"),  # noqa: E501 -- a record
+        ("03/04/2024 10:00:00;E;1.s;ctime=1709546400 start=1709546400", "end", "is missing"),
+        ("03/04/2024 10:00:00;S;1.s;ctime=1709546400", "start", "is missing"),
+        ("03/04/2024 10:00:00;Q;x;ctime=1709546400", "job", "is not a job id like 123.server"),
+        ("13/04/2024 10:00:00;Q;1.s;ctime=1709546400", "date", "is not a date like 03/04/2024 10:11:12"),
+        ("03/04/2024 10:00:00;Q;1.s;Resource_List.select=99999999:ngpus=1", "Resource_List.select", "asks for more than 65536 nodes"),  # noqa: E501 -- a record
+        ("03/04/2024 10:00:00;Q;1.s;Resource_List.mem=lots", "Resource_List.mem", "is not an amount of memory"),
+    ],
+)  # fmt: skip
+def test_a_bad_record_is_rejected_with_its_reason(
+    line: str, column: str, reason: str, ingest: Ingest, rows: Rows
+) -> None:
+    good = f"03/04/2024 10:00:00;Q;8.srv;ctime={T}\n"
+    trace = ingest({"log": good * 3 + line + "\n"})
+    assert [(r["line"], r["column"], r["reason"]) for r in rows(trace, "rejects")] == [(4, column, reason)]
+    assert [r["job_id"] for r in rows(trace, "jobs")] == ["8.srv"]

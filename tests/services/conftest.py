@@ -1,0 +1,109 @@
+"""The services, once for all tests: a few hundred jobs ran, and every form of dump of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.services import dumps, planted, records
+from tests.services.daemons import Services, wait_until, what_is_missing
+from tests.services.sample import keep_sample
+from tests.services.workload import Done, add_accounts, run_workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.services.planted import Held, Planted
+    from tests.services.records import Event, Job, Run
+
+
+@dataclass(frozen=True)
+class Records:
+    """The services, still up, and what they themselves say about what ran."""
+
+    services: Services
+    folder: Path
+    """Each variant of dump in a folder of its name; `half-way`, `machines` and `query-range` beside them."""
+    done: Done
+    runs: list[Run]
+    jobs: dict[str, Job]
+    """Those that sacct lists."""
+    never_eligible: dict[str, Job]
+    """Those that it leaves out unless it is asked for them by their numbers."""
+    events: list[Event]
+    held: list[Held]
+    samples: list[Planted]
+
+
+@pytest.fixture(scope="session")
+def ran(request: pytest.FixtureRequest) -> Iterator[Records]:
+    missing = what_is_missing()
+    if missing:
+        pytest.skip(f"services: NOT RUN, because {missing}")
+    base = Path(tempfile.mkdtemp(prefix="services-"))
+    # Jobs of other users have to reach their scripts.
+    base.chmod(0o755)
+    begun = time.monotonic()
+    try:
+        with Services(base) as services:
+            found = _ran(services, base / "dumps")
+            seconds = time.monotonic() - begun
+            kept = request.config.getoption("--keep-dumps")
+            if kept:
+                keep_sample(found, Path(kept))
+            said = f"services: {len(found.jobs)} jobs in {len(found.runs)} runs, {seconds:.0f} s"
+            request.config.stash.setdefault(_SAID, []).append(said)
+            yield found
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+_SAID = pytest.StashKey[list[str]]()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in config.stash.get(_SAID, []):
+        terminalreporter.write_line(line)
+
+
+def _ran(services: Services, folder: Path) -> Records:
+    add_accounts(services)
+
+    def half_way() -> None:
+        dumps.dump_sacct(services, folder / "half-way", ["readme-columns"])
+
+    try:
+        done = run_workload(services, half_way)
+    except TimeoutError as error:
+        queue = services.run("squeue", check=False)
+        raise RuntimeError(f"{error}\n{queue}\n{services.log_ends()}") from error
+    # The database hears of an end a little later.
+    wait_until("accounting", lambda: records.unfinished(services) == 0, 60, 0.5)
+    runs = records.read_runs(services)
+    dumps.dump_sacct(services, folder)
+    dumps.dump_machines(services, folder / "machines", done.samples)
+    held = planted.held_gpus((services.base / "run" / "held").read_text(encoding="ascii"), runs)
+    start = min(run.submit for run in runs)
+    end = max(run.end for run in runs if run.end is not None) + dt.timedelta(seconds=10)
+    samples = planted.plant(held, start, end)
+    planted.fill(services, samples)
+    planted.range_queries(services, start, end, folder / "query-range")
+    jobs = records.jobs_of(runs)
+    return Records(
+        services=services,
+        folder=folder,
+        done=done,
+        runs=runs,
+        jobs={name: job for name, job in jobs.items() if job.listed},
+        never_eligible={name: job for name, job in jobs.items() if not job.listed},
+        events=records.read_events(services),
+        held=held,
+        samples=samples,
+    )

@@ -1,0 +1,355 @@
+"""The bill: GPU-hours held, idle, failed and waited for, by account and month, and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from tracekit.answer import Answer, AnswerColumn, Question
+from tracekit.characterize.session import Session
+from tracekit.gpu_hours.periods import known_zone, periods_between
+from tracekit.gpu_hours.rounding import apportion, rounded
+from tracekit.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import duckdb
+    import polars as pl
+
+    from tracekit.gpu_hours.periods import Period
+    from tracekit.gpu_hours.prices import Prices
+    from tracekit.trace import Trace
+
+__all__ = ["Bill", "bill_question", "make_bill"]
+
+_TABLES = ("attempts", "placements", "nodes", "gpu_utilization", "job_usage")
+"""Tables that are empty where the Trace lacks them."""
+
+_KINDS = ("held", "idle", "failed", "waiting")
+
+_HOURS = 6
+"""Digits after the point of GPU-hours."""
+
+_UNITS = 3_600_000_000
+"""GPU*microseconds in a GPU-hour."""
+
+_NO_DATES = "the Trace has no real dates, so that months and prices that begin or end are by its own calendar"
+
+_MOST_NAMED = 5
+"""Most kinds of GPU-hours without a price that a note names."""
+
+_FAILED = {"stated": "a.failed", "retried": "a.failed_or_retried"}
+"""What tells whether an attempt failed, by the rule of utilization/efficiency."""
+
+_KEY = {"user": 'j."user"', "partition": 'j."partition"', "gpu_model": "m.gpu_model"}
+
+# Attempts and waits are cut where a period begins. GPU time is a whole number of GPU*microseconds times 1e-6 of a GPU.
+_SQL = """
+WITH timed AS (
+    SELECT
+        a.job_id,
+        a.start_time AS since,
+        a.end_time AS until,
+        CAST(a.gpu_count AS DECIMAL(18, 6)) AS gpus,
+        CAST(a.idle_gpu_s AS DOUBLE) / CAST(a.gpu_s AS DOUBLE) AS idle,
+        {failed} AND a.status IS DISTINCT FROM 'timeout' AS failed,
+        FALSE AS waiting
+    FROM attempt_use AS a
+    WHERE a.gpu_s > 0 AND a.start_time IS NOT NULL AND a.end_time IS NOT NULL
+    UNION ALL
+    SELECT
+        a.job_id,
+        a.start_time - to_microseconds(CAST(round(a.wait_s * 1000000) AS BIGINT)),
+        a.start_time,
+        CAST(a.gpu_count AS DECIMAL(18, 6)),
+        NULL,
+        NULL,
+        TRUE
+    FROM attempts AS a
+    WHERE a.wait_s > 0 AND a.gpu_count > 0 AND a.start_time IS NOT NULL
+),
+
+pieces AS (
+    SELECT
+        t.*,
+        p.number AS period,
+        CAST(epoch_us(least(t.until, p.until)) - epoch_us(greatest(t.since, p.since)) AS DECIMAL(19, 0)) * t.gpus
+            AS gpu_us
+    FROM timed AS t
+    INNER JOIN bill_periods AS p ON t.since < p.until AND t.until > p.since
+),
+
+-- What has no dates is in no month.
+undated AS (
+    SELECT
+        a.job_id,
+        CAST(NULL AS BIGINT) AS period,
+        CAST(a.gpu_s * 1000000 AS DECIMAL(38, 6)) AS held,
+        CAST(a.idle_gpu_s * 1000000 AS DECIMAL(38, 6)) AS idle,
+        CASE
+            WHEN {failed} AND a.status IS DISTINCT FROM 'timeout' THEN CAST(a.gpu_s * 1000000 AS DECIMAL(38, 6))
+            WHEN {failed} IS NOT NULL THEN 0
+        END AS failed,
+        0 AS waiting
+    FROM attempt_use AS a
+    WHERE a.gpu_s > 0 AND (a.start_time IS NULL OR a.end_time IS NULL)
+),
+
+parts AS (
+    SELECT
+        job_id,
+        period,
+        CASE WHEN waiting THEN 0 ELSE gpu_us END AS held,
+        CAST(CAST(gpu_us AS DOUBLE) * idle AS DECIMAL(38, 6)) AS idle,
+        CASE WHEN failed THEN gpu_us WHEN failed IS NOT NULL THEN 0 END AS failed,
+        CASE WHEN waiting THEN gpu_us ELSE 0 END AS waiting
+    FROM pieces
+    UNION ALL
+    SELECT * FROM undated
+)
+
+SELECT
+    {key} AS key,
+    p.period,
+    m.gpu_model,
+    CASE WHEN j."partition" IN (SELECT name FROM bill_partitions) THEN j."partition" END AS partition,
+    sum(p.held) AS held,
+    sum(p.idle) AS idle,
+    sum(p.failed) AS failed,
+    sum(p.waiting) AS waiting
+FROM parts AS p
+INNER JOIN jobs AS j ON p.job_id = j.job_id
+LEFT JOIN job_gpu_models AS m ON p.job_id = m.job_id
+GROUP BY ALL
+"""
+
+_RULE = """\
+Held: run time of an attempt times its GPUs, as in utilization/efficiency. Attempts and waits are cut where a month or a
+price begins, months by the time zone of the Trace. The price is the most specific one of the file that fits the GPU
+model (view job_gpu_models), the partition and the time. GPU-hours without a price have a line of their own, without a
+cost; those without dates are in no month and have no price either.
+Idle: as in utilization/efficiency, spread evenly over the attempt; GPU-hours that nobody watched are not idle. Failed:
+held by attempts that failed, time limits apart. Both are NULL where nothing tells, and parts of what is held, so that
+their costs are parts of its cost.
+Waiting: the waits of attempts that started, times their GPUs, at the price of the GPU-hours that they waited for; it is
+no part of the cost.
+Amounts are computed exactly. Each column of costs is rounded so that its lines add up to the exact total, rounded (the
+largest remainders are rounded up); GPU-hours the same, to six digits."""
+
+_WORDS = {
+    "held": ("gpu_hours", "cost", "held"),
+    "idle": ("idle_gpu_hours", "idle_cost", "of them, idle as far as anybody watched"),
+    "failed": ("failed_gpu_hours", "failed_cost", "of them, held by attempts that failed"),
+    "waiting": ("waiting_gpu_hours", "waiting_cost", "waited for, on top"),
+}
+"""Columns of hours and costs of each kind, and what it is."""
+
+
+@dataclass(frozen=True)
+class Bill:
+    """GPU-hours and their cost, one line for each key, month, GPU model and price."""
+
+    by: str
+    """The dimension of the first column."""
+    currency: str
+    total: Decimal
+    """Sum of the costs."""
+    frame: pl.DataFrame
+    notes: tuple[str, ...]
+    """The total, and what has no price or no dates, one sentence each."""
+
+    def answer(self) -> Answer:
+        """Return the bill as the answer to a question, with costs as plain numbers."""
+        import polars as pl
+
+        shown = self.frame.with_columns(pl.selectors.decimal().cast(pl.Float64))
+        return Answer(bill_question(self.by, self.currency), shown, notes=self.notes)
+
+
+def make_bill(
+    trace: Trace,
+    prices: Prices,
+    *,
+    by: str = "account",
+    month: str | None = None,
+    rule: str = "stated",
+    session: Session | None = None,
+    memory_limit: str | None = None,
+) -> Bill:
+    """Return what the GPU-hours of a Trace cost.
+
+    Parameters
+    ----------
+    trace : Trace
+        Its jobs and attempts.
+    prices : Prices
+        See `read_prices`.
+    by : str
+        The dimension that the lines are of, one of `DIMENSIONS`.
+    month : str, optional
+        Only this month, such as '2026-11'; the lines of that month add up to its own exact total.
+    rule : str
+        Whether only attempts whose status says so failed ('stated'), or also those of unknown end that were tried again
+        ('retried').
+    session : Session, optional
+        What this shares with queries of the same Trace.
+    memory_limit : str, optional
+        Most memory DuckDB may use before it spills to disk, such as '2GB'.
+
+    Raises
+    ------
+    UsageError
+        The memory limit is not a size.
+    DamagedTraceError
+        A table cannot be read.
+    """
+    session = session or Session(trace, memory_limit)
+    with session.connect(_TABLES) as con:
+        ends = con.execute(
+            "SELECT min(start_time - to_microseconds(CAST(round(coalesce(wait_s, 0) * 1000000) AS BIGINT))),"
+            " max(coalesce(end_time, start_time)) FROM attempts"
+        ).fetchall()
+        first, last = ends[0]
+        changes = {time for price in prices.prices for time in (price.since, price.until)}
+        periods = [] if first is None else periods_between(first, last, changes, known_zone(trace.timezone))
+        groups = _groups(con, periods, prices, by, rule)
+    lines = _lines(groups, periods, prices, month)
+    bill = _bill(lines, prices, by, month)
+    return bill if trace.manifest.time_base == "absolute" else replace(bill, notes=(*bill.notes, _NO_DATES))
+
+
+def _groups(
+    con: duckdb.DuckDBPyConnection, periods: Sequence[Period], prices: Prices, by: str, rule: str
+) -> Iterator[dict[str, Any]]:
+    """Return GPU time by key, period, GPU model, and those partitions that have a price of their own."""
+    import polars as pl
+
+    times = pl.DataFrame(
+        [(number, p.since, p.until) for number, p in enumerate(periods)],
+        schema={"number": pl.Int64, "since": pl.Datetime("us"), "until": pl.Datetime("us")},
+        orient="row",
+    )
+    named = sorted({p.partition for p in prices.prices if p.partition is not None})
+    con.register("bill_periods", times.to_arrow())
+    con.register("bill_partitions", pl.DataFrame({"name": named}, schema={"name": pl.String}).to_arrow())
+    key = _KEY.get(by, f"j.{by}")
+    found: pl.DataFrame = con.sql(_SQL.format(key=key, failed=_FAILED[rule])).pl()
+    return found.iter_rows(named=True)
+
+
+_Line = tuple[str | None, str | None, str | None, Decimal | None]
+"""Key, month, GPU model and price."""
+
+_Hours = list[Fraction | None]
+"""GPU-hours of each kind; None where nothing tells."""
+
+
+def _lines(
+    groups: Iterator[dict[str, Any]], periods: Sequence[Period], prices: Prices, month: str | None
+) -> dict[_Line, _Hours]:
+    """Return the GPU-hours of each kind, by line."""
+    found: dict[_Line, _Hours] = {}
+    for group in groups:
+        period = None if group["period"] is None else periods[group["period"]]
+        name = None if period is None else period.month
+        if month is not None and name != month:
+            continue
+        model = group["gpu_model"]
+        price = None
+        if period is not None:
+            price = prices.at(None if model is None else model.lower(), group["partition"], period.since)
+        line = (group["key"], name, model, None if price is None else price.amount)
+        hours = found.setdefault(line, [None] * len(_KINDS))
+        for place, kind in enumerate(_KINDS):
+            if group[kind] is not None:
+                hours[place] = (hours[place] or Fraction(0)) + Fraction(group[kind]) / _UNITS
+    return {line: hours for line, hours in found.items() if any(hours)}
+
+
+def _bill(lines: dict[_Line, _Hours], prices: Prices, by: str, month: str | None) -> Bill:
+    import polars as pl
+
+    def order(line: _Line) -> tuple[Any, ...]:
+        key, name, model, price = line
+        return (name is None, name or "", key is None, key or "", model is None, model or "", price is None, price or 0)
+
+    ordered = sorted(lines, key=order)
+    columns: dict[str, pl.Series] = {
+        by: pl.Series([line[0] for line in ordered], dtype=pl.String),
+        "month": pl.Series([line[1] for line in ordered], dtype=pl.String),
+    }
+    # Where the lines are of GPU models already, these are not named twice.
+    if by != "gpu_model":
+        columns["gpu_model"] = pl.Series([line[2] for line in ordered], dtype=pl.String)
+    amounts = [None if line[3] is None else f"{line[3].normalize():f}" for line in ordered]
+    columns["price_per_gpu_hour"] = pl.Series(amounts, dtype=pl.String)
+    total = Decimal(0)
+    for place, kind in enumerate(_KINDS):
+        hours = [lines[line][place] for line in ordered]
+        exact = [
+            None if h is None or line[3] is None else h * Fraction(line[3])
+            for h, line in zip(hours, ordered, strict=True)
+        ]
+        costs = _apportioned(exact, prices.decimals)
+        hours_name, cost_name, _ = _WORDS[kind]
+        columns[hours_name] = pl.Series(_apportioned(hours, _HOURS), dtype=pl.Decimal(38, _HOURS))
+        columns[cost_name] = pl.Series(costs, dtype=pl.Decimal(38, prices.decimals))
+        if kind == "held":
+            total = sum((cost for cost in costs if cost is not None), rounded(Fraction(0), prices.decimals))
+    columns["currency"] = pl.Series([prices.currency] * len(ordered), dtype=pl.String)
+    return Bill(by, prices.currency, total, pl.DataFrame(columns), _notes(lines, prices, total, month))
+
+
+def _apportioned(amounts: Sequence[Fraction | None], digits: int) -> list[Decimal | None]:
+    """Return amounts rounded so that they add up; those that are unknown stay so."""
+    parts = iter(apportion([amount for amount in amounts if amount is not None], digits))
+    return [None if amount is None else next(parts) for amount in amounts]
+
+
+def _notes(lines: dict[_Line, _Hours], prices: Prices, total: Decimal, month: str | None) -> tuple[str, ...]:
+    priced = sum((hours[0] or Fraction(0) for line, hours in lines.items() if line[3] is not None), Fraction(0))
+    when = "" if month is None else f" in {month}"
+    found = [f"{total:,} {prices.currency} for {counted(round(float(priced), 2), 'GPU-hours')}{when}"]
+    without: dict[str, Fraction] = {}
+    for (_, name, model, price), hours in lines.items():
+        if price is None:
+            what = (
+                "without dates" if name is None else f"of {model}" if model is not None else "of an unknown GPU model"
+            )
+            without[what] = without.get(what, Fraction(0)) + (hours[0] or Fraction(0))
+    missing = {what: hours for what, hours in without.items() if hours}
+    if missing:
+        largest = sorted(missing, key=lambda what: (-missing[what], what))
+        named = [f"{float(missing[what]):,.2f} {what}" for what in largest[:_MOST_NAMED]]
+        more = f" and {len(largest) - _MOST_NAMED} more" if len(largest) > _MOST_NAMED else ""
+        total_hours = float(sum(missing.values(), Fraction(0)))
+        found.append(
+            f"no price fits {total_hours:,.2f} further GPU-hours, which cost nothing here: {', '.join(named)}{more}"
+        )
+    return tuple(found)
+
+
+def bill_question(by: str, currency: str) -> Question:
+    """Return what a bill by a dimension answers."""
+    word = by.replace("_", " ")
+    columns = [
+        AnswerColumn(by, "text", f"the {word} of the jobs; NULL when unknown"),
+        AnswerColumn("month", "text", "in the time zone of the Trace; NULL for GPU-hours without dates"),
+        *([] if by == "gpu_model" else [AnswerColumn("gpu_model", "text", "the model they ran on; NULL when unknown")]),
+        AnswerColumn("price_per_gpu_hour", "text", "the price, as the file states it; NULL where none fits"),
+    ]
+    for hours, cost, what in _WORDS.values():
+        columns.append(AnswerColumn(hours, "GPU-hours", what))
+        columns.append(AnswerColumn(cost, currency, f"what these cost, {what}; NULL without a price"))
+    columns.append(AnswerColumn("currency", "text", "of the costs"))
+    return Question(
+        name="money/bill",
+        kind="bill",
+        title=f"Bill by {word} and month",
+        question="What did GPU-hours cost, and what those that were idle, failed or waited for?",
+        columns=tuple(columns),
+        rule=_RULE,
+    )

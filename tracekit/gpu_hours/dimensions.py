@@ -1,0 +1,56 @@
+"""The dimensions of jobs: by what GPU-hours are told apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracekit.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from tracekit.trace import Trace
+
+__all__ = ["DIMENSIONS", "check_dimension", "first_known"]
+
+DIMENSIONS = ("user", "account", "partition", "qos", "gpu_model", "vc", "cluster")
+"""Columns of jobs by which GPU-hours can be told apart."""
+
+
+def known_dimensions(trace: Trace) -> tuple[str, ...]:
+    """Return the dimensions that the Trace knows of some job."""
+    import polars as pl
+
+    if not trace.has("jobs"):
+        return ()
+    found = (
+        trace.scan("jobs").select(pl.col(name).is_not_null().any() for name in DIMENSIONS).collect(engine="streaming")
+    )
+    known = {name for name in DIMENSIONS if found[name][0]}
+    if trace.has("nodes") and trace.has("placements"):
+        # The model of a job can be that of its nodes.
+        models = trace.scan("nodes").select(pl.col("gpu_model").is_not_null().any()).collect(engine="streaming")
+        known |= {"gpu_model"} if models.item() else set()
+    return tuple(name for name in DIMENSIONS if name in known)
+
+
+def check_dimension(trace: Trace, by: str) -> None:
+    """Refuse a dimension that does not exist, or that the Trace does not know of any job.
+
+    Raises
+    ------
+    UsageError
+        See above.
+    """
+    if by not in DIMENSIONS:
+        raise UsageError(
+            f"'{by[:80]}' is nothing to tell GPU-hours apart by", where="by", hint=nearest(by[:80], DIMENSIONS)
+        )
+    known = known_dimensions(trace)
+    if by not in known:
+        hint = f"it knows {', '.join(known)}" if known else "it knows no dimension at all"
+        raise UsageError(f"the Trace does not know the {by.replace('_', ' ')} of any job", where="by", hint=hint)
+
+
+def first_known(trace: Trace, *wanted: str) -> str:
+    """Return the first of some dimensions that the Trace knows; the last one where it knows none."""
+    known = known_dimensions(trace)
+    return next((name for name in wanted if name in known), wanted[-1])

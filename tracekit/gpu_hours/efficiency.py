@@ -1,0 +1,114 @@
+"""Efficiency and cost of GPU-hours, in one call."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracekit.anonymous import HiddenTrace, opened
+from tracekit.characterize.run import answer_query
+from tracekit.characterize.session import Session
+from tracekit.damage import explain_damage
+from tracekit.errors import UsageError
+from tracekit.gpu_hours.bill import make_bill
+from tracekit.gpu_hours.dimensions import check_dimension, first_known
+from tracekit.gpu_hours.prices import prices_of
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tracekit.gpu_hours.bill import Bill
+    from tracekit.trace import Trace
+
+__all__ = ["Efficiency", "efficiency"]
+
+
+_LIST = "utilization/jobs_to_look_at"
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Who holds GPU-hours, which jobs waste them, and what they cost."""
+
+    by: str
+    """The dimension that tells the rows of `frame` apart, which names its first column."""
+    frame: pl.DataFrame
+    """The other columns are those of the query utilization/efficiency; worst first."""
+    jobs: pl.DataFrame | None
+    """Jobs to look at: the columns of the query utilization/jobs_to_look_at; None when none was asked for."""
+    bill: Bill | None = None
+    """What the GPU-hours cost; None without prices."""
+    notes: tuple[str, ...] = field(default=())
+    """What a reader has to know, one sentence each."""
+
+
+@explain_damage()
+def efficiency(
+    trace: Trace | str | Path,
+    by: str | None = None,
+    *,
+    jobs: int = 20,
+    prices: str | Path | None = None,
+    month: str | None = None,
+    anonymize: bool = False,
+    salt_file: str | Path | None = None,
+    memory_limit: str | None = None,
+) -> Efficiency:
+    """Tell who holds GPU-hours, how many of them are used, idle, failed or preempted, and what they cost.
+
+    Parameters
+    ----------
+    trace : Trace, str or Path
+        What to ask: a Trace, or its folder.
+    by : str, optional
+        user, account, partition, qos, gpu_model, vc or cluster. By default user, with prices account, or else the next
+        of account, vc, user and cluster that the Trace knows.
+    jobs : int
+        Most jobs to look at; 0 looks for none.
+    prices : str or Path, optional
+        Prices of GPU-hours (TOML), for the bill.
+    month : str, optional
+        The month of the bill, such as '2026-11'; all months by default.
+    anonymize : bool
+        Whether names are replaced by pseudonyms.
+    salt_file : str or Path, optional
+        Where the salt of the pseudonyms is, or is kept where there is no such file.
+    memory_limit : str, optional
+        Most memory DuckDB may use before it spills to disk, such as '2GB'.
+
+    Raises
+    ------
+    UsageError
+        There is no such dimension or the Trace does not know it of any job, the prices or the month cannot be used.
+    QueryError
+        The Trace has no attempts, so that nothing tells who held GPUs.
+    """
+    if jobs < 0:
+        raise UsageError("is below 0", where="jobs", hint="give a number of jobs")
+    if month is not None and prices is None:
+        raise UsageError("a month is of a bill, which needs prices", where="month", hint="add --prices FILE")
+    if month is not None and re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", month) is None:
+        raise UsageError(f"'{month[:60]}' is not a month", where="month", hint="write it like 2026-11")
+    with opened(trace, anonymize=anonymize, salt_file=None if salt_file is None else Path(salt_file)) as hidden:
+        found = _measured(hidden, by, jobs, None if prices is None else Path(prices), month, memory_limit)
+    return replace(found, notes=(*hidden.notes, *found.notes))
+
+
+def _measured(
+    hidden: HiddenTrace, by: str | None, jobs: int, prices: Path | None, month: str | None, memory_limit: str | None
+) -> Efficiency:
+    trace = hidden.trace
+    stated = None if prices is None else prices_of(prices, hidden)
+    if by is None:
+        by = first_known(trace, *(["user"] if stated is None else []), "account", "vc", "user", "cluster")
+    else:
+        check_dimension(trace, by)
+    session = Session(trace, memory_limit)
+    rows = answer_query(trace, "utilization/efficiency", {"by": by}, session=session)
+    # Nobody waits for a list that nobody asked for.
+    listed = answer_query(trace, _LIST, {"n": jobs}, session=session) if jobs else None
+    bill = None if stated is None else make_bill(trace, stated, by=by, month=month, session=session)
+    notes = dict.fromkeys((*rows.notes, *(listed.notes if listed else ()), *(bill.notes if bill else ())))
+    return Efficiency(by, rows.frame.rename({"key": by}), listed.frame if listed else None, bill, tuple(notes))

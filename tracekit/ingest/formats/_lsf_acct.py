@@ -1,0 +1,163 @@
+"""The records of lsb.acct: fields in a fixed order, with lists whose length stands in front of them."""
+
+from __future__ import annotations
+
+import csv
+import re
+from typing import TYPE_CHECKING, Any
+
+from tracekit import schema
+from tracekit.ingest.formats import _lsf_cells as text_of
+from tracekit.ingest.text_lines import text_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tracekit.ingest.job_records import Row
+    from tracekit.ingest.sink import OpenedFile, Sink
+
+__all__ = ["read_acct"]
+
+_FIELD_LIMIT = 1 << 30
+_OTHERS = re.compile(r'"(EVENT_ADRSV_FINISH|JOB_RESIZE|[A-Z_]{3,40})" ', re.ASCII)
+
+_ENTRY = {"askedHosts": 1, "execHosts": 1, "submitExt": 2, "hostRusage": 5}
+"""Lists, whose length stands in front of them, and the fields of an entry."""
+_DONE, _EXIT = 64, 32
+_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
+
+
+def read_acct(opened: OpenedFile, sink: Sink) -> Iterator[list[Row]]:
+    """Yield the rows of an accounting file in blocks."""
+    csv.field_size_limit(_FIELD_LIMIT)
+    for lines in text_lines(opened):
+        rows, others, short = [], 0, 0
+        for line in lines:
+            kind = _OTHERS.match(line.text)
+            if kind and kind[1] != "JOB_FINISH":
+                others += 1
+                continue
+            try:
+                held = _fields(line.text)
+                short += "effectiveResReq" not in held
+                rows.append(_row(held) | {"line": line.number})
+            except _Fault as fault:
+                opened.reject(line.number, fault.column, fault.reason, line.raw)
+        sink.check("other_records", others, len(lines), "records of other types than JOB_FINISH; they are not used")
+        sink.check(
+            "short_records", short, len(lines),
+            "records whose end, with the run limit and the resources in use, is missing or of another layout",
+        )  # fmt: skip
+        if rows:
+            yield rows
+
+
+class _Fault(Exception):  # noqa: N818 -- no error of the program: why a record cannot be used
+    def __init__(self, column: str | None, reason: str) -> None:
+        super().__init__(reason)
+        self.column = column
+        self.reason = reason
+
+
+def _fields(text: str) -> dict[str, Any]:
+    try:
+        cells = next(csv.reader([text], delimiter=" ", skipinitialspace=True, strict=True))
+    except csv.Error as error:
+        raise _Fault(None, f"cannot be parsed: {error}") from None
+    held: dict[str, Any] = {}
+    at = 0
+    for column in schema.source("lsf", "acct").columns:
+        try:
+            at = _take(cells, at, column.name, held)
+        except (IndexError, ValueError):
+            if column.required:
+                raise _Fault(column.name, "is missing or of another layout") from None
+            break
+    return held
+
+
+def _take(cells: list[str], at: int, name: str, held: dict[str, Any]) -> int:
+    if name not in _ENTRY:
+        held[name] = cells[at]
+        return at + 1
+    count = int(cells[at])
+    end = at + 1 + count * _ENTRY[name]
+    if count < 0 or end > len(cells):
+        raise ValueError
+    held[name] = cells[at + 1 : end]
+    return end
+
+
+def _number(held: Mapping[str, Any], name: str) -> float | None:
+    """Return a number; None for -1, which says that it is not known."""
+    text = held.get(name)
+    if text is None:
+        return None
+    if not _NUMBER.fullmatch(text):
+        raise _Fault(name, "is not a number")
+    value = float(text)
+    return None if value == -1 else value
+
+
+def _time(held: Mapping[str, Any], name: str) -> float | None:
+    """Return a time [s]; 0 says that there is none."""
+    return _number(held, name) or None
+
+
+def _row(held: Mapping[str, Any]) -> Row:
+    if held["type"] != "JOB_FINISH":
+        raise _Fault(None, 'is not a record like "JOB_FINISH" "10.1" 1712942618 ...')
+    job, index, told = _number(held, "jobId"), _number(held, "idx"), _time(held, "eventTime")
+    if job is None or told is None:
+        raise _Fault("jobId" if job is None else "eventTime", "is missing")
+    name = f"{job:.0f}[{index:.0f}]" if index else f"{job:.0f}"
+    try:
+        slots = text_of.hosts(held["execHosts"])
+    except ValueError as error:
+        raise _Fault("execHosts", str(error)) from None
+    start = _time(held, "startTime")
+    effective = held.get("effectiveResReq", "")
+    request = text_of.gpu_request(effective)
+    if request is None or not request.number:
+        asked = text_of.gpu_request(held["resReq"])
+        request = asked if asked is not None and asked.number else request
+    status, word = _status(held)
+    cpu = [_number(held, name) for name in ("ru_utime", "ru_stime")]
+    memory = _number(held, "maxRMem")
+    limit = _number(held, "runLimit")
+    row: Row = {
+        "job_id": name,
+        "told": told,
+        "submit_s": _time(held, "submitTime"),
+        "eligible_s": None,
+        "start_s": start,
+        "end_s": told,
+        "closes": start is None,
+        "status": status,
+        "run_status": status,
+        "source_status": word,
+        "user": held["userName"] or None,
+        "name": held["jobName"] or None,
+        "partition": held["queue"] or None,
+        "account": held["projectName"] or None,
+        "group": held.get("jobGroupName") or (f"{job:.0f}" if index else None),
+        "cpu_count": _number(held, "numProcessors") or None,
+        "time_limit_s": limit or None,
+        "cpu_s": None if None in cpu else sum(value or 0.0 for value in cpu),
+        "memory_used_gib": None if memory is None else memory / 2**20,
+    }
+    return row | text_of.placed(slots if start is not None else {}, request, {})
+
+
+def _status(held: Mapping[str, Any]) -> tuple[str, str]:
+    code = _number(held, "jStatus")
+    if code == _DONE:
+        return "completed", "DONE"
+    if code != _EXIT:
+        return "unknown", f"jStatus={held['jStatus']}"
+    names = {number: word for word, number in text_of.TERM_WORDS}
+    reason = _number(held, "exitInfo") if "exitInfo" in held else None
+    word = names.get(int(reason)) if reason is not None else None
+    if word is None or word == "UNKNOWN":
+        return "failed", "EXIT"
+    return text_of.TERMINATION.get(word, "failed"), f"TERM_{word}"

@@ -1,0 +1,222 @@
+"""What `bhist -l` and `bacct -l` print: a block of lines a job, with its events and the GPUs that it got."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from tracekit.ingest.formats import _lsf_cells as text_of
+from tracekit.ingest.records import MAX_RECORD
+from tracekit.ingest.text_lines import text_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracekit.ingest.job_records import Row
+    from tracekit.ingest.sink import OpenedFile
+    from tracekit.ingest.text_lines import TextLine
+
+__all__ = ["BLOCK", "read_history"]
+
+BLOCK = re.compile(r"Job <(\d{1,15}(?:\[\d{1,10}\])?)>,", re.ASCII)
+_EVENT = re.compile(
+    r"((?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2} \d\d:\d\d:\d\d(?: \d{4})?): (.*)", re.ASCII | re.DOTALL
+)
+_INDENT = " " * 10
+"""A line that begins so goes on with the one before it, which was cut at the width of the terminal."""
+_STATED = re.compile(r"(Job Name|User|Project|Queue|User Group|Job Group) <([^<>]{0,4000})>")
+_BRACKETS = re.compile(r"<([^<>]{0,4000})>")
+_TERM = re.compile(r"TERM_([A-Z_]{1,40})", re.ASCII)
+_LIMIT = re.compile(r"\s*(\d{1,9}(?:\.\d)?) min of ", re.ASCII)
+_CPU = re.compile(r"CPU time used is (\d{1,15}(?:\.\d{1,9})?) seconds", re.ASCII)
+_STATES = ["PEND", "PSUSP", "RUN", "USUSP", "SSUSP", "UNKWN", "TOTAL"]
+_BATCH = 5_000
+
+
+class _Block(NamedTuple):
+    line: int
+    lines: list[str]
+
+    @property
+    def raw(self) -> bytes:
+        return "\n".join(self.lines).encode()
+
+
+def read_history(opened: OpenedFile, year: str) -> Iterator[list[Row]]:
+    """Yield the rows of a history in blocks; a record is what is printed of one job.
+
+    Parameters
+    ----------
+    year : str
+        Year of the times that carry none, '' to reject such records.
+    """
+    rows: list[Row] = []
+    for block in _blocks(opened):
+        try:
+            rows += [row | {"line": block.line} for row in _rows(block, year)]
+        except ValueError as error:
+            opened.reject(block.line, None, str(error), block.raw)
+        if len(rows) >= _BATCH:
+            yield rows
+            rows = []
+    if rows:
+        yield rows
+
+
+def _blocks(opened: OpenedFile) -> Iterator[_Block]:
+    """Yield what is printed of each job; each is a record, and lines before the first one are headings."""
+    block: _Block | None = None
+    size = 0
+    for lines in text_lines(opened):
+        for line in lines:
+            opened.count(-1)  # blocks are the records, not lines
+            if BLOCK.match(line.text):
+                if block is not None:
+                    yield block
+                opened.count(1)
+                block, size = _Block(line.number, []), 0
+            size += len(line.text)
+            if block is not None and size <= MAX_RECORD:
+                _append(block, line)
+    if block is not None:
+        yield block
+
+
+def _append(block: _Block, line: TextLine) -> None:
+    block.lines.append(line.text)
+
+
+def _joined(lines: list[str]) -> Iterator[str]:
+    """Yield lines, those that were cut put together again."""
+    whole: list[str] = []
+    for line in lines:
+        goes_on = bool(whole) and line.startswith(_INDENT) and (BLOCK.match(whole[0]) or _EVENT.match(whole[0]))
+        if whole and not goes_on:
+            yield "".join(whole)
+            whole = []
+        whole.append(line.lstrip() if goes_on else line)
+    if whole:
+        yield "".join(whole)
+
+
+class _Told(NamedTuple):
+    """What a block says besides its events."""
+
+    gpus: dict[str, set[int]]
+    limit_s: float | None
+    suspended_s: float | None
+
+
+def _rows(block: _Block, year: str) -> Iterator[Row]:
+    lines = list(_joined(block.lines))
+    match = BLOCK.match(lines[0])
+    assert match is not None  # noqa: S101 -- a block begins so
+    head = dict(_STATED.findall(lines[0].partition(", Command <")[0]))
+    row: Row = {"job_id": match[1], "user": head.get("User"), "name": head.get("Job Name") or None}
+    row |= {"account": head.get("Project"), "partition": head.get("Queue"), "group": head.get("Job Group")}
+    told = _told(lines)
+    row |= {"time_limit_s": told.limit_s, "suspended_s": told.suspended_s}
+    if "[" in match[1] and row["group"] is None:
+        row["group"] = match[1].partition("[")[0]
+    events = [(m[1], m[2]) for line in lines[1:] if (m := _EVENT.fullmatch(line))]
+    if not any(text.startswith("Submitted") for _, text in events):
+        raise ValueError("has no event 'Submitted'; print it with bhist -l or bacct -l")
+    yield from _runs(row, events, told, year)
+
+
+def _runs(  # noqa: C901 -- one look at each kind of event
+    row: Row, events: list[tuple[str, str]], told: _Told, year: str
+) -> Iterator[Row]:
+    """Yield a row for each run, and one for what the job waits for or how it ended without a run."""
+    run: Row | None = None
+    last: Row = dict(row)
+    for clock, text in events:
+        moment = text_of.wall_s(clock, year)
+        if text.startswith("Submitted"):
+            queue = re.search(r"to Queue <([^<>]{0,4000})>", text)
+            row = row | {"submit_s": moment, "partition": row.get("partition") or (queue[1] if queue else None)}
+            last = row | {"told": moment, "status": "pending", "source_status": "PEND"}
+        elif text.startswith("Dispatched"):
+            if run is not None:
+                yield run
+            run = row | {"told": moment, "start_s": moment, "status": "running", "source_status": "RUN"}
+            run |= {"run_status": "running"} | _dispatched(text, told.gpus)
+        elif text.startswith(("Done successfully", "Exited", "Completed")):
+            ended: Row = {"end_s": moment, "told": moment} | _ended(text)
+            if run is None:
+                last |= ended | {"closes": True}
+            elif "end_s" in run:
+                # Completed follows Exited and names the reason.
+                if str(ended["source_status"]).startswith("TERM_"):
+                    run |= {key: ended[key] for key in ("status", "run_status", "source_status")}
+            else:
+                run |= ended
+        elif text.startswith("Pending") and run is not None:
+            if "end_s" not in run:
+                run |= {"end_s": moment, "run_status": "unknown"}
+            yield run | {"status": None, "source_status": None}
+            run, last = None, row | {"told": moment, "status": "pending", "source_status": "PEND"}
+    yield last if run is None else run
+
+
+def _dispatched(text: str, gpus: dict[str, set[int]]) -> Row:
+    """Return the nodes and GPUs of `Dispatched 4 Task(s) on Host(s) <a> <b>, ..., Effective RES_REQ <...>`."""
+    before, _, after = text.partition("Effective RES_REQ <")
+    slots = text_of.hosts(
+        [name for part in _BRACKETS.findall(before.partition(", Allocated")[0]) for name in part.split()]
+    )
+    # Hosts of the table are cut to its width.
+    indices = {}
+    for short, found in gpus.items():
+        fits = [host for host in slots if host.startswith(short)]
+        if len(fits) == 1:
+            indices[fits[0]] = found
+    return text_of.placed(slots, text_of.gpu_request(after), indices)
+
+
+def _ended(text: str) -> Row:
+    cpu = _CPU.search(text)
+    used = {"cpu_s": float(cpu[1])} if cpu else {}
+    if text.startswith("Done") or "<done>" in text:
+        return used | {"status": "completed", "run_status": "completed", "source_status": "DONE"}
+    reason = _TERM.search(text)
+    word = reason[1] if reason else None
+    status = text_of.TERMINATION.get(word or "", "failed")
+    return used | {"status": status, "run_status": status, "source_status": f"TERM_{word}" if word else "EXIT"}
+
+
+def _told(lines: list[str]) -> _Told:
+    gpus: dict[str, set[int]] = {}
+    limit: float | None = None
+    suspended: float | None = None
+    place = 0
+    while place < len(lines):
+        line = lines[place].strip()
+        if line == "GPU_ALLOCATION:":
+            place = _gpu_table(lines, place + 2, gpus)
+            continue
+        if line == "RUNLIMIT" and place + 1 < len(lines) and (match := _LIMIT.match(lines[place + 1])):
+            limit = float(match[1]) * 60
+        if line.split() == _STATES and place + 1 < len(lines):
+            cells = lines[place + 1].split()
+            if len(cells) == len(_STATES) and all(cell.isdecimal() and len(cell) < 12 for cell in cells):
+                suspended = float(cells[3]) + float(cells[4])
+        place += 1
+    return _Told(gpus, limit, suspended)
+
+
+def _gpu_table(lines: list[str], place: int, gpus: dict[str, set[int]]) -> int:
+    """Read rows of host, task and GPU; rows of the same host leave its name out. Return where the table ends."""
+    host = ""
+    while place < len(lines):
+        line = lines[place]
+        cells = line.split()
+        if not line.startswith(" ") or len(cells) < 2:
+            break
+        if not line.startswith("  "):
+            host = cells.pop(0)
+        if len(cells) < 2 or not cells[1].isdecimal() or len(cells[1]) > 6 or not host:
+            break
+        gpus.setdefault(host, set()).add(int(cells[1]))
+        place += 1
+    return place

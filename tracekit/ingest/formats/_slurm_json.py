@@ -1,0 +1,238 @@
+"""The jobs of `sacct --json` in the columns that `sacct --parsable2` prints, so that one set of rules reads both.
+
+Manual: slurm.schedmd.com/sacct.html (--json) and the OpenAPI schemas of Slurm's dbv plug-ins. Up to 22.05 numbers stand
+as they are; later versions wrap them as `{"set": true, "infinite": false, "number": 5}` and list the words of a state.
+Times are seconds since 1970, so that no zone is assumed. A job with its steps is one object; each counts as a record.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import polars as pl
+
+from tracekit.ingest.formats._slurm_layout import layout_of
+from tracekit.ingest.formats._slurm_records import SacctRecords
+from tracekit.ingest.json_array import json_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracekit.ingest.formats._slurm_layout import SacctLayout
+    from tracekit.ingest.sink import OpenedFile, Sink
+
+__all__ = ["COLUMNS", "job_rows", "looks_like_json", "read_json"]
+
+Row = dict[str, str | None]
+
+COLUMNS = (
+    "JobID", "JobIDRaw", "Cluster", "Submit", "Eligible", "Start", "End", "State", "ElapsedRaw", "Suspended",
+    "TimelimitRaw", "AllocTRES", "ReqTRES", "NNodes", "NodeList", "NTasks", "Account", "Partition", "QOS", "User",
+    "JobName", "Priority", "Reason", "Flags", "SubmitLine", "AdminComment", "TotalCPU", "MaxRSS", "TRESUsageInAve",
+    "TRESUsageInTot",
+)  # fmt: skip
+"""Columns of the text that an object of the JSON fills."""
+
+_JOBS = re.compile(rb'"jobs"\s*:\s*\[')
+_OF_SACCT = (b'"allocation_nodes"', b'"association"', b'"submission"', b"openapi\\/dbv", b"openapi/dbv", b'"sacct"')
+_FLAGS = {
+    "STARTED_ON_BACKFILL": "SchedBackfill",
+    "STARTED_ON_SCHEDULE": "SchedMain",
+    "STARTED_ON_SUBMIT": "SchedSubmit",
+}
+# sacct prints the first of these that is set, else the base state.
+_FLAG_STATES = (
+    "COMPLETING", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED",
+    "REVOKED", "RESV_DEL_HOLD", "SIGNALING", "STAGE_OUT",
+)  # fmt: skip
+
+
+def looks_like_json(head: bytes) -> bool:
+    """Return whether a file's first bytes are those of `sacct --json`; `squeue --json` lists jobs too."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return text.startswith(b"{") and _JOBS.search(text) is not None and any(word in text for word in _OF_SACCT)
+
+
+def read_json(opened: OpenedFile, sink: Sink) -> Iterator[tuple[SacctLayout, SacctRecords]]:
+    """Yield the records of one export in blocks, as text; what is no job is set aside.
+
+    Raises
+    ------
+    SourceError
+        There is no list of jobs, or the file ends inside it.
+    """
+    layout = layout_of([name.lower() for name in COLUMNS], "|", opened.path, sink, trailing=False)
+    count = 0
+    for run in json_runs(opened.stream, opened.path, "jobs"):
+        rows: list[Row] = []
+        sources: list[int] = []
+        opened.count(len(run.bad))
+        for record in run.bad:
+            opened.reject(record.line, None, record.reason, record.raw)
+        for place, text in enumerate(run.texts):
+            try:
+                found = job_rows(orjson.loads(text))
+            except ValueError as error:
+                opened.count(1)
+                opened.reject(int(run.lines[place]), None, f"is not JSON: {str(error)[:200]}", text)
+                continue
+            rows += found
+            sources += [place] * len(found)
+        opened.count(len(rows))
+        if rows:
+            table = pl.DataFrame(rows, schema=dict.fromkeys(COLUMNS, pl.String))
+            of = np.array(sources, dtype=np.int64)
+            order = np.arange(count, count + len(rows), dtype=np.int64)
+            text_of = _Texts(run.texts, of)
+            yield layout, SacctRecords(table.select(*layout.columns), run.lines[of], text_of, order)
+            count += len(rows)
+
+
+class _Texts:
+    """The text of the object that a row came from."""
+
+    def __init__(self, texts: list[bytes], of: np.typing.NDArray[np.int64]) -> None:
+        self._texts, self._of = texts, of
+
+    def __call__(self, row: int) -> bytes:
+        return self._texts[int(self._of[row])]
+
+
+def job_rows(job: dict[str, Any]) -> list[Row]:
+    """Return a job's own row and one for each of its steps, cells as sacct would print them."""
+    raw = _text(job.get("job_id")) or ""
+    times, name = _at(job, "time"), _job_id(job, raw)
+    own: Row = {
+        "JobID": name,
+        "JobIDRaw": raw,
+        "Cluster": _text(job.get("cluster")),
+        "Submit": _moment(_at(times, "submission")),
+        "Eligible": _moment(_at(times, "eligible")),
+        "State": _state(_at(job, "state", "current")),
+        "TimelimitRaw": _limit(_at(times, "limit")),
+        "AllocTRES": _tres(_at(job, "tres", "allocated"), "M"),
+        "ReqTRES": _tres(_at(job, "tres", "requested"), "M"),
+        "NNodes": _text(job.get("allocation_nodes")),
+        "NodeList": _text(job.get("nodes")),
+        "Account": _text(job.get("account")),
+        "Partition": _text(job.get("partition")),
+        "QOS": _text(job.get("qos")),
+        "User": _text(job.get("user")) or _text(_at(job, "association", "user")),
+        "JobName": _text(job.get("name")),
+        "Priority": _whole(job.get("priority")),
+        "Reason": _text(_at(job, "state", "reason")),
+        "Flags": ",".join(_FLAGS.get(flag, flag) for flag in _words(job.get("flags"))),
+        "SubmitLine": _text(job.get("submit_line")),
+        "AdminComment": _text(_at(job, "comment", "administrator")),
+        **_span(times),
+    }
+    steps = job.get("steps")
+    return [own, *(_step(step, name, raw, own) for step in (steps if isinstance(steps, list) else []))]
+
+
+def _step(step: Any, name: str, raw: str, job: Row) -> Row:
+    number = _step_id(_at(step, "step", "id"))
+    used = _at(step, "tres", "requested")
+    span = _span(_at(step, "time"))
+    return {
+        "JobID": f"{name}.{number}",
+        "JobIDRaw": f"{raw}.{number}",
+        "Cluster": job["Cluster"],
+        "Submit": span["Start"] or job["Submit"],
+        "State": _state(_at(step, "state")),
+        "AllocTRES": _tres(_at(step, "tres", "allocated"), "M"),
+        "NTasks": _text(_at(step, "tasks", "count")),
+        "MaxRSS": next((_whole(e.get("count")) for e in _entries(_at(used, "max")) if e.get("type") == "mem"), None),
+        "TRESUsageInAve": _tres(_at(used, "average"), ""),
+        "TRESUsageInTot": _tres(_at(used, "total"), ""),
+        **span,
+    }
+
+
+def _span(times: Any) -> Row:
+    suspended, seconds = _number(_at(times, "suspended")), _number(_at(times, "total", "seconds"))
+    rest = _number(_at(times, "total", "microseconds")) or 0
+    return {
+        "Start": _moment(_at(times, "start")),
+        "End": _moment(_at(times, "end")),
+        "ElapsedRaw": _whole(_at(times, "elapsed")),
+        "Suspended": None if suspended is None else f"00:{suspended:.0f}",
+        "TotalCPU": None if seconds is None else f"00:{seconds:.0f}.{rest:06.0f}",
+    }
+
+
+def _at(value: Any, *keys: str) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _number(value: Any) -> float | int | None:
+    """Return a number that may be wrapped; None where it is not set, or infinite."""
+    if isinstance(value, dict):
+        value = None if value.get("infinite") or not value.get("set", True) else value.get("number")
+    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return value if known else None
+
+
+def _whole(value: Any) -> str | None:
+    number = _number(value)
+    return None if number is None else str(number if isinstance(number, int) else round(number))
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else _whole(value)
+
+
+def _words(value: Any) -> list[str]:
+    return [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
+
+
+def _entries(value: Any) -> list[dict[str, Any]]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def _moment(value: Any) -> str | None:
+    seconds = _number(value)
+    return None if not seconds else _whole(seconds)  # 0 stands for unknown
+
+
+def _limit(value: Any) -> str | None:
+    return "UNLIMITED" if _at(value, "infinite") is True else _whole(value)
+
+
+def _state(value: Any) -> str | None:
+    words = _words(value)
+    return next((word for word in _FLAG_STATES if word in words), words[0]) if words else _text(value)
+
+
+def _tres(value: Any, memory_unit: str) -> str | None:
+    """Return a list of resources as sacct prints it; Slurm counts memory held in MiB, memory used in bytes."""
+    parts = []
+    for entry in _entries(value):
+        kind, name, number = _text(entry.get("type")) or "", _text(entry.get("name")), _whole(entry.get("count"))
+        if number is not None and not number.startswith("-"):
+            parts.append(f"{kind}/{name}" if name else kind)
+            parts[-1] += f"={number}{memory_unit if kind == 'mem' else ''}"
+    return ",".join(parts) or None
+
+
+def _job_id(job: dict[str, Any], raw: str) -> str:
+    leader, array = _number(_at(job, "het", "job_id")), _number(_at(job, "array", "job_id"))
+    task, waiting = _whole(_at(job, "array", "task_id")), _text(_at(job, "array", "task"))
+    if leader:
+        return f"{leader}+{_whole(_at(job, 'het', 'job_offset')) or 0}"
+    if array and task is not None:
+        return f"{array}_{task}"
+    return f"{array}_[{waiting.strip('[]')}]" if array and waiting else raw
+
+
+def _step_id(value: Any) -> str:
+    """Return 'batch' or a number; versions name a step so, as `{"step_id": 0}`, or as '7.batch'."""
+    if isinstance(value, dict) and "number" not in value:
+        value = value.get("step_id")
+    return (_text(value) or "?").rpartition(".")[2]

@@ -1,0 +1,157 @@
+"""Which columns the lines of a `sacct` export have, and what parts them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tracekit import schema
+from tracekit.errors import SourceError, UsageError
+from tracekit.ingest.csv_table import note_unused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tracekit.ingest.sink import Sink
+    from tracekit.schema import TableSchema
+
+__all__ = ["COMMAND", "VC_COLUMNS", "SacctLayout", "check_delimiter", "find_layout", "layout_of", "looks_like_sacct"]
+
+VC_COLUMNS = {"account": "Account", "partition": "Partition", "qos": "QOS"}
+"""Column of the tenant unit by the option's value."""
+
+COMMAND = (
+    "sacct --parsable2 --allusers --duplicates --format=JobID,JobIDRaw,Cluster,Submit,Eligible,Start,End,State,"
+    "Elapsed,Timelimit,AllocTRES,ReqTRES,NNodes,NodeList,Account,Partition,QOS,User,Priority"
+)
+"""A command whose output this format reads, for messages."""
+
+_NEEDED = ("JobID", "Submit", "Start", "End", "State")
+_BETWEEN = re.compile(r"[^A-Za-z0-9_]+")
+_JOB = re.compile(r"\d{1,20}(?:_\d{1,20}|_\[[^\]|]*\])?(?:\+\d{1,9})?(?:\.\w{1,40})?", re.ASCII)
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,6}", re.ASCII)
+_ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "RUNNING", "PENDING", "PREEMPTED", "NODE_FAIL"})
+
+
+@dataclass(frozen=True)
+class SacctLayout:
+    """The layout of the lines of one file."""
+
+    columns: dict[str, int]
+    """Position of each column that is read, in schema order."""
+    names: tuple[str, ...]
+    """Every column in lower case."""
+    delimiter: str
+    trailing: bool
+    """Whether a delimiter ends each line."""
+    spec: TableSchema
+
+    @property
+    def fields(self) -> int:
+        """Number of columns."""
+        return len(self.names)
+
+
+def check_delimiter(text: str) -> str:
+    """Return the delimiter that the option states, '' for none.
+
+    Raises
+    ------
+    UsageError
+        It is not one character that can part columns.
+    """
+    found = "\t" if text == "\\t" else text
+    if found and (len(found) > 1 or not found.isascii() or found.isalnum() or found in '\r\n" '):
+        hint = "give sacct --delimiter one character that no name holds, such as ^, and the same here"
+        raise UsageError(f"'{text[:40]}' is not a delimiter", where="--option delimiter", hint=hint)
+    return found
+
+
+def _header(line: bytes, delimiter: str = "") -> tuple[list[str], str]:
+    """Return the names in a header line, in lower case, and the delimiter; no names where it is no header of sacct."""
+    text = line.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip("\r\n ")
+    if not delimiter:
+        between = set(_BETWEEN.findall(text[:20_000]))
+        # With another delimiter than the usual one, all needed columns have to be there: many tables have a state.
+        names = [name.lower() for name in _BETWEEN.split(text[:20_000])]
+        other = between.pop() if len(between) == 1 and {n.lower() for n in _NEEDED} <= set(names) else "|"
+        delimiter = other if other.strip(" ") else "|"
+    names = [name.strip().lower() for name in text.split(delimiter)]
+    return (names if {"jobid", "state"} & set(names) else []), delimiter
+
+
+def looks_like_sacct(head: bytes) -> bool:
+    """Return whether a file's first bytes are those of an export as text, with header line or without."""
+    line = head.partition(b"\n")[0]
+    if {"jobid", "state"} <= set(_header(line)[0]):
+        return True
+    cells = line[:20_000].decode("utf-8", "replace").split("|")
+    return (
+        len(cells) >= len(_NEEDED)
+        and any(_JOB.fullmatch(cell) for cell in cells)
+        and any(cell.partition(" ")[0] in _ENDED for cell in cells)
+        and any(_TIME.fullmatch(cell) for cell in cells)
+    )
+
+
+def find_layout(line: bytes | None, path: str, sink: Sink) -> tuple[SacctLayout, bool]:
+    """Return the layout of an export, and whether its first line is a header.
+
+    Raises
+    ------
+    SourceError
+        There is no header line and the option fields names no columns, or a column is missing or named twice.
+    """
+    if line is None:
+        raise SourceError("is empty", where=path, line=1, hint=f"write it with: {COMMAND}")
+    stated = check_delimiter(sink.options["delimiter"])
+    names, delimiter = _header(line, stated)
+    if names:
+        if len(delimiter) > 1 or not delimiter.isascii():
+            what = f"its columns are parted by '{delimiter[:20]}', which is not one character"
+            raise SourceError(what, where=path, line=1, hint="give sacct --delimiter one character, such as ^")
+        trailing = not names[-1]
+        return layout_of(names[:-1] if trailing else names, delimiter, path, sink, trailing=trailing), True
+    listed = [name.partition("%")[0].strip().lower() for name in sink.options["fields"].split(",")]
+    if listed == [""]:
+        hint = f"name its columns, as sacct --format did, with --option fields=JobID,...; or write it with: {COMMAND}"
+        raise SourceError("has no header line that names the columns", where=path, line=1, hint=hint)
+    delimiter = stated or "|"
+    cells = line.split(delimiter.encode())
+    trailing = len(cells) == len(listed) + 1 and not cells[-1].strip()
+    return layout_of(listed, delimiter, path, sink, trailing=trailing), False
+
+
+def layout_of(names: Sequence[str], delimiter: str, path: str, sink: Sink, *, trailing: bool) -> SacctLayout:
+    """Return the layout of lines with these columns, in lower case.
+
+    Raises
+    ------
+    SourceError
+        A column that is needed, by the format or by an option, is missing; or one is there twice.
+    """
+    spec = schema.source("slurm", "sacct")
+    columns = {name: names.index(name.lower()) for name in spec.names if name.lower() in names}
+    for name in columns:
+        if names.count(name.lower()) > 1:
+            hint = "name each column once after --format"
+            raise SourceError(f"the header names '{name}' twice", where=path, line=1, hint=hint)
+    for name in _NEEDED:
+        if name not in columns:
+            raise SourceError(f"the column '{name}' is missing", where=path, line=1, hint=f"write it with: {COMMAND}")
+    _require_columns(columns, path, sink.options)
+    known = {name.lower() for name in spec.names}
+    note_unused(sink, path, [name for name in names if name not in known])
+    used = replace(spec, columns=tuple(spec.column(name) for name in columns))
+    return SacctLayout(columns, tuple(names), delimiter, trailing, used)
+
+
+def _require_columns(columns: Mapping[str, int], path: str, options: Mapping[str, str]) -> None:
+    for option, default, column in (
+        ("vc", "account", VC_COLUMNS[options["vc"]]),
+        ("queue_from", "submit", options["queue_from"].title()),
+    ):
+        if column not in columns and options[option] != default:
+            hint = f"add {column} to --format, or leave {option}={options[option]} away"
+            raise SourceError(f"the column '{column}' is missing", where=path, line=1, hint=hint)

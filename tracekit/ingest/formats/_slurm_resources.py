@@ -1,0 +1,89 @@
+"""What a row of `sacct` holds: nodes, CPUs, memory and GPUs, from the columns of every version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+__all__ = ["positive", "resources"]
+
+
+def resources(columns: Collection[str], shards_per_gpu: str) -> Iterable[pl.Expr]:
+    """Return `nodes`, `cpus`, `memory`, `gpus`, `per_node_gpus`, `asked_gpus`, `model`, and what the checks need.
+
+    Parameters
+    ----------
+    columns : collection of str
+        The columns that the file has.
+    shards_per_gpu : str
+        Shards that make a GPU; '' where that is unknown.
+    """
+    listed = pl.coalesce("AllocTRES", "ReqTRES").struct
+    held, asked_gres = pl.col("AllocGRES").struct, pl.col("ReqGRES").struct
+    nodes = pl.coalesce(
+        positive("NNodes"), positive("AllocNodes"), listed["nodes"], pl.col("NodeList").list.len().cast(pl.Float64)
+    )
+    cpus = pl.coalesce(listed["cpus"], *(positive(name) for name in ("AllocCPUS", "NCPUS", "ReqCPUS")))
+    asked = pl.col("ReqMem").struct
+    per = pl.when(asked["per"] == "c").then(cpus).when(asked["per"] == "n").then(nodes).otherwise(1.0)
+    memory = pl.when(asked["gib"] > 0).then(asked["gib"] * per)
+    yield nodes.alias("nodes")
+    yield cpus.alias("cpus")
+    yield pl.coalesce(listed["memory_gib"], memory).alias("memory")
+    shares = (listed["shards"] > 0) | (listed["mps"] > 0)
+    only_shares = (shares & (listed["gpus"] == 0)).fill_null(value=False)
+    fraction = (
+        pl.when(listed["shards"] > 0).then(listed["shards"] / float(shards_per_gpu)) if shards_per_gpu else pl.lit(None)
+    )
+    # slurmctld stores the total in AllocGRES, sbatch asks for each node in ReqGRES; where both are the same on several
+    # nodes, both are for each node.
+    alike = (held["gpus"] == asked_gres["gpus"]).fill_null(value=False)
+    gpus = (
+        pl.when(listed["gpus"] > 0)
+        .then(listed["gpus"])
+        .when(only_shares)
+        .then(fraction)
+        .when(held["gpus"] > 0)
+        .then(pl.when(alike).then(held["gpus"] * nodes).otherwise(held["gpus"]))
+        .when(asked_gres["gpus"] > 0)
+        .then(asked_gres["gpus"] * nodes)
+        .when(
+            listed["gpus"].is_not_null()
+            | held["gpus"].is_not_null()
+            | asked_gres["gpus"].is_not_null()
+            | _no_gres(columns)
+        )
+        .then(0.0)
+    )
+    line = pl.col("SubmitLine").struct
+    yield gpus.cast(pl.Float64).alias("gpus")
+    yield pl.coalesce(listed["model"], held["model"], asked_gres["model"]).alias("model")
+    per_node = pl.coalesce(line["per_node"], pl.when(asked_gres["gpus"] > 0).then(asked_gres["gpus"]))
+    yield per_node.alias("per_node_gpus")
+    yield pl.coalesce(per_node * nodes, line["in_all"]).alias("asked_gpus")
+    yield (listed["gpus"].is_not_null()).alias("has_tres")
+    yield (only_shares & gpus.is_null()).alias("unknown_shares")
+    yield (listed["typed_gpus"] != listed["gpus"]).alias("typed_differ")
+    numbered = held["by_number"].fill_null(value=False) | asked_gres["by_number"].fill_null(value=False)
+    yield (numbered & ~(listed["gpus"] > 0).fill_null(value=False)).alias("gres_by_number")
+    yield (held["unknown_numbers"].fill_null(value=False) | asked_gres["unknown_numbers"].fill_null(value=False)).alias(
+        "unknown_gres"
+    )
+
+
+def _no_gres(columns: Collection[str]) -> pl.Expr:
+    """Return where an empty GRES cell of an older version means that there are no GPUs."""
+    if {"AllocTRES", "ReqTRES"} & set(columns):
+        return pl.lit(value=False)
+    asked = pl.lit(value="ReqGRES" in columns) & pl.col("ReqGRES").is_null()
+    held = pl.lit(value="AllocGRES" in columns) & pl.col("AllocGRES").is_null() & pl.col("NodeList").is_not_null()
+    return asked | held
+
+
+def positive(name: str) -> pl.Expr:
+    """Return a count where it is above 0; sacct prints 0 for what is not allocated yet."""
+    return pl.when(pl.col(name) > 0).then(name)

@@ -1,0 +1,190 @@
+"""Jobs that a log tells of in several records: queued, started, ended, run again.
+
+A reader makes a row of RECORD of each record. Rows with a start belong to the run that began then; of several, what the
+latest one states counts, and what only an earlier one states stays. Rows without a start tell of the job alone.
+`combine_records` makes three tables of them, which `tracekit.ingest.job_tables` writes:
+
+    fact    one row a job, with the columns of `jobs` and `last_end`
+    run     one row a run: job_id, attempt, start_time, end_time, status, gpu_count, node_count
+    place   one row a node of a run: job_id, attempt, task, instance, node_id, gpu_index, gpu_count, and the run's times
+    usage   one row a run whose use was measured: job_id, task, instance, cpu_s, memory_gib
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from tracekit.ingest.record_times import TimeColumns, clipped_seconds
+from tracekit.trace import sql_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    import duckdb
+
+    from tracekit.ingest.record_times import RecordTimes
+    from tracekit.ingest.sink import Sink
+
+__all__ = ["FACTS", "RECORD", "TIMES", "Row", "combine_records", "record_frame"]
+
+Row = dict[str, Any]
+
+FACTS = {
+    **dict.fromkeys(("cluster", "vc", "user", "name", "group", "gpu_model"), pl.String()),
+    **dict.fromkeys(("account", "partition", "qos", "wait_reason"), pl.String()),
+    **dict.fromkeys(("gpu_count", "cpu_count", "memory_gib", "time_limit_s", "suspended_s"), pl.Float64()),
+    **dict.fromkeys(("node_count", "instance_count", "priority"), pl.Int64()),
+    "preemptible": pl.Boolean(),
+}
+"""Columns of `jobs` that a record may state, beside times and statuses."""
+
+_TIMES = ("submit", "eligible", "start", "end")
+_PLACES = {
+    "node": pl.List(pl.String()),
+    "gpu_count": pl.List(pl.Float64()),
+    "gpu_index": pl.List(pl.List(pl.Int64())),
+}
+"""Parallel lists, one entry a node of a run: `place_node` and so on."""
+
+RECORD = {
+    "line": pl.Int64(),
+    "ord": pl.Int64(),
+    "job_id": pl.String(),
+    "told": pl.Float64(),
+    **{f"{name}_s": pl.Float64() for name in _TIMES},
+    "status": pl.String(),
+    "source_status": pl.String(),
+    "run_status": pl.String(),
+    **FACTS,
+    **{f"place_{name}": kind for name, kind in _PLACES.items()},
+    "cpu_s": pl.Float64(),
+    "memory_used_gib": pl.Float64(),
+    "closes": pl.Boolean(),
+    "deleted": pl.Boolean(),
+}
+"""Columns of a row. Times [s since 1970, UTC]; `told` [s] orders rows; `closes`: the run that began last before `end_s`
+ended then, or the job did without one; `deleted`: somebody asked at `end_s` for the job to end."""
+
+TIMES = TimeColumns({f"{name}_time": f"{name}_time" for name in ("submit", "start", "end")})
+"""The times that follow each other."""
+
+_ALL = TimeColumns({f"{name}_time": f"{name}_time" for name in _TIMES})
+
+
+def record_frame(rows: Iterable[Row], times: RecordTimes, wall: tuple[str, str] | None = None) -> pl.DataFrame:
+    """Return rows as a frame to stage, with impossible times NULL; keys that a row lacks are unknown.
+
+    Parameters
+    ----------
+    rows : iterable of Row
+        The records of one file.
+    times : RecordTimes
+        Of that file.
+    wall : (str, str), optional
+        Zone, and what becomes of the doubled hour, where the times are those of a wall clock.
+    """
+    frame = pl.DataFrame(list(rows), schema=RECORD)
+    frame = frame.with_columns(clipped_seconds(pl.col(f"{name}_s")).alias(f"{name}_time") for name in _TIMES)
+    frame = times.dated(frame, _ALL)
+    if wall is not None:
+        frame = times.from_wall_clock(frame, _ALL, *wall)
+    frame = times.ordered(frame, TIMES)
+    frame = times.eligible(frame, TIMES, "eligible_time", frame["start_time"])
+    return frame.drop(*(f"{name}_s" for name in _TIMES), "began", "finished", "line")
+
+
+def _latest(names: Iterable[str], order: str = "o") -> str:
+    return ", ".join(f'arg_max("{name}", {order}) AS "{name}"' for name in names)
+
+
+_OF_A_RUN = ("end_time", "run_status", "gpu_count", "gpu_model", "node_count", *(f"place_{name}" for name in _PLACES))
+
+_RUNS = f"""
+CREATE TABLE begun AS
+SELECT job_id, start_time, {_latest(_OF_A_RUN)}, {_latest(("cpu_s", "memory_used_gib"))}
+FROM record WHERE start_time IS NOT NULL GROUP BY job_id, start_time"""
+
+_CLOSED = """
+CREATE TABLE run AS
+WITH closing AS (
+    SELECT r.job_id, b.start_time, min(r.end_time) AS end_time, arg_min(r.run_status, r.end_time) AS run_status
+    FROM (SELECT * FROM record WHERE closes AND start_time IS NULL AND end_time IS NOT NULL) r
+    ASOF JOIN begun b ON r.job_id = b.job_id AND r.end_time >= b.start_time
+    GROUP BY r.job_id, b.start_time)
+SELECT b.* REPLACE (
+           coalesce(b.end_time, c.end_time) AS end_time,
+           CASE WHEN b.end_time IS NULL AND c.job_id IS NOT NULL THEN c.run_status ELSE b.run_status END AS run_status),
+       row_number() OVER (PARTITION BY job_id ORDER BY start_time) - 1 AS attempt,
+       lead(start_time) OVER (PARTITION BY job_id ORDER BY start_time) IS NULL AS latest
+FROM begun b LEFT JOIN closing c USING (job_id, start_time)"""
+
+_FACTS = f"""
+CREATE TABLE fact AS
+WITH told AS (
+    SELECT job_id, min(submit_time) AS submit_time, min(eligible_time) AS eligible_time,
+           {_latest(("status", "source_status", *FACTS))},
+           max(end_time) FILTER (WHERE deleted) AS deleted_time, max(end_time) FILTER (WHERE closes) AS closed_time
+    FROM record GROUP BY job_id),
+ran AS (
+    SELECT job_id, count(*) AS attempt_count, min(start_time) AS start_time, max(start_time) AS last_start,
+           arg_max(end_time, start_time) FILTER (WHERE latest) AS run_end,
+           arg_min(gpu_count, start_time) AS first_gpus, arg_min(node_count, start_time) AS first_nodes
+    FROM run GROUP BY job_id),
+ended AS (
+    SELECT t.* EXCLUDE (gpu_count, node_count, status), r.* EXCLUDE (job_id, first_gpus, first_nodes, attempt_count),
+           coalesce(r.attempt_count, 0) AS attempt_count, coalesce(r.first_gpus, t.gpu_count) AS gpu_count,
+           coalesce(r.first_nodes, t.node_count) AS node_count,
+           CASE WHEN deleted_time IS NULL OR t.status = 'completed' THEN t.status
+                WHEN r.job_id IS NULL OR (deleted_time >= last_start AND run_end IS NOT NULL) THEN 'cancelled'
+                ELSE t.status END AS status
+    FROM told t LEFT JOIN ran r USING (job_id))
+SELECT *, CASE WHEN status IN ('running', 'pending') THEN NULL
+               WHEN attempt_count > 0 THEN run_end ELSE coalesce(deleted_time, closed_time) END AS last_end
+FROM ended"""
+
+# When a run gave its nodes back is not known where another run began without a word of its end.
+_PLACED = """
+CREATE TABLE place AS
+SELECT job_id, attempt, NULL::VARCHAR AS task, NULL::VARCHAR AS instance, unnest(place_node) AS node_id,
+       unnest(place_gpu_index) AS gpu_index, unnest(place_gpu_count) AS gpu_count, start_time, end_time
+FROM run WHERE place_node IS NOT NULL AND (end_time IS NOT NULL OR latest)"""
+
+
+def combine_records(con: duckdb.DuckDBPyConnection, staged: Path, sink: Sink, only: str = "true") -> None:
+    """Make the tables fact, run, place and usage of the staged rows; `only` says which of them."""
+    con.execute(
+        f"CREATE VIEW record AS SELECT *, row(coalesce(told, 0), ord) AS o FROM read_parquet({sql_text(staged)}) "
+        f"WHERE {only}"
+    )
+    for statement in (_RUNS, _CLOSED, _FACTS, _PLACED):
+        con.execute(statement)
+    con.execute(
+        """CREATE TABLE final_status AS SELECT r.job_id, r.attempt,
+            CASE WHEN r.latest AND r.end_time IS NOT NULL AND f.status = 'cancelled' THEN 'cancelled'
+                 ELSE r.run_status END AS status
+        FROM run r JOIN fact f USING (job_id)"""
+    )
+    con.execute("ALTER TABLE run ADD COLUMN status VARCHAR")
+    con.execute(
+        "UPDATE run SET status = s.status FROM final_status s WHERE run.job_id = s.job_id AND run.attempt = s.attempt"
+    )
+    con.execute(
+        """CREATE TABLE usage AS SELECT job_id, NULL::VARCHAR AS task, NULL::VARCHAR AS instance, cpu_s,
+            memory_used_gib AS memory_gib
+        FROM run WHERE cpu_s IS NOT NULL OR memory_used_gib IS NOT NULL"""
+    )
+    open_runs, runs = con.execute(
+        "SELECT count(*) FILTER (WHERE end_time IS NULL AND NOT latest), count(*) FROM run"
+    ).fetchall()[0]
+    sink.check(
+        "runs_without_end",
+        int(open_runs),
+        int(runs),
+        "runs that another run of their job followed without a record of their end; the end and the nodes are unknown",
+        [row[0] for row in con.execute(
+            "SELECT job_id FROM run WHERE end_time IS NULL AND NOT latest ORDER BY job_id LIMIT 5"
+        ).fetchall()],
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Machine lists and node events that stand beside a scheduler's log, one module a kind of file."""

@@ -1,0 +1,135 @@
+"""The machines of a Kubernetes cluster, as `kubectl get nodes -o json` prints them.
+
+API: kubernetes.io/docs/reference/kubernetes-api/cluster-resources/node-v1. GPUs are the devices of the known plugins;
+where labels of NVIDIA's GPU feature discovery count the cards, they do, since shared cards are several devices.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from tracekit.ingest.machines._interface import MachineReader
+from tracekit.ingest.machines._json_items import array_of, json_items, part
+from tracekit.ingest.machines._rows import Clock, events_frame, machines_frame, no_start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import polars as pl
+
+    from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.sink import OpenedFile, Sink
+
+__all__ = ["READER"]
+
+_DEVICES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi")
+_MODELS = (
+    "nvidia.com/gpu.product",
+    "amd.com/gpu.product-name",
+    "beta.amd.com/gpu.product-name",
+    "cloud.google.com/gke-accelerator",
+)
+_RACKS = (
+    "topology.kubernetes.io/rack",
+    "rack",
+    "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/zone",
+)
+_CORDON = "node.kubernetes.io/unschedulable"
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12} | {
+    f"{u}i": 1 << 10 * n for n, u in enumerate("KMGT", 1)
+}
+_KIND = re.compile(rb'"kind"\s*:\s*"(\w+)"')
+
+
+class KubernetesNodes(MachineReader):
+    """`kubectl get nodes -o json`."""
+
+    name = "kubernetes-nodes"
+    title = "machines and their conditions, printed by kubectl get nodes -o json"
+
+    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- the content decides
+        """Return whether the first item of a list is a node."""
+        match = array_of(head, ("items",))
+        if match is None:
+            return False
+        if re.search(rb'"kind"\s*:\s*"NodeList"', head[: match.start()]):
+            return True
+        kind = _KIND.search(head, match.end())
+        return kind is not None and kind[1] == b"Node"
+
+    def read(self, opened: OpenedFile, frame: TimeFrame, sink: Sink) -> Iterator[tuple[str, pl.DataFrame]]:
+        """Yield machines, and an event for each that is not ready or takes no pods."""
+        clock = Clock(frame, sink)
+        for items in json_items(opened, ("items",)):
+            machines: list[dict[str, Any]] = []
+            events: list[dict[str, Any]] = []
+            for item in items:
+                opened.count(1)
+                try:
+                    if item.fault:
+                        raise ValueError(item.fault)
+                    machine = _machine(item.value)
+                    events += _events(item.value, machine["host"], clock)
+                    machines.append(machine)
+                except ValueError as error:
+                    opened.reject(item.line, None, str(error), item.raw)
+            no_start(sink, [event["host"] for event in events if event["start"] == (None, None)])
+            yield "machine", machines_frame(machines)
+            yield "event", events_frame([e for e in events if e["start"] != (None, None)], clock)
+
+
+def _machine(node: dict[str, Any]) -> dict[str, Any]:
+    host, labels = part(node, "metadata", "name"), part(node, "metadata", "labels") or {}
+    capacity = part(node, "status", "capacity")
+    if node.get("kind", "Node") != "Node" or not isinstance(host, str) or not host or not isinstance(capacity, dict):
+        raise ValueError("is not a node with a name and a capacity")
+    devices = [count for name in _DEVICES if (count := _amount(capacity.get(name))) is not None]
+    cards = _amount(labels.get("nvidia.com/gpu.count"))
+    gpus = cards if cards is not None else sum(devices)
+    mib = _amount(labels.get("nvidia.com/gpu.memory"))
+    memory = _amount(capacity.get("memory"))
+    return {
+        "host": host,
+        "gpu_count": round(gpus),
+        "gpu_model": _label(labels, _MODELS) if gpus else None,
+        "gpu_memory_gib": None if mib is None else mib / 1024,
+        "cpu_count": None if (cpus := _amount(capacity.get("cpu"))) is None else round(cpus),
+        "memory_gib": None if memory is None else memory / (1 << 30),
+        "rack": _label(labels, _RACKS),
+    }
+
+
+def _label(labels: dict[str, Any], names: tuple[str, ...]) -> str | None:
+    return next((str(labels[name]) for name in names if labels.get(name)), None)
+
+
+def _amount(value: Any) -> float | None:
+    """Return a quantity such as 8, '263Ki' or '95500m', None where there is none."""
+    if value is None:
+        return None
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?)(m|[kMGT]|[KMGT]i)?", str(value), re.ASCII)
+    if match is None:
+        raise ValueError(f"'{str(value)[:40]}' is not a quantity")
+    return float(match[1]) / 1000 if match[2] == "m" else float(match[1]) * _UNITS[match[2] or ""]
+
+
+def _events(node: dict[str, Any], host: str, clock: Clock) -> Iterator[dict[str, Any]]:
+    """Return what keeps a node from work now."""
+    for condition in part(node, "status", "conditions") or []:
+        if part(condition, "type") == "Ready" and part(condition, "status") in {"False", "Unknown"}:
+            said = [str(word) for name in ("reason", "message") if (word := part(condition, name))]
+            since = part(condition, "lastTransitionTime")
+            yield _event(host, "down", ": ".join(said), clock.read(since if isinstance(since, str) else None))
+    if part(node, "spec", "unschedulable") is True:
+        taints = [t for t in part(node, "spec", "taints") or [] if part(t, "key") == _CORDON]
+        since = next((t["timeAdded"] for t in taints if isinstance(t.get("timeAdded"), str)), None)
+        yield _event(host, "drained", None, clock.read(since))
+
+
+def _event(host: str, state: str, reason: str | None, start: Any) -> dict[str, Any]:
+    return {"host": host, "state": state, "reason": reason, "source": "kubernetes", "start": start}
+
+
+READER = KubernetesNodes()

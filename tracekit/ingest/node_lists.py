@@ -1,0 +1,84 @@
+"""Lists of nodes with ranges in brackets, as Slurm and many site scripts write them: `gpu[01-03,07],login1`."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+__all__ = ["MAX_NODES", "expand_nodes", "split_outside"]
+
+MAX_NODES = 65_536
+"""Most nodes that a list may name; a cluster of Slurm has no more."""
+
+_RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?", re.ASCII)
+
+
+def expand_nodes(text: str, limit: int = MAX_NODES) -> list[str]:
+    """Return the nodes in a list like `gpu[01-03,07],login1` or `a[1-2]b[3-4]`, in order, each once.
+
+    Parameters
+    ----------
+    text : str
+        Host list; the zeros in front of a number belong to the name.
+    limit : int
+        Most nodes that the list may name; it is counted before anything is expanded.
+    """
+    groups = [_groups(part) for part in split_outside(text, ",")]
+    sizes = 0
+    for parts in groups:
+        product = 1
+        for part in parts:
+            product *= sum(last - first + 1 for first, last, _ in part) if isinstance(part, list) else 1
+        sizes += product
+    if sizes > limit:
+        raise ValueError(f"names more than {limit} nodes")
+    names = (
+        "".join(name)
+        for parts in groups
+        for name in itertools.product(*([part] if isinstance(part, str) else _numbers(part) for part in parts))
+    )
+    return list(dict.fromkeys(names))
+
+
+def _groups(text: str) -> list[str | list[tuple[int, int, int]]]:
+    """Return the literals and the ranges (first, last, digits) that a name consists of."""
+    parts: list[str | list[tuple[int, int, int]]] = []
+    for piece in re.split(r"(\[[^\[\]]*\])", text):
+        if piece.startswith("["):
+            parts.append([_range(item) for item in piece[1:-1].split(",")])
+        elif re.search(r"[\[\]\s]", piece):
+            raise ValueError("is not a node list")
+        elif piece:
+            parts.append(piece)
+    if not parts:
+        raise ValueError("is not a node list")
+    return parts
+
+
+def _range(text: str) -> tuple[int, int, int]:
+    match = _RANGE.fullmatch(text)
+    if match is None or (match[2] and int(match[2]) < int(match[1])):
+        raise ValueError("is not a node list")
+    return int(match[1]), int(match[2] or match[1]), len(match[1])
+
+
+def _numbers(ranges: list[tuple[int, int, int]]) -> list[str]:
+    return [str(number).zfill(digits) for first, last, digits in ranges for number in range(first, last + 1)]
+
+
+def split_outside(text: str, separator: str) -> list[str]:
+    """Return the parts of a list; a separator inside brackets separates nothing.
+
+    Examples
+    --------
+    >>> split_outside("gpu[01-03,07],login1", ",")
+    ['gpu[01-03,07]', 'login1']
+    """
+    parts, begin, inside = [], 0, False
+    for mark in re.finditer(rf"[\[\]]|{re.escape(separator)}", text):
+        if mark[0] in "[]":
+            inside = mark[0] == "["
+        elif not inside:
+            parts.append(text[begin : mark.start()])
+            begin = mark.end()
+    return [*parts, text[begin:]]

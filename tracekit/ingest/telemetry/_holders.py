@@ -1,0 +1,202 @@
+"""Whose job held a GPU when it was sampled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from tracekit.ingest.telemetry._pivot import WIDEST
+from tracekit.ingest.telemetry._places import frame_of
+
+if TYPE_CHECKING:
+    import duckdb
+    from numpy.typing import NDArray
+
+    from tracekit.ingest.telemetry._pivot import Keys, Wide
+
+__all__ = ["LAST", "Holders", "Matched"]
+
+# A monitor knows a job by the scheduler's number (the id without cluster and without the mark of a reused id), a pod by
+# namespace and name. Slurm gives the components of a heterogeneous job the numbers after the job's own.
+_KEYS = """
+CREATE TABLE key AS
+WITH own AS (
+    SELECT unnest([job_id, regexp_replace(split_part(job_id, '/', -1), '#[0-9]+$', ''), vc || '/' || name]) AS key,
+           job_id FROM jobs),
+component AS (
+    SELECT DISTINCT job_id, try_cast(regexp_replace(split_part(job_id, '/', -1), '#[0-9]+$', '') AS BIGINT)
+                            + nullif(try_cast(task AS BIGINT), 0) AS number
+    FROM placements WHERE length(task) < 10)
+SELECT DISTINCT key, job_id FROM (
+    FROM own
+    UNION ALL
+    SELECT number::VARCHAR AS key, job_id FROM component c ANTI JOIN own o ON o.key = c.number::VARCHAR
+    UNION ALL
+    SELECT j.vc || '/' || p.instance, p.job_id FROM placements p JOIN jobs j USING (job_id))
+WHERE key IN (SELECT name FROM holder)"""
+
+# Numbers of several clusters may be the same: then the machine's cluster decides.
+_HELD = """
+CREATE TABLE held AS
+WITH run AS (
+    SELECT h.holder, j.cluster, a.job_id, a.attempt, a.start_time AS since,
+           coalesce(a.end_time, 'infinity'::TIMESTAMP) AS until
+    FROM holder h JOIN key k ON k.key = h.name JOIN jobs j USING (job_id) JOIN attempts a USING (job_id)
+    WHERE a.start_time IS NOT NULL),
+by_cluster AS (
+    SELECT * FROM run WHERE cluster IS NOT NULL
+    UNION ALL
+    SELECT * REPLACE (NULL AS cluster) FROM run
+    WHERE holder IN (SELECT holder FROM run GROUP BY holder HAVING count(DISTINCT cluster) <= 1))
+SELECT * REPLACE (least(until, coalesce(lead(since) OVER w, 'infinity'::TIMESTAMP)) AS until)
+FROM by_cluster WINDOW w AS (PARTITION BY holder, cluster ORDER BY since, job_id, attempt)"""
+
+# Where the log does not know which GPUs of a machine a job holds, only one that holds all of them is certain: as many
+# as are listed, and as many as telemetry shows.
+_OWNED = """
+CREATE TABLE owned AS
+WITH part AS (
+    SELECT p.node_id, p.job_id, p.attempt, sum(p.gpu_count) AS gpus, bool_and(p.gpu_count IS NOT NULL) AS counted,
+           bool_and(len(p.gpu_index) > 0) AS indexed, a.start_time AS since,
+           coalesce(a.end_time, 'infinity'::TIMESTAMP) AS until
+    FROM placements p JOIN attempts a USING (job_id, attempt)
+    WHERE a.start_time IS NOT NULL AND (p.gpu_count > 0 OR p.gpu_count IS NULL)
+        AND (a.end_time > a.start_time OR a.end_time IS NULL)
+        AND p.node_id IN (SELECT node_id FROM place)
+    GROUP BY p.node_id, p.job_id, p.attempt, a.start_time, a.end_time),
+numbered AS (SELECT *, row_number() OVER (ORDER BY node_id, since, job_id, attempt) AS number FROM part),
+size AS (
+    SELECT g.node_id, greatest(max(g.gpu_index) + 1, any_value(n.gpu_count)) AS gpus
+    FROM place g LEFT JOIN nodes n USING (node_id) GROUP BY g.node_id),
+event AS (
+    SELECT node_id, since AS time, 1 AS jobs, number, (NOT coalesce(indexed, false))::INT AS unknown FROM numbered
+    UNION ALL
+    SELECT node_id, until, -1, -number, -(NOT coalesce(indexed, false))::INT FROM numbered WHERE isfinite(until)),
+moment AS (
+    SELECT node_id, time, sum(jobs) AS jobs, sum(number) AS number, sum(unknown) AS unknown
+    FROM event GROUP BY node_id, time),
+state AS (
+    SELECT node_id, time AS since, coalesce(lead(time) OVER w, 'infinity'::TIMESTAMP) AS until,
+           sum(jobs) OVER w AS jobs, sum(number) OVER w AS number, sum(unknown) OVER w AS unknown
+    FROM moment WINDOW w AS (PARTITION BY node_id ORDER BY time))
+SELECT s.node_id, s.since, s.until,
+       CASE WHEN s.jobs = 1 AND p.counted AND p.gpus = n.gpus THEN p.job_id END AS job_id,
+       s.unknown > 0 AND NOT coalesce(s.jobs = 1 AND p.counted AND p.gpus = n.gpus, false) AS doubtful
+FROM state s LEFT JOIN numbered p ON s.jobs = 1 AND p.number = s.number LEFT JOIN size n ON n.node_id = s.node_id
+WHERE s.jobs > 0"""
+
+LAST = (1 << 62) - 1
+"""The end of what has not ended."""
+
+_MICROSECONDS = f"epoch_us(since) AS since, CASE WHEN isfinite(until) THEN epoch_us(until) ELSE {LAST} END AS until"
+
+
+class Matched(NamedTuple):
+    """The jobs of the rows of a batch, as numbers in `Holders.jobs` and `Holders.held`; -1 is none."""
+
+    named: NDArray[np.int64]
+    """The held time of the job that the labels name."""
+    job: NDArray[np.int64]
+    """The job: of `named`, else the only one of the machine."""
+    doubtful: NDArray[np.bool_]
+    """Whether nothing says which of several jobs held the GPU."""
+    free: NDArray[np.bool_]
+    """Whether no job held a GPU of the machine."""
+
+
+class Holders:
+    """When the jobs that labels name ran (`held`), and when one job had a whole machine (`owned`).
+
+    Held times of one name in one cluster, and owned times of one machine, do not overlap: at most one of each has a
+    sample.
+    """
+
+    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
+        for statement in (_KEYS, _HELD, _OWNED):
+            con.execute(statement)
+        self.jobs = frame_of(
+            con, "SELECT job_id FROM (SELECT job_id FROM held UNION SELECT job_id FROM owned) WHERE job_id IS NOT NULL"
+        )["job_id"]
+        numbers = pl.DataFrame({"job_id": self.jobs, "job": np.arange(len(self.jobs))})
+        self.held = (
+            frame_of(con, f"SELECT holder::BIGINT AS holder, cluster, job_id, attempt, {_MICROSECONDS} FROM held")
+            .join(numbers, on="job_id", how="left")
+            .sort("holder", "cluster", "since")
+            .with_row_index("number")
+        )
+        self.owned = (
+            frame_of(con, f"SELECT node_id, job_id, doubtful, {_MICROSECONDS} FROM owned")
+            .join(numbers, on="job_id", how="left")
+            .sort("node_id", "since")
+        )
+        self.places = frame_of(
+            con, "SELECT place::BIGINT AS place, node_id, gpu_index, gpu_instance, cluster FROM place ORDER BY place"
+        )
+
+        self._labelled = frame_of(con, "SELECT DISTINCT node_id FROM placed WHERE holder IS NOT NULL")["node_id"]
+
+    def of_batch(self, keys: Keys) -> pl.DataFrame:
+        """Return the places of a batch, in its order."""
+        return pl.DataFrame({"place": keys.places}).join(self.places, on="place", how="left", maintain_order="left")
+
+    def match(self, rows: Wide) -> Matched:
+        """Return the job of each row."""
+        nowhere = np.full(len(rows.key), -1, dtype=np.int64)
+        places = self.of_batch(rows.keys).with_row_index("local")
+        labelled = rows.holder >= 0
+        named = self._named(rows, places, labelled) if labelled.any() else nowhere
+        job = self._column(self.held["job"], named)
+        if labelled.all():
+            nothing = np.zeros(len(rows.key), dtype=bool)
+            return Matched(named, job, nothing, nothing)
+        owned = self.owned.join(places.select("local", "node_id"), on="node_id").sort("local", "since")
+        at = _within(rows.keys, owned, rows.local, rows.time)
+        at[labelled] = -1
+        # A monitor that names the jobs of a machine would name the one of this GPU.
+        silent = ~places["node_id"].is_in(self._labelled.implode()).to_numpy()[rows.local]
+        doubtful = np.append(owned["doubtful"].to_numpy(), [False])[at] & silent
+        return Matched(named, np.where(at >= 0, self._column(owned["job"], at), job), doubtful, ~labelled & (at < 0))
+
+    def _named(self, rows: Wide, places: pl.DataFrame, labelled: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return the held time of each row's holder, in the cluster of its machine."""
+        width = len(places)
+        # Rows of one holder and place follow each other.
+        both = rows.holder[labelled] * width + rows.local[labelled]
+        begins = np.flatnonzero(np.concatenate([[True], np.diff(both) != 0]))
+        pairs, of_run = np.unique(both[begins], return_inverse=True)
+        of_row = np.repeat(of_run, np.diff(np.append(begins, len(both))))
+        told = pl.DataFrame({"holder": pairs // width, "local": pairs % width, "pair": np.arange(len(pairs))})
+        told = told.join(places.select(pl.col("local").cast(pl.Int64), "cluster"), on="local")
+        held = self.held.filter(pl.col("holder").is_in(told["holder"].unique().implode()))
+        held = told.join(held, on=["holder", "cluster"], nulls_equal=True).sort("pair", "since")
+        found = np.full(len(rows.key), -1, dtype=np.int64)
+        at = _within(rows.keys, held.drop("local").rename({"pair": "local"}), of_row, rows.time[labelled])
+        found[labelled] = self._column(held["number"], at)
+        return found
+
+    @staticmethod
+    def _column(column: pl.Series, at: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return values of a column of numbers, -1 where there is none."""
+        values = np.append(column.fill_null(-1).cast(pl.Int64).to_numpy(), -1)
+        return values[at]
+
+
+def _within(keys: Keys, spans: pl.DataFrame, local: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the row of `spans`, ordered by `local` and `since`, that has each time of the batch; -1 where none has."""
+    spans = spans.with_row_index("row").filter(
+        (pl.col("since") < keys.origin + keys.span) & (pl.col("until") > keys.origin)
+    )
+    if not len(spans):
+        return np.full(len(time), -1, dtype=np.int64)
+    where = spans["local"].to_numpy().astype(np.int64)
+    since = np.maximum(spans["since"].to_numpy(), keys.origin) - keys.origin
+    passed, width = time - keys.origin, keys.span
+    if width * (int(max(where.max(), local.max())) + 1) >= WIDEST:
+        # Too many for one number of place and time: the order of the times tells the same.
+        moments = np.unique(passed)
+        passed, since, width = np.searchsorted(moments, passed), np.searchsorted(moments, since), len(moments) + 1
+    at = np.searchsorted(where * width + since, local * width + passed, side="right") - 1
+    good = (at >= 0) & (where[at] == local) & (time < spans["until"].to_numpy()[at])
+    return np.where(good, spans["row"].to_numpy()[at].astype(np.int64), -1)

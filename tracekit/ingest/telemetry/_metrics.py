@@ -1,0 +1,63 @@
+"""What the metrics of GPU monitors are called, and the column that each fills.
+
+Names: NVIDIA's dcgm-exporter (its field list etc/default-counters.csv), the exporter of Princeton's Jobstats
+(nvidia_gpu_*), utkuozdemir's nvidia_gpu_exporter (nvidia_smi_*).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["COLUMNS", "METRICS", "MOST", "OWN", "XID", "Metric"]
+
+_GIB = 2.0**-30
+_MIB = 2.0**-10
+
+XID = "xid"
+"""The metric that holds the number of the last error; it fills node_events."""
+
+
+class Metric(NamedTuple):
+    """The column of gpu_utilization that a metric fills."""
+
+    column: str
+    factor: float = 1.0
+    """What one unit of the metric is in the unit of the column."""
+    rank: int = 0
+    """Of two metrics that fill one column for one GPU, the one with the lower rank counts."""
+
+
+MOST = {
+    "utilization_pct": 101.0,
+    "memory_used_gib": 100_000.0,
+    "power_w": 100_000.0,
+    "sm_active_pct": 101.0,
+    "tensor_active_pct": 101.0,
+    XID: 100_000.0,
+}
+"""Values above are none: where a GPU has no such sensor, DCGM's number for 'blank' is in the billions. Shares may be a
+little above 100 % for the rounding of their interval."""
+
+METRICS = {
+    "DCGM_FI_DEV_GPU_UTIL": Metric("utilization_pct"),
+    # The share of time in which the graphics or compute engine was active; the only one for parts of a GPU (MIG).
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": Metric("utilization_pct", 100.0, rank=1),
+    "DCGM_FI_DEV_FB_USED": Metric("memory_used_gib", _MIB),
+    "DCGM_FI_DEV_POWER_USAGE": Metric("power_w"),
+    "DCGM_FI_PROF_SM_ACTIVE": Metric("sm_active_pct", 100.0),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": Metric("tensor_active_pct", 100.0),
+    "DCGM_FI_DEV_XID_ERRORS": Metric(XID),
+    "nvidia_gpu_duty_cycle": Metric("utilization_pct"),
+    "nvidia_gpu_memory_used_bytes": Metric("memory_used_gib", _GIB),
+    "nvidia_gpu_power_usage_milliwatts": Metric("power_w", 1e-3),
+    "nvidia_smi_utilization_gpu_ratio": Metric("utilization_pct", 100.0),
+    "nvidia_smi_memory_used_bytes": Metric("memory_used_gib", _GIB),
+    "nvidia_smi_power_draw_watts": Metric("power_w"),
+}
+"""The metrics that are read, by name."""
+
+COLUMNS = tuple(dict.fromkeys(m.column for m in METRICS.values() if m.column != XID))
+"""Columns of gpu_utilization that telemetry fills."""
+
+OWN = {f"gpu_utilization.{column}": Metric(column, rank=-1) for column in COLUMNS}
+"""Columns that the log, or a mapping file, has filled itself; whatever they hold is possible."""

@@ -1,0 +1,259 @@
+"""From series and samples to one row for each GPU at each time, some machines at once.
+
+A row's place and time are one number, `key`: place in the batch times the batch's span, plus the time since its begin.
+The samples of a metric are nearly always in the order of their keys, and the metrics of a GPU are nearly always scraped
+together, so that rows are found by comparing arrays. Only places with a metric that two samples state for one time are
+left to SQL.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from tracekit.ingest.telemetry._metrics import COLUMNS, METRICS, MOST, OWN, XID
+from tracekit.ingest.telemetry._places import frame_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import duckdb
+    from numpy.typing import NDArray
+
+    from tracekit.ingest.sink import Sink
+    from tracekit.ingest.telemetry._sample_file import SampleFile
+
+__all__ = ["WIDEST", "Keys", "Wide", "batches"]
+
+_BATCH = 1 << 21
+"""Samples that are joined at once; a GPU's are never divided."""
+
+WIDEST = 1 << 62
+"""Place and time as one number stay below."""
+
+SLOTS = tuple(sorted({(m.column, m.rank) for m in (METRICS | OWN).values()}))
+"""Columns with the rank of the metric that fills them."""
+
+_ENDED = (
+    "samples of a series at times for which a later series of the same GPU has samples too, as query_range gives them "
+    "for 5 minutes after a series has ended; those of the later series are used"
+)
+_CONTRADICTION = (
+    "samples of a metric that another sample of the same GPU and time contradicts, of series that began at the same "
+    "time; the largest is used"
+)
+_IMPOSSIBLE = "samples below 0, or above what the metric can be; they are left out"
+
+
+class Keys(NamedTuple):
+    """How place and time of a batch are one number."""
+
+    places: NDArray[np.int64]
+    """The batch's places, ascending."""
+    origin: int
+    """Its first time [us since 1970]."""
+    span: int
+    """Times from `origin` on [us]."""
+
+    def of(self, local: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the keys of places, given by their number in the batch, and times in its span."""
+        return local * self.span + (times - self.origin)
+
+
+class Wide(NamedTuple):
+    """Rows of a batch, ordered by place and time."""
+
+    keys: Keys
+    key: NDArray[np.int64]
+    local: NDArray[np.int64]
+    """Place, by its number in the batch."""
+    time: NDArray[np.int64]
+    """Microseconds since 1970."""
+    holder: NDArray[np.int64]
+    """Who the labels say holds the GPU; -1 where they do not."""
+    values: dict[str, NDArray[np.float64]]
+    """By column; NaN is unknown."""
+    xids: pl.DataFrame
+    """Errors when they change: place, time, xid, and `old` where a GPU's first sample shows one."""
+
+
+class _Samples(NamedTuple):
+    """Samples of a batch, in the order of their runs."""
+
+    key: NDArray[np.int64]
+    value: NDArray[np.float64]
+    series: NDArray[np.int64]
+    holder: NDArray[np.int64]
+
+    def take(self, which: NDArray[np.bool_] | NDArray[np.int64]) -> _Samples:
+        return _Samples(self.key[which], self.value[which], self.series[which], self.holder[which])
+
+
+def batches(con: duckdb.DuckDBPyConnection, samples: SampleFile, sink: Sink) -> Iterator[Wide]:
+    """Yield the rows of all series of the table `placed`, in the order of their places."""
+    placed = frame_of(
+        con, """SELECT series, place, "column", rank, factor, coalesce(holder, -1)::BIGINT AS holder FROM placed"""
+    )
+    slots = pl.DataFrame(
+        {"column": [c for c, _ in SLOTS], "rank": [r for _, r in SLOTS], "slot": range(len(SLOTS))}
+    ).cast({"rank": placed.schema["rank"]})
+    runs = (
+        samples.runs()
+        .join(placed.join(slots, on=["column", "rank"]).cast({"series": pl.Int64, "place": pl.Int64}), on="series")
+        .sort("place", "slot", "first", "series", "offset")
+    )
+    for name, meaning in (
+        ("telemetry_after_its_end", _ENDED),
+        ("telemetry_contradicts_itself", _CONTRADICTION),
+        ("telemetry_impossible_values", _IMPOSSIBLE),
+    ):
+        sink.check(name, 0, None, meaning)
+    sizes = runs.group_by("place", maintain_order=True).agg(pl.col("count").sum())
+    number = (sizes["count"].cum_sum() - 1) // _BATCH
+    runs = runs.join(sizes.select("place", batch=number), on="place", maintain_order="left")
+    for part in runs.partition_by("batch", maintain_order=True):
+        yield from _wide(con, part, samples, sink)
+
+
+def _wide(con: duckdb.DuckDBPyConnection, runs: pl.DataFrame, samples: SampleFile, sink: Sink) -> Iterator[Wide]:
+    origin = int(runs["first"].to_numpy().min())
+    span = int(runs["last"].to_numpy().max()) - origin + 1
+    places, local = np.unique(runs["place"].to_numpy(), return_inverse=True)
+    if len(places) > 1 and span * len(places) >= WIDEST:
+        middle = int(places[len(places) // 2])
+        yield from _wide(con, runs.filter(pl.col("place") < middle), samples, sink)
+        yield from _wide(con, runs.filter(pl.col("place") >= middle), samples, sink)
+        return
+    keys = Keys(places, origin, span)
+    counts = runs["count"].to_numpy()
+    times, values = samples.read(runs["offset"].to_list(), counts.tolist())
+    factors = runs["factor"].to_numpy()
+    if (factors != 1.0).any():
+        values *= np.repeat(factors, counts)
+    series = np.repeat(runs["series"].to_numpy(), counts)
+    found = _Samples(
+        keys.of(np.repeat(local, counts), times), values, series, np.repeat(runs["holder"].to_numpy(), counts)
+    )
+    del times, values, series
+    ends = np.cumsum(counts)
+    by_slot: dict[int, _Samples] = {}
+    lost = 0
+    for slot in runs["slot"].unique().sort().to_list():
+        chosen = np.flatnonzero(runs["slot"].to_numpy() == slot)
+        part = found.take(np.repeat(runs["slot"].to_numpy() == slot, counts)) if len(chosen) < len(ends) else found
+        column, rank = SLOTS[slot]
+        possible = (
+            np.ones(len(part.value), dtype=bool) if rank < 0 else (part.value >= 0) & (part.value <= MOST[column])
+        )
+        if not possible.all():
+            lost += int(len(possible) - possible.sum())
+            part = part.take(possible)
+        by_slot[slot] = _in_order(part)
+    sink.check("telemetry_impossible_values", lost, None, _IMPOSSIBLE)
+    xid = next((slot for slot in by_slot if SLOTS[slot][0] == XID), None)
+    xids = _changes(None if xid is None else by_slot.pop(xid), keys)
+    told = _decided(con, by_slot, keys, sink)
+    yield _rows(told, keys, xids)
+
+
+def _in_order(part: _Samples) -> _Samples:
+    """Return the samples in the order of their keys; one that is there twice is left out."""
+    if len(part.key) < 2 or (np.diff(part.key) > 0).all():
+        return part
+    part = part.take(np.lexsort((part.value, part.series, part.key)))
+    same = (
+        (np.diff(part.key) == 0) & (np.diff(part.series) == 0) & (np.diff(part.value) == 0)
+        if len(part.key) > 1
+        else np.zeros(0, dtype=bool)
+    )
+    return part.take(np.concatenate([[True], ~same]))
+
+
+def _changes(part: _Samples | None, keys: Keys) -> pl.DataFrame:
+    """Return the errors where they change; of several at one time the largest number counts."""
+    kinds = {"place": pl.Int64, "time": pl.Int64, "xid": pl.Int64, "old": pl.Boolean}
+    if part is None or not len(part.key):
+        return pl.DataFrame(schema=kinds)
+    key, number = part.key, part.value.astype(np.int64)
+    if (np.diff(key) == 0).any():
+        order = np.lexsort((number, key))
+        key, number = key[order], number[order]
+        last = np.concatenate([np.diff(key) > 0, [True]])
+        key, number = key[last], number[last]
+    local = key // keys.span
+    first = np.concatenate([[True], np.diff(local) != 0])
+    new = (number > 0) & (first | np.concatenate([[True], np.diff(number) != 0]))
+    columns = (keys.places[local[new]], key[new] % keys.span + keys.origin, number[new], first[new])
+    return pl.DataFrame(dict(zip(kinds, columns, strict=True)), schema=kinds)
+
+
+# Samples of one metric, GPU and time: those of the series whose run without a gap began last count. A run has no gap
+# that is longer than scrapes are apart.
+_LATEST = """
+WITH step AS (
+    SELECT coalesce(median(step), 60) AS step FROM (
+        SELECT (max(time) - min(time)) / 1e6 / (count(*) - 1) AS step FROM told GROUP BY slot, series
+        HAVING count(*) > 1)),
+broken AS (
+    SELECT told.*, time - lag(time) OVER (PARTITION BY slot, series ORDER BY time) > greatest(2.5 * step, 1) * 1e6
+        AS begins
+    FROM told, step),
+runs AS (
+    SELECT * EXCLUDE (begins),
+           max(CASE WHEN coalesce(begins, true) THEN time END) OVER (
+               PARTITION BY slot, series ORDER BY time RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS run
+    FROM broken)
+SELECT slot, key, arg_max(value, row(run, value)) AS value, arg_max(holder, row(run, value)) AS holder,
+       count(DISTINCT run) - 1 AS ended, count(DISTINCT row(run, value)) - count(DISTINCT run) AS clashes
+FROM runs GROUP BY slot, key ORDER BY slot, key"""
+
+
+def _decided(
+    con: duckdb.DuckDBPyConnection, by_slot: dict[int, _Samples], keys: Keys, sink: Sink
+) -> dict[int, _Samples]:
+    """Return one sample for each metric, GPU and time."""
+    doubled = [part.key[1:][np.diff(part.key) == 0] // keys.span for part in by_slot.values()]
+    places = np.unique(np.concatenate(doubled)) if doubled else np.zeros(0, dtype=np.int64)
+    if not len(places):
+        return by_slot
+    frames = []
+    clean: dict[int, _Samples] = {}
+    for slot, part in by_slot.items():
+        bad = np.isin(part.key // keys.span, places)
+        clean[slot] = part.take(~bad)
+        frames.append(pl.DataFrame(part.take(bad)._asdict()).with_columns(slot=pl.lit(slot)))
+    # A series is of one place, so that times compare by key.
+    told = pl.concat(frames).with_columns(time=pl.col("key") % keys.span)
+    con.register("told", told.to_arrow())
+    latest = frame_of(con, _LATEST)
+    con.unregister("told")
+    sink.check("telemetry_after_its_end", int(latest["ended"].sum()), None, _ENDED)
+    sink.check("telemetry_contradicts_itself", int(latest["clashes"].sum()), None, _CONTRADICTION)
+    for slot, rest in clean.items():
+        found = latest.filter(pl.col("slot") == slot)
+        key = np.concatenate([rest.key, found["key"].to_numpy()])
+        value = np.concatenate([rest.value, found["value"].to_numpy()])
+        series = np.concatenate([rest.series, np.full(len(found), -1)])
+        holder = np.concatenate([rest.holder, found["holder"].to_numpy()])
+        clean[slot] = _Samples(key, value, series, holder).take(np.argsort(key, kind="stable"))
+    return clean
+
+
+def _rows(by_slot: dict[int, _Samples], keys: Keys, xids: pl.DataFrame) -> Wide:
+    parts = [part.key for part in by_slot.values()]
+    key = parts[0] if parts else np.zeros(0, dtype=np.int64)
+    if any(len(other) != len(key) or not np.array_equal(other, key) for other in parts[1:]):
+        key = np.unique(np.concatenate(parts))
+    holder = np.full(len(key), -1, dtype=np.int64)
+    values: dict[str, NDArray[np.float64]] = {}
+    for column in COLUMNS:
+        # The metric of the lowest rank counts, so that it is written last.
+        for slot in sorted((slot for slot in by_slot if SLOTS[slot][0] == column), reverse=True):
+            part = by_slot[slot]
+            at = slice(None) if len(part.key) == len(key) else np.searchsorted(key, part.key)
+            values.setdefault(column, np.full(len(key), np.nan))[at] = part.value
+            holder[at] = np.maximum(holder[at], part.holder)
+    local = key // keys.span
+    return Wide(keys, key, local, key - local * keys.span + keys.origin, holder, values, xids)

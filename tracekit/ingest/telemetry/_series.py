@@ -1,0 +1,109 @@
+"""Series of samples on their way into a Trace: who is measured goes to one file, the samples to another.
+
+A series is one metric of one GPU under one set of labels. Its labels are kept once, its samples are three numbers each,
+so that months of a cluster stay small until DuckDB joins them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Labels", "Samples", "SeriesTable", "labels_of"]
+
+
+class Labels(NamedTuple):
+    """Who a series is about, as the monitor has it; NULL is not said."""
+
+    host: str | None
+    """Name of the machine."""
+    gpu_index: int | None
+    uuid: str | None
+    gpu_instance: str | None
+    """Part of a divided GPU (MIG)."""
+    job: str | None
+    """The scheduler's number of the job."""
+    namespace: str | None
+    pod: str | None
+
+
+class Samples(NamedTuple):
+    """Samples of one series."""
+
+    labels: Labels
+    metric: str
+    """Its name in `METRICS`."""
+    times: NDArray[np.int64]
+    """UTC, microseconds since 1970."""
+    values: NDArray[np.float64]
+    """In the metric's own unit."""
+
+
+@dataclass
+class SeriesTable:
+    """Numbers the series."""
+
+    numbers: dict[tuple[Labels, str], int] = field(default_factory=dict)
+
+    def number(self, labels: Labels, metric: str) -> int:
+        """Return the number of a series, the same for the same labels."""
+        return self.numbers.setdefault((labels, metric), len(self.numbers))
+
+    def frame(self) -> pl.DataFrame:
+        """Return the series: series, metric, and a column for each label."""
+        kinds = {
+            "host": pl.String(),
+            "gpu_index": pl.Int64(),
+            "uuid": pl.String(),
+            "gpu_instance": pl.String(),
+            "job": pl.String(),
+            "namespace": pl.String(),
+            "pod": pl.String(),
+            "metric": pl.String(),
+        }
+        rows = [(*labels, metric) for labels, metric in self.numbers]
+        return pl.DataFrame(rows, schema=kinds, orient="row").with_row_index("series")
+
+
+_HOST = ("Hostname", "hostname", "node", "kubernetes_node", "exported_instance", "instance")
+_JOB = ("hpc_job", "slurm_job_id", "slurm_job", "slurmjobid", "jobid", "job_id")
+_INDEX = ("gpu", "minor_number", "index", "gpu_index")
+
+
+def labels_of(metric: Mapping[str, object]) -> Labels:
+    """Return who the labels of a Prometheus series name.
+
+    A label that Prometheus has renamed because the target carries its own (`exported_...`) tells about the job, the
+    plain one about the exporter. dcgm-exporter's own pod is no job.
+    """
+    text = {name: value for name, value in metric.items() if isinstance(value, str) and value}
+    renamed = "exported_pod" in text
+    pod = text.get("exported_pod" if renamed else "pod")
+    if pod is not None and not renamed and "dcgm-exporter" in pod:
+        pod = None
+    namespace = text.get("exported_namespace") if renamed else text.get("namespace")
+    host = next((text[name] for name in _HOST if name in text), None)
+    index = next((text[name] for name in _INDEX if name in text and text[name].isascii() and text[name].isdigit()), "")
+    return Labels(
+        host=None if host is None else _without_port(host),
+        gpu_index=int(index) if index and len(index) < 6 else None,
+        uuid=text.get("UUID") or text.get("uuid"),
+        gpu_instance=text.get("GPU_I_ID"),
+        job=next((text[name] for name in _JOB if name in text), None),
+        namespace=namespace if pod is not None else None,
+        pod=pod,
+    )
+
+
+def _without_port(host: str) -> str:
+    """Return the host of an address such as node7:9400; an IPv6 address is left as it is."""
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() and ":" not in name else host

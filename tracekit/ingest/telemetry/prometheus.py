@@ -1,0 +1,111 @@
+"""Answers of Prometheus' HTTP API (`query_range`, or `query` of raw samples such as METRIC[1d]), saved as JSON.
+
+prometheus.io/docs/prometheus/latest/querying/api. A record of the file is a series. Values are text: 'NaN' marks a time
+at which a series had no value, and is counted. `query_range` goes on for 5 minutes after a series ends; where the next
+series of the same GPU has begun by then, its samples count.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from tracekit.ingest.telemetry._interface import Samples, TelemetryReader
+from tracekit.ingest.telemetry._metrics import METRICS
+from tracekit.ingest.telemetry._result_stream import ResultStream
+from tracekit.ingest.telemetry._series import labels_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracekit.ingest.interface import TimeFrame
+    from tracekit.ingest.sink import OpenedFile, Sink
+
+__all__ = ["READER"]
+
+_FIRST, _LAST = 0.0, 253_000_000_000.0
+"""Times outside of this are no times [s since 1970]; the last is in the year 9987."""
+
+_UNUSED = "series of metrics that fill no column; they are not used"
+_NO_VALUE = "samples that are no number (NaN, infinite, or no text of a number); they are left out"
+
+
+class PrometheusReader(TelemetryReader):
+    """Reads answers of Prometheus."""
+
+    name = "prometheus"
+    title = "samples as Prometheus answers query_range or query, in JSON"
+
+    def looks_right(self, name: str, head: bytes) -> bool:  # noqa: ARG002 -- any name will do
+        """Return whether it begins as an answer does."""
+        start = b"".join(head[:4096].split())
+        sorted_keys = start.startswith(b'{"data":{') and b'"metric":{' in start
+        return sorted_keys or (
+            start.startswith(b'{"status":') and (b'"resultType"' in start or b'"errorType"' in start)
+        )
+
+    def read(self, opened: OpenedFile, frame: TimeFrame, hosts: frozenset[str], sink: Sink) -> Iterator[Samples]:  # noqa: ARG002 -- an answer names zone and host
+        """Yield the series of an answer.
+
+        Raises
+        ------
+        SourceError
+            It is an error of the server, no matrix, or ends in the middle.
+        """
+        stream = ResultStream(opened.stream, opened.path)
+        for text, line in stream.objects(opened):
+            series, reason = _series(text)
+            if series is None and stream.ended and b'"metric"' not in text:
+                continue  # what the server says about the answer, behind the list of series
+            opened.count(1)
+            if series is None:
+                opened.reject(line, None, reason, text)
+                continue
+            metric = series["metric"].get("__name__")
+            if metric not in METRICS:
+                sink.check("unused_telemetry_metrics", 1, None, _UNUSED, [str(metric)])
+                continue
+            times, values, unread = _values(series["values"])
+            sink.check(
+                "telemetry_without_value", unread, len(series["values"]), _NO_VALUE, [str(metric)] if unread else None
+            )
+            if len(times):
+                yield Samples(labels_of(series["metric"]), metric, times, values)
+
+
+def _series(text: bytes) -> tuple[dict[str, Any] | None, str]:
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None, "is not JSON"
+    if not isinstance(found, dict):
+        return None, "is not a series with metric and values"
+    if "histograms" in found and "values" not in found:
+        return None, "is a histogram, which has no value"
+    if not isinstance(found.get("metric"), dict) or not isinstance(found.get("values"), list):
+        return None, "is not a series with metric and values"
+    return found, ""
+
+
+def _values(pairs: list[Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], int]:
+    """Return times [us] and values of the samples that are numbers, and how many are not."""
+    try:
+        table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    except (TypeError, ValueError):
+        table = np.array([_pair(pair) for pair in pairs], dtype=np.float64).reshape(-1, 2)
+    seconds, values = table[:, 0], table[:, 1]
+    good = np.isfinite(values) & (seconds > _FIRST) & (seconds < _LAST)
+    return np.rint(seconds[good] * 1e6).astype(np.int64), values[good], int(len(good) - good.sum())
+
+
+def _pair(pair: Any) -> tuple[float, float]:
+    try:
+        time, value = pair
+        return float(time), float(value)
+    except (TypeError, ValueError):
+        return np.nan, np.nan
+
+
+READER = PrometheusReader()
